@@ -1,0 +1,188 @@
+//! Time: the only place that reads a clock.
+//!
+//! All time is UTC and an integer: milliseconds for leases, seconds for the expiration of a record. A clock is read at
+//! each use and never kept across an `await`, since a sandbox may be frozen at any of them.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// An instant in UTC, in whole milliseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The Unix epoch. As a lease it means *already over*.
+    pub const EPOCH: Self = Self(0);
+
+    /// The instant `millis` milliseconds after the Unix epoch.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
+    /// The instant `seconds` seconds after the Unix epoch; an instant too late to be counted in milliseconds becomes the latest one that can be.
+    pub const fn from_seconds(seconds: u64) -> Self {
+        Self(seconds.saturating_mul(1_000))
+    }
+
+    /// Milliseconds since the Unix epoch.
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// Whole seconds since the Unix epoch, rounded down. This is how *now* is compared with an expiration.
+    pub const fn seconds_rounded_down(self) -> u64 {
+        self.0 / 1_000
+    }
+
+    /// Whole seconds since the Unix epoch, rounded up. This is how an expiration is written.
+    pub const fn seconds_rounded_up(self) -> u64 {
+        self.0.div_ceil(1_000)
+    }
+
+    /// This instant moved later by `duration`, at most to the latest instant there is.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(millis(duration)))
+    }
+
+    /// This instant moved earlier by `duration`, at most to the epoch.
+    #[must_use]
+    pub fn before(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(millis(duration)))
+    }
+
+    /// How long from `earlier` until this instant; zero if `earlier` is later.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl From<SystemTime> for Timestamp {
+    /// A time before the Unix epoch becomes the epoch.
+    fn from(time: SystemTime) -> Self {
+        Self(time.duration_since(UNIX_EPOCH).map_or(0, millis))
+    }
+}
+
+/// A source of the current time.
+///
+/// Production code uses [`SystemClock`], tests a [`ManualClock`] or their own.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// The current time in UTC.
+    fn now(&self) -> Timestamp;
+}
+
+/// The operating system's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        SystemTime::now().into()
+    }
+}
+
+/// A clock that stands still until it is moved. Clones share the same time.
+///
+/// ```
+/// use std::time::Duration;
+/// use lambda_once::clock::{Clock, ManualClock, Timestamp};
+///
+/// let clock = ManualClock::at(Timestamp::from_seconds(1_700_000_000));
+/// clock.advance(Duration::from_secs(5));
+/// assert_eq!(clock.now(), Timestamp::from_seconds(1_700_000_005));
+/// ```
+#[derive(Clone, Debug)]
+pub struct ManualClock(Arc<AtomicU64>);
+
+impl ManualClock {
+    /// A clock that shows `now`.
+    pub fn at(now: Timestamp) -> Self {
+        Self(Arc::new(AtomicU64::new(now.0)))
+    }
+
+    /// Moves the clock to `now`, which may be earlier than what it shows.
+    pub fn set(&self, now: Timestamp) {
+        self.0.store(now.0, Ordering::SeqCst);
+    }
+
+    /// Moves the clock later by `duration`.
+    pub fn advance(&self, duration: Duration) {
+        self.0.fetch_add(millis(duration), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// When the current invocation is ended from outside, if that is known.
+///
+/// A deadline that has already passed when the work begins counts as unknown: `cargo lambda watch` sends a constant in
+/// 1970, and a `Context` made by hand holds zero. The configured lease is used then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deadline(Option<Timestamp>);
+
+impl Deadline {
+    /// No deadline is known.
+    pub const UNKNOWN: Self = Self(None);
+
+    /// The invocation ends at `at`.
+    pub const fn at(at: Timestamp) -> Self {
+        Self(Some(at))
+    }
+
+    /// The deadline as seen at `now`: `None` if none is known, or if it has passed.
+    pub fn ahead_of(self, now: Timestamp) -> Option<Timestamp> {
+        self.0.filter(|deadline| *deadline > now)
+    }
+}
+
+#[cfg(any(feature = "sqs", feature = "http"))]
+impl From<&lambda_runtime::Context> for Deadline {
+    fn from(context: &lambda_runtime::Context) -> Self {
+        Self::at(Timestamp::from_millis(context.deadline))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_rounded_up_for_writing_and_down_for_comparing() {
+        let time = Timestamp::from_millis(1_001);
+        assert_eq!(time.seconds_rounded_up(), 2);
+        assert_eq!(time.seconds_rounded_down(), 1);
+        assert_eq!(Timestamp::from_millis(1_000).seconds_rounded_up(), 1);
+    }
+
+    #[test]
+    fn arithmetic_stops_at_its_ends() {
+        assert_eq!(Timestamp::from_millis(u64::MAX).after(Duration::MAX), Timestamp::from_millis(u64::MAX));
+        assert_eq!(Timestamp::EPOCH.before(Duration::from_secs(1)), Timestamp::EPOCH);
+        assert_eq!(Timestamp::EPOCH.since(Timestamp::from_millis(9)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_deadline_in_the_past_is_unknown() {
+        let now = Timestamp::from_seconds(1_700_000_000);
+        assert_eq!(Deadline::at(Timestamp::from_millis(600_000)).ahead_of(now), None);
+        assert_eq!(Deadline::at(now).ahead_of(now), None);
+        assert_eq!(Deadline::UNKNOWN.ahead_of(now), None);
+        let later = now.after(Duration::from_millis(1));
+        assert_eq!(Deadline::at(later).ahead_of(now), Some(later));
+    }
+}

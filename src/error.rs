@@ -1,0 +1,189 @@
+//! Errors: what happened, during which operation, and whether delivering again can help.
+
+use std::{borrow::Cow, error::Error as StdError, fmt};
+
+/// Any error that can cross threads.
+pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The configuration contradicts itself or lacks something. Found when it is built, not while records are handled.
+    Config,
+    /// The key is missing, or a part of it is.
+    KeyMissing,
+    /// The key or the payload cannot be read: not JSON where JSON is needed, nested too deeply, or a member twice.
+    Payload,
+    /// The event is not what its source sends. Nothing of it was claimed.
+    Event,
+    /// The store refused because of its rate limits.
+    Throttled,
+    /// The store did not answer in time.
+    Timeout,
+    /// The store could not be reached, or failed by itself.
+    Unavailable,
+    /// The store refused the caller: credentials or permissions.
+    AccessDenied,
+    /// The table is missing, or does not have the expected shape.
+    Table,
+    /// The store did not accept the request.
+    Request,
+    /// A record was written by a newer version, or holds a status that is not known.
+    Format,
+    /// A stored result no longer decodes into the type that is asked for.
+    StoredResult,
+}
+
+impl ErrorKind {
+    /// A stable name in snake case, for logs and for the `errorType` that Lambda reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::KeyMissing => "key_missing",
+            Self::Payload => "payload",
+            Self::Event => "event",
+            Self::Throttled => "throttled",
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::AccessDenied => "access_denied",
+            Self::Table => "table",
+            Self::Request => "request",
+            Self::Format => "format",
+            Self::StoredResult => "stored_result",
+        }
+    }
+}
+
+/// Whether another delivery of the same operation can end better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorStatus {
+    /// It ends the same way each time, until code or data change.
+    Permanent,
+    /// It was not applied, and may work later.
+    Temporary,
+    /// It may or may not have been applied; a later delivery finds out.
+    Ambiguous,
+}
+
+/// An error of the toolkit or of its store.
+///
+/// A handler's own errors are not of this type: see [`Failure`](crate::Failure).
+pub struct Error {
+    kind: ErrorKind,
+    status: ErrorStatus,
+    operation: &'static str,
+    message: Cow<'static, str>,
+    source: Option<BoxError>,
+}
+
+impl Error {
+    /// An error of `kind` and `status` that arose during `operation`, such as `"claim"`.
+    ///
+    /// The message must hold neither payloads nor plain keys.
+    pub fn new(
+        kind: ErrorKind,
+        status: ErrorStatus,
+        operation: &'static str,
+        message: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { kind, status, operation, message: message.into(), source: None }
+    }
+
+    /// The same error with the error that caused it.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What went wrong.
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Whether the operation is decided, can be tried again, or may have been applied.
+    pub const fn status(&self) -> ErrorStatus {
+        self.status
+    }
+
+    /// Whether another delivery can help.
+    pub const fn redelivery_helps(&self) -> bool {
+        !matches!(self.status, ErrorStatus::Permanent)
+    }
+
+    /// What was being done, such as `"claim"` or `"complete"`.
+    pub const fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    /// Whether the same call, made again in this invocation, may work.
+    pub(crate) const fn retry_helps(&self) -> bool {
+        matches!(self.kind, ErrorKind::Throttled | ErrorKind::Timeout | ErrorKind::Unavailable)
+    }
+
+    /// The same error for another request of the same call.
+    pub(crate) fn without_source(&self) -> Self {
+        Self { message: self.message.clone(), source: None, ..*self }
+    }
+
+    pub(crate) fn config(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Config, ErrorStatus::Permanent, "configure", message)
+    }
+
+    pub(crate) fn key_missing(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::KeyMissing, ErrorStatus::Permanent, "key", message)
+    }
+
+    pub(crate) fn payload(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Payload, ErrorStatus::Permanent, "key", message)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.operation, self.kind.as_str(), self.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.kind)
+            .field("status", &self.status)
+            .field("operation", &self.operation)
+            .field("message", &self.message)
+            .field("source", &self.source)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(any(feature = "sqs", feature = "http"))]
+impl From<Error> for lambda_runtime::Diagnostic {
+    /// `errorType` is `lambda_once.` and the kind, so that it can be searched for and alarmed on.
+    fn from(error: Error) -> Self {
+        Self { error_type: format!("lambda_once.{}", error.kind.as_str()), error_message: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_its_operation_kind_and_source() {
+        let error = Error::new(ErrorKind::Throttled, ErrorStatus::Temporary, "claim", "the table's rate is exceeded")
+            .with_source("slow down");
+        assert_eq!(error.to_string(), "claim (throttled): the table's rate is exceeded");
+        assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("slow down"));
+        assert!(error.redelivery_helps());
+        assert!(error.retry_helps());
+        assert!(!Error::config("x").redelivery_helps());
+    }
+}

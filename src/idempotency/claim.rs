@@ -1,0 +1,57 @@
+//! The right to run an operation, as its holder sees it.
+
+use super::window::Window;
+use crate::{
+    clock::Timestamp,
+    record::{Fingerprint, KeyHash, Owner},
+    store::Grant,
+};
+
+/// The right to run an operation. Handlers that want to know about it get it as an argument.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    key: KeyHash,
+    pub(super) fingerprint: Option<Fingerprint>,
+    pub(super) owner: Owner,
+    grant: Grant,
+    pub(super) window: Window,
+}
+
+impl Claim {
+    pub(super) fn new(
+        key: KeyHash,
+        fingerprint: Option<Fingerprint>,
+        owner: Owner,
+        grant: Grant,
+        window: Window,
+    ) -> Self {
+        Self { key, fingerprint, owner, grant, window }
+    }
+
+    /// The hash of the operation's key. The same in every run of the operation, so it can serve as the idempotency key
+    /// of the calls that the handler makes.
+    pub const fn key(&self) -> KeyHash {
+        self.key
+    }
+
+    /// How often the key has been granted since its record was created, this grant included. Information, not a fencing
+    /// token: it starts again after a release.
+    pub const fn attempt(&self) -> u64 {
+        self.grant.attempt
+    }
+
+    /// Whether an earlier run ended without an outcome, so that the operation may already have taken effect.
+    pub fn took_over(&self) -> bool {
+        self.grant.took_over()
+    }
+
+    /// When the claim ends for others.
+    pub const fn lease_until(&self) -> Timestamp {
+        self.grant.lease_until
+    }
+
+    /// When the handler is cut off if it is still running.
+    pub const fn stop_point(&self) -> Timestamp {
+        self.window.stop
+    }
+}

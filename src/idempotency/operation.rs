@@ -1,0 +1,205 @@
+//! One operation, given by its key: for any async function.
+
+use std::future::Future;
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{
+    Claim, Failure, Idempotency, Interruption, Outcome,
+    engine::{Candidate, Conclusion, Standing, Success},
+    guard::Ended,
+    result,
+    window::Window,
+};
+use crate::{
+    clock::{Deadline, Timestamp},
+    error::Error,
+    key::{
+        self, MissingKey,
+        hash::{self, Form},
+    },
+    record::{Fingerprint, KeyHash},
+    store::Refusal,
+    telemetry,
+};
+
+/// One operation, ready to [`run`](Self::run). Made by [`Idempotency::operation`].
+#[derive(Debug)]
+#[must_use = "an operation does nothing until it is run"]
+pub struct Operation<'a> {
+    engine: &'a Idempotency,
+    key: Result<Vec<u8>, Error>,
+    fingerprint: Result<Option<Fingerprint>, Error>,
+    deadline: Deadline,
+}
+
+impl<'a> Operation<'a> {
+    pub(super) fn new<K: Serialize + ?Sized>(engine: &'a Idempotency, key: &K) -> Self {
+        Self { engine, key: key::of_value(key), fingerprint: Ok(None), deadline: Deadline::UNKNOWN }
+    }
+
+    /// What the operation works on. The same key with another payload is a mismatch and does not run.
+    ///
+    /// The value is compared in canonical JSON, so the order of a map's entries does not matter.
+    pub fn payload<P: Serialize + ?Sized>(mut self, payload: &P) -> Self {
+        let json = key::canonical_value(payload);
+        self.fingerprint = json.map(|json| Some(hash::fingerprint(Form::CanonicalJson, &[&json])));
+        self
+    }
+
+    /// What the operation works on, as bytes that are compared as they are.
+    pub fn payload_bytes(mut self, payload: &[u8]) -> Self {
+        self.fingerprint = Ok(Some(hash::fingerprint(Form::Bytes, &[payload])));
+        self
+    }
+
+    /// When the invocation ends; a Lambda `Context` will do. Without it the configured lease is used.
+    pub fn deadline(mut self, deadline: impl Into<Deadline>) -> Self {
+        self.deadline = deadline.into();
+        self
+    }
+
+    /// Runs `work`, unless the operation is done, running, or not to be run.
+    ///
+    /// `work` is dropped at the stop point, shortly before the deadline. What it has spawned by then, and blocking calls,
+    /// go on by themselves and are not protected.
+    ///
+    /// # Errors
+    ///
+    /// An [`Error`] means that nothing ran, unless its kind is
+    /// [`StoredResult`](crate::ErrorKind::StoredResult): the operation was done before, and its result cannot be decoded.
+    /// Errors of `work` are in [`Outcome::Failed`].
+    pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
+    where
+        T: Serialize + DeserializeOwned + Send,
+        E: Into<Failure>,
+        W: FnOnce() -> F + Send,
+        F: Future<Output = Result<T, E>> + Send,
+    {
+        self.run_with(|_| work()).await
+    }
+
+    /// Like [`run`](Self::run), for work that wants to know its [`Claim`]; `None` where it runs unprotected.
+    ///
+    /// # Errors
+    ///
+    /// As of [`run`](Self::run).
+    pub async fn run_with<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
+    where
+        T: Serialize + DeserializeOwned + Send,
+        E: Into<Failure>,
+        W: FnOnce(Option<Claim>) -> F + Send,
+        F: Future<Output = Result<T, E>> + Send,
+    {
+        let engine = self.engine;
+        let window = Window::new(engine.clock.now(), self.deadline, &engine.settings);
+        let operation = engine.operation_name("operation");
+        let key = match self.key {
+            Ok(key) => engine.scope(operation, None).hash(&key),
+            Err(error) if error.kind() == crate::ErrorKind::KeyMissing && engine.runs_without_key() => {
+                return Ok(engine.run_unprotected(window, || work(None)).await);
+            }
+            Err(error) => return Err(error),
+        };
+        if engine.settings.disabled {
+            return Ok(engine.run_unprotected(window, || work(None)).await);
+        }
+        let candidate = Candidate { key, fingerprint: self.fingerprint? };
+        let (outcome, attempt) = engine.run_protected(candidate, window, work).await?;
+        telemetry::outcome(&outcome, operation, key, attempt);
+        Ok(outcome)
+    }
+}
+
+impl Idempotency {
+    async fn run_protected<T, E, W, F>(
+        &self,
+        candidate: Candidate,
+        window: Window,
+        work: W,
+    ) -> Result<(Outcome<T>, u64), Error>
+    where
+        T: Serialize + DeserializeOwned + Send,
+        E: Into<Failure>,
+        W: FnOnce(Option<Claim>) -> F + Send,
+        F: Future<Output = Result<T, E>> + Send,
+    {
+        let claim = match self.claim_one(candidate, window).await? {
+            Standing::Claimed(claim) => claim,
+            Standing::Refused(refusal) => return replay(refusal).map(|outcome| (outcome, 0)),
+            Standing::NotStarted => return Ok((Outcome::NotStarted, 0)),
+        };
+        let given = claim.clone();
+        let work = async move { work(Some(given)).await.map(Success::Remember).map_err(Into::into) };
+        let outcome = match self.conclude(&claim, work).await {
+            Conclusion::Completed(value) if claim.took_over() => Outcome::TookOver(value),
+            Conclusion::Completed(value) | Conclusion::Forgotten(value) => Outcome::Executed(value),
+            Conclusion::Unrecorded(value) => Outcome::Unrecorded(value),
+            Conclusion::Failed(failure) => Outcome::Failed(failure),
+            Conclusion::Interrupted(interruption) => Outcome::Interrupted(interruption),
+            Conclusion::Overtaken(refusal) => replay(refusal)?,
+            Conclusion::LeaseLost => Outcome::LeaseLost,
+        };
+        Ok((outcome, claim.attempt()))
+    }
+
+    /// Claims a single operation. Past the stop point nothing is claimed.
+    pub(crate) async fn claim_one(&self, candidate: Candidate, window: Window) -> Result<Standing, Error> {
+        if self.clock.now() >= window.stop {
+            return Ok(Standing::NotStarted);
+        }
+        self.claim(&[candidate], window).await.pop().unwrap_or(Ok(Standing::NotStarted))
+    }
+
+    /// Runs without a claim, still within the invocation's bounds.
+    async fn run_unprotected<T, E, F>(&self, window: Window, work: impl FnOnce() -> F + Send) -> Outcome<T>
+    where
+        T: Send,
+        E: Into<Failure>,
+        F: Future<Output = Result<T, E>> + Send,
+    {
+        match self.guarded(async move { work().await.map_err(Into::into) }, window).await {
+            Ended::Returned(Ok(value)) => Outcome::Executed(value),
+            Ended::Returned(Err(failure)) => Outcome::Failed(failure),
+            Ended::Panicked(_) => Outcome::Interrupted(Interruption::Panicked),
+            Ended::CutOff => Outcome::Interrupted(Interruption::CutOff),
+        }
+    }
+
+    pub(crate) fn runs_without_key(&self) -> bool {
+        self.settings.missing_key == MissingKey::RunUnprotected
+    }
+}
+
+/// The outcome of an operation that did not run.
+fn replay<T: DeserializeOwned>(refusal: Refusal) -> Result<Outcome<T>, Error> {
+    Ok(match refusal {
+        Refusal::Completed(stored) => match result::decode(&stored)? {
+            Some(value) => Outcome::Replayed(value),
+            None => Outcome::ReplayedWithoutResult,
+        },
+        Refusal::Failed(stored) => Outcome::ReplayedFailure(result::decode_failure(&stored)?),
+        Refusal::InProgress { lease_until, attempt } => Outcome::InProgress { lease_until, attempt },
+        Refusal::Abandoned { attempt } => Outcome::Abandoned { attempt },
+        Refusal::Mismatch => Outcome::Mismatch,
+    })
+}
+
+impl From<Timestamp> for Deadline {
+    fn from(at: Timestamp) -> Self {
+        Self::at(at)
+    }
+}
+
+/// A key hash of a given engine, for tests and tools that look a record up in the store.
+impl Idempotency {
+    /// The hash under which the record of this operation is stored.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyMissing`](crate::ErrorKind::KeyMissing) or [`Payload`](crate::ErrorKind::Payload) as for
+    /// [`operation`](Self::operation).
+    pub fn key_hash<K: Serialize + ?Sized>(&self, key: &K) -> Result<KeyHash, Error> {
+        Ok(self.scope(self.operation_name("operation"), None).hash(&key::of_value(key)?))
+    }
+}

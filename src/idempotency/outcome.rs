@@ -1,0 +1,109 @@
+//! What became of an operation.
+
+use super::Failure;
+use crate::clock::Timestamp;
+
+/// What became of an operation, as far as this call knows.
+///
+/// An outcome is what the protocol decided; trouble that kept it from deciding is an [`Error`](crate::Error).
+#[derive(Debug)]
+#[non_exhaustive]
+#[must_use = "an operation may not have run: look at the outcome"]
+pub enum Outcome<T> {
+    /// It ran now, for the first time, and its result is recorded.
+    Executed(T),
+    /// It ran now, and its result is recorded. An earlier run ended without an outcome, so it may have taken effect twice.
+    TookOver(T),
+    /// It ran now and succeeded, but that could not be recorded. It will not run again while the lease lasts; then it may.
+    Unrecorded(T),
+    /// It was done before; this is the recorded result.
+    Replayed(T),
+    /// It was done before; its result is not kept: too large, not serialisable, or not wanted.
+    ReplayedWithoutResult,
+    /// It failed for good before; this is the recorded failure.
+    ReplayedFailure(StoredFailure),
+    /// It ran now and failed. The verdict says what was made of the claim.
+    Failed(Failure),
+    /// It ran now and panicked, or was cut off at the stop point. It may have taken effect; the claim is kept until its
+    /// lease ends.
+    Interrupted(Interruption),
+    /// Somebody else is running it, or was until now.
+    InProgress {
+        /// When that claim's lease ends; `None` if it has none that is known.
+        lease_until: Option<Timestamp>,
+        /// How often the key has been granted.
+        attempt: u64,
+    },
+    /// The key belongs to another payload. Nothing ran.
+    Mismatch,
+    /// An earlier claim ended without an outcome, and [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids to run again.
+    Abandoned {
+        /// How often the key has been granted.
+        attempt: u64,
+    },
+    /// It ran now, but longer than its lease, and somebody else claimed it meanwhile and has not finished. What this run
+    /// did is not recorded.
+    LeaseLost,
+    /// It did not run: there was no time left before the stop point. The claim, if any, was released.
+    NotStarted,
+}
+
+impl<T> Outcome<T> {
+    /// The result, if the operation is known to be done and its result is here.
+    pub fn into_value(self) -> Option<T> {
+        match self {
+            Self::Executed(value) | Self::TookOver(value) | Self::Unrecorded(value) | Self::Replayed(value) => {
+                Some(value)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the operation is known to be done, now or before.
+    pub const fn is_done(&self) -> bool {
+        matches!(
+            self,
+            Self::Executed(_)
+                | Self::TookOver(_)
+                | Self::Unrecorded(_)
+                | Self::Replayed(_)
+                | Self::ReplayedWithoutResult
+        )
+    }
+
+    /// A stable name in snake case, as in logs and metrics.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Executed(_) => "executed",
+            Self::TookOver(_) => "took_over",
+            Self::Unrecorded(_) => "unrecorded",
+            Self::Replayed(_) => "replayed",
+            Self::ReplayedWithoutResult => "replayed_without_result",
+            Self::ReplayedFailure(_) => "replayed_failure",
+            Self::Failed(_) => "failed",
+            Self::Interrupted(Interruption::Panicked) => "panicked",
+            Self::Interrupted(Interruption::CutOff) => "cut_off",
+            Self::InProgress { .. } => "in_progress",
+            Self::Mismatch => "mismatch",
+            Self::Abandoned { .. } => "abandoned",
+            Self::LeaseLost => "lease_lost",
+            Self::NotStarted => "not_started",
+        }
+    }
+}
+
+/// How a handler ended without returning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interruption {
+    /// It panicked.
+    Panicked,
+    /// It was still running at the stop point, and its future was dropped.
+    CutOff,
+}
+
+/// A failure that was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredFailure {
+    /// What the error said; `None` if it is not kept.
+    pub message: Option<String>,
+}

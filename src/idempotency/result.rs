@@ -1,0 +1,162 @@
+//! Results in their stored form.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use miniz_oxide::{deflate::compress_to_vec, inflate::decompress_to_vec_with_limit};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{Failure, outcome::StoredFailure, settings::Settings};
+use crate::{
+    error::{Error, ErrorKind, ErrorStatus},
+    record::{StoredData, StoredResult},
+    store::Limits,
+};
+
+/// The largest result that is compressed, and the most that a stored one may grow to when it is decompressed. Lambda
+/// takes responses of up to 6 MB.
+const LARGEST_RESULT: usize = 16 * 1024 * 1024;
+
+/// Fast, and small enough: higher levels gain a few percent on JSON.
+const COMPRESSION_LEVEL: u8 = 3;
+
+#[derive(Serialize, Deserialize)]
+struct FailureData<'a> {
+    error: std::borrow::Cow<'a, str>,
+}
+
+/// A result that is too large, or that cannot be serialised, is dropped: the work is done all the same.
+pub(crate) fn encode<T: Serialize>(value: &T, settings: &Settings, limits: Limits) -> StoredResult {
+    if !settings.keep_results {
+        return StoredResult::DROPPED;
+    }
+    // A `Serialize` of the user's may panic; the effect has happened, so that must not end the run.
+    let text = match catch_unwind(AssertUnwindSafe(|| serde_json::to_string(value))) {
+        Ok(Ok(text)) => text,
+        Ok(Err(error)) => {
+            tracing::error!(target: "lambda_once", %error, "the result is not serialisable, so it is not kept; the operation stays done");
+            return StoredResult::DROPPED;
+        }
+        Err(_) => {
+            tracing::error!(target: "lambda_once", "serialising the result panicked, so it is not kept; the operation stays done");
+            return StoredResult::DROPPED;
+        }
+    };
+    let bytes = text.len();
+    let data = if bytes > settings.compress_above && bytes <= LARGEST_RESULT {
+        let deflated = compress_to_vec(text.as_bytes(), COMPRESSION_LEVEL);
+        if deflated.len() < bytes { StoredData::Deflated(deflated) } else { StoredData::Json(text) }
+    } else {
+        StoredData::Json(text)
+    };
+    if data.len() > limits.max_result_bytes {
+        tracing::warn!(target: "lambda_once", bytes, limit = limits.max_result_bytes, "the result is too large for the store, so it is not kept; the operation stays done");
+        return StoredResult::DROPPED;
+    }
+    StoredResult { data: Some(data), dropped: false }
+}
+
+pub(crate) fn encode_failure(failure: &Failure, settings: &Settings, limits: Limits) -> StoredResult {
+    encode(&FailureData { error: failure.to_string().into() }, settings, limits)
+}
+
+/// `None` if the record holds no result.
+pub(crate) fn decode<T: DeserializeOwned>(result: &StoredResult) -> Result<Option<T>, Error> {
+    let Some(data) = &result.data else { return Ok(None) };
+    let undecodable = |why: &'static str| Error::new(ErrorKind::StoredResult, ErrorStatus::Permanent, "replay", why);
+    let inflated;
+    let text = match data {
+        StoredData::Json(text) => text.as_bytes(),
+        StoredData::Deflated(bytes) => {
+            inflated = decompress_to_vec_with_limit(bytes, LARGEST_RESULT)
+                .map_err(|error| undecodable("the stored result does not decompress").with_source(error.to_string()))?;
+            &inflated
+        }
+    };
+    serde_json::from_slice(text).map(Some).map_err(|error| {
+        // The error's text may quote the stored result, so only its place is kept.
+        undecodable(
+            "the stored result is not of the type that is asked for; the operation was done and is not run again",
+        )
+        .with_source(format!("line {} column {}", error.line(), error.column()))
+    })
+}
+
+pub(crate) fn decode_failure(result: &StoredResult) -> Result<StoredFailure, Error> {
+    let data: Option<FailureData<'static>> = decode(result)?;
+    Ok(StoredFailure { message: data.map(|data| data.error.into_owned()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits { max_result_bytes: 400_000, batch: 1 };
+
+    fn round_trip<T: Serialize + DeserializeOwned>(value: &T) -> Option<T> {
+        decode(&encode(value, &Settings::default(), LIMITS)).unwrap()
+    }
+
+    #[test]
+    fn results_come_back_equal() {
+        assert_eq!(round_trip(&()), Some(()));
+        assert_eq!(round_trip(&false), Some(false));
+        assert_eq!(round_trip(&0), Some(0));
+        assert_eq!(round_trip(&String::new()), Some(String::new()));
+        assert_eq!(round_trip(&serde_json::Value::Null), Some(serde_json::Value::Null));
+        assert_eq!(round_trip(&None::<u8>), Some(None));
+        assert_eq!(round_trip(&u128::MAX), Some(u128::MAX));
+        assert_eq!(round_trip(&i64::MIN), Some(i64::MIN));
+        assert_eq!(round_trip(&0.1_f64), Some(0.1));
+        assert_eq!(round_trip(&1.797_693_134_862_315_7e308_f64), Some(f64::MAX));
+        assert_eq!(round_trip(&vec![(1, "a".to_owned())]), Some(vec![(1, "a".to_owned())]));
+    }
+
+    #[test]
+    fn a_large_result_is_compressed_and_replays_whole() {
+        let text = "abcdefghij".repeat(30_000);
+        let stored = encode(&text, &Settings::default(), LIMITS);
+        assert!(matches!(&stored.data, Some(StoredData::Deflated(bytes)) if bytes.len() < 10_000));
+        assert_eq!(decode::<String>(&stored).unwrap(), Some(text));
+    }
+
+    #[test]
+    fn a_result_that_is_too_large_is_dropped() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let text: String = std::iter::repeat_with(|| random.alphanumeric()).take(5_000_000).collect();
+        assert_eq!(encode(&text, &Settings::default(), LIMITS), StoredResult::DROPPED);
+        assert_eq!(decode::<String>(&StoredResult::DROPPED).unwrap(), None);
+    }
+
+    #[test]
+    fn a_result_that_is_not_serialisable_is_dropped() {
+        struct Panics;
+        impl Serialize for Panics {
+            fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+                panic!("in serialize");
+            }
+        }
+        let map = HashMap::from([((1, 2), 3)]);
+        assert_eq!(encode(&map, &Settings::default(), LIMITS), StoredResult::DROPPED);
+        assert_eq!(encode(&Panics, &Settings::default(), LIMITS), StoredResult::DROPPED);
+    }
+
+    #[test]
+    fn a_stored_result_that_no_longer_decodes_is_an_error_without_its_text() {
+        let stored = encode(&"secret", &Settings::default(), LIMITS);
+        let error = decode::<u32>(&stored).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StoredResult);
+        assert!(!error.redelivery_helps());
+        assert!(!format!("{error:?}").contains("secret"));
+        let broken = StoredResult { data: Some(StoredData::Deflated(vec![7; 9])), dropped: false };
+        assert_eq!(decode::<u32>(&broken).unwrap_err().kind(), ErrorKind::StoredResult);
+    }
+
+    #[test]
+    fn decompression_stops_at_its_limit() {
+        let bomb = compress_to_vec(&vec![b'1'; LARGEST_RESULT + 1], 1);
+        let stored = StoredResult { data: Some(StoredData::Deflated(bomb)), dropped: false };
+        assert_eq!(decode::<String>(&stored).unwrap_err().kind(), ErrorKind::StoredResult);
+    }
+}

@@ -1,0 +1,269 @@
+//! What a handler's error says about its operation.
+
+use std::{error::Error as StdError, fmt};
+
+use crate::error::BoxError;
+
+/// What an error says about the operation that it ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It did not take effect, and may work when it runs again: the claim is released.
+    #[default]
+    Transient,
+    /// It did not take effect, and never will: the failure is remembered and replayed.
+    Permanent,
+    /// It may have taken effect: the claim is kept until its lease ends, and what follows is up to
+    /// [`AfterUnknown`](crate::AfterUnknown).
+    Unknown,
+}
+
+/// A handler's error, with its [`Verdict`].
+///
+/// Any error becomes one through `?`. It is transient unless [`Classify`] has marked it, anywhere in its chain of
+/// sources, so the mark survives `?`, `anyhow`'s `.context()` and boxing:
+///
+/// ```
+/// use lambda_once::{Classify, Failure, Verdict};
+///
+/// fn charge(amount: &str) -> Result<u64, Failure> {
+///     let cents = amount.parse::<u64>().permanent()?; // it will not parse tomorrow either
+///     std::fs::read("/nowhere")?; // plain `?`: transient
+///     Ok(cents)
+/// }
+/// assert_eq!(charge("12 cents").unwrap_err().verdict(), Verdict::Permanent);
+/// assert_eq!(charge("12").unwrap_err().verdict(), Verdict::Transient);
+/// ```
+///
+/// Like `anyhow::Error` it is not itself a [`std::error::Error`].
+pub struct Failure {
+    verdict: Verdict,
+    source: BoxError,
+}
+
+impl Failure {
+    /// An error with this verdict.
+    pub fn new(verdict: Verdict, source: impl Into<BoxError>) -> Self {
+        Self { verdict, source: source.into() }
+    }
+
+    /// An error after which the operation may run again.
+    pub fn transient(source: impl Into<BoxError>) -> Self {
+        Self::new(Verdict::Transient, source)
+    }
+
+    /// An error that stays.
+    pub fn permanent(source: impl Into<BoxError>) -> Self {
+        Self::new(Verdict::Permanent, source)
+    }
+
+    /// An error after which nobody knows whether the operation took effect.
+    pub fn unknown(source: impl Into<BoxError>) -> Self {
+        Self::new(Verdict::Unknown, source)
+    }
+
+    /// What the error says about the operation.
+    pub const fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// The error itself.
+    pub fn source(&self) -> &(dyn StdError + Send + Sync + 'static) {
+        &*self.source
+    }
+
+    /// The error itself, without its verdict.
+    pub fn into_source(self) -> BoxError {
+        self.source
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failure").field("verdict", &self.verdict).field("source", &self.source).finish()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl<E: Into<BoxError>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let source = error.into();
+        let mut verdict = Verdict::default();
+        let mut link: Option<&(dyn StdError + 'static)> = Some(&*source);
+        while let Some(error) = link {
+            if let Some(mark) = error.downcast_ref::<Mark>() {
+                verdict = mark.verdict;
+                break;
+            }
+            link = error.source();
+        }
+        Self { verdict, source }
+    }
+}
+
+/// Marks the error of a `Result` with a [`Verdict`].
+///
+/// The outermost mark counts.
+pub trait Classify<T, E>: Sized {
+    /// The error stays: no retry can help.
+    ///
+    /// # Errors
+    ///
+    /// The same error, marked.
+    fn permanent(self) -> Result<T, Classified>;
+
+    /// Nobody knows whether the operation took effect: a time-out of a payment, say.
+    ///
+    /// # Errors
+    ///
+    /// The same error, marked.
+    fn unknown(self) -> Result<T, Classified>;
+
+    /// The verdict is read off the error.
+    ///
+    /// ```
+    /// use lambda_once::{Classify, Verdict};
+    /// # fn read() -> Result<(), std::io::Error> { Ok(()) }
+    /// # fn main() -> Result<(), lambda_once::Failure> {
+    /// read().classify(|error| match error.kind() {
+    ///     std::io::ErrorKind::InvalidData => Verdict::Permanent,
+    ///     std::io::ErrorKind::TimedOut => Verdict::Unknown,
+    ///     _ => Verdict::Transient,
+    /// })?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The same error, marked.
+    fn classify(self, verdict: impl FnOnce(&E) -> Verdict) -> Result<T, Classified>;
+}
+
+impl<T, E: Into<BoxError>> Classify<T, E> for Result<T, E> {
+    fn permanent(self) -> Result<T, Classified> {
+        self.map_err(|error| Classified::new(Verdict::Permanent, error))
+    }
+
+    fn unknown(self) -> Result<T, Classified> {
+        self.map_err(|error| Classified::new(Verdict::Unknown, error))
+    }
+
+    fn classify(self, verdict: impl FnOnce(&E) -> Verdict) -> Result<T, Classified> {
+        self.map_err(|error| Classified::new(verdict(&error), error))
+    }
+}
+
+/// An error with a mark. It prints as the error it holds.
+pub struct Classified(Mark);
+
+impl Classified {
+    fn new(verdict: Verdict, source: impl Into<BoxError>) -> Self {
+        Self(Mark { verdict, source: source.into() })
+    }
+}
+
+impl fmt::Debug for Classified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Classified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl StdError for Classified {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// The mark is a link of its own below [`Classified`], because wrappers such as `anyhow::Error` hide the type of the
+/// error they hold when they are boxed, and show only its sources.
+struct Mark {
+    verdict: Verdict,
+    source: BoxError,
+}
+
+impl fmt::Debug for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Classified").field("verdict", &self.verdict).field("source", &self.source).finish()
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl StdError for Mark {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    fn fails() -> Result<(), std::io::Error> {
+        Err(std::io::Error::other("broken"))
+    }
+
+    fn verdict_of<E: Into<Failure>>(result: Result<(), E>) -> Verdict {
+        result.map_err(Into::into).unwrap_err().verdict()
+    }
+
+    #[test]
+    fn a_plain_error_is_transient() {
+        assert_eq!(verdict_of(fails()), Verdict::Transient);
+        assert_eq!(verdict_of(Err::<(), _>("text")), Verdict::Transient);
+        assert_eq!(verdict_of(Err::<(), _>(anyhow::anyhow!("text"))), Verdict::Transient);
+    }
+
+    #[test]
+    fn a_verdict_survives_question_marks_context_and_boxing() {
+        fn anyhow_twice() -> anyhow::Result<()> {
+            fn inner() -> anyhow::Result<()> {
+                fails().permanent()?;
+                Ok(())
+            }
+            inner().context("while charging")?;
+            Ok(())
+        }
+        fn boxed() -> Result<(), BoxError> {
+            fails().unknown()?;
+            Ok(())
+        }
+        fn to_failure() -> Result<(), Failure> {
+            anyhow_twice().context("once more")?;
+            Ok(())
+        }
+        assert_eq!(verdict_of(fails().permanent()), Verdict::Permanent);
+        assert_eq!(verdict_of(anyhow_twice()), Verdict::Permanent);
+        assert_eq!(verdict_of(to_failure()), Verdict::Permanent);
+        assert_eq!(verdict_of(boxed()), Verdict::Unknown);
+        assert_eq!(verdict_of(boxed().map_err(anyhow::Error::from_boxed).context("wrapped")), Verdict::Unknown);
+    }
+
+    #[test]
+    fn the_outermost_mark_counts() {
+        assert_eq!(verdict_of(fails().permanent().unknown()), Verdict::Unknown);
+        assert_eq!(verdict_of(fails().unknown().classify(|_| Verdict::Transient)), Verdict::Transient);
+    }
+
+    #[test]
+    fn a_mark_does_not_change_the_text() {
+        assert_eq!(fails().permanent().unwrap_err().to_string(), "broken");
+        assert_eq!(Failure::from(fails().unwrap_err()).to_string(), "broken");
+    }
+}

@@ -1,0 +1,53 @@
+//! From a key and a payload to what a record holds of them.
+
+use sha2::{Digest, Sha256};
+
+use crate::record::{Fingerprint, KeyHash};
+
+/// What sets apart equal keys of different operations: which function, and which operation within it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyScope<'a> {
+    /// The function, or what the configuration says instead.
+    pub(crate) function: &'a str,
+    /// The operation within the function.
+    pub(crate) operation: &'a str,
+    /// Whose keys these are: the caller of an HTTP request, the tenant of a multi-tenant function.
+    pub(crate) tenant: Option<&'a [u8]>,
+}
+
+impl KeyScope<'_> {
+    /// The hash of a caller's key within this scope. Each part is preceded by its length, so that no two sets of parts
+    /// give the same bytes.
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        let mut hasher = Sha256::new();
+        hasher.update(b"lambda-once key 1");
+        let tenant = self.tenant.unwrap_or_default();
+        hasher.update([u8::from(self.tenant.is_some())]);
+        for part in [self.function.as_bytes(), self.operation.as_bytes(), tenant, key] {
+            hasher.update((part.len() as u64).to_be_bytes());
+            hasher.update(part);
+        }
+        KeyHash::from_bytes(hasher.finalize().into())
+    }
+}
+
+/// How the bytes of a payload are to be read. The form is part of the hash, so that bytes never equal JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    CanonicalJson,
+    Bytes,
+}
+
+/// The fingerprint of a payload given in pieces.
+pub(crate) fn fingerprint(form: Form, pieces: &[&[u8]]) -> Fingerprint {
+    let mut hasher = Sha256::new();
+    hasher.update(match form {
+        Form::CanonicalJson => b"lambda-once payload 1 json " as &[u8],
+        Form::Bytes => b"lambda-once payload 1 bytes",
+    });
+    for piece in pieces {
+        hasher.update((piece.len() as u64).to_be_bytes());
+        hasher.update(piece);
+    }
+    Fingerprint::from_bytes(hasher.finalize().into())
+}

@@ -1,0 +1,54 @@
+//! Where the key of an operation comes from, and how it is hashed.
+//!
+//! A `Key` selects the part of a delivery that identifies the operation. What it selects is put into canonical form
+//! ([`canonical`]) and hashed together with its scope, so that no store and no log ever sees the plain key.
+//!
+//! A key that selects nothing is an error, never the hash of nothing: otherwise all deliveries without a key would share
+//! one record, and all but the first would be dropped. Nothing means: no such member, `null`, or an empty string. In a
+//! combined key each part must select something. What happens then is up to [`MissingKey`].
+
+use serde::Serialize;
+
+use crate::error::Error;
+
+pub mod canonical;
+pub(crate) mod hash;
+#[cfg(feature = "sqs")]
+mod pointer;
+#[cfg(feature = "sqs")]
+mod selector;
+#[cfg(all(test, feature = "sqs"))]
+mod tests;
+
+#[cfg(feature = "sqs")]
+pub use selector::{Delivery, Key};
+
+/// What happens to a delivery whose key is missing, or partly missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MissingKey {
+    /// It is refused: the handler does not run.
+    #[default]
+    Reject,
+    /// The handler runs without protection.
+    RunUnprotected,
+}
+
+/// A key given as a value, in canonical JSON.
+pub(crate) fn of_value<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>, Error> {
+    let json = canonical_value(key)?;
+    let missing = |value: &[u8]| matches!(value, b"null" | b"\"\"");
+    if missing(&json) {
+        return Err(Error::key_missing("the key is null or empty"));
+    }
+    if json.first() == Some(&b'[') && (json == b"[]" || canonical::entries(&json).any(missing)) {
+        return Err(Error::key_missing("a part of the key is null or empty"));
+    }
+    Ok(json)
+}
+
+/// A value in canonical JSON.
+pub(crate) fn canonical_value<V: Serialize + ?Sized>(value: &V) -> Result<Vec<u8>, Error> {
+    let text = serde_json::to_vec(value).map_err(|source| Error::payload("not serialisable").with_source(source))?;
+    canonical::canonical(&text).map_err(|problem| Error::payload(problem.to_string()))
+}

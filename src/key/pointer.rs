@@ -1,0 +1,51 @@
+//! JSON Pointers (RFC 6901) into canonical JSON.
+
+use super::canonical::{entries, value_len, write_string};
+
+/// The value that a JSON Pointer (RFC 6901) leads to within canonical JSON; `None` if there is none.
+pub(crate) fn find<'a>(canonical: &'a [u8], pointer: &Pointer) -> Option<&'a [u8]> {
+    let mut value = canonical;
+    for token in &pointer.0 {
+        value = match value.first()? {
+            b'{' => entries(value).find_map(|entry| {
+                let name_len = value_len(entry);
+                (entry[..name_len] == token.name[..]).then(|| &entry[name_len + 1..])
+            })?,
+            b'[' => entries(value).nth(token.index?)?,
+            _ => return None,
+        };
+    }
+    Some(value)
+}
+
+/// A parsed JSON Pointer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pointer(Vec<Token>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Token {
+    /// As the name of a member, in canonical JSON with its quotes.
+    name: Vec<u8>,
+    /// As the index of an element, if it can be one: no leading zero, no sign.
+    index: Option<usize>,
+}
+
+impl Pointer {
+    /// `None` if the text is not a JSON Pointer: it neither is empty nor begins with `/`, or has `~` before anything but
+    /// `0` and `1`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Self(Vec::new()));
+        }
+        let tokens = text.strip_prefix('/')?.split('/').map(|token| {
+            if token.split('~').skip(1).any(|rest| !rest.starts_with(['0', '1'])) {
+                return None;
+            }
+            let mut name = Vec::new();
+            write_string(&mut name, &token.replace("~1", "/").replace("~0", "~"));
+            let is_index = token == "0" || token.starts_with(|first: char| ('1'..='9').contains(&first));
+            Some(Token { name, index: if is_index { token.parse().ok() } else { None } })
+        });
+        tokens.collect::<Option<_>>().map(Self)
+    }
+}

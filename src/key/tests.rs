@@ -1,0 +1,243 @@
+use proptest::prelude::*;
+
+use super::{
+    canonical::{MAX_DEPTH, Problem, canonical},
+    hash::{Form, KeyScope, fingerprint},
+    pointer::{Pointer, find},
+    *,
+};
+use crate::error::ErrorKind;
+
+fn text(json: &str) -> String {
+    String::from_utf8(canonical(json.as_bytes()).unwrap()).unwrap()
+}
+
+#[test]
+fn all_spellings_of_a_value_share_one_form() {
+    assert_eq!(text(" { \"b\" : [ 1 , true , null ] , \"a\" : \"x\" } "), r#"{"a":"x","b":[1,true,null]}"#);
+    assert_eq!(text(r#""\u0041\/\u00e9\ud83d\ude00\n""#), "\"A/é😀\\u000a\"");
+    assert_eq!(text(r#"{"z":{"b":1,"a":2},"a":[]}"#), r#"{"a":[],"z":{"a":2,"b":1}}"#);
+    assert_eq!(text("{}"), "{}");
+}
+
+#[test]
+fn numbers_that_differ_never_share_a_form() {
+    for (a, b) in [
+        ("9007199254740993", "9007199254740992"),
+        ("123456789012345678901234567890", "123456789012345678901234567891"),
+        ("1", "1.0"),
+        ("0.1", "0.10000000000000001"),
+        ("-0", "0"),
+    ] {
+        assert_ne!(text(a), text(b));
+    }
+}
+
+#[test]
+fn a_member_that_occurs_twice_is_an_error() {
+    for json in [r#"{"a":1,"a":1}"#, r#"{"a":1,"b":2,"a":3}"#, r#"[{"b":1,"a":2,"\u0062":1}]"#] {
+        assert!(matches!(canonical(json.as_bytes()), Err(Problem::DuplicateMember { .. })), "{json}");
+    }
+}
+
+#[test]
+fn deep_nesting_is_an_error_and_not_a_crash() {
+    let nested = |depth| [b"[".repeat(depth), b"]".repeat(depth)].concat();
+    assert!(canonical(&nested(MAX_DEPTH)).is_ok());
+    assert_eq!(canonical(&nested(MAX_DEPTH + 1)), Err(Problem::TooDeep));
+    assert_eq!(canonical(&b"[{\"a\":".repeat(1_000_000)), Err(Problem::TooDeep));
+}
+
+#[test]
+fn what_is_not_json_is_refused() {
+    for bad in [
+        "",
+        " ",
+        "{",
+        "[1,]",
+        "[1 2]",
+        "{\"a\"}",
+        "{\"a\":1,}",
+        "{a:1}",
+        "01",
+        "1.",
+        ".5",
+        "+1",
+        "-",
+        "1e",
+        "tru",
+        "nul",
+        "'x'",
+        "\"x",
+        "\"\\x\"",
+        "\"\\u12\"",
+        "\"\\ud800\"",
+        "\"\\ud800\\u0041\"",
+        "\"\\udc00\"",
+        "\"\n\"",
+        "1 1",
+        "{} x",
+        "NaN",
+        "\u{feff}1",
+    ] {
+        assert!(matches!(canonical(bad.as_bytes()), Err(Problem::Syntax { .. })), "{bad:?}");
+    }
+    assert!(canonical(b"\"\xff\"").is_err());
+}
+
+#[test]
+fn a_pointer_finds_what_rfc_6901_says() {
+    // The example document and the pointers of RFC 6901, section 5.
+    let document = br#"{"foo":["bar","baz"],"":0,"a/b":1,"c%d":2,"e^f":3,"g|h":4,"i\\j":5,"k\"l":6," ":7,"m~n":8}"#;
+    let json = canonical(document).unwrap();
+    for (pointer, value) in [
+        ("/foo", Some(r#"["bar","baz"]"#)),
+        ("/foo/0", Some("\"bar\"")),
+        ("/foo/1", Some("\"baz\"")),
+        ("/foo/2", None),
+        ("/foo/01", None),
+        ("/foo/-", None),
+        ("/foo/+1", None),
+        ("/", Some("0")),
+        ("/a~1b", Some("1")),
+        ("/c%d", Some("2")),
+        ("/e^f", Some("3")),
+        ("/g|h", Some("4")),
+        ("/i\\j", Some("5")),
+        ("/k\"l", Some("6")),
+        ("/ ", Some("7")),
+        ("/m~0n", Some("8")),
+        ("/m~0n/x", None),
+        ("/nothing", None),
+    ] {
+        let found = find(&json, &Pointer::parse(pointer).unwrap());
+        assert_eq!(found, value.map(str::as_bytes), "{pointer}");
+    }
+    assert_eq!(find(&json, &Pointer::parse("").unwrap()), Some(&json[..]));
+    for bad in ["order_id", "#/a", "/a~", "/a~2"] {
+        assert_eq!(Pointer::parse(bad), None, "{bad}");
+        assert_eq!(Key::pointer(bad).check().unwrap_err().kind(), ErrorKind::Config);
+    }
+}
+
+fn select(key: &Key, body: &str) -> Result<String, ErrorKind> {
+    let json = canonical(body.as_bytes()).ok();
+    let delivery = Delivery::new(body.as_bytes(), json.as_deref(), Some("m-1"));
+    key.select(&delivery).map(|key| String::from_utf8(key).unwrap()).map_err(|error| error.kind())
+}
+
+#[test]
+fn a_missing_key_is_an_error_and_never_the_hash_of_nothing() {
+    let key = Key::pointer("/id");
+    for body in ["{}", r#"{"id":null}"#, r#"{"id":""}"#, "[]", "1"] {
+        assert_eq!(select(&key, body), Err(ErrorKind::KeyMissing), "{body}");
+    }
+    assert_eq!(select(&key, "not json"), Err(ErrorKind::Payload));
+    assert_eq!(select(&Key::from_fn(|_| Ok(None)), "{}"), Err(ErrorKind::KeyMissing));
+    assert_eq!(select(&Key::from_fn(|_| Ok(Some(String::new()))), "{}"), Err(ErrorKind::KeyMissing));
+    assert_eq!(select(&Key::from_fn(|_| Err("no".into())), "{}"), Err(ErrorKind::Payload));
+}
+
+#[test]
+fn falsy_values_are_keys() {
+    for value in ["0", "false", "-0", "[]", "{}"] {
+        assert_eq!(select(&Key::pointer("/id"), &format!(r#"{{"id":{value}}}"#)).as_deref(), Ok(value));
+    }
+}
+
+#[test]
+fn a_partly_missing_key_is_missing() {
+    let key = Key::all([Key::pointer("/user"), Key::pointer("/order")]);
+    assert_eq!(select(&key, r#"{"user":"bob","order":1}"#).as_deref(), Ok(r#"["bob",1]"#));
+    for body in [r#"{"order":1}"#, r#"{"user":null,"order":1}"#, r#"{"user":"bob"}"#] {
+        assert_eq!(select(&key, body), Err(ErrorKind::KeyMissing), "{body}");
+    }
+    assert_eq!(Key::all([]).check().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(of_value(&("bob", None::<u32>)).unwrap_err().kind(), ErrorKind::KeyMissing);
+    assert_eq!(of_value("").unwrap_err().kind(), ErrorKind::KeyMissing);
+    assert_eq!(of_value(&None::<u32>).unwrap_err().kind(), ErrorKind::KeyMissing);
+    assert_eq!(of_value(&("bob", 7)).unwrap(), br#"["bob",7]"#);
+}
+
+#[test]
+fn the_message_id_is_a_key() {
+    assert_eq!(select(&Key::message_id(), "not json").as_deref(), Ok("\"m-1\""));
+    assert!(Key::message_id().select(&Delivery::new(b"", None, None)).is_err());
+    assert!(Key::message_id().select(&Delivery::new(b"", None, Some(""))).is_err());
+}
+
+#[test]
+fn keys_of_different_scopes_never_meet() {
+    let scope = |function, operation, tenant| KeyScope { function, operation, tenant }.hash(b"\"k\"");
+    let all = [
+        scope("f", "a", None),
+        scope("f", "b", None),
+        scope("g", "a", None),
+        scope("fa", "", None),
+        scope("f", "a", Some(b"".as_slice())),
+        scope("f", "a", Some(b"t".as_slice())),
+    ];
+    for (i, a) in all.iter().enumerate() {
+        assert!(all[i + 1..].iter().all(|b| a != b));
+    }
+}
+
+#[test]
+fn bytes_and_json_never_share_a_fingerprint() {
+    assert_ne!(fingerprint(Form::Bytes, &[b"1"]), fingerprint(Form::CanonicalJson, &[b"1"]));
+    assert_ne!(fingerprint(Form::Bytes, &[b"ab", b"c"]), fingerprint(Form::Bytes, &[b"a", b"bc"]));
+}
+
+#[test]
+fn debug_shows_no_payload() {
+    let delivery = Delivery::new(b"secret", None, None);
+    assert!(
+        !format!("{delivery:?} {:?}", Key::all([Key::pointer("/a"), Key::from_fn(|_| Ok(None))])).contains("secret")
+    );
+}
+
+fn json() -> impl Strategy<Value = serde_json::Value> {
+    use serde_json::{Value, json};
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_filter("finite", |f| f.is_finite()).prop_map(|f| json!(f)),
+        ".*".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 40, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::hash_map(".*", inner, 0..6).prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_canonical_form_is_the_same_value_and_canonical_itself(value in json()) {
+        let form = canonical(serde_json::to_string_pretty(&value).unwrap().as_bytes()).unwrap();
+        prop_assert_eq!(&serde_json::from_slice::<serde_json::Value>(&form).unwrap(), &value);
+        prop_assert_eq!(&canonical(&form).unwrap(), &form);
+    }
+
+    #[test]
+    fn a_text_is_taken_if_serde_json_takes_it(text in r#"[ \[\]{}:,"\\0-9a-fnrtulse.eE+-]{0,24}"#) {
+        let ours = canonical(text.as_bytes());
+        // `serde_json` lets the last of two equal members win, and refuses numbers too large for an `f64`.
+        match serde_json::from_str::<serde_json::Value>(&text) {
+            Ok(_) => prop_assert!(matches!(ours, Ok(_) | Err(Problem::DuplicateMember { .. }))),
+            Err(error) => prop_assert!(ours.is_err() || error.to_string().starts_with("number out of range")),
+        }
+    }
+
+    #[test]
+    fn integers_of_any_size_keep_apart(a in "[1-9][0-9]{0,40}", b in "[1-9][0-9]{0,40}") {
+        prop_assert_eq!(a == b, canonical(a.as_bytes()) == canonical(b.as_bytes()));
+    }
+
+    #[test]
+    fn no_bytes_crash(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        let _ = canonical(&bytes);
+    }
+}

@@ -1,0 +1,24 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+pub mod clock;
+mod error;
+pub mod idempotency;
+pub mod key;
+pub mod record;
+pub mod store;
+pub mod telemetry;
+
+pub use clock::Deadline;
+pub use error::{BoxError, Error, ErrorKind, ErrorStatus};
+pub use idempotency::{
+    AfterUnknown, Claim, Classified, Classify, Failure, Idempotency, Interruption, OnPanic, Operation, Outcome,
+    StoredFailure, Verdict,
+};
+#[cfg(feature = "sqs")]
+pub use key::Key;
+pub use key::MissingKey;
+#[cfg(feature = "dynamodb")]
+pub use store::dynamodb::DynamoDbStore;
+pub use store::{Store, memory::MemoryStore};

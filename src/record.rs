@@ -1,0 +1,218 @@
+//! The stored state of a key, and the types it is made of.
+
+use std::fmt;
+
+use crate::clock::Timestamp;
+
+/// The version of the record's format that this library writes, as attribute `v`.
+///
+/// Versions N and N−1 settle and replay each other's records, so a record of the next version is still understood, and
+/// one beyond it is an error that redelivery may cure: a newer deployment wrote it.
+pub const RECORD_VERSION: u32 = 1;
+
+/// The newest version of the record's format that this library can act on.
+pub const NEWEST_KNOWN_VERSION: u32 = RECORD_VERSION + 1;
+
+/// A key as it is stored: the SHA-256 of its scope and of the caller's key.
+///
+/// The plain key cannot be read back from it. `Display` and `Debug` show hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyHash([u8; 32]);
+
+/// A payload as it is compared: its SHA-256. Same key and another fingerprint is misuse of the key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+/// The token that fences a record: 128 random bits, drawn afresh for every claim.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Owner([u8; 16]);
+
+macro_rules! hexadecimal {
+    ($type:ident, $bytes:literal) => {
+        impl $type {
+            #[doc = concat!("From its ", stringify!($bytes), " bytes.")]
+            pub const fn from_bytes(bytes: [u8; $bytes]) -> Self {
+                Self(bytes)
+            }
+
+            #[doc = concat!("Its ", stringify!($bytes), " bytes.")]
+            pub const fn as_bytes(&self) -> &[u8; $bytes] {
+                &self.0
+            }
+
+            /// Lower-case hexadecimal digits, as stores write them.
+            pub fn to_hex(&self) -> String {
+                let mut hex = String::with_capacity(2 * $bytes);
+                for byte in self.0 {
+                    for nibble in [byte >> 4, byte & 0xf] {
+                        hex.push(char::from(b"0123456789abcdef"[usize::from(nibble)]));
+                    }
+                }
+                hex
+            }
+
+            #[doc = concat!("Reads ", stringify!($bytes), " bytes from lower-case hexadecimal digits; `None` for anything else.")]
+            pub fn from_hex(hex: &str) -> Option<Self> {
+                let digits = hex.as_bytes();
+                if digits.len() != 2 * $bytes {
+                    return None;
+                }
+                let mut bytes = [0; $bytes];
+                for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+                    *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+                }
+                Some(Self(bytes))
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.to_hex())
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($type), "({})"), self)
+            }
+        }
+    };
+}
+
+hexadecimal!(KeyHash, 32);
+hexadecimal!(Fingerprint, 32);
+hexadecimal!(Owner, 16);
+
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+/// Where a record is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// Somebody holds, or held, the claim; no outcome is recorded yet.
+    InProgress,
+    /// The operation took effect; its result is recorded.
+    Completed,
+    /// The operation failed for good; its error is recorded.
+    Failed,
+}
+
+impl Status {
+    /// The word stored in the `status` attribute; the same words as AWS Powertools writes.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InProgress => "INPROGRESS",
+            Self::Completed => "COMPLETED",
+            Self::Failed => "FAILED",
+        }
+    }
+
+    /// The status of that word; `None` for any other.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::InProgress, Self::Completed, Self::Failed].into_iter().find(|status| status.as_str() == word)
+    }
+}
+
+/// A serialised result, as it is kept in a record. `Debug` shows its size only.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoredData {
+    /// JSON text.
+    Json(String),
+    /// JSON text, compressed by DEFLATE (RFC 1951).
+    Deflated(Vec<u8>),
+}
+
+impl StoredData {
+    /// Its size in bytes, as stored.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Json(text) => text.len(),
+            Self::Deflated(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether it holds no bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl fmt::Debug for StoredData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let form = if matches!(self, Self::Json(_)) { "Json" } else { "Deflated" };
+        write!(f, "{form}({} bytes)", self.len())
+    }
+}
+
+/// What a COMPLETED or FAILED record says about its outcome.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredResult {
+    /// The result or the error; `None` if it was dropped, or if another library stored none.
+    pub data: Option<StoredData>,
+    /// Whether there was a result that is not kept: too large, not serialisable, or not wanted.
+    pub dropped: bool,
+}
+
+impl StoredResult {
+    /// The outcome is recorded, its result is not.
+    pub const DROPPED: Self = Self { data: None, dropped: true };
+}
+
+/// The stored state of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Where the record is in its life.
+    pub status: Status,
+    /// Who may settle it; `None` after a hand-back, and in records of other libraries.
+    pub owner: Option<Owner>,
+    /// How often the record was granted since it was created. Information, not a fence.
+    pub attempt: u64,
+    /// The status that the last claim replaced; `None` if there was no record. A claim over INPROGRESS *took over*.
+    pub prior_status: Option<Status>,
+    /// When the claim's holder must have stopped; `None` in records of other libraries.
+    pub lease_until: Option<Timestamp>,
+    /// When the record counts as absent, in seconds since the Unix epoch; `None` for never.
+    pub expiration: Option<u64>,
+    /// What the payload was, if the claim said so.
+    pub fingerprint: Option<Fingerprint>,
+    /// The outcome, of a COMPLETED or FAILED record.
+    pub result: StoredResult,
+    /// The version of the record's format; 0 for records of other libraries, which have none.
+    pub version: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_digits_come_back_as_the_same_bytes() {
+        let owner = Owner::from_bytes(*b"0123456789\xff\x00abcd");
+        assert_eq!(Owner::from_hex(&owner.to_hex()), Some(owner));
+        assert_eq!(owner.to_hex().len(), 32);
+        for bad in ["", "0", "zz", &"0".repeat(31), &"A".repeat(32), &"é".repeat(16)] {
+            assert_eq!(Owner::from_hex(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_status_is_known_by_its_word_alone() {
+        for status in [Status::InProgress, Status::Completed, Status::Failed] {
+            assert_eq!(Status::from_word(status.as_str()), Some(status));
+        }
+        assert_eq!(Status::from_word("EXPIRED"), None);
+        assert_eq!(Status::from_word("completed"), None);
+    }
+
+    #[test]
+    fn debug_shows_no_result() {
+        let record = StoredResult { data: Some(StoredData::Json("\"secret\"".into())), dropped: false };
+        assert!(!format!("{record:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,199 @@
+//! The suite that every store must pass (feature `conformance`).
+//!
+//! [`conformance_tests!`](crate::conformance_tests) makes one test of each check:
+//!
+//! ```
+//! use lambda_once::{clock::{ManualClock, Timestamp}, store::{conformance::Subject, memory::MemoryStore}};
+//!
+//! async fn subject() -> Subject {
+//!     let clock = ManualClock::at(Timestamp::from_seconds(2_000_000_000));
+//!     Subject::new(MemoryStore::with_clock(clock.clone()), clock)
+//! }
+//! lambda_once::conformance_tests!(subject().await);
+//! # fn main() {}
+//! ```
+//!
+//! Every check draws keys of its own, so all may run on one table at once. A check panics where the store breaks the
+//! contract. The list of checks grows with the contract; it is not covered by semantic versioning.
+
+#![allow(clippy::expect_used, reason = "a check panics where the store breaks the contract")]
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::{BoxFuture, ClaimRequest, Claimed, Grant, Refusal, SettleRequest, Settled, Settlement, Store, Takeover};
+use crate::{
+    clock::ManualClock,
+    record::{Fingerprint, KeyHash, Owner, Record, StoredData, StoredResult},
+};
+
+mod claims;
+mod settles;
+
+pub use claims::*;
+pub use settles::*;
+
+/// One test a check. The expression makes a [`Subject`]; it may await.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($subject:expr) => {
+        $crate::conformance_tests!($subject;
+            a_new_key_is_granted_and_then_in_progress,
+            of_many_claims_exactly_one_is_granted,
+            a_claim_sent_again_is_granted_as_the_record_says,
+            a_lapsed_claim_is_taken_over_and_a_standing_one_is_not,
+            a_takeover_sent_again_still_took_over,
+            a_lapsed_claim_is_taken_over_once,
+            an_abandoned_claim_stays_so_where_takeover_is_refused,
+            another_payload_is_a_mismatch_whatever_the_status,
+            a_claim_without_a_fingerprint_matches_any_payload,
+            an_expired_record_counts_as_absent,
+            a_live_claim_never_counts_as_expired,
+            batches_are_answered_in_order,
+            warming_changes_nothing,
+            a_completed_operation_replays_its_result,
+            a_failed_operation_replays_its_failure,
+            results_come_back_as_they_were_stored,
+            the_largest_result_fits,
+            a_released_key_is_free,
+            a_settle_sent_again_succeeds,
+            a_late_holder_changes_nothing,
+            a_settle_creates_no_record,
+            an_outcome_is_decided_once,
+            a_taken_over_claim_is_handed_back,
+            a_renewed_claim_stands_longer,
+        );
+    };
+    ($subject:expr; $($check:ident,)+) => {
+        $(
+            #[tokio::test]
+            async fn $check() {
+                $crate::store::conformance::$check(&$subject).await;
+            }
+        )+
+    };
+}
+
+/// The lease of the claims that the checks make.
+pub const LEASE: Duration = Duration::from_secs(2);
+/// Their skew margin.
+pub const MARGIN: Duration = Duration::from_millis(500);
+/// How long their records stay.
+pub const RETENTION: Duration = Duration::from_secs(60);
+
+type Advance = dyn Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync;
+
+/// A store, and a way to let time pass for it.
+pub struct Subject {
+    store: Arc<dyn Store>,
+    advance: Box<Advance>,
+}
+
+impl Subject {
+    /// A store that reads `clock`.
+    pub fn new(store: impl Store, clock: ManualClock) -> Self {
+        Self::with_time(store, move |time| {
+            clock.advance(time);
+            Box::pin(std::future::ready(()))
+        })
+    }
+
+    /// A store with a clock of its own. `advance` lets that much time pass; sleeping will do.
+    pub fn with_time(
+        store: impl Store,
+        advance: impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    ) -> Self {
+        Self { store: Arc::new(store), advance: Box::new(advance) }
+    }
+
+    async fn advance(&self, time: Duration) {
+        (self.advance)(time).await;
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Claimed {
+        let mut answers = self.store.claim(std::slice::from_ref(request)).await;
+        assert_eq!(answers.len(), 1, "one answer for each request");
+        answers.remove(0).expect("the store answers")
+    }
+
+    async fn granted(&self, request: &ClaimRequest) -> Grant {
+        match self.claim(request).await {
+            Claimed::Granted(grant) => grant,
+            Claimed::Refused(refusal) => panic!("expected a grant, got {refusal:?}"),
+        }
+    }
+
+    async fn refused(&self, request: &ClaimRequest) -> Refusal {
+        match self.claim(request).await {
+            Claimed::Refused(refusal) => refusal,
+            Claimed::Granted(grant) => panic!("expected a refusal, got {grant:?}"),
+        }
+    }
+
+    async fn settle(&self, request: &ClaimRequest, settlement: Settlement) -> Settled {
+        let request = SettleRequest { key: request.key, owner: request.owner, settlement };
+        let mut answers = self.store.settle(&[request]).await;
+        assert_eq!(answers.len(), 1, "one answer for each request");
+        answers.remove(0).expect("the store answers")
+    }
+
+    async fn read(&self, key: KeyHash) -> Option<Record> {
+        self.store.read(&[key]).await.remove(0).expect("the store answers")
+    }
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subject").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
+    bytes
+}
+
+fn owner() -> Owner {
+    Owner::from_bytes(random())
+}
+
+/// A claim on a key of its own.
+fn new_claim() -> ClaimRequest {
+    ClaimRequest {
+        key: KeyHash::from_bytes(random()),
+        fingerprint: Some(Fingerprint::from_bytes([1; 32])),
+        owner: owner(),
+        lease: LEASE,
+        skew_margin: MARGIN,
+        retention: RETENTION,
+        takeover: Takeover::Allowed,
+    }
+}
+
+/// A claim by somebody else on the same operation.
+fn rival(claim: &ClaimRequest) -> ClaimRequest {
+    ClaimRequest { owner: owner(), ..claim.clone() }
+}
+
+/// The same key, used for something else.
+fn misuse(claim: &ClaimRequest) -> ClaimRequest {
+    ClaimRequest { fingerprint: Some(Fingerprint::from_bytes([2; 32])), ..rival(claim) }
+}
+
+fn json(text: &str) -> StoredResult {
+    StoredResult { data: Some(StoredData::Json(text.to_owned())), dropped: false }
+}
+
+fn complete(text: &str) -> Settlement {
+    Settlement::Complete { result: json(text), retention: RETENTION }
+}
+
+fn fail(text: &str) -> Settlement {
+    Settlement::Fail { result: json(text), retention: RETENTION }
+}
+
+const RELEASE: Settlement = Settlement::Release { took_over: false };
+const HAND_BACK: Settlement = Settlement::Release { took_over: true };
+
+/// Past the lease and the margin, whatever is rounded.
+const LAPSE: Duration = Duration::from_millis(2_501);

@@ -1,0 +1,184 @@
+//! What becomes of a claim.
+
+use super::*;
+use crate::record::Status;
+
+/// A completed operation answers every later claim with its result, at once and after the lease.
+pub async fn a_completed_operation_replays_its_result(subject: &Subject) {
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    assert_eq!(subject.settle(&claim, complete("[1]")).await, Settled::Done);
+    for _ in 0..2 {
+        assert_eq!(subject.refused(&rival(&claim)).await, Refusal::Completed(json("[1]")));
+        assert_eq!(subject.refused(&claim).await, Refusal::Completed(json("[1]")), "its own holder included");
+        subject.advance(LAPSE).await;
+    }
+}
+
+/// A failed operation answers every later claim with its failure.
+pub async fn a_failed_operation_replays_its_failure(subject: &Subject) {
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    assert_eq!(subject.settle(&claim, fail("{}")).await, Settled::Done);
+    for _ in 0..2 {
+        assert_eq!(subject.refused(&rival(&claim)).await, Refusal::Failed(json("{}")));
+        subject.advance(LAPSE).await;
+    }
+}
+
+/// Results come back byte for byte: text, bytes, none, dropped.
+pub async fn results_come_back_as_they_were_stored(subject: &Subject) {
+    for result in [
+        json("\"é😀\\u0000\""),
+        json("null"),
+        StoredResult { data: Some(StoredData::Deflated((0..=255).collect())), dropped: false },
+        StoredResult::default(),
+        StoredResult::DROPPED,
+    ] {
+        let claim = new_claim();
+        subject.granted(&claim).await;
+        let settlement = Settlement::Complete { result: result.clone(), retention: RETENTION };
+        assert_eq!(subject.settle(&claim, settlement).await, Settled::Done);
+        assert_eq!(subject.refused(&rival(&claim)).await, Refusal::Completed(result));
+    }
+}
+
+/// A result of exactly the size that [`limits`](Store::limits) names is taken.
+pub async fn the_largest_result_fits(subject: &Subject) {
+    let size = subject.store.limits().max_result_bytes.min(1 << 20);
+    let result = json(&format!("\"{}\"", "x".repeat(size - 2)));
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    let settlement = Settlement::Complete { result: result.clone(), retention: RETENTION };
+    assert_eq!(subject.settle(&claim, settlement).await, Settled::Done);
+    assert_eq!(subject.refused(&rival(&claim)).await, Refusal::Completed(result));
+}
+
+/// A released key is as if it had never been claimed, for any payload.
+pub async fn a_released_key_is_free(subject: &Subject) {
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    assert_eq!(subject.settle(&claim, RELEASE).await, Settled::Done);
+    assert_eq!(subject.read(claim.key).await, None);
+    let grant = subject.granted(&misuse(&claim)).await;
+    assert_eq!((grant.attempt, grant.prior_status), (1, None));
+}
+
+/// A settle whose answer was lost is sent again: it succeeds and changes nothing.
+pub async fn a_settle_sent_again_succeeds(subject: &Subject) {
+    for settlement in [complete("1"), fail("1"), RELEASE, HAND_BACK] {
+        let claim = new_claim();
+        subject.granted(&claim).await;
+        assert_eq!(subject.settle(&claim, settlement.clone()).await, Settled::Done);
+        let before = subject.read(claim.key).await;
+        assert_eq!(subject.settle(&claim, settlement.clone()).await, Settled::Done, "{settlement:?}");
+        assert_eq!(subject.read(claim.key).await, before, "{settlement:?}");
+    }
+    // A release is done as soon as the key is not in progress under its owner, whoever came after it.
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    subject.settle(&claim, RELEASE).await;
+    let next = rival(&claim);
+    subject.granted(&next).await;
+    assert_eq!(subject.settle(&claim, RELEASE).await, Settled::Done);
+    assert_eq!(subject.settle(&next, complete("1")).await, Settled::Done, "the next claim still stands");
+}
+
+/// A holder past its lease can neither complete, fail, release nor renew over its successor, before and after that has
+/// settled.
+pub async fn a_late_holder_changes_nothing(subject: &Subject) {
+    let renew = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: RETENTION };
+    let late = [complete("\"late\""), fail("\"late\""), RELEASE, HAND_BACK, renew];
+    for outcome in [complete("\"next\""), fail("\"next\"")] {
+        let claim = new_claim();
+        subject.granted(&claim).await;
+        subject.advance(LAPSE).await;
+        let next = rival(&claim);
+        subject.granted(&next).await;
+        for settled in [false, true] {
+            if settled {
+                assert_eq!(subject.settle(&next, outcome.clone()).await, Settled::Done);
+            }
+            let before = subject.read(claim.key).await.expect("the successor's record");
+            for settlement in &late {
+                let answer = subject.settle(&claim, settlement.clone()).await;
+                if matches!(settlement, Settlement::Release { .. }) {
+                    assert_eq!(answer, Settled::Done, "there is nothing left to release");
+                } else {
+                    assert_eq!(answer, Settled::LeaseLost { current: Some(Box::new(before.clone())) });
+                }
+                assert_eq!(subject.read(claim.key).await.as_ref(), Some(&before), "{settlement:?}");
+            }
+        }
+    }
+}
+
+/// A settle never brings back a record that is gone.
+pub async fn a_settle_creates_no_record(subject: &Subject) {
+    let renew = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: RETENTION };
+    for settlement in [complete("1"), fail("1"), renew, RELEASE, HAND_BACK] {
+        let claim = new_claim();
+        subject.granted(&claim).await;
+        subject.settle(&claim, RELEASE).await;
+        let answer = subject.settle(&claim, settlement.clone()).await;
+        if matches!(settlement, Settlement::Release { .. }) {
+            assert_eq!(answer, Settled::Done);
+        } else {
+            assert_eq!(answer, Settled::LeaseLost { current: None }, "{settlement:?}");
+        }
+        assert_eq!(subject.read(claim.key).await, None, "{settlement:?}");
+    }
+}
+
+/// An outcome that is recorded is not replaced by another, not even by its own owner.
+pub async fn an_outcome_is_decided_once(subject: &Subject) {
+    for (first, second) in [(complete("1"), fail("2")), (fail("1"), complete("2"))] {
+        let claim = new_claim();
+        subject.granted(&claim).await;
+        assert_eq!(subject.settle(&claim, first).await, Settled::Done);
+        let decided = subject.read(claim.key).await.expect("the outcome");
+        assert_eq!(
+            subject.settle(&claim, second).await,
+            Settled::LeaseLost { current: Some(Box::new(decided.clone())) }
+        );
+        assert_eq!(subject.settle(&claim, RELEASE).await, Settled::Done);
+        assert_eq!(subject.settle(&claim, HAND_BACK).await, Settled::Done);
+        assert_eq!(subject.read(claim.key).await, Some(decided));
+    }
+}
+
+/// A claim that took over is handed back: the next one takes over at once, and knows it.
+pub async fn a_taken_over_claim_is_handed_back(subject: &Subject) {
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    subject.advance(LAPSE).await;
+    let taker = rival(&claim);
+    subject.granted(&taker).await;
+    assert_eq!(subject.settle(&taker, HAND_BACK).await, Settled::Done);
+    let record = subject.read(claim.key).await.expect("it is handed back, not deleted");
+    assert_eq!((record.status, record.owner), (Status::InProgress, None));
+
+    let next = rival(&claim);
+    let grant = subject.granted(&next).await;
+    assert!(grant.took_over());
+    assert_eq!(grant.attempt, 3);
+    assert!(matches!(subject.settle(&taker, complete("1")).await, Settled::LeaseLost { .. }));
+    assert_eq!(subject.settle(&next, complete("2")).await, Settled::Done);
+    assert_eq!(subject.refused(&rival(&claim)).await, Refusal::Completed(json("2")));
+}
+
+/// A renewed claim stands for another lease, and its record with it.
+pub async fn a_renewed_claim_stands_longer(subject: &Subject) {
+    let claim = ClaimRequest { retention: Duration::ZERO, ..new_claim() };
+    let grant = subject.granted(&claim).await;
+    for _ in 0..3 {
+        subject.advance(LEASE / 2).await;
+        let renew = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: Duration::ZERO };
+        match subject.settle(&claim, renew).await {
+            Settled::Renewed { lease_until } => assert!(lease_until > grant.lease_until),
+            other => panic!("expected a renewal, got {other:?}"),
+        }
+    }
+    assert!(matches!(subject.refused(&rival(&claim)).await, Refusal::InProgress { .. }));
+    assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done);
+}

@@ -1,0 +1,54 @@
+//! What an error of the SDK means for the protocol: was the call applied, and can another one help?
+
+use aws_sdk_dynamodb::{
+    config::http::HttpResponse,
+    error::{ProvideErrorMetadata, SdkError},
+};
+
+use crate::error::{Error, ErrorKind, ErrorStatus};
+
+pub(super) fn from_sdk<E>(error: SdkError<E, HttpResponse>, operation: &'static str) -> Error
+where
+    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+{
+    let (kind, status, message) = match &error {
+        SdkError::ConstructionFailure(_) => {
+            (ErrorKind::Request, ErrorStatus::Permanent, "the request could not be built".to_owned())
+        }
+        SdkError::TimeoutError(_) => {
+            (ErrorKind::Timeout, ErrorStatus::Ambiguous, "DynamoDB did not answer in time".to_owned())
+        }
+        SdkError::DispatchFailure(failure) if failure.is_timeout() => {
+            (ErrorKind::Timeout, ErrorStatus::Ambiguous, "DynamoDB could not be reached in time".to_owned())
+        }
+        SdkError::ServiceError(answer) => {
+            let code = answer.err().code().unwrap_or("an error without a code");
+            let (kind, status) = of_code(code, answer.raw().status().as_u16());
+            (kind, status, format!("DynamoDB answered {code}"))
+        }
+        _ => (ErrorKind::Unavailable, ErrorStatus::Ambiguous, "the connection to DynamoDB failed".to_owned()),
+    };
+    Error::new(kind, status, operation, message).with_source(error)
+}
+
+fn of_code(code: &str, http_status: u16) -> (ErrorKind, ErrorStatus) {
+    match code {
+        "ProvisionedThroughputExceededException"
+        | "RequestLimitExceeded"
+        | "ThrottlingException"
+        | "ThrottlingError"
+        | "Throttling" => (ErrorKind::Throttled, ErrorStatus::Temporary),
+        "TransactionConflictException" | "TransactionInProgressException" | "ReplicatedWriteConflictException" => {
+            (ErrorKind::Unavailable, ErrorStatus::Temporary)
+        }
+        "AccessDeniedException"
+        | "UnrecognizedClientException"
+        | "InvalidSignatureException"
+        | "IncompleteSignature"
+        | "MissingAuthenticationTokenException"
+        | "ExpiredTokenException" => (ErrorKind::AccessDenied, ErrorStatus::Temporary),
+        "ResourceNotFoundException" => (ErrorKind::Table, ErrorStatus::Temporary),
+        _ if http_status >= 500 => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
+        _ => (ErrorKind::Request, ErrorStatus::Permanent),
+    }
+}

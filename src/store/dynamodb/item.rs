@@ -1,0 +1,83 @@
+//! Records as items.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
+
+use super::config::Schema;
+use crate::{
+    clock::Timestamp,
+    error::{Error, ErrorKind, ErrorStatus},
+    record::{Fingerprint, Owner, Record, Status, StoredData, StoredResult},
+};
+
+pub(super) type Item = HashMap<String, AttributeValue>;
+
+/// What `prior_status` says when the claim replaced no record.
+pub(super) const NO_STATUS: &str = "NONE";
+
+pub(super) fn text(value: impl Into<String>) -> AttributeValue {
+    AttributeValue::S(value.into())
+}
+
+pub(super) fn number(value: u64) -> AttributeValue {
+    AttributeValue::N(value.to_string())
+}
+
+pub(super) fn data(data: StoredData) -> AttributeValue {
+    match data {
+        StoredData::Json(text) => AttributeValue::S(text),
+        StoredData::Deflated(bytes) => AttributeValue::B(Blob::new(bytes)),
+    }
+}
+
+impl Schema {
+    /// The record that an item holds.
+    pub(super) fn record(&self, item: &Item, operation: &'static str) -> Result<Record, Error> {
+        let names = &self.names;
+        let unknown = |attribute: &str| {
+            Error::new(
+                ErrorKind::Format,
+                ErrorStatus::Temporary,
+                operation,
+                format!(
+                    "the record's attribute `{attribute}` holds what this version does not know; finish the deployment"
+                ),
+            )
+        };
+        let text = |name: &String| item.get(name).and_then(|value| value.as_s().ok());
+        let number = |name: &String| match item.get(name) {
+            None => Ok(None),
+            Some(AttributeValue::N(digits)) => digits.parse().map(Some).map_err(|_| unknown(name)),
+            Some(_) => Err(unknown(name)),
+        };
+        let status = text(&names.status).and_then(|word| Status::from_word(word));
+        let fingerprint = match item.get(&names.validation) {
+            None => None,
+            Some(value) => {
+                let hex = value.as_s().map_err(|_| unknown(&names.validation))?;
+                Some(Fingerprint::from_hex(hex).ok_or_else(|| unknown(&names.validation))?)
+            }
+        };
+        let data = item.get(&names.data).map(|value| match value {
+            AttributeValue::S(text) => StoredData::Json(text.clone()),
+            AttributeValue::B(bytes) => StoredData::Deflated(bytes.as_ref().to_vec()),
+            // Another library's native value. It is not JSON text, so it decodes into nothing of ours.
+            _ => StoredData::Json(String::new()),
+        });
+        Ok(Record {
+            status: status.ok_or_else(|| unknown(&names.status))?,
+            owner: text(&names.owner).and_then(|hex| Owner::from_hex(hex)),
+            attempt: number(&names.attempt)?.unwrap_or(0),
+            prior_status: text(&names.prior_status).and_then(|word| Status::from_word(word)),
+            lease_until: number(&names.in_progress_expiration)?.map(Timestamp::from_millis),
+            expiration: number(&names.expiration)?,
+            fingerprint,
+            result: StoredResult {
+                data,
+                dropped: item.get(&names.result_dropped) == Some(&AttributeValue::Bool(true)),
+            },
+            version: number(&names.version)?.map_or(0, |version| u32::try_from(version).unwrap_or(u32::MAX)),
+        })
+    }
+}

@@ -1,0 +1,160 @@
+//! The DynamoDB store.
+//!
+//! One item a key, in the shape that AWS Powertools uses, so that one table can serve both:
+//!
+//! | attribute | type | what |
+//! |---|---|---|
+//! | `id` | S | partition key: a prefix and the hash of the key |
+//! | `status` | S | `INPROGRESS`, `COMPLETED` or `FAILED` |
+//! | `expiration` | N | when the record counts as absent, in seconds since the Unix epoch; the table's TTL attribute |
+//! | `in_progress_expiration` | N | when the lease ends, in milliseconds since the Unix epoch |
+//! | `data` | S or B | the result: JSON text, or the same compressed by DEFLATE |
+//! | `validation` | S | the fingerprint of the payload |
+//! | `owner` | S | the token of the claim |
+//! | `attempt` | N | how often the record was granted |
+//! | `prior_status` | S | the status that the last claim replaced; `NONE` for none |
+//! | `result_dropped` | BOOL | whether there was a result that is not kept |
+//! | `v` | N | the version of this format |
+//!
+//! A claim is one `UpdateItem` whose condition holds all the rules by which a record may be replaced; when it fails, the
+//! answer brings the item, so nothing has to be read. A settle is one `UpdateItem` or `DeleteItem` that is conditional on
+//! the owner and on INPROGRESS. Permissions needed on the table: `dynamodb:UpdateItem`, `dynamodb:DeleteItem`,
+//! `dynamodb:GetItem`.
+
+use std::{fmt, sync::Arc};
+
+use aws_sdk_dynamodb::Client;
+use futures_util::{StreamExt, stream};
+
+use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, SettleRequest, Settled, Store};
+use crate::{
+    clock::{Clock, SystemClock},
+    error::Error,
+    record::{KeyHash, Record},
+};
+
+mod claim;
+mod config;
+mod error;
+mod item;
+mod settle;
+mod table;
+
+use config::Schema;
+pub use config::{AttributeNames, Config};
+
+/// How many calls of one batch are under way at once.
+const CONCURRENCY: usize = 10;
+
+/// DynamoDB's limit for an item, names of attributes included.
+/// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
+const LARGEST_ITEM: usize = 400 * 1024;
+
+/// Records in a DynamoDB table.
+///
+/// ```no_run
+/// # async fn init() -> Result<(), lambda_once::Error> {
+/// use lambda_once::{DynamoDbStore, Idempotency};
+///
+/// // The table's name is in the environment variable IDEMPOTENCY_TABLE.
+/// let once = Idempotency::new(DynamoDbStore::from_env().await?);
+/// once.warm().await?;
+/// # Ok(()) }
+/// ```
+///
+/// Cheap to clone; clones share the client.
+#[derive(Clone)]
+pub struct DynamoDbStore {
+    client: Client,
+    schema: Arc<Schema>,
+    clock: Arc<dyn Clock>,
+}
+
+impl DynamoDbStore {
+    /// A store on `table` with a client of the caller's.
+    ///
+    /// The client should have an attempt and an operation timeout, and few attempts: the SDK has no timeouts of its own
+    /// beyond the one for connecting, and the engine retries by itself. [`Config::sdk_config`] gives what
+    /// [`from_env`](Self::from_env) uses.
+    pub fn new(client: Client, table: impl Into<String>) -> Self {
+        Self::from_schema(client, Schema::new(table.into()))
+    }
+
+    /// A store on the table that the environment variable `IDEMPOTENCY_TABLE` names, with a client made of the
+    /// environment's region, credentials and endpoint: an attempt takes at most 1 s, a call at most 3 s and two attempts.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variable is missing or empty.
+    pub async fn from_env() -> Result<Self, Error> {
+        Config::from_env()?.load().await
+    }
+
+    /// The same store on another clock; for tests.
+    #[must_use]
+    pub fn with_clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    fn from_schema(client: Client, schema: Schema) -> Self {
+        Self { client, schema: Arc::new(schema), clock: Arc::new(SystemClock) }
+    }
+
+    async fn read_one(&self, key: &KeyHash, operation: &'static str) -> Result<Option<Record>, Error> {
+        let answer = self
+            .client
+            .get_item()
+            .table_name(&self.schema.table)
+            .set_key(Some(self.schema.key(key)))
+            .consistent_read(true)
+            .send()
+            .await
+            .map_err(|error| error::from_sdk(error, operation))?;
+        answer.item.map(|item| self.schema.record(&item, operation)).transpose()
+    }
+}
+
+impl fmt::Debug for DynamoDbStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DynamoDbStore").field("table", &self.schema.table).finish_non_exhaustive()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for DynamoDbStore {
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        // The leases of a batch end together, however long its later requests wait for their turn.
+        let begun = self.clock.now();
+        side_by_side(requests, move |request| self.claim_one(request, begun))
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        side_by_side(requests, |request| self.settle_one(request))
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+        side_by_side(keys, |key| self.read_one(key, "read"))
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { max_result_bytes: LARGEST_ITEM - self.schema.overhead(), batch: CONCURRENCY }
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let key = KeyHash::from_bytes([0; 32]);
+            self.read_one(&key, "warm").await.map(drop)
+        })
+    }
+}
+
+/// One call for each request, a bounded number at once, answers in order.
+fn side_by_side<'a, Q, A, F>(requests: &'a [Q], call: impl Fn(&'a Q) -> F + Send + 'a) -> BoxFuture<'a, Answers<A>>
+where
+    Q: Sync,
+    A: Send + 'a,
+    F: Future<Output = Result<A, Error>> + Send + 'a,
+{
+    Box::pin(stream::iter(requests.iter().map(call)).buffered(CONCURRENCY).collect())
+}

@@ -1,0 +1,173 @@
+//! The settle: one conditional `UpdateItem` or `DeleteItem`. It changes a record only while that is INPROGRESS under the
+//! request's owner, and never creates one.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::{
+    operation::{delete_item::DeleteItemError, update_item::UpdateItemError},
+    types::{AttributeValue, ReturnValuesOnConditionCheckFailure},
+};
+
+use super::{
+    DynamoDbStore, error,
+    item::{Item, data, number, text},
+};
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    record::{Status, StoredResult},
+    store::{SettleRequest, Settled, Settlement, rules},
+};
+
+const STILL_MINE: &str = "#owner = :owner AND #status = :inprogress";
+
+/// What an attempt to settle found.
+enum Attempt {
+    Applied,
+    /// The condition failed, on this item if there was one (and the emulator says so).
+    Refused(Option<Item>),
+}
+
+impl DynamoDbStore {
+    pub(super) async fn settle_one(&self, request: &SettleRequest) -> Result<Settled, Error> {
+        let operation = request.settlement.as_str();
+        let now = self.clock.now();
+        let attempt = match &request.settlement {
+            Settlement::Complete { result, retention } => {
+                let expiration = now.after(*retention).seconds_rounded_up();
+                self.record_outcome(request, Status::Completed, result, expiration).await?
+            }
+            Settlement::Fail { result, retention } => {
+                let expiration = now.after(*retention).seconds_rounded_up();
+                self.record_outcome(request, Status::Failed, result, expiration).await?
+            }
+            Settlement::Release { took_over: false } => self.delete(request).await?,
+            Settlement::Release { took_over: true } => {
+                let values = [(":ended", number(Timestamp::EPOCH.as_millis()))];
+                self.update(request, "SET #lease = :ended REMOVE #owner", &values).await?
+            }
+            Settlement::Renew { lease, skew_margin, retention } => {
+                let lease_until = now.after(*lease);
+                let expiration = rules::in_progress_expiration(now, lease_until, *skew_margin, *retention);
+                let values = [(":lease", number(lease_until.as_millis())), (":expiration", number(expiration))];
+                let update = "SET #lease = :lease, #expiration = :expiration";
+                match self.update(request, update, &values).await? {
+                    Attempt::Applied => return Ok(Settled::Renewed { lease_until }),
+                    refused @ Attempt::Refused(_) => refused,
+                }
+            }
+        };
+        let item = match attempt {
+            Attempt::Applied => return Ok(Settled::Done),
+            Attempt::Refused(item) => item,
+        };
+        let current = match item {
+            Some(item) => Some(self.schema.record(&item, operation)?),
+            // Whatever is there instead, it is not in progress under this owner.
+            None if matches!(request.settlement, Settlement::Release { .. }) => return Ok(Settled::Done),
+            None => self.read_one(&request.key, operation).await?,
+        };
+        if rules::is_settled(request, current.as_ref()) {
+            return Ok(Settled::Done);
+        }
+        Ok(Settled::LeaseLost { current: current.map(Box::new) })
+    }
+
+    async fn record_outcome(
+        &self,
+        request: &SettleRequest,
+        status: Status,
+        result: &StoredResult,
+        expiration: u64,
+    ) -> Result<Attempt, Error> {
+        let mut update = "SET #status = :outcome, #expiration = :expiration".to_owned();
+        let mut values = vec![(":outcome", text(status.as_str())), (":expiration", number(expiration))];
+        if let Some(stored) = &result.data {
+            update.push_str(", #data = :data");
+            values.push((":data", data(stored.clone())));
+        }
+        if result.dropped {
+            update.push_str(", #dropped = :dropped");
+            values.push((":dropped", AttributeValue::Bool(true)));
+        }
+        self.update(request, &update, &values).await
+    }
+
+    async fn update(
+        &self,
+        request: &SettleRequest,
+        update: &str,
+        values: &[(&str, AttributeValue)],
+    ) -> Result<Attempt, Error> {
+        let mut all = self.condition_values(request);
+        all.extend(values.iter().map(|(placeholder, value)| ((*placeholder).to_owned(), value.clone())));
+        let answer = self
+            .client
+            .update_item()
+            .table_name(&self.schema.table)
+            .set_key(Some(self.schema.key(&request.key)))
+            .update_expression(update)
+            .condition_expression(STILL_MINE)
+            .set_expression_attribute_names(Some(self.placeholders(update)))
+            .set_expression_attribute_values(Some(all))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await;
+        match answer {
+            Ok(_) => Ok(Attempt::Applied),
+            Err(failure) => match failure.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(refused)) => {
+                    Ok(Attempt::Refused(refused.item.clone().filter(|item| !item.is_empty())))
+                }
+                _ => Err(error::from_sdk(failure, request.settlement.as_str())),
+            },
+        }
+    }
+
+    async fn delete(&self, request: &SettleRequest) -> Result<Attempt, Error> {
+        let answer = self
+            .client
+            .delete_item()
+            .table_name(&self.schema.table)
+            .set_key(Some(self.schema.key(&request.key)))
+            .condition_expression(STILL_MINE)
+            .set_expression_attribute_names(Some(self.placeholders("")))
+            .set_expression_attribute_values(Some(self.condition_values(request)))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await;
+        match answer {
+            Ok(_) => Ok(Attempt::Applied),
+            Err(failure) => match failure.as_service_error() {
+                Some(DeleteItemError::ConditionalCheckFailedException(refused)) => {
+                    Ok(Attempt::Refused(refused.item.clone().filter(|item| !item.is_empty())))
+                }
+                _ => Err(error::from_sdk(failure, request.settlement.as_str())),
+            },
+        }
+    }
+
+    fn condition_values(&self, request: &SettleRequest) -> HashMap<String, AttributeValue> {
+        HashMap::from([
+            (":owner".to_owned(), text(request.owner.to_hex())),
+            (":inprogress".to_owned(), text(Status::InProgress.as_str())),
+        ])
+    }
+
+    /// The placeholders of the condition, and those that `update` uses: DynamoDB refuses unused ones.
+    fn placeholders(&self, update: &str) -> HashMap<String, String> {
+        let names = &self.schema.names;
+        [
+            ("#owner", &names.owner),
+            ("#status", &names.status),
+            ("#expiration", &names.expiration),
+            ("#lease", &names.in_progress_expiration),
+            ("#data", &names.data),
+            ("#dropped", &names.result_dropped),
+        ]
+        .into_iter()
+        .filter(|(placeholder, _)| STILL_MINE.contains(placeholder) || update.contains(placeholder))
+        .map(|(placeholder, name)| (placeholder.to_owned(), name.clone()))
+        .collect()
+    }
+}

@@ -1,0 +1,57 @@
+//! The table itself: for tests and local use. In an account, a template creates it.
+
+use aws_sdk_dynamodb::{
+    client::Waiters,
+    types::{
+        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TimeToLiveSpecification,
+    },
+};
+
+use super::{DynamoDbStore, error};
+use crate::error::{Error, ErrorKind, ErrorStatus};
+
+impl DynamoDbStore {
+    /// Creates the table with on-demand billing, waits until it is active, and turns TTL on.
+    ///
+    /// For tests and local use: a template with backups, alarms and permissions is the place for a real table.
+    ///
+    /// # Errors
+    ///
+    /// Those of DynamoDB, among them that the table exists; [`ErrorKind::Table`] if it is not active within a minute.
+    pub async fn create_table(&self) -> Result<(), Error> {
+        let invalid = |error| {
+            Error::new(ErrorKind::Request, ErrorStatus::Permanent, "create_table", "the request could not be built")
+                .with_source(error)
+        };
+        let schema = &self.schema;
+        let mut create = self.client.create_table().table_name(&schema.table).billing_mode(BillingMode::PayPerRequest);
+        let partition_key = Some((schema.names.id.as_str(), KeyType::Hash));
+        let sort_key = schema.sort_key_name().map(|name| (name, KeyType::Range));
+        for (name, key_type) in partition_key.into_iter().chain(sort_key) {
+            let attribute = AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S);
+            let element = KeySchemaElement::builder().attribute_name(name).key_type(key_type);
+            create = create
+                .attribute_definitions(attribute.build().map_err(invalid)?)
+                .key_schema(element.build().map_err(invalid)?);
+        }
+        create.send().await.map_err(|failure| error::from_sdk(failure, "create_table"))?;
+        self.client
+            .wait_until_table_exists()
+            .table_name(&schema.table)
+            .wait(std::time::Duration::from_secs(60))
+            .await
+            .map_err(|failure| {
+                Error::new(ErrorKind::Table, ErrorStatus::Temporary, "create_table", "the table did not become active")
+                    .with_source(failure.to_string())
+            })?;
+        let ttl = TimeToLiveSpecification::builder().attribute_name(&schema.names.expiration).enabled(true);
+        self.client
+            .update_time_to_live()
+            .table_name(&schema.table)
+            .time_to_live_specification(ttl.build().map_err(invalid)?)
+            .send()
+            .await
+            .map_err(|failure| error::from_sdk(failure, "create_table"))?;
+        Ok(())
+    }
+}

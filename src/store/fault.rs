@@ -1,0 +1,224 @@
+//! A store in trouble.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, SettleRequest, Settled, Store};
+use crate::{
+    error::{Error, ErrorKind, ErrorStatus},
+    record::{KeyHash, Record},
+};
+
+/// What goes wrong with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It is not applied, and reported as failed.
+    ErrorBefore,
+    /// It is applied, and reported as failed: the answer was lost.
+    ErrorAfter,
+    /// It is not applied: the store's rate is exceeded.
+    Throttled,
+    /// It is not applied: the store does not let the caller in. Asking again does not help.
+    AccessDenied,
+    /// It is applied, and answered after this time.
+    Delay(Duration),
+    /// It is applied, and never answered.
+    Silence,
+}
+
+/// Which requests a fault is meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// Claims.
+    Claim,
+    /// Settles.
+    Settle,
+    /// Reads.
+    Read,
+}
+
+impl Call {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Claim => "claim",
+            Self::Settle => "settle",
+            Self::Read => "read",
+        }
+    }
+}
+
+/// Wraps a store and injects faults into single requests: those that were [queued](Self::next), then random ones by
+/// [rate](Self::with_rate). The same seed and the same order of requests give the same faults.
+///
+/// ```
+/// use lambda_once::store::{fault::{Call, Fault, FaultStore}, memory::MemoryStore};
+///
+/// let store = FaultStore::new(MemoryStore::new(), 42).with_rate(Fault::Throttled, 0.1);
+/// store.next(Call::Settle, Fault::ErrorAfter); // the next settle is applied, and its answer lost
+/// ```
+///
+/// Clones share their faults.
+#[derive(Clone)]
+pub struct FaultStore<S> {
+    inner: S,
+    rates: Vec<(Fault, f64)>,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    random: fastrand::Rng,
+    queued: VecDeque<(Call, Fault)>,
+    always: Vec<(Call, Fault)>,
+    calls: Vec<(Call, usize)>,
+}
+
+impl<S> FaultStore<S> {
+    /// A store without faults yet.
+    pub fn new(inner: S, seed: u64) -> Self {
+        let random = fastrand::Rng::with_seed(seed);
+        let state = State { random, queued: VecDeque::new(), always: Vec::new(), calls: Vec::new() };
+        Self { inner, rates: Vec::new(), state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Lets this part of all requests meet the fault.
+    ///
+    /// # Panics
+    ///
+    /// If the rate is not between 0 and 1, or all rates together exceed 1.
+    #[must_use]
+    pub fn with_rate(mut self, fault: Fault, rate: f64) -> Self {
+        self.rates.push((fault, rate));
+        let total: f64 = self.rates.iter().map(|(_, rate)| rate).sum();
+        assert!((0.0..=1.0).contains(&rate) && total <= 1.0, "rates lie between 0 and 1, and so does their sum");
+        self
+    }
+
+    /// Lets the next request of this kind meet the fault. Faults for the same kind are met in the order they are given.
+    pub fn next(&self, call: Call, fault: Fault) {
+        self.lock().queued.push_back((call, fault));
+    }
+
+    /// Lets every request of this kind meet the fault, until [`heal`](Self::heal).
+    pub fn always(&self, call: Call, fault: Fault) {
+        self.lock().always.push((call, fault));
+    }
+
+    /// Forgets the faults that are queued or permanent. Rates stay.
+    pub fn heal(&self) {
+        let mut state = self.lock();
+        state.queued.clear();
+        state.always.clear();
+    }
+
+    /// Every call so far, with its number of requests.
+    pub fn calls(&self) -> Vec<(Call, usize)> {
+        self.lock().calls.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn draw(&self, call: Call, requests: usize) -> Vec<Option<Fault>> {
+        let mut state = self.lock();
+        state.calls.push((call, requests));
+        let draw = |_| {
+            if let Some(at) = state.queued.iter().position(|(meant, _)| *meant == call) {
+                return state.queued.remove(at).map(|(_, fault)| fault);
+            }
+            if let Some((_, fault)) = state.always.iter().find(|(meant, _)| *meant == call) {
+                return Some(*fault);
+            }
+            let mut drawn = state.random.f64();
+            self.rates.iter().find_map(|(fault, rate)| {
+                drawn -= rate;
+                (drawn < 0.0).then_some(*fault)
+            })
+        };
+        (0..requests).map(draw).collect()
+    }
+
+    /// Sends on what is to be applied, and replaces the answers that are to be lost.
+    async fn inject<'a, Q, A, F>(
+        &'a self,
+        call: Call,
+        requests: &'a [Q],
+        send: impl FnOnce(Vec<Q>) -> F + Send,
+    ) -> Answers<A>
+    where
+        Q: Clone + Sync,
+        A: Send,
+        F: Future<Output = Answers<A>> + Send,
+    {
+        let faults = self.draw(call, requests.len());
+        let refused = |fault: &Option<Fault>| refusal(call, *fault);
+        let applied = requests.iter().zip(&faults).filter(|(_, fault)| refused(fault).is_none());
+        let mut given = send(applied.map(|(request, _)| request.clone()).collect()).await.into_iter();
+        let mut answers = Vec::with_capacity(requests.len());
+        for fault in &faults {
+            let answer = match refused(fault) {
+                Some(error) => Err(error),
+                None => given.next().unwrap_or_else(|| Err(lost(call))),
+            };
+            answers.push(match fault {
+                Some(Fault::ErrorAfter) => Err(lost(call)),
+                Some(Fault::Delay(time)) => {
+                    tokio::time::sleep(*time).await;
+                    answer
+                }
+                Some(Fault::Silence) => std::future::pending().await,
+                _ => answer,
+            });
+        }
+        answers
+    }
+}
+
+fn lost(call: Call) -> Error {
+    Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, call.as_str(), "injected: the answer was lost")
+}
+
+fn refusal(call: Call, fault: Option<Fault>) -> Option<Error> {
+    let (kind, message) = match fault? {
+        Fault::ErrorBefore => (ErrorKind::Unavailable, "injected: not applied"),
+        Fault::Throttled => (ErrorKind::Throttled, "injected: the rate is exceeded"),
+        Fault::AccessDenied => (ErrorKind::AccessDenied, "injected: access denied"),
+        Fault::ErrorAfter | Fault::Delay(_) | Fault::Silence => return None,
+    };
+    Some(Error::new(kind, ErrorStatus::Temporary, call.as_str(), message))
+}
+
+impl<S: fmt::Debug> fmt::Debug for FaultStore<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultStore").field("inner", &self.inner).field("rates", &self.rates).finish_non_exhaustive()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<S: Store> Store for FaultStore<S> {
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        Box::pin(self.inject(Call::Claim, requests, move |sent| async move { self.inner.claim(&sent).await }))
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        Box::pin(self.inject(Call::Settle, requests, move |sent| async move { self.inner.settle(&sent).await }))
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+        Box::pin(self.inject(Call::Read, keys, move |sent| async move { self.inner.read(&sent).await }))
+    }
+
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.inner.warm()
+    }
+}

@@ -1,0 +1,167 @@
+//! A store in the process's own memory.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{
+    Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, SettleRequest, Settled, Settlement, Store,
+    rules::{self, Judgement},
+};
+use crate::{
+    clock::{Clock, SystemClock, Timestamp},
+    error::Error,
+    record::{KeyHash, RECORD_VERSION, Record, Status, StoredResult},
+};
+
+/// A store in the process's own memory, **for tests and demonstrations only**: another sandbox does not see it, and it
+/// is gone when the process ends. It never deletes an expired record, as DynamoDB may not for days.
+///
+/// Clones share their records.
+#[derive(Clone)]
+pub struct MemoryStore {
+    records: Arc<Mutex<HashMap<KeyHash, Record>>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl MemoryStore {
+    /// An empty store on the system's clock.
+    pub fn new() -> Self {
+        Self::with_clock(SystemClock)
+    }
+
+    /// An empty store on `clock`.
+    pub fn with_clock(clock: impl Clock) -> Self {
+        Self { records: Arc::default(), clock: Arc::new(clock) }
+    }
+
+    /// Puts a record as it is, past every rule; for tests that need a state which the protocol does not reach.
+    pub fn insert(&self, key: KeyHash, record: Record) {
+        self.lock().insert(key, record);
+    }
+
+    /// Deletes a record as TTL or an operator would; `None` if there was none.
+    pub fn remove(&self, key: &KeyHash) -> Option<Record> {
+        self.lock().remove(key)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<KeyHash, Record>> {
+        // No code of ours panics while it holds the lock, and each change is a single assignment.
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn claim_one(&self, request: &ClaimRequest) -> Result<Claimed, Error> {
+        let mut records = self.lock();
+        let now = self.clock.now();
+        let existing = records.get(&request.key);
+        if let Some(existing) = existing {
+            match rules::judge(existing, request, now)? {
+                Judgement::Free => {}
+                Judgement::Mine(grant) => return Ok(Claimed::Granted(grant)),
+                Judgement::Refused(refusal) => return Ok(Claimed::Refused(refusal)),
+            }
+        }
+        let lease_until = now.after(request.lease);
+        let grant = Grant {
+            lease_until,
+            attempt: existing.map_or(0, |record| record.attempt) + 1,
+            prior_status: existing.map(|record| record.status),
+        };
+        let record = Record {
+            status: Status::InProgress,
+            owner: Some(request.owner),
+            attempt: grant.attempt,
+            prior_status: grant.prior_status,
+            lease_until: Some(lease_until),
+            expiration: Some(rules::in_progress_expiration(now, lease_until, request.skew_margin, request.retention)),
+            fingerprint: request.fingerprint,
+            result: StoredResult::default(),
+            version: RECORD_VERSION,
+        };
+        records.insert(request.key, record);
+        Ok(Claimed::Granted(grant))
+    }
+
+    fn settle_one(&self, request: &SettleRequest) -> Settled {
+        let mut records = self.lock();
+        let now = self.clock.now();
+        let current = records.get_mut(&request.key);
+        let Some(record) = current else { return lost(request, None) };
+        if record.status != Status::InProgress || record.owner != Some(request.owner) {
+            return lost(request, Some(record));
+        }
+        match &request.settlement {
+            Settlement::Complete { result, retention } => {
+                record.status = Status::Completed;
+                record.result = result.clone();
+                record.expiration = Some(now.after(*retention).seconds_rounded_up());
+            }
+            Settlement::Fail { result, retention } => {
+                record.status = Status::Failed;
+                record.result = result.clone();
+                record.expiration = Some(now.after(*retention).seconds_rounded_up());
+            }
+            Settlement::Release { took_over: false } => {
+                records.remove(&request.key);
+            }
+            Settlement::Release { took_over: true } => {
+                record.owner = None;
+                record.lease_until = Some(Timestamp::EPOCH);
+            }
+            Settlement::Renew { lease, skew_margin, retention } => {
+                let lease_until = now.after(*lease);
+                record.lease_until = Some(lease_until);
+                record.expiration = Some(rules::in_progress_expiration(now, lease_until, *skew_margin, *retention));
+                return Settled::Renewed { lease_until };
+            }
+        }
+        Settled::Done
+    }
+}
+
+fn lost(request: &SettleRequest, current: Option<&Record>) -> Settled {
+    if rules::is_settled(request, current) {
+        return Settled::Done;
+    }
+    Settled::LeaseLost { current: current.cloned().map(Box::new) }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("records", &self.lock().len()).field("clock", &self.clock).finish()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for MemoryStore {
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        Box::pin(async move { requests.iter().map(|request| self.claim_one(request)).collect() })
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        Box::pin(async move { requests.iter().map(|request| Ok(self.settle_one(request))).collect() })
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+        Box::pin(async move {
+            let records = self.lock();
+            keys.iter().map(|key| Ok(records.get(key).cloned())).collect()
+        })
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { max_result_bytes: usize::MAX, batch: usize::MAX }
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+}

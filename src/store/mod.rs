@@ -1,0 +1,253 @@
+//! The contract between the engine and a store, and the stores themselves.
+//!
+//! A [`Store`] keeps one [`Record`] a key and changes it by conditional writes alone. It knows nothing of queues or of
+//! HTTP. The protocol's rules for who may claim are in [`rules`], so that every store decides alike; the suite in
+//! `conformance` (a feature) holds a store to the whole contract.
+//!
+//! # Writing a store
+//!
+//! * Each state change is **one** atomic conditional write that restates the rule it relies on. A read before it is only
+//!   evidence. A grant comes from a write that was applied, or from a refusal that shows the caller's own owner token.
+//! * Requests carry durations: a store whose server has a clock uses that one.
+//! * A call that may have been applied although it failed is reported as
+//!   [`Ambiguous`](crate::ErrorStatus::Ambiguous), one that was certainly not as
+//!   [`Temporary`](crate::ErrorStatus::Temporary).
+//! * Dropping a returned future at any point must be safe. What it was doing then counts as ambiguous.
+//! * An expired record is treated as absent whether or not it has been deleted.
+
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    record::{Fingerprint, KeyHash, Owner, Record, Status, StoredResult},
+};
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+#[cfg(feature = "dynamodb")]
+pub mod dynamodb;
+#[cfg(feature = "conformance")]
+pub mod fault;
+pub mod memory;
+pub mod rules;
+
+/// A boxed future that can cross threads: what makes [`Store`] usable as `Arc<dyn Store>`.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// One answer for each request of a call, in the order of the requests.
+pub type Answers<T> = Vec<Result<T, Error>>;
+
+/// Where records are kept.
+///
+/// Every method takes a batch and gives one answer per input, in order; a single operation is a batch of one. The keys
+/// of one call are distinct.
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Tries to claim each key, by the rules in [`rules::judge`].
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>>;
+
+    /// Ends or renews claims. Each change applies only while the record is INPROGRESS under the request's owner; a
+    /// change that is found to have been applied already is a success.
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>>;
+
+    /// Reads records as they are now (consistently), expired ones included. `None` where there is none.
+    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>>;
+
+    /// What the store can take.
+    fn limits(&self) -> Limits;
+
+    /// Opens the connections that the first call would have to open, so that an invocation need not wait for them.
+    /// Meant for the init phase of a function; it changes nothing.
+    fn warm(&self) -> BoxFuture<'_, Result<(), Error>>;
+}
+
+macro_rules! forward {
+    ($pointer:ident) => {
+        #[deny(clippy::missing_trait_methods)]
+        impl<S: Store + ?Sized> Store for $pointer<S> {
+            fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+                (**self).claim(requests)
+            }
+
+            fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+                (**self).settle(requests)
+            }
+
+            fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+                (**self).read(keys)
+            }
+
+            fn limits(&self) -> Limits {
+                (**self).limits()
+            }
+
+            fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+                (**self).warm()
+            }
+        }
+    };
+}
+
+forward!(Arc);
+forward!(Box);
+
+/// What a store can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest result, in bytes as stored. The engine checks it before it writes.
+    pub max_result_bytes: usize,
+    /// The largest number of requests that a call handles in one round trip, or side by side. A call may hold more.
+    pub batch: usize,
+}
+
+/// Whether a claim may replace one whose lease has ended without an outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takeover {
+    /// It may, if the payload is the same.
+    Allowed,
+    /// It may not: nobody knows whether the operation took effect.
+    Refused,
+}
+
+/// A request for the right to run an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimRequest {
+    /// The operation.
+    pub key: KeyHash,
+    /// Its payload, if payloads are to be compared.
+    pub fingerprint: Option<Fingerprint>,
+    /// The claim's own token. The same in every repetition of this claim, and in no other.
+    pub owner: Owner,
+    /// How long the claim stands.
+    pub lease: Duration,
+    /// How far clocks may differ; a lease is over for others only when this has passed as well.
+    pub skew_margin: Duration,
+    /// How long the record stays while in progress, at the least. It never ends before the lease and the margin.
+    pub retention: Duration,
+    /// Whether an abandoned claim may be taken over.
+    pub takeover: Takeover,
+}
+
+/// The answer to a [`ClaimRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// The caller may run the operation.
+    Granted(Grant),
+    /// The caller may not.
+    Refused(Refusal),
+}
+
+/// What a granted claim says of itself, as the record has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// When the holder must have stopped.
+    pub lease_until: Timestamp,
+    /// How often the record has been granted, this grant included.
+    pub attempt: u64,
+    /// The status that the claim replaced; `None` if there was no record.
+    pub prior_status: Option<Status>,
+}
+
+impl Grant {
+    /// Whether an earlier claim on the key ended without an outcome, so that the operation may have taken effect.
+    pub fn took_over(&self) -> bool {
+        self.prior_status == Some(Status::InProgress)
+    }
+}
+
+/// Why a claim was not granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The operation is done: replay its result.
+    Completed(StoredResult),
+    /// The operation failed for good: replay its failure.
+    Failed(StoredResult),
+    /// Another claim stands until `lease_until`; `None` if its record says no lease.
+    InProgress {
+        /// When the standing claim's lease ends.
+        lease_until: Option<Timestamp>,
+        /// How often the record has been granted.
+        attempt: u64,
+    },
+    /// A claim ended without an outcome, and the request's [`Takeover`] forbids to replace it.
+    Abandoned {
+        /// How often the record has been granted.
+        attempt: u64,
+    },
+    /// The key was used with another payload.
+    Mismatch,
+}
+
+/// A request to end or renew a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettleRequest {
+    /// The operation.
+    pub key: KeyHash,
+    /// The token of the claim.
+    pub owner: Owner,
+    /// What becomes of it.
+    pub settlement: Settlement,
+}
+
+/// What becomes of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// The operation took effect. The record stays for `retention`.
+    Complete {
+        /// The result to replay.
+        result: StoredResult,
+        /// How long the record stays.
+        retention: Duration,
+    },
+    /// The operation failed for good. The record stays for `retention`.
+    Fail {
+        /// The error to replay.
+        result: StoredResult,
+        /// How long the record stays.
+        retention: Duration,
+    },
+    /// The operation may run again.
+    Release {
+        /// Whether the claim took over. Then the record is handed back (no owner, lease over) instead of deleted, so that
+        /// the next claim still learns that an outcome was lost.
+        took_over: bool,
+    },
+    /// The claim stands for another `lease` from now.
+    Renew {
+        /// How long the claim stands.
+        lease: Duration,
+        /// See [`ClaimRequest::skew_margin`].
+        skew_margin: Duration,
+        /// See [`ClaimRequest::retention`].
+        retention: Duration,
+    },
+}
+
+impl Settlement {
+    /// The word for it in errors and logs.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Complete { .. } => "complete",
+            Self::Fail { .. } => "fail",
+            Self::Release { .. } => "release",
+            Self::Renew { .. } => "renew",
+        }
+    }
+}
+
+/// The answer to a [`SettleRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// The claim has ended as asked.
+    Done,
+    /// The claim stands until then.
+    Renewed {
+        /// When the holder must have stopped.
+        lease_until: Timestamp,
+    },
+    /// The record is no longer this owner's to change. Nothing was written.
+    LeaseLost {
+        /// The record that was found instead, read consistently; `None` if there was none.
+        current: Option<Box<Record>>,
+    },
+}

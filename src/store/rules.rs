@@ -1,0 +1,113 @@
+//! The protocol's rules for claims and settles, as every store applies them.
+//!
+//! A store that can evaluate them where the record is (a condition, a script, a statement) does so and uses these
+//! functions to explain a refusal; the memory store decides by them.
+
+use std::time::Duration;
+
+use super::{ClaimRequest, Grant, Refusal, SettleRequest, Settlement, Takeover};
+use crate::{
+    clock::Timestamp,
+    error::{Error, ErrorKind, ErrorStatus},
+    record::{NEWEST_KNOWN_VERSION, Record, Status},
+};
+
+/// What an existing record means for a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// The record may be replaced: it has expired, or it is an abandoned claim and may be taken over.
+    Free,
+    /// The record is this very claim: an earlier request was applied and its answer lost.
+    Mine(Grant),
+    /// The claim is refused.
+    Refused(Refusal),
+}
+
+/// Judges a claim made at `now` against the record that exists. The rules, in order:
+///
+/// 1. The record's expiration has passed: it counts as absent.
+/// 2. Both have a fingerprint and they differ: mismatch, whatever the status.
+/// 3. COMPLETED or FAILED: the outcome is replayed.
+/// 4. INPROGRESS under the request's own owner: granted, as the record says.
+/// 5. INPROGRESS, and the lease and the skew margin have not both passed, or there is no lease: in progress.
+/// 6. INPROGRESS otherwise: free where the request allows a takeover, else abandoned.
+///
+/// # Errors
+///
+/// [`ErrorKind::Format`], temporary, for a record of a format beyond [`NEWEST_KNOWN_VERSION`].
+pub fn judge(record: &Record, request: &ClaimRequest, now: Timestamp) -> Result<Judgement, Error> {
+    if is_expired(record, now) {
+        return Ok(Judgement::Free);
+    }
+    check_version(record, "claim")?;
+    if let (Some(theirs), Some(ours)) = (record.fingerprint, request.fingerprint)
+        && theirs != ours
+    {
+        return Ok(Judgement::Refused(Refusal::Mismatch));
+    }
+    let attempt = record.attempt;
+    Ok(match record.status {
+        Status::Completed => Judgement::Refused(Refusal::Completed(record.result.clone())),
+        Status::Failed => Judgement::Refused(Refusal::Failed(record.result.clone())),
+        Status::InProgress => match record.lease_until {
+            Some(lease_until) if record.owner == Some(request.owner) => {
+                Judgement::Mine(Grant { lease_until, attempt, prior_status: record.prior_status })
+            }
+            Some(lease_until) if lease_until >= now.before(request.skew_margin) => {
+                Judgement::Refused(Refusal::InProgress { lease_until: Some(lease_until), attempt })
+            }
+            None => Judgement::Refused(Refusal::InProgress { lease_until: None, attempt }),
+            Some(_) => match request.takeover {
+                Takeover::Allowed => Judgement::Free,
+                Takeover::Refused => Judgement::Refused(Refusal::Abandoned { attempt }),
+            },
+        },
+    })
+}
+
+/// Whether the record counts as absent at `now`.
+pub fn is_expired(record: &Record, now: Timestamp) -> bool {
+    record.expiration.is_some_and(|expiration| expiration <= now.seconds_rounded_down())
+}
+
+/// Whether a settle whose condition failed turns out to have been applied before: the record shows the request's owner
+/// and the state that was wanted. A release wants anything but INPROGRESS under its own owner.
+pub fn is_settled(request: &SettleRequest, current: Option<&Record>) -> bool {
+    let mine = |status| current.is_some_and(|record| record.owner == Some(request.owner) && record.status == status);
+    match request.settlement {
+        Settlement::Complete { .. } => mine(Status::Completed),
+        Settlement::Fail { .. } => mine(Status::Failed),
+        Settlement::Release { .. } => !mine(Status::InProgress),
+        Settlement::Renew { .. } => false,
+    }
+}
+
+/// The expiration, in seconds, of a record that is claimed or renewed at `now`: after `retention`, but never before the
+/// lease and the margin have passed.
+pub fn in_progress_expiration(
+    now: Timestamp,
+    lease_until: Timestamp,
+    skew_margin: Duration,
+    retention: Duration,
+) -> u64 {
+    let lapsed = lease_until.after(skew_margin).after(Duration::from_millis(1));
+    now.after(retention).max(lapsed).seconds_rounded_up()
+}
+
+/// # Errors
+///
+/// [`ErrorKind::Format`], temporary, for a record of a format beyond [`NEWEST_KNOWN_VERSION`].
+pub fn check_version(record: &Record, operation: &'static str) -> Result<(), Error> {
+    if record.version <= NEWEST_KNOWN_VERSION {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Format,
+        ErrorStatus::Temporary,
+        operation,
+        format!(
+            "the record has format version {}, this library knows versions up to {NEWEST_KNOWN_VERSION}; finish the deployment",
+            record.version
+        ),
+    ))
+}

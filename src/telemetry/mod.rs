@@ -1,0 +1,48 @@
+//! What is logged, under which names.
+//!
+//! All events have the target `lambda_once` and are written through `tracing`; the library installs no subscriber.
+//! Names of fields and values of `outcome` are stable. No event holds a payload or a plain key.
+//!
+//! | field | what |
+//! |---|---|
+//! | `outcome` | what became of the operation: [`Outcome::as_str`](crate::Outcome::as_str), and for a record of a batch also `error` kinds |
+//! | `operation` | the operation's name within the function |
+//! | `key` | the hash of the key, as the store has it |
+//! | `attempt` | how often the key has been granted; 0 where nothing was |
+//!
+//! Levels: *debug* for what is expected (executed, replayed), *info* for what will be tried again, *warn* for what needs
+//! a look (took over, mismatch, abandoned, a permanent or unknown failure), *error* for what was lost (unrecorded, lease
+//! lost).
+
+use crate::{Outcome, Verdict, record::KeyHash};
+
+/// How loudly an outcome is logged.
+pub(crate) const fn level<T>(outcome: &Outcome<T>) -> tracing::Level {
+    match outcome {
+        Outcome::Executed(_) | Outcome::Replayed(_) | Outcome::ReplayedWithoutResult => tracing::Level::DEBUG,
+        Outcome::InProgress { .. } | Outcome::NotStarted | Outcome::ReplayedFailure(_) => tracing::Level::INFO,
+        Outcome::Failed(failure) if matches!(failure.verdict(), Verdict::Transient) => tracing::Level::INFO,
+        Outcome::TookOver(_) | Outcome::Mismatch | Outcome::Abandoned { .. } | Outcome::Failed(_) => {
+            tracing::Level::WARN
+        }
+        Outcome::Interrupted(_) | Outcome::Unrecorded(_) | Outcome::LeaseLost => tracing::Level::ERROR,
+    }
+}
+
+/// `tracing::event!` wants its level at compile time.
+macro_rules! event_at {
+    ($level:expr, $($fields:tt)+) => {
+        match $level {
+            tracing::Level::ERROR => tracing::error!(target: "lambda_once", $($fields)+),
+            tracing::Level::WARN => tracing::warn!(target: "lambda_once", $($fields)+),
+            tracing::Level::INFO => tracing::info!(target: "lambda_once", $($fields)+),
+            _ => tracing::debug!(target: "lambda_once", $($fields)+),
+        }
+    };
+}
+#[cfg(feature = "sqs")]
+pub(crate) use event_at;
+
+pub(crate) fn outcome<T>(outcome: &Outcome<T>, operation: &str, key: KeyHash, attempt: u64) {
+    event_at!(level(outcome), outcome = outcome.as_str(), operation, %key, attempt, "operation");
+}
