@@ -1,7 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+#[cfg(feature = "sqs")]
+pub mod batch;
 pub mod clock;
 mod error;
 pub mod idempotency;
@@ -10,6 +11,8 @@ pub mod record;
 pub mod store;
 pub mod telemetry;
 
+#[cfg(feature = "sqs")]
+pub use batch::{PermanentFailures, RecordContext};
 pub use clock::Deadline;
 pub use error::{BoxError, Error, ErrorKind, ErrorStatus};
 pub use idempotency::{

@@ -1,5 +1,7 @@
 //! Every store, by the value, in a `Box` and in an `Arc`, against the suite.
 
+#![allow(clippy::unwrap_used, reason = "a test panics")]
+
 mod support;
 
 use std::sync::Arc;

@@ -152,7 +152,8 @@ impl<S> FaultStore<S> {
         send: impl FnOnce(Vec<Q>) -> F + Send,
     ) -> Answers<A>
     where
-        Q: Clone + Sync,
+        S: Sync,
+        Q: Clone + Send + Sync,
         A: Send,
         F: Future<Output = Answers<A>> + Send,
     {

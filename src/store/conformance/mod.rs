@@ -16,8 +16,6 @@
 //! Every check draws keys of its own, so all may run on one table at once. A check panics where the store breaks the
 //! contract. The list of checks grows with the contract; it is not covered by semantic versioning.
 
-#![allow(clippy::expect_used, reason = "a check panics where the store breaks the contract")]
-
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{BoxFuture, ClaimRequest, Claimed, Grant, Refusal, SettleRequest, Settled, Settlement, Store, Takeover};

@@ -213,8 +213,7 @@ mod tests {
 
     #[test]
     fn names_that_would_collide_are_refused() {
-        let mut names = AttributeNames::default();
-        names.owner = "status".into();
+        let names = AttributeNames { owner: "status".into(), ..AttributeNames::default() };
         assert!(Config::new("t").attributes(names).schema.check().is_err());
         assert!(Config::new("t").sort_key("id", "x").schema.check().is_err());
         assert!(Config::new("t").sort_key("sk", "").schema.check().is_err());

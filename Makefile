@@ -1,0 +1,57 @@
+# Every target installs what it needs below .venv/ and target/ and says so; none needs an AWS account or Docker.
+# What prepares an environment or stops processes stands in tools/, written in Python's standard library.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+
+# Said once, before the dependencies are compiled.
+first-build = if [[ ! -d $(1) ]]; then echo "-- first build: $(2) on two cores" >&2; fi
+
+export SAM_CLI_TELEMETRY = 0
+
+.PHONY: help demo test lint lint-rust lint-features lint-rest watch build e2e clean
+
+help: ## Lists the targets
+	@sed -nE 's/^([a-z0-9]+):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: ## Duplicate, failing and poisonous deliveries, with protection and without
+	@$(call first-build,target/debug,about 5 minutes)
+	@$(PYTHON) tools/with.py cargo-lambda -- cargo run --quiet -p local-stack --bin demo
+
+test: ## All tests, against DynamoDB Local (or the endpoint in DYNAMODB_ENDPOINT)
+	@$(call first-build,target/debug,about 5 minutes)
+	@$(PYTHON) tools/with-dynamodb-local.py cargo test --workspace --all-features
+
+lint: lint-rust lint-features lint-rest ## Formatting, clippy, features, docs, dependencies, template
+
+# The parts of lint that CI runs at different times.
+lint-rust:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+
+lint-features:
+	$(PYTHON) tools/check-features.py
+
+# Not "advisories": their database is in none of the package registries.
+lint-rest:
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps
+	$(PYTHON) tools/with.py cargo-deny -- cargo deny --workspace check bans licenses sources
+	$(PYTHON) tools/with.py sam -- sam validate --lint --region us-east-1
+
+watch: ## The functions under cargo lambda watch, with an embedded DynamoDB
+	@$(PYTHON) tools/watch.py
+
+# SAM looks for the binaries in target/, wherever Cargo is told to put them.
+build: ## The functions as sam deploy takes them, for the architecture in samconfig.toml
+	@$(call first-build,.aws-sam,about 8 minutes)
+	@CARGO_TARGET_DIR="$(CURDIR)/target" $(PYTHON) tools/with.py cargo-lambda sam -- sam build
+
+e2e: ## Deploys template.yaml onto a local AWS endpoint, tests it through SQS and API Gateway
+	@$(call first-build,target/e2e/build,about 6 minutes)
+	@$(PYTHON) tools/e2e.py
+
+clean: ## Removes everything that was built or installed
+	rm -rf target .aws-sam .venv tools/__pycache__

@@ -1,0 +1,152 @@
+//! The files in `events/`, and what has to become of each.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt, fs,
+    path::Path,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::{
+    charge::{Charge, Request},
+    order::{Fate, Message, Order},
+};
+
+/// An effect that may happen once: one key of one operation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Effect {
+    /// `order` or `charge`, as in the ledger.
+    pub(crate) operation: String,
+    /// The order's id or the `Idempotency-Key`.
+    pub(crate) key: String,
+}
+
+impl Effect {
+    /// The effect of `operation` on `key`.
+    pub(crate) fn new(operation: &str, key: &str) -> Self {
+        Self { operation: operation.to_owned(), key: key.to_owned() }
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.operation, self.key)
+    }
+}
+
+/// An SQS event: the messages of one batch.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    /// The file's name.
+    pub(crate) file: String,
+    /// Its records, in order.
+    pub(crate) messages: Vec<Message>,
+}
+
+/// Everything the demo sends.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    /// The files `sqs-*.json`, for `orders`.
+    pub(crate) batches: Vec<Batch>,
+    /// The files `charge-*.json`, for `charges`.
+    pub(crate) requests: Vec<Request>,
+}
+
+impl Events {
+    /// Reads every file of the directory, in the order of their names.
+    pub(crate) fn load(directory: &Path) -> Result<Self> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
+            let path = entry?.path();
+            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            files.push((name, text));
+        }
+        files.sort();
+        Self::parse(files)
+    }
+
+    fn parse(files: Vec<(String, String)>) -> Result<Self> {
+        let mut events = Self::default();
+        let mut orders = HashMap::new();
+        let mut charges = HashMap::new();
+        let mut ids = HashSet::new();
+        for (file, text) in files {
+            let event: Value = serde_json::from_str(&text).with_context(|| file.clone())?;
+            if file.starts_with("sqs-") {
+                let messages = messages(&event, &mut orders).with_context(|| file.clone())?;
+                for message in &messages {
+                    ensure!(ids.insert(message.id.clone()), "{file}: messageId {} occurs twice", message.id);
+                }
+                events.batches.push(Batch { file, messages });
+            } else if file.starts_with("charge-") {
+                let charge = Charge::parse(&event).with_context(|| file.clone())?;
+                let expected = charge.expect(&mut charges);
+                events.requests.push(Request { file, event, charge, expected });
+            } else {
+                bail!("{file}: starts neither with `sqs-` nor with `charge-`, so no function takes it");
+            }
+        }
+        ensure!(!events.batches.is_empty(), "there is no file sqs-*.json");
+        ensure!(!events.requests.is_empty(), "there is no file charge-*.json");
+        Ok(events)
+    }
+
+    /// How often each effect has to happen.
+    pub(crate) fn effects(&self) -> BTreeMap<Effect, usize> {
+        let mut effects = BTreeMap::new();
+        let messages = self.batches.iter().flat_map(|batch| &batch.messages);
+        let orders = messages.filter_map(|message| {
+            let effect = Effect::new("order", message.key.as_ref()?);
+            Some((effect, usize::from(message.expected == Fate::Deleted)))
+        });
+        let charges = self.requests.iter().filter_map(|request| {
+            let effect = Effect::new("charge", request.charge.key.as_ref()?);
+            Some((effect, usize::from(request.expected.has_effect())))
+        });
+        for (effect, times) in orders.chain(charges) {
+            let expected = effects.entry(effect).or_default();
+            *expected = times.max(*expected);
+        }
+        effects
+    }
+}
+
+fn messages(event: &Value, orders: &mut HashMap<String, (Order, Fate)>) -> Result<Vec<Message>> {
+    let records = event.get("Records").and_then(Value::as_array);
+    let records = records.context("the event has no `Records`")?;
+    records.iter().map(|record| Message::parse(record, orders)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn file(name: &str, event: &Value) -> (String, String) {
+        (name.to_owned(), event.to_string())
+    }
+
+    fn charge() -> Value {
+        json!({ "httpMethod": "POST", "path": "/charges", "headers": { "idempotency-key": "k" },
+                "body": r#"{"customer_id":"c","amount_cents":1,"currency":"EUR"}"# })
+    }
+
+    fn order(id: &str) -> Value {
+        let body = r#"{"order_id":"o","customer_id":"c","amount_cents":1,"currency":"EUR"}"#;
+        json!({ "messageId": id, "body": body })
+    }
+
+    #[test]
+    fn every_file_is_taken_or_refused() {
+        let batch = json!({ "Records": [order("a"), order("b")] });
+        let events = Events::parse(vec![file("charge-a.json", &charge()), file("sqs-a.json", &batch)]).unwrap();
+        assert_eq!(Vec::from_iter(events.effects()), [(Effect::new("charge", "k"), 1), (Effect::new("order", "o"), 1)]);
+        assert!(Events::parse(vec![file("other.json", &batch)]).is_err());
+        assert!(Events::parse(vec![file("sqs-a.json", &batch)]).is_err());
+        let twice = json!({ "Records": [order("a"), order("a")] });
+        assert!(Events::parse(vec![file("charge-a.json", &charge()), file("sqs-a.json", &twice)]).is_err());
+    }
+}

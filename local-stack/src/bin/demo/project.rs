@@ -1,0 +1,48 @@
+//! Where things are in the repository.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+
+/// The repository the demo runs in.
+#[derive(Debug)]
+pub(crate) struct Project {
+    root: PathBuf,
+}
+
+impl Project {
+    /// The nearest directory, from the current one upwards, that holds the functions and events.
+    pub(crate) fn find() -> Result<Self> {
+        let current = env::current_dir().context("the current directory cannot be read")?;
+        current
+            .ancestors()
+            .find(|dir| dir.join("functions/Cargo.toml").is_file() && dir.join("events").is_dir())
+            .map(|root| Self { root: root.to_owned() })
+            .with_context(|| {
+                format!(
+                    "found neither functions/ nor events/ in {} or above it: run the demo in the repository",
+                    current.display()
+                )
+            })
+    }
+
+    /// The events to send.
+    pub(crate) fn events(&self) -> PathBuf {
+        self.root.join("events")
+    }
+
+    /// The package of the functions. `cargo lambda watch` runs here: it watches every directory
+    /// below its own, once per instance, and from the root that would include `target/`.
+    pub(crate) fn functions(&self) -> PathBuf {
+        self.root.join("functions")
+    }
+
+    /// Cargo's target directory.
+    pub(crate) fn target(&self) -> PathBuf {
+        let configured = env::var_os("CARGO_TARGET_DIR");
+        self.root.join(configured.as_deref().map_or(Path::new("target"), Path::new))
+    }
+}

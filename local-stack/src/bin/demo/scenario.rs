@@ -1,0 +1,180 @@
+//! One run: every event through the functions, repeated as SQS and HTTP clients repeat.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::Result;
+use aws_sdk_dynamodb::{Client, types::Select};
+use futures_util::future::try_join_all;
+use local_stack::{EmbeddedDynamoDb, client, create_table};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    api::{self, Exchange},
+    emulator::{Emulator, Environment, ORDERS},
+    events::{Batch, Effect, Events},
+    invoke::Invocation,
+    ledger,
+    project::Project,
+    sqs::{Queue, Received},
+};
+
+/// The lease of a claim. It is short, so that a panic's claim lapses within the demo.
+const LEASE: Duration = Duration::from_secs(2);
+/// The visibility timeout: longer than the lease and the library's margin for clocks (1 s), so
+/// that a message of a lapsed claim does not come back in vain.
+const VISIBILITY: Duration = Duration::from_millis(3500);
+/// Without claims there is nothing to wait for.
+const VISIBILITY_UNPROTECTED: Duration = Duration::from_millis(100);
+/// How long to wait for the first copy of a batch to claim something, before the second is sent.
+const FIRST_CLAIM: Duration = Duration::from_millis(500);
+/// Without claims the second copy is sent this much later than the first.
+const HEAD_START: Duration = Duration::from_millis(20);
+/// How long the log of a delivery may lag behind the answer.
+const LOG_LAG: Duration = Duration::from_secs(2);
+
+/// Whether the functions run with or without the library's protection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// As deployed.
+    Protected,
+    /// With `LAMBDA_ONCE_DISABLED=1`.
+    Unprotected,
+}
+
+/// What happened in a run.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// The queues, one for each batch, in the same order.
+    pub(crate) queues: Vec<Queue>,
+    /// The answers, one for each request, in the same order.
+    pub(crate) exchanges: Vec<Exchange>,
+    /// How often each effect happened.
+    pub(crate) effects: BTreeMap<Effect, usize>,
+}
+
+/// Starts the functions with fresh tables, sends them everything and counts the effects.
+pub(crate) async fn run(project: &Project, dynamodb: &EmbeddedDynamoDb, events: &Events, mode: Mode) -> Result<Run> {
+    let name = match mode {
+        Mode::Protected => "protected",
+        Mode::Unprotected => "unprotected",
+    };
+    let idempotency_table = format!("{name}-idempotency");
+    let ledger_table = format!("{name}-ledger");
+    let client = client(dynamodb.endpoint());
+    create_table(&client, &idempotency_table, "id").await?;
+    create_table(&client, &ledger_table, "entry_id").await?;
+
+    let environment = Environment {
+        name,
+        dynamodb: dynamodb.endpoint(),
+        idempotency_table: &idempotency_table,
+        ledger_table: &ledger_table,
+        lease: LEASE,
+        protected: mode == Mode::Protected,
+    };
+    let stage = Stage {
+        emulator: Emulator::start(project, &environment).await?,
+        client: client.clone(),
+        idempotency_table: idempotency_table.clone(),
+        mode,
+    };
+    let (queues, exchanges) = match stage.send(events).await {
+        Ok(sent) => sent,
+        Err(error) => return Err(stage.emulator.explain(&error)),
+    };
+    let effects = ledger::count(&client, &ledger_table).await?;
+    Ok(Run { queues, exchanges, effects })
+}
+
+/// The running functions and the table of their claims.
+struct Stage {
+    emulator: Emulator,
+    client: Client,
+    idempotency_table: String,
+    mode: Mode,
+}
+
+impl Stage {
+    async fn send(&self, events: &Events) -> Result<(Vec<Queue>, Vec<Exchange>)> {
+        let batches = events.batches.iter().map(|batch| self.deliver(batch));
+        let queues = try_join_all(batches).await?;
+        let requests = events.requests.iter();
+        let requests = requests.map(|request| api::send(&self.emulator, &request.event));
+        Ok((queues, try_join_all(requests).await?))
+    }
+
+    /// Delivers a batch twice at once, then what SQS would redeliver, then what it has deleted.
+    async fn deliver(&self, batch: &Batch) -> Result<Queue> {
+        let mut queue = Queue::new(&batch.messages);
+        let (Some(first), Some(second)) = (queue.receive(), queue.receive()) else {
+            return Ok(queue);
+        };
+        let claims = self.claims().await?;
+        let overlapping = async {
+            self.wait_for_a_claim(claims).await?;
+            self.emulator.invoke(ORDERS, &second.event).await
+        };
+        let (first_answer, second_answer) = tokio::try_join!(self.emulator.invoke(ORDERS, &first.event), overlapping)?;
+        self.settle(&mut queue, first, &first_answer).await;
+        self.settle(&mut queue, second, &second_answer).await;
+
+        while let Some(visible) = self.receive_visible(&mut queue).await {
+            let answer = self.emulator.invoke(ORDERS, &visible.event).await?;
+            self.settle(&mut queue, visible, &answer).await;
+        }
+        if let Some(deleted) = queue.receive_deleted() {
+            let answer = self.emulator.invoke(ORDERS, &deleted.event).await?;
+            self.settle(&mut queue, deleted, &answer).await;
+        }
+        Ok(queue)
+    }
+
+    /// Waits until the first copy of a batch has begun to claim. The second then overlaps it, and
+    /// what fails on the first receive fails in the copy that is received first.
+    async fn wait_for_a_claim(&self, before: i32) -> Result<()> {
+        if self.mode == Mode::Unprotected {
+            sleep(HEAD_START).await;
+            return Ok(());
+        }
+        let until = Instant::now() + FIRST_CLAIM;
+        while self.claims().await? <= before && Instant::now() < until {
+            sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+
+    /// How many records the library has in its table.
+    async fn claims(&self) -> Result<i32> {
+        let scan = self.client.scan().table_name(&self.idempotency_table);
+        let count = scan.select(Select::Count).consistent_read(true);
+        Ok(count.send().await?.count())
+    }
+
+    /// Waits for the visibility timeout and receives what has become visible, if anything will.
+    async fn receive_visible(&self, queue: &mut Queue) -> Option<Received> {
+        if queue.is_done() {
+            return None;
+        }
+        sleep(match self.mode {
+            Mode::Protected => VISIBILITY,
+            Mode::Unprotected => VISIBILITY_UNPROTECTED,
+        })
+        .await;
+        queue.receive()
+    }
+
+    /// Notes the answer to a delivery, with what the function logged about each record.
+    /// Unprotected functions need not log: there the effects alone count.
+    async fn settle(&self, queue: &mut Queue, received: Received, answer: &Invocation) {
+        let until = match (self.mode, answer) {
+            (Mode::Protected, Invocation::Returned(_)) => Instant::now() + LOG_LAG,
+            _ => Instant::now(),
+        };
+        let mut logged = Vec::new();
+        for (place, receive) in &received.records {
+            let id = &queue.messages[*place].message.id;
+            logged.push(self.emulator.logs().delivery(id, *receive, until).await);
+        }
+        queue.settle(received, answer, logged);
+    }
+}

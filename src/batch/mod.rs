@@ -1,0 +1,121 @@
+//! Queues: every record of a batch is an operation of its own.
+//!
+//! [`Idempotency::sqs`] makes a service for [`lambda_runtime::run`] of a handler for one message. Each record gets its
+//! own verdict, and the answer names exactly those that the queue must deliver again:
+//!
+//! | what became of the record | queue |
+//! |---|---|
+//! | executed, replayed, took over | acknowledged |
+//! | executed, but not recorded | acknowledged: the work is done |
+//! | failed for now, unknown, panicked, cut off, lease lost | reported |
+//! | in progress elsewhere, abandoned, not started, store in trouble | reported |
+//! | failed for good, now or before; mismatch; no key; undecodable body | by [`PermanentFailures`] |
+//!
+//! The event source mapping must have `FunctionResponseTypes: [ReportBatchItemFailures]`: without it Lambda ignores the
+//! answer and deletes the failed messages too.
+//!
+//! # Rules
+//!
+//! * Records fail one by one: a bad body, an error, a panic or a time-out touches no other record.
+//! * A key that occurs twice in a batch runs once, for the earliest record; the others get its verdict. With another
+//!   payload they are a mismatch.
+//! * A record is started only if it can be expected to end before the stop point, shortly before the invocation's
+//!   deadline. What was not started is reported and its claim released; what is still running then is cut off.
+//! * Claims run at most one chunk ahead of the work. Under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) a record
+//!   is claimed only when its handler is about to start.
+//! * Nothing is spawned: when the service answers, nothing of it is left running.
+
+use std::time::Duration;
+
+use crate::{BoxError, Idempotency, Key};
+
+mod context;
+mod handler;
+mod processor;
+mod report;
+mod schedule;
+pub mod sqs;
+
+pub use context::RecordContext;
+pub use handler::Handler;
+use sqs::SqsService;
+
+/// What happens to a record that no retry can help: its handler failed for good, now or in an earlier delivery; its key
+/// belongs to another payload, or is missing; its body cannot be decoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PermanentFailures {
+    /// It is reported as failed. The queue delivers it again until its `maxReceiveCount` is reached, and then moves it
+    /// to the dead-letter queue.
+    #[default]
+    Report,
+    /// It is acknowledged: the queue deletes it. What went wrong is in the log only.
+    Acknowledge,
+}
+
+/// What the payload of a record is, for telling a repeated operation from a misused key.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum Payload {
+    /// The whole body: canonical if it is JSON, else its bytes.
+    #[default]
+    Body,
+    /// A part of the body, for bodies in which something varies from delivery to delivery.
+    Part(Key),
+    /// Nothing. A key is trusted to stand for one payload.
+    Ignored,
+}
+
+/// The settings of a batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) concurrency: usize,
+    pub(crate) permanent_failures: PermanentFailures,
+    pub(crate) expected_duration: Option<Duration>,
+    pub(crate) payload: Payload,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            concurrency: 10,
+            permanent_failures: PermanentFailures::default(),
+            expected_duration: None,
+            payload: Payload::default(),
+        }
+    }
+}
+
+/// Turns the text of a body into the handler's type.
+type Decode<T> = std::sync::Arc<dyn Fn(&str) -> Result<T, BoxError> + Send + Sync>;
+
+impl Idempotency {
+    /// A service for an SQS standard queue: `handler` for each message, once for each `key`.
+    ///
+    /// The handler takes the decoded body, and a [`RecordContext`] if it wants one. It returns any serialisable value,
+    /// which is stored, or an error, which is transient unless [classified](crate::Classify).
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {
+    /// use lambda_once::{Classify, Failure, Idempotency, Key, MemoryStore};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Order { order_id: String, amount_cents: i64 }
+    ///
+    /// async fn handle(order: Order) -> Result<u64, Failure> {
+    ///     let cents = u64::try_from(order.amount_cents).permanent()?;
+    ///     Ok(cents)
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// lambda_runtime::run(once.sqs(Key::pointer("/order_id"), handle)).await
+    /// # }
+    /// ```
+    pub fn sqs<H, T, Args>(&self, key: Key, handler: H) -> SqsService<H, T, Args>
+    where
+        H: Handler<T, Args>,
+        T: serde::de::DeserializeOwned + Send + 'static,
+    {
+        SqsService::new(self.clone(), key, handler)
+    }
+}

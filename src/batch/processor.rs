@@ -1,0 +1,382 @@
+//! Takes the records of one invocation through decoding, claiming, running and settling.
+//!
+//! It knows nothing of where they come from: a source gives it [`Incoming`] records in event order, and gets one
+//! [`Report`] for each.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use lambda_runtime::Context;
+
+use super::{
+    Decode, Handler, Options, Payload, RecordContext,
+    context::RecordInfo,
+    report::{RecordOutcome, Report, level},
+    schedule::Schedule,
+};
+use crate::{
+    Claim, Error, ErrorKind, Idempotency, Interruption, Key, Outcome,
+    clock::Deadline,
+    idempotency::{
+        engine::{Candidate, Conclusion, Standing, Success},
+        guard::Ended,
+        window::Window,
+    },
+    key::{
+        Delivery,
+        canonical::canonical,
+        hash::{Form, fingerprint},
+    },
+    record::{Fingerprint, KeyHash},
+    store::{BoxFuture, Refusal},
+    telemetry::event_at,
+};
+
+/// A record as its source delivers it.
+pub(super) struct Incoming {
+    pub(super) info: RecordInfo,
+    pub(super) body: String,
+}
+
+/// What all records of a service share.
+pub(super) struct Processor<H, T> {
+    pub(super) engine: Idempotency,
+    pub(super) operation: &'static str,
+    pub(super) key: Key,
+    pub(super) handler: H,
+    pub(super) decode: Decode<T>,
+    pub(super) options: Options,
+}
+
+/// A record that can run.
+struct Ready<T> {
+    index: usize,
+    payload: T,
+    info: Arc<RecordInfo>,
+    claim: Option<Claim>,
+}
+
+/// What decoding and hashing gave.
+struct Prepared<T> {
+    payload: T,
+    /// `None` if it runs unprotected.
+    candidate: Option<Candidate>,
+}
+
+/// Something under way has come to its end.
+enum Step<T> {
+    Claimed(Vec<Ready<T>>, Vec<Result<Standing, Error>>),
+    Ran { index: usize, outcome: RecordOutcome, began: crate::clock::Timestamp },
+    Released,
+}
+
+/// The state of one invocation.
+struct Invocation<T> {
+    lambda: Arc<Context>,
+    window: Window,
+    schedule: Schedule,
+    incoming: VecDeque<Incoming>,
+    /// The index of the next record that is incoming.
+    next: usize,
+    infos: Vec<Arc<RecordInfo>>,
+    ready: VecDeque<Ready<T>>,
+    running: usize,
+    claiming: bool,
+    stopped: bool,
+    outcomes: Vec<Option<RecordOutcome>>,
+    keys: Vec<Option<KeyHash>>,
+    /// For a key: the earliest record with it.
+    leaders: HashMap<KeyHash, (usize, Option<Fingerprint>)>,
+    /// For a record: the earlier one whose verdict it gets.
+    follows: Vec<Option<usize>>,
+}
+
+type Steps<'a, T> = FuturesUnordered<BoxFuture<'a, Step<T>>>;
+
+impl<H, T> Processor<H, T>
+where
+    T: Send + 'static,
+{
+    /// One report for each record, in order.
+    pub(super) async fn process<Args>(&self, incoming: Vec<Incoming>, lambda: Context) -> Vec<(String, Report)>
+    where
+        H: Handler<T, Args>,
+    {
+        let now = self.engine.clock.now();
+        let window = Window::new(now, Deadline::from(&lambda), &self.engine.settings);
+        let count = incoming.len();
+        let mut invocation = Invocation {
+            lambda: Arc::new(lambda),
+            window,
+            schedule: Schedule::new(
+                window.stop,
+                self.options.expected_duration,
+                self.options.concurrency,
+                self.engine.store.limits().batch,
+                self.engine.settings.after_unknown,
+            ),
+            incoming: incoming.into(),
+            next: 0,
+            infos: Vec::with_capacity(count),
+            ready: VecDeque::new(),
+            running: 0,
+            claiming: false,
+            stopped: false,
+            outcomes: (0..count).map(|_| None).collect(),
+            keys: vec![None; count],
+            leaders: HashMap::new(),
+            follows: vec![None; count],
+        };
+        let mut steps = Steps::new();
+        loop {
+            self.start(&mut invocation, &steps);
+            match steps.next().await {
+                Some(step) => self.finish(&mut invocation, step),
+                None if invocation.stopped || invocation.next == count => break,
+                None => {}
+            }
+        }
+        self.report(invocation)
+    }
+
+    /// Starts whatever may be started now.
+    fn start<'a, Args>(&'a self, invocation: &mut Invocation<T>, steps: &Steps<'a, T>)
+    where
+        H: Handler<T, Args>,
+    {
+        loop {
+            if !invocation.stopped && !invocation.schedule.in_time(self.engine.clock.now()) {
+                invocation.stopped = true;
+            }
+            if invocation.stopped {
+                let left: Vec<Claim> = invocation.ready.drain(..).filter_map(|ready| ready.claim).collect();
+                if !left.is_empty() {
+                    steps.push(Box::pin(async move {
+                        self.engine.release(&left).await;
+                        Step::Released
+                    }));
+                }
+                return;
+            }
+            if invocation.schedule.has_free_slot(invocation.running)
+                && let Some(ready) = invocation.ready.pop_front()
+            {
+                invocation.running += 1;
+                steps.push(self.run(ready, Arc::clone(&invocation.lambda), invocation.window));
+                continue;
+            }
+            let room = invocation.schedule.claimable(invocation.ready.len(), invocation.running);
+            if invocation.claiming || room == 0 || invocation.incoming.is_empty() {
+                return;
+            }
+            let (waiting, candidates) = self.prepare_chunk(invocation, room);
+            if !candidates.is_empty() {
+                invocation.claiming = true;
+                let window = invocation.window;
+                steps.push(Box::pin(async move {
+                    let standings = self.engine.claim(&candidates, window).await;
+                    Step::Claimed(waiting, standings)
+                }));
+            }
+        }
+    }
+
+    /// Decodes records until `room` of them want a claim. Those that need none are ready at once.
+    fn prepare_chunk(&self, invocation: &mut Invocation<T>, room: usize) -> (Vec<Ready<T>>, Vec<Candidate>) {
+        let mut waiting = Vec::new();
+        let mut candidates = Vec::new();
+        while candidates.len() < room
+            && invocation.ready.is_empty()
+            && let Some(Incoming { info, body }) = invocation.incoming.pop_front()
+        {
+            let index = invocation.next;
+            invocation.next += 1;
+            let prepared = self.prepare(&info, &body, invocation.lambda.tenant_id.as_deref());
+            let info = Arc::new(info);
+            invocation.infos.push(Arc::clone(&info));
+            let Prepared { payload, candidate } = match prepared {
+                Ok(prepared) => prepared,
+                Err(error) => {
+                    invocation.outcomes[index] = Some(Err(error));
+                    continue;
+                }
+            };
+            let ready = Ready { index, payload, info, claim: None };
+            let Some(candidate) = candidate else {
+                invocation.ready.push_back(ready);
+                continue;
+            };
+            invocation.keys[index] = Some(candidate.key);
+            match invocation.leaders.get(&candidate.key) {
+                Some(&(leader, theirs)) if theirs == candidate.fingerprint => invocation.follows[index] = Some(leader),
+                Some(_) => invocation.outcomes[index] = Some(Ok(Outcome::Mismatch)),
+                None => {
+                    invocation.leaders.insert(candidate.key, (index, candidate.fingerprint));
+                    waiting.push(ready);
+                    candidates.push(candidate);
+                }
+            }
+        }
+        (waiting, candidates)
+    }
+
+    /// Decodes one body and hashes its key. Code of the user's runs here, and may panic.
+    fn prepare(&self, info: &RecordInfo, body: &str, tenant: Option<&str>) -> Result<Prepared<T>, Error> {
+        let prepared = catch_unwind(AssertUnwindSafe(|| {
+            let payload = (self.decode)(body).map_err(|source| undecodable(&*source))?;
+            if self.engine.settings.disabled {
+                return Ok(Prepared { payload, candidate: None });
+            }
+            let candidate = match self.candidate(info, body, tenant) {
+                Ok(candidate) => Some(candidate),
+                Err(error) if error.kind() == ErrorKind::KeyMissing && self.engine.runs_without_key() => {
+                    tracing::warn!(target: "lambda_once", message_id = info.message_id, "the record has no key and runs unprotected");
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            Ok(Prepared { payload, candidate })
+        }));
+        prepared.unwrap_or_else(|_| Err(Error::payload("decoding the body, or finding its key, panicked")))
+    }
+
+    fn candidate(&self, info: &RecordInfo, body: &str, tenant: Option<&str>) -> Result<Candidate, Error> {
+        let json = canonical(body.as_bytes());
+        let delivery = Delivery::new(body.as_bytes(), json.as_deref().ok(), Some(&info.message_id));
+        let key = self.key.select(&delivery)?;
+        let fingerprint = match &self.options.payload {
+            Payload::Ignored => None,
+            Payload::Part(part) => Some(fingerprint(Form::CanonicalJson, &[&part.select(&delivery)?])),
+            Payload::Body => Some(match &json {
+                Ok(json) => fingerprint(Form::CanonicalJson, &[json]),
+                Err(_) => fingerprint(Form::Bytes, &[body.as_bytes()]),
+            }),
+        };
+        let operation = self.engine.operation_name(self.operation);
+        let scope = self.engine.scope(operation, tenant.map(str::as_bytes));
+        Ok(Candidate { key: scope.hash(&key), fingerprint })
+    }
+
+    /// Runs one record to its end.
+    fn run<'a, Args>(&'a self, ready: Ready<T>, lambda: Arc<Context>, window: Window) -> BoxFuture<'a, Step<T>>
+    where
+        H: Handler<T, Args>,
+    {
+        let Ready { index, payload, info, claim } = ready;
+        let began = self.engine.clock.now();
+        let context = RecordContext { record: info, lambda, claim: claim.clone(), stop: window.stop };
+        // The handler's own future is made inside, so that a panic in making it is caught too.
+        let work = async move { self.handler.call(payload, context).await };
+        Box::pin(async move {
+            let outcome = match claim {
+                None => match self.engine.guarded(work, window).await {
+                    Ended::Returned(Ok(_)) => Outcome::Executed(()),
+                    Ended::Returned(Err(failure)) => Outcome::Failed(failure),
+                    Ended::Panicked(_) => Outcome::Interrupted(Interruption::Panicked),
+                    Ended::CutOff => Outcome::Interrupted(Interruption::CutOff),
+                },
+                Some(claim) => {
+                    let remembered = async move { work.await.map(Success::Remember) };
+                    match self.engine.conclude(&claim, remembered).await {
+                        Conclusion::Completed(_) if claim.took_over() => Outcome::TookOver(()),
+                        Conclusion::Completed(_) | Conclusion::Forgotten(_) => Outcome::Executed(()),
+                        Conclusion::Unrecorded(_) => Outcome::Unrecorded(()),
+                        Conclusion::Failed(failure) => Outcome::Failed(failure),
+                        Conclusion::Interrupted(interruption) => Outcome::Interrupted(interruption),
+                        Conclusion::Overtaken(refusal) => replayed(refusal),
+                        Conclusion::LeaseLost => Outcome::LeaseLost,
+                    }
+                }
+            };
+            Step::Ran { index, outcome: Ok(outcome), began }
+        })
+    }
+
+    fn finish(&self, invocation: &mut Invocation<T>, step: Step<T>) {
+        match step {
+            Step::Released => {}
+            Step::Ran { index, outcome, began } => {
+                invocation.running -= 1;
+                invocation.schedule.ran(self.engine.clock.now().since(began));
+                invocation.outcomes[index] = Some(outcome);
+            }
+            Step::Claimed(waiting, standings) => {
+                invocation.claiming = false;
+                for (mut ready, standing) in waiting.into_iter().zip(standings) {
+                    let outcome = match standing {
+                        Ok(Standing::Claimed(claim)) => {
+                            ready.claim = Some(claim);
+                            invocation.ready.push_back(ready);
+                            continue;
+                        }
+                        Ok(Standing::Refused(refusal)) => Ok(replayed(refusal)),
+                        Ok(Standing::NotStarted) => Ok(Outcome::NotStarted),
+                        Err(error) => Err(error),
+                    };
+                    invocation.outcomes[ready.index] = Some(outcome);
+                }
+            }
+        }
+    }
+
+    /// Every record's report, and one event for each. What has no outcome by now was not started.
+    fn report(&self, invocation: Invocation<T>) -> Vec<(String, Report)> {
+        let Invocation { outcomes, keys, follows, infos, incoming, .. } = invocation;
+        let unseen = incoming.into_iter().map(|incoming| Arc::new(incoming.info));
+        let operation = self.engine.operation_name(self.operation);
+        let mut reports: Vec<(String, Report)> = Vec::with_capacity(outcomes.len());
+        for (index, (outcome, info)) in outcomes.into_iter().zip(infos.into_iter().chain(unseen)).enumerate() {
+            let outcome = outcome.unwrap_or(Ok(Outcome::NotStarted));
+            let report = match follows[index] {
+                Some(leader) => reports[leader].1.of_follower(),
+                None => Report::new(&outcome, self.options.permanent_failures),
+            };
+            let key = keys[index].map(tracing::field::display);
+            let (Report { reported, outcome: name }, level) = (report, level(&outcome));
+            let error = match &outcome {
+                Ok(Outcome::Failed(failure)) => Some(failure.to_string()),
+                Ok(_) => None,
+                Err(error) => Some(error.to_string()),
+            };
+            event_at!(
+                level,
+                message_id = info.message_id,
+                receive_count = info.receive_count,
+                outcome = name,
+                reported,
+                operation,
+                key,
+                error,
+                "record"
+            );
+            reports.push((info.message_id.clone(), report));
+        }
+        reports
+    }
+}
+
+/// A record that did not run. A queue acknowledges what is done without decoding its result.
+fn replayed(refusal: Refusal) -> Outcome<()> {
+    match refusal {
+        Refusal::Completed(_) => Outcome::Replayed(()),
+        Refusal::Failed(_) => Outcome::ReplayedFailure(crate::StoredFailure { message: None }),
+        Refusal::InProgress { lease_until, attempt } => Outcome::InProgress { lease_until, attempt },
+        Refusal::Abandoned { attempt } => Outcome::Abandoned { attempt },
+        Refusal::Mismatch => Outcome::Mismatch,
+    }
+}
+
+/// The decoder's own text may quote the body, so of `serde_json`'s errors only the place is kept.
+fn undecodable(source: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
+    let place = source.downcast_ref::<serde_json::Error>().map(|error| (error.line(), error.column()));
+    match place {
+        Some((line, column)) => {
+            Error::payload(format!("the body is not what the handler takes, at line {line} column {column}"))
+        }
+        None => Error::payload("the body is not what the handler takes"),
+    }
+}

@@ -1,0 +1,96 @@
+//! What may be started, and how far claims may run ahead.
+
+use std::time::Duration;
+
+use crate::{AfterUnknown, clock::Timestamp};
+
+/// The most that is claimed ahead of the work.
+const LARGEST_CHUNK: usize = 25;
+
+/// Decides, from what is known of the invocation so far, whether another record may be started.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Schedule {
+    stop: Timestamp,
+    expected: Option<Duration>,
+    longest: Duration,
+    concurrency: usize,
+    chunk: usize,
+    after_unknown: AfterUnknown,
+}
+
+impl Schedule {
+    pub(super) fn new(
+        stop: Timestamp,
+        expected: Option<Duration>,
+        concurrency: usize,
+        store_batch: usize,
+        after_unknown: AfterUnknown,
+    ) -> Self {
+        let chunk = store_batch.clamp(1, LARGEST_CHUNK);
+        Self { stop, expected, longest: Duration::ZERO, concurrency: concurrency.max(1), chunk, after_unknown }
+    }
+
+    /// A record has run this long, its settling included.
+    pub(super) fn ran(&mut self, duration: Duration) {
+        self.longest = self.longest.max(duration);
+    }
+
+    /// Whether a record that is started at `now` can be expected to end before the stop point. Once it cannot, no later
+    /// one can either.
+    pub(super) fn in_time(&self, now: Timestamp) -> bool {
+        now < self.stop && now.after(self.expected.unwrap_or(self.longest)) <= self.stop
+    }
+
+    pub(super) fn has_free_slot(&self, running: usize) -> bool {
+        running < self.concurrency
+    }
+
+    /// How many records may be claimed while `ready` claimed ones wait and `running` ones run.
+    ///
+    /// A crash leaves the claims of work that never began. Where such a claim may be taken over that costs a delay, so
+    /// one chunk ahead is fine; where it may not, it would cost the operation.
+    pub(super) fn claimable(&self, ready: usize, running: usize) -> usize {
+        if ready > 0 {
+            return 0;
+        }
+        match self.after_unknown {
+            AfterUnknown::Rerun => self.chunk,
+            AfterUnknown::Refuse => self.chunk.min(self.concurrency.saturating_sub(running)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_seconds(1_000);
+
+    fn schedule(expected: Option<Duration>, after_unknown: AfterUnknown) -> Schedule {
+        Schedule::new(NOW.after(Duration::from_millis(500)), expected, 10, 40, after_unknown)
+    }
+
+    #[test]
+    fn nothing_is_started_that_cannot_be_expected_to_end_in_time() {
+        let mut schedule = schedule(None, AfterUnknown::Rerun);
+        let later = |millis| NOW.after(Duration::from_millis(millis));
+        assert!(schedule.in_time(NOW) && schedule.in_time(later(499)) && !schedule.in_time(later(500)));
+        schedule.ran(Duration::from_millis(300));
+        schedule.ran(Duration::from_millis(100));
+        assert!(schedule.in_time(later(200)) && !schedule.in_time(later(201)));
+    }
+
+    #[test]
+    fn an_expected_duration_counts_from_the_first_record_on() {
+        assert!(!schedule(Some(Duration::from_secs(1)), AfterUnknown::Rerun).in_time(NOW));
+        assert!(schedule(Some(Duration::from_millis(500)), AfterUnknown::Rerun).in_time(NOW));
+    }
+
+    #[test]
+    fn claims_run_one_chunk_ahead_and_under_refuse_not_at_all() {
+        let rerun = schedule(None, AfterUnknown::Rerun);
+        assert_eq!([rerun.claimable(0, 0), rerun.claimable(0, 10), rerun.claimable(1, 0)], [25, 25, 0]);
+        let refuse = schedule(None, AfterUnknown::Refuse);
+        assert_eq!([refuse.claimable(0, 0), refuse.claimable(0, 7), refuse.claimable(0, 10)], [10, 3, 0]);
+    }
+}

@@ -1,0 +1,185 @@
+//! SQS standard queues.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    marker::PhantomData,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
+use lambda_runtime::LambdaEvent;
+use serde::de::DeserializeOwned;
+use tower_service::Service;
+
+use super::{
+    Decode, Handler, Options, Payload, PermanentFailures,
+    context::RecordInfo,
+    processor::{Incoming, Processor},
+};
+use crate::{BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key, store::BoxFuture};
+
+const OPERATION: &str = "sqs";
+
+/// Handles the batches of an SQS standard queue. Made by [`Idempotency::sqs`]; given to [`lambda_runtime::run`] or
+/// `run_concurrent`.
+///
+/// It keeps nothing between invocations, and clones are independent.
+///
+/// # Defaults
+///
+/// | setting | default |
+/// |---|---|
+/// | [`concurrency`](Self::concurrency) | 10 |
+/// | [`permanent_failures`](Self::permanent_failures) | [`PermanentFailures::Report`] |
+/// | [`expected_duration`](Self::expected_duration) | the longest run of the invocation so far |
+/// | [`payload`](Self::payload) | [`Payload::Body`] |
+/// | [`decode_with`](Self::decode_with) | JSON |
+///
+/// # Errors
+///
+/// The service fails as a whole, before anything is claimed, only if it cannot name the messages that failed: if a
+/// record has no message id ([`ErrorKind::Event`]), if the queue is FIFO ([`ErrorKind::Event`]), or if the key's pointer
+/// is not one ([`ErrorKind::Config`]). SQS then delivers the whole batch again.
+pub struct SqsService<H, T, Args> {
+    engine: Idempotency,
+    key: Key,
+    handler: H,
+    decode: Decode<T>,
+    options: Options,
+    args: PhantomData<fn(Args)>,
+}
+
+impl<H, T, Args> SqsService<H, T, Args>
+where
+    T: DeserializeOwned,
+{
+    pub(super) fn new(engine: Idempotency, key: Key, handler: H) -> Self {
+        let decode: Decode<T> = Arc::new(|body| serde_json::from_str(body).map_err(Into::into));
+        Self { engine, key, handler, decode, options: Options::default(), args: PhantomData }
+    }
+
+    /// How many handlers run at once; at least one.
+    #[must_use]
+    pub fn concurrency(mut self, handlers: usize) -> Self {
+        self.options.concurrency = handlers;
+        self
+    }
+
+    /// What happens to records that no retry can help.
+    #[must_use]
+    pub fn permanent_failures(mut self, policy: PermanentFailures) -> Self {
+        self.options.permanent_failures = policy;
+        self
+    }
+
+    /// How long a handler may be expected to run. A record is not started when less than that is left.
+    #[must_use]
+    pub fn expected_duration(mut self, duration: Duration) -> Self {
+        self.options.expected_duration = Some(duration);
+        self
+    }
+
+    /// What tells a repeated operation from a misused key.
+    #[must_use]
+    pub fn payload(mut self, payload: Payload) -> Self {
+        self.options.payload = payload;
+        self
+    }
+
+    /// Decodes bodies that are not JSON.
+    #[must_use]
+    pub fn decode_with(mut self, decode: impl Fn(&str) -> Result<T, BoxError> + Send + Sync + 'static) -> Self {
+        self.decode = Arc::new(decode);
+        self
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.key.check()?;
+        match &self.options.payload {
+            Payload::Part(part) => part.check(),
+            Payload::Body | Payload::Ignored => Ok(()),
+        }
+    }
+}
+
+impl<H: Clone, T, Args> Clone for SqsService<H, T, Args> {
+    fn clone(&self) -> Self {
+        Self {
+            engine: self.engine.clone(),
+            key: self.key.clone(),
+            handler: self.handler.clone(),
+            decode: Arc::clone(&self.decode),
+            options: self.options.clone(),
+            args: PhantomData,
+        }
+    }
+}
+
+impl<H, T, Args> fmt::Debug for SqsService<H, T, Args> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqsService")
+            .field("engine", &self.engine)
+            .field("key", &self.key)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<H, T, Args> Service<LambdaEvent<SqsEvent>> for SqsService<H, T, Args>
+where
+    H: Handler<T, Args>,
+    T: DeserializeOwned + Send + 'static,
+    Args: 'static,
+{
+    type Response = SqsBatchResponse;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<SqsBatchResponse, Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, event: LambdaEvent<SqsEvent>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move {
+            service.check()?;
+            let incoming = event.payload.records.into_iter().map(incoming).collect::<Result<Vec<_>, Error>>()?;
+            let Self { engine, key, handler, decode, options, .. } = service;
+            let processor = Processor { engine, operation: OPERATION, key, handler, decode, options };
+            let reports = processor.process(incoming, event.context).await;
+            Ok(response(reports.into_iter().filter(|(_, report)| report.reported).map(|(id, _)| id)))
+        })
+    }
+}
+
+fn incoming(message: SqsMessage) -> Result<Incoming, Error> {
+    let malformed = |what| Error::new(ErrorKind::Event, ErrorStatus::Temporary, "receive", what);
+    // An empty identifier in the answer would fail the whole batch anyway, after the work was done.
+    let message_id = message
+        .message_id
+        .filter(|id| !id.is_empty())
+        .ok_or_else(|| malformed("a record of the event has no messageId: this is not an event from SQS"))?;
+    if message.event_source_arn.as_deref().is_some_and(|arn| arn.ends_with(".fifo")) {
+        return Err(malformed("the queue is FIFO: its order would be lost; this version handles standard queues"));
+    }
+    let receive_count = message.attributes.get("ApproximateReceiveCount").and_then(|count| count.parse().ok());
+    let info = RecordInfo {
+        message_id,
+        receive_count: receive_count.unwrap_or(1),
+        attributes: message.attributes,
+        source_arn: message.event_source_arn,
+    };
+    Ok(Incoming { info, body: message.body.unwrap_or_default() })
+}
+
+/// The answer that Lambda understands, each identifier once.
+/// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html#services-sqs-batchfailurereporting>
+fn response(failures: impl Iterator<Item = String>) -> SqsBatchResponse {
+    let mut seen = HashSet::new();
+    let mut response = SqsBatchResponse::default();
+    response.set_failures(failures.filter(|id| seen.insert(id.clone())));
+    response
+}

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Checks what each choice of the library's features builds and what it depends on.
+
+- Every feature alone compiles without warnings, and so does the library without any.
+- Without `dynamodb` no aws-* crate is built: users of another store do not pay for the AWS SDK.
+- hyper 0.14 is built nowhere: the SDK's legacy HTTP client would bring it, with a second TLS stack.
+"""
+
+import json
+import re
+import subprocess
+import sys
+
+from common import ROOT, say
+
+LIBRARY = "lambda-once"
+
+
+def cargo(*arguments):
+    return subprocess.run(["cargo", *arguments], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def features():
+    """The library's features and, for each, the features it switches on."""
+    packages = json.loads(cargo("metadata", "--no-deps", "--format-version", "1"))["packages"]
+    return next(package["features"] for package in packages if package["name"] == LIBRARY)
+
+
+def implied(feature, all_features):
+    found, todo = set(), [feature]
+    while todo:
+        name = todo.pop()
+        if name in all_features and name not in found:
+            found.add(name)
+            todo += all_features[name]
+    return found
+
+
+def forbidden(pattern, *selection):
+    """The crates of a selection whose `name version` matches."""
+    tree = cargo("tree", *selection, "--target", "all", "--edges", "normal,build", "--prefix", "none")
+    return sorted({line.split(" (")[0] for line in tree.splitlines() if re.match(pattern, line)})
+
+
+def main():
+    all_features = features()
+    alone = sorted(name for name in all_features if name != "default")
+    for feature in ["", *alone]:
+        say(f"the library with {feature or 'no feature'} alone")
+        selection = ["--package", LIBRARY, "--no-default-features", "--features", feature]
+        # Clippy rather than check: its -D warnings concerns this workspace only and leaves dependencies as built.
+        cargo("clippy", "--quiet", *selection, "--", "-D", "warnings")
+
+    without_aws = [name for name in alone if "dynamodb" not in implied(name, all_features)]
+    found = {
+        "without the feature dynamodb": forbidden(
+            r"aws-", "--package", LIBRARY, "--no-default-features", "--features", ",".join(without_aws)
+        ),
+        "in the workspace": forbidden(r"hyper v0\.", "--workspace", "--all-features"),
+    }
+    for where, crates in found.items():
+        for crate in crates:
+            print(f"{where}: {crate} must not be built", file=sys.stderr)
+    sys.exit(1 if any(found.values()) else 0)
+
+
+if __name__ == "__main__":
+    main()

