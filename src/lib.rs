@@ -5,6 +5,8 @@
 pub mod batch;
 pub mod clock;
 mod error;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod idempotency;
 pub mod key;
 pub mod record;

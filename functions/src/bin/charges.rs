@@ -1,0 +1,91 @@
+//! Charges customers through API Gateway, once for each `Idempotency-Key`.
+//!
+//! `POST /charges` makes a charge, `GET /charges/{id}` reads one.
+
+use functions::{Entry, Ledger, Simulation, init, simulation_if_allowed};
+use lambda_http::{
+    Body, Error, Request, Response,
+    http::{Method, StatusCode, header},
+    service_fn,
+};
+use lambda_once::http::{IdempotencyKeyLayer, Scope};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tower::ServiceBuilder;
+
+const OPERATION: &str = "charge";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Charge {
+    customer_id: String,
+    amount_cents: u64,
+    currency: String,
+    #[serde(default, deserialize_with = "simulation_if_allowed")]
+    simulate: Option<Simulation>,
+}
+
+async fn route(ledger: Ledger, request: Request) -> Result<Response<Body>, Error> {
+    // What precedes is the API's stage, if the path holds it.
+    let path = request.uri().path().to_owned();
+    match (request.method(), path.rsplit_once("/charges")) {
+        (&Method::POST, Some((_, ""))) => charge(&ledger, request).await,
+        (&Method::GET, Some((_, id))) => read(&ledger, id.trim_start_matches('/')).await,
+        _ => problem(StatusCode::NOT_FOUND, "there is nothing at this path"),
+    }
+}
+
+async fn charge(ledger: &Ledger, request: Request) -> Result<Response<Body>, Error> {
+    let key = request.headers().get("idempotency-key").map_or(Ok(""), |key| key.to_str())?;
+    let charge: Charge = match serde_json::from_slice(request.body()) {
+        Ok(charge) => charge,
+        Err(error) => return problem(StatusCode::BAD_REQUEST, &format!("the body is not a charge: {error}")),
+    };
+    if let Some(simulation) = charge.simulate {
+        simulation.run(1).await.map_err(lambda_once::Failure::into_source)?;
+    }
+    let Charge { customer_id, amount_cents, currency, .. } = charge;
+    let entry =
+        Entry { operation: OPERATION, key: key.trim_matches('"').to_owned(), customer_id, amount_cents, currency };
+    let id = ledger.enter(&entry).await?;
+    json_response(StatusCode::CREATED, &body(&id, &entry))
+}
+
+async fn read(ledger: &Ledger, id: &str) -> Result<Response<Body>, Error> {
+    match ledger.find(OPERATION, id).await? {
+        Some(entry) => json_response(StatusCode::OK, &body(id, &entry)),
+        None => problem(StatusCode::NOT_FOUND, "there is no such charge"),
+    }
+}
+
+fn body(id: &str, entry: &Entry) -> Value {
+    json!({
+        "charge_id": id,
+        "customer_id": entry.customer_id,
+        "amount_cents": entry.amount_cents,
+        "currency": entry.currency,
+    })
+}
+
+fn json_response(status: StatusCode, body: &Value) -> Result<Response<Body>, Error> {
+    let response = Response::builder().status(status).header(header::CONTENT_TYPE, "application/json");
+    Ok(response.body(body.to_string().into())?)
+}
+
+fn problem(status: StatusCode, detail: &str) -> Result<Response<Body>, Error> {
+    let body = json!({ "title": status.canonical_reason(), "status": status.as_u16(), "detail": detail });
+    let response = Response::builder().status(status).header(header::CONTENT_TYPE, "application/problem+json");
+    Ok(response.body(body.to_string().into())?)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    lambda_http::tracing::init_default_subscriber();
+    let (once, ledger) = init().await?;
+    // With an authorizer in front of the API, leave `or_anonymous` out: then each caller has keys of its own.
+    let layer = IdempotencyKeyLayer::new(once, Scope::authorizer().or_anonymous())
+        // A refused body may be corrected under the same key, so only a charge that was made decides it.
+        .remember(|status| status.is_success());
+    let app = ServiceBuilder::new().layer(layer).service(service_fn(move |request| route(ledger.clone(), request)));
+    lambda_http::run(app).await
+}

@@ -1,0 +1,34 @@
+//! Books orders that arrive in an SQS queue, each of them once.
+
+use functions::{Entry, Ledger, Simulation, init, simulation_if_allowed};
+use lambda_once::{Failure, Key, RecordContext};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Order {
+    order_id: String,
+    customer_id: String,
+    amount_cents: u64,
+    currency: String,
+    #[serde(default, deserialize_with = "simulation_if_allowed")]
+    simulate: Option<Simulation>,
+}
+
+/// Runs once for each order id. A plain error is transient: the message comes back and is tried again.
+async fn book(ledger: Ledger, order: Order, context: RecordContext) -> Result<String, Failure> {
+    if let Some(simulation) = order.simulate {
+        simulation.run(context.receive_count()).await?;
+    }
+    let Order { order_id, customer_id, amount_cents, currency, .. } = order;
+    let entry = Entry { operation: "order", key: order_id, customer_id, amount_cents, currency };
+    Ok(ledger.enter(&entry).await?)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), lambda_runtime::Error> {
+    lambda_runtime::tracing::init_default_subscriber();
+    let (once, ledger) = init().await?;
+    let handler = move |order, context| book(ledger.clone(), order, context);
+    lambda_runtime::run(once.sqs(Key::pointer("/order_id"), handler)).await
+}

@@ -1,0 +1,92 @@
+//! The ledger: one row for each time that an operation took effect, so that a second time shows.
+
+use std::time::SystemTime;
+
+use aws_sdk_dynamodb::{Client, error::SdkError, operation::get_item::GetItemOutput, types::AttributeValue};
+use lambda_once::{BoxError, Classified, Classify, Verdict};
+use uuid::Uuid;
+
+/// A table with the partition key `entry_id`.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    client: Client,
+    table: String,
+}
+
+/// A row of the ledger.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// What took effect: `order` or `charge`.
+    pub operation: &'static str,
+    /// The operation's key.
+    pub key: String,
+    /// Whom it concerns.
+    pub customer_id: String,
+    /// How much, in hundredths of the currency's unit.
+    pub amount_cents: u64,
+    /// The currency's ISO 4217 code.
+    pub currency: String,
+}
+
+impl Ledger {
+    /// The ledger in `table`.
+    pub fn new(client: Client, table: String) -> Self {
+        Self { client, table }
+    }
+
+    /// Writes a row under a new id, and returns the id.
+    ///
+    /// # Errors
+    ///
+    /// DynamoDB's. Where DynamoDB refused, nothing was written, so the error is transient; where its answer is missing,
+    /// the row may be there, so the outcome is unknown.
+    pub async fn enter(&self, entry: &Entry) -> Result<String, Classified> {
+        let id = Uuid::new_v4().to_string();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let put = self
+            .client
+            .put_item()
+            .table_name(&self.table)
+            .item("entry_id", AttributeValue::S(id.clone()))
+            .item("operation", AttributeValue::S(entry.operation.to_owned()))
+            .item("key", AttributeValue::S(entry.key.clone()))
+            .item("at", AttributeValue::N(now.as_millis().to_string()))
+            .item("customer_id", AttributeValue::S(entry.customer_id.clone()))
+            .item("amount_cents", AttributeValue::N(entry.amount_cents.to_string()))
+            .item("currency", AttributeValue::S(entry.currency.clone()));
+        put.send().await.classify(|error| match error {
+            SdkError::ServiceError(answer) if answer.raw().status().is_client_error() => Verdict::Transient,
+            SdkError::ConstructionFailure(_) => Verdict::Transient,
+            _ => Verdict::Unknown,
+        })?;
+        Ok(id)
+    }
+
+    /// The row with this id, if there is one and it is of this operation.
+    ///
+    /// # Errors
+    ///
+    /// DynamoDB's.
+    pub async fn find(&self, operation: &'static str, id: &str) -> Result<Option<Entry>, BoxError> {
+        if id.is_empty() {
+            return Ok(None);
+        }
+        let get = self.client.get_item().table_name(&self.table).key("entry_id", AttributeValue::S(id.to_owned()));
+        Ok(read(get.send().await?, operation))
+    }
+}
+
+fn read(answer: GetItemOutput, operation: &'static str) -> Option<Entry> {
+    let item = answer.item?;
+    let text = |name: &str| item.get(name)?.as_s().ok().cloned();
+    if text("operation")? != operation {
+        return None;
+    }
+    Some(Entry {
+        operation,
+        key: text("key")?,
+        customer_id: text("customer_id")?,
+        amount_cents: item.get("amount_cents")?.as_n().ok()?.parse().ok()?,
+        currency: text("currency")?,
+    })
+}

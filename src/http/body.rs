@@ -1,0 +1,66 @@
+//! Bodies of requests: read once for the fingerprint, and handed on as they came.
+
+use std::future::Future;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+
+use crate::BoxError;
+
+/// Why a body could not be read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BodyProblem {
+    /// It is larger than the cap.
+    TooLarge,
+    /// Reading it failed.
+    Broken(BoxError),
+}
+
+/// A body of requests that can be read and given on as the same type, so that text stays text.
+///
+/// For `lambda_http::Body`, `Full<Bytes>` and, with the feature `axum`, `axum::body::Body`. Implement it for other types
+/// by collecting them and making a new one of the bytes.
+pub trait RequestBody: Sized + Send + 'static {
+    /// The bytes of the body, at most `limit` of them, and a body that yields the same.
+    fn read(self, limit: usize) -> impl Future<Output = Result<(Bytes, Self), BodyProblem>> + Send;
+}
+
+impl RequestBody for lambda_http::Body {
+    async fn read(self, limit: usize) -> Result<(Bytes, Self), BodyProblem> {
+        let bytes: &[u8] = &self;
+        if bytes.len() > limit {
+            return Err(BodyProblem::TooLarge);
+        }
+        Ok((Bytes::copy_from_slice(bytes), self))
+    }
+}
+
+impl RequestBody for Full<Bytes> {
+    async fn read(self, limit: usize) -> Result<(Bytes, Self), BodyProblem> {
+        let bytes = collect(self, limit).await?;
+        Ok((bytes.clone(), Self::new(bytes)))
+    }
+}
+
+#[cfg(feature = "axum")]
+impl RequestBody for axum_core::body::Body {
+    async fn read(self, limit: usize) -> Result<(Bytes, Self), BodyProblem> {
+        let bytes = collect(self, limit).await?;
+        Ok((bytes.clone(), Self::from(bytes)))
+    }
+}
+
+/// All bytes of a body, if there are at most `limit`.
+pub(super) async fn collect<B>(body: B, limit: usize) -> Result<Bytes, BodyProblem>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    match Limited::new(body, limit).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(BodyProblem::TooLarge),
+        Err(error) => Err(BodyProblem::Broken(error)),
+    }
+}

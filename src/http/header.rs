@@ -1,0 +1,113 @@
+//! The key in its header.
+
+use http::{HeaderMap, HeaderName};
+
+const LONGEST: usize = 255;
+
+/// What the header says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum KeyHeader {
+    Absent,
+    Key(String),
+    /// With what is wrong with it.
+    Malformed(&'static str),
+}
+
+pub(super) fn key(headers: &HeaderMap, name: &HeaderName) -> KeyHeader {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return KeyHeader::Absent };
+    if values.next().is_some() {
+        return KeyHeader::Malformed("the header occurs more than once");
+    }
+    let Ok(text) = value.to_str() else {
+        return KeyHeader::Malformed("the key holds characters beyond printable ASCII");
+    };
+    let text = text.trim_matches([' ', '\t']);
+    let key = if text.starts_with('"') { quoted(text) } else { bare(text) };
+    match key {
+        Err(problem) => KeyHeader::Malformed(problem),
+        Ok(key) if key.is_empty() => KeyHeader::Malformed("the key is empty"),
+        Ok(key) if key.len() > LONGEST => KeyHeader::Malformed("the key is longer than 255 characters"),
+        Ok(key) => KeyHeader::Key(key),
+    }
+}
+
+/// A string of RFC 8941, section 3.3.3, without parameters.
+fn quoted(text: &str) -> Result<String, &'static str> {
+    let inner = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).filter(|_| text.len() > 1);
+    let mut characters = inner.ok_or("the key's closing quote is missing, or not at its end")?.chars();
+    let mut key = String::new();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' => return Err("a quote within the key must be escaped by a backslash"),
+            '\\' => match characters.next() {
+                Some(escaped @ ('"' | '\\')) => key.push(escaped),
+                _ => return Err("a backslash in the key escapes a quote or a backslash only"),
+            },
+            ' '..='~' => key.push(character),
+            _ => return Err("the key holds characters beyond printable ASCII"),
+        }
+    }
+    Ok(key)
+}
+
+fn bare(text: &str) -> Result<String, &'static str> {
+    if text.contains([',', '"', ' ', '\t']) {
+        return Err("a key without quotes holds no comma, quote or space");
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    const NAME: HeaderName = HeaderName::from_static("idempotency-key");
+
+    fn parse(value: &str) -> KeyHeader {
+        key(&HeaderMap::from_iter([(NAME, HeaderValue::from_bytes(value.as_bytes()).unwrap())]), &NAME)
+    }
+
+    #[test]
+    fn a_key_is_the_same_with_and_without_quotes() {
+        for value in ["8e03978e-40d5", "\"8e03978e-40d5\"", "  \"8e03978e-40d5\"\t"] {
+            assert_eq!(parse(value), KeyHeader::Key("8e03978e-40d5".into()));
+        }
+        assert_eq!(parse(r#""a \"b\" \\ c, d""#), KeyHeader::Key(r#"a "b" \ c, d"#.into()));
+        assert_eq!(key(&HeaderMap::new(), &NAME), KeyHeader::Absent);
+    }
+
+    #[test]
+    fn malformed_keys_are_refused() {
+        for value in [
+            "",
+            "  ",
+            "\"\"",
+            "\"",
+            "\"a",
+            "a\"",
+            "a,b",
+            "a b",
+            "\"a\"b\"",
+            r#""a\n""#,
+            r#""a\""#,
+            "\"é\"",
+            "é",
+            "\"a\";p=1",
+        ] {
+            assert!(matches!(parse(value), KeyHeader::Malformed(_)), "{value:?}");
+        }
+        assert!(matches!(parse(&"k".repeat(255)), KeyHeader::Key(_)));
+        assert!(matches!(parse(&"k".repeat(256)), KeyHeader::Malformed(_)));
+    }
+
+    #[test]
+    fn a_repeated_header_is_refused() {
+        let mut headers = HeaderMap::new();
+        headers.append(NAME, HeaderValue::from_static("a"));
+        headers.append(NAME, HeaderValue::from_static("a"));
+        assert!(matches!(key(&headers, &NAME), KeyHeader::Malformed(_)));
+    }
+}

@@ -1,0 +1,313 @@
+//! One request, from its key to its answer.
+
+use std::{
+    fmt, mem,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, request, response};
+use serde::{Serialize, Serializer, ser::Error as _};
+use tower_service::Service;
+
+use super::{
+    BodyProblem, RequestBody, ResponseBody, body,
+    header::{self, KeyHeader},
+    layer::Settings,
+    problem::Problem,
+    response::StoredResponse,
+};
+use crate::{
+    BoxError, Claim, Deadline, Error, ErrorKind, Failure, Interruption, Outcome, StoredFailure,
+    clock::Timestamp,
+    idempotency::{
+        engine::{Candidate, Conclusion, Standing, Success},
+        result,
+        window::Window,
+    },
+    key::{
+        canonical::canonical,
+        hash::{Form, fingerprint},
+    },
+    record::KeyHash,
+    store::{BoxFuture, Refusal},
+    telemetry,
+};
+
+const OPERATION: &str = "http";
+
+/// The longest that a client is asked to wait for a running operation, in seconds.
+const LONGEST_RETRY_AFTER: u64 = 2;
+
+/// The service that [`IdempotencyKeyLayer`](super::IdempotencyKeyLayer) makes.
+///
+/// The request that it hands on has the [`Claim`] among its extensions.
+#[derive(Clone)]
+pub struct IdempotencyKeyService<S> {
+    pub(super) inner: S,
+    pub(super) settings: Arc<Settings>,
+}
+
+impl<S> IdempotencyKeyService<S> {
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service, without the layer.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for IdempotencyKeyService<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotencyKeyService").field("inner", &self.inner).field("settings", &self.settings).finish()
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for IdempotencyKeyService<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: RequestBody,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The clone is not ready; the service that was polled is.
+        let clone = self.inner.clone();
+        let inner = mem::replace(&mut self.inner, clone);
+        let settings = Arc::clone(&self.settings);
+        Box::pin(async move { settings.answer(inner, request).await })
+    }
+}
+
+/// How the inner service ended.
+enum Ran<E> {
+    Answered(response::Parts, Bytes),
+    /// Its body is beyond the cap.
+    TooLarge,
+    Error(E),
+}
+
+impl<E> Serialize for Ran<E> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Answered(parts, body) => {
+                StoredResponse::new(parts.status, &parts.headers, body).serialize(serializer)
+            }
+            Self::TooLarge => Err(S::Error::custom("the answer's body is beyond the cap")),
+            Self::Error(_) => Err(S::Error::custom("an error of the service is not an answer")),
+        }
+    }
+}
+
+/// A request that takes part, and its place in time.
+struct Entry {
+    key: String,
+    caller: Vec<u8>,
+    window: Window,
+}
+
+impl Settings {
+    async fn answer<S, B, R>(&self, mut inner: S, request: Request<B>) -> Result<Response<ResponseBody<R>>, S::Error>
+    where
+        S: Service<Request<B>, Response = Response<R>> + Send,
+        S::Future: Send,
+        S::Error: Send,
+        B: RequestBody,
+        R: http_body::Body<Data = Bytes> + Send,
+        R::Error: Into<BoxError>,
+    {
+        let (mut parts, body) = request.into_parts();
+        let entry = match self.entry(&parts) {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return pass(inner, Request::from_parts(parts, body)).await,
+            Err(problem) => return Ok(problem.response()),
+        };
+        let (bytes, body) = match body.read(self.max_body).await {
+            Ok(read) => read,
+            Err(BodyProblem::TooLarge) => return Ok(Problem::BODY_TOO_LARGE.response()),
+            Err(BodyProblem::Broken(_)) => return Ok(Problem::BODY_BROKEN.response()),
+        };
+        let candidate = self.candidate(&entry, &parts, &bytes);
+        let claim = match self.engine.claim_one(candidate, entry.window).await {
+            Ok(Standing::Claimed(claim)) => claim,
+            Ok(Standing::Refused(refusal)) => return Ok(self.refuse(refusal, candidate.key, 0)),
+            Ok(Standing::NotStarted) => {
+                return Ok(self.problem(Problem::UNAVAILABLE, Outcome::NotStarted, candidate.key, 0));
+            }
+            Err(error) => {
+                tracing::error!(target: "lambda_once", key = %candidate.key, %error, fail_open = self.fail_open, "the request could not be claimed");
+                if self.fail_open && error.kind() != ErrorKind::Format {
+                    return pass(inner, Request::from_parts(parts, body)).await;
+                }
+                return Ok(Problem::UNAVAILABLE.response());
+            }
+        };
+        parts.extensions.insert(claim.clone());
+        let request = Request::from_parts(parts, body);
+        let work = async move {
+            let response = match inner.call(request).await {
+                Ok(response) => response,
+                Err(error) => return Ok(Success::Forget(Ran::Error(error))),
+            };
+            let (parts, body) = response.into_parts();
+            let remember = (self.remember)(parts.status);
+            let ran = match body::collect(body, self.max_body).await {
+                Ok(bytes) => Ran::Answered(parts, bytes),
+                Err(BodyProblem::TooLarge) => Ran::TooLarge,
+                Err(BodyProblem::Broken(error)) => return Err(Failure::unknown(error)),
+            };
+            Ok(if remember { Success::Remember(ran) } else { Success::Forget(ran) })
+        };
+        self.conclude(claim.clone(), self.engine.conclude(&claim, work).await)
+    }
+
+    /// `None` if the request passes through.
+    fn entry(&self, parts: &request::Parts) -> Result<Option<Entry>, Problem> {
+        if self.engine.settings.disabled || !self.methods.contains(&parts.method) {
+            return Ok(None);
+        }
+        let key = match header::key(&parts.headers, &self.header) {
+            KeyHeader::Key(key) => key,
+            KeyHeader::Absent if self.required => return Err(Problem::KEY_MISSING),
+            KeyHeader::Absent => return Ok(None),
+            KeyHeader::Malformed(detail) => return Err(Problem::malformed(detail)),
+        };
+        let caller = self.scope.of(parts).ok_or(Problem::CALLER_UNKNOWN)?;
+        let deadline = parts.extensions.get::<lambda_runtime::Context>().map_or(Deadline::UNKNOWN, Deadline::from);
+        let window = Window::new(self.engine.clock.now(), deadline, &self.engine.settings);
+        Ok(Some(Entry { key, caller, window }))
+    }
+
+    fn candidate(&self, entry: &Entry, parts: &request::Parts, body: &[u8]) -> Candidate {
+        let tenant = parts.extensions.get::<lambda_runtime::Context>().and_then(|context| context.tenant_id.as_deref());
+        // Both as one: each is preceded by its length, so that neither can pose as the other.
+        let tenant = tenant.unwrap_or_default().as_bytes();
+        let whose = [&(tenant.len() as u64).to_be_bytes(), tenant, &entry.caller].concat();
+        let scope = self.engine.scope(self.engine.operation_name(OPERATION), Some(&whose));
+        let uri = &parts.uri;
+        let (form, canonical) = match canonical(body) {
+            Ok(json) => (Form::CanonicalJson, Some(json)),
+            Err(_) => (Form::Bytes, None),
+        };
+        let pieces = [
+            parts.method.as_str().as_bytes(),
+            uri.path().as_bytes(),
+            uri.query().unwrap_or_default().as_bytes(),
+            canonical.as_deref().unwrap_or(body),
+        ];
+        Candidate { key: scope.hash(entry.key.as_bytes()), fingerprint: Some(fingerprint(form, &pieces)) }
+    }
+
+    fn conclude<R, E>(&self, claim: Claim, conclusion: Conclusion<Ran<E>>) -> Result<Response<ResponseBody<R>>, E> {
+        let (key, attempt) = (claim.key(), claim.attempt());
+        let log =
+            |outcome: Outcome<()>| telemetry::outcome(&outcome, self.engine.operation_name(OPERATION), key, attempt);
+        let ran = match conclusion {
+            Conclusion::Completed(ran) => {
+                log(if claim.took_over() { Outcome::TookOver(()) } else { Outcome::Executed(()) });
+                ran
+            }
+            Conclusion::Unrecorded(ran) => {
+                log(Outcome::Unrecorded(()));
+                ran
+            }
+            Conclusion::Forgotten(ran) => {
+                log(Outcome::Failed(Failure::transient("the answer is not one to remember")));
+                ran
+            }
+            Conclusion::Failed(failure) => {
+                return Ok(self.problem(Problem::ANSWER_BROKEN, Outcome::Failed(failure), key, attempt));
+            }
+            Conclusion::Interrupted(interruption) => {
+                let problem = match interruption {
+                    Interruption::Panicked => Problem::PANICKED,
+                    Interruption::CutOff => Problem::CUT_OFF,
+                };
+                return Ok(self.problem(problem, Outcome::Interrupted(interruption), key, attempt));
+            }
+            Conclusion::Overtaken(refusal) => return Ok(self.refuse(refusal, key, attempt)),
+            Conclusion::LeaseLost => {
+                let problem = Problem::IN_PROGRESS.retry_after(LONGEST_RETRY_AFTER);
+                return Ok(self.problem(problem, Outcome::LeaseLost, key, attempt));
+            }
+        };
+        match ran {
+            Ran::Answered(parts, bytes) => Ok(Response::from_parts(parts, ResponseBody::replayed(bytes))),
+            Ran::TooLarge => Ok(Problem::ANSWER_TOO_LARGE.response()),
+            Ran::Error(error) => Err(error),
+        }
+    }
+
+    /// The answer to a request whose operation is not run.
+    fn refuse<R>(&self, refusal: Refusal, key: KeyHash, attempt: u64) -> Response<ResponseBody<R>> {
+        let (problem, outcome) = match refusal {
+            Refusal::Completed(stored) => match result::decode::<StoredResponse>(&stored) {
+                Ok(Some(stored)) => match stored.into_response() {
+                    Some(response) => return self.replayed(response, key, attempt),
+                    None => (Problem::ANSWER_UNREADABLE, Outcome::Replayed(())),
+                },
+                Ok(None) => return self.replayed(Problem::ANSWER_NOT_KEPT.response(), key, attempt),
+                Err(error) => return unreadable(&error, key),
+            },
+            Refusal::Failed(_) => (Problem::FAILED_BEFORE, Outcome::ReplayedFailure(StoredFailure { message: None })),
+            Refusal::InProgress { lease_until, attempt } => {
+                let problem = Problem::IN_PROGRESS.retry_after(retry_after(lease_until, self.engine.clock.now()));
+                (problem, Outcome::InProgress { lease_until, attempt })
+            }
+            Refusal::Abandoned { attempt } => (Problem::ABANDONED, Outcome::Abandoned { attempt }),
+            Refusal::Mismatch => (Problem::MISMATCH, Outcome::Mismatch),
+        };
+        self.problem(problem, outcome, key, attempt)
+    }
+
+    fn replayed<R>(&self, mut response: Response<R>, key: KeyHash, attempt: u64) -> Response<R> {
+        response.headers_mut().insert(self.replay_header.clone(), HeaderValue::from_static("true"));
+        telemetry::outcome(&Outcome::Replayed(()), self.engine.operation_name(OPERATION), key, attempt);
+        response
+    }
+
+    fn problem<R>(
+        &self,
+        problem: Problem,
+        outcome: Outcome<()>,
+        key: KeyHash,
+        attempt: u64,
+    ) -> Response<ResponseBody<R>> {
+        telemetry::outcome(&outcome, self.engine.operation_name(OPERATION), key, attempt);
+        problem.response()
+    }
+}
+
+fn unreadable<R>(error: &Error, key: KeyHash) -> Response<ResponseBody<R>> {
+    tracing::error!(target: "lambda_once", %key, %error, "the stored answer cannot be read");
+    Problem::ANSWER_UNREADABLE.response()
+}
+
+/// In whole seconds, at least one.
+fn retry_after(lease_until: Option<Timestamp>, now: Timestamp) -> u64 {
+    let left = lease_until.map_or(LONGEST_RETRY_AFTER, |until| until.since(now).as_secs());
+    left.clamp(1, LONGEST_RETRY_AFTER)
+}
+
+async fn pass<S, B, R>(mut inner: S, request: Request<B>) -> Result<Response<ResponseBody<R>>, S::Error>
+where
+    S: Service<Request<B>, Response = Response<R>> + Send,
+    S::Future: Send,
+    B: Send,
+{
+    Ok(inner.call(request).await?.map(ResponseBody::passed))
+}
