@@ -6,6 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
+TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 # Said once, before the dependencies are compiled.
 first-build = if [[ ! -d $(1) ]]; then echo "-- first build: $(2) on two cores" >&2; fi
@@ -19,7 +20,8 @@ help: ## Lists the targets
 
 demo: ## Duplicate, failing and poisonous deliveries, with protection and without
 	@$(call first-build,target/debug,about 5 minutes)
-	@$(PYTHON) tools/with.py cargo-lambda -- cargo run --quiet -p local-stack --bin demo
+	@cargo build --quiet --workspace --all-features --bin demo
+	@$(PYTHON) tools/with.py cargo-lambda -- $(TARGET)/debug/demo
 
 test: ## All tests, against DynamoDB Local (or the endpoint in DYNAMODB_ENDPOINT)
 	@$(call first-build,target/debug,about 5 minutes)

@@ -41,7 +41,7 @@ impl ErrorKind {
         match self {
             Self::Config => "config",
             Self::KeyMissing => "key_missing",
-            Self::Payload => "payload",
+            Self::Payload => "invalid_payload",
             Self::Event => "event",
             Self::Throttled => "throttled",
             Self::Timeout => "timeout",

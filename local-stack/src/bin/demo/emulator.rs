@@ -176,7 +176,8 @@ impl Environment<'_> {
             }
         }
         command
-            .env_remove("RUST_LOG")
+            // What goes well is logged at debug only.
+            .env("RUST_LOG", "lambda_once=debug")
             .env("NO_PROXY", "127.0.0.1")
             .env("AWS_ENDPOINT_URL_DYNAMODB", self.dynamodb)
             .env("AWS_REGION", REGION)
