@@ -14,6 +14,11 @@ use lambda_once::{
     clock::{ManualClock, Timestamp},
 };
 
+pub mod clock;
+
+/// A time far from now, so that DynamoDB Local's own TTL never meets the records of a test.
+pub const FUTURE: Timestamp = Timestamp::from_seconds(4_000_000_000);
+
 /// The address of DynamoDB Local.
 pub fn dynamodb_endpoint() -> String {
     std::env::var("DYNAMODB_ENDPOINT").expect("DYNAMODB_ENDPOINT is not set: run the tests by `make test`")

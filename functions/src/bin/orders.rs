@@ -32,3 +32,25 @@ async fn main() -> Result<(), lambda_runtime::Error> {
     let handler = move |order, context| book(ledger.clone(), order, context);
     lambda_runtime::run(once.sqs(Key::pointer("/order_id"), handler)).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_has_exactly_its_fields() {
+        let order =
+            |more: &str| format!(r#"{{"order_id":"o","customer_id":"c","amount_cents":1,"currency":"EUR"{more}}}"#);
+        assert!(serde_json::from_str::<Order>(&order("")).is_ok());
+        assert!(serde_json::from_str::<Order>(&order(r#","x":1"#)).is_err());
+        assert!(serde_json::from_str::<Order>(r#"{"order_id":"o"}"#).is_err());
+    }
+
+    #[test]
+    fn a_simulation_is_refused_where_it_is_not_allowed() {
+        let body =
+            r#"{"order_id":"o","customer_id":"c","amount_cents":1,"currency":"EUR","simulate":{"outcome":"panic"}}"#;
+        let error = serde_json::from_str::<Order>(body).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.starts_with("unknown field `simulate`")));
+    }
+}

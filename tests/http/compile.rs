@@ -1,0 +1,43 @@
+//! What must type-check, everywhere the layer is used.
+
+use http::{Request, Response};
+use lambda_http::{Body, service_fn};
+use lambda_once::{
+    Idempotency, MemoryStore,
+    http::{IdempotencyKeyLayer, IdempotencyKeyService, ResponseBody, Scope},
+};
+use tower::ServiceBuilder;
+
+fn layer() -> IdempotencyKeyLayer {
+    IdempotencyKeyLayer::new(Idempotency::new(MemoryStore::new()), Scope::authorizer())
+}
+
+async fn handler(_: Request<Body>) -> Result<Response<Body>, lambda_http::Error> {
+    Ok(Response::new(Body::Empty))
+}
+
+/// Never called: to compile is the test.
+#[allow(dead_code)]
+async fn lambda_http_runs_it_one_by_one_and_concurrently() -> Result<(), lambda_http::Error> {
+    let service = || ServiceBuilder::new().layer(layer()).service(service_fn(handler));
+    lambda_http::run(service()).await?;
+    lambda_http::run_concurrent(service()).await
+}
+
+/// Never called: to compile is the test.
+#[allow(dead_code)]
+async fn lambda_http_runs_axum_behind_it() -> Result<(), lambda_http::Error> {
+    let app = axum::Router::new().route("/", axum::routing::post(|| async {})).layer(layer());
+    lambda_http::run(app.clone()).await?;
+    lambda_http::run_concurrent(app).await
+}
+
+#[test]
+fn it_crosses_threads() {
+    fn crosses<T: Clone + Send + Sync + 'static>() {}
+    fn answers<T: Send + Sync>() {}
+    crosses::<IdempotencyKeyLayer>();
+    crosses::<IdempotencyKeyService<axum::Router>>();
+    crosses::<Scope>();
+    answers::<Response<ResponseBody<Body>>>();
+}

@@ -1,0 +1,118 @@
+//! An application with one handler behind the layer, and requests to it.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use lambda_once::{
+    Idempotency, MemoryStore,
+    http::{IdempotencyKeyLayer, Scope},
+    idempotency::Builder,
+    store::fault::FaultStore,
+};
+use tower::{Layer, Service, ServiceExt, util::BoxCloneSyncService};
+
+use crate::support::clock::TokioClock;
+
+pub(crate) type Store = FaultStore<MemoryStore>;
+type Answer = Response<lambda_once::http::ResponseBody<Full<Bytes>>>;
+
+/// An answer with its body read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Got {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Got {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    pub(crate) fn is_replay(&self) -> bool {
+        self.header("idempotency-replayed") == Some("true")
+    }
+
+    /// The code of a refusal.
+    pub(crate) fn code(&self) -> String {
+        assert_eq!(self.header("content-type"), Some("application/problem+json"));
+        let body: serde_json::Value = serde_json::from_slice(&self.body).unwrap();
+        assert_eq!(body["status"], self.status);
+        body["code"].as_str().unwrap().to_owned()
+    }
+}
+
+/// The application under test.
+pub(crate) struct App {
+    pub(crate) store: Store,
+    pub(crate) clock: TokioClock,
+    pub(crate) runs: Arc<AtomicU32>,
+    service: BoxCloneSyncService<Request<Full<Bytes>>, Answer, Infallible>,
+}
+
+impl App {
+    /// A handler that answers 201 with the number of the run.
+    pub(crate) fn new() -> Self {
+        Self::with(|engine| engine, |layer| layer, numbered)
+    }
+
+    pub(crate) fn with<H, F>(
+        engine: impl FnOnce(Builder) -> Builder,
+        layer: impl FnOnce(IdempotencyKeyLayer) -> IdempotencyKeyLayer,
+        handler: H,
+    ) -> Self
+    where
+        H: Fn(u32, Request<Full<Bytes>>) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+    {
+        let clock = TokioClock::new();
+        let store = FaultStore::new(MemoryStore::with_clock(clock.clone()), 1);
+        let once = engine(Idempotency::builder(store.clone()).clock(clock.clone())).build().unwrap();
+        let scope = Scope::header(http::HeaderName::from_static("x-caller")).or_anonymous();
+        let runs = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&runs);
+        let inner = tower::service_fn(move |request| {
+            let run = counter.fetch_add(1, Ordering::SeqCst) + 1;
+            let answer = handler(run, request);
+            async move { Ok(answer.await) }
+        });
+        let service = layer(IdempotencyKeyLayer::new(once, scope)).layer(inner);
+        Self { store, clock, runs, service: BoxCloneSyncService::new(service) }
+    }
+
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Got {
+        let mut service = self.service.clone();
+        let (parts, body) = service.ready().await.unwrap().call(request).await.unwrap().into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Got { status: parts.status.as_u16(), headers: parts.headers, body }
+    }
+
+    pub(crate) async fn post(&self, key: &str, body: &'static str) -> Got {
+        self.send(post(key, body)).await
+    }
+
+    pub(crate) fn runs(&self) -> u32 {
+        self.runs.load(Ordering::SeqCst)
+    }
+}
+
+pub(crate) fn post(key: &str, body: &'static str) -> Request<Full<Bytes>> {
+    Request::post("/charges?x=1").header("Idempotency-Key", key).body(body.into()).unwrap()
+}
+
+pub(crate) async fn numbered(run: u32, _: Request<Full<Bytes>>) -> Response<Full<Bytes>> {
+    let answer = Response::builder().status(StatusCode::CREATED).header("content-type", "application/json");
+    answer.header("x-run", run).body(format!("{{\"run\": {run}}}\n").into()).unwrap()
+}
+
+/// Past any lease of an application without a deadline, and the margin.
+pub(crate) const LAPSE: Duration = Duration::from_secs(32);
