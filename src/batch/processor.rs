@@ -4,26 +4,29 @@
 //! [`Report`] for each.
 
 use std::{
+    any::Any,
     collections::{HashMap, VecDeque},
+    convert::Infallible,
+    future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use lambda_runtime::Context;
+use serde::Serialize;
 
 use super::{
     Decode, Handler, Options, Payload, RecordContext,
     context::RecordInfo,
-    report::{RecordOutcome, Report, level},
+    report::{RecordOutcome, Report},
     schedule::Schedule,
 };
 use crate::{
-    Claim, Error, ErrorKind, Idempotency, Interruption, Key, Outcome,
+    Claim, Error, ErrorKind, Failure, Idempotency, Interruption, Key, Outcome,
     clock::Deadline,
     idempotency::{
-        engine::{Candidate, Conclusion, Standing, Success},
-        guard::Ended,
+        engine::{Candidate, Standing, Success},
         window::Window,
     },
     key::{
@@ -241,7 +244,10 @@ where
             };
             Ok(Prepared { payload, candidate })
         }));
-        prepared.unwrap_or_else(|_| Err(Error::payload("decoding the body, or finding its key, panicked")))
+        prepared.unwrap_or_else(|panic| {
+            discard(panic);
+            Err(Error::payload("decoding the body, or finding its key, panicked"))
+        })
     }
 
     fn candidate(&self, info: &RecordInfo, body: &str, tenant: Option<&str>) -> Result<Candidate, Error> {
@@ -272,28 +278,36 @@ where
         // The handler's own future is made inside, so that a panic in making it is caught too.
         let work = async move { self.handler.call(payload, context).await };
         Box::pin(async move {
-            let outcome = match claim {
-                None => match self.engine.guarded(work, window).await {
-                    Ended::Returned(Ok(_)) => Outcome::Executed(()),
-                    Ended::Returned(Err(failure)) => Outcome::Failed(failure),
-                    Ended::Panicked(_) => Outcome::Interrupted(Interruption::Panicked),
-                    Ended::CutOff => Outcome::Interrupted(Interruption::CutOff),
-                },
-                Some(claim) => {
-                    let remembered = async move { work.await.map(Success::Remember) };
-                    match self.engine.conclude(&claim, remembered).await {
-                        Conclusion::Completed(_) if claim.took_over() => Outcome::TookOver(()),
-                        Conclusion::Completed(_) | Conclusion::Forgotten(_) => Outcome::Executed(()),
-                        Conclusion::Unrecorded(_) => Outcome::Unrecorded(()),
-                        Conclusion::Failed(failure) => Outcome::Failed(failure),
-                        Conclusion::Interrupted(interruption) => Outcome::Interrupted(interruption),
-                        Conclusion::Overtaken(refusal) => replayed(refusal),
-                        Conclusion::LeaseLost => Outcome::LeaseLost,
-                    }
-                }
-            };
+            // The handler's own panics are caught where it runs. Its future may also panic when it is dropped, and its
+            // error when it is printed.
+            let outcome = AssertUnwindSafe(self.conclude(claim, work, window)).catch_unwind().await;
+            let outcome = outcome.unwrap_or_else(|panic| {
+                discard(panic);
+                Outcome::Interrupted(Interruption::Panicked)
+            });
             Step::Ran { index, outcome: Ok(outcome), began }
         })
+    }
+
+    /// Runs a handler within its bounds, and settles the claim if it has one.
+    async fn conclude<R>(
+        &self,
+        claim: Option<Claim>,
+        work: impl Future<Output = Result<R, Failure>> + Send,
+        window: Window,
+    ) -> Outcome<()>
+    where
+        H: Sync,
+        R: Serialize + Send,
+    {
+        let Some(claim) = claim else {
+            let work = async move { work.await.map(drop) };
+            return self.engine.run_unprotected(window, work).await;
+        };
+        let remembered = async move { work.await.map(Success::Remember) };
+        let conclusion = self.engine.conclude(&claim, remembered).await;
+        let Ok(outcome) = conclusion.into_outcome(&claim, drop, |refusal| Ok::<_, Infallible>(replayed(refusal)));
+        outcome
     }
 
     fn finish(&self, invocation: &mut Invocation<T>, step: Step<T>) {
@@ -336,9 +350,9 @@ where
                 None => Report::new(&outcome, self.options.permanent_failures),
             };
             let key = keys[index].map(tracing::field::display);
-            let (Report { reported, outcome: name }, level) = (report, level(&outcome));
+            let Report { reported, outcome: name, level } = report;
             let error = match &outcome {
-                Ok(Outcome::Failed(failure)) => Some(failure.to_string()),
+                Ok(Outcome::Failed(failure)) => text_of(failure),
                 Ok(_) => None,
                 Err(error) => Some(error.to_string()),
             };
@@ -367,6 +381,18 @@ fn replayed(refusal: Refusal) -> Outcome<()> {
         Refusal::InProgress { lease_until, attempt } => Outcome::InProgress { lease_until, attempt },
         Refusal::Abandoned { attempt } => Outcome::Abandoned { attempt },
         Refusal::Mismatch => Outcome::Mismatch,
+    }
+}
+
+/// The text of the user's error; `None` if it panics when it is printed.
+fn text_of(failure: &Failure) -> Option<String> {
+    catch_unwind(AssertUnwindSafe(|| failure.to_string())).map_err(discard).ok()
+}
+
+/// Drops what a panic has thrown, which may panic once more.
+fn discard(panic: Box<dyn Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
     }
 }
 

@@ -13,6 +13,8 @@ pub(super) struct Report {
     pub(super) reported: bool,
     /// The name of what became of it.
     pub(super) outcome: &'static str,
+    /// How loudly that is logged.
+    pub(super) level: tracing::Level,
 }
 
 impl Report {
@@ -26,16 +28,17 @@ impl Report {
         } else {
             !matches!(outcome, Ok(outcome) if outcome.is_done())
         };
-        Self { reported, outcome: name }
+        Self { reported, outcome: name, level: level(outcome) }
     }
 
     /// What the queue is told about a record with the same key as an earlier one of the batch.
     pub(super) fn of_follower(self) -> Self {
-        let outcome = match self.outcome {
-            "executed" | "took_over" | "unrecorded" => "replayed",
-            other => other,
-        };
-        Self { outcome, ..self }
+        match self.outcome {
+            "executed" | "took_over" | "unrecorded" => {
+                Self { outcome: "replayed", level: telemetry::level(&Outcome::Replayed(())), ..self }
+            }
+            _ => self,
+        }
     }
 }
 
@@ -47,8 +50,7 @@ fn is_permanent(outcome: &RecordOutcome) -> bool {
     }
 }
 
-/// How loudly it is logged.
-pub(super) const fn level(outcome: &RecordOutcome) -> tracing::Level {
+const fn level(outcome: &RecordOutcome) -> tracing::Level {
     match outcome {
         Ok(outcome) => telemetry::level(outcome),
         Err(error) => match error.kind() {

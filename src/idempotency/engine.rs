@@ -1,19 +1,19 @@
 //! The protocol: claim, run, settle. Everything that wraps a handler goes through here.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    Claim, Failure, Idempotency, Interruption, OnPanic, Verdict,
+    Claim, Failure, Idempotency, Interruption, OnPanic, Outcome, Verdict,
     guard::{Ended, Guarded},
     result,
     window::Window,
 };
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
-    record::{Fingerprint, KeyHash, Owner, Record, StoredResult},
+    record::{Fingerprint, KeyHash, Owner, Record, Status, StoredResult},
     store::{
         Answers, ClaimRequest, Claimed, Refusal, SettleRequest, Settled, Settlement, Takeover,
         rules::{self, Judgement},
@@ -62,6 +62,26 @@ pub(crate) enum Conclusion<T> {
     LeaseLost,
 }
 
+impl<T> Conclusion<T> {
+    /// What the caller is told; `replay` makes it of an outcome that a successor has decided.
+    pub(crate) fn into_outcome<U, E>(
+        self,
+        claim: &Claim,
+        value: impl FnOnce(T) -> U,
+        replay: impl FnOnce(Refusal) -> Result<Outcome<U>, E>,
+    ) -> Result<Outcome<U>, E> {
+        Ok(match self {
+            Self::Completed(done) if claim.took_over() => Outcome::TookOver(value(done)),
+            Self::Completed(done) | Self::Forgotten(done) => Outcome::Executed(value(done)),
+            Self::Unrecorded(done) => Outcome::Unrecorded(value(done)),
+            Self::Failed(failure) => Outcome::Failed(failure),
+            Self::Interrupted(interruption) => Outcome::Interrupted(interruption),
+            Self::Overtaken(refusal) => replay(refusal)?,
+            Self::LeaseLost => Outcome::LeaseLost,
+        })
+    }
+}
+
 impl Idempotency {
     /// Claims operations with distinct keys. One answer each, in order.
     pub(crate) async fn claim(&self, candidates: &[Candidate], window: Window) -> Vec<Result<Standing, Error>> {
@@ -73,6 +93,7 @@ impl Idempotency {
             }
         }
         let answers = self.send_claims(&requests, window).await;
+        self.withdraw(&requests, &answers, window).await;
         let mut standings = Vec::with_capacity(requests.len());
         let mut late = Vec::new();
         for (request, answer) in requests.iter().zip(answers) {
@@ -145,6 +166,30 @@ impl Idempotency {
         answers
     }
 
+    /// Releases claims that may have been granted although nobody will act on them: their answers were lost for good.
+    /// One try; what it does not reach ends with its lease.
+    async fn withdraw(&self, requests: &[ClaimRequest], answers: &[Result<Claimed, Error>], window: Window) {
+        let is_ambiguous = |error: &Error| error.status() == ErrorStatus::Ambiguous;
+        let lost = requests.iter().zip(answers).filter(|(_, answer)| answer.as_ref().is_err_and(is_ambiguous));
+        let owners: HashMap<KeyHash, Owner> = lost.map(|(request, _)| (request.key, request.owner)).collect();
+        if owners.is_empty() {
+            return;
+        }
+        let keys: Vec<KeyHash> = owners.keys().copied().collect();
+        let found = self.within(window, "read", keys.len(), self.store.read(&keys)).await;
+        let granted = keys.iter().zip(found).filter_map(|(key, record)| {
+            let record = record.ok()??;
+            let took_over = record.prior_status == Some(Status::InProgress);
+            let is_ours = record.status == Status::InProgress && record.owner == owners.get(key).copied();
+            let settlement = Settlement::Release { took_over };
+            is_ours.then(|| SettleRequest { key: *key, owner: owners[key], settlement })
+        });
+        let releases: Vec<SettleRequest> = granted.collect();
+        if !releases.is_empty() {
+            self.within(window, "release", releases.len(), self.store.settle(&releases)).await;
+        }
+    }
+
     /// Runs a claimed operation and settles the claim by its verdict.
     pub(crate) async fn conclude<T, F>(&self, claim: &Claim, work: F) -> Conclusion<T>
     where
@@ -160,7 +205,7 @@ impl Idempotency {
             Ended::Returned(Err(failure)) => self.fail(claim, failure).await,
             Ended::CutOff => Conclusion::Interrupted(Interruption::CutOff),
             Ended::Panicked(message) => {
-                tracing::error!(target: "lambda_once", key = %claim.key(), message, "the handler panicked");
+                tracing::error!(target: "lambda_once", key = %claim.key(), panic = message, "the handler panicked");
                 if self.settings.on_panic == OnPanic::Transient {
                     self.release(std::slice::from_ref(claim)).await;
                 }
@@ -169,8 +214,21 @@ impl Idempotency {
         }
     }
 
-    /// Runs work within the bounds of an invocation.
-    pub(crate) fn guarded<F: Future>(&self, work: F, window: Window) -> Guarded<F> {
+    /// Runs work without a claim, still within the bounds of an invocation.
+    pub(crate) async fn run_unprotected<T, F>(&self, window: Window, work: F) -> Outcome<T>
+    where
+        T: Send,
+        F: Future<Output = Result<T, Failure>> + Send,
+    {
+        match self.guarded(work, window).await {
+            Ended::Returned(Ok(value)) => Outcome::Executed(value),
+            Ended::Returned(Err(failure)) => Outcome::Failed(failure),
+            Ended::Panicked(_) => Outcome::Interrupted(Interruption::Panicked),
+            Ended::CutOff => Outcome::Interrupted(Interruption::CutOff),
+        }
+    }
+
+    fn guarded<F: Future>(&self, work: F, window: Window) -> Guarded<F> {
         Guarded::new(work, Arc::clone(&self.clock), window.stop)
     }
 
@@ -195,12 +253,8 @@ impl Idempotency {
                 let result = result::encode_failure(&failure, &self.settings, self.store.limits());
                 let retention = self.settings.failed_retention();
                 match self.settle_outcome(claim, result, |result| Settlement::Fail { result, retention }).await {
-                    Ok(Settled::LeaseLost { current }) => {
-                        return match self.overtaken(claim, current) {
-                            Conclusion::LeaseLost => Conclusion::Failed(failure),
-                            overtaken => overtaken,
-                        };
-                    }
+                    // A run that is not recorded decides nothing, not even its failure.
+                    Ok(Settled::LeaseLost { current }) => return self.overtaken(claim, current),
                     Ok(_) => {}
                     Err(error) => {
                         tracing::error!(target: "lambda_once", key = %claim.key(), %error, "the permanent failure could not be recorded; the operation may run again after its lease");

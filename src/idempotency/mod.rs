@@ -16,7 +16,7 @@ use crate::{
 
 mod claim;
 pub(crate) mod engine;
-pub(crate) mod guard;
+mod guard;
 mod operation;
 mod outcome;
 mod policy;

@@ -5,9 +5,8 @@ use std::future::Future;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    Claim, Failure, Idempotency, Interruption, Outcome,
-    engine::{Candidate, Conclusion, Standing, Success},
-    guard::Ended,
+    Claim, Failure, Idempotency, Outcome,
+    engine::{Candidate, Standing, Success},
     result,
     window::Window,
 };
@@ -97,12 +96,12 @@ impl<'a> Operation<'a> {
         let key = match self.key {
             Ok(key) => engine.scope(operation, None).hash(&key),
             Err(error) if error.kind() == crate::ErrorKind::KeyMissing && engine.runs_without_key() => {
-                return Ok(engine.run_unprotected(window, || work(None)).await);
+                return Ok(engine.run_unprotected(window, unprotected(work)).await);
             }
             Err(error) => return Err(error),
         };
         if engine.settings.disabled {
-            return Ok(engine.run_unprotected(window, || work(None)).await);
+            return Ok(engine.run_unprotected(window, unprotected(work)).await);
         }
         let candidate = Candidate { key, fingerprint: self.fingerprint? };
         let (outcome, attempt) = engine.run_protected(candidate, window, work).await?;
@@ -131,15 +130,7 @@ impl Idempotency {
         };
         let given = claim.clone();
         let work = async move { work(Some(given)).await.map(Success::Remember).map_err(Into::into) };
-        let outcome = match self.conclude(&claim, work).await {
-            Conclusion::Completed(value) if claim.took_over() => Outcome::TookOver(value),
-            Conclusion::Completed(value) | Conclusion::Forgotten(value) => Outcome::Executed(value),
-            Conclusion::Unrecorded(value) => Outcome::Unrecorded(value),
-            Conclusion::Failed(failure) => Outcome::Failed(failure),
-            Conclusion::Interrupted(interruption) => Outcome::Interrupted(interruption),
-            Conclusion::Overtaken(refusal) => replay(refusal)?,
-            Conclusion::LeaseLost => Outcome::LeaseLost,
-        };
+        let outcome = self.conclude(&claim, work).await.into_outcome(&claim, |value| value, replay)?;
         Ok((outcome, claim.attempt()))
     }
 
@@ -151,24 +142,17 @@ impl Idempotency {
         self.claim(&[candidate], window).await.pop().unwrap_or(Ok(Standing::NotStarted))
     }
 
-    /// Runs without a claim, still within the invocation's bounds.
-    async fn run_unprotected<T, E, F>(&self, window: Window, work: impl FnOnce() -> F + Send) -> Outcome<T>
-    where
-        T: Send,
-        E: Into<Failure>,
-        F: Future<Output = Result<T, E>> + Send,
-    {
-        match self.guarded(async move { work().await.map_err(Into::into) }, window).await {
-            Ended::Returned(Ok(value)) => Outcome::Executed(value),
-            Ended::Returned(Err(failure)) => Outcome::Failed(failure),
-            Ended::Panicked(_) => Outcome::Interrupted(Interruption::Panicked),
-            Ended::CutOff => Outcome::Interrupted(Interruption::CutOff),
-        }
-    }
-
     pub(crate) fn runs_without_key(&self) -> bool {
         self.settings.missing_key == MissingKey::RunUnprotected
     }
+}
+
+/// Work that runs without a claim. It is called inside, so that a panic in the call is caught too.
+async fn unprotected<T, E: Into<Failure>, F>(work: impl FnOnce(Option<Claim>) -> F + Send) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, E>> + Send,
+{
+    work(None).await.map_err(Into::into)
 }
 
 /// The outcome of an operation that did not run.

@@ -1,7 +1,8 @@
 //! What is logged, under which names.
 //!
 //! All events have the target `lambda_once` and are written through `tracing`; the library installs no subscriber.
-//! Names of fields and values of `outcome` are stable. No event holds a payload or a plain key.
+//! Names of fields and values of `outcome` are stable. No event of ours holds a payload or a plain key; texts of a
+//! handler's own errors and panics are logged as they are, so keep those out of them too.
 //!
 //! | field | what |
 //! |---|---|

@@ -1,4 +1,6 @@
-//! A clock that follows tokio's, so that paused time is deterministic.
+//! A clock that follows tokio's, so that a test whose time is paused has one time for everything.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
 use std::{
     sync::{
@@ -11,9 +13,10 @@ use std::{
 use lambda_once::clock::{Clock, Timestamp};
 use tokio::time::Instant;
 
-/// Shows a time far from now that goes on with tokio's, in tests with paused time only when all tasks wait.
-///
-/// Clones show the same time.
+/// A time far from now, so that DynamoDB Local's own TTL never meets the records of a test.
+pub const FUTURE: Timestamp = Timestamp::from_seconds(4_000_000_000);
+
+/// Shows a time far from now when it is made, and moves with tokio's clock. Clones show the same time.
 #[derive(Clone, Debug)]
 pub struct TokioClock {
     start: Instant,
@@ -34,6 +37,6 @@ impl TokioClock {
 impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
         let jumped = Duration::from_millis(self.jumped.load(Ordering::SeqCst));
-        super::FUTURE.after(self.start.elapsed() + jumped)
+        FUTURE.after(self.start.elapsed() + jumped)
     }
 }

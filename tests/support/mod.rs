@@ -9,15 +9,11 @@ use std::{
 
 use aws_config::{BehaviorVersion, Region, retry::RetryConfig, timeout::TimeoutConfig};
 use aws_sdk_dynamodb::{Client, config::Credentials};
-use lambda_once::{
-    DynamoDbStore,
-    clock::{ManualClock, Timestamp},
-};
+use lambda_once::{DynamoDbStore, clock::ManualClock};
 
 pub mod clock;
 
-/// A time far from now, so that DynamoDB Local's own TTL never meets the records of a test.
-pub const FUTURE: Timestamp = Timestamp::from_seconds(4_000_000_000);
+pub use clock::FUTURE;
 
 /// The address of DynamoDB Local.
 pub fn dynamodb_endpoint() -> String {
@@ -52,7 +48,7 @@ pub fn unique_name(prefix: &str) -> String {
 
 /// A time far from now, so that DynamoDB Local's own TTL never meets the records of a test.
 pub fn future_clock() -> ManualClock {
-    ManualClock::at(Timestamp::from_seconds(4_000_000_000))
+    ManualClock::at(FUTURE)
 }
 
 /// A store on a table of its own, on a clock.

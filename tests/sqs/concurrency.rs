@@ -1,0 +1,94 @@
+//! How many handlers run at once, and how far claims run ahead of them.
+
+use lambda_once::{AfterUnknown, store::fault::Call};
+
+use crate::world::{World, batch, ids, invoke, orders, seconds, work};
+
+#[tokio::test(start_paused = true)]
+async fn never_more_handlers_run_at_once_than_allowed_and_that_many_do() {
+    for (allowed, at_once) in [(0, 1), (1, 1), (3, 3), (10, 10), (1_000, 40)] {
+        let world = World::new();
+        let service = world.service().concurrency(allowed);
+        assert!(world.deliver_to(&service, orders(40, "succeed", 50)).await.is_empty());
+        assert_eq!(world.journal.most_at_once(), at_once, "of {allowed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_handlers_run_at_once_unless_said_otherwise() {
+    let world = World::new();
+    world.deliver(orders(30, "succeed", 50)).await;
+    assert_eq!(world.journal.most_at_once(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_record_holds_up_no_free_slot() {
+    let world = World::new();
+    let service = world.service().concurrency(2);
+    let mut bodies = orders(11, "succeed", 100);
+    bodies[0] = work("order-0", "succeed", 1_000);
+    let began = tokio::time::Instant::now();
+    assert!(world.deliver_to(&service, bodies).await.is_empty());
+    assert_eq!(began.elapsed(), seconds(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_are_made_in_chunks_as_large_as_the_store_takes_and_at_most_25() {
+    for (takes, sizes) in [(100, vec![25, 25, 10]), (25, vec![25, 25, 10]), (8, vec![8, 8, 8, 8, 8, 8, 8, 4])] {
+        let world = World::on(takes, |store| store, |builder| builder);
+        world.deliver(orders(60, "succeed", 10)).await;
+        assert_eq!(world.calls(Call::Claim), sizes, "a store that takes {takes}");
+    }
+    let world = World::on(0, |store| store, |builder| builder);
+    world.deliver(orders(3, "succeed", 10)).await;
+    assert_eq!(world.calls(Call::Claim), [1, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_run_at_most_one_chunk_ahead_of_the_work() {
+    for (takes, concurrency) in [(4, 1), (4, 3), (100, 1), (100, 10)] {
+        let world = World::on(takes, |store| store, |builder| builder);
+        let service = world.service().concurrency(concurrency);
+        assert!(world.deliver_to(&service, orders(60, "succeed", 50)).await.is_empty());
+        assert!(world.spy.most_held() <= concurrency + takes.min(25), "{} held", world.spy.most_held());
+        assert_eq!(world.spy.held(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_chunk_is_claimed_while_the_last_one_works() {
+    let world = World::on(4, |store| store, |builder| builder);
+    let service = world.service().concurrency(4);
+    world.deliver_to(&service, orders(20, "succeed", 50)).await;
+    assert!(world.spy.most_held() > 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_refuse_a_record_is_claimed_only_when_its_handler_is_about_to_start() {
+    for (takes, concurrency) in [(100, 1), (100, 3), (2, 3), (100, 40)] {
+        let world = World::on(takes, |store| store, |builder| builder.after_unknown(AfterUnknown::Refuse));
+        let service = world.service().concurrency(concurrency);
+        let bodies = (0..40).map(|i| work(&format!("order-{i}"), "succeed", 20 + 7 * (i % 5)));
+        assert!(world.deliver_to(&service, bodies).await.is_empty());
+        assert!(world.spy.most_held() <= concurrency, "{} held of {concurrency}", world.spy.most_held());
+        assert_eq!(world.journal.most_at_once(), concurrency.min(40));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_refuse_a_batch_that_is_cut_off_abandons_only_what_was_running() {
+    let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
+    let service = world.service().concurrency(2);
+    let context = world.left(seconds(10));
+    assert_eq!(invoke(&service, batch(orders(12, "hang", 0)), context).await.unwrap(), ids(0..12));
+    assert_eq!(world.spy.records().await.len(), 2);
+    assert_eq!(world.spy.releases(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_messages_are_handled_in_one_invocation() {
+    let world = World::new();
+    let service = world.service().concurrency(100);
+    assert!(world.deliver_to(&service, orders(10_000, "succeed", 10)).await.is_empty());
+    assert_eq!(world.journal.times_run().len(), 10_000);
+}

@@ -1,0 +1,23 @@
+//! What the SQS service promises, on the real service, with tokio's time paused.
+
+#![cfg(all(feature = "sqs", feature = "conformance"))]
+#![allow(clippy::unwrap_used, reason = "a test panics")]
+#![allow(clippy::future_not_send, reason = "a test with paused time has one thread")]
+
+#[path = "../support/clock.rs"]
+mod clock;
+
+mod concurrency;
+mod deadline;
+mod duplicates;
+mod elsewhere;
+mod events;
+mod handlers;
+mod invocations;
+mod logs;
+mod permanent;
+mod property;
+mod spy;
+mod trouble;
+mod verdicts;
+mod world;

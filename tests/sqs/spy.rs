@@ -1,0 +1,97 @@
+//! A store that remembers what was asked of it.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
+
+use lambda_once::{
+    Error, MemoryStore, Store,
+    record::{KeyHash, Record},
+    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, SettleRequest, Settled, Settlement},
+};
+
+/// Remembers the keys that were claimed, and how many claims were held at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Spy {
+    inner: MemoryStore,
+    batch: usize,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    keys: BTreeSet<KeyHash>,
+    held: BTreeSet<KeyHash>,
+    most_held: usize,
+    releases: usize,
+}
+
+impl Spy {
+    /// `batch` is what the store says it can take in one call.
+    pub(crate) fn new(inner: MemoryStore, batch: usize) -> Self {
+        Self { inner, batch, seen: Arc::default() }
+    }
+
+    /// The most claims that were held at the same time.
+    pub(crate) fn most_held(&self) -> usize {
+        self.seen.lock().unwrap().most_held
+    }
+
+    /// How many claims are held now.
+    pub(crate) fn held(&self) -> usize {
+        self.seen.lock().unwrap().held.len()
+    }
+
+    /// How many releases were asked for.
+    pub(crate) fn releases(&self) -> usize {
+        self.seen.lock().unwrap().releases
+    }
+
+    /// The records there are of all keys that were ever claimed.
+    pub(crate) async fn records(&self) -> Vec<Record> {
+        let keys: Vec<KeyHash> = self.seen.lock().unwrap().keys.iter().copied().collect();
+        self.inner.read(&keys).await.into_iter().filter_map(Result::unwrap).collect()
+    }
+}
+
+impl Store for Spy {
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        Box::pin(async move {
+            let answers = self.inner.claim(requests).await;
+            let mut seen = self.seen.lock().unwrap();
+            for (request, answer) in requests.iter().zip(&answers) {
+                seen.keys.insert(request.key);
+                if matches!(answer, Ok(Claimed::Granted(_))) {
+                    seen.held.insert(request.key);
+                }
+            }
+            seen.most_held = seen.most_held.max(seen.held.len());
+            answers
+        })
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        Box::pin(async move {
+            let answers = self.inner.settle(requests).await;
+            let mut seen = self.seen.lock().unwrap();
+            for request in requests {
+                seen.held.remove(&request.key);
+                seen.releases += usize::from(matches!(request.settlement, Settlement::Release { .. }));
+            }
+            answers
+        })
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+        self.inner.read(keys)
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { max_result_bytes: usize::MAX, batch: self.batch }
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.inner.warm()
+    }
+}
