@@ -24,6 +24,10 @@ use crate::{
 /// better given back than waited for.
 const CLAIM_ATTEMPTS: u32 = 3;
 
+/// The least time for a settle after a handler that blocked its thread past the stop point. To give up without asking
+/// would report the operation as unrecorded, although a successor may have decided its outcome.
+const SETTLE_WHEN_LATE: Duration = Duration::from_secs(1);
+
 /// An operation that wants to be claimed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
@@ -135,7 +139,8 @@ impl Idempotency {
             let again: Vec<ClaimRequest> =
                 open.iter().map(|&i| ClaimRequest { lease, ..requests[i].clone() }).collect();
             let claims = self.store.claim(&again);
-            let given = self.within(window, "claim", again.len(), claims).await;
+            let left = window.settle_by.since(self.clock.now());
+            let given = within(left, "claim", again.len(), claims).await;
             if attempt == 1 {
                 answers = given;
             } else {
@@ -271,7 +276,10 @@ impl Idempotency {
     async fn send_settles(&self, requests: &[SettleRequest], window: Window) -> Answers<Settled> {
         let operation = requests[0].settlement.as_str();
         let mut backoff = Backoff::default();
-        let mut answers = self.within(window, operation, requests.len(), self.store.settle(requests)).await;
+        let left = |now| window.settle_by.since(now);
+        let now = self.clock.now();
+        let time = if now < window.stop { left(now) } else { left(now).max(SETTLE_WHEN_LATE) };
+        let mut answers = within(time, operation, requests.len(), self.store.settle(requests)).await;
         loop {
             let open: Vec<usize> = answers
                 .iter()
@@ -284,26 +292,26 @@ impl Idempotency {
             }
             sleep(pause).await;
             let again: Vec<SettleRequest> = open.iter().map(|&i| requests[i].clone()).collect();
-            let given = self.within(window, operation, again.len(), self.store.settle(&again)).await;
+            let calls = self.store.settle(&again);
+            let given = within(left(self.clock.now()), operation, again.len(), calls).await;
             open.into_iter().zip(given).for_each(|(i, answer)| answers[i] = answer);
         }
     }
+}
 
-    /// Awaits a store call until settling must end, and holds the store to one answer for each request.
-    async fn within<T>(
-        &self,
-        window: Window,
-        operation: &'static str,
-        requests: usize,
-        call: impl Future<Output = Answers<T>> + Send,
-    ) -> Answers<T> {
-        match timeout(window.settle_by.since(self.clock.now()), call).await {
-            Ok(answers) if answers.len() == requests => answers,
-            Ok(_) => repeat(miscounted(operation), requests),
-            Err(_) => {
-                let message = "the store did not answer before the invocation's time was up";
-                repeat(Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, operation, message), requests)
-            }
+/// Awaits a store call for as long as there is time, and holds the store to one answer for each request.
+async fn within<T>(
+    time: Duration,
+    operation: &'static str,
+    requests: usize,
+    call: impl Future<Output = Answers<T>> + Send,
+) -> Answers<T> {
+    match timeout(time, call).await {
+        Ok(answers) if answers.len() == requests => answers,
+        Ok(_) => repeat(miscounted(operation), requests),
+        Err(_) => {
+            let message = "the store did not answer before the invocation's time was up";
+            repeat(Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, operation, message), requests)
         }
     }
 }
