@@ -24,6 +24,10 @@ use crate::{
 /// better given back than waited for.
 const CLAIM_ATTEMPTS: u32 = 3;
 
+/// The least time for a settle after a handler that blocked its thread past the stop point. To give up without asking
+/// would report the operation as unrecorded, although a successor may have decided its outcome.
+const SETTLE_WHEN_LATE: Duration = Duration::from_secs(1);
+
 /// An operation that wants to be claimed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
@@ -102,16 +106,16 @@ impl Idempotency {
                 Claimed::Granted(grant) => {
                     let now = self.clock.now();
                     let claim = Claim::new(request.key, request.fingerprint, request.owner, grant, window);
-                    if now >= grant.lease_until {
-                        // The lease has passed: somebody else may hold the key by now.
-                        let lease_until = Some(grant.lease_until);
-                        Standing::Refused(Refusal::InProgress { lease_until, attempt: grant.attempt })
-                    } else if now >= window.stop {
-                        late.push(claim);
-                        Standing::NotStarted
-                    } else {
-                        Standing::Claimed(claim)
+                    if now < window.stop && now < grant.lease_until {
+                        return Standing::Claimed(claim);
                     }
+                    late.push(claim);
+                    if now < grant.lease_until {
+                        return Standing::NotStarted;
+                    }
+                    // The lease has passed, so somebody else may hold the key by now.
+                    let lease_until = Some(grant.lease_until);
+                    Standing::Refused(Refusal::InProgress { lease_until, attempt: grant.attempt })
                 }
             }));
         }
@@ -156,7 +160,8 @@ impl Idempotency {
             let again: Vec<ClaimRequest> =
                 open.iter().map(|&i| ClaimRequest { lease, ..requests[i].clone() }).collect();
             let claims = self.store.claim(&again);
-            let given = self.within(window, "claim", again.len(), claims).await;
+            let left = window.settle_by.since(self.clock.now());
+            let given = within(left, "claim", again.len(), claims).await;
             if attempt == 1 {
                 answers = given;
             } else {
@@ -175,8 +180,9 @@ impl Idempotency {
         if owners.is_empty() {
             return;
         }
+        let left = || window.settle_by.since(self.clock.now());
         let keys: Vec<KeyHash> = owners.keys().copied().collect();
-        let found = self.within(window, "read", keys.len(), self.store.read(&keys)).await;
+        let found = within(left(), "read", keys.len(), self.store.read(&keys)).await;
         let granted = keys.iter().zip(found).filter_map(|(key, record)| {
             let record = record.ok()??;
             let took_over = record.prior_status == Some(Status::InProgress);
@@ -186,7 +192,7 @@ impl Idempotency {
         });
         let releases: Vec<SettleRequest> = granted.collect();
         if !releases.is_empty() {
-            self.within(window, "release", releases.len(), self.store.settle(&releases)).await;
+            within(left(), "release", releases.len(), self.store.settle(&releases)).await;
         }
     }
 
@@ -325,7 +331,10 @@ impl Idempotency {
     async fn send_settles(&self, requests: &[SettleRequest], window: Window) -> Answers<Settled> {
         let operation = requests[0].settlement.as_str();
         let mut backoff = Backoff::default();
-        let mut answers = self.within(window, operation, requests.len(), self.store.settle(requests)).await;
+        let left = |now| window.settle_by.since(now);
+        let now = self.clock.now();
+        let time = if now < window.stop { left(now) } else { left(now).max(SETTLE_WHEN_LATE) };
+        let mut answers = within(time, operation, requests.len(), self.store.settle(requests)).await;
         loop {
             let open: Vec<usize> = answers
                 .iter()
@@ -338,26 +347,26 @@ impl Idempotency {
             }
             sleep(pause).await;
             let again: Vec<SettleRequest> = open.iter().map(|&i| requests[i].clone()).collect();
-            let given = self.within(window, operation, again.len(), self.store.settle(&again)).await;
+            let calls = self.store.settle(&again);
+            let given = within(left(self.clock.now()), operation, again.len(), calls).await;
             open.into_iter().zip(given).for_each(|(i, answer)| answers[i] = answer);
         }
     }
+}
 
-    /// Awaits a store call until settling must end, and holds the store to one answer for each request.
-    async fn within<T>(
-        &self,
-        window: Window,
-        operation: &'static str,
-        requests: usize,
-        call: impl Future<Output = Answers<T>> + Send,
-    ) -> Answers<T> {
-        match timeout(window.settle_by.since(self.clock.now()), call).await {
-            Ok(answers) if answers.len() == requests => answers,
-            Ok(_) => repeat(miscounted(operation), requests),
-            Err(_) => {
-                let message = "the store did not answer before the invocation's time was up";
-                repeat(Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, operation, message), requests)
-            }
+/// Awaits a store call for as long as there is time, and holds the store to one answer for each request.
+async fn within<T>(
+    time: Duration,
+    operation: &'static str,
+    requests: usize,
+    call: impl Future<Output = Answers<T>> + Send,
+) -> Answers<T> {
+    match timeout(time, call).await {
+        Ok(answers) if answers.len() == requests => answers,
+        Ok(_) => repeat(miscounted(operation), requests),
+        Err(_) => {
+            let message = "the store did not answer before the invocation's time was up";
+            repeat(Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, operation, message), requests)
         }
     }
 }
@@ -366,8 +375,10 @@ fn request(claim: &Claim, settlement: Settlement) -> SettleRequest {
     SettleRequest { key: claim.key(), owner: claim.owner, settlement }
 }
 
+/// The same error for every request of a call; its source goes to the last.
 fn repeat<T>(error: Error, times: usize) -> Answers<T> {
-    (0..times).map(|_| Err(error.without_source())).collect()
+    let copies: Vec<Error> = (1..times).map(|_| error.without_source()).collect();
+    copies.into_iter().chain([error]).take(times).map(Err).collect()
 }
 
 fn miscounted(operation: &'static str) -> Error {

@@ -8,10 +8,17 @@ use std::{
 };
 
 use aws_config::{BehaviorVersion, Region, retry::RetryConfig, timeout::TimeoutConfig};
-use aws_sdk_dynamodb::{Client, config::Credentials};
-use lambda_once::{DynamoDbStore, clock::ManualClock};
+use aws_sdk_dynamodb::{
+    Client,
+    config::{Builder, Credentials, retry::RetryPartition},
+};
+use lambda_once::{
+    DynamoDbStore,
+    clock::{Clock, ManualClock},
+};
 
 pub mod clock;
+pub mod proxy;
 
 pub use clock::FUTURE;
 
@@ -20,12 +27,13 @@ pub fn dynamodb_endpoint() -> String {
     std::env::var("DYNAMODB_ENDPOINT").expect("DYNAMODB_ENDPOINT is not set: run the tests by `make test`")
 }
 
-/// A client for an endpoint, with the timeouts and the number of attempts that `DynamoDbStore::from_env` has, and short
-/// pauses between attempts.
+/// A client for an endpoint, with the number of attempts that `DynamoDbStore::from_env` has, short pauses between them,
+/// and a retry quota of its own: the SDK's is shared by the whole process. Its timeouts are long, so that a busy machine
+/// does not look like a lost answer: a table that is created twice, say.
 pub async fn client(endpoint: &str) -> Client {
     let timeouts = TimeoutConfig::builder()
-        .operation_attempt_timeout(Duration::from_secs(1))
-        .operation_timeout(Duration::from_secs(3));
+        .operation_attempt_timeout(Duration::from_secs(20))
+        .operation_timeout(Duration::from_secs(60));
     let retries = RetryConfig::standard().with_max_attempts(2).with_initial_backoff(Duration::from_millis(1));
     let config = aws_config::defaults(BehaviorVersion::v2026_01_12())
         .endpoint_url(endpoint)
@@ -35,7 +43,7 @@ pub async fn client(endpoint: &str) -> Client {
         .retry_config(retries)
         .load()
         .await;
-    Client::new(&config)
+    Client::from_conf(Builder::from(&config).retry_partition(RetryPartition::new(unique_name("test"))).build())
 }
 
 /// A name that no other test of any run uses.
@@ -46,13 +54,13 @@ pub fn unique_name(prefix: &str) -> String {
     format!("{prefix}-{started}-{}-{number}", std::process::id())
 }
 
-/// A time far from now, so that DynamoDB Local's own TTL never meets the records of a test.
+/// A clock that stands at [`FUTURE`].
 pub fn future_clock() -> ManualClock {
     ManualClock::at(FUTURE)
 }
 
 /// A store on a table of its own, on a clock.
-pub async fn store(client: Client, clock: ManualClock) -> DynamoDbStore {
+pub async fn store(client: Client, clock: impl Clock) -> DynamoDbStore {
     let store = DynamoDbStore::new(client, unique_name("records")).with_clock(clock);
     store.create_table().await.expect("the table is created");
     store

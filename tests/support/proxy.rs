@@ -3,20 +3,24 @@
 //! It records every request and plays the faults a test asks for, without ever sleeping. Each
 //! attempt of the client counts as a request, and outlives the client as on a real network.
 
-// Each test file includes this module and uses only part of it.
-#![allow(dead_code)]
-
-use std::sync::{Arc, Mutex};
-use std::{io, net::SocketAddr};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
 
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::{Response, StatusCode};
+use hyper::{
+    Response, StatusCode,
+    body::{Bytes, Incoming},
+};
 use hyper_util::rt::TokioIo;
-use serde_json::{json, Value};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::{unbounded_channel, UnboundedReceiver, UnboundedSender};
-use tokio::task::JoinSet;
+use serde_json::{Value, json};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    task::JoinSet,
+};
 
 /// A request the proxy has seen, and what became of it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,12 +50,8 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let endpoint = format!("http://{}", listener.local_addr().expect("a port"));
         let mut server = JoinSet::new();
-        server.spawn(accept(listener, upstream, state.clone()));
-        Self {
-            endpoint,
-            state,
-            server,
-        }
+        server.spawn(accept(listener, upstream, Arc::clone(&state)));
+        Self { endpoint, state, server }
     }
 
     /// The URL to give to the client as its endpoint.
@@ -62,11 +62,7 @@ impl Proxy {
     /// Every request seen since the start or the last `reset`, oldest first.
     pub fn calls(&self) -> Vec<Call> {
         let state = self.state.lock().unwrap();
-        state
-            .calls
-            .iter()
-            .map(|call| call.lock().unwrap().clone())
-            .collect()
+        state.calls.iter().map(|call| call.lock().unwrap().clone()).collect()
     }
 
     /// How many requests were seen.
@@ -98,12 +94,7 @@ impl Proxy {
 
     /// Prepares a fault for the next request that `wanted` accepts.
     pub fn on_matching(&self, wanted: impl Fn(&Call) -> bool + Send + 'static) -> Fault<'_> {
-        let rule = Rule {
-            wanted: Box::new(wanted),
-            skip: 0,
-            times: 1,
-            action: Action::Forward,
-        };
+        let rule = Rule { wanted: Box::new(wanted), skip: 0, times: 1, action: Action::Forward };
         Fault { proxy: self, rule }
     }
 }
@@ -273,7 +264,7 @@ impl State {
         }
         self.rules.retain(|rule| rule.times > 0);
         let call = Arc::new(Mutex::new(call));
-        self.calls.push(call.clone());
+        self.calls.push(Arc::clone(&call));
         (call, action.unwrap_or(Action::Forward))
     }
 }
@@ -295,10 +286,7 @@ enum Action {
     /// The test gets it and the client no answer; the flag says whether the connection hangs.
     Late(UnboundedSender<Call>, UnboundedSender<Parcel>, bool),
     /// It waits for a message, and then passes.
-    Hold(
-        UnboundedSender<Call>,
-        Arc<tokio::sync::Mutex<UnboundedReceiver<()>>>,
-    ),
+    Hold(UnboundedSender<Call>, Arc<tokio::sync::Mutex<UnboundedReceiver<()>>>),
 }
 
 /// A whole request, which can be sent upstream at any time.
@@ -352,9 +340,8 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, state: Arc<Mutex<St
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let _ = stream.set_nodelay(true); // fails only if the client has left already
-        let state = state.clone();
-        let service =
-            hyper::service::service_fn(move |request| serve(request, upstream, state.clone()));
+        let state = Arc::clone(&state);
+        let service = hyper::service::service_fn(move |request| serve(request, upstream, Arc::clone(&state)));
         let server = hyper::server::conn::http1::Builder::new();
         connections.spawn(server.serve_connection(TokioIo::new(stream), service));
     }
@@ -377,11 +364,7 @@ async fn serve(
     });
     let hang = matches!(action, Action::Late(_, _, true));
     let request = hyper::Request::from_parts(head, Full::new(body));
-    let parcel = Parcel {
-        upstream,
-        request,
-        call: call.clone(),
-    };
+    let parcel = Parcel { upstream, request, call: Arc::clone(&call) };
     // A task of its own: hyper drops this future when the client leaves, but the request lives on.
     let answer = tokio::spawn(parcel.undergo(action)).await?;
     if hang {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    error::Error,
+    error::{Error, ErrorKind},
     record::{Status, StoredResult},
     store::{SettleRequest, Settled, Settlement, rules},
 };
@@ -61,11 +61,16 @@ impl DynamoDbStore {
             Attempt::Applied => return Ok(Settled::Done),
             Attempt::Refused(item) => item,
         };
-        let current = match item {
-            Some(item) => Some(self.schema.record(&item, operation)?),
+        let found = match item {
+            Some(item) => self.schema.record(&item, operation).map(Some),
             // Whatever is there instead, it is not in progress under this owner.
             None if matches!(request.settlement, Settlement::Release { .. }) => return Ok(Settled::Done),
-            None => self.read_one(&request.key, operation).await?,
+            None => self.read_one(&request.key, operation).await,
+        };
+        let current = match found {
+            // What cannot be understood is not this owner's: a newer deployment has claimed the key since.
+            Err(error) if error.kind() == ErrorKind::Format => None,
+            found => found?,
         };
         if rules::is_settled(request, current.as_ref()) {
             return Ok(Settled::Done);

@@ -1,0 +1,88 @@
+//! How many requests an operation costs, counted where they pass.
+
+use futures_util::future::join_all;
+use lambda_once::{Failure, Outcome};
+
+use super::{KEY, LEASE, MARGIN, World, assert_outcome};
+
+#[tokio::test]
+async fn a_new_operation_takes_two_requests() {
+    let world = World::new().await;
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    assert_eq!(world.requests(), ["UpdateItem", "UpdateItem"]);
+}
+
+#[tokio::test]
+async fn a_repeated_operation_takes_one_request() {
+    let world = World::new().await;
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    world.proxy.reset();
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
+    assert_eq!(world.requests(), ["UpdateItem"]);
+}
+
+#[tokio::test]
+async fn a_failed_operation_takes_two_requests() {
+    let world = World::new().await;
+    assert_outcome!(world.run_to(Err(Failure::transient("try again"))).await, Ok(Outcome::Failed(_)));
+    assert_eq!(world.requests(), ["UpdateItem", "DeleteItem"]);
+    world.proxy.reset();
+    assert_outcome!(world.run_to(Err(Failure::permanent("no such card"))).await, Ok(Outcome::Failed(_)));
+    assert_eq!(world.requests(), ["UpdateItem", "UpdateItem"]);
+    world.proxy.reset();
+    assert_outcome!(world.run().await, Ok(Outcome::ReplayedFailure(_)));
+    assert_eq!(world.requests(), ["UpdateItem"]);
+}
+
+#[tokio::test]
+async fn a_conflict_takes_one_request() {
+    let world = World::new().await;
+    world.abandon().await;
+    assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
+    let mismatch = world.once.operation(KEY).payload("another").run(|| world.work()).await;
+    assert_outcome!(mismatch, Ok(Outcome::InProgress { .. }));
+    assert_eq!(world.requests(), ["UpdateItem", "UpdateItem"]);
+}
+
+#[tokio::test]
+async fn a_takeover_takes_two_requests() {
+    let world = World::new().await;
+    world.abandon().await;
+    world.clock.jump(LEASE + MARGIN / 2);
+    assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
+    world.clock.jump(MARGIN / 2);
+    world.proxy.reset();
+    assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
+    assert_eq!(world.requests(), ["UpdateItem", "UpdateItem"]);
+}
+
+#[tokio::test]
+async fn another_payload_takes_one_request_and_never_takes_over() {
+    let world = World::new().await;
+    let on = |payload: &'static str| world.once.operation(KEY).payload(payload);
+    let unknown = on("a").run(|| async { Err::<u32, _>(Failure::unknown("timed out")) });
+    assert_outcome!(unknown.await, Ok(Outcome::Failed(_)));
+    world.lapse();
+    world.proxy.reset();
+    assert_outcome!(on("b").run(|| world.work()).await, Ok(Outcome::Mismatch));
+    assert_eq!(world.requests(), ["UpdateItem"]);
+    assert_outcome!(on("a").run(|| world.work()).await, Ok(Outcome::TookOver(1)));
+    assert_outcome!(on("b").run(|| world.work()).await, Ok(Outcome::Mismatch));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_64_concurrent_runs_one_executes() {
+    let world = World::new().await;
+    for round in 0..5 {
+        let runs = (0..64).map(|_| world.elsewhere.operation(&round).run(|| world.work()));
+        let outcomes = join_all(runs).await;
+        let executed = outcomes.iter().filter(|outcome| outcome.as_ref().unwrap().as_str() == "executed");
+        assert_eq!((executed.count(), world.runs()), (1, round + 1));
+        assert!(
+            outcomes
+                .iter()
+                .flatten()
+                .all(|outcome| matches!(outcome.as_str(), "executed" | "replayed" | "in_progress"))
+        );
+    }
+}

@@ -1,0 +1,185 @@
+//! Records as they stand in the table, and records that others wrote.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use lambda_once::{
+    DynamoDbStore, ErrorKind, Failure, Idempotency, Outcome,
+    clock::{ManualClock, Timestamp},
+    record::{Fingerprint, Owner},
+};
+
+use super::{Item, KEY, LEASE, World, assert_outcome, number, support::FUTURE, text};
+
+const RETENTION: Duration = Duration::from_secs(15 * 24 * 60 * 60);
+
+fn names(item: &Item) -> Vec<&str> {
+    let mut names: Vec<_> = item.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Seconds since the epoch, `seconds` after [`FUTURE`].
+fn after_future(seconds: u64) -> AttributeValue {
+    number(FUTURE.seconds_rounded_up() + seconds)
+}
+
+#[tokio::test]
+async fn an_item_has_exactly_the_documented_attributes() {
+    let world = World::new().await;
+    let now = FUTURE.after(Duration::from_millis(1));
+    let store = DynamoDbStore::new(world.direct.clone(), &world.table).with_clock(ManualClock::at(now));
+    let once = Idempotency::builder(store).clock(ManualClock::at(now)).build().unwrap();
+
+    let outcome = once.operation(KEY).payload("995 cents").run(|| async {
+        let item = world.item().await.unwrap();
+        assert_eq!(
+            names(&item),
+            [
+                "attempt",
+                "expiration",
+                "id",
+                "in_progress_expiration",
+                "owner",
+                "prior_status",
+                "status",
+                "v",
+                "validation"
+            ]
+        );
+        assert_eq!(item["status"], text("INPROGRESS"));
+        assert_eq!(item["prior_status"], text("NONE"));
+        assert_eq!((&item["attempt"], &item["v"]), (&number(1), &number(1)));
+        assert_eq!(item["in_progress_expiration"], number(now.after(LEASE).as_millis()));
+        assert_eq!(item["expiration"], after_future(RETENTION.as_secs() + 1));
+        assert!(Owner::from_hex(item["owner"].as_s().unwrap()).is_some());
+        assert!(Fingerprint::from_hex(item["validation"].as_s().unwrap()).is_some());
+        Ok::<_, Failure>("done".to_owned())
+    });
+    assert_outcome!(outcome.await, Ok(Outcome::Executed(_)));
+
+    let item = world.item().await.unwrap();
+    assert_eq!(item["status"], text("COMPLETED"));
+    assert_eq!(item["data"], text("\"done\""));
+    assert_eq!(item["expiration"], after_future(RETENTION.as_secs() + 1));
+    assert_eq!(item.len(), 10);
+}
+
+#[tokio::test]
+async fn a_remembered_failure_has_its_own_status() {
+    let world = World::new().await;
+    assert_outcome!(world.run_to(Err(Failure::permanent("no such card"))).await, Ok(Outcome::Failed(_)));
+    let item = world.item().await.unwrap();
+    assert_eq!(item["status"], text("FAILED"));
+    assert_eq!(item["data"], text(r#"{"error":"no such card"}"#));
+}
+
+#[tokio::test]
+async fn a_new_claim_removes_the_expired_result() {
+    let world = World::new().await;
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    world.clock.jump(RETENTION + Duration::from_secs(1));
+    let again = world.once.operation(KEY).run(|| async {
+        let item = world.item().await.unwrap();
+        assert_eq!((item.get("data"), &item["prior_status"]), (None, &text("COMPLETED")));
+        world.work().await
+    });
+    assert_outcome!(again.await, Ok(Outcome::Executed(2)));
+}
+
+#[tokio::test]
+async fn a_large_result_that_compresses_is_stored_as_bytes_and_comes_back_whole() {
+    let world = World::new().await;
+    let result = || "{\"line\": 7}, ".repeat(300_000 / 13);
+    let run = || async { Ok::<_, Failure>(result()) };
+    assert_outcome!(world.once.operation(KEY).run(run).await, Ok(Outcome::Executed(_)));
+    assert!(world.item().await.unwrap()["data"].as_b().unwrap().as_ref().len() < 30_000);
+    assert_outcome!(world.once.operation(KEY).run(run).await, Ok(Outcome::Replayed(text)) if text == result());
+}
+
+#[tokio::test]
+async fn a_result_too_large_for_an_item_is_dropped_before_it_is_sent() {
+    let world = World::new().await;
+    let mut random = fastrand::Rng::with_seed(7);
+    let text: String = std::iter::repeat_with(|| random.alphanumeric()).take(5_000_000).collect();
+    let run = || async { Ok::<_, Failure>(text.clone()) };
+    assert_outcome!(world.once.operation(KEY).run(run).await, Ok(Outcome::Executed(_)));
+    assert_eq!(world.requests(), ["UpdateItem", "UpdateItem"]);
+    let item = world.item().await.unwrap();
+    assert_eq!((item.get("data"), &item["result_dropped"]), (None, &AttributeValue::Bool(true)));
+    assert_outcome!(world.once.operation(KEY).run(run).await, Ok(Outcome::ReplayedWithoutResult));
+}
+
+#[tokio::test]
+async fn a_completed_record_of_powertools_is_replayed() {
+    let world = World::new().await;
+    world.put([("status", text("COMPLETED")), ("expiration", after_future(3600)), ("data", text("7"))]).await;
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(7)));
+}
+
+#[tokio::test]
+async fn a_running_record_of_powertools_is_taken_over_after_its_lease() {
+    let world = World::new().await;
+    let lease = number(FUTURE.after(LEASE).as_millis());
+    let expiration = ("expiration", after_future(3600));
+    world.put([("status", text("INPROGRESS")), expiration, ("in_progress_expiration", lease)]).await;
+    assert_outcome!(world.run().await, Ok(Outcome::InProgress { attempt: 0, .. }));
+    world.lapse();
+    assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
+}
+
+#[tokio::test]
+async fn a_running_record_without_a_lease_stands_until_it_expires() {
+    let world = World::new().await;
+    world.put([("status", text("INPROGRESS")), ("expiration", after_future(3600))]).await;
+    world.clock.jump(Duration::from_secs(3500));
+    assert_outcome!(world.run().await, Ok(Outcome::InProgress { lease_until: None, .. }));
+    world.clock.jump(Duration::from_secs(100));
+    assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
+}
+
+#[tokio::test]
+async fn a_running_record_with_neither_lease_nor_expiration_stands() {
+    let world = World::new().await;
+    world.put([("status", text("INPROGRESS"))]).await;
+    world.clock.jump(100 * RETENTION);
+    assert_outcome!(world.run().await, Ok(Outcome::InProgress { lease_until: None, .. }));
+}
+
+#[tokio::test]
+async fn an_expired_record_counts_as_absent_while_it_is_still_visible() {
+    for status in ["COMPLETED", "FAILED", "WAITING"] {
+        let world = World::new().await;
+        world.put([("status", text(status)), ("expiration", after_future(0)), ("data", text("7"))]).await;
+        assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    }
+}
+
+#[tokio::test]
+async fn what_a_newer_deployment_wrote_is_left_to_it() {
+    let lapsed = || ("in_progress_expiration", number(Timestamp::EPOCH.as_millis()));
+    for attributes in [
+        vec![("status", text("WAITING")), lapsed()],
+        vec![("status", text("INPROGRESS")), ("v", number(9)), lapsed()],
+        vec![("status", text("COMPLETED")), ("v", number(9)), ("data", text("7"))],
+        vec![("status", text("INPROGRESS")), ("in_progress_expiration", text("soon"))],
+    ] {
+        let world = World::new().await;
+        world.put(attributes.clone()).await;
+        let before = world.item().await;
+        let error = world.run().await.unwrap_err();
+        assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Format, true), "{attributes:?}");
+        assert_eq!((world.runs(), world.item().await), (0, before));
+    }
+}
+
+#[tokio::test]
+async fn a_stored_result_that_no_longer_decodes_is_a_permanent_error() {
+    let world = World::new().await;
+    for data in [text("not JSON"), text("\"seven\""), number(7), AttributeValue::Bool(true)] {
+        world.put([("status", text("COMPLETED")), ("data", data)]).await;
+        let error = world.run().await.unwrap_err();
+        assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::StoredResult, false));
+    }
+    assert_eq!(world.runs(), 0);
+}

@@ -1,0 +1,143 @@
+//! Requests that DynamoDB refuses, and what it says of them.
+
+use std::time::Duration;
+
+use lambda_once::{DynamoDbStore, ErrorKind, Failure, Idempotency, Outcome};
+use serde_json::json;
+
+use super::{World, assert_outcome, support, text};
+use crate::support::proxy::Fault;
+
+/// Old emulators do not say on which item a condition failed.
+fn condition_fails_without_the_item(fault: Fault<'_>) {
+    let code = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException";
+    fault.respond(400, json!({ "__type": code, "message": "The conditional request failed" }));
+}
+
+#[tokio::test]
+async fn a_claim_that_was_throttled_is_sent_again() {
+    let world = World::new().await;
+    world.proxy.on("UpdateItem").times(3).throttle();
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    world.all_struck();
+}
+
+#[tokio::test]
+async fn a_completion_that_was_throttled_is_sent_again() {
+    let world = World::new().await;
+    world.proxy.on("UpdateItem").nth(2).times(7).throttle();
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    world.all_struck();
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
+}
+
+#[tokio::test]
+async fn a_completion_that_is_throttled_for_good_leaves_the_claim_standing() {
+    let world = World::with(|builder| builder.lease(Duration::from_secs(2))).await;
+    world.proxy.on("UpdateItem").nth(2).times(usize::MAX).throttle();
+    assert_outcome!(world.run().await, Ok(Outcome::Unrecorded(1)));
+    assert_eq!(world.proxy.count_of("DeleteItem"), 0);
+    assert_eq!(world.item().await.unwrap()["status"], text("INPROGRESS"));
+    assert_outcome!(world.run_elsewhere().await, Ok(Outcome::InProgress { .. }));
+    world.lapse();
+    assert_outcome!(world.run_elsewhere().await, Ok(Outcome::TookOver(2)));
+}
+
+#[tokio::test]
+async fn an_error_of_dynamodb_is_overcome() {
+    let world = World::new().await;
+    world.proxy.on("UpdateItem").nth(1).internal_error();
+    world.proxy.on("UpdateItem").nth(3).internal_error();
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    world.all_struck();
+}
+
+#[tokio::test]
+async fn a_claim_that_is_not_permitted_is_sent_once_and_nothing_runs() {
+    let world = World::new().await;
+    world.proxy.on("UpdateItem").access_denied();
+    let error = world.run().await.unwrap_err();
+    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::AccessDenied, true));
+    assert_eq!((world.runs(), world.requests().len()), (0, 1));
+}
+
+#[tokio::test]
+async fn a_claim_that_cannot_be_sent_runs_nothing() {
+    let world = World::new().await;
+    world.proxy.on("UpdateItem").times(usize::MAX).drop_request();
+    let error = world.run().await.unwrap_err();
+    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Unavailable, true));
+    assert_eq!((world.runs(), world.item().await), (0, None));
+}
+
+#[tokio::test]
+async fn a_missing_table_is_an_error_of_its_own() {
+    let client = support::client(&support::dynamodb_endpoint()).await;
+    let once = Idempotency::new(DynamoDbStore::new(client, "no-such-table"));
+    let error = once.operation("k").run(|| async { Ok::<_, Failure>(()) }).await.unwrap_err();
+    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Table, true));
+    assert_eq!(once.warm().await.unwrap_err().kind(), ErrorKind::Table);
+}
+
+#[tokio::test]
+async fn a_completion_that_dynamodb_does_not_take_is_recorded_without_its_result() {
+    let world = World::new().await;
+    world.proxy.on("UpdateItem").nth(2).validation();
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    assert_outcome!(world.run().await, Ok(Outcome::ReplayedWithoutResult));
+}
+
+#[tokio::test]
+async fn a_refusal_without_the_item_takes_one_consistent_read() {
+    let world = World::new().await;
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    world.proxy.reset();
+    condition_fails_without_the_item(world.proxy.on("UpdateItem"));
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
+    assert_eq!(world.requests(), ["UpdateItem", "GetItem"]);
+    assert_eq!(world.proxy.calls()[1].body["ConsistentRead"], true);
+}
+
+#[tokio::test]
+async fn a_record_that_is_gone_when_it_is_read_is_claimed_once_more() {
+    let world = World::new().await;
+    condition_fails_without_the_item(world.proxy.on("UpdateItem"));
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    assert_eq!(world.requests(), ["UpdateItem", "GetItem", "UpdateItem", "UpdateItem"]);
+}
+
+#[tokio::test]
+async fn a_key_that_is_never_found_free_is_in_progress() {
+    let world = World::new().await;
+    condition_fails_without_the_item(world.proxy.on("UpdateItem").times(2));
+    assert_outcome!(world.run().await, Ok(Outcome::InProgress { lease_until: None, .. }));
+    assert_eq!(world.runs(), 0);
+}
+
+#[tokio::test]
+async fn a_lost_claim_is_recognised_without_the_item() {
+    let world = World::new().await;
+    world.proxy.on("UpdateItem").drop_response();
+    condition_fails_without_the_item(world.proxy.on("UpdateItem").nth(2));
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    assert_eq!(world.requests(), ["UpdateItem", "UpdateItem", "GetItem", "UpdateItem"]);
+}
+
+#[tokio::test]
+async fn a_lost_completion_is_recognised_without_the_item() {
+    let world = World::new().await;
+    world.proxy.on("UpdateItem").nth(2).drop_response();
+    condition_fails_without_the_item(world.proxy.on("UpdateItem").nth(3));
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    assert_eq!(world.requests(), ["UpdateItem", "UpdateItem", "UpdateItem", "GetItem"]);
+}
+
+#[tokio::test]
+async fn a_holder_has_lost_its_lease_to_a_record_that_it_cannot_read() {
+    let world = World::new().await;
+    let outcome = world.once.operation(super::KEY).run(|| async {
+        world.put([("status", text("WAITING")), ("v", super::number(9))]).await;
+        world.work().await
+    });
+    assert_outcome!(outcome.await, Ok(Outcome::LeaseLost));
+}

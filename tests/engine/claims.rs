@@ -1,0 +1,239 @@
+//! Who may run.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lambda_once::{
+    AfterUnknown, ErrorKind, ErrorStatus, Outcome,
+    clock::Timestamp,
+    record::{RECORD_VERSION, Status},
+    store::fault::{Call, Fault},
+};
+
+use super::{KEY, LEASE, MARGIN, MILLISECOND, World, assert_outcome};
+
+const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+#[tokio::test(start_paused = true)]
+async fn a_new_operation_takes_two_calls_and_a_repeated_one_takes_one() {
+    let world = World::new();
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    assert_eq!(world.calls(), [Call::Claim, Call::Settle]);
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
+    assert_eq!(world.calls(), [Call::Claim, Call::Settle, Call::Claim]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_64_concurrent_runs_one_executes() {
+    let world = World::new();
+    let slow = || async {
+        tokio::time::sleep(LEASE / 2).await;
+        world.work().await
+    };
+    let outcomes = join_all((0..64).map(|_| world.once.operation(KEY).run(slow))).await;
+    let count = |name| outcomes.iter().filter(|outcome| outcome.as_ref().unwrap().as_str() == name).count();
+    assert_eq!((count("executed"), count("in_progress"), world.runs()), (1, 63, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_answer_was_lost_is_recognised_and_counts_once() {
+    let world = World::new();
+    world.store.next(Call::Claim, Fault::ErrorAfter);
+    let mut attempt = 0;
+    let outcome = world.once.operation(KEY).run_with(|claim| {
+        attempt = claim.unwrap().attempt();
+        world.work()
+    });
+    assert_outcome!(outcome.await, Ok(Outcome::Executed(1)));
+    assert_eq!(attempt, 1);
+    let record = world.record().await.unwrap();
+    assert_eq!((record.attempt, record.prior_status), (1, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_takeover_whose_answer_was_lost_still_took_over() {
+    let world = World::new();
+    world.abandon().await;
+    world.lapse().await;
+    world.store.next(Call::Claim, Fault::ErrorAfter);
+    assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
+    assert_eq!(world.record().await.unwrap().attempt, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_claim_is_tried_again() {
+    let world = World::new();
+    world.store.next(Call::Claim, Fault::Throttled);
+    world.store.next(Call::Claim, Fault::ErrorBefore);
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    assert_eq!(world.count(Call::Claim), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_claim_nothing_runs() {
+    for (fault, kind, claims) in [
+        (Fault::Throttled, ErrorKind::Throttled, 3),
+        (Fault::ErrorBefore, ErrorKind::Unavailable, 3),
+        (Fault::ErrorAfter, ErrorKind::Unavailable, 3),
+        (Fault::AccessDenied, ErrorKind::AccessDenied, 1),
+        (Fault::Silence, ErrorKind::Timeout, 1),
+    ] {
+        let world = World::new();
+        world.store.always(Call::Claim, fault);
+        let error = world.run().await.unwrap_err();
+        assert_eq!((error.kind(), world.count(Call::Claim)), (kind, claims), "{fault:?}");
+        assert!(error.redelivery_helps());
+        assert_eq!((world.runs(), world.count(Call::Settle)), (0, 0), "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_payload_is_a_mismatch_whatever_became_of_the_first() {
+    let world = World::new();
+    let running = world.once.operation(KEY).payload("995 cents").run(|| async {
+        assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Mismatch));
+        Err::<u32, _>(lambda_once::Failure::unknown("timed out"))
+    });
+    assert_outcome!(running.await, Ok(Outcome::Failed(_)));
+    world.lapse().await;
+    assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Mismatch));
+    assert_outcome!(world.run_on("995 cents").await, Ok(Outcome::TookOver(1)));
+    assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Mismatch));
+    assert_outcome!(world.run_on("995 cents").await, Ok(Outcome::Replayed(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_gives_no_payload_matches_any() {
+    let world = World::new();
+    assert_outcome!(world.run_on("995 cents").await, Ok(Outcome::Executed(1)));
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_is_compared_in_canonical_form() {
+    let world = World::new();
+    let on = |json: &str| {
+        let payload: serde_json::Value = serde_json::from_str(json).unwrap();
+        world.once.operation(KEY).payload(&payload).run(|| world.work())
+    };
+    assert_outcome!(on(r#"{"a": 1, "b": 2.0}"#).await, Ok(Outcome::Executed(1)));
+    assert_outcome!(on(r#"{"b": 2.0, "a": 1}"#).await, Ok(Outcome::Replayed(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_forgets_the_payload() {
+    let world = World::new();
+    let failing = world.once.operation(KEY).payload("a").run(|| async { Err::<u32, _>("try again") });
+    assert_outcome!(failing.await, Ok(Outcome::Failed(_)));
+    assert_outcome!(world.run_on("b").await, Ok(Outcome::Executed(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_taken_over_only_after_its_lease_and_the_margin() {
+    let world = World::new();
+    world.abandon().await;
+    tokio::time::advance(LEASE + MARGIN).await;
+    let lease_until = super::support::FUTURE.after(LEASE);
+    assert_outcome!(
+        world.run().await,
+        Ok(Outcome::InProgress { lease_until: Some(until), attempt: 1 }) if until == lease_until
+    );
+    tokio::time::advance(MILLISECOND).await;
+    assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_takeover_is_refused_a_lost_outcome_stays_abandoned_until_its_retention_ends() {
+    let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
+    world.abandon().await;
+    assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
+    world.lapse().await;
+    assert_outcome!(world.run().await, Ok(Outcome::Abandoned { attempt: 1 }));
+    tokio::time::advance(MONTH / 3).await;
+    assert_outcome!(world.run().await, Ok(Outcome::Abandoned { attempt: 1 }));
+    tokio::time::advance(MONTH).await;
+    assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_outcome_counts_as_absent_and_is_not_taken_over() {
+    let world = World::new();
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    tokio::time::advance(MONTH / 2 - MILLISECOND).await;
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
+    tokio::time::advance(MILLISECOND + Duration::from_secs(1)).await;
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(2)));
+    assert_eq!(world.record().await.unwrap().prior_status, Some(Status::Completed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_arrives_after_its_own_lease_starts_nothing() {
+    let world = World::new();
+    world.store.next(Call::Claim, Fault::Delay(Duration::from_secs(2)));
+    let frozen = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.clock.jump(LEASE);
+    };
+    let (outcome, ()) = tokio::join!(world.run(), frozen);
+    assert_outcome!(outcome, Ok(Outcome::InProgress { attempt: 1, .. }));
+    assert_eq!(world.runs(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_arrives_after_the_stop_point_is_given_back() {
+    let world = World::new();
+    world.store.next(Call::Claim, Fault::Delay(Duration::from_secs(29)));
+    assert_outcome!(world.run().await, Ok(Outcome::NotStarted));
+    assert_eq!((world.runs(), world.record().await), (0, None));
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_takeover_that_is_not_started_is_handed_back() {
+    let world = World::new();
+    world.abandon().await;
+    world.lapse().await;
+    world.store.next(Call::Claim, Fault::Delay(Duration::from_secs(29)));
+    assert_outcome!(world.run().await, Ok(Outcome::NotStarted));
+    assert_eq!(world.record().await.unwrap().lease_until, Some(Timestamp::EPOCH));
+    assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_no_time_left_nothing_is_claimed() {
+    let world = World::new();
+    let deadline = super::support::FUTURE.after(Duration::from_millis(400));
+    let outcome = world.once.operation(KEY).deadline(deadline).run(|| world.work()).await;
+    assert_outcome!(outcome, Ok(Outcome::NotStarted));
+    assert_eq!((world.runs(), world.calls()), (0, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_of_an_unknown_version_is_left_to_a_newer_deployment() {
+    let world = World::new();
+    world.abandon().await;
+    world.alter(|record| record.version = RECORD_VERSION + 2).await;
+    world.lapse().await;
+    let error = world.run().await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Format, ErrorStatus::Temporary));
+    assert_eq!((world.runs(), world.count(Call::Settle)), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_of_the_next_version_is_understood() {
+    let world = World::new();
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    world.alter(|record| record.version = RECORD_VERSION + 1).await;
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_record_without_a_lease_stands_until_it_expires() {
+    let world = World::new();
+    world.abandon().await;
+    world.alter(|record| (record.owner, record.lease_until) = (None, None)).await;
+    tokio::time::advance(MONTH / 3).await;
+    assert_outcome!(world.run().await, Ok(Outcome::InProgress { lease_until: None, .. }));
+    tokio::time::advance(MONTH).await;
+    assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
+}

@@ -1,0 +1,151 @@
+//! Several engines, engines that do not protect, and what an engine is to its caller.
+
+use std::time::Duration;
+
+use lambda_once::{
+    ErrorKind, Failure, Idempotency, Interruption, MissingKey, Outcome,
+    record::Status,
+    store::fault::{Call, Fault},
+};
+
+use super::{KEY, World, assert_outcome};
+
+#[tokio::test(start_paused = true)]
+async fn engines_of_different_names_share_a_store_without_meeting() {
+    let world = World::new();
+    for other in [world.once.named("charge"), world.once.named("refund"), world.another(|b| b.scope("billing"))] {
+        assert_outcome!(other.operation(KEY).run(|| world.work()).await, Ok(Outcome::Executed(_)));
+    }
+    assert_eq!(world.runs(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn engines_of_the_same_name_share_their_operations() {
+    let world = World::new();
+    let elsewhere = world.another(|builder| builder);
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    assert_outcome!(elsewhere.operation(KEY).run(|| world.work()).await, Ok(Outcome::Replayed(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_runs_inside_one_of_another_name() {
+    let world = World::new();
+    let (order, charge) = (world.once.named("order"), world.once.named("charge"));
+    for expected in ["executed", "replayed"] {
+        let outer = order.operation(KEY).run(|| async {
+            assert_outcome!(charge.operation(KEY).run(|| world.work()).await, Ok(Outcome::Executed(1)));
+            Ok::<_, Failure>("ordered".to_owned())
+        });
+        assert_eq!(outer.await.unwrap().as_str(), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_inside_itself_finds_itself_in_progress() {
+    let world = World::new();
+    let outer = world.once.operation(KEY).run(|| async {
+        assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
+        Ok::<_, Failure>(7)
+    });
+    assert_outcome!(outer.await, Ok(Outcome::Executed(7)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disabled_engine_runs_each_time_and_never_asks_the_store() {
+    let world = World::with(|builder| builder.disabled(true));
+    world.store.always(Call::Claim, Fault::AccessDenied);
+    world.once.warm().await.unwrap();
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(2)));
+    assert_outcome!(world.run_to(Err(Failure::permanent("no"))).await, Ok(Outcome::Failed(_)));
+    assert_outcome!(Idempotency::disabled().operation(KEY).run(|| world.work()).await, Ok(Outcome::Executed(3)));
+    assert_eq!(world.calls(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_hangs_is_cut_off_without_protection_too() {
+    let world = World::with(|builder| builder.disabled(true));
+    let hanging = world.once.operation(KEY).run(std::future::pending::<Result<u32, Failure>>);
+    assert_outcome!(hanging.await, Ok(Outcome::Interrupted(Interruption::CutOff)));
+    let panicking = world.once.operation(KEY).run(|| async { panic!("oh") as Result<u32, Failure> });
+    assert_outcome!(panicking.await, Ok(Outcome::Interrupted(Interruption::Panicked)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_without_a_key_is_refused() {
+    let world = World::new();
+    for operation in [
+        world.once.operation(""),
+        world.once.operation(&None::<u8>),
+        world.once.operation(&("order", "")),
+        world.once.operation::<[u8]>(&[]),
+    ] {
+        let error = operation.run(|| world.work()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::KeyMissing);
+        assert!(!error.redelivery_helps());
+    }
+    assert_eq!((world.runs(), world.calls()), (0, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_without_a_key_runs_unprotected_where_that_is_wanted() {
+    let world = World::with(|builder| builder.missing_key(MissingKey::RunUnprotected));
+    for run in 1..=2 {
+        let outcome = world.once.operation("").run_with(|claim| {
+            assert!(claim.is_none());
+            world.work()
+        });
+        assert_outcome!(outcome.await, Ok(Outcome::Executed(count)) if count == run);
+    }
+    assert_eq!(world.calls(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_that_cannot_be_compared_is_refused_before_anything_is_claimed() {
+    let world = World::new();
+    let payload = std::collections::HashMap::from([((1, 2), 3)]);
+    let error = world.once.operation(KEY).payload(&payload).run(|| world.work()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Payload);
+    assert_eq!((world.runs(), world.calls()), (0, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn retentions_that_let_a_record_expire_under_its_holder_are_refused() {
+    let refused = World::new();
+    let second = Duration::from_secs(1);
+    let builder = || Idempotency::builder(refused.store.clone());
+    for bad in [
+        builder().retention(30 * second),
+        builder().failed_retention(30 * second),
+        builder().in_progress_retention(30 * second),
+        builder().lease(60 * second).retention(60 * second),
+        builder().skew_margin(2 * second).retention(31 * second),
+    ] {
+        assert_eq!(bad.build().unwrap_err().kind(), ErrorKind::Config);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_that_was_spawned_outlives_a_run() {
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let world = World::new();
+    world.store.next(Call::Claim, Fault::ErrorAfter);
+    world.store.next(Call::Settle, Fault::Throttled);
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    let hanging = world.once.operation("hangs").run(std::future::pending::<Result<u32, Failure>>);
+    assert_outcome!(hanging.await, Ok(Outcome::Interrupted(Interruption::CutOff)));
+    assert_eq!(tasks(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_is_shared_freely_and_its_runs_cross_threads() {
+    fn shared<T: Clone + Send + Sync + 'static>(value: T) -> T {
+        value
+    }
+    let world = World::new();
+    let (once, work) = (shared(world.once.clone()), world.work());
+    let spawned = tokio::spawn(async move { once.operation(KEY).run(|| work).await });
+    assert_outcome!(spawned.await.unwrap(), Ok(Outcome::Executed(1)));
+    assert_eq!(world.record().await.unwrap().status, Status::Completed);
+}

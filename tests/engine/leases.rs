@@ -1,0 +1,167 @@
+//! How long a handler may run, and what is left when it is ended from outside.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use lambda_once::{
+    Deadline, Failure, Interruption, Outcome,
+    clock::{Clock, Timestamp},
+    store::fault::Call,
+};
+use tokio::{sync::Notify, time::Instant};
+
+use super::{KEY, LEASE, MARGIN, UNTIL_STOP, World, assert_outcome, support::FUTURE};
+
+async fn hangs() -> Result<u32, Failure> {
+    std::future::pending().await
+}
+
+impl World {
+    /// Runs a handler that hangs, and says how long that took and when the lease of its claim ends.
+    async fn hang(&self, deadline: Deadline) -> (Duration, Timestamp) {
+        let begun = Instant::now();
+        let outcome = self.once.operation(KEY).deadline(deadline).run(hangs).await;
+        assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::CutOff)));
+        assert_eq!(self.calls(), [Call::Claim], "the claim is kept");
+        (begun.elapsed(), self.record().await.unwrap().lease_until.unwrap())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_handler_is_cut_off_before_the_deadline() {
+    let world = World::new();
+    let deadline = FUTURE.after(Duration::from_secs(20));
+    let (took, lease_until) = world.hang(Deadline::at(deadline)).await;
+    assert_eq!(took, Duration::from_secs(19));
+    assert_eq!(lease_until, deadline.after(Duration::from_secs(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_deadline_a_hanging_handler_is_cut_off_within_the_configured_lease() {
+    for unknown in [Deadline::UNKNOWN, Deadline::at(Timestamp::EPOCH), Deadline::at(Timestamp::from_millis(600_000))] {
+        let world = World::new();
+        let (took, lease_until) = world.hang(unknown).await;
+        assert_eq!((took, lease_until), (UNTIL_STOP, FUTURE.after(LEASE)), "{unknown:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_claim_of_a_handler_that_was_cut_off_is_taken_over_after_its_lease() {
+    let world = World::new();
+    world.hang(Deadline::UNKNOWN).await;
+    assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
+    world.lapse().await;
+    assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_was_cut_off_is_dropped_before_its_run_returns() {
+    struct Witness(Arc<AtomicBool>);
+    impl Drop for Witness {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let world = World::new();
+    let dropped = Arc::new(AtomicBool::new(false));
+    let witness = Witness(Arc::clone(&dropped));
+    let outcome = world.once.operation(KEY).run(|| async move {
+        let _witness = witness;
+        hangs().await
+    });
+    assert_outcome!(outcome.await, Ok(Outcome::Interrupted(Interruption::CutOff)));
+    assert!(dropped.load(Ordering::SeqCst));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_dropped_keeps_its_claim() {
+    let world = World::new();
+    let dropped = tokio::time::timeout(Duration::from_secs(1), world.once.operation(KEY).run(hangs)).await;
+    assert!(dropped.is_err());
+    assert_eq!(world.calls(), [Call::Claim]);
+    assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
+    tokio::time::advance(LEASE + MARGIN).await;
+    assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_thaws_after_its_stop_point_does_not_go_on() {
+    let world = World::new();
+    let (thaw, went_on) = (Notify::new(), AtomicBool::new(false));
+    let handler = || async {
+        thaw.notified().await;
+        went_on.store(true, Ordering::SeqCst);
+        world.work().await
+    };
+    let freeze = async {
+        tokio::task::yield_now().await;
+        world.clock.jump(UNTIL_STOP);
+        thaw.notify_one();
+    };
+    let (outcome, ()) = tokio::join!(world.once.operation(KEY).run(handler), freeze);
+    assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::CutOff)));
+    assert!(!went_on.load(Ordering::SeqCst));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_returns_just_before_its_stop_point_is_recorded() {
+    let world = World::new();
+    let handler = || async {
+        tokio::time::sleep(UNTIL_STOP - Duration::from_millis(1)).await;
+        world.work().await
+    };
+    assert_outcome!(world.once.operation(KEY).run(handler).await, Ok(Outcome::Executed(1)));
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_says_when_it_ends_and_when_its_handler_is_cut_off() {
+    let world = World::new();
+    let outcome = world.once.operation(KEY).run_with(|claim| async move {
+        let claim = claim.unwrap();
+        assert_eq!(claim.lease_until(), FUTURE.after(LEASE));
+        assert_eq!(claim.stop_point(), FUTURE.after(UNTIL_STOP));
+        assert!(!claim.took_over());
+        Ok::<_, Failure>(())
+    });
+    assert_outcome!(outcome.await, Ok(Outcome::Executed(())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_longer_than_the_retention_does_not_let_the_claim_expire() {
+    let world = World::with(|builder| builder.retention(LEASE + MARGIN));
+    let deadline = FUTURE.after(Duration::from_secs(900));
+    let handler = || async {
+        tokio::time::sleep(Duration::from_secs(890)).await;
+        assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
+        Err::<u32, _>(Failure::unknown("timed out"))
+    };
+    assert_outcome!(world.once.operation(KEY).deadline(deadline).run(handler).await, Ok(Outcome::Failed(_)));
+    tokio::time::advance(deadline.after(Duration::from_secs(2)).since(world.clock.now())).await;
+    assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_last_instant_of_its_lease_a_claim_has_not_expired() {
+    for fraction in [0, 1, 499, 999] {
+        let world = World::with(|builder| builder.retention(LEASE + MARGIN));
+        tokio::time::advance(Duration::from_millis(fraction)).await;
+        world.abandon().await;
+        tokio::time::advance(LEASE + MARGIN).await;
+        assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_is_kept_for_its_whole_retention() {
+    let world = World::with(|builder| builder.retention(LEASE + MARGIN));
+    tokio::time::advance(Duration::from_millis(999)).await;
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    tokio::time::advance(LEASE + MARGIN).await;
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
+}

@@ -1,0 +1,161 @@
+//! What a repeated operation answers.
+
+use std::{collections::HashMap, fmt::Debug};
+
+use lambda_once::{
+    Error, ErrorKind, Failure, Idempotency, MemoryStore, Outcome, Store,
+    record::{KeyHash, Record},
+    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, SettleRequest, Settled},
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{KEY, World, assert_outcome};
+
+/// A store that takes results up to a limit, as DynamoDB does.
+#[derive(Clone, Debug)]
+struct SmallStore(MemoryStore);
+
+const LIMIT: usize = 400_000;
+
+impl Store for SmallStore {
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        self.0.claim(requests)
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        self.0.settle(requests)
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+        self.0.read(keys)
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { max_result_bytes: LIMIT, batch: 1 }
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.0.warm()
+    }
+}
+
+/// Runs an operation twice; the second run must not happen.
+async fn twice<T: Serialize + DeserializeOwned + Send>(
+    once: &Idempotency,
+    result: impl Fn() -> T + Send + Sync,
+) -> Result<Outcome<T>, Error> {
+    let first = once.operation(KEY).run(|| async { Ok::<_, Failure>(result()) }).await;
+    assert_eq!(first.unwrap().as_str(), "executed");
+    once.operation(KEY).run(|| async { panic!("a second run") as Result<T, Failure> }).await
+}
+
+async fn comes_back<T: Serialize + DeserializeOwned + Clone + PartialEq + Debug + Send + Sync>(value: T) {
+    let replayed = twice(&World::new().once, || value.clone()).await;
+    assert_outcome!(replayed, Ok(Outcome::Replayed(back)) if back == value);
+}
+
+fn random_text(bytes: usize) -> String {
+    let mut random = fastrand::Rng::with_seed(7);
+    std::iter::repeat_with(|| random.alphanumeric()).take(bytes).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_come_back_equal() {
+    comes_back(()).await;
+    comes_back(false).await;
+    comes_back(0_u8).await;
+    comes_back(String::new()).await;
+    comes_back(serde_json::Value::Null).await;
+    comes_back(None::<u32>).await;
+    comes_back(Some(7)).await;
+    comes_back(u128::MAX).await;
+    comes_back(i64::MIN).await;
+    comes_back(0.1_f64 + 0.2).await;
+    comes_back(f64::MAX).await;
+    comes_back("\u{0}\u{1f600}\"\\\n".to_owned()).await;
+    comes_back(Vec::<u8>::new()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nested_results_come_back_equal() {
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    enum Line {
+        Note(String),
+        Item { price: u64, count: Option<u32> },
+    }
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    struct Receipt {
+        id: (u64, String),
+        lines: Vec<Line>,
+        totals: HashMap<String, f64>,
+    }
+    let lines = vec![Line::Note("gift".into()), Line::Item { price: u64::MAX, count: None }];
+    comes_back(Receipt { id: (7, "a".into()), lines, totals: HashMap::from([("EUR".into(), 9.95)]) }).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_too_large_for_the_store_is_dropped_and_the_operation_stays_done() {
+    let once = Idempotency::new(SmallStore(MemoryStore::new()));
+    let replayed = twice(&once, || random_text(5_000_000)).await;
+    assert_outcome!(replayed, Ok(Outcome::ReplayedWithoutResult));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_result_that_compresses_comes_back_whole() {
+    let once = Idempotency::new(SmallStore(MemoryStore::new()));
+    let result = || "lorem ipsum ".repeat(100_000);
+    assert_outcome!(twice(&once, result).await, Ok(Outcome::Replayed(back)) if back == result());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_cannot_be_serialised_is_dropped_and_the_operation_stays_done() {
+    let replayed = twice(&World::new().once, || HashMap::from([((1, 2), 3)])).await;
+    assert_outcome!(replayed, Ok(Outcome::ReplayedWithoutResult));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_is_not_to_be_kept_is_not_stored() {
+    let world = World::with(|builder| builder.keep_results(false));
+    assert_outcome!(twice(&world.once, || "personal".to_owned()).await, Ok(Outcome::ReplayedWithoutResult));
+    assert_eq!(world.record().await.unwrap().result.data, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_message_of_a_failure_is_not_stored_where_results_are_not_to_be_kept() {
+    let world = World::with(|builder| builder.keep_results(false));
+    assert_outcome!(world.run_to(Err(Failure::permanent("personal"))).await, Ok(Outcome::Failed(_)));
+    assert_outcome!(world.run().await, Ok(Outcome::ReplayedFailure(failure)) if failure.message.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_whose_message_is_too_large_is_remembered_without_it() {
+    let once = Idempotency::new(SmallStore(MemoryStore::new()));
+    let fails = || async { Err::<(), _>(Failure::permanent(random_text(5_000_000))) };
+    assert_outcome!(once.operation(KEY).run(fails).await, Ok(Outcome::Failed(_)));
+    assert_outcome!(once.operation(KEY).run(fails).await, Ok(Outcome::ReplayedFailure(f)) if f.message.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stored_result_that_no_longer_decodes_is_a_permanent_error_and_never_a_second_run() {
+    let world = World::new();
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    for _ in 0..2 {
+        let text = world.once.operation(KEY).run(|| async { panic!("a second run") as Result<String, Failure> });
+        let error = text.await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StoredResult);
+        assert!(!error.redelivery_helps());
+    }
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_whose_serialiser_panics_is_dropped_and_the_operation_stays_done() {
+    #[derive(Deserialize)]
+    struct Panics;
+    impl Serialize for Panics {
+        fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+            panic!("in serialize");
+        }
+    }
+    assert_outcome!(twice(&World::new().once, || Panics).await.map(|o| o.as_str()), Ok("replayed_without_result"));
+}

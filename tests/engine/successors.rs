@@ -1,0 +1,112 @@
+//! A holder that blocks past its lease, and the successor that claims the key meanwhile.
+
+use std::future::Future;
+
+use lambda_once::{Error, Failure, Outcome, Verdict, record::Status};
+
+use super::{KEY, LEASE, MARGIN, MILLISECOND, World, assert_outcome};
+
+impl World {
+    /// Runs the operation with a handler that blocks until its lease is over for all, lets `meanwhile` happen, and ends
+    /// as given, all in one go: there is no moment to cut it off.
+    async fn run_late(
+        &self,
+        meanwhile: impl Future<Output = ()> + Send,
+        end: Result<u32, Failure>,
+    ) -> Result<Outcome<u32>, Error> {
+        let operation = self.once.operation(KEY).payload("first");
+        let late = operation.run(|| async {
+            self.clock.jump(LEASE + MARGIN + MILLISECOND);
+            meanwhile.await;
+            end
+        });
+        late.await
+    }
+
+    /// A successor that succeeds.
+    async fn succeeds(&self) {
+        assert_outcome!(self.run_on("first").await, Ok(Outcome::TookOver(_)));
+    }
+
+    /// A successor that fails for good.
+    async fn fails(&self) {
+        assert_outcome!(self.run_to(Err(Failure::permanent("no such card"))).await, Ok(Outcome::Failed(_)));
+    }
+
+    /// A successor that has not finished.
+    async fn runs_on(&self) {
+        self.abandon().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_completion_is_refused_and_the_late_holder_sees_the_successors_result() {
+    let world = World::new();
+    assert_outcome!(world.run_late(world.succeeds(), Ok(99)).await, Ok(Outcome::Replayed(1)));
+    assert_outcome!(world.run_on("first").await, Ok(Outcome::Replayed(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_holder_sees_the_successors_failure() {
+    let world = World::new();
+    assert_outcome!(
+        world.run_late(world.fails(), Ok(99)).await,
+        Ok(Outcome::ReplayedFailure(failure)) if failure.message.as_deref() == Some("no such card")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_holder_whose_successor_has_not_finished_has_lost_its_lease() {
+    let world = World::new();
+    assert_outcome!(world.run_late(world.runs_on(), Ok(99)).await, Ok(Outcome::LeaseLost));
+    assert_eq!(world.record().await.unwrap().status, Status::InProgress);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_holder_whose_record_is_gone_has_lost_its_lease_and_creates_none() {
+    let world = World::new();
+    let deleted = async { drop(world.records.remove(&world.once.key_hash(KEY).unwrap())) };
+    assert_outcome!(world.run_late(deleted, Ok(99)).await, Ok(Outcome::LeaseLost));
+    assert_eq!(world.record().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_result_of_another_payload_is_not_replayed_to_a_late_holder() {
+    let world = World::new();
+    let another = async {
+        world.records.remove(&world.once.key_hash(KEY).unwrap());
+        assert_outcome!(world.run_on("second").await, Ok(Outcome::Executed(1)));
+    };
+    assert_outcome!(world.run_late(another, Ok(99)).await, Ok(Outcome::LeaseLost));
+    assert_outcome!(world.run_on("second").await, Ok(Outcome::Replayed(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_holder_without_a_successor_still_records_its_outcome() {
+    let world = World::new();
+    assert_outcome!(world.run_late(async {}, Ok(99)).await, Ok(Outcome::Executed(99)));
+    assert_outcome!(world.run_on("first").await, Ok(Outcome::Replayed(99)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_holder_changes_nothing_whatever_its_verdict() {
+    for verdict in [Verdict::Transient, Verdict::Permanent, Verdict::Unknown] {
+        let world = World::new();
+        let late = world.run_late(world.runs_on(), Err(Failure::new(verdict, "late"))).await;
+        assert_outcome!(late, Ok(Outcome::Failed(_)));
+        let record = world.record().await.unwrap();
+        assert_eq!((record.status, record.attempt), (Status::InProgress, 2), "{verdict:?}");
+        assert!(record.owner.is_some(), "{verdict:?}");
+
+        let world = World::new();
+        let _ = world.run_late(world.succeeds(), Err(Failure::new(verdict, "late"))).await.unwrap();
+        assert_outcome!(world.run_on("first").await, Ok(Outcome::Replayed(1)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_permanent_failure_gives_way_to_the_successors_result() {
+    let world = World::new();
+    let late = world.run_late(world.succeeds(), Err(Failure::permanent("late"))).await;
+    assert_outcome!(late, Ok(Outcome::Replayed(1)));
+}
