@@ -124,7 +124,7 @@ async fn one_event_for_each_record_says_what_became_of_it_and_whether_it_was_rep
     let expected = [
         line("m0", "executed", false, Level::DEBUG),
         line("m1", "failed", true, Level::INFO),
-        line("m2", "payload", true, Level::WARN),
+        line("m2", "invalid_payload", true, Level::WARN),
         line("m3", "mismatch", true, Level::WARN),
         line("m4", "failed", true, Level::WARN),
         line("m5", "failed", true, Level::WARN),
