@@ -9,7 +9,7 @@ pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The configuration contradicts itself or lacks something. Found when it is built, not while records are handled.
+    /// The configuration contradicts itself or lacks something. Found before anything is claimed.
     Config,
     /// The key is missing, or a part of it is.
     KeyMissing,

@@ -97,14 +97,14 @@ impl IdempotencyKeyLayer {
     }
 
     /// The largest body, in bytes, of a request and of an answer. A larger request is refused with 413. A larger answer
-    /// is replaced by a 500 that says so; the operation stays done.
+    /// is replaced by a 500 that says so; an operation whose answer would have been remembered stays done.
     pub fn max_body(mut self, bytes: usize) -> Self {
         self.settings.max_body = bytes;
         self
     }
 
     /// Processes requests unprotected while the store is in trouble, instead of refusing them with 503. Repeated requests
-    /// then take effect again.
+    /// then take effect again, and so may one whose claim was applied although the store's answer was lost.
     pub fn fail_open(mut self) -> Self {
         self.settings.fail_open = true;
         self

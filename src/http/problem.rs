@@ -37,7 +37,7 @@ impl Problem {
     pub(super) const ANSWER_TOO_LARGE: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "answer_too_large",
-        "the operation is done; its answer is too large to be kept and given",
+        "the operation was run; its answer is too large to be given",
     );
     pub(super) const ANSWER_BROKEN: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,

@@ -1,6 +1,7 @@
 //! One request, from its key to its answer.
 
 use std::{
+    any::Any,
     fmt, mem,
     sync::Arc,
     task::{Context, Poll},
@@ -19,11 +20,11 @@ use super::{
     response::StoredResponse,
 };
 use crate::{
-    BoxError, Claim, Deadline, Error, ErrorKind, Failure, Interruption, Outcome, StoredFailure,
+    BoxError, Claim, Deadline, Error, ErrorKind, Failure, Interruption, Outcome, StoredFailure, Verdict,
     clock::Timestamp,
     idempotency::{
         engine::{Candidate, Conclusion, Standing, Success},
-        result,
+        result, verdict_of,
         window::Window,
     },
     key::{
@@ -71,7 +72,7 @@ impl<S, B, R> Service<Request<B>> for IdempotencyKeyService<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
-    S::Error: Send,
+    S::Error: Send + 'static,
     B: RequestBody,
     R: http_body::Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
@@ -125,7 +126,7 @@ impl Settings {
     where
         S: Service<Request<B>, Response = Response<R>> + Send,
         S::Future: Send,
-        S::Error: Send,
+        S::Error: Send + 'static,
         B: RequestBody,
         R: http_body::Body<Data = Bytes> + Send,
         R::Error: Into<BoxError>,
@@ -161,6 +162,7 @@ impl Settings {
         let work = async move {
             let response = match inner.call(request).await {
                 Ok(response) => response,
+                Err(error) if is_doubtful(&error) => return Ok(Success::Doubt(Ran::Error(error))),
                 Err(error) => return Ok(Success::Forget(Ran::Error(error))),
             };
             let (parts, body) = response.into_parts();
@@ -229,6 +231,10 @@ impl Settings {
                 log(Outcome::Failed(Failure::transient("the answer is not one to remember")));
                 ran
             }
+            Conclusion::Doubted(ran) => {
+                log(Outcome::Failed(Failure::unknown("the service's error says that its outcome is unknown")));
+                ran
+            }
             Conclusion::Failed(failure) => {
                 return Ok(self.problem(Problem::ANSWER_BROKEN, Outcome::Failed(failure), key, attempt));
             }
@@ -290,6 +296,13 @@ impl Settings {
         telemetry::outcome(&outcome, self.engine.operation_name(OPERATION), key, attempt);
         problem.response()
     }
+}
+
+/// Whether an error of the service is marked as unknown. Only boxed errors can be looked into, as those of
+/// `lambda_http` are.
+fn is_doubtful<E: 'static>(error: &E) -> bool {
+    let boxed = (error as &dyn Any).downcast_ref::<BoxError>();
+    boxed.is_some_and(|error| verdict_of(&**error) == Verdict::Unknown)
 }
 
 fn unreadable<R>(error: &Error, key: KeyHash) -> Response<ResponseBody<R>> {

@@ -51,6 +51,9 @@ pub(crate) enum Success<T> {
     /// The operation may run again, as after a transient failure.
     #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the HTTP layer has answers that are not remembered"))]
     Forget(T),
+    /// Nobody knows whether the operation took effect, as after an unknown failure.
+    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the HTTP layer hands on errors as they are"))]
+    Doubt(T),
 }
 
 /// What became of a claim.
@@ -58,6 +61,7 @@ pub(crate) enum Success<T> {
 pub(crate) enum Conclusion<T> {
     Completed(T),
     Forgotten(T),
+    Doubted(T),
     Unrecorded(T),
     Failed(Failure),
     Interrupted(Interruption),
@@ -76,7 +80,7 @@ impl<T> Conclusion<T> {
     ) -> Result<Outcome<U>, E> {
         Ok(match self {
             Self::Completed(done) if claim.took_over() => Outcome::TookOver(value(done)),
-            Self::Completed(done) | Self::Forgotten(done) => Outcome::Executed(value(done)),
+            Self::Completed(done) | Self::Forgotten(done) | Self::Doubted(done) => Outcome::Executed(value(done)),
             Self::Unrecorded(done) => Outcome::Unrecorded(value(done)),
             Self::Failed(failure) => Outcome::Failed(failure),
             Self::Interrupted(interruption) => Outcome::Interrupted(interruption),
@@ -208,6 +212,7 @@ impl Idempotency {
                 self.release(std::slice::from_ref(claim)).await;
                 Conclusion::Forgotten(value)
             }
+            Ended::Returned(Ok(Success::Doubt(value))) => Conclusion::Doubted(value),
             Ended::Returned(Err(failure)) => self.fail(claim, failure).await,
             Ended::CutOff => Conclusion::Interrupted(Interruption::CutOff),
             Ended::Panicked(message) => {

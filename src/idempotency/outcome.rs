@@ -25,7 +25,7 @@ pub enum Outcome<T> {
     /// It ran now and failed. The verdict says what was made of the claim.
     Failed(Failure),
     /// It ran now and panicked, or was cut off at the stop point. It may have taken effect; the claim is kept until its
-    /// lease ends.
+    /// lease ends (after a panic, unless [`OnPanic::Transient`](crate::OnPanic::Transient) says otherwise).
     Interrupted(Interruption),
     /// Somebody else is running it, or was until now.
     InProgress {

@@ -92,17 +92,20 @@ impl fmt::Display for Failure {
 impl<E: Into<BoxError>> From<E> for Failure {
     fn from(error: E) -> Self {
         let source = error.into();
-        let mut verdict = Verdict::default();
-        let mut link: Option<&(dyn StdError + 'static)> = Some(&*source);
-        while let Some(error) = link {
-            if let Some(mark) = error.downcast_ref::<Mark>() {
-                verdict = mark.verdict;
-                break;
-            }
-            link = error.source();
-        }
-        Self { verdict, source }
+        Self { verdict: verdict_of(&*source), source }
     }
+}
+
+/// The outermost mark in an error's chain of sources.
+pub(crate) fn verdict_of(error: &(dyn StdError + 'static)) -> Verdict {
+    let mut link = Some(error);
+    while let Some(error) = link {
+        if let Some(mark) = error.downcast_ref::<Mark>() {
+            return mark.verdict;
+        }
+        link = error.source();
+    }
+    Verdict::default()
 }
 
 /// Marks the error of a `Result` with a [`Verdict`].

@@ -23,7 +23,7 @@ mod tests;
 #[cfg(feature = "sqs")]
 pub use selector::{Delivery, Key};
 
-/// What happens to a delivery whose key is missing, or partly missing.
+/// What happens to a delivery whose key is missing, or partly missing. The HTTP layer has a setting of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissingKey {

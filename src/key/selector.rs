@@ -65,8 +65,8 @@ impl Key {
     /// The value at a JSON Pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)) in the body, such as
     /// `/order_id` or `/detail/items/0/id`. Its type counts: `1`, `"1"` and `1.0` are three keys.
     ///
-    /// A body that is not JSON, and a pointer that is not one (`order_id` without the slash), are errors of each
-    /// delivery; the latter is found when the service is built.
+    /// A body that is not JSON is an error of that delivery. A pointer that is not one (`order_id` without the slash) is
+    /// an error of every invocation, before anything is claimed.
     pub fn pointer(pointer: &str) -> Self {
         Self(Selector::Pointer { text: pointer.into(), parsed: Pointer::parse(pointer) })
     }

@@ -6,14 +6,18 @@
 //!
 //! | field | what |
 //! |---|---|
-//! | `outcome` | what became of the operation: [`Outcome::as_str`](crate::Outcome::as_str), and for a record of a batch also `error` kinds |
+//! | `outcome` | what became of the operation: [`Outcome::as_str`](crate::Outcome::as_str), or [`ErrorKind::as_str`](crate::ErrorKind::as_str) |
 //! | `operation` | the operation's name within the function |
 //! | `key` | the hash of the key, as the store has it |
-//! | `attempt` | how often the key has been granted; 0 where nothing was |
+//! | `attempt` | how often the key has been granted; 0 where nothing was. Not for records of a batch |
+//! | `message_id`, `receive_count` | of a record of a batch: which message, and which delivery of it |
+//! | `reported` | of a record of a batch: whether it is in the list of failures |
+//! | `error` | what went wrong, if something did |
 //!
-//! Levels: *debug* for what is expected (executed, replayed), *info* for what will be tried again, *warn* for what needs
-//! a look (took over, mismatch, abandoned, a permanent or unknown failure), *error* for what was lost (unrecorded, lease
-//! lost).
+//! Levels: *debug* for what is expected (executed, replayed), *info* for what will be tried again (in progress, not
+//! started, a transient failure) and for replayed failures, *warn* for what needs a look (took over, mismatch, abandoned,
+//! a permanent or unknown failure), *error* for what was lost or left open (panicked, cut off, unrecorded, lease lost,
+//! trouble with the store).
 
 use crate::{Outcome, Verdict, record::KeyHash};
 

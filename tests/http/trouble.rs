@@ -1,29 +1,32 @@
 //! Panics, time-outs, lost leases, and a store in trouble.
 
 use std::{
+    convert::Infallible,
     future,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use http::Request;
 use http_body_util::Full;
 use lambda_once::{
-    AfterUnknown, Claim,
+    AfterUnknown, BoxError, Claim, Classify, Idempotency, MemoryStore,
+    http::{IdempotencyKeyLayer, Scope},
     store::fault::{Call, Fault},
 };
 use lambda_runtime::Context;
+use tower::{Layer, ServiceExt};
 
 use crate::setup::{App, Got, LAPSE, numbered, post};
 
 fn without_settings<H>(handler: H) -> App
 where
-    H: Fn(u32, Request<Full<bytes::Bytes>>) -> future::Pending<http::Response<Full<bytes::Bytes>>>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
+    H: Fn(u32, Request<Full<Bytes>>) -> future::Pending<http::Response<Full<Bytes>>> + Clone + Send + Sync + 'static,
 {
     App::with(|engine| engine, |layer| layer, handler)
 }
@@ -159,6 +162,31 @@ async fn a_late_holder_whose_successor_is_not_done_has_no_answer() {
     let (successor, first) = overtaken(false).await;
     assert_eq!(successor, None);
     assert_eq!((first.status, first.code()), (409, "in_progress".to_owned()));
+}
+
+/// What a retry is answered after a boxed error.
+async fn after(error: fn() -> Result<Infallible, BoxError>) -> u16 {
+    let once = Idempotency::new(MemoryStore::new());
+    let runs = Arc::new(AtomicU32::new(0));
+    let handler = tower::service_fn(move |_: Request<Full<Bytes>>| {
+        let first = runs.fetch_add(1, Ordering::SeqCst) == 0;
+        async move {
+            match first {
+                true => error().map(|never| match never {}),
+                false => Ok(http::Response::new(Full::<Bytes>::default())),
+            }
+        }
+    });
+    let service = IdempotencyKeyLayer::new(once, Scope::from_fn(|_| Some("alice".to_owned()))).layer(handler);
+    assert!(service.clone().oneshot(post("k", "{}")).await.is_err(), "the error is handed on");
+    service.oneshot(post("k", "{}")).await.unwrap().status().as_u16()
+}
+
+#[tokio::test]
+async fn an_error_of_the_service_releases_the_key_unless_its_outcome_is_unknown() {
+    assert_eq!(after(|| Err("try again".into())).await, 200);
+    assert_eq!(after(|| Ok(Err("declined").permanent()?)).await, 200);
+    assert_eq!(after(|| Ok(Err("timed out").unknown()?)).await, 409);
 }
 
 #[tokio::test(start_paused = true)]
