@@ -60,7 +60,8 @@ impl ErrorKind {
 pub enum ErrorStatus {
     /// It ends the same way each time, until code or data change.
     Permanent,
-    /// It was not applied, and may work later.
+    /// It failed, and may work later. Most likely it was not applied; only [`Ambiguous`](Self::Ambiguous) leaves that
+    /// open for the call itself, but a client's own retries may hide an earlier try that was.
     Temporary,
     /// It may or may not have been applied; a later delivery finds out.
     Ambiguous,

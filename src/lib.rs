@@ -18,8 +18,8 @@ pub use batch::{PermanentFailures, RecordContext};
 pub use clock::Deadline;
 pub use error::{BoxError, Error, ErrorKind, ErrorStatus};
 pub use idempotency::{
-    AfterUnknown, Claim, Classified, Classify, Failure, Idempotency, Interruption, OnPanic, Operation, Outcome,
-    StoredFailure, Verdict,
+    AfterUnknown, Builder, Claim, Classified, Classify, Failure, Idempotency, Interruption, OnPanic, Operation,
+    Outcome, StoredFailure, Verdict,
 };
 #[cfg(feature = "sqs")]
 pub use key::Key;

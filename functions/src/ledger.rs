@@ -2,7 +2,10 @@
 
 use std::time::SystemTime;
 
-use aws_sdk_dynamodb::{Client, error::SdkError, operation::get_item::GetItemOutput, types::AttributeValue};
+use aws_sdk_dynamodb::{
+    Client, Config, config::retry::RetryConfig, error::SdkError, operation::get_item::GetItemOutput,
+    types::AttributeValue,
+};
 use lambda_once::{BoxError, Classified, Classify, Verdict};
 use uuid::Uuid;
 
@@ -54,7 +57,9 @@ impl Ledger {
             .item("customer_id", AttributeValue::S(entry.customer_id.clone()))
             .item("amount_cents", AttributeValue::N(entry.amount_cents.to_string()))
             .item("currency", AttributeValue::S(entry.currency.clone()));
-        put.send().await.classify(|error| match error {
+        // One attempt: behind a second one's refusal the first may have written the row.
+        let once = Config::builder().retry_config(RetryConfig::disabled());
+        put.customize().config_override(once).send().await.classify(|error| match error {
             SdkError::ServiceError(answer) if answer.raw().status().is_client_error() => Verdict::Transient,
             SdkError::ConstructionFailure(_) => Verdict::Transient,
             _ => Verdict::Unknown,

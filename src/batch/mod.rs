@@ -18,7 +18,8 @@
 //!
 //! * Records fail one by one: a bad body, an error, a panic or a time-out touches no other record.
 //! * A key that occurs twice in a batch runs once, for the earliest record; the others get its verdict. With another
-//!   payload they are a mismatch.
+//!   payload they are a mismatch; while the earliest is not decided, they are reported under every policy. Those that
+//!   were not looked at before the time was up are reported.
 //! * A record is started only if it can be expected to end before the stop point, shortly before the invocation's
 //!   deadline. What was not started is reported and its claim released; what is still running then is cut off.
 //! * Claims run at most one chunk ahead of the work. Under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) a record
@@ -116,6 +117,30 @@ impl Idempotency {
         H: Handler<T, Args>,
         T: serde::de::DeserializeOwned + Send + 'static,
     {
-        SqsService::new(self.clone(), key, handler)
+        self.sqs_with(key, |body| serde_json::from_str(body).map_err(Into::into), handler)
+    }
+
+    /// Like [`sqs`](Self::sqs), for bodies that are not JSON, or not plainly so: `decode` makes the handler's type of them.
+    ///
+    /// ```no_run
+    /// # use lambda_once::{Failure, Idempotency, Key, MemoryStore};
+    /// async fn handle(line: Vec<String>) -> Result<usize, Failure> {
+    ///     Ok(line.len())
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// let service = once.sqs_with(Key::message_id(), |body| Ok(body.split(',').map(str::to_owned).collect()), handle);
+    /// ```
+    pub fn sqs_with<H, T, Args>(
+        &self,
+        key: Key,
+        decode: impl Fn(&str) -> Result<T, BoxError> + Send + Sync + 'static,
+        handler: H,
+    ) -> SqsService<H, T, Args>
+    where
+        H: Handler<T, Args>,
+        T: Send + 'static,
+    {
+        SqsService::new(self.clone(), key, std::sync::Arc::new(decode), handler)
     }
 }

@@ -4,15 +4,13 @@
 //! [`Report`] for each.
 
 use std::{
-    any::Any,
     collections::{HashMap, VecDeque},
     convert::Infallible,
     future::Future,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
 
-use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use lambda_runtime::Context;
 use serde::Serialize;
 
@@ -23,10 +21,11 @@ use super::{
     schedule::Schedule,
 };
 use crate::{
-    Claim, Error, ErrorKind, Failure, Idempotency, Interruption, Key, Outcome,
+    Claim, Error, ErrorKind, Failure, Idempotency, Key, Outcome,
     clock::Deadline,
     idempotency::{
         engine::{Candidate, Standing, Success},
+        guard::contain,
         window::Window,
     },
     key::{
@@ -63,6 +62,15 @@ struct Ready<T> {
     claim: Option<Claim>,
 }
 
+impl<T> Ready<T> {
+    /// The claim that is to be released. Dropping the payload runs code of the user's.
+    fn give_up(self) -> Option<Claim> {
+        let Self { payload, claim, .. } = self;
+        let _ = contain(|| drop(payload));
+        claim
+    }
+}
+
 /// What decoding and hashing gave.
 struct Prepared<T> {
     payload: T,
@@ -75,6 +83,14 @@ enum Step<T> {
     Claimed(Vec<Ready<T>>, Vec<Result<Standing, Error>>),
     Ran { index: usize, outcome: RecordOutcome, began: crate::clock::Timestamp },
     Released,
+}
+
+/// A record's place behind an earlier one with the same key.
+#[derive(Clone, Copy)]
+struct Follows {
+    leader: usize,
+    /// Whether its payload is the leader's too.
+    same_payload: bool,
 }
 
 /// The state of one invocation.
@@ -94,8 +110,8 @@ struct Invocation<T> {
     keys: Vec<Option<KeyHash>>,
     /// For a key: the earliest record with it.
     leaders: HashMap<KeyHash, (usize, Option<Fingerprint>)>,
-    /// For a record: the earlier one whose verdict it gets.
-    follows: Vec<Option<usize>>,
+    /// For a record: the earlier one with its key.
+    follows: Vec<Option<Follows>>,
 }
 
 type Steps<'a, T> = FuturesUnordered<BoxFuture<'a, Step<T>>>;
@@ -156,7 +172,7 @@ where
                 invocation.stopped = true;
             }
             if invocation.stopped {
-                let left: Vec<Claim> = invocation.ready.drain(..).filter_map(|ready| ready.claim).collect();
+                let left: Vec<Claim> = invocation.ready.drain(..).filter_map(Ready::give_up).collect();
                 if !left.is_empty() {
                     steps.push(Box::pin(async move {
                         self.engine.release(&left).await;
@@ -215,8 +231,13 @@ where
             };
             invocation.keys[index] = Some(candidate.key);
             match invocation.leaders.get(&candidate.key) {
-                Some(&(leader, theirs)) if theirs == candidate.fingerprint => invocation.follows[index] = Some(leader),
-                Some(_) => invocation.outcomes[index] = Some(Ok(Outcome::Mismatch)),
+                Some(&(leader, theirs)) => {
+                    let same_payload = theirs == candidate.fingerprint;
+                    invocation.follows[index] = Some(Follows { leader, same_payload });
+                    if !same_payload {
+                        invocation.outcomes[index] = Some(Ok(Outcome::Mismatch));
+                    }
+                }
                 None => {
                     invocation.leaders.insert(candidate.key, (index, candidate.fingerprint));
                     waiting.push(ready);
@@ -229,7 +250,7 @@ where
 
     /// Decodes one body and hashes its key. Code of the user's runs here, and may panic.
     fn prepare(&self, info: &RecordInfo, body: &str, tenant: Option<&str>) -> Result<Prepared<T>, Error> {
-        let prepared = catch_unwind(AssertUnwindSafe(|| {
+        let prepared = contain(|| {
             let payload = (self.decode)(body).map_err(|source| undecodable(&*source))?;
             if self.engine.settings.disabled {
                 return Ok(Prepared { payload, candidate: None });
@@ -243,16 +264,14 @@ where
                 Err(error) => return Err(error),
             };
             Ok(Prepared { payload, candidate })
-        }));
-        prepared.unwrap_or_else(|panic| {
-            discard(panic);
-            Err(Error::payload("decoding the body, or finding its key, panicked"))
-        })
+        });
+        prepared.unwrap_or_else(|| Err(Error::payload("decoding the body, or finding its key, panicked")))
     }
 
     fn candidate(&self, info: &RecordInfo, body: &str, tenant: Option<&str>) -> Result<Candidate, Error> {
         let json = canonical(body.as_bytes());
-        let delivery = Delivery::new(body.as_bytes(), json.as_deref().ok(), Some(&info.message_id));
+        let delivery =
+            Delivery::new(body.as_bytes(), json.as_deref().map_err(|problem| *problem), Some(&info.message_id));
         let key = self.key.select(&delivery)?;
         let fingerprint = match &self.options.payload {
             Payload::Ignored => None,
@@ -278,13 +297,7 @@ where
         // The handler's own future is made inside, so that a panic in making it is caught too.
         let work = async move { self.handler.call(payload, context).await };
         Box::pin(async move {
-            // The handler's own panics are caught where it runs. Its future may also panic when it is dropped, and its
-            // error when it is printed.
-            let outcome = AssertUnwindSafe(self.conclude(claim, work, window)).catch_unwind().await;
-            let outcome = outcome.unwrap_or_else(|panic| {
-                discard(panic);
-                Outcome::Interrupted(Interruption::Panicked)
-            });
+            let outcome = self.conclude(claim, work, window).await;
             Step::Ran { index, outcome: Ok(outcome), began }
         })
     }
@@ -345,14 +358,20 @@ where
         let mut reports: Vec<(String, Report)> = Vec::with_capacity(outcomes.len());
         for (index, (outcome, info)) in outcomes.into_iter().zip(infos.into_iter().chain(unseen)).enumerate() {
             let outcome = outcome.unwrap_or(Ok(Outcome::NotStarted));
+            let report = Report::new(&outcome, self.options.permanent_failures);
             let report = match follows[index] {
-                Some(leader) => reports[leader].1.of_follower(),
-                None => Report::new(&outcome, self.options.permanent_failures),
+                None => report,
+                Some(Follows { leader, same_payload: true }) => reports[leader].1.of_follower(),
+                // Only a record that stands makes another payload a misuse of its key.
+                Some(Follows { leader, .. }) => {
+                    Report { reported: report.reported || !reports[leader].1.decided, ..report }
+                }
             };
             let key = keys[index].map(tracing::field::display);
-            let Report { reported, outcome: name, level } = report;
+            let Report { reported, outcome: name, level, .. } = report;
             let error = match &outcome {
-                Ok(Outcome::Failed(failure)) => text_of(failure),
+                // The text is the user's, and printing it may panic.
+                Ok(Outcome::Failed(failure)) => contain(|| failure.to_string()),
                 Ok(_) => None,
                 Err(error) => Some(error.to_string()),
             };
@@ -381,18 +400,6 @@ fn replayed(refusal: Refusal) -> Outcome<()> {
         Refusal::InProgress { lease_until, attempt } => Outcome::InProgress { lease_until, attempt },
         Refusal::Abandoned { attempt } => Outcome::Abandoned { attempt },
         Refusal::Mismatch => Outcome::Mismatch,
-    }
-}
-
-/// The text of the user's error; `None` if it panics when it is printed.
-fn text_of(failure: &Failure) -> Option<String> {
-    catch_unwind(AssertUnwindSafe(|| failure.to_string())).map_err(discard).ok()
-}
-
-/// Drops what a panic has thrown, which may panic once more.
-fn discard(panic: Box<dyn Any + Send>) {
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(again);
     }
 }
 

@@ -13,6 +13,8 @@ pub(super) struct Report {
     pub(super) reported: bool,
     /// The name of what became of it.
     pub(super) outcome: &'static str,
+    /// Whether the outcome stands in the record of its key.
+    pub(super) decided: bool,
     /// How loudly that is logged.
     pub(super) level: tracing::Level,
 }
@@ -28,7 +30,7 @@ impl Report {
         } else {
             !matches!(outcome, Ok(outcome) if outcome.is_done())
         };
-        Self { reported, outcome: name, level: level(outcome) }
+        Self { reported, outcome: name, decided: is_decided(outcome), level: level(outcome) }
     }
 
     /// What the queue is told about a record with the same key as an earlier one of the batch.
@@ -47,6 +49,15 @@ fn is_permanent(outcome: &RecordOutcome) -> bool {
         Ok(Outcome::Failed(failure)) => failure.verdict() == Verdict::Permanent,
         Ok(outcome) => matches!(outcome, Outcome::ReplayedFailure(_) | Outcome::Mismatch),
         Err(error) => matches!(error.kind(), ErrorKind::KeyMissing | ErrorKind::Payload),
+    }
+}
+
+/// Whether the record of the key holds this record's outcome, or its claim.
+fn is_decided(outcome: &RecordOutcome) -> bool {
+    match outcome {
+        Ok(Outcome::Failed(failure)) => failure.verdict() == Verdict::Permanent,
+        Ok(outcome) => outcome.is_done() || matches!(outcome, Outcome::ReplayedFailure(_)),
+        Err(_) => false,
     }
 }
 

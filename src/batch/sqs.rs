@@ -11,7 +11,6 @@ use std::{
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
 use lambda_runtime::LambdaEvent;
-use serde::de::DeserializeOwned;
 use tower_service::Service;
 
 use super::{
@@ -19,7 +18,7 @@ use super::{
     context::RecordInfo,
     processor::{Incoming, Processor},
 };
-use crate::{BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key, store::BoxFuture};
+use crate::{Error, ErrorKind, ErrorStatus, Idempotency, Key, store::BoxFuture};
 
 const OPERATION: &str = "sqs";
 
@@ -36,7 +35,6 @@ const OPERATION: &str = "sqs";
 /// | [`permanent_failures`](Self::permanent_failures) | [`PermanentFailures::Report`] |
 /// | [`expected_duration`](Self::expected_duration) | the longest run of the invocation so far |
 /// | [`payload`](Self::payload) | [`Payload::Body`] |
-/// | [`decode_with`](Self::decode_with) | JSON |
 ///
 /// # Errors
 ///
@@ -52,12 +50,8 @@ pub struct SqsService<H, T, Args> {
     args: PhantomData<fn(Args)>,
 }
 
-impl<H, T, Args> SqsService<H, T, Args>
-where
-    T: DeserializeOwned,
-{
-    pub(super) fn new(engine: Idempotency, key: Key, handler: H) -> Self {
-        let decode: Decode<T> = Arc::new(|body| serde_json::from_str(body).map_err(Into::into));
+impl<H, T, Args> SqsService<H, T, Args> {
+    pub(super) fn new(engine: Idempotency, key: Key, decode: Decode<T>, handler: H) -> Self {
         Self { engine, key, handler, decode, options: Options::default(), args: PhantomData }
     }
 
@@ -89,11 +83,15 @@ where
         self
     }
 
-    /// Decodes bodies that are not JSON.
-    #[must_use]
-    pub fn decode_with(mut self, decode: impl Fn(&str) -> Result<T, BoxError> + Send + Sync + 'static) -> Self {
-        self.decode = Arc::new(decode);
-        self
+    /// The same service, if its key and its payload can be looked up at all. Called in init, it shows a misspelt pointer at
+    /// the deployment and not by messages that fail.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if a JSON Pointer is not one, or if a combination of keys is empty.
+    pub fn checked(self) -> Result<Self, Error> {
+        self.check()?;
+        Ok(self)
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -131,7 +129,7 @@ impl<H, T, Args> fmt::Debug for SqsService<H, T, Args> {
 impl<H, T, Args> Service<LambdaEvent<SqsEvent>> for SqsService<H, T, Args>
 where
     H: Handler<T, Args>,
-    T: DeserializeOwned + Send + 'static,
+    T: Send + 'static,
     Args: 'static,
 {
     type Response = SqsBatchResponse;

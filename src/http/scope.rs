@@ -18,15 +18,17 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The principal that API Gateway's authorizer has established: of a JWT or Cognito its issuer and subject, of a
-    /// Lambda authorizer (REST) its `principalId`, of IAM the caller's ARN.
+    /// The principal that API Gateway's authorizer has established: of a JWT or Cognito user pool its issuer and subject,
+    /// of a Lambda authorizer (REST) its `principalId`, of a Cognito identity pool the identity's id, of IAM otherwise
+    /// the caller's ARN. The ARN of an assumed role holds the session's name: another session is another caller.
     ///
     /// A request without one is refused with 403: without an authorizer in front of it, this scope lets nobody through.
     pub fn authorizer() -> Self {
         Self::from_fn(|parts| match parts.extensions.get::<RequestContext>()? {
             RequestContext::ApiGatewayV1(context) => {
-                let iam = || context.identity.user_arn.as_deref().map(|arn| joined("iam", &[arn]));
-                principal(&context.authorizer).or_else(iam)
+                let identity = &context.identity;
+                principal(&context.authorizer)
+                    .or_else(|| iam(identity.cognito_identity_id.as_deref(), identity.user_arn.as_deref()))
             }
             RequestContext::ApiGatewayV2(context) => principal(context.authorizer.as_ref()?),
             #[allow(unreachable_patterns, reason = "other features of lambda_http add variants")]
@@ -34,9 +36,14 @@ impl Scope {
         })
     }
 
-    /// The value of a header, such as one that a trusted proxy sets. Clients must not be able to set it.
+    /// The value of a header, such as one that a trusted proxy sets. Clients must not be able to set it. A request that
+    /// has it more than once is refused with 403, as one without it: a proxy that only adds would let clients choose.
     pub fn header(name: HeaderName) -> Self {
-        Self::from_fn(move |parts| Some(parts.headers.get(&name)?.to_str().ok()?.to_owned()))
+        Self::from_fn(move |parts| {
+            let mut values = parts.headers.get_all(&name).iter();
+            let value = values.next().filter(|_| values.next().is_none())?;
+            Some(value.to_str().ok()?.to_owned())
+        })
     }
 
     /// What a function makes of the request: the id of a session, a tenant. A request for which it finds nothing, or an
@@ -73,8 +80,9 @@ fn principal(authorizer: &ApiGatewayRequestAuthorizer) -> Option<String> {
     if let Some(jwt) = &authorizer.jwt {
         return Some(joined("jwt", &[jwt.claims.get("iss").map_or("", String::as_str), jwt.claims.get("sub")?]));
     }
-    if let Some(iam) = &authorizer.iam {
-        return Some(joined("iam", &[iam.user_arn.as_deref()?]));
+    if let Some(caller) = &authorizer.iam {
+        let cognito = caller.cognito_identity.as_ref().and_then(|identity| identity.identity_id.as_deref());
+        return iam(cognito, caller.user_arn.as_deref());
     }
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     if let Some(claims) = authorizer.fields.get("claims") {
@@ -82,6 +90,13 @@ fn principal(authorizer: &ApiGatewayRequestAuthorizer) -> Option<String> {
         return Some(joined("jwt", &[&issuer, &claims.get("sub").and_then(text)?]));
     }
     Some(joined("lambda", &[&authorizer.fields.get("principalId").and_then(text)?]))
+}
+
+/// All users of a Cognito identity pool share the ARN of the pool's role, so their own id comes first.
+fn iam(cognito_identity: Option<&str>, arn: Option<&str>) -> Option<String> {
+    let given = |text: &&str| !text.is_empty();
+    let cognito = cognito_identity.filter(given).map(|id| joined("cognito", &[id]));
+    cognito.or_else(|| arn.filter(given).map(|arn| joined("iam", &[arn])))
 }
 
 /// The parts as a JSON array, so that no two sets of parts give the same text.

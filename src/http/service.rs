@@ -150,7 +150,7 @@ impl Settings {
                 return Ok(self.problem(Problem::UNAVAILABLE, Outcome::NotStarted, candidate.key, 0));
             }
             Err(error) => {
-                tracing::error!(target: "lambda_once", key = %candidate.key, %error, fail_open = self.fail_open, "the request could not be claimed");
+                telemetry::error(&error, self.engine.operation_name(OPERATION), candidate.key);
                 if self.fail_open && error.kind() != ErrorKind::Format {
                     return pass(inner, Request::from_parts(parts, body)).await;
                 }
@@ -245,6 +245,7 @@ impl Settings {
                 };
                 return Ok(self.problem(problem, Outcome::Interrupted(interruption), key, attempt));
             }
+            Conclusion::NotStarted => return Ok(self.problem(Problem::UNAVAILABLE, Outcome::NotStarted, key, attempt)),
             Conclusion::Overtaken(refusal) => return Ok(self.refuse(refusal, key, attempt)),
             Conclusion::LeaseLost => {
                 let problem = Problem::IN_PROGRESS.retry_after(LONGEST_RETRY_AFTER);
@@ -306,7 +307,7 @@ fn is_doubtful<E: 'static>(error: &E) -> bool {
 }
 
 fn unreadable<R>(error: &Error, key: KeyHash) -> Response<ResponseBody<R>> {
-    tracing::error!(target: "lambda_once", %key, %error, "the stored answer cannot be read");
+    telemetry::error(error, OPERATION, key);
     Problem::ANSWER_UNREADABLE.response()
 }
 

@@ -1,13 +1,14 @@
 //! The protocol: claim, run, settle. Everything that wraps a handler goes through here.
 
-use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+use std::{collections::HashMap, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
 use super::{
     Claim, Failure, Idempotency, Interruption, OnPanic, Outcome, Verdict,
-    guard::{Ended, Guarded},
+    guard::{Ended, Guarded, discard},
     result,
     window::Window,
 };
@@ -24,7 +25,7 @@ use crate::{
 /// better given back than waited for.
 const CLAIM_ATTEMPTS: u32 = 3;
 
-/// The least time for a settle after a handler that blocked its thread past the stop point. To give up without asking
+/// The time for an outcome after a handler that blocked its thread past the time for settling. To give up without asking
 /// would report the operation as unrecorded, although a successor may have decided its outcome.
 const SETTLE_WHEN_LATE: Duration = Duration::from_secs(1);
 
@@ -65,6 +66,8 @@ pub(crate) enum Conclusion<T> {
     Unrecorded(T),
     Failed(Failure),
     Interrupted(Interruption),
+    /// The stop point passed before the handler's first step; released again.
+    NotStarted,
     /// The lease was lost, and the successor decided the outcome.
     Overtaken(Refusal),
     LeaseLost,
@@ -84,6 +87,7 @@ impl<T> Conclusion<T> {
             Self::Unrecorded(done) => Outcome::Unrecorded(value(done)),
             Self::Failed(failure) => Outcome::Failed(failure),
             Self::Interrupted(interruption) => Outcome::Interrupted(interruption),
+            Self::NotStarted => Outcome::NotStarted,
             Self::Overtaken(refusal) => replay(refusal)?,
             Self::LeaseLost => Outcome::LeaseLost,
         })
@@ -164,7 +168,7 @@ impl Idempotency {
             let again: Vec<ClaimRequest> =
                 open.iter().map(|&i| ClaimRequest { lease, ..requests[i].clone() }).collect();
             let claims = self.store.claim(&again);
-            let left = window.settle_by.since(self.clock.now());
+            let left = window.stop.since(self.clock.now());
             let given = within(left, "claim", again.len(), claims).await;
             if attempt == 1 {
                 answers = given;
@@ -178,8 +182,9 @@ impl Idempotency {
     /// Releases claims that may have been granted although nobody will act on them: their answers were lost for good.
     /// One try; what it does not reach ends with its lease.
     async fn withdraw(&self, requests: &[ClaimRequest], answers: &[Result<Claimed, Error>], window: Window) {
-        let is_ambiguous = |error: &Error| error.status() == ErrorStatus::Ambiguous;
-        let lost = requests.iter().zip(answers).filter(|(_, answer)| answer.as_ref().is_err_and(is_ambiguous));
+        // Of several tries only the last error is known, and an earlier one may have been applied.
+        let may_stand = |error: &Error| error.retry_helps() || error.status() == ErrorStatus::Ambiguous;
+        let lost = requests.iter().zip(answers).filter(|(_, answer)| answer.as_ref().is_err_and(may_stand));
         let owners: HashMap<KeyHash, Owner> = lost.map(|(request, _)| (request.key, request.owner)).collect();
         if owners.is_empty() {
             return;
@@ -206,6 +211,19 @@ impl Idempotency {
         T: Serialize + Send,
         F: Future<Output = Result<Success<T>, Failure>> + Send,
     {
+        // The handler's own panics are caught where it runs. Its future may also panic when it is dropped.
+        let concluded = AssertUnwindSafe(self.run_and_settle(claim, work)).catch_unwind().await;
+        concluded.unwrap_or_else(|panic| {
+            discard(panic);
+            Conclusion::Interrupted(Interruption::Panicked)
+        })
+    }
+
+    async fn run_and_settle<T, F>(&self, claim: &Claim, work: F) -> Conclusion<T>
+    where
+        T: Serialize + Send,
+        F: Future<Output = Result<Success<T>, Failure>> + Send,
+    {
         match self.guarded(work, claim.window).await {
             Ended::Returned(Ok(Success::Remember(value))) => self.complete(claim, value).await,
             Ended::Returned(Ok(Success::Forget(value))) => {
@@ -215,6 +233,10 @@ impl Idempotency {
             Ended::Returned(Ok(Success::Doubt(value))) => Conclusion::Doubted(value),
             Ended::Returned(Err(failure)) => self.fail(claim, failure).await,
             Ended::CutOff => Conclusion::Interrupted(Interruption::CutOff),
+            Ended::NotStarted => {
+                self.release(std::slice::from_ref(claim)).await;
+                Conclusion::NotStarted
+            }
             Ended::Panicked(message) => {
                 tracing::error!(target: "lambda_once", key = %claim.key(), panic = message, "the handler panicked");
                 if self.settings.on_panic == OnPanic::Transient {
@@ -231,11 +253,19 @@ impl Idempotency {
         T: Send,
         F: Future<Output = Result<T, Failure>> + Send,
     {
-        match self.guarded(work, window).await {
+        let ended = AssertUnwindSafe(self.guarded(work, window)).catch_unwind().await;
+        match ended.unwrap_or_else(|panic| {
+            discard(panic);
+            Ended::Panicked(None)
+        }) {
             Ended::Returned(Ok(value)) => Outcome::Executed(value),
             Ended::Returned(Err(failure)) => Outcome::Failed(failure),
-            Ended::Panicked(_) => Outcome::Interrupted(Interruption::Panicked),
+            Ended::Panicked(message) => {
+                tracing::error!(target: "lambda_once", panic = message, "the handler panicked, unprotected");
+                Outcome::Interrupted(Interruption::Panicked)
+            }
             Ended::CutOff => Outcome::Interrupted(Interruption::CutOff),
+            Ended::NotStarted => Outcome::NotStarted,
         }
     }
 
@@ -338,7 +368,8 @@ impl Idempotency {
         let mut backoff = Backoff::default();
         let left = |now| window.settle_by.since(now);
         let now = self.clock.now();
-        let time = if now < window.stop { left(now) } else { left(now).max(SETTLE_WHEN_LATE) };
+        let is_release = matches!(requests[0].settlement, Settlement::Release { .. });
+        let time = if now < window.settle_by || is_release { left(now) } else { SETTLE_WHEN_LATE };
         let mut answers = within(time, operation, requests.len(), self.store.settle(requests)).await;
         loop {
             let open: Vec<usize> = answers

@@ -21,6 +21,8 @@ pub(crate) enum Ended<T> {
     /// With the panic's message, if it has one.
     Panicked(Option<String>),
     CutOff,
+    /// The stop point had passed before it was polled for the first time: nothing of it ran.
+    NotStarted,
 }
 
 pin_project! {
@@ -35,13 +37,14 @@ pin_project! {
         timer: Sleep,
         clock: Arc<dyn Clock>,
         stop: Timestamp,
+        started: bool,
     }
 }
 
 impl<F> Guarded<F> {
     pub(crate) fn new(work: F, clock: Arc<dyn Clock>, stop: Timestamp) -> Self {
         let timer = tokio::time::sleep(stop.since(clock.now()));
-        Self { work, timer, clock, stop }
+        Self { work, timer, clock, stop, started: false }
     }
 }
 
@@ -51,14 +54,31 @@ impl<F: Future> Future for Guarded<F> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         if this.clock.now() >= *this.stop {
-            return Poll::Ready(Ended::CutOff);
+            return Poll::Ready(if *this.started { Ended::CutOff } else { Ended::NotStarted });
         }
+        *this.started = true;
         // The future is not polled again after a panic, so it does not matter in which state that left it.
         match catch_unwind(AssertUnwindSafe(|| this.work.poll(context))) {
             Ok(Poll::Ready(value)) => Poll::Ready(Ended::Returned(value)),
             Ok(Poll::Pending) => this.timer.poll(context).map(|()| Ended::CutOff),
-            Err(panic) => Poll::Ready(Ended::Panicked(message(&*panic))),
+            Err(panic) => {
+                let message = message(&*panic);
+                discard(panic);
+                Poll::Ready(Ended::Panicked(message))
+            }
         }
+    }
+}
+
+/// Runs code that may panic where it must not end the caller: in a drop, or in printing an error of the user's.
+pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(discard).ok()
+}
+
+/// Drops what a panic has thrown, which may panic once more.
+pub(crate) fn discard(panic: Box<dyn Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
     }
 }
 

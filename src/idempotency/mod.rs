@@ -16,7 +16,7 @@ use crate::{
 
 mod claim;
 pub(crate) mod engine;
-mod guard;
+pub(crate) mod guard;
 mod operation;
 mod outcome;
 mod policy;
@@ -113,7 +113,9 @@ impl Idempotency {
     /// The same engine for a use that has its own default retention.
     #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the HTTP layer's records live for a day"))]
     pub(crate) fn with_default_retention(&self, retention: Duration) -> Self {
-        let chosen = self.settings.retention.unwrap_or(retention);
+        // A lease of days would outlive it.
+        let shortest = self.settings.lease.saturating_add(self.settings.skew_margin);
+        let chosen = self.settings.retention.unwrap_or(retention.max(shortest));
         let settings = Settings { retention: Some(chosen), ..(*self.settings).clone() };
         Self { settings: Arc::new(settings), ..self.clone() }
     }

@@ -1,6 +1,6 @@
 //! One operation, given by its key: for any async function.
 
-use std::future::Future;
+use std::{fmt, future::Future};
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -23,13 +23,22 @@ use crate::{
 };
 
 /// One operation, ready to [`run`](Self::run). Made by [`Idempotency::operation`].
-#[derive(Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct Operation<'a> {
     engine: &'a Idempotency,
     key: Result<Vec<u8>, Error>,
     fingerprint: Result<Option<Fingerprint>, Error>,
     deadline: Deadline,
+}
+
+/// Shows no key: it is plain until it is hashed.
+impl fmt::Debug for Operation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operation")
+            .field("fingerprint", &self.fingerprint)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a> Operation<'a> {
@@ -52,7 +61,8 @@ impl<'a> Operation<'a> {
         self
     }
 
-    /// When the invocation ends; a Lambda `Context` will do. Without it the configured lease is used.
+    /// When the invocation ends: a [`Timestamp`], or a Lambda `Context` (with the feature `sqs` or `http`). Without it the
+    /// configured lease is used.
     pub fn deadline(mut self, deadline: impl Into<Deadline>) -> Self {
         self.deadline = deadline.into();
         self
@@ -92,6 +102,9 @@ impl<'a> Operation<'a> {
     {
         let engine = self.engine;
         let window = Window::new(engine.clock.now(), self.deadline, &engine.settings);
+        if engine.settings.disabled {
+            return Ok(engine.run_unprotected(window, unprotected(work)).await);
+        }
         let operation = engine.operation_name("operation");
         let key = match self.key {
             Ok(key) => engine.scope(operation, None).hash(&key),
@@ -100,13 +113,17 @@ impl<'a> Operation<'a> {
             }
             Err(error) => return Err(error),
         };
-        if engine.settings.disabled {
-            return Ok(engine.run_unprotected(window, unprotected(work)).await);
-        }
         let candidate = Candidate { key, fingerprint: self.fingerprint? };
-        let (outcome, attempt) = engine.run_protected(candidate, window, work).await?;
-        telemetry::outcome(&outcome, operation, key, attempt);
-        Ok(outcome)
+        match engine.run_protected(candidate, window, work).await {
+            Ok((outcome, attempt)) => {
+                telemetry::outcome(&outcome, operation, key, attempt);
+                Ok(outcome)
+            }
+            Err(error) => {
+                telemetry::error(&error, operation, key);
+                Err(error)
+            }
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 #[non_exhaustive]
 #[must_use = "an operation may not have run: look at the outcome"]
 pub enum Outcome<T> {
-    /// It ran now, for the first time, and its result is recorded.
+    /// It ran now, and its result is recorded. No earlier run may have taken effect.
     Executed(T),
     /// It ran now, and its result is recorded. An earlier run ended without an outcome, so it may have taken effect twice.
     TookOver(T),

@@ -340,6 +340,11 @@ pub(crate) fn entries(container: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// The value of a `name:value` pair of a canonical object.
+pub(crate) fn member_value(entry: &[u8]) -> &[u8] {
+    &entry[value_len(entry) + 1..]
+}
+
 /// The length of the canonical value that the bytes begin with.
 pub(crate) fn value_len(bytes: &[u8]) -> usize {
     let mut depth = 0_usize;

@@ -4,8 +4,8 @@
 //! ([`canonical`]) and hashed together with its scope, so that no store and no log ever sees the plain key.
 //!
 //! A key that selects nothing is an error, never the hash of nothing: otherwise all deliveries without a key would share
-//! one record, and all but the first would be dropped. Nothing means: no such member, `null`, or an empty string. In a
-//! combined key each part must select something. What happens then is up to [`MissingKey`].
+//! one record, and all but the first would be dropped. Nothing means: no such member, `null`, or an empty string, array
+//! or object. Of a combined key, and of a key that is an array or an object, each part must be something. What happens then is up to [`MissingKey`].
 
 use serde::Serialize;
 
@@ -37,14 +37,21 @@ pub enum MissingKey {
 /// A key given as a value, in canonical JSON.
 pub(crate) fn of_value<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>, Error> {
     let json = canonical_value(key)?;
-    let missing = |value: &[u8]| matches!(value, b"null" | b"\"\"");
-    if missing(&json) {
-        return Err(Error::key_missing("the key is null or empty"));
-    }
-    if json.first() == Some(&b'[') && (json == b"[]" || canonical::entries(&json).any(missing)) {
-        return Err(Error::key_missing("a part of the key is null or empty"));
+    if is_missing(&json) {
+        return Err(Error::key_missing("the key, or a part of it, is null or empty"));
     }
     Ok(json)
+}
+
+/// Whether a key in canonical JSON is missing, or a part of it: `null`, an empty string, array or object, or one that
+/// holds such a thing at any depth.
+fn is_missing(json: &[u8]) -> bool {
+    match json {
+        b"null" | b"\"\"" | b"[]" | b"{}" => true,
+        [b'[', ..] => canonical::entries(json).any(is_missing),
+        [b'{', ..] => canonical::entries(json).any(|entry| is_missing(canonical::member_value(entry))),
+        _ => false,
+    }
 }
 
 /// A value in canonical JSON.

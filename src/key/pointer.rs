@@ -1,16 +1,13 @@
 //! JSON Pointers (RFC 6901) into canonical JSON.
 
-use super::canonical::{entries, value_len, write_string};
+use super::canonical::{entries, member_value, value_len, write_string};
 
 /// The value that a JSON Pointer (RFC 6901) leads to within canonical JSON; `None` if there is none.
 pub(crate) fn find<'a>(canonical: &'a [u8], pointer: &Pointer) -> Option<&'a [u8]> {
     let mut value = canonical;
     for token in &pointer.0 {
         value = match value.first()? {
-            b'{' => entries(value).find_map(|entry| {
-                let name_len = value_len(entry);
-                (entry[..name_len] == token.name[..]).then(|| &entry[name_len + 1..])
-            })?,
+            b'{' => entries(value).find(|entry| entry[..value_len(entry)] == token.name[..]).map(member_value)?,
             b'[' => entries(value).nth(token.index?)?,
             _ => return None,
         };

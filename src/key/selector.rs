@@ -3,7 +3,8 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    canonical_value,
+    canonical::Problem,
+    canonical_value, is_missing,
     pointer::{Pointer, find},
 };
 use crate::error::{BoxError, Error};
@@ -12,12 +13,13 @@ use crate::error::{BoxError, Error};
 #[derive(Clone, Copy)]
 pub struct Delivery<'a> {
     body: &'a [u8],
-    canonical: Option<&'a [u8]>,
+    canonical: Result<&'a [u8], Problem>,
     message_id: Option<&'a str>,
 }
 
 impl<'a> Delivery<'a> {
-    pub(crate) fn new(body: &'a [u8], canonical: Option<&'a [u8]>, message_id: Option<&'a str>) -> Self {
+    /// `canonical` is the body in canonical JSON, or why it has none.
+    pub(crate) fn new(body: &'a [u8], canonical: Result<&'a [u8], Problem>, message_id: Option<&'a str>) -> Self {
         Self { body, canonical, message_id }
     }
 
@@ -66,7 +68,7 @@ impl Key {
     /// `/order_id` or `/detail/items/0/id`. Its type counts: `1`, `"1"` and `1.0` are three keys.
     ///
     /// A body that is not JSON is an error of that delivery. A pointer that is not one (`order_id` without the slash) is
-    /// an error of every invocation, before anything is claimed.
+    /// an error of every invocation, before anything is claimed; `SqsService::checked` finds it in init.
     pub fn pointer(pointer: &str) -> Self {
         Self(Selector::Pointer { text: pointer.into(), parsed: Pointer::parse(pointer) })
     }
@@ -126,17 +128,15 @@ impl Key {
         match &self.0 {
             Selector::Pointer { text, parsed } => {
                 let Some(pointer) = parsed else { return self.check() };
-                let Some(json) = delivery.canonical else {
-                    return Err(Error::payload(format!("the body is not JSON, so `{text}` cannot be looked up in it")));
-                };
+                let json = delivery.canonical.map_err(|problem| {
+                    Error::payload(format!("`{text}` cannot be looked up in the body: {problem}"))
+                })?;
                 match find(json, pointer) {
-                    None | Some(b"null" | b"\"\"") => {
-                        Err(Error::key_missing(format!("the body has nothing at `{text}`")))
-                    }
-                    Some(value) => {
+                    Some(value) if !is_missing(value) => {
                         out.extend_from_slice(value);
                         Ok(())
                     }
+                    _ => Err(Error::key_missing(format!("the body has nothing at `{text}`, or something empty in it"))),
                 }
             }
             Selector::MessageId => {

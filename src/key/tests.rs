@@ -123,15 +123,15 @@ fn a_pointer_finds_what_rfc_6901_says() {
 }
 
 fn select(key: &Key, body: &str) -> Result<String, ErrorKind> {
-    let json = canonical(body.as_bytes()).ok();
-    let delivery = Delivery::new(body.as_bytes(), json.as_deref(), Some("m-1"));
+    let json = canonical(body.as_bytes());
+    let delivery = Delivery::new(body.as_bytes(), json.as_deref().map_err(|problem| *problem), Some("m-1"));
     key.select(&delivery).map(|key| String::from_utf8(key).unwrap()).map_err(|error| error.kind())
 }
 
 #[test]
 fn a_missing_key_is_an_error_and_never_the_hash_of_nothing() {
     let key = Key::pointer("/id");
-    for body in ["{}", r#"{"id":null}"#, r#"{"id":""}"#, "[]", "1"] {
+    for body in ["{}", r#"{"id":null}"#, r#"{"id":""}"#, r#"{"id":[]}"#, r#"{"id":{"a":[1,null]}}"#, "[]", "1"] {
         assert_eq!(select(&key, body), Err(ErrorKind::KeyMissing), "{body}");
     }
     assert_eq!(select(&key, "not json"), Err(ErrorKind::Payload));
@@ -142,7 +142,7 @@ fn a_missing_key_is_an_error_and_never_the_hash_of_nothing() {
 
 #[test]
 fn falsy_values_are_keys() {
-    for value in ["0", "false", "-0", "[]", "{}"] {
+    for value in ["0", "false", "-0", "[0]", r#"{"":0}"#] {
         assert_eq!(select(&Key::pointer("/id"), &format!(r#"{{"id":{value}}}"#)).as_deref(), Ok(value));
     }
 }
@@ -156,6 +156,9 @@ fn a_partly_missing_key_is_missing() {
     }
     assert_eq!(Key::all([]).check().unwrap_err().kind(), ErrorKind::Config);
     assert_eq!(of_value(&("bob", None::<u32>)).unwrap_err().kind(), ErrorKind::KeyMissing);
+    assert_eq!(of_value(&("a", (None::<u8>, 1))).unwrap_err().kind(), ErrorKind::KeyMissing);
+    assert_eq!(of_value(&serde_json::json!({ "tenant": null, "id": 1 })).unwrap_err().kind(), ErrorKind::KeyMissing);
+    assert_eq!(of_value(&serde_json::json!({})).unwrap_err().kind(), ErrorKind::KeyMissing);
     assert_eq!(of_value("").unwrap_err().kind(), ErrorKind::KeyMissing);
     assert_eq!(of_value(&None::<u32>).unwrap_err().kind(), ErrorKind::KeyMissing);
     assert_eq!(of_value(&("bob", 7)).unwrap(), br#"["bob",7]"#);
@@ -164,8 +167,8 @@ fn a_partly_missing_key_is_missing() {
 #[test]
 fn the_message_id_is_a_key() {
     assert_eq!(select(&Key::message_id(), "not json").as_deref(), Ok("\"m-1\""));
-    assert!(Key::message_id().select(&Delivery::new(b"", None, None)).is_err());
-    assert!(Key::message_id().select(&Delivery::new(b"", None, Some(""))).is_err());
+    assert!(Key::message_id().select(&Delivery::new(b"", Ok(b"{}"), None)).is_err());
+    assert!(Key::message_id().select(&Delivery::new(b"", Ok(b"{}"), Some(""))).is_err());
 }
 
 #[test]
@@ -192,7 +195,7 @@ fn bytes_and_json_never_share_a_fingerprint() {
 
 #[test]
 fn debug_shows_no_payload() {
-    let delivery = Delivery::new(b"secret", None, None);
+    let delivery = Delivery::new(b"secret", Ok(b"\"secret\""), None);
     assert!(
         !format!("{delivery:?} {:?}", Key::all([Key::pointer("/a"), Key::from_fn(|_| Ok(None))])).contains("secret")
     );

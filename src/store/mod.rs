@@ -6,6 +6,8 @@
 //!
 //! # Writing a store
 //!
+//! Before version 1.0 the contract's types may gain fields and variants in any minor version.
+//!
 //! * Each state change is **one** atomic conditional write that restates the rule it relies on. A read before it is only
 //!   evidence. A grant comes from a write that was applied, or from a refusal that shows the caller's own owner token.
 //! * Requests carry durations: a store whose server has a clock uses that one.

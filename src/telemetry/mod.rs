@@ -19,7 +19,7 @@
 //! a permanent or unknown failure), *error* for what was lost or left open (panicked, cut off, unrecorded, lease lost,
 //! trouble with the store).
 
-use crate::{Outcome, Verdict, record::KeyHash};
+use crate::{Error, Outcome, Verdict, record::KeyHash};
 
 /// How loudly an outcome is logged.
 pub(crate) const fn level<T>(outcome: &Outcome<T>) -> tracing::Level {
@@ -47,6 +47,11 @@ macro_rules! event_at {
 }
 #[cfg(feature = "sqs")]
 pub(crate) use event_at;
+
+/// An operation whose outcome could not be decided.
+pub(crate) fn error(error: &Error, operation: &str, key: KeyHash) {
+    tracing::error!(target: "lambda_once", outcome = error.kind().as_str(), operation, %key, %error, "operation");
+}
 
 pub(crate) fn outcome<T>(outcome: &Outcome<T>, operation: &str, key: KeyHash, attempt: u64) {
     event_at!(level(outcome), outcome = outcome.as_str(), operation, %key, attempt, "operation");

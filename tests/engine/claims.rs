@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lambda_once::{
-    AfterUnknown, ErrorKind, ErrorStatus, Outcome,
+    AfterUnknown, Error, ErrorKind, ErrorStatus, Outcome,
     clock::Timestamp,
     record::{RECORD_VERSION, Status},
     store::fault::{Call, Fault},
@@ -91,6 +91,25 @@ async fn without_a_claim_nothing_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_that_was_applied_is_given_back_whatever_came_after_its_lost_answer() {
+    let world = World::new();
+    world.store.next(Call::Claim, Fault::ErrorAfter);
+    world.store.always(Call::Claim, Fault::Throttled);
+    assert_eq!(world.run().await.unwrap_err().kind(), ErrorKind::Throttled);
+    assert_eq!((world.runs(), world.record().await), (0, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_gets_no_answer_is_given_back_in_the_time_for_settling() {
+    let world = World::new();
+    world.store.always(Call::Claim, Fault::Silence);
+    world.store.next(Call::Read, Fault::Delay(Duration::from_millis(50)));
+    world.store.next(Call::Settle, Fault::Delay(Duration::from_millis(50)));
+    assert_eq!(world.run().await.unwrap_err().kind(), ErrorKind::Timeout);
+    assert_eq!((world.runs(), world.record().await), (0, None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_payload_is_a_mismatch_whatever_became_of_the_first() {
     let world = World::new();
     let running = world.once.operation(KEY).payload("995 cents").run(|| async {
@@ -169,15 +188,20 @@ async fn an_expired_outcome_counts_as_absent_and_is_not_taken_over() {
     assert_eq!(world.record().await.unwrap().prior_status, Some(Status::Completed));
 }
 
+/// A run whose claim is under way, for two seconds in all, when the sandbox is frozen for `time`.
+async fn run_frozen_while_claiming(world: &World, time: Duration) -> Result<Outcome<u32>, Error> {
+    world.store.next(Call::Claim, Fault::Delay(Duration::from_secs(2)));
+    let freeze = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.clock.jump(time);
+    };
+    tokio::join!(world.run(), freeze).0
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_arrives_after_its_own_lease_starts_nothing() {
     let world = World::new();
-    world.store.next(Call::Claim, Fault::Delay(Duration::from_secs(2)));
-    let frozen = async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        world.clock.jump(LEASE);
-    };
-    let (outcome, ()) = tokio::join!(world.run(), frozen);
+    let outcome = run_frozen_while_claiming(&world, LEASE).await;
     assert_outcome!(outcome, Ok(Outcome::InProgress { attempt: 1, .. }));
     assert_eq!((world.runs(), world.record().await), (0, None), "it is given back");
 }
@@ -185,8 +209,8 @@ async fn a_grant_that_arrives_after_its_own_lease_starts_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_arrives_after_the_stop_point_is_given_back() {
     let world = World::new();
-    world.store.next(Call::Claim, Fault::Delay(Duration::from_secs(29)));
-    assert_outcome!(world.run().await, Ok(Outcome::NotStarted));
+    let outcome = run_frozen_while_claiming(&world, LEASE - Duration::from_secs(3)).await;
+    assert_outcome!(outcome, Ok(Outcome::NotStarted));
     assert_eq!((world.runs(), world.record().await), (0, None));
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
 }
@@ -196,8 +220,8 @@ async fn a_takeover_that_is_not_started_is_handed_back() {
     let world = World::new();
     world.abandon().await;
     world.lapse().await;
-    world.store.next(Call::Claim, Fault::Delay(Duration::from_secs(29)));
-    assert_outcome!(world.run().await, Ok(Outcome::NotStarted));
+    let outcome = run_frozen_while_claiming(&world, LEASE - Duration::from_secs(3)).await;
+    assert_outcome!(outcome, Ok(Outcome::NotStarted));
     assert_eq!(world.record().await.unwrap().lease_until, Some(Timestamp::EPOCH));
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }

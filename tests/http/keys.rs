@@ -95,6 +95,16 @@ fn with_authorizer(file: &str, authorizer: &Value) -> Value {
     event
 }
 
+/// All users of an identity pool have this ARN.
+const POOL_ROLE: &str = "arn:aws:sts::1:assumed-role/pool/CognitoIdentityCredentials";
+
+fn of_identity_pool(id: &str) -> Value {
+    let mut event = with_authorizer("charge-rest-v1.json", &Value::Null);
+    event["requestContext"]["identity"]["userArn"] = POOL_ROLE.into();
+    event["requestContext"]["identity"]["cognitoIdentityId"] = id.into();
+    event
+}
+
 #[tokio::test]
 async fn the_principal_of_each_kind_of_authorizer_is_a_scope() {
     const V1: &str = "charge-rest-v1.json";
@@ -109,6 +119,16 @@ async fn the_principal_of_each_kind_of_authorizer_is_a_scope() {
         with_authorizer(V2, &jwt("i", "bob")),
         with_authorizer(V2, &jwt("j", "bob")),
         with_authorizer(V2, &json!({ "iam": { "userArn": "arn:aws:iam::1:user/alice" } })),
+        of_identity_pool("eu-west-1:alice"),
+        of_identity_pool("eu-west-1:bob"),
+        with_authorizer(
+            V2,
+            &json!({ "iam": { "userArn": POOL_ROLE, "cognitoIdentity": { "amr": ["a"], "identityId": "eu-west-1:carol", "identityPoolId": "p" } } }),
+        ),
+        with_authorizer(
+            V2,
+            &json!({ "iam": { "userArn": POOL_ROLE, "cognitoIdentity": { "amr": ["a"], "identityId": "eu-west-1:dave", "identityPoolId": "p" } } }),
+        ),
     ];
     let once = Idempotency::new(MemoryStore::new());
     for caller in &callers {

@@ -1,11 +1,13 @@
 //! Nothing is started that cannot end in time, and nothing runs past the stop point.
 
 use lambda_once::{
+    AfterUnknown, Failure, Key,
     clock::{Clock, Timestamp},
     record::Status,
     store::fault::{Call, Fault},
 };
 use lambda_runtime::Context;
+use serde_json::Value;
 
 use crate::world::{START, World, batch, ids, invoke, millis, order, orders, seconds, work};
 
@@ -157,4 +159,35 @@ async fn a_handler_that_ends_just_before_the_stop_point_is_recorded() {
     let reported = invoke(&world.service(), batch([work("A", "succeed", 499)]), world.left(seconds(1))).await.unwrap();
     assert!(reported.is_empty());
     assert_eq!(world.status("A").await, Some(Status::Completed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_blocks_past_the_stop_point_leaves_the_ones_that_never_began_free() {
+    for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
+        let world = World::with(|builder| builder.after_unknown(policy));
+        let clock = world.clock.clone();
+        let service = world.once.sqs(Key::pointer("/order_id"), move |job: Value| {
+            if job["order_id"] == "order-0" {
+                clock.jump(seconds(10));
+            }
+            async { Ok::<_, Failure>(()) }
+        });
+        let reported = invoke(&service, batch(orders(5, "succeed", 0)), world.left(seconds(9))).await.unwrap();
+        assert_eq!(reported, ids(1..5), "{policy:?}");
+        for i in 1..5 {
+            assert_eq!(world.status(&format!("order-{i}")).await, None, "{policy:?}: order {i} never began");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_that_cannot_be_released_at_the_stop_point_do_not_keep_the_answer_from_coming_in_time() {
+    let world = World::new();
+    world.store.always(Call::Settle, Fault::Silence);
+    let service = world.service().concurrency(1);
+    let left = seconds(10);
+    let deadline = world.clock.now().after(left);
+    let reported = invoke(&service, batch(orders(5, "hang", 0)), world.left(left)).await.unwrap();
+    assert_eq!(reported, ids(0..5));
+    assert!(world.clock.now() < deadline);
 }

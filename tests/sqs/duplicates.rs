@@ -40,6 +40,21 @@ async fn a_later_one_with_another_payload_is_a_mismatch() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_payload_is_no_misuse_of_a_key_that_was_not_decided() {
+    let mismatch = |first: &str| [work("A", first, 0), work("A", "succeed", 1)];
+    for undecided in ["transient", "unknown", "panic"] {
+        let world = World::new();
+        let service = world.service().permanent_failures(PermanentFailures::Acknowledge);
+        assert_eq!(world.deliver_to(&service, mismatch(undecided)).await, ["m0", "m1"], "{undecided}");
+    }
+    for decided in ["succeed", "permanent"] {
+        let world = World::new();
+        let service = world.service().permanent_failures(PermanentFailures::Acknowledge);
+        assert_eq!(world.deliver_to(&service, mismatch(decided)).await, ids(0..0), "{decided}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn white_space_and_the_order_of_members_make_no_other_payload() {
     let world = World::new();
     let same = r#"{ "ms": 0, "act": "succeed",  "order_id": "\u0041" }"#;

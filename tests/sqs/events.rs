@@ -146,7 +146,7 @@ async fn a_body_that_is_not_json_can_be_a_payload_by_its_bytes() {
         Ok(body.split(',').next().map(str::to_owned))
     });
     let decode = |body: &str| Ok(body.to_owned());
-    let service = world.once.sqs(key, |_: String| async { Ok::<_, Failure>(()) }).decode_with(decode);
+    let service = world.once.sqs_with(key, decode, |_: String| async { Ok::<_, Failure>(()) });
     assert_eq!(world.deliver_to(&service, ["A,1", "A,1", "A,2", ",1", "[[["]).await, ["m2", "m3"]);
 }
 

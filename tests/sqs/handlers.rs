@@ -232,7 +232,7 @@ async fn bodies_can_be_decoded_by_a_function_which_may_fail_or_panic() {
         *total.lock().unwrap() += number;
         async { Ok::<_, Failure>(()) }
     };
-    let service = world.once.sqs(Key::message_id(), handler).decode_with(decode);
+    let service = world.once.sqs_with(Key::message_id(), decode, handler);
     assert_eq!(world.deliver_to(&service, ["1", "one", "panic", "2"]).await, ["m1", "m2"]);
     assert_eq!(*sum.lock().unwrap(), 3);
 }

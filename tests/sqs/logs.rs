@@ -193,7 +193,8 @@ async fn the_errors_of_a_key_function_and_of_a_decoder_are_not_quoted() {
     let collector = Collector::default();
     let key = Key::from_fn(|delivery| Err(format!("secret {:?}", delivery.body()).into()));
     let fails = world.once.sqs(key, |_: Value| async { anyhow::Ok(()) });
-    let undecodable = fails.clone().decode_with(|body| Err(format!("secret {body}").into()));
+    let decode = |body: &str| Err::<Value, _>(format!("secret {body}").into());
+    let undecodable = world.once.sqs_with(Key::message_id(), decode, |_: Value| async { anyhow::Ok(()) });
     let guard = tracing::subscriber::set_default(collector.clone());
     assert_eq!(world.deliver_to(&fails, [order("secret-7")]).await, ["m0"]);
     assert_eq!(world.deliver_to(&undecodable, [order("secret-7")]).await, ["m0"]);

@@ -30,7 +30,9 @@ async fn main() -> Result<(), lambda_runtime::Error> {
     lambda_runtime::tracing::init_default_subscriber();
     let (once, ledger) = init().await?;
     let handler = move |order, context| book(ledger.clone(), order, context);
-    lambda_runtime::run(once.sqs(Key::pointer("/order_id"), handler)).await
+    // A misspelt pointer shows here, at the deployment.
+    let service = once.sqs(Key::pointer("/order_id"), handler).checked()?;
+    lambda_runtime::run(service).await
 }
 
 #[cfg(test)]

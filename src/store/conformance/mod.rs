@@ -63,7 +63,7 @@ macro_rules! conformance_tests {
     };
     ($subject:expr; $($check:ident,)+) => {
         $(
-            #[tokio::test]
+            #[tokio::test(flavor = "multi_thread")]
             async fn $check() {
                 $crate::store::conformance::$check(&$subject).await;
             }

@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::sqs::MAX_RECEIVES;
+/// The queue's `maxReceiveCount`: a message received that often and not deleted is dead-lettered.
+pub(crate) const MAX_RECEIVES: u32 = 5;
 
 /// The body that `orders` accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -4,9 +4,9 @@ use crate::{
     api::{Answer, Exchange},
     charge::Request,
     events::{Batch, Events},
-    order::Fate,
+    order::{Fate, MAX_RECEIVES},
     scenario::Run,
-    sqs::{Delivery, MAX_RECEIVES, Queue, Queued},
+    sqs::{Delivery, Queue, Queued},
     table::{Cell, Colour, Table},
     verdict::{self, Count},
 };

@@ -7,11 +7,8 @@ use serde_json::{Value, json};
 use crate::{
     invoke::Invocation,
     logs::Logged,
-    order::{Fate, Message},
+    order::{Fate, MAX_RECEIVES, Message},
 };
-
-/// The queue's `maxReceiveCount`: a message received that often and not deleted is dead-lettered.
-pub(crate) const MAX_RECEIVES: u32 = 5;
 
 /// A queue with the messages of one event.
 #[derive(Debug)]
