@@ -205,3 +205,23 @@ async fn the_handler_finds_its_claim_among_the_extensions() {
     tokio::time::advance(LAPSE).await;
     assert_eq!(app.post("k", "{}").await.status, 201);
 }
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_spawned_that_outlives_a_request() {
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let app = App::with(
+        |engine| engine,
+        |layer| layer,
+        |run, request| async move {
+            if run == 2 {
+                future::pending::<()>().await;
+            }
+            numbered(run, request).await
+        },
+    );
+    for (key, status) in [("done", 201), ("cut off", 504), ("done", 201)] {
+        assert_eq!(app.post(&format!("\"{key}\""), "{}").await.status, status);
+        assert_eq!(tasks(), before, "{key}");
+    }
+}
