@@ -9,6 +9,7 @@ mod support;
 mod claims;
 mod engines;
 mod leases;
+mod logs;
 mod results;
 mod settles;
 mod successors;

@@ -7,6 +7,7 @@ mod answers;
 mod bodies;
 mod compile;
 mod keys;
+mod logs;
 mod setup;
 #[path = "../support/mod.rs"]
 mod support;

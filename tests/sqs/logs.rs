@@ -1,84 +1,21 @@
 //! One event for each record, and no payload or key in any.
 
-use std::{
-    collections::BTreeMap,
-    fmt::{Debug, Write},
-    sync::{Arc, Mutex},
-};
-
 use lambda_once::{AfterUnknown, Key, PermanentFailures, record::Status, store::fault::Call, store::fault::Fault};
 use serde_json::{Value, json};
-use tracing::{
-    Event, Level, Metadata, Subscriber,
-    field::{Field, Visit},
-    span,
+use tracing::Level;
+
+use crate::{
+    collector::{Collector, Line},
+    world::{World, order, work},
 };
-
-use crate::world::{World, order, work};
-
-#[derive(Clone, Debug)]
-struct Line {
-    level: Level,
-    target: &'static str,
-    fields: BTreeMap<&'static str, String>,
-}
-
-impl Line {
-    fn get(&self, field: &str) -> &str {
-        self.fields.get(field).map_or("", String::as_str)
-    }
-}
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // A field that occurs twice is kept twice, so that nothing is hidden.
-        let text = self.fields.entry(field.name()).or_default();
-        write!(text, "{value:?}").unwrap();
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.fields.entry(field.name()).or_default().push_str(value);
-    }
-}
-
-/// Collects every event.
-#[derive(Clone, Default)]
-struct Collector(Arc<Mutex<Vec<Line>>>);
-
-impl Subscriber for Collector {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let metadata = event.metadata();
-        let mut line = Line { level: *metadata.level(), target: metadata.target(), fields: BTreeMap::new() };
-        event.record(&mut line);
-        self.0.lock().unwrap().push(line);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
 
 /// All that is logged while these bodies are delivered.
 async fn lines(world: &World, policy: PermanentFailures, bodies: impl IntoIterator<Item = Value>) -> Vec<Line> {
-    let collector = Collector::default();
+    let (collector, guard) = Collector::install();
     let service = world.service().permanent_failures(policy);
-    let guard = tracing::subscriber::set_default(collector.clone());
     world.deliver_to(&service, bodies).await;
     drop(guard);
-    let lines = collector.0.lock().unwrap();
-    lines.iter().filter(|line| line.target.starts_with("lambda_once")).cloned().collect()
+    collector.lines()
 }
 
 /// Of each record: message id, what became of it, whether it was reported, and how loudly that was said.
@@ -190,16 +127,15 @@ async fn no_event_holds_a_payload_or_a_plain_key() {
 #[tokio::test(start_paused = true)]
 async fn the_errors_of_a_key_function_and_of_a_decoder_are_not_quoted() {
     let world = World::new();
-    let collector = Collector::default();
+    let (collector, guard) = Collector::install();
     let key = Key::from_fn(|delivery| Err(format!("secret {:?}", delivery.body()).into()));
     let fails = world.once.sqs(key, |_: Value| async { anyhow::Ok(()) });
     let decode = |body: &str| Err::<Value, _>(format!("secret {body}").into());
     let undecodable = world.once.sqs_with(Key::message_id(), decode, |_: Value| async { anyhow::Ok(()) });
-    let guard = tracing::subscriber::set_default(collector.clone());
     assert_eq!(world.deliver_to(&fails, [order("secret-7")]).await, ["m0"]);
     assert_eq!(world.deliver_to(&undecodable, [order("secret-7")]).await, ["m0"]);
     drop(guard);
-    let lines = format!("{:?}", collector.0.lock().unwrap());
+    let lines = format!("{:?}", collector.lines());
     assert!(lines.contains("record") && !lines.contains("secret"), "{lines}");
 }
 

@@ -6,6 +6,8 @@
 
 #[path = "../support/clock.rs"]
 mod clock;
+#[path = "../support/collector.rs"]
+mod collector;
 
 mod concurrency;
 mod deadline;

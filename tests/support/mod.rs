@@ -18,6 +18,7 @@ use lambda_once::{
 };
 
 pub mod clock;
+pub mod collector;
 pub mod proxy;
 
 pub use clock::FUTURE;

@@ -1,0 +1,51 @@
+//! One event for each operation, and no plain key or payload in any.
+
+use lambda_once::{Error, Failure, Outcome};
+use tracing::Level;
+
+use super::{KEY, World, assert_outcome, support::collector::Collector};
+use lambda_once::store::fault::{Call, Fault};
+
+/// What the run logged of its outcome, and how loudly.
+async fn logged(world: &World, run: impl Future<Output = Result<Outcome<u32>, Error>>) -> (String, Level) {
+    let (collector, guard) = Collector::install();
+    let _ = run.await;
+    drop(guard);
+    let lines = collector.lines();
+    assert!(!format!("{lines:?}").contains(KEY) && !format!("{lines:?}").contains("995 cents"));
+    let mut outcomes = lines.iter().filter(|line| !line.get("outcome").is_empty());
+    let line = outcomes.next().expect("an event with the outcome");
+    assert!(outcomes.next().is_none(), "one event for each operation");
+    assert_eq!(line.get("operation"), "operation");
+    assert_eq!(line.get("key"), world.once.key_hash(KEY).unwrap().to_string());
+    (line.get("outcome").to_owned(), line.level)
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_operation_logs_its_outcome_under_the_hash_of_its_key() {
+    let world = World::new();
+    let run = || world.run_on("995 cents");
+    let expect = |outcome: &str, level| (outcome.to_owned(), level);
+    assert_eq!(logged(&world, run()).await, expect("executed", Level::DEBUG));
+    assert_eq!(logged(&world, run()).await, expect("replayed", Level::DEBUG));
+    assert_eq!(logged(&world, world.run_on("996 cents")).await, expect("mismatch", Level::WARN));
+
+    let world = World::new();
+    assert_eq!(logged(&world, world.run_to(Err(Failure::transient("t")))).await, expect("failed", Level::INFO));
+    assert_eq!(logged(&world, world.run_to(Err(Failure::unknown("u")))).await, expect("failed", Level::WARN));
+    assert_eq!(logged(&world, world.run()).await, expect("in_progress", Level::INFO));
+    world.lapse().await;
+    assert_eq!(logged(&world, world.run()).await, expect("took_over", Level::WARN));
+}
+
+#[tokio::test(start_paused = true)]
+async fn trouble_with_the_store_is_logged_too() {
+    let world = World::new();
+    world.store.always(Call::Claim, Fault::AccessDenied);
+    assert_eq!(logged(&world, world.run()).await, ("access_denied".to_owned(), Level::ERROR));
+
+    let world = World::new();
+    world.store.always(Call::Settle, Fault::AccessDenied);
+    assert_eq!(logged(&world, world.run()).await, ("unrecorded".to_owned(), Level::ERROR));
+    assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
+}

@@ -1,0 +1,116 @@
+//! What is logged.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
+
+use std::{
+    collections::BTreeMap,
+    fmt::{Debug, Write},
+    sync::{Arc, Mutex, Once},
+};
+
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
+    subscriber::{DefaultGuard, Interest},
+};
+
+/// One event.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub level: Level,
+    target: &'static str,
+    fields: BTreeMap<&'static str, String>,
+}
+
+impl Line {
+    pub fn get(&self, field: &str) -> &str {
+        self.fields.get(field).map_or("", String::as_str)
+    }
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        // A field that occurs twice is kept twice, so that nothing is hidden.
+        let text = self.fields.entry(field.name()).or_default();
+        write!(text, "{value:?}").unwrap();
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.fields.entry(field.name()).or_default().push_str(value);
+    }
+}
+
+/// Collects every event of its thread while it is installed.
+#[derive(Clone, Default)]
+pub struct Collector(Arc<Mutex<Vec<Line>>>);
+
+/// Hears nothing, but does not let `tracing` decide for good that nobody ever will: it remembers for each event whether
+/// anybody listens, and a test without a collector may be the first to meet one.
+struct Deaf;
+
+impl Subscriber for Deaf {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        false
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+impl Collector {
+    /// Collects until the guard is dropped.
+    pub fn install() -> (Self, DefaultGuard) {
+        static DEAF: Once = Once::new();
+        DEAF.call_once(|| tracing::subscriber::set_global_default(Deaf).unwrap());
+        let collector = Self::default();
+        let guard = tracing::subscriber::set_default(collector.clone());
+        (collector, guard)
+    }
+
+    /// The events of the library so far.
+    pub fn lines(&self) -> Vec<Line> {
+        let lines = self.0.lock().unwrap();
+        lines.iter().filter(|line| line.target.starts_with("lambda_once")).cloned().collect()
+    }
+}
+
+impl Subscriber for Collector {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let metadata = event.metadata();
+        let mut line = Line { level: *metadata.level(), target: metadata.target(), fields: BTreeMap::new() };
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
