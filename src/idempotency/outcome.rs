@@ -94,6 +94,7 @@ impl<T> Outcome<T> {
 
 /// How a handler ended without returning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Interruption {
     /// It panicked.
     Panicked,

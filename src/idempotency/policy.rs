@@ -29,6 +29,7 @@ impl AfterUnknown {
 
 /// What a panic in the handler says about the operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnPanic {
     /// Nothing: it may have taken effect. The claim is kept until its lease ends.
     #[default]

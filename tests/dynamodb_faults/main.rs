@@ -24,23 +24,12 @@ use std::{
 
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use lambda_once::{DynamoDbStore, Error, Failure, Idempotency, Outcome, idempotency::Builder};
-use support::{clock::TokioClock, proxy::Proxy};
+use support::{assert_outcome, clock::TokioClock, proxy::Proxy};
 
 const KEY: &str = "order 7";
 /// The lease of claims without a deadline, and the margin that comes on top: the defaults.
 const LEASE: Duration = Duration::from_secs(30);
 const MARGIN: Duration = Duration::from_secs(1);
-
-/// Asserts what became of an operation.
-macro_rules! assert_outcome {
-    ($outcome:expr, $expected:pat $(if $condition:expr)?) => {
-        match $outcome {
-            $expected $(if $condition)? => {}
-            other => panic!("expected {}, got {other:?}", stringify!($expected $(if $condition)?)),
-        }
-    };
-}
-use assert_outcome;
 
 type Item = HashMap<String, AttributeValue>;
 

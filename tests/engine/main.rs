@@ -29,7 +29,7 @@ use lambda_once::{
     record::Record,
     store::fault::{Call, FaultStore},
 };
-use support::clock::TokioClock;
+use support::{assert_outcome, clock::TokioClock};
 
 const KEY: &str = "order 7";
 /// The lease of claims without a deadline, and the margin that comes on top: the defaults.
@@ -38,17 +38,6 @@ const MARGIN: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 /// How long the defaults let a handler run.
 const UNTIL_STOP: Duration = Duration::from_millis(28_500);
-
-/// Asserts what became of an operation.
-macro_rules! assert_outcome {
-    ($outcome:expr, $expected:pat $(if $condition:expr)?) => {
-        match $outcome {
-            $expected $(if $condition)? => {}
-            other => panic!("expected {}, got {other:?}", stringify!($expected $(if $condition)?)),
-        }
-    };
-}
-use assert_outcome;
 
 /// An engine with the default settings on a store in memory, all on one clock.
 struct World {

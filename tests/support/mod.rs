@@ -23,6 +23,19 @@ pub mod proxy;
 
 pub use clock::FUTURE;
 
+/// Asserts what became of an operation.
+#[allow(unused_macros, reason = "not every test binary asserts outcomes")]
+macro_rules! assert_outcome {
+    ($outcome:expr, $expected:pat $(if $condition:expr)?) => {
+        match $outcome {
+            $expected $(if $condition)? => {}
+            other => panic!("expected {}, got {other:?}", stringify!($expected $(if $condition)?)),
+        }
+    };
+}
+#[allow(unused_imports, reason = "not every test binary asserts outcomes")]
+pub(crate) use assert_outcome;
+
 /// The address of DynamoDB Local.
 pub fn dynamodb_endpoint() -> String {
     std::env::var("DYNAMODB_ENDPOINT").expect("DYNAMODB_ENDPOINT is not set: run the tests by `make test`")
