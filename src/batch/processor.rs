@@ -232,6 +232,7 @@ where
             invocation.keys[index] = Some(candidate.key);
             match invocation.leaders.get(&candidate.key) {
                 Some(&(leader, theirs)) => {
+                    ready.give_up();
                     let same_payload = theirs == candidate.fingerprint;
                     invocation.follows[index] = Some(Follows { leader, same_payload });
                     if !same_payload {
@@ -275,7 +276,7 @@ where
         let key = self.key.select(&delivery)?;
         let fingerprint = match &self.options.payload {
             Payload::Ignored => None,
-            Payload::Part(part) => Some(fingerprint(Form::CanonicalJson, &[&part.select(&delivery)?])),
+            Payload::Part(part) => Some(fingerprint(Form::CanonicalJson, &[&part.select_part(&delivery)?])),
             Payload::Body => Some(match &json {
                 Ok(json) => fingerprint(Form::CanonicalJson, &[json]),
                 Err(_) => fingerprint(Form::Bytes, &[body.as_bytes()]),
@@ -334,6 +335,7 @@ where
             Step::Claimed(waiting, standings) => {
                 invocation.claiming = false;
                 for (mut ready, standing) in waiting.into_iter().zip(standings) {
+                    let index = ready.index;
                     let outcome = match standing {
                         Ok(Standing::Claimed(claim)) => {
                             ready.claim = Some(claim);
@@ -344,7 +346,8 @@ where
                         Ok(Standing::NotStarted) => Ok(Outcome::NotStarted),
                         Err(error) => Err(error),
                     };
-                    invocation.outcomes[ready.index] = Some(outcome);
+                    ready.give_up();
+                    invocation.outcomes[index] = Some(outcome);
                 }
             }
         }

@@ -13,7 +13,7 @@ pub(super) struct Report {
     pub(super) reported: bool,
     /// The name of what became of it.
     pub(super) outcome: &'static str,
-    /// Whether the outcome stands in the record of its key.
+    /// Whether the outcome is final for its key: done, or failed for good.
     pub(super) decided: bool,
     /// How loudly that is logged.
     pub(super) level: tracing::Level,
@@ -52,7 +52,7 @@ fn is_permanent(outcome: &RecordOutcome) -> bool {
     }
 }
 
-/// Whether the record of the key holds this record's outcome, or its claim.
+/// Whether a record's outcome is final for its key: done, or failed for good.
 fn is_decided(outcome: &RecordOutcome) -> bool {
     match outcome {
         Ok(Outcome::Failed(failure)) => failure.verdict() == Verdict::Permanent,

@@ -30,9 +30,9 @@
 //!
 //! The status, the headers and the body of answers with a status that [`remember`](IdempotencyKeyLayer::remember) lets
 //! through: by default 2xx, 3xx and 4xx but 401, 403, 408, 409, 425 and 429. Other answers, and errors of the service,
-//! release the key, so that a retry runs again. A boxed error (as `lambda_http` has them) that is
-//! [marked as unknown](crate::Classify::unknown) keeps the claim until its lease ends. Headers that belong to one exchange are not stored: `Set-Cookie`, `Date`,
-//! `Content-Length`, `Access-Control-*`, hop-by-hop and tracing headers.
+//! release the key, so that a retry runs again. A boxed error (as `lambda_http` has them) that is [marked as
+//! unknown](crate::Classify::unknown) keeps the claim until its lease ends. Headers that belong to one exchange are not
+//! stored: `Set-Cookie`, `Date`, `Content-Length`, `Access-Control-*`, hop-by-hop and tracing headers.
 //!
 //! # Example
 //!

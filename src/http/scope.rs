@@ -36,8 +36,9 @@ impl Scope {
         })
     }
 
-    /// The value of a header, such as one that a trusted proxy sets. Clients must not be able to set it. A request that
-    /// has it more than once is refused with 403, as one without it: a proxy that only adds would let clients choose.
+    /// The value of a header, such as one that a trusted proxy sets. Clients must not be able to set it: the proxy must
+    /// replace it. A request that has it more than once is refused with 403; a REST API, a load balancer and an HTTP API
+    /// hand over a single value of several, so there it is not noticed.
     pub fn header(name: HeaderName) -> Self {
         Self::from_fn(move |parts| {
             let mut values = parts.headers.get_all(&name).iter();

@@ -20,7 +20,7 @@ use super::{
     response::StoredResponse,
 };
 use crate::{
-    BoxError, Claim, Deadline, Error, ErrorKind, Failure, Interruption, Outcome, StoredFailure, Verdict,
+    BoxError, Claim, Deadline, ErrorKind, Failure, Interruption, Outcome, StoredFailure, Verdict,
     clock::Timestamp,
     idempotency::{
         engine::{Candidate, Conclusion, Standing, Success},
@@ -268,7 +268,10 @@ impl Settings {
                     None => (Problem::ANSWER_UNREADABLE, Outcome::Replayed(())),
                 },
                 Ok(None) => return self.replayed(Problem::ANSWER_NOT_KEPT.response(), key, attempt),
-                Err(error) => return unreadable(&error, key),
+                Err(error) => {
+                    telemetry::error(&error, self.engine.operation_name(OPERATION), key);
+                    return Problem::ANSWER_UNREADABLE.response();
+                }
             },
             Refusal::Failed(_) => (Problem::FAILED_BEFORE, Outcome::ReplayedFailure(StoredFailure { message: None })),
             Refusal::InProgress { lease_until, attempt } => {
@@ -304,11 +307,6 @@ impl Settings {
 fn is_doubtful<E: 'static>(error: &E) -> bool {
     let boxed = (error as &dyn Any).downcast_ref::<BoxError>();
     boxed.is_some_and(|error| verdict_of(&**error) == Verdict::Unknown)
-}
-
-fn unreadable<R>(error: &Error, key: KeyHash) -> Response<ResponseBody<R>> {
-    telemetry::error(error, OPERATION, key);
-    Problem::ANSWER_UNREADABLE.response()
 }
 
 /// In whole seconds, at least one.

@@ -25,9 +25,12 @@ use crate::{
 /// better given back than waited for.
 const CLAIM_ATTEMPTS: u32 = 3;
 
-/// The time for an outcome after a handler that blocked its thread past the time for settling. To give up without asking
+/// The time for an outcome after a handler that blocked its thread until the time for settling was over, or nearly so. To give up without asking
 /// would report the operation as unrecorded, although a successor may have decided its outcome.
 const SETTLE_WHEN_LATE: Duration = Duration::from_secs(1);
+
+/// What is too short for a call to the store.
+const SETTLE_AT_LEAST: Duration = Duration::from_millis(100);
 
 /// An operation that wants to be claimed.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +86,8 @@ impl<T> Conclusion<T> {
     ) -> Result<Outcome<U>, E> {
         Ok(match self {
             Self::Completed(done) if claim.took_over() => Outcome::TookOver(value(done)),
-            Self::Completed(done) | Self::Forgotten(done) | Self::Doubted(done) => Outcome::Executed(value(done)),
+            Self::Completed(done) | Self::Forgotten(done) => Outcome::Executed(value(done)),
+            Self::Doubted(_) => Outcome::Failed(Failure::unknown("whether the operation took effect is not known")),
             Self::Unrecorded(done) => Outcome::Unrecorded(value(done)),
             Self::Failed(failure) => Outcome::Failed(failure),
             Self::Interrupted(interruption) => Outcome::Interrupted(interruption),
@@ -369,7 +373,7 @@ impl Idempotency {
         let left = |now| window.settle_by.since(now);
         let now = self.clock.now();
         let is_release = matches!(requests[0].settlement, Settlement::Release { .. });
-        let time = if now < window.settle_by || is_release { left(now) } else { SETTLE_WHEN_LATE };
+        let time = if is_release || left(now) >= SETTLE_AT_LEAST { left(now) } else { SETTLE_WHEN_LATE };
         let mut answers = within(time, operation, requests.len(), self.store.settle(requests)).await;
         loop {
             let open: Vec<usize> = answers

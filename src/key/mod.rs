@@ -3,9 +3,10 @@
 //! A `Key` selects the part of a delivery that identifies the operation. What it selects is put into canonical form
 //! ([`canonical`]) and hashed together with its scope, so that no store and no log ever sees the plain key.
 //!
-//! A key that selects nothing is an error, never the hash of nothing: otherwise all deliveries without a key would share
-//! one record, and all but the first would be dropped. Nothing means: no such member, `null`, or an empty string, array
-//! or object. Of a combined key, and of a key that is an array or an object, each part must be something. What happens then is up to [`MissingKey`].
+//! A key that selects nothing is an error, never the hash of nothing: otherwise all deliveries without a key would
+//! share one record, and all but the first would be dropped. Nothing means: no such member, `null`, or an empty string,
+//! array or object. Of a combined key, and of a key that is an array or an object, each part must be something. What
+//! happens then is up to [`MissingKey`].
 
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use super::{
     canonical_value, is_missing,
     pointer::{Pointer, find},
 };
-use crate::error::{BoxError, Error};
+use crate::error::{BoxError, Error, ErrorKind};
 
 /// What a [`Key`] selects from: one delivery.
 #[derive(Clone, Copy)]
@@ -120,11 +120,27 @@ impl Key {
     /// The key of a delivery in canonical JSON.
     pub(crate) fn select(&self, delivery: &Delivery<'_>) -> Result<Vec<u8>, Error> {
         let mut out = Vec::new();
-        self.select_into(delivery, &mut out)?;
+        self.select_into(delivery, is_missing, &mut out)?;
         Ok(out)
     }
 
-    fn select_into(&self, delivery: &Delivery<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+    /// The part of a delivery that stands for its payload. It must be there, and may hold anything.
+    pub(crate) fn select_part(&self, delivery: &Delivery<'_>) -> Result<Vec<u8>, Error> {
+        let mut out = Vec::new();
+        match self.select_into(delivery, |_| false, &mut out) {
+            Err(error) if error.kind() == ErrorKind::KeyMissing => {
+                Err(Error::payload("the part that stands for the payload is not there"))
+            }
+            selected => selected.map(|()| out),
+        }
+    }
+
+    fn select_into(
+        &self,
+        delivery: &Delivery<'_>,
+        is_missing: fn(&[u8]) -> bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         match &self.0 {
             Selector::Pointer { text, parsed } => {
                 let Some(pointer) = parsed else { return self.check() };
@@ -155,7 +171,7 @@ impl Key {
                     if i > 0 {
                         out.push(b',');
                     }
-                    key.select_into(delivery, out)?;
+                    key.select_into(delivery, is_missing, out)?;
                 }
                 out.push(b']');
                 Ok(())

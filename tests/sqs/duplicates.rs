@@ -1,6 +1,6 @@
 //! The same key more than once in a batch.
 
-use lambda_once::{Key, PermanentFailures, batch::Payload, record::Status};
+use lambda_once::{Key, MissingKey, PermanentFailures, batch::Payload, record::Status};
 use serde_json::json;
 
 use crate::world::{World, event, ids, message, order, orders, work};
@@ -60,6 +60,24 @@ async fn white_space_and_the_order_of_members_make_no_other_payload() {
     let same = r#"{ "ms": 0, "act": "succeed",  "order_id": "\u0041" }"#;
     assert!(world.deliver([order("A").to_string(), same.to_owned()]).await.is_empty());
     assert_eq!(world.journal.keys(), ["A"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_part_that_stands_for_the_payload_must_be_there_and_may_hold_anything() {
+    let body = |items: &str| format!(r#"{{"order_id":"A","act":"succeed","ms":0,"items":{items}}}"#);
+    for items in ["[]", "null", r#"[{"note":null}]"#, "\"\""] {
+        let world = World::new();
+        let service = || world.service().payload(Payload::Part(Key::pointer("/items")));
+        for _ in 0..2 {
+            assert_eq!(world.deliver_to(&service(), [body(items)]).await, ids(0..0), "{items}");
+        }
+        assert_eq!(world.deliver_to(&service(), [body("[1]")]).await, ["m0"], "{items}: another payload");
+        assert_eq!(world.journal.keys(), ["A"], "{items}");
+    }
+    let world = World::with(|builder| builder.missing_key(MissingKey::RunUnprotected));
+    let service = world.service().payload(Payload::Part(Key::pointer("/nothing")));
+    assert_eq!(world.deliver_to(&service, [body("[]")]).await, ["m0"], "never unprotected for want of it");
+    assert!(world.journal.keys().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
