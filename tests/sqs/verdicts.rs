@@ -122,8 +122,18 @@ async fn a_panic_whose_message_panics_when_dropped_stays_within_its_record() {
         }
         Ok::<_, lambda_once::Failure>(())
     });
-    let bodies = [order("A"), work("B", "panic", 0), order("C")];
-    assert_eq!(world.deliver_to(&service, bodies).await, ["m1"]);
+    let bodies = || [order("A"), work("B", "panic", 0), order("C")];
+    assert_eq!(world.deliver_to(&service, bodies()).await, ["m1"]);
+
+    let decode = |body: &str| {
+        if body.contains("panic") {
+            std::panic::panic_any(Bomb);
+        }
+        Ok(())
+    };
+    let world = World::new();
+    let service = world.once.sqs_with(lambda_once::Key::message_id(), decode, |()| async { anyhow::Ok(()) });
+    assert_eq!(world.deliver_to(&service, bodies()).await, ["m1"], "in decoding");
 }
 
 #[tokio::test(start_paused = true)]
