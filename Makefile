@@ -19,12 +19,12 @@ help: ## Lists the targets
 	@sed -nE 's/^([a-z0-9]+):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo: ## Duplicate, failing and poisonous deliveries, with protection and without
-	@$(call first-build,target/debug,5 to 8 minutes)
+	@$(call first-build,target/debug,3 to 8 minutes)
 	@cargo build --quiet --workspace --all-features --bin demo
 	@$(PYTHON) tools/with.py cargo-lambda -- $(TARGET)/debug/demo
 
 test: ## All tests, against DynamoDB Local (or the endpoint in DYNAMODB_ENDPOINT)
-	@$(call first-build,target/debug,5 to 8 minutes)
+	@$(call first-build,target/debug,3 to 8 minutes)
 	@$(PYTHON) tools/with-dynamodb-local.py cargo test --workspace --all-features
 
 lint: lint-rust lint-features lint-rest ## Formatting, clippy, features, docs, dependencies, template
