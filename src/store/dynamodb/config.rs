@@ -83,12 +83,19 @@ impl Schema {
 
     /// The item's primary key.
     pub(super) fn key(&self, key: &KeyHash) -> HashMap<String, AttributeValue> {
+        self.key_names().map(str::to_owned).zip(self.key_values(key)).collect()
+    }
+
+    /// The names of the key's attributes.
+    pub(super) fn key_names(&self) -> impl Iterator<Item = &str> {
+        [self.names.id.as_str()].into_iter().chain(self.sort_key_name())
+    }
+
+    /// The values of the key's attributes, in the order of their names.
+    pub(super) fn key_values(&self, key: &KeyHash) -> impl Iterator<Item = AttributeValue> {
         let id = AttributeValue::S(format!("{}{key}", self.key_prefix));
-        let mut item = HashMap::from([(self.names.id.clone(), id)]);
-        if let Some((name, value)) = &self.sort_key {
-            item.insert(name.clone(), AttributeValue::S(value.clone()));
-        }
-        item
+        let sort_key = self.sort_key.as_ref().map(|(_, value)| AttributeValue::S(value.clone()));
+        [id].into_iter().chain(sort_key)
     }
 
     pub(super) fn sort_key_name(&self) -> Option<&str> {
@@ -111,12 +118,29 @@ impl Schema {
         if self.sort_key.as_ref().is_some_and(|(_, value)| value.is_empty()) {
             return Err(Error::config("the value of the sort key must not be empty"));
         }
+        if names.iter().any(|name| name.contains(['"', '\''])) {
+            return Err(Error::config("the names of attributes must not contain quotation marks"));
+        }
         names.sort_unstable();
         match names.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => Err(Error::config(format!("two attributes have the name `{}`", pair[0]))),
             None => Ok(()),
         }
     }
+}
+
+/// How many keys a request to DynamoDB holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Calls {
+    /// One key alone: one `UpdateItem`, `DeleteItem` or `GetItem`. Several at once: [`Batched`](Self::Batched).
+    #[default]
+    Auto,
+    /// Always one key.
+    Single,
+    /// Always up to 25 keys in one `BatchExecuteStatement`. Where DynamoDB refuses that, for lack of permission, say,
+    /// the store goes on with single keys, and logs it once.
+    Batched,
 }
 
 /// Builds a [`DynamoDbStore`] on a table of another shape.
@@ -128,16 +152,18 @@ impl Schema {
 /// | [`attributes`](Self::attributes) | those of [`AttributeNames`] |
 /// | [`key_prefix`](Self::key_prefix) | `once#` |
 /// | [`sort_key`](Self::sort_key) | none |
+/// | [`calls`](Self::calls) | [`Calls::Auto`] |
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Config {
     schema: Schema,
+    calls: Calls,
 }
 
 impl Config {
     /// For the table of this name.
     pub fn new(table: impl Into<String>) -> Self {
-        Self { schema: Schema::new(table.into()) }
+        Self { schema: Schema::new(table.into()), calls: Calls::default() }
     }
 
     /// For the table that the environment variable `IDEMPOTENCY_TABLE` names.
@@ -171,14 +197,20 @@ impl Config {
         self
     }
 
+    /// How many keys a request holds.
+    pub fn calls(mut self, calls: Calls) -> Self {
+        self.calls = calls;
+        self
+    }
+
     /// The store, with a client of the caller's.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a name is empty or occurs twice.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a name is empty, occurs twice or contains a quotation mark.
     pub fn build(self, client: Client) -> Result<DynamoDbStore, Error> {
         self.schema.check()?;
-        Ok(DynamoDbStore::from_schema(client, self.schema))
+        Ok(DynamoDbStore::from_parts(client, self.schema, self.calls))
     }
 
     /// The store, with a client as [`DynamoDbStore::from_env`] makes it.
@@ -218,6 +250,7 @@ mod tests {
         assert!(Config::new("t").sort_key("id", "x").schema.check().is_err());
         assert!(Config::new("t").sort_key("sk", "").schema.check().is_err());
         assert!(Config::new("").schema.check().is_err());
+        assert!(Config::new("t").sort_key("s'k", "x").schema.check().is_err());
         assert!(Config::new("t").sort_key("sk", "x").schema.check().is_ok());
     }
 }

@@ -31,6 +31,20 @@ where
     Error::new(kind, status, operation, message).with_source(error)
 }
 
+/// The error of one statement of a batch that was answered as a whole.
+pub(super) fn of_member(code: &str, operation: &'static str) -> Error {
+    let (kind, status) = match code {
+        "ProvisionedThroughputExceeded" | "RequestLimitExceeded" | "ThrottlingError" => {
+            (ErrorKind::Throttled, ErrorStatus::Temporary)
+        }
+        "TransactionConflict" => (ErrorKind::Unavailable, ErrorStatus::Temporary),
+        "ResourceNotFound" => (ErrorKind::Table, ErrorStatus::Temporary),
+        "ItemCollectionSizeLimitExceeded" => (ErrorKind::Request, ErrorStatus::Permanent),
+        _ => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
+    };
+    Error::new(kind, status, operation, format!("DynamoDB answered {code} to a statement"))
+}
+
 fn of_code(code: &str, http_status: u16) -> (ErrorKind, ErrorStatus) {
     match code {
         "ProvisionedThroughputExceededException"

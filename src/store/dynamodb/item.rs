@@ -32,6 +32,12 @@ pub(super) fn data(data: StoredData) -> AttributeValue {
 }
 
 impl Schema {
+    /// Whether the item counts as absent at `now`, whatever else it holds.
+    pub(super) fn is_expired(&self, item: &Item, now: Timestamp) -> bool {
+        let expiration = item.get(&self.names.expiration).and_then(|value| value.as_n().ok()?.parse::<f64>().ok());
+        expiration.is_some_and(|expiration| expiration <= now.seconds_rounded_down() as f64)
+    }
+
     /// The record that an item holds.
     pub(super) fn record(&self, item: &Item, operation: &'static str) -> Result<Record, Error> {
         let names = &self.names;

@@ -16,15 +16,16 @@
 //! | `result_dropped` | BOOL | whether there was a result that is not kept |
 //! | `v` | N | the version of this format |
 //!
-//! A claim is one `UpdateItem` whose condition holds all the rules by which a record may be replaced; when it fails, the
+//! For one key, a claim is one `UpdateItem` whose condition holds all the rules by which a record may be replaced; when it fails, the
 //! answer brings the item, so nothing has to be read. A settle is one `UpdateItem` or `DeleteItem` that is conditional on
-//! the owner and on INPROGRESS. Permissions needed on the table: `dynamodb:UpdateItem`, `dynamodb:DeleteItem`,
-//! `dynamodb:GetItem`.
+//! the owner and on INPROGRESS. For several keys at once, [`Calls`] says whether they share requests: up to 25 keys then
+//! take one `BatchExecuteStatement` to claim where all are new, two where the others are done, three where some are
+//! taken over, and one to settle.
+//!
+//! Permissions needed on the table: `dynamodb:UpdateItem`, `dynamodb:DeleteItem`, `dynamodb:GetItem`,
+//! `dynamodb:PartiQLInsert`, `dynamodb:PartiQLSelect`, `dynamodb:PartiQLUpdate`, `dynamodb:PartiQLDelete`.
 
 use std::{fmt, sync::Arc};
-
-use aws_sdk_dynamodb::Client;
-use futures_util::{StreamExt, stream};
 
 use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, SettleRequest, Settled, Store};
 use crate::{
@@ -32,19 +33,19 @@ use crate::{
     error::Error,
     record::{KeyHash, Record},
 };
+use aws_sdk_dynamodb::Client;
 
-mod claim;
+mod batched;
 mod config;
 mod error;
 mod item;
-mod settle;
+mod single;
 mod table;
 
+use batched::{Refusals, Statements};
 use config::Schema;
-pub use config::{AttributeNames, Config};
-
-/// How many calls of one batch are under way at once.
-const CONCURRENCY: usize = 10;
+pub use config::{AttributeNames, Calls, Config};
+use single::side_by_side;
 
 /// DynamoDB's limit for an item, names of attributes included.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
@@ -67,6 +68,9 @@ const LARGEST_ITEM: usize = 400 * 1024;
 pub struct DynamoDbStore {
     client: Client,
     schema: Arc<Schema>,
+    statements: Arc<Statements>,
+    refusals: Arc<Refusals>,
+    calls: Calls,
     clock: Arc<dyn Clock>,
 }
 
@@ -77,7 +81,7 @@ impl DynamoDbStore {
     /// beyond the one for connecting, and the engine retries by itself. [`Config::sdk_config`] gives what
     /// [`from_env`](Self::from_env) uses.
     pub fn new(client: Client, table: impl Into<String>) -> Self {
-        Self::from_schema(client, Schema::new(table.into()))
+        Self::from_parts(client, Schema::new(table.into()), Calls::default())
     }
 
     /// A store on the table that the environment variable `IDEMPOTENCY_TABLE` names, with a client made of the
@@ -97,21 +101,20 @@ impl DynamoDbStore {
         self
     }
 
-    fn from_schema(client: Client, schema: Schema) -> Self {
-        Self { client, schema: Arc::new(schema), clock: Arc::new(SystemClock) }
+    fn from_parts(client: Client, schema: Schema, calls: Calls) -> Self {
+        let statements = Arc::new(Statements::new(&schema));
+        let clock = Arc::new(SystemClock);
+        Self { client, schema: Arc::new(schema), statements, refusals: Arc::default(), calls, clock }
     }
 
-    async fn read_one(&self, key: &KeyHash, operation: &'static str) -> Result<Option<Record>, Error> {
-        let answer = self
-            .client
-            .get_item()
-            .table_name(&self.schema.table)
-            .set_key(Some(self.schema.key(key)))
-            .consistent_read(true)
-            .send()
-            .await
-            .map_err(|error| error::from_sdk(error, operation))?;
-        answer.item.map(|item| self.schema.record(&item, operation)).transpose()
+    /// Whether a call for this many keys goes by batches.
+    fn is_batched(&self, keys: usize) -> bool {
+        let wanted = match self.calls {
+            Calls::Auto => keys > 1,
+            Calls::Single => false,
+            Calls::Batched => true,
+        };
+        wanted && !self.refusals.not_permitted()
     }
 }
 
@@ -124,21 +127,31 @@ impl fmt::Debug for DynamoDbStore {
 #[deny(clippy::missing_trait_methods)]
 impl Store for DynamoDbStore {
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
-        // The leases of a batch end together, however long its later requests wait for their turn.
+        // The leases of a call end together, however long its later requests wait for their turn.
         let begun = self.clock.now();
+        if self.is_batched(requests.len()) {
+            return Box::pin(self.claim_batched(requests, begun));
+        }
         side_by_side(requests, move |request| self.claim_one(request, begun))
     }
 
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        if self.is_batched(requests.len()) {
+            return Box::pin(self.settle_batched(requests));
+        }
         side_by_side(requests, |request| self.settle_one(request))
     }
 
     fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+        if self.is_batched(keys.len()) {
+            return Box::pin(self.read_batched(keys));
+        }
         side_by_side(keys, |key| self.read_one(key, "read"))
     }
 
     fn limits(&self) -> Limits {
-        Limits { max_result_bytes: LARGEST_ITEM - self.schema.overhead(), batch: CONCURRENCY }
+        let batch = if self.is_batched(usize::MAX) { batched::MOST_STATEMENTS } else { single::CONCURRENCY };
+        Limits { max_result_bytes: LARGEST_ITEM - self.schema.overhead(), batch }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
@@ -147,14 +160,4 @@ impl Store for DynamoDbStore {
             self.read_one(&key, "warm").await.map(drop)
         })
     }
-}
-
-/// One call for each request, a bounded number at once, answers in order.
-fn side_by_side<'a, Q, A, F>(requests: &'a [Q], call: impl Fn(&'a Q) -> F + Send + 'a) -> BoxFuture<'a, Answers<A>>
-where
-    Q: Sync,
-    A: Send + 'a,
-    F: Future<Output = Result<A, Error>> + Send + 'a,
-{
-    Box::pin(stream::iter(requests.iter().map(call)).buffered(CONCURRENCY).collect())
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 
-use super::{
+use super::super::{
     DynamoDbStore, error,
     item::{NO_STATUS, number, text},
 };
@@ -27,7 +27,11 @@ enum Attempt {
 
 impl DynamoDbStore {
     /// `begun` is when the call for the whole batch began: leases count from there.
-    pub(super) async fn claim_one(&self, request: &ClaimRequest, begun: Timestamp) -> Result<Claimed, Error> {
+    pub(in crate::store::dynamodb) async fn claim_one(
+        &self,
+        request: &ClaimRequest,
+        begun: Timestamp,
+    ) -> Result<Claimed, Error> {
         let lease_until = begun.after(request.lease);
         // A second attempt is made only if the record that stood in the way is gone when it is read afterwards.
         for _ in 0..2 {

@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::{
     types::{AttributeValue, ReturnValuesOnConditionCheckFailure},
 };
 
-use super::{
+use super::super::{
     DynamoDbStore, error,
     item::{Item, data, number, text},
 };
@@ -29,8 +29,7 @@ enum Attempt {
 }
 
 impl DynamoDbStore {
-    pub(super) async fn settle_one(&self, request: &SettleRequest) -> Result<Settled, Error> {
-        let operation = request.settlement.as_str();
+    pub(in crate::store::dynamodb) async fn settle_one(&self, request: &SettleRequest) -> Result<Settled, Error> {
         let now = self.clock.now();
         let attempt = match &request.settlement {
             Settlement::Complete { result, retention } => {
@@ -61,8 +60,18 @@ impl DynamoDbStore {
             Attempt::Applied => return Ok(Settled::Done),
             Attempt::Refused(item) => item,
         };
+        self.explain(request, item.as_ref()).await
+    }
+
+    /// What a refused settle means: it was applied before, or the lease is lost. `item` is what stood in the way.
+    pub(in crate::store::dynamodb) async fn explain(
+        &self,
+        request: &SettleRequest,
+        item: Option<&Item>,
+    ) -> Result<Settled, Error> {
+        let operation = request.settlement.as_str();
         let found = match item {
-            Some(item) => self.schema.record(&item, operation).map(Some),
+            Some(item) => self.schema.record(item, operation).map(Some),
             // Whatever is there instead, it is not in progress under this owner.
             None if matches!(request.settlement, Settlement::Release { .. }) => return Ok(Settled::Done),
             None => self.read_one(&request.key, operation).await,

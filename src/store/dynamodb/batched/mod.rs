@@ -1,0 +1,253 @@
+//! Up to 25 keys a request: `BatchExecuteStatement`, with one PartiQL statement for each key.
+//!
+//! Statements fail one by one inside an answer that succeeded, where the SDK's retries do not see them, so they are
+//! classified here. Only forms that DynamoDB and its emulators all take are used: comparisons joined by `AND`, values as
+//! parameters, no arithmetic and no `OR`.
+//! <https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchExecuteStatement.html>
+
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use aws_sdk_dynamodb::{
+    error::ProvideErrorMetadata,
+    types::{
+        AttributeValue, BatchStatementError, BatchStatementErrorCodeEnum as Code, BatchStatementRequest,
+        BatchStatementResponse, ReturnValuesOnConditionCheckFailure,
+    },
+};
+use futures_util::{StreamExt, stream};
+
+use super::{DynamoDbStore, error, item::Item};
+use crate::{
+    error::{Error, ErrorKind, ErrorStatus},
+    record::{KeyHash, Record},
+    store::Answers,
+};
+
+mod claim;
+mod settle;
+mod statements;
+
+pub(super) use statements::Statements;
+
+/// DynamoDB's limit for the statements of one request.
+pub(super) const MOST_STATEMENTS: usize = 25;
+
+/// What the statements and values of one request may add up to, in bytes. What is larger by itself goes alone.
+const MOST_BYTES: usize = 1024 * 1024;
+
+/// How many requests of one call are under way at once.
+const CONCURRENCY: usize = 4;
+
+/// The longest pause before statements that were throttled are sent once more, as the SDK does with a throttled request.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// What became of one statement.
+enum Member {
+    /// A write was applied; a read found this.
+    Done(Option<Item>),
+    /// The condition failed, on this item if there was one.
+    Refused(Option<Item>),
+    /// There is an item already.
+    Exists,
+    /// DynamoDB does not take this statement, and certainly did not apply it; a request without PartiQL may work.
+    Unfit,
+    /// DynamoDB failed by itself; the statement may have been applied.
+    Doubtful(Error),
+    Failed(Error),
+}
+
+/// What a store remembers of requests that were refused as such.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    /// The role lacks the permission, which lasts at least as long as the sandbox.
+    not_permitted: AtomicBool,
+    logged: AtomicBool,
+}
+
+impl Refusals {
+    pub(super) fn not_permitted(&self) -> bool {
+        self.not_permitted.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, code: &str) {
+        if code.starts_with("AccessDenied") {
+            self.not_permitted.store(true, Ordering::Relaxed);
+        }
+        if !self.logged.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "lambda_once", code,
+                "DynamoDB refused a PartiQL statement; one request for each key is used instead. The role needs \
+                 dynamodb:PartiQLInsert, PartiQLSelect, PartiQLUpdate and PartiQLDelete on the table"
+            );
+        }
+    }
+}
+
+impl DynamoDbStore {
+    pub(super) async fn read_batched(&self, keys: &[KeyHash]) -> Answers<Option<Record>> {
+        let members = self.execute("read", keys.len(), |i| self.statements.select(&self.schema, &keys[i])).await;
+        let mut answers = Vec::with_capacity(keys.len());
+        for (key, member) in keys.iter().zip(members) {
+            answers.push(match member {
+                Member::Done(item) => item.map(|item| self.schema.record(&item, "read")).transpose(),
+                Member::Unfit => self.read_one(key, "read").await,
+                other => Err(other.unexpected("read")),
+            });
+        }
+        answers
+    }
+
+    /// Executes `count` statements, in as few requests as they fit into, those that are throttled once more. The
+    /// statements must concern different keys, and must be all reads or all writes.
+    async fn execute(
+        &self,
+        operation: &'static str,
+        count: usize,
+        statement: impl Fn(usize) -> BatchStatementRequest + Send,
+    ) -> Vec<Member> {
+        let mut members = self.send(operation, (0..count).map(&statement).collect()).await;
+        let throttled: Vec<usize> = (0..count).filter(|&i| members[i].is_throttled()).collect();
+        if !throttled.is_empty() {
+            tokio::time::sleep(LONGEST_PAUSE.mul_f64(fastrand::f64())).await;
+            let again = self.send(operation, throttled.iter().map(|&i| statement(i)).collect()).await;
+            throttled.into_iter().zip(again).for_each(|(i, member)| members[i] = member);
+        }
+        members
+    }
+
+    async fn send(&self, operation: &'static str, mut statements: Vec<BatchStatementRequest>) -> Vec<Member> {
+        let mut requests: Vec<Vec<BatchStatementRequest>> = Vec::new();
+        let sizes: Vec<usize> = statements.iter().map(size).collect();
+        for part in parts(&sizes).into_iter().rev() {
+            requests.push(statements.split_off(part.start));
+        }
+        let requests = requests.into_iter().rev().map(|part| self.send_part(operation, part));
+        stream::iter(requests).buffered(CONCURRENCY).collect::<Vec<_>>().await.into_iter().flatten().collect()
+    }
+
+    async fn send_part(&self, operation: &'static str, statements: Vec<BatchStatementRequest>) -> Vec<Member> {
+        let count = statements.len();
+        let answer = self.client.batch_execute_statement().set_statements(Some(statements)).send().await;
+        match answer {
+            Ok(answer) => {
+                let responses = answer.responses.unwrap_or_default();
+                if responses.len() != count {
+                    let message = "DynamoDB gave more or fewer answers than there were statements";
+                    return repeat(
+                        Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message),
+                        count,
+                    );
+                }
+                responses.into_iter().map(|response| self.member(operation, response)).collect()
+            }
+            Err(failure) => match failure.code() {
+                Some(code @ ("AccessDeniedException" | "ValidationException" | "UnknownOperationException")) => {
+                    self.refusals.note(code);
+                    (0..count).map(|_| Member::Unfit).collect()
+                }
+                _ => repeat(error::from_sdk(failure, operation), count),
+            },
+        }
+    }
+
+    fn member(&self, operation: &'static str, response: BatchStatementResponse) -> Member {
+        let Some(BatchStatementError { code, item, .. }) = response.error else {
+            return Member::Done(response.item);
+        };
+        match code {
+            Some(Code::ConditionalCheckFailed) => Member::Refused(item.filter(|item| !item.is_empty())),
+            Some(Code::DuplicateItem) => Member::Exists,
+            Some(code @ (Code::AccessDenied | Code::ValidationError)) => {
+                self.refusals.note(code.as_str());
+                Member::Unfit
+            }
+            Some(Code::InternalServerError) => Member::Doubtful(error::of_member("InternalServerError", operation)),
+            code => Member::Failed(error::of_member(code.as_ref().map_or("nothing", Code::as_str), operation)),
+        }
+    }
+}
+
+impl Member {
+    fn is_throttled(&self) -> bool {
+        matches!(self, Self::Failed(error) if error.kind() == ErrorKind::Throttled)
+    }
+
+    /// The error of a statement that failed, or that was answered as only other statements are.
+    fn unexpected(self, operation: &'static str) -> Error {
+        match self {
+            Self::Failed(error) | Self::Doubtful(error) => error,
+            _ => {
+                let message = "DynamoDB answered a statement as if it were another one";
+                Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message)
+            }
+        }
+    }
+}
+
+/// The same error for each statement of a request; its source goes to the last.
+fn repeat(error: Error, count: usize) -> Vec<Member> {
+    let mut members: Vec<Member> = (1..count).map(|_| Member::Failed(error.without_source())).collect();
+    members.push(Member::Failed(error));
+    members
+}
+
+/// How statements of these sizes are divided among requests, in order.
+fn parts(sizes: &[usize]) -> Vec<Range<usize>> {
+    let mut parts = Vec::with_capacity(sizes.len().div_ceil(MOST_STATEMENTS));
+    let (mut start, mut bytes) = (0, 0);
+    for (i, size) in sizes.iter().enumerate() {
+        if i > start && (i - start == MOST_STATEMENTS || bytes + size > MOST_BYTES) {
+            parts.push(start..i);
+            (start, bytes) = (i, 0);
+        }
+        bytes += size;
+    }
+    if start < sizes.len() {
+        parts.push(start..sizes.len());
+    }
+    parts
+}
+
+fn size(statement: &BatchStatementRequest) -> usize {
+    let values = statement.parameters().iter().map(|value| match value {
+        AttributeValue::S(text) | AttributeValue::N(text) => text.len(),
+        AttributeValue::B(bytes) => bytes.as_ref().len().div_ceil(3) * 4,
+        _ => 8,
+    });
+    statement.statement().len() + values.sum::<usize>()
+}
+
+fn read_statement(text: &str, parameters: Vec<AttributeValue>) -> BatchStatementRequest {
+    build(BatchStatementRequest::builder().statement(text).consistent_read(true).set_parameters(Some(parameters)))
+}
+
+fn write_statement(text: impl Into<String>, parameters: Vec<AttributeValue>) -> BatchStatementRequest {
+    build(
+        BatchStatementRequest::builder()
+            .statement(text)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .set_parameters(Some(parameters)),
+    )
+}
+
+fn build(builder: aws_sdk_dynamodb::types::builders::BatchStatementRequestBuilder) -> BatchStatementRequest {
+    builder.build().expect("a statement has a text")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_takes_25_statements_and_a_mebibyte() {
+        assert_eq!(parts(&[]), []);
+        assert_eq!(parts(&[1; 25]), [0..25]);
+        assert_eq!(parts(&[1; 51]), [0..25, 25..50, 50..51]);
+        assert_eq!(parts(&[600_000, 400_000, 100_000, 1]), [0..2, 2..4]);
+        assert_eq!(parts(&[MOST_BYTES, 1, 2 * MOST_BYTES, 1]), [0..1, 1..2, 2..3, 3..4]);
+    }
+}

@@ -1,0 +1,266 @@
+//! The texts of the statements, written once for a table.
+
+use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
+
+use super::{read_statement, write_statement};
+use crate::{
+    clock::Timestamp,
+    record::{Fingerprint, KeyHash, RECORD_VERSION, Status, StoredResult},
+    store::{
+        ClaimRequest, SettleRequest, Settlement,
+        dynamodb::{
+            config::Schema,
+            item::{NO_STATUS, data, number, text},
+        },
+        rules,
+    },
+};
+
+/// The texts that do not depend on what a request holds.
+#[derive(Debug)]
+pub(in crate::store::dynamodb) struct Statements {
+    insert: String,
+    insert_with_fingerprint: String,
+    select: String,
+    record: String,
+    record_with_data: String,
+    record_dropped: String,
+    delete: String,
+    hand_back: String,
+    renew: String,
+}
+
+impl Statements {
+    pub(in crate::store::dynamodb) fn new(schema: &Schema) -> Self {
+        let names = &schema.names;
+        let table = quoted(&schema.table);
+        let key: Vec<&str> = [names.id.as_str()].into_iter().chain(schema.sort_key_name()).collect();
+        let this_key = key.iter().map(|name| format!("{}=?", quoted(name))).collect::<Vec<_>>().join(" AND ");
+        let still_mine = format!("{this_key} AND {}=? AND {}=?", quoted(&names.owner), quoted(&names.status));
+        let claimed = [
+            names.status.as_str(),
+            &names.owner,
+            &names.attempt,
+            &names.prior_status,
+            &names.in_progress_expiration,
+            &names.expiration,
+            &names.version,
+        ];
+        let insert = |more: &[&str]| {
+            let attributes = key.iter().chain(&claimed).chain(more).map(|name| format!("'{name}':?"));
+            format!("INSERT INTO {table} VALUE {{{}}}", attributes.collect::<Vec<_>>().join(","))
+        };
+        let update = |changed: &[&str], more: &str| {
+            let sets: String = changed.iter().map(|name| format!(" SET {}=?", quoted(name))).collect();
+            format!("UPDATE {table}{sets}{more} WHERE {still_mine}")
+        };
+        let outcome = [names.status.as_str(), &names.expiration];
+        Self {
+            insert: insert(&[]),
+            insert_with_fingerprint: insert(&[&names.validation]),
+            select: format!("SELECT * FROM {table} WHERE {this_key}"),
+            record: update(&outcome, ""),
+            record_with_data: update(&[outcome[0], outcome[1], &names.data], ""),
+            record_dropped: update(&[outcome[0], outcome[1], &names.result_dropped], ""),
+            delete: format!("DELETE FROM {table} WHERE {still_mine}"),
+            hand_back: update(&[&names.in_progress_expiration], &format!(" REMOVE {}", quoted(&names.owner))),
+            renew: update(&[&names.in_progress_expiration, &names.expiration], ""),
+        }
+    }
+
+    /// Creates the record where there is none.
+    pub(super) fn insert(
+        &self,
+        schema: &Schema,
+        request: &ClaimRequest,
+        now: Timestamp,
+        lease_until: Timestamp,
+    ) -> BatchStatementRequest {
+        let expiration = rules::in_progress_expiration(now, lease_until, request.skew_margin, request.retention);
+        let mut values = Vec::with_capacity(10);
+        values.extend(schema.key_values(&request.key));
+        values.extend([
+            text(Status::InProgress.as_str()),
+            text(request.owner.to_hex()),
+            number(1),
+            text(NO_STATUS),
+            number(lease_until.as_millis()),
+            number(expiration),
+            number(RECORD_VERSION.into()),
+        ]);
+        values.extend(request.fingerprint.as_ref().map(|fingerprint| text(fingerprint.to_hex())));
+        let with_fingerprint = request.fingerprint.is_some();
+        write_statement(if with_fingerprint { &*self.insert_with_fingerprint } else { &self.insert }, values)
+    }
+
+    /// Reads the record as it is now.
+    pub(super) fn select(&self, schema: &Schema, key: &KeyHash) -> BatchStatementRequest {
+        read_statement(&self.select, schema.key_values(key).collect())
+    }
+
+    /// Ends or renews the claim, if the record is still in progress under its owner.
+    pub(super) fn settle(&self, schema: &Schema, request: &SettleRequest, now: Timestamp) -> BatchStatementRequest {
+        let mut values = Vec::with_capacity(7);
+        let statement = match &request.settlement {
+            Settlement::Complete { result, retention } => {
+                values.extend([text(Status::Completed.as_str()), number(now.after(*retention).seconds_rounded_up())]);
+                self.outcome(result, &mut values)
+            }
+            Settlement::Fail { result, retention } => {
+                values.extend([text(Status::Failed.as_str()), number(now.after(*retention).seconds_rounded_up())]);
+                self.outcome(result, &mut values)
+            }
+            Settlement::Release { took_over: false } => &self.delete,
+            Settlement::Release { took_over: true } => {
+                values.push(number(Timestamp::EPOCH.as_millis()));
+                &self.hand_back
+            }
+            Settlement::Renew { lease, skew_margin, retention } => {
+                let lease_until = now.after(*lease);
+                let expiration = rules::in_progress_expiration(now, lease_until, *skew_margin, *retention);
+                values.extend([number(lease_until.as_millis()), number(expiration)]);
+                &self.renew
+            }
+        };
+        values.extend(schema.key_values(&request.key));
+        values.extend([text(request.owner.to_hex()), text(Status::InProgress.as_str())]);
+        write_statement(statement.as_str(), values)
+    }
+
+    fn outcome(&self, result: &StoredResult, values: &mut Vec<AttributeValue>) -> &String {
+        match &result.data {
+            // A result that is kept was not dropped.
+            Some(stored) => {
+                values.push(data(stored.clone()));
+                &self.record_with_data
+            }
+            None if result.dropped => {
+                values.push(AttributeValue::Bool(true));
+                &self.record_dropped
+            }
+            None => &self.record,
+        }
+    }
+}
+
+/// A record that may be replaced, by which rule, and what of it the replacement depends on.
+pub(super) struct Replaceable {
+    pub(super) by: Replacement,
+    pub(super) status: Option<AttributeValue>,
+    pub(super) attempt: Option<AttributeValue>,
+    pub(super) version: Option<AttributeValue>,
+    pub(super) has_fingerprint: bool,
+}
+
+/// Why a record may be replaced.
+pub(super) enum Replacement {
+    /// Its expiration has passed.
+    Expired,
+    /// Its holder's lease and the margin have passed, and the payload is the same.
+    Lapsed,
+}
+
+impl Replaceable {
+    pub(super) fn next_attempt(&self) -> u64 {
+        let attempt = self.attempt.as_ref().and_then(|value| value.as_n().ok()?.parse::<u64>().ok());
+        attempt.unwrap_or(0).saturating_add(1)
+    }
+
+    pub(super) fn prior_status(&self) -> Option<Status> {
+        self.status.as_ref().and_then(|value| Status::from_word(value.as_s().ok()?))
+    }
+
+    /// Replaces the record. The condition states the rule itself, so that a completion or a renewal since the read is
+    /// not overwritten; what was read is in it as well, since the new values were made from that.
+    pub(super) fn update(
+        &self,
+        schema: &Schema,
+        request: &ClaimRequest,
+        now: Timestamp,
+        lease_until: Timestamp,
+    ) -> BatchStatementRequest {
+        let names = &schema.names;
+        let expiration = rules::in_progress_expiration(now, lease_until, request.skew_margin, request.retention);
+        let fingerprint = request.fingerprint.as_ref().map(Fingerprint::to_hex);
+        let mut update = Writer::new(format!("UPDATE {}", quoted(&schema.table)));
+        update.set(&names.status, text(Status::InProgress.as_str()));
+        update.set(&names.owner, text(request.owner.to_hex()));
+        update.set(&names.in_progress_expiration, number(lease_until.as_millis()));
+        update.set(&names.expiration, number(expiration));
+        update.set(&names.attempt, number(self.next_attempt()));
+        update.set(&names.prior_status, self.status.clone().unwrap_or_else(|| text(NO_STATUS)));
+        update.set(&names.version, number(RECORD_VERSION.into()));
+        match &fingerprint {
+            Some(hex) => update.set(&names.validation, text(hex)),
+            None => update.remove(&names.validation),
+        }
+        update.remove(&names.data);
+        update.remove(&names.result_dropped);
+        for (name, value) in schema.key_names().zip(schema.key_values(&request.key)) {
+            update.only_if(name, "=", value);
+        }
+        update.only_as_read(&names.status, self.status.as_ref());
+        update.only_as_read(&names.attempt, self.attempt.as_ref());
+        match self.by {
+            // Expirations are whole seconds: before the next one is at or before this one.
+            Replacement::Expired => update.only_if(&names.expiration, "<", number(now.seconds_rounded_down() + 1)),
+            Replacement::Lapsed => {
+                let lapsed = now.before(request.skew_margin);
+                update.only_if(&names.in_progress_expiration, "<", number(lapsed.as_millis()));
+                update.only_as_read(&names.version, self.version.as_ref());
+                if let Some(hex) = fingerprint {
+                    update.only_as_read(&names.validation, self.has_fingerprint.then(|| text(hex)).as_ref());
+                }
+            }
+        }
+        write_statement(update.statement, update.values)
+    }
+}
+
+/// Writes a statement and collects its values; all `SET`s and `REMOVE`s come before the conditions.
+struct Writer {
+    statement: String,
+    values: Vec<AttributeValue>,
+    conditions: bool,
+}
+
+impl Writer {
+    fn new(beginning: String) -> Self {
+        Self { statement: beginning, values: Vec::with_capacity(14), conditions: false }
+    }
+
+    fn set(&mut self, name: &str, value: AttributeValue) {
+        self.write(&[" SET ", &quoted(name), "=?"]);
+        self.values.push(value);
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.write(&[" REMOVE ", &quoted(name)]);
+    }
+
+    fn only_if(&mut self, name: &str, comparison: &str, value: AttributeValue) {
+        self.condition(&[&quoted(name), comparison, "?"]);
+        self.values.push(value);
+    }
+
+    fn only_as_read(&mut self, name: &str, value: Option<&AttributeValue>) {
+        match value {
+            Some(value) => self.only_if(name, "=", value.clone()),
+            None => self.condition(&[&quoted(name), " IS MISSING"]),
+        }
+    }
+
+    fn condition(&mut self, pieces: &[&str]) {
+        self.statement.push_str(if self.conditions { " AND " } else { " WHERE " });
+        self.conditions = true;
+        self.write(pieces);
+    }
+
+    fn write(&mut self, pieces: &[&str]) {
+        self.statement.extend(pieces.iter().copied());
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{name}\"")
+}
