@@ -262,7 +262,7 @@ impl Settings {
     /// The answer to a request whose operation is not run.
     fn refuse<R>(&self, refusal: Refusal, key: KeyHash, attempt: u64) -> Response<ResponseBody<R>> {
         let (problem, outcome) = match refusal {
-            Refusal::Completed(stored) => match result::decode::<StoredResponse>(&stored) {
+            Refusal::Completed(record) => match result::decode::<StoredResponse>(&record.result) {
                 Ok(Some(stored)) => match stored.into_response() {
                     Some(response) => return self.replayed(response, key, attempt),
                     None => (Problem::ANSWER_UNREADABLE, Outcome::Replayed(())),

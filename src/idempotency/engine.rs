@@ -201,7 +201,12 @@ impl Idempotency {
             let took_over = record.prior_status == Some(Status::InProgress);
             let is_ours = record.status == Status::InProgress && record.owner == owners.get(key).copied();
             let settlement = Settlement::Release { took_over };
-            is_ours.then(|| SettleRequest { key: *key, owner: owners[key], settlement })
+            is_ours.then(|| SettleRequest {
+                key: *key,
+                owner: owners[key],
+                fingerprint: record.fingerprint,
+                settlement,
+            })
         });
         let releases: Vec<SettleRequest> = granted.collect();
         if !releases.is_empty() {
@@ -412,7 +417,7 @@ async fn within<T>(
 }
 
 fn request(claim: &Claim, settlement: Settlement) -> SettleRequest {
-    SettleRequest { key: claim.key(), owner: claim.owner, settlement }
+    SettleRequest { key: claim.key(), owner: claim.owner, fingerprint: claim.fingerprint, settlement }
 }
 
 /// The same error for every request of a call; its source goes to the last.

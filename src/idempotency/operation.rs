@@ -175,11 +175,11 @@ where
 /// The outcome of an operation that did not run.
 fn replay<T: DeserializeOwned>(refusal: Refusal) -> Result<Outcome<T>, Error> {
     Ok(match refusal {
-        Refusal::Completed(stored) => match result::decode(&stored)? {
+        Refusal::Completed(record) => match result::decode(&record.result)? {
             Some(value) => Outcome::Replayed(value),
             None => Outcome::ReplayedWithoutResult,
         },
-        Refusal::Failed(stored) => Outcome::ReplayedFailure(result::decode_failure(&stored)?),
+        Refusal::Failed(record) => Outcome::ReplayedFailure(result::decode_failure(&record.result)?),
         Refusal::InProgress { lease_until, attempt } => Outcome::InProgress { lease_until, attempt },
         Refusal::Abandoned { attempt } => Outcome::Abandoned { attempt },
         Refusal::Mismatch => Outcome::Mismatch,

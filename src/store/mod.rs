@@ -160,10 +160,10 @@ impl Grant {
 /// Why a claim was not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The operation is done: replay its result.
-    Completed(StoredResult),
-    /// The operation failed for good: replay its failure.
-    Failed(StoredResult),
+    /// The operation is done: replay the result in its record.
+    Completed(Box<Record>),
+    /// The operation failed for good: replay the failure in its record.
+    Failed(Box<Record>),
     /// Another claim stands until `lease_until`; `None` if its record says no lease.
     InProgress {
         /// When the standing claim's lease ends.
@@ -187,6 +187,9 @@ pub struct SettleRequest {
     pub key: KeyHash,
     /// The token of the claim.
     pub owner: Owner,
+    /// The fingerprint that the claim has on record. A store need not write it again; a wrapper that keeps outcomes, such
+    /// as a cache, needs it to tell a misuse of the key.
+    pub fingerprint: Option<Fingerprint>,
     /// What becomes of it.
     pub settlement: Settlement,
 }

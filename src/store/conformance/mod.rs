@@ -21,7 +21,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::{BoxFuture, ClaimRequest, Claimed, Grant, Refusal, SettleRequest, Settled, Settlement, Store, Takeover};
 use crate::{
     clock::ManualClock,
-    record::{Fingerprint, KeyHash, Owner, Record, StoredData, StoredResult},
+    record::{Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult},
 };
 
 mod claims;
@@ -127,9 +127,35 @@ impl Subject {
         }
     }
 
+    /// The result of a completed operation. Its record is the one on record, as far as a replay depends on it.
+    async fn completed(&self, request: &ClaimRequest) -> StoredResult {
+        match self.refused(request).await {
+            Refusal::Completed(record) => self.replayed(request, *record, Status::Completed).await,
+            refusal => panic!("expected a completed operation, got {refusal:?}"),
+        }
+    }
+
+    /// The failure of a failed operation, as [`completed`](Self::completed).
+    async fn failed(&self, request: &ClaimRequest) -> StoredResult {
+        match self.refused(request).await {
+            Refusal::Failed(record) => self.replayed(request, *record, Status::Failed).await,
+            refusal => panic!("expected a failed operation, got {refusal:?}"),
+        }
+    }
+
+    async fn replayed(&self, request: &ClaimRequest, record: Record, status: Status) -> StoredResult {
+        let read = self.read(request.key).await.expect("the outcome is on record");
+        assert_eq!((record.status, read.status), (status, status));
+        assert_eq!((record.fingerprint, &record.result), (read.fingerprint, &read.result));
+        assert!(
+            record.expiration.is_some() && record.expiration <= read.expiration,
+            "replayed no longer than it stands"
+        );
+        record.result
+    }
+
     async fn settle(&self, request: &ClaimRequest, settlement: Settlement) -> Settled {
-        let request = SettleRequest { key: request.key, owner: request.owner, settlement };
-        let mut answers = self.store.settle(&[request]).await;
+        let mut answers = self.store.settle(&[settle_request(request, settlement)]).await;
         assert_eq!(answers.len(), 1, "one answer for each request");
         answers.remove(0).expect("the store answers")
     }
@@ -176,6 +202,10 @@ fn rival(claim: &ClaimRequest) -> ClaimRequest {
 /// The same key, used for something else.
 fn misuse(claim: &ClaimRequest) -> ClaimRequest {
     ClaimRequest { fingerprint: Some(Fingerprint::from_bytes([2; 32])), ..rival(claim) }
+}
+
+fn settle_request(claim: &ClaimRequest, settlement: Settlement) -> SettleRequest {
+    SettleRequest { key: claim.key, owner: claim.owner, fingerprint: claim.fingerprint, settlement }
 }
 
 fn json(text: &str) -> StoredResult {

@@ -1,7 +1,6 @@
 //! What becomes of a claim.
 
 use super::*;
-use crate::record::Status;
 
 /// A completed operation answers every later claim with its result, at once and after the lease.
 pub async fn a_completed_operation_replays_its_result(subject: &Subject) {
@@ -9,8 +8,8 @@ pub async fn a_completed_operation_replays_its_result(subject: &Subject) {
     subject.granted(&claim).await;
     assert_eq!(subject.settle(&claim, complete("[1]")).await, Settled::Done);
     for _ in 0..2 {
-        assert_eq!(subject.refused(&rival(&claim)).await, Refusal::Completed(json("[1]")));
-        assert_eq!(subject.refused(&claim).await, Refusal::Completed(json("[1]")), "its own holder included");
+        assert_eq!(subject.completed(&rival(&claim)).await, json("[1]"));
+        assert_eq!(subject.completed(&claim).await, json("[1]"), "its own holder included");
         subject.advance(LAPSE).await;
     }
 }
@@ -21,7 +20,7 @@ pub async fn a_failed_operation_replays_its_failure(subject: &Subject) {
     subject.granted(&claim).await;
     assert_eq!(subject.settle(&claim, fail("{}")).await, Settled::Done);
     for _ in 0..2 {
-        assert_eq!(subject.refused(&rival(&claim)).await, Refusal::Failed(json("{}")));
+        assert_eq!(subject.failed(&rival(&claim)).await, json("{}"));
         subject.advance(LAPSE).await;
     }
 }
@@ -39,7 +38,7 @@ pub async fn results_come_back_as_they_were_stored(subject: &Subject) {
         subject.granted(&claim).await;
         let settlement = Settlement::Complete { result: result.clone(), retention: RETENTION };
         assert_eq!(subject.settle(&claim, settlement).await, Settled::Done);
-        assert_eq!(subject.refused(&rival(&claim)).await, Refusal::Completed(result));
+        assert_eq!(subject.completed(&rival(&claim)).await, result);
     }
 }
 
@@ -51,7 +50,7 @@ pub async fn the_largest_result_fits(subject: &Subject) {
     subject.granted(&claim).await;
     let settlement = Settlement::Complete { result: result.clone(), retention: RETENTION };
     assert_eq!(subject.settle(&claim, settlement).await, Settled::Done);
-    assert_eq!(subject.refused(&rival(&claim)).await, Refusal::Completed(result));
+    assert_eq!(subject.completed(&rival(&claim)).await, result);
 }
 
 /// A released key is as if it had never been claimed, for any payload.
@@ -164,7 +163,7 @@ pub async fn a_taken_over_claim_is_handed_back(subject: &Subject) {
     assert_eq!(grant.attempt, 3);
     assert!(matches!(subject.settle(&taker, complete("1")).await, Settled::LeaseLost { .. }));
     assert_eq!(subject.settle(&next, complete("2")).await, Settled::Done);
-    assert_eq!(subject.refused(&rival(&claim)).await, Refusal::Completed(json("2")));
+    assert_eq!(subject.completed(&rival(&claim)).await, json("2"));
 }
 
 /// A renewed claim stands for another lease, and its record with it.
