@@ -6,7 +6,12 @@ mod support;
 
 use std::sync::Arc;
 
-use lambda_once::store::{conformance::Subject, fault::FaultStore, memory::MemoryStore};
+use lambda_once::store::{
+    conformance::Subject,
+    dynamodb::{AttributeNames, Calls, Config},
+    fault::FaultStore,
+    memory::MemoryStore,
+};
 
 use support::future_clock as clock;
 
@@ -60,33 +65,70 @@ mod dynamodb {
     use super::*;
 
     async fn subject() -> Subject {
-        let clock = clock();
-        let client = support::client(&support::dynamodb_endpoint()).await;
-        Subject::new(support::store(client, clock.clone()).await, clock)
+        dynamodb_subject(Calls::Auto).await
+    }
+
+    lambda_once::conformance_tests!(subject().await);
+}
+
+mod dynamodb_with_single_keys {
+    use super::*;
+
+    async fn subject() -> Subject {
+        dynamodb_subject(Calls::Single).await
+    }
+
+    lambda_once::conformance_tests!(subject().await);
+}
+
+mod dynamodb_in_batches {
+    use super::*;
+
+    async fn subject() -> Subject {
+        dynamodb_subject(Calls::Batched).await
     }
 
     lambda_once::conformance_tests!(subject().await);
 }
 
 mod dynamodb_table_of_another_shape {
-    use lambda_once::store::dynamodb::{AttributeNames, Config};
-
     use super::*;
 
     async fn subject() -> Subject {
-        let clock = clock();
-        let client = support::client(&support::dynamodb_endpoint()).await;
-        let mut names = AttributeNames::default();
-        names.id = "pk".into();
-        names.status = "state".into();
-        names.in_progress_expiration = "lease".into();
-        names.version = "format".into();
-        let config =
-            Config::new(support::unique_name("shaped")).attributes(names).key_prefix("").sort_key("sk", "once");
-        let store = config.build(client).expect("the names differ").with_clock(clock.clone());
-        store.create_table().await.expect("the table is created");
-        Subject::new(store, clock)
+        shaped_subject(Calls::Auto).await
     }
 
     lambda_once::conformance_tests!(subject().await);
+}
+
+mod dynamodb_table_of_another_shape_in_batches {
+    use super::*;
+
+    async fn subject() -> Subject {
+        shaped_subject(Calls::Batched).await
+    }
+
+    lambda_once::conformance_tests!(subject().await);
+}
+
+async fn dynamodb_subject(calls: Calls) -> Subject {
+    created(Config::new(support::unique_name("records")).calls(calls)).await
+}
+
+async fn shaped_subject(calls: Calls) -> Subject {
+    let mut names = AttributeNames::default();
+    names.id = "pk".into();
+    names.status = "state".into();
+    names.in_progress_expiration = "lease".into();
+    names.version = "format".into();
+    let config = Config::new(support::unique_name("shaped")).attributes(names).key_prefix("").sort_key("sk", "once");
+    created(config.calls(calls)).await
+}
+
+async fn created(config: Config) -> Subject {
+    let clock = clock();
+    let client = support::client(&support::dynamodb_endpoint()).await;
+    let store = config.build(client).expect("the names differ").with_clock(clock.clone());
+    store.create_table().await.expect("the table is created");
+    Subject::new(store, clock)
 }

@@ -6,23 +6,32 @@ use std::sync::{
 };
 
 use lambda_once::{
-    DynamoDbStore,
     clock::{ManualClock, Timestamp},
-    store::conformance::Subject,
+    store::{
+        conformance::Subject,
+        dynamodb::{Calls, Config},
+    },
 };
 use local_stack::{EmbeddedDynamoDb, client};
 
 static DYNAMODB: LazyLock<EmbeddedDynamoDb> =
     LazyLock::new(|| EmbeddedDynamoDb::start().expect("the embedded DynamoDB starts"));
 
-async fn subject() -> Subject {
+async fn subject(calls: Calls) -> Subject {
     static TABLES: AtomicU32 = AtomicU32::new(0);
     let table = format!("records-{}", TABLES.fetch_add(1, Ordering::Relaxed));
     // Far from now, so that no record expires by itself.
     let clock = ManualClock::at(Timestamp::from_seconds(4_000_000_000));
-    let store = DynamoDbStore::new(client(DYNAMODB.endpoint()), table).with_clock(clock.clone());
+    let config = Config::new(table).calls(calls);
+    let store = config.build(client(DYNAMODB.endpoint())).expect("the names differ").with_clock(clock.clone());
     store.create_table().await.expect("the table is created");
     Subject::new(store, clock)
 }
 
-lambda_once::conformance_tests!(subject().await);
+mod single {
+    lambda_once::conformance_tests!(super::subject(super::Calls::Auto).await);
+}
+
+mod batched {
+    lambda_once::conformance_tests!(super::subject(super::Calls::Batched).await);
+}

@@ -1,45 +1,42 @@
 //! A request that was applied, and whose first answer was lost, ends as if nothing had been lost.
 
-use lambda_once::{Failure, Outcome};
+use lambda_once::{Failure, Outcome, store::dynamodb::Calls};
 
-use super::{World, assert_outcome, number, text};
+use super::{World, assert_outcome, in_both_shapes, number, requests::Purpose, text};
 
-#[tokio::test]
-async fn a_claim() {
-    let world = World::new().await;
-    world.proxy.on("UpdateItem").drop_response();
+async fn a_claim(calls: Calls) {
+    let world = World::of(calls).await;
+    world.on(Purpose::Claim).drop_response();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     world.all_struck();
-    assert_eq!(world.requests().len(), 3);
+    let again: &[Purpose] = if world.is_batched { &[Purpose::Claim, Purpose::Look] } else { &[Purpose::Claim] };
+    assert_eq!(world.purposes(), [&[Purpose::Claim], again, &[Purpose::Outcome]].concat());
     let item = world.item().await.unwrap();
     assert_eq!((&item["attempt"], &item["prior_status"]), (&number(1), &text("NONE")));
 }
 
-#[tokio::test]
-async fn a_claim_whose_answer_is_lost_to_all_attempts_of_the_client() {
-    let world = World::new().await;
-    world.proxy.on("UpdateItem").times(2).drop_response();
+async fn a_claim_whose_answer_is_lost_to_all_attempts_of_the_client(calls: Calls) {
+    let world = World::of(calls).await;
+    world.on(Purpose::Claim).times(2).drop_response();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     world.all_struck();
     assert_eq!(world.item().await.unwrap()["attempt"], number(1));
 }
 
-#[tokio::test]
-async fn a_claim_that_was_applied_although_dynamodb_said_that_it_failed() {
-    let world = World::new().await;
-    world.proxy.on("UpdateItem").internal_error_after();
+async fn a_claim_that_was_applied_although_dynamodb_said_that_it_failed(calls: Calls) {
+    let world = World::of(calls).await;
+    world.on(Purpose::Claim).internal_error_after();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     world.all_struck();
     assert_eq!(world.item().await.unwrap()["attempt"], number(1));
 }
 
-#[tokio::test]
-async fn a_takeover_which_still_took_over() {
+async fn a_takeover_which_still_took_over(calls: Calls) {
     for attempts in [1, 2] {
-        let world = World::new().await;
+        let world = World::of(calls).await;
         world.abandon().await;
         world.lapse();
-        world.proxy.on("UpdateItem").times(attempts).drop_response();
+        world.on_takeover().times(attempts).drop_response();
         assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
         world.all_struck();
         let item = world.item().await.unwrap();
@@ -47,11 +44,10 @@ async fn a_takeover_which_still_took_over() {
     }
 }
 
-#[tokio::test]
-async fn a_completion() {
+async fn a_completion(calls: Calls) {
     for attempts in [1, 2] {
-        let world = World::new().await;
-        world.proxy.on("UpdateItem").nth(2).times(attempts).drop_response();
+        let world = World::of(calls).await;
+        world.on(Purpose::Outcome).times(attempts).drop_response();
         assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
         world.all_struck();
         assert_eq!(world.requests().len(), 2 + attempts);
@@ -59,19 +55,17 @@ async fn a_completion() {
     }
 }
 
-#[tokio::test]
-async fn a_completion_that_was_applied_although_dynamodb_said_that_it_failed() {
-    let world = World::new().await;
-    world.proxy.on("UpdateItem").nth(2).internal_error_after();
+async fn a_completion_that_was_applied_although_dynamodb_said_that_it_failed(calls: Calls) {
+    let world = World::of(calls).await;
+    world.on(Purpose::Outcome).internal_error_after();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     world.all_struck();
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
 
-#[tokio::test]
-async fn a_permanent_failure() {
-    let world = World::new().await;
-    world.proxy.on("UpdateItem").nth(2).drop_response();
+async fn a_permanent_failure(calls: Calls) {
+    let world = World::of(calls).await;
+    world.on(Purpose::Outcome).drop_response();
     assert_outcome!(world.run_to(Err(Failure::permanent("no such card"))).await, Ok(Outcome::Failed(_)));
     world.all_struck();
     assert_outcome!(
@@ -80,11 +74,10 @@ async fn a_permanent_failure() {
     );
 }
 
-#[tokio::test]
-async fn a_release() {
+async fn a_release(calls: Calls) {
     for attempts in [1, 2] {
-        let world = World::new().await;
-        world.proxy.on("DeleteItem").times(attempts).drop_response();
+        let world = World::of(calls).await;
+        world.on(Purpose::Release).times(attempts).drop_response();
         assert_outcome!(world.run_to(Err(Failure::transient("try again"))).await, Ok(Outcome::Failed(_)));
         world.all_struck();
         assert_eq!(world.item().await, None);
@@ -92,11 +85,10 @@ async fn a_release() {
     }
 }
 
-#[tokio::test]
-async fn a_release_of_a_key_that_somebody_claimed_meanwhile() {
-    let world = World::new().await;
-    let mut again = world.proxy.on("DeleteItem").nth(2).hold();
-    world.proxy.on("DeleteItem").drop_response();
+async fn a_release_of_a_key_that_somebody_claimed_meanwhile(calls: Calls) {
+    let world = World::of(calls).await;
+    let mut again = world.on(Purpose::Release).nth(2).hold();
+    world.on(Purpose::Release).drop_response();
     let successor = async {
         again.arrived().await;
         assert_outcome!(world.run_elsewhere().await, Ok(Outcome::Executed(1)));
@@ -107,15 +99,27 @@ async fn a_release_of_a_key_that_somebody_claimed_meanwhile() {
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
 
-#[tokio::test]
-async fn a_hand_back() {
-    let world = World::new().await;
+async fn a_hand_back(calls: Calls) {
+    let world = World::of(calls).await;
     world.abandon().await;
     world.lapse();
-    world.proxy.on("UpdateItem").nth(2).drop_response();
+    world.on(Purpose::Outcome).drop_response();
     assert_outcome!(world.run_to(Err(Failure::transient("try again"))).await, Ok(Outcome::Failed(_)));
     world.all_struck();
     let item = world.item().await.unwrap();
     assert_eq!((item.get("owner"), &item["in_progress_expiration"]), (None, &number(0)));
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
+
+in_both_shapes!(
+    a_claim,
+    a_claim_whose_answer_is_lost_to_all_attempts_of_the_client,
+    a_claim_that_was_applied_although_dynamodb_said_that_it_failed,
+    a_takeover_which_still_took_over,
+    a_completion,
+    a_completion_that_was_applied_although_dynamodb_said_that_it_failed,
+    a_permanent_failure,
+    a_release,
+    a_release_of_a_key_that_somebody_claimed_meanwhile,
+    a_hand_back,
+);

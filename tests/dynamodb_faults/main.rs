@@ -6,11 +6,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod batches;
 mod calls;
 mod items;
 mod late;
 mod lost;
 mod refusals;
+mod requests;
 
 use std::{
     collections::HashMap,
@@ -23,7 +25,11 @@ use std::{
 };
 
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
-use lambda_once::{DynamoDbStore, Error, Failure, Idempotency, Outcome, idempotency::Builder};
+use lambda_once::{
+    Error, Failure, Idempotency, Outcome,
+    idempotency::Builder,
+    store::dynamodb::{Calls, Config},
+};
 use support::{assert_outcome, clock::TokioClock, proxy::Proxy};
 
 const KEY: &str = "order 7";
@@ -33,12 +39,38 @@ const MARGIN: Duration = Duration::from_secs(1);
 
 type Item = HashMap<String, AttributeValue>;
 
+/// Runs each of these tests with one request for each key, and with PartiQL batches.
+macro_rules! in_both_shapes {
+    ($($test:ident),* $(,)?) => {
+        mod single {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test(lambda_once::store::dynamodb::Calls::Single).await;
+                }
+            )*
+        }
+
+        mod batched {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test(lambda_once::store::dynamodb::Calls::Batched).await;
+                }
+            )*
+        }
+    };
+}
+use in_both_shapes;
+
 /// A table of its own, an engine that reaches it through the proxy, and another one that does not.
 struct World {
     proxy: Proxy,
     direct: Client,
     table: String,
     clock: TokioClock,
+    /// Whether the engine behind the proxy sends PartiQL batches for single keys, too.
+    is_batched: bool,
     once: Idempotency,
     elsewhere: Idempotency,
     runs: Arc<AtomicU32>,
@@ -46,21 +78,32 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        Self::with(|builder| builder).await
+        Self::build(Calls::Auto, |builder| builder).await
+    }
+
+    /// With these shapes of requests behind the proxy.
+    async fn of(calls: Calls) -> Self {
+        Self::build(calls, |builder| builder).await
     }
 
     /// With other settings of the engine behind the proxy.
     async fn with(settings: impl FnOnce(Builder) -> Builder) -> Self {
+        Self::build(Calls::Auto, settings).await
+    }
+
+    async fn build(calls: Calls, settings: impl FnOnce(Builder) -> Builder) -> Self {
         let table = support::unique_name("faults");
         let clock = TokioClock::new();
         let proxy = Proxy::start(&support::dynamodb_endpoint()).await;
         let direct = support::client(&support::dynamodb_endpoint()).await;
-        let store = |client| DynamoDbStore::new(client, table.clone()).with_clock(clock.clone());
-        store(direct.clone()).create_table().await.unwrap();
+        let store =
+            |client, calls| Config::new(table.clone()).calls(calls).build(client).unwrap().with_clock(clock.clone());
+        store(direct.clone(), Calls::Single).create_table().await.unwrap();
         let builder = |store| Idempotency::builder(store).clock(clock.clone());
-        let once = settings(builder(store(support::client(proxy.endpoint()).await))).build().unwrap();
-        let elsewhere = builder(store(direct.clone())).build().unwrap();
-        Self { proxy, direct, table, clock, once, elsewhere, runs: Arc::default() }
+        let once = settings(builder(store(support::client(proxy.endpoint()).await, calls))).build().unwrap();
+        let elsewhere = builder(store(direct.clone(), Calls::Single)).build().unwrap();
+        let is_batched = calls == Calls::Batched;
+        Self { proxy, direct, table, clock, is_batched, once, elsewhere, runs: Arc::default() }
     }
 
     /// Work that succeeds, and whose result is how often it has run.

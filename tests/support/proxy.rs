@@ -179,6 +179,16 @@ impl Fault<'_> {
         self.fail(400, "ValidationException", false);
     }
 
+    /// The statement at this place of a batch fails with this code, without being applied; the others are executed.
+    pub fn fail_member(self, place: usize, code: &'static str) {
+        self.queue(Action::FailMember { place, code, apply: false });
+    }
+
+    /// As `fail_member`, but the statement is applied.
+    pub fn fail_member_after(self, place: usize, code: &'static str) {
+        self.queue(Action::FailMember { place, code, apply: true });
+    }
+
     fn fail(self, status: u16, code: &str, apply: bool) {
         let code = format!("com.amazonaws.dynamodb.v20120810#{code}");
         let body = json!({ "__type": code, "message": "injected by the test" });
@@ -285,6 +295,12 @@ enum Action {
     Answer(Option<Response<Bytes>>, bool),
     /// The test gets it and the client no answer; the flag says whether the connection hangs.
     Late(UnboundedSender<Call>, UnboundedSender<Parcel>, bool),
+    /// Of a batch, one statement's answer is this error; the flag says whether it is applied.
+    FailMember {
+        place: usize,
+        code: &'static str,
+        apply: bool,
+    },
     /// It waits for a message, and then passes.
     Hold(UnboundedSender<Call>, Arc<tokio::sync::Mutex<UnboundedReceiver<()>>>),
 }
@@ -312,6 +328,36 @@ impl Parcel {
         answer
     }
 
+    /// Sends the batch upstream, with or without one statement, whose answer becomes an error.
+    async fn forward_but(mut self, place: usize, code: &str, apply: bool) -> Response<Bytes> {
+        let mut batch = self.call.lock().unwrap().body.clone();
+        let statements = batch["Statements"].as_array_mut().expect("a batch of statements");
+        assert!(place < statements.len(), "the batch has no statement {place}");
+        if !apply {
+            statements.remove(place);
+        }
+        let mut answers = json!({ "Responses": [] });
+        let mut head = Response::new(()).into_parts().0;
+        if !statements.is_empty() {
+            let body = Bytes::from(batch.to_string());
+            self.request.headers_mut().insert("content-length", body.len().into());
+            *self.request.body_mut() = Full::new(body);
+            let (parts, body) = self.forward().await.into_parts();
+            head = parts;
+            answers = serde_json::from_slice(&body).expect("DynamoDB answers in JSON");
+        }
+        let responses = answers["Responses"].as_array_mut().expect("an answer for each statement");
+        let error = json!({ "Error": { "Code": code, "Message": "injected by the test" } });
+        if apply {
+            responses[place] = error;
+        } else {
+            responses.insert(place, error);
+        }
+        head.headers.remove("content-length");
+        head.headers.remove("x-amz-crc32");
+        Response::from_parts(head, Bytes::from(answers.to_string()))
+    }
+
     /// Does with the request what the action says, and returns the answer for the client.
     async fn undergo(self, action: Action) -> Option<Response<Bytes>> {
         match action {
@@ -321,6 +367,7 @@ impl Parcel {
                 self.forward().await;
                 answer
             }
+            Action::FailMember { place, code, apply } => Some(self.forward_but(place, code, apply).await),
             Action::Late(arrivals, parcels, _) => {
                 let _ = arrivals.send(self.call.lock().unwrap().clone());
                 let _ = parcels.send(self); // fails if the test dropped the handle

@@ -1,0 +1,114 @@
+//! How many requests several keys take.
+
+use lambda_once::{Store, record::Status, store::Settlement};
+
+use super::{Claimed, LEASE, MARGIN, Settled, Stores, batch, claims, complete, complete_with};
+
+#[tokio::test]
+async fn ten_new_keys_take_one_request_to_claim_and_one_to_settle() {
+    let stores = Stores::new().await;
+    let claims = claims(0..10);
+    stores.grants(&claims).await;
+    let settled = stores.settle(&claims, &complete()).await;
+    assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{settled:?}");
+    assert_eq!(stores.requests(), [batch(10), batch(10)]);
+}
+
+#[tokio::test]
+async fn ten_finished_keys_take_two_requests() {
+    let stores = Stores::new().await;
+    let first = claims(0..10);
+    stores.grants(&first).await;
+    stores.settle(&first, &complete()).await;
+    stores.world.proxy.reset();
+    let answers = stores.store.claim(&claims(0..10)).await;
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(Claimed::Refused(_)))), "{answers:?}");
+    assert_eq!(stores.requests(), [batch(10), batch(10)]);
+}
+
+#[tokio::test]
+async fn new_finished_and_lapsed_keys_together_take_three_requests_to_claim_and_one_to_settle() {
+    let stores = Stores::new().await;
+    stores.grants(&claims(0..8)).await;
+    stores.world.clock.jump(LEASE + MARGIN);
+    let done = claims(8..16);
+    stores.grants(&done).await;
+    stores.settle(&done, &complete()).await;
+    stores.world.proxy.reset();
+
+    let mixed = claims(0..25);
+    let answers = stores.store.claim(&mixed).await;
+    let (mut open, mut took_over) = (Vec::new(), 0);
+    for (i, (claim, answer)) in mixed.into_iter().zip(answers).enumerate() {
+        match answer.unwrap() {
+            Claimed::Granted(grant) => {
+                assert_eq!(grant.prior_status, (i < 8).then_some(Status::InProgress));
+                assert_eq!(grant.attempt, if i < 8 { 2 } else { 1 });
+                took_over += usize::from(grant.took_over());
+                open.push(claim);
+            }
+            Claimed::Refused(_) => assert!((8..16).contains(&i)),
+        }
+    }
+    assert_eq!((took_over, open.len()), (8, 17));
+    stores.settle(&open, &complete()).await;
+    assert_eq!(stores.requests(), [batch(25), batch(16), batch(8), batch(17)]);
+}
+
+#[tokio::test]
+async fn more_than_25_keys_are_divided() {
+    let stores = Stores::new().await;
+    let claims = claims(0..60);
+    assert_eq!(stores.grants(&claims).await.len(), 60);
+    let mut requests = stores.requests();
+    requests.sort();
+    assert_eq!(requests, [batch(10), batch(25), batch(25)]);
+    stores.world.proxy.reset();
+    let keys: Vec<_> = claims.iter().map(|claim| claim.key).collect();
+    let records = stores.store.read(&keys).await;
+    for (claim, record) in claims.iter().zip(records) {
+        assert_eq!(record.unwrap().unwrap().owner, Some(claim.owner), "answers keep the order of their requests");
+    }
+}
+
+#[tokio::test]
+async fn results_that_exceed_a_mebibyte_together_are_divided() {
+    let stores = Stores::new().await;
+    let claims = claims(0..4);
+    stores.grants(&claims).await;
+    stores.world.proxy.reset();
+    let settled = stores.settle(&claims, &complete_with("x".repeat(390_000))).await;
+    assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{settled:?}");
+    assert_eq!(stores.requests(), [batch(2), batch(2)]);
+}
+
+#[tokio::test]
+async fn settles_of_every_kind_share_a_request() {
+    let stores = Stores::new().await;
+    let claims = claims(0..5);
+    stores.grants(&claims).await;
+    stores.world.proxy.reset();
+    let Settlement::Complete { result, retention } = complete() else { unreachable!() };
+    let renewal = Settlement::Renew { lease: LEASE * 2, skew_margin: MARGIN, retention };
+    let settlements = [
+        complete(),
+        Settlement::Fail { result, retention },
+        Settlement::Release { took_over: false },
+        Settlement::Release { took_over: true },
+        renewal,
+    ];
+    let settles: Vec<_> =
+        claims.iter().zip(settlements).map(|(claim, settlement)| super::settle(claim, settlement)).collect();
+    let answers = stores.store.settle(&settles).await;
+    assert!(answers[..4].iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{answers:?}");
+    assert!(matches!(answers[4], Ok(Settled::Renewed { .. })), "{answers:?}");
+    assert_eq!(stores.requests(), [batch(5)]);
+    let keys: Vec<_> = claims.iter().map(|claim| claim.key).collect();
+    let records: Vec<_> = stores.store.read(&keys).await.into_iter().map(Result::unwrap).collect();
+    let status = |i: usize| records[i].as_ref().map(|record| (record.status, record.owner.is_some()));
+    assert_eq!(status(0), Some((Status::Completed, true)));
+    assert_eq!(status(1), Some((Status::Failed, true)));
+    assert_eq!(status(2), None);
+    assert_eq!(status(3), Some((Status::InProgress, false)));
+    assert_eq!(status(4), Some((Status::InProgress, true)));
+}
