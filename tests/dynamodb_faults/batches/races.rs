@@ -29,6 +29,8 @@ enum Start {
 enum Event {
     Nothing,
     Claim,
+    /// Given back at once; the record's lease is over as before, but it was granted once more.
+    ClaimAndHandBack,
     ClaimOfAnotherPayload,
     Renewal,
     Completion,
@@ -43,9 +45,10 @@ enum Event {
 const STARTS: [Start; 6] =
     [Start::Standing, Start::Lapsed, Start::HandedBack, Start::Done, Start::Expired, Start::ExpiredInProgress];
 
-const EVENTS: [Event; 9] = [
+const EVENTS: [Event; 10] = [
     Event::Nothing,
     Event::Claim,
+    Event::ClaimAndHandBack,
     Event::ClaimOfAnotherPayload,
     Event::Renewal,
     Event::Completion,
@@ -94,6 +97,11 @@ impl Stores {
         match event {
             Event::Nothing => {}
             Event::Claim => drop(self.claim_elsewhere(&other).await),
+            Event::ClaimAndHandBack => {
+                if matches!(self.claim_elsewhere(&other).await, Claimed::Granted(_)) {
+                    self.settle_elsewhere(&other, Settlement::Release { took_over: true }).await;
+                }
+            }
             Event::ClaimOfAnotherPayload => {
                 let fingerprint = Some(Fingerprint::from_bytes([2; 32]));
                 self.claim_elsewhere(&ClaimRequest { fingerprint, ..other }).await;
@@ -173,7 +181,7 @@ impl Stores {
                 );
             }
             Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 }) => {
-                assert!(!unchanged, "{case}: gave way to nobody");
+                assert!(!unchanged && in_the_way.is_some(), "{case}: gave way to nobody");
                 assert_eq!(after, in_the_way, "{case}: a claim that gives way changes nothing");
             }
             Claimed::Refused(given) => {

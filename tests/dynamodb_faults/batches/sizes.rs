@@ -24,6 +24,8 @@ async fn ten_finished_keys_take_two_requests() {
     let answers = stores.store.claim(&claims(0..10)).await;
     assert!(answers.iter().all(|answer| matches!(answer, Ok(Claimed::Refused(_)))), "{answers:?}");
     assert_eq!(stores.requests(), [batch(10), batch(10)]);
+    let selects = &stores.world.proxy.calls()[1].body["Statements"];
+    assert!(selects.as_array().unwrap().iter().all(|select| select["ConsistentRead"] == true), "{selects}");
 }
 
 #[tokio::test]
