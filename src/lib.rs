@@ -24,6 +24,8 @@ pub use idempotency::{
 #[cfg(feature = "sqs")]
 pub use key::Key;
 pub use key::MissingKey;
+#[cfg(feature = "cache")]
+pub use store::cached::CachedStore;
 #[cfg(feature = "dynamodb")]
 pub use store::dynamodb::DynamoDbStore;
 pub use store::{Store, memory::MemoryStore};

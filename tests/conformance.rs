@@ -6,11 +6,14 @@ mod support;
 
 use std::sync::Arc;
 
-use lambda_once::store::{
-    conformance::Subject,
-    dynamodb::{AttributeNames, Calls, Config},
-    fault::FaultStore,
-    memory::MemoryStore,
+use lambda_once::{
+    CachedStore,
+    store::{
+        conformance::Subject,
+        dynamodb::{AttributeNames, Calls, Config},
+        fault::FaultStore,
+        memory::MemoryStore,
+    },
 };
 
 use support::future_clock as clock;
@@ -61,6 +64,18 @@ mod faultless_fault_store {
     lambda_once::conformance_tests!(subject().await);
 }
 
+mod cached_memory {
+    use super::*;
+
+    async fn subject() -> Subject {
+        let clock = clock();
+        let store = CachedStore::new(MemoryStore::with_clock(clock.clone()));
+        Subject::new(store.with_clock(clock.clone()), clock)
+    }
+
+    lambda_once::conformance_tests!(subject().await);
+}
+
 mod dynamodb {
     use super::*;
 
@@ -86,6 +101,19 @@ mod dynamodb_in_batches {
 
     async fn subject() -> Subject {
         dynamodb_subject(Calls::Batched).await
+    }
+
+    lambda_once::conformance_tests!(subject().await);
+}
+
+mod cached_dynamodb {
+    use super::*;
+
+    async fn subject() -> Subject {
+        let clock = clock();
+        let client = support::client(&support::dynamodb_endpoint()).await;
+        let store = CachedStore::new(support::store(client, clock.clone()).await);
+        Subject::new(store.with_clock(clock.clone()), clock)
     }
 
     lambda_once::conformance_tests!(subject().await);

@@ -25,6 +25,8 @@ use crate::{
     record::{Fingerprint, KeyHash, Owner, Record, Status, StoredResult},
 };
 
+#[cfg(feature = "cache")]
+pub mod cached;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 #[cfg(feature = "dynamodb")]
@@ -160,7 +162,8 @@ impl Grant {
 /// Why a claim was not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The operation is done: replay the result in its record.
+    /// The operation is done: replay the result in its record. A cache may know no more of the record than a replay
+    /// needs: status, fingerprint, expiration and result.
     Completed(Box<Record>),
     /// The operation failed for good: replay the failure in its record.
     Failed(Box<Record>),

@@ -9,6 +9,8 @@ mod clock;
 #[path = "../support/collector.rs"]
 mod collector;
 
+#[cfg(feature = "cache")]
+mod cached;
 mod concurrency;
 mod deadline;
 mod duplicates;

@@ -1,0 +1,378 @@
+//! A store with a memory: outcomes that this process has seen are answered without a call.
+
+use std::{
+    fmt,
+    mem::size_of,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use lru::LruCache;
+
+use super::{
+    Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, SettleRequest, Settled, Settlement, Store,
+    rules::{self, Judgement},
+};
+use crate::{
+    clock::{Clock, SystemClock, Timestamp},
+    error::{Error, ErrorKind, ErrorStatus},
+    record::{KeyHash, Owner, RECORD_VERSION, Record, Status, StoredData, StoredResult},
+};
+
+#[cfg(all(test, feature = "conformance"))]
+mod tests;
+
+const MAX_BYTES: usize = 1024 * 1024;
+const MAX_AGE: Duration = Duration::from_secs(60);
+
+/// What an entry takes besides its result: the key and the record as they lie in memory, and the list's links, the
+/// table's slot and the allocator's share, which are estimated.
+const ENTRY_BYTES: usize = size_of::<KeyHash>() + size_of::<Entry>() + 96;
+
+/// How many settles without an answer are remembered.
+const MAX_UNANSWERED: usize = 256;
+
+/// Keeps outcomes in the process's own memory, in front of a store: a duplicate that reaches the same sandbox again
+/// costs no call.
+///
+/// ```
+/// use lambda_once::{CachedStore, Idempotency, MemoryStore};
+///
+/// let store = MemoryStore::new(); // in a function: DynamoDbStore::from_env().await?
+/// let once = Idempotency::new(CachedStore::new(store));
+/// ```
+///
+/// # What it keeps
+///
+/// COMPLETED and FAILED records, as the store showed them in a refusal or took them in a settle. Such a record does not
+/// change any more until it expires. A claim that stands is never kept, so that who may run an operation is always the
+/// store's decision.
+///
+/// An entry is judged by [`rules::judge`], as the store would: another payload is a mismatch, and an expired record
+/// counts as absent. The rest of a batch goes to the store in one call; if nothing is left there is no call at all.
+///
+/// * A settle that found its lease lost, that failed, or that had to be repeated is not kept. The next duplicate brings
+///   what the store has.
+/// * An entry expires in no case later than the store's record, by this process's clock.
+/// * Reads, releases and renewals pass through.
+///
+/// # What to expect
+///
+/// * A record that is **deleted** in the store, by an operator, say, is served until its entry is `max_age` old.
+/// * A record from a settle has no lease, no attempt (0) and no prior status.
+/// * Each sandbox has a cache of its own, and it is empty after a cold start: it saves calls, it guarantees nothing.
+///
+/// # Defaults
+///
+/// | setting | default |
+/// |---|---|
+/// | [`max_bytes`](Self::max_bytes) | 1 MiB |
+/// | [`max_age`](Self::max_age) | 60 s |
+///
+/// Clones share their entries.
+#[derive(Clone)]
+pub struct CachedStore<S> {
+    inner: S,
+    entries: Arc<Mutex<Entries>>,
+    max_bytes: usize,
+    max_age: Duration,
+    clock: Arc<dyn Clock>,
+}
+
+impl<S> CachedStore<S> {
+    /// An empty cache in front of `inner`.
+    pub fn new(inner: S) -> Self {
+        Self {
+            inner,
+            entries: Arc::new(Mutex::new(Entries::new())),
+            max_bytes: MAX_BYTES,
+            max_age: MAX_AGE,
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// The most that all entries may take together: about 270 bytes each, and the bytes of their results. The least
+    /// recently used ones make room; one that is larger by itself is not kept.
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.max_bytes = bytes;
+        self
+    }
+
+    /// How long an entry is served after the store was asked, and so how long a record that was deleted in the store
+    /// may still be replayed.
+    #[must_use]
+    pub fn max_age(mut self, age: Duration) -> Self {
+        self.max_age = age;
+        self
+    }
+
+    /// The same store on another clock; for tests.
+    #[must_use]
+    pub fn with_clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(|poisoned| {
+            // Nothing is made of what a panic may have left half done.
+            let mut entries = poisoned.into_inner();
+            *entries = Entries::new();
+            self.entries.clear_poison();
+            entries
+        })
+    }
+
+    /// One answer for each request, `None` where the store must be asked; nothing at all if that is so for every one.
+    fn look_up(&self, requests: &[ClaimRequest], now: Timestamp) -> Vec<Option<Claimed>> {
+        let mut answers = Vec::new();
+        let mut entries = self.lock();
+        for (i, request) in requests.iter().enumerate() {
+            if let Some(refusal) = entries.refusal(request, now, self.max_age) {
+                if answers.is_empty() {
+                    answers.resize_with(requests.len(), || None);
+                }
+                answers[i] = Some(Claimed::Refused(refusal));
+            }
+        }
+        answers
+    }
+
+    /// Keeps the outcomes that the store's refusals show. The store was asked at `asked`.
+    fn keep_refusals(&self, requests: &[ClaimRequest], answers: &[Result<Claimed, Error>], asked: Timestamp) {
+        if answers.len() != requests.len() {
+            return;
+        }
+        let mut entries = None;
+        for (request, answer) in requests.iter().zip(answers) {
+            let Ok(Claimed::Refused(Refusal::Completed(record) | Refusal::Failed(record))) = answer else { continue };
+            if rules::check_version(record, "claim").is_ok() {
+                let entries = entries.get_or_insert_with(|| self.lock());
+                entries.keep(request.key, &record.result, asked, self.max_bytes, || Record::clone(record));
+            }
+        }
+    }
+
+    /// Notes the settles that are about to be sent. For each request: whether its outcome may be kept if it is taken.
+    fn send(&self, requests: &[SettleRequest]) -> Vec<bool> {
+        if !requests.iter().any(|request| outcome(request).is_some()) {
+            return Vec::new();
+        }
+        let mut entries = self.lock();
+        requests.iter().map(|request| outcome(request).is_some() && entries.is_first(request.owner)).collect()
+    }
+
+    /// Keeps the outcomes that the store has taken. It was asked at `asked`, so it took them no earlier.
+    fn keep_settled(
+        &self,
+        requests: &[SettleRequest],
+        first: &[bool],
+        answers: &[Result<Settled, Error>],
+        asked: Timestamp,
+    ) {
+        if answers.len() != requests.len() {
+            return;
+        }
+        let mut entries = None;
+        for ((request, first), answer) in requests.iter().zip(first).zip(answers) {
+            let (Some((status, result, retention)), Ok(settled)) = (outcome(request), answer) else { continue };
+            let entries = entries.get_or_insert_with(|| self.lock());
+            entries.unanswered.pop(&request.owner);
+            // One that is kept already was applied then, and expires from then on.
+            if !*first || *settled != Settled::Done || entries.is_outcome_of(request) {
+                continue;
+            }
+            entries.keep(request.key, result, asked, self.max_bytes, || Record {
+                status,
+                owner: Some(request.owner),
+                attempt: 0,
+                prior_status: None,
+                lease_until: None,
+                expiration: Some(asked.after(retention).seconds_rounded_down()),
+                fingerprint: request.fingerprint,
+                result: result.clone(),
+                version: RECORD_VERSION,
+            });
+        }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for CachedStore<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, bytes) = {
+            let entries = self.lock();
+            (entries.list.len(), entries.bytes)
+        };
+        f.debug_struct("CachedStore")
+            .field("inner", &self.inner)
+            .field("entries", &count)
+            .field("bytes", &bytes)
+            .field("max_bytes", &self.max_bytes)
+            .field("max_age", &self.max_age)
+            .finish_non_exhaustive()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<S: Store> Store for CachedStore<S> {
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        Box::pin(async move {
+            // Kept over the call on purpose: what the store answers was so after this instant.
+            let asked = self.clock.now();
+            let known = self.look_up(requests, asked);
+            if known.is_empty() {
+                let answers = self.inner.claim(requests).await;
+                self.keep_refusals(requests, &answers, asked);
+                return answers;
+            }
+            let open = requests.iter().zip(&known).filter(|(_, known)| known.is_none());
+            let open: Vec<ClaimRequest> = open.map(|(request, _)| request.clone()).collect();
+            let mut given = Vec::new();
+            if !open.is_empty() {
+                given = self.inner.claim(&open).await;
+                if given.len() != open.len() {
+                    given = open.iter().map(|_| Err(miscounted())).collect();
+                }
+                self.keep_refusals(&open, &given, asked);
+            }
+            let mut given = given.into_iter();
+            let answer = |known: Option<Claimed>| match known {
+                Some(claimed) => Ok(claimed),
+                None => given.next().unwrap_or_else(|| Err(miscounted())),
+            };
+            known.into_iter().map(answer).collect()
+        })
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        Box::pin(async move {
+            let first = self.send(requests);
+            // Kept over the call on purpose: the record's own expiration counts from a later instant.
+            let asked = self.clock.now();
+            let answers = self.inner.settle(requests).await;
+            if !first.is_empty() {
+                self.keep_settled(requests, &first, &answers, asked);
+            }
+            answers
+        })
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+        self.inner.read(keys)
+    }
+
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.inner.warm()
+    }
+}
+
+/// What a settle records for good, if it does.
+fn outcome(request: &SettleRequest) -> Option<(Status, &StoredResult, Duration)> {
+    match &request.settlement {
+        Settlement::Complete { result, retention } => Some((Status::Completed, result, *retention)),
+        Settlement::Fail { result, retention } => Some((Status::Failed, result, *retention)),
+        Settlement::Release { .. } | Settlement::Renew { .. } => None,
+    }
+}
+
+fn miscounted() -> Error {
+    let message = "the store gave more or fewer answers than there were requests";
+    Error::new(ErrorKind::Request, ErrorStatus::Ambiguous, "claim", message)
+}
+
+struct Entry {
+    record: Record,
+    /// When the store was asked for it.
+    asked: Timestamp,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        bytes(&self.record.result)
+    }
+}
+
+/// What an entry with this result takes.
+fn bytes(result: &StoredResult) -> usize {
+    ENTRY_BYTES + result.data.as_ref().map_or(0, StoredData::len)
+}
+
+struct Entries {
+    list: LruCache<KeyHash, Entry>,
+    /// What all of them take.
+    bytes: usize,
+    /// The owners of settles that were sent and got no answer, or an error: when, and with which result, they were
+    /// applied is not known. Not even a temporary error is certain: a client's own retry may hide an earlier try.
+    unanswered: LruCache<Owner, ()>,
+}
+
+impl Entries {
+    fn new() -> Self {
+        Self { list: LruCache::unbounded(), bytes: 0, unanswered: LruCache::unbounded() }
+    }
+
+    /// How the store would refuse the claim, if that is known.
+    fn refusal(&mut self, request: &ClaimRequest, now: Timestamp, max_age: Duration) -> Option<Refusal> {
+        let entry = self.list.get(&request.key)?;
+        // A clock that was set back must not make an entry last longer.
+        if entry.asked <= now
+            && now.since(entry.asked) <= max_age
+            && let Ok(Judgement::Refused(refusal)) = rules::judge(&entry.record, request, now)
+        {
+            return Some(refusal);
+        }
+        self.remove(&request.key);
+        None
+    }
+
+    fn keep(
+        &mut self,
+        key: KeyHash,
+        result: &StoredResult,
+        asked: Timestamp,
+        max_bytes: usize,
+        record: impl FnOnce() -> Record,
+    ) {
+        // Of two answers that cross each other the one to the later question counts.
+        if self.list.peek(&key).is_some_and(|entry| entry.asked > asked) {
+            return;
+        }
+        self.remove(&key);
+        if bytes(result) > max_bytes {
+            return;
+        }
+        let entry = Entry { record: record(), asked };
+        self.bytes += entry.bytes();
+        self.list.put(key, entry);
+        while self.bytes > max_bytes
+            && let Some((_, least_recently_used)) = self.list.pop_lru()
+        {
+            self.bytes -= least_recently_used.bytes();
+        }
+    }
+
+    fn remove(&mut self, key: &KeyHash) {
+        if let Some(entry) = self.list.pop(key) {
+            self.bytes -= entry.bytes();
+        }
+    }
+
+    /// Whether the key's entry is what this settle's claim has recorded.
+    fn is_outcome_of(&self, request: &SettleRequest) -> bool {
+        self.list.peek(&request.key).is_some_and(|entry| entry.record.owner == Some(request.owner))
+    }
+
+    /// Notes that a settle of this owner is sent; `false` if one was already, and has no answer.
+    fn is_first(&mut self, owner: Owner) -> bool {
+        let is_first = self.unanswered.put(owner, ()).is_none();
+        if self.unanswered.len() > MAX_UNANSWERED {
+            self.unanswered.pop_lru();
+        }
+        is_first
+    }
+}
