@@ -6,13 +6,13 @@
 use std::{
     collections::{HashMap, VecDeque},
     convert::Infallible,
-    future::Future,
+    future::poll_fn,
     sync::Arc,
+    task::Poll,
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lambda_runtime::Context;
-use serde::Serialize;
 
 use super::{
     Decode, Handler, Options, Payload, RecordContext,
@@ -21,10 +21,10 @@ use super::{
     schedule::Schedule,
 };
 use crate::{
-    Claim, Error, ErrorKind, Failure, Idempotency, Key, Outcome,
-    clock::Deadline,
+    Claim, Error, ErrorKind, Idempotency, Key, Outcome,
+    clock::{Deadline, Timestamp},
     idempotency::{
-        engine::{Candidate, Standing, Success},
+        engine::{Candidate, Conclusion, Due, Finished, Settling, Standing, Success},
         guard::contain,
         window::Window,
     },
@@ -78,10 +78,24 @@ struct Prepared<T> {
     candidate: Option<Candidate>,
 }
 
+/// A record whose handler has begun.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    index: usize,
+    at: Timestamp,
+}
+
 /// Something under way has come to its end.
 enum Step<T> {
     Claimed(Vec<Ready<T>>, Vec<Result<Standing, Error>>),
-    Ran { index: usize, outcome: RecordOutcome, began: crate::clock::Timestamp },
+    /// A handler without a claim.
+    Ran(Begun, Outcome<()>),
+    /// A handler with a claim, which may be due to be settled.
+    Finished(Begun, Claim, Finished<()>),
+    /// The first call for claims that were settled together.
+    Settled(Settling<Begun, ()>),
+    /// Those of them that took more than one call.
+    SettledAgain(Vec<(Begun, Claim, Conclusion<()>)>),
     Released,
 }
 
@@ -105,6 +119,12 @@ struct Invocation<T> {
     ready: VecDeque<Ready<T>>,
     running: usize,
     claiming: bool,
+    /// Claims whose handlers have ended, to be settled by the next call.
+    due: Vec<(Begun, Due<()>)>,
+    /// How many claims are due or being settled.
+    unsettled: usize,
+    /// Whether a first call to settle is under way.
+    settling: bool,
     stopped: bool,
     outcomes: Vec<Option<RecordOutcome>>,
     keys: Vec<Option<KeyHash>>,
@@ -112,6 +132,20 @@ struct Invocation<T> {
     leaders: HashMap<KeyHash, (usize, Option<Fingerprint>)>,
     /// For a record: the earlier one with its key.
     follows: Vec<Option<Follows>>,
+}
+
+impl<T> Invocation<T> {
+    /// A handler has ended.
+    fn ended(&mut self, begun: Begun, now: Timestamp) {
+        self.running -= 1;
+        self.schedule.ran(now.since(begun.at));
+    }
+
+    /// Whether there is something to settle, and no call under way that it has to wait for. After the stop point there
+    /// is no time to wait.
+    fn may_settle(&self) -> bool {
+        !self.due.is_empty() && (!self.settling || self.stopped)
+    }
 }
 
 type Steps<'a, T> = FuturesUnordered<BoxFuture<'a, Step<T>>>;
@@ -144,6 +178,9 @@ where
             ready: VecDeque::new(),
             running: 0,
             claiming: false,
+            due: Vec::new(),
+            unsettled: 0,
+            settling: false,
             stopped: false,
             outcomes: (0..count).map(|_| None).collect(),
             keys: vec![None; count],
@@ -151,12 +188,30 @@ where
             follows: vec![None; count],
         };
         let mut steps = Steps::new();
+        let mut yielded = false;
         loop {
             self.start(&mut invocation, &steps);
-            match steps.next().await {
-                Some(step) => self.finish(&mut invocation, step),
-                None if invocation.stopped || invocation.next == count => break,
-                None => {}
+            if invocation.schedule.fills_a_call(invocation.due.len()) {
+                self.settle(&mut invocation, &steps);
+            }
+            match poll_fn(|context| Poll::Ready(steps.poll_next_unpin(context))).await {
+                Poll::Ready(Some(step)) => self.finish(&mut invocation, &steps, step),
+                // Whatever ends at the same time shares one call: nothing is waited for but one turn of the runtime.
+                _ if invocation.may_settle() && !yielded => {
+                    tokio::task::yield_now().await;
+                    yielded = true;
+                }
+                _ if invocation.may_settle() => {
+                    self.settle(&mut invocation, &steps);
+                    yielded = false;
+                }
+                Poll::Ready(None) if invocation.stopped || invocation.next == count => break,
+                Poll::Ready(None) => {}
+                Poll::Pending => {
+                    if let Some(step) = steps.next().await {
+                        self.finish(&mut invocation, &steps, step);
+                    }
+                }
             }
         }
         self.report(invocation)
@@ -175,7 +230,7 @@ where
                 let left: Vec<Claim> = invocation.ready.drain(..).filter_map(Ready::give_up).collect();
                 if !left.is_empty() {
                     steps.push(Box::pin(async move {
-                        self.engine.release(&left).await;
+                        self.engine.release(left).await;
                         Step::Released
                     }));
                 }
@@ -188,7 +243,8 @@ where
                 steps.push(self.run(ready, Arc::clone(&invocation.lambda), invocation.window));
                 continue;
             }
-            let room = invocation.schedule.claimable(invocation.ready.len(), invocation.running);
+            let Invocation { ready, running, unsettled, .. } = &*invocation;
+            let room = invocation.schedule.claimable(ready.len(), *running, *unsettled);
             if invocation.claiming || room == 0 || invocation.incoming.is_empty() {
                 return;
             }
@@ -293,45 +349,59 @@ where
         H: Handler<T, Args>,
     {
         let Ready { index, payload, info, claim } = ready;
-        let began = self.engine.clock.now();
+        let begun = Begun { index, at: self.engine.clock.now() };
         let context = RecordContext { record: info, lambda, claim: claim.clone(), stop: window.stop };
         // The handler's own future is made inside, so that a panic in making it is caught too.
         let work = async move { self.handler.call(payload, context).await };
         Box::pin(async move {
-            let outcome = self.conclude(claim, work, window).await;
-            Step::Ran { index, outcome: Ok(outcome), began }
+            let Some(claim) = claim else {
+                let work = async move { work.await.map(drop) };
+                return Step::Ran(begun, self.engine.run_unprotected(window, work).await);
+            };
+            let work = async move { work.await.map(Success::Remember) };
+            // Only the stored form of the value is needed from here on. Dropping it runs code of the user's.
+            let keep = |value| {
+                let _ = contain(|| drop(value));
+            };
+            Step::Finished(begun, claim.clone(), self.engine.run(claim, work, keep).await)
         })
     }
 
-    /// Runs a handler within its bounds, and settles the claim if it has one.
-    async fn conclude<R>(
-        &self,
-        claim: Option<Claim>,
-        work: impl Future<Output = Result<R, Failure>> + Send,
-        window: Window,
-    ) -> Outcome<()>
-    where
-        H: Sync,
-        R: Serialize + Send,
-    {
-        let Some(claim) = claim else {
-            let work = async move { work.await.map(drop) };
-            return self.engine.run_unprotected(window, work).await;
-        };
-        let remembered = async move { work.await.map(Success::Remember) };
-        let conclusion = self.engine.conclude(&claim, remembered).await;
-        let Ok(outcome) = conclusion.into_outcome(&claim, drop, |refusal| Ok::<_, Infallible>(replayed(refusal)));
-        outcome
+    /// Settles all that is due with one call.
+    fn settle<'a>(&'a self, invocation: &mut Invocation<T>, steps: &Steps<'a, T>) {
+        invocation.settling = true;
+        let due = std::mem::take(&mut invocation.due);
+        let engine = &self.engine;
+        steps.push(Box::pin(async move { Step::Settled(engine.settle_together(due).await) }));
     }
 
-    fn finish(&self, invocation: &mut Invocation<T>, step: Step<T>) {
+    fn finish<'a>(&'a self, invocation: &mut Invocation<T>, steps: &Steps<'a, T>, step: Step<T>) {
         match step {
             Step::Released => {}
-            Step::Ran { index, outcome, began } => {
-                invocation.running -= 1;
-                invocation.schedule.ran(self.engine.clock.now().since(began));
-                invocation.outcomes[index] = Some(outcome);
+            Step::Ran(begun, outcome) => {
+                invocation.ended(begun, self.engine.clock.now());
+                self.decide(invocation, begun, outcome);
             }
+            Step::Finished(begun, claim, finished) => {
+                invocation.ended(begun, self.engine.clock.now());
+                match finished {
+                    Finished::Due(due) => {
+                        invocation.unsettled += 1;
+                        invocation.due.push((begun, due));
+                    }
+                    Finished::Concluded(conclusion) => self.conclude(invocation, begun, &claim, conclusion),
+                }
+            }
+            Step::Settled(Settling { concluded, open }) => {
+                invocation.settling = false;
+                self.conclude_settled(invocation, concluded);
+                // They hold nobody else up.
+                if !open.is_empty() {
+                    let engine = &self.engine;
+                    steps.push(Box::pin(async move { Step::SettledAgain(engine.settle_again(open).await) }));
+                }
+            }
+            Step::SettledAgain(concluded) => self.conclude_settled(invocation, concluded),
             Step::Claimed(waiting, standings) => {
                 invocation.claiming = false;
                 for (mut ready, standing) in waiting.into_iter().zip(standings) {
@@ -351,6 +421,23 @@ where
                 }
             }
         }
+    }
+
+    fn conclude_settled(&self, invocation: &mut Invocation<T>, concluded: Vec<(Begun, Claim, Conclusion<()>)>) {
+        for (begun, claim, conclusion) in concluded {
+            invocation.unsettled -= 1;
+            self.conclude(invocation, begun, &claim, conclusion);
+        }
+    }
+
+    fn conclude(&self, invocation: &mut Invocation<T>, begun: Begun, claim: &Claim, conclusion: Conclusion<()>) {
+        let replay = |refusal| Ok::<_, Infallible>(replayed(refusal));
+        let Ok(outcome) = conclusion.into_outcome(claim, |()| (), replay);
+        self.decide(invocation, begun, outcome);
+    }
+
+    fn decide(&self, invocation: &mut Invocation<T>, begun: Begun, outcome: Outcome<()>) {
+        invocation.outcomes[begun.index] = Some(Ok(outcome));
     }
 
     /// Every record's report, and one event for each. What has no outcome by now was not started.

@@ -30,7 +30,7 @@ impl Schedule {
         Self { stop, expected, longest: Duration::ZERO, concurrency: concurrency.max(1), chunk, after_unknown }
     }
 
-    /// A record has run this long, its settling included.
+    /// A handler has run this long.
     pub(super) fn ran(&mut self, duration: Duration) {
         self.longest = self.longest.max(duration);
     }
@@ -45,12 +45,19 @@ impl Schedule {
         running < self.concurrency
     }
 
-    /// How many records may be claimed while `ready` claimed ones wait and `running` ones run.
+    /// Whether this many settles are as many as one call takes.
+    pub(super) fn fills_a_call(&self, due: usize) -> bool {
+        due >= self.chunk
+    }
+
+    /// How many records may be claimed while `ready` claimed ones wait, `running` ones run, and `unsettled` ones have run
+    /// and are not settled yet.
     ///
     /// A crash leaves the claims of work that never began. Where such a claim may be taken over that costs a delay, so
-    /// one chunk ahead is fine; where it may not, it would cost the operation.
-    pub(super) fn claimable(&self, ready: usize, running: usize) -> usize {
-        if ready > 0 {
+    /// one chunk ahead is fine; where it may not, it would cost the operation. It also leaves the claims of work that was
+    /// done and not recorded, which are kept to less than two chunks, however slowly the store answers.
+    pub(super) fn claimable(&self, ready: usize, running: usize, unsettled: usize) -> usize {
+        if ready > 0 || unsettled > self.chunk {
             return 0;
         }
         match self.after_unknown {
@@ -89,8 +96,15 @@ mod tests {
     #[test]
     fn claims_run_one_chunk_ahead_and_under_refuse_not_at_all() {
         let rerun = schedule(None, AfterUnknown::Rerun);
-        assert_eq!([rerun.claimable(0, 0), rerun.claimable(0, 10), rerun.claimable(1, 0)], [25, 25, 0]);
+        let claimable = |ready, running| rerun.claimable(ready, running, 0);
+        assert_eq!([claimable(0, 0), claimable(0, 10), claimable(1, 0)], [25, 25, 0]);
         let refuse = schedule(None, AfterUnknown::Refuse);
-        assert_eq!([refuse.claimable(0, 0), refuse.claimable(0, 7), refuse.claimable(0, 10)], [10, 3, 0]);
+        assert_eq!([refuse.claimable(0, 0, 9), refuse.claimable(0, 7, 0), refuse.claimable(0, 10, 0)], [10, 3, 0]);
+    }
+
+    #[test]
+    fn claims_wait_for_a_store_that_is_slow_to_settle() {
+        let rerun = schedule(None, AfterUnknown::Rerun);
+        assert_eq!([rerun.claimable(0, 0, 25), rerun.claimable(0, 0, 26)], [25, 0]);
     }
 }

@@ -1,8 +1,14 @@
 //! How many handlers run at once, and how far claims run ahead of them.
 
-use lambda_once::{AfterUnknown, store::fault::Call};
+use lambda_once::{
+    AfterUnknown,
+    store::fault::{Call, Fault, FaultStore},
+};
 
-use crate::world::{World, batch, ids, invoke, orders, seconds, work};
+use crate::{
+    spy::Spy,
+    world::{World, batch, ids, invoke, millis, orders, seconds, work},
+};
 
 #[tokio::test(start_paused = true)]
 async fn never_more_handlers_run_at_once_than_allowed_and_that_many_do() {
@@ -50,7 +56,7 @@ async fn claims_run_at_most_one_chunk_ahead_of_the_work() {
         let world = World::on(takes, |store| store, |builder| builder);
         let service = world.service().concurrency(concurrency);
         assert!(world.deliver_to(&service, orders(60, "succeed", 50)).await.is_empty());
-        assert!(world.spy.most_held() <= concurrency + takes.min(25), "{} held", world.spy.most_held());
+        assert!(world.spy.most_open() <= concurrency + takes.min(25), "{} open", world.spy.most_open());
         assert_eq!(world.spy.held(), 0);
     }
 }
@@ -64,13 +70,59 @@ async fn the_next_chunk_is_claimed_while_the_last_one_works() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_store_that_is_slow_to_settle_is_not_swamped_with_claims() {
+    for concurrency in [1, 10, 1_000] {
+        let slow = |store: FaultStore<Spy>| {
+            store.always(Call::Settle, Fault::Delay(millis(20)));
+            store
+        };
+        let world = World::on(10, slow, |builder| builder);
+        let service = world.service().concurrency(concurrency);
+        assert!(world.deliver_to(&service, orders(500, "succeed", 0)).await.is_empty());
+        // Two chunks that are not settled yet, and the one that is claimed ahead.
+        assert!(world.spy.most_held() <= 30, "{} held", world.spy.most_held());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn settles_that_are_due_while_a_call_is_under_way_share_the_next() {
+    let slow = |store: FaultStore<Spy>| {
+        store.always(Call::Settle, Fault::Delay(millis(3)));
+        store
+    };
+    let world = World::on(100, slow, |builder| builder);
+    let service = world.service().concurrency(20);
+    let bodies = (0..20).map(|i| work(&format!("order-{i}"), "succeed", 10 + i));
+    assert!(world.deliver_to(&service, bodies).await.is_empty());
+    let calls = world.calls(Call::Settle);
+    assert_eq!(calls.iter().sum::<usize>(), 20);
+    // The first goes at once, alone; each of the others with those of the three milliseconds or more before it.
+    assert!(calls[0] == 1 && calls.len() <= 8, "{calls:?}");
+    assert_eq!(world.spy.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settle_that_the_store_has_trouble_with_holds_up_no_other() {
+    let world = World::new();
+    for _ in 0..4 {
+        world.store.next(Call::Settle, Fault::Throttled);
+    }
+    let service = world.service().concurrency(2);
+    assert!(world.deliver_to(&service, orders(20, "succeed", 10)).await.is_empty());
+    assert_eq!((world.journal.runs().len(), world.spy.held()), (20, 0));
+    let last = world.journal.runs().into_iter().filter_map(|run| run.ended).max().unwrap();
+    let first = world.journal.runs()[0].began;
+    assert_eq!(last.since(first), millis(100), "the handlers run on while two settles are sent again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn under_refuse_a_record_is_claimed_only_when_its_handler_is_about_to_start() {
     for (takes, concurrency) in [(100, 1), (100, 3), (2, 3), (100, 40)] {
         let world = World::on(takes, |store| store, |builder| builder.after_unknown(AfterUnknown::Refuse));
         let service = world.service().concurrency(concurrency);
         let bodies = (0..40).map(|i| work(&format!("order-{i}"), "succeed", 20 + 7 * (i % 5)));
         assert!(world.deliver_to(&service, bodies).await.is_empty());
-        assert!(world.spy.most_held() <= concurrency, "{} held of {concurrency}", world.spy.most_held());
+        assert!(world.spy.most_open() <= concurrency, "{} open of {concurrency}", world.spy.most_open());
         assert_eq!(world.journal.most_at_once(), concurrency.min(40));
     }
 }

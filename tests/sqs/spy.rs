@@ -24,6 +24,9 @@ struct Seen {
     keys: BTreeSet<KeyHash>,
     held: BTreeSet<KeyHash>,
     most_held: usize,
+    granted: usize,
+    ended: usize,
+    most_open: usize,
     releases: usize,
 }
 
@@ -36,6 +39,16 @@ impl Spy {
     /// The most claims that were held at the same time.
     pub(crate) fn most_held(&self) -> usize {
         self.seen.lock().unwrap().most_held
+    }
+
+    /// The most claims that were granted at the same time whose handlers had not ended.
+    pub(crate) fn most_open(&self) -> usize {
+        self.seen.lock().unwrap().most_open
+    }
+
+    /// A handler has ended.
+    pub(crate) fn handler_ended(&self) {
+        self.seen.lock().unwrap().ended += 1;
     }
 
     /// How many claims are held now.
@@ -64,8 +77,10 @@ impl Store for Spy {
                 seen.keys.insert(request.key);
                 if matches!(answer, Ok(Claimed::Granted(_))) {
                     seen.held.insert(request.key);
+                    seen.granted += 1;
                 }
             }
+            seen.most_open = seen.most_open.max(seen.granted.saturating_sub(seen.ended));
             seen.most_held = seen.most_held.max(seen.held.len());
             answers
         })

@@ -108,6 +108,7 @@ pub(crate) struct Run {
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     clock: TokioClock,
+    spy: Spy,
     runs: Arc<Mutex<Vec<Run>>>,
     most_at_once: Arc<Mutex<usize>>,
 }
@@ -164,6 +165,7 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let now = self.journal.clock.now();
         self.note(|run| run.ended = Some(now));
+        self.journal.spy.handler_ended();
     }
 }
 
@@ -227,7 +229,8 @@ impl World {
         let builder =
             Idempotency::builder(store.clone()).clock(clock.clone()).scope("tests").named("sqs").disabled(false);
         let once = settings(builder).build().unwrap();
-        let journal = Journal { clock: clock.clone(), runs: Arc::default(), most_at_once: Arc::default() };
+        let journal =
+            Journal { clock: clock.clone(), spy: spy.clone(), runs: Arc::default(), most_at_once: Arc::default() };
         Self { clock, memory, spy, store, once, journal }
     }
 

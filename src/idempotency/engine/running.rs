@@ -1,0 +1,111 @@
+//! Runs: a handler within the bounds of its invocation, and what its end asks of the store.
+
+use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
+
+use futures_util::FutureExt;
+use serde::Serialize;
+
+use super::{
+    Conclusion, Success,
+    settling::{Due, End},
+};
+use crate::{
+    Claim, Failure, Idempotency, Interruption, OnPanic, Outcome, Verdict,
+    idempotency::{
+        guard::{Ended, Guarded, discard},
+        result,
+        window::Window,
+    },
+    store::Settlement,
+};
+
+/// How the run of a claimed operation ended.
+#[derive(Debug)]
+pub(crate) enum Finished<T> {
+    /// The claim is to be settled.
+    Due(Due<T>),
+    /// The claim stands until its lease ends.
+    Concluded(Conclusion<T>),
+}
+
+impl Idempotency {
+    /// Runs a claimed operation. Of its value, `keep` makes what is to be kept besides the stored result.
+    pub(crate) async fn run<T, U, F>(&self, claim: Claim, work: F, keep: impl FnOnce(T) -> U + Send) -> Finished<U>
+    where
+        T: Serialize + Send,
+        F: Future<Output = Result<Success<T>, Failure>> + Send,
+    {
+        // The handler's own panics are caught where it runs. Its future may also panic when it is dropped.
+        let run = AssertUnwindSafe(self.run_to_its_end(claim, work, keep)).catch_unwind();
+        run.await.unwrap_or_else(|panic| {
+            discard(panic);
+            Finished::Concluded(Conclusion::Interrupted(Interruption::Panicked))
+        })
+    }
+
+    async fn run_to_its_end<T, U, F>(&self, claim: Claim, work: F, keep: impl FnOnce(T) -> U + Send) -> Finished<U>
+    where
+        T: Serialize + Send,
+        F: Future<Output = Result<Success<T>, Failure>> + Send,
+    {
+        match self.guarded(work, claim.window).await {
+            Ended::Returned(Ok(Success::Remember(value))) => {
+                let result = result::encode(&value, &self.settings, self.store.limits());
+                let settlement = Settlement::Complete { result, retention: self.settings.retention() };
+                Finished::Due(Due::new(claim, settlement, End::Completed(keep(value))))
+            }
+            Ended::Returned(Ok(Success::Forget(value))) => {
+                Finished::Due(Due::release(claim, End::Forgotten(keep(value))))
+            }
+            Ended::Returned(Ok(Success::Doubt(value))) => Finished::Concluded(Conclusion::Doubted(keep(value))),
+            Ended::Returned(Err(failure)) => self.failed(claim, failure),
+            Ended::CutOff => Finished::Concluded(Conclusion::Interrupted(Interruption::CutOff)),
+            Ended::NotStarted => Finished::Due(Due::release(claim, End::NotStarted)),
+            Ended::Panicked(message) => {
+                tracing::error!(target: "lambda_once", key = %claim.key(), panic = message, "the handler panicked");
+                match self.settings.on_panic {
+                    OnPanic::Transient => Finished::Due(Due::release(claim, End::Panicked)),
+                    _ => Finished::Concluded(Conclusion::Interrupted(Interruption::Panicked)),
+                }
+            }
+        }
+    }
+
+    fn failed<T>(&self, claim: Claim, failure: Failure) -> Finished<T> {
+        match failure.verdict() {
+            Verdict::Unknown => Finished::Concluded(Conclusion::Failed(failure)),
+            Verdict::Transient => Finished::Due(Due::release(claim, End::Failed(failure))),
+            Verdict::Permanent => {
+                let result = result::encode_failure(&failure, &self.settings, self.store.limits());
+                let settlement = Settlement::Fail { result, retention: self.settings.failed_retention() };
+                Finished::Due(Due::new(claim, settlement, End::Failed(failure)))
+            }
+        }
+    }
+
+    /// Runs work without a claim, still within the bounds of an invocation.
+    pub(crate) async fn run_unprotected<T, F>(&self, window: Window, work: F) -> Outcome<T>
+    where
+        T: Send,
+        F: Future<Output = Result<T, Failure>> + Send,
+    {
+        let ended = AssertUnwindSafe(self.guarded(work, window)).catch_unwind().await;
+        match ended.unwrap_or_else(|panic| {
+            discard(panic);
+            Ended::Panicked(None)
+        }) {
+            Ended::Returned(Ok(value)) => Outcome::Executed(value),
+            Ended::Returned(Err(failure)) => Outcome::Failed(failure),
+            Ended::Panicked(message) => {
+                tracing::error!(target: "lambda_once", panic = message, "the handler panicked, unprotected");
+                Outcome::Interrupted(Interruption::Panicked)
+            }
+            Ended::CutOff => Outcome::Interrupted(Interruption::CutOff),
+            Ended::NotStarted => Outcome::NotStarted,
+        }
+    }
+
+    fn guarded<F: Future>(&self, work: F, window: Window) -> Guarded<F> {
+        Guarded::new(work, Arc::clone(&self.clock), window.stop)
+    }
+}

@@ -1,0 +1,247 @@
+//! Settles: what a run's end asks of the store, one by one or together.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{
+    Conclusion,
+    calls::{Backoff, within},
+};
+use crate::{
+    Claim, Failure, Idempotency, Interruption,
+    error::{Error, ErrorKind},
+    record::{Record, StoredResult},
+    store::{
+        ClaimRequest, Refusal, SettleRequest, Settled, Settlement, Takeover,
+        rules::{self, Judgement},
+    },
+};
+
+/// The time for outcomes after a handler that blocked its thread until the time for settling was over, or nearly so.
+/// To give up without asking would report an operation as unrecorded, although a successor may have decided its outcome.
+const SETTLE_WHEN_LATE: Duration = Duration::from_secs(1);
+
+/// What is too short for a call to the store.
+const SETTLE_AT_LEAST: Duration = Duration::from_millis(100);
+
+/// A claim that is to be settled, and what its caller is told then.
+#[derive(Debug)]
+pub(crate) struct Due<T> {
+    claim: Claim,
+    settlement: Settlement,
+    end: End<T>,
+}
+
+/// How a run ended whose claim is to be settled.
+#[derive(Debug)]
+pub(super) enum End<T> {
+    Completed(T),
+    Forgotten(T),
+    Failed(Failure),
+    Panicked,
+    NotStarted,
+}
+
+/// What became of claims that were settled together, each under the caller's name for it.
+#[derive(Debug)]
+pub(crate) struct Settling<K, T> {
+    pub(crate) concluded: Vec<(K, Claim, Conclusion<T>)>,
+    /// Those that are to be sent again.
+    pub(crate) open: Vec<Open<K, T>>,
+}
+
+/// A settle that is to be sent again.
+#[derive(Debug)]
+pub(crate) struct Open<K, T> {
+    name: K,
+    due: Due<T>,
+    /// What was in its way; `None` if it was changed since, and can be sent at once.
+    trouble: Option<Error>,
+}
+
+impl<T> Due<T> {
+    pub(super) fn new(claim: Claim, settlement: Settlement, end: End<T>) -> Self {
+        Self { claim, settlement, end }
+    }
+
+    pub(super) fn release(claim: Claim, end: End<T>) -> Self {
+        let settlement = Settlement::Release { took_over: claim.took_over() };
+        Self { claim, settlement, end }
+    }
+
+    fn is_release(&self) -> bool {
+        matches!(self.settlement, Settlement::Release { .. })
+    }
+}
+
+impl Idempotency {
+    /// Settles one claim, for as long as it takes and there is time.
+    pub(super) async fn settle<T: Send>(&self, due: Due<T>) -> Conclusion<T> {
+        let Settling { mut concluded, open } = self.settle_together(vec![((), due)]).await;
+        concluded.extend(self.settle_again(open).await);
+        concluded.pop().map_or(Conclusion::LeaseLost, |((), _, conclusion)| conclusion)
+    }
+
+    /// Gives claims up that nobody acted on, so that their operations may run again at once.
+    pub(crate) async fn release(&self, claims: Vec<Claim>) {
+        if claims.is_empty() {
+            return;
+        }
+        let dues = claims.into_iter().map(|claim| ((), Due::<()>::release(claim, End::NotStarted))).collect();
+        let open = self.settle_together(dues).await.open;
+        self.settle_again(open).await;
+    }
+
+    /// Settles claims of one invocation with one call to the store.
+    pub(crate) async fn settle_together<K: Send, T: Send>(&self, dues: Vec<(K, Due<T>)>) -> Settling<K, T> {
+        let Some((_, first)) = dues.first() else {
+            return Settling { concluded: Vec::new(), open: Vec::new() };
+        };
+        let left = first.claim.window.settle_by.since(self.clock.now());
+        let is_worth_waiting = dues.iter().any(|(_, due)| !due.is_release());
+        let time = if is_worth_waiting && left < SETTLE_AT_LEAST { SETTLE_WHEN_LATE } else { left };
+        let operation = first.settlement.as_str();
+        let mut requests = Vec::with_capacity(dues.len());
+        let mut ends = Vec::with_capacity(dues.len());
+        for (name, Due { claim, settlement, end }) in dues {
+            let (key, owner, fingerprint) = (claim.key(), claim.owner, claim.fingerprint);
+            requests.push(SettleRequest { key, owner, fingerprint, settlement });
+            ends.push((name, claim, end));
+        }
+        let answers = within(time, operation, requests.len(), self.store.settle(&requests)).await;
+
+        let mut settling = Settling { concluded: Vec::with_capacity(ends.len()), open: Vec::new() };
+        for ((request, (name, claim, end)), answer) in requests.into_iter().zip(ends).zip(answers) {
+            let due = Due { claim, settlement: request.settlement, end };
+            match answer {
+                Err(error) if error.retry_helps() => {
+                    settling.open.push(Open { name, due, trouble: Some(error) });
+                }
+                Err(error) if error.kind() == ErrorKind::Request && due.settlement.has_data() => {
+                    tracing::error!(target: "lambda_once", key = %due.claim.key(), %error, "the store does not take the result, so it is not kept; the operation stays done");
+                    let due = Due { settlement: due.settlement.without_data(), ..due };
+                    settling.open.push(Open { name, due, trouble: None });
+                }
+                answer => settling.concluded.push(self.concluded(name, due, answer)),
+            }
+        }
+        settling
+    }
+
+    /// Sends settles again until each is answered, or the time is up.
+    pub(crate) async fn settle_again<K: Send, T: Send>(
+        &self,
+        mut open: Vec<Open<K, T>>,
+    ) -> Vec<(K, Claim, Conclusion<T>)> {
+        let mut concluded = Vec::with_capacity(open.len());
+        let mut backoff = Backoff::default();
+        while let Some(first) = open.first() {
+            let settle_by = first.due.claim.window.settle_by;
+            if open.iter().all(|open| open.trouble.is_some()) {
+                let pause = backoff.next();
+                if self.clock.now().after(pause) >= settle_by {
+                    let given_up = open
+                        .into_iter()
+                        .filter_map(|Open { name, due, trouble }| Some(self.concluded(name, due, Err(trouble?))));
+                    concluded.extend(given_up);
+                    return concluded;
+                }
+                sleep(pause).await;
+            }
+            // Those that were changed go first; the others keep their pause.
+            let (now, later) = open.into_iter().partition(|open| open.trouble.is_none());
+            let (now, later): (Vec<_>, Vec<_>) = if Vec::is_empty(&now) { (later, now) } else { (now, later) };
+            let dues = now.into_iter().map(|Open { name, due, .. }| (name, due)).collect();
+            let mut settling = self.settle_together(dues).await;
+            concluded.append(&mut settling.concluded);
+            open = settling.open;
+            open.extend(later);
+        }
+        concluded
+    }
+
+    /// What a caller is told of a claim whose settle has been answered.
+    fn concluded<K, T>(&self, name: K, due: Due<T>, answer: Result<Settled, Error>) -> (K, Claim, Conclusion<T>) {
+        let Due { claim, settlement, end } = due;
+        let conclusion = match (end, answer) {
+            // A run that is not recorded decides nothing, not even its failure. What was to be released may be lost.
+            (End::Completed(_) | End::Failed(_), Ok(Settled::LeaseLost { current }))
+                if !matches!(settlement, Settlement::Release { .. }) =>
+            {
+                self.overtaken(&claim, current)
+            }
+            (end, Ok(_)) => end.into_conclusion(),
+            (end, Err(error)) => {
+                log_unsettled(&claim, &settlement, &error);
+                match end {
+                    End::Completed(value) => Conclusion::Unrecorded(value),
+                    end => end.into_conclusion(),
+                }
+            }
+        };
+        (name, claim, conclusion)
+    }
+
+    /// What the record says about an operation whose lease was lost: a successor's outcome counts, our own does not.
+    fn overtaken<T>(&self, claim: &Claim, current: Option<Box<Record>>) -> Conclusion<T> {
+        tracing::warn!(target: "lambda_once", key = %claim.key(), attempt = claim.attempt(), "the lease was lost before the outcome was recorded");
+        let request = ClaimRequest {
+            key: claim.key(),
+            fingerprint: claim.fingerprint,
+            owner: claim.owner,
+            lease: Duration::ZERO,
+            skew_margin: self.settings.skew_margin,
+            retention: Duration::ZERO,
+            takeover: Takeover::Refused,
+        };
+        match current.map(|record| rules::judge(&record, &request, self.clock.now())) {
+            Some(Ok(Judgement::Refused(refusal @ (Refusal::Completed(_) | Refusal::Failed(_))))) => {
+                Conclusion::Overtaken(refusal)
+            }
+            _ => Conclusion::LeaseLost,
+        }
+    }
+}
+
+impl<T> End<T> {
+    fn into_conclusion(self) -> Conclusion<T> {
+        match self {
+            Self::Completed(value) => Conclusion::Completed(value),
+            Self::Forgotten(value) => Conclusion::Forgotten(value),
+            Self::Failed(failure) => Conclusion::Failed(failure),
+            Self::Panicked => Conclusion::Interrupted(Interruption::Panicked),
+            Self::NotStarted => Conclusion::NotStarted,
+        }
+    }
+}
+
+impl Settlement {
+    fn has_data(&self) -> bool {
+        matches!(self, Self::Complete { result, .. } | Self::Fail { result, .. } if result.data.is_some())
+    }
+
+    fn without_data(self) -> Self {
+        let result = StoredResult::DROPPED;
+        match self {
+            Self::Complete { retention, .. } => Self::Complete { result, retention },
+            Self::Fail { retention, .. } => Self::Fail { result, retention },
+            other => other,
+        }
+    }
+}
+
+fn log_unsettled(claim: &Claim, settlement: &Settlement, error: &Error) {
+    let key = claim.key();
+    match settlement {
+        Settlement::Complete { .. } => {
+            tracing::error!(target: "lambda_once", %key, %error, "the operation is done but could not be recorded; it may run again after its lease");
+        }
+        Settlement::Fail { .. } => {
+            tracing::error!(target: "lambda_once", %key, %error, "the permanent failure could not be recorded; the operation may run again after its lease");
+        }
+        _ => {
+            tracing::warn!(target: "lambda_once", %key, %error, "the claim could not be released; it ends with its lease");
+        }
+    }
+}
