@@ -86,6 +86,7 @@ struct Begun {
 }
 
 /// Something under way has come to its end.
+#[expect(clippy::large_enum_variant, reason = "most steps are of the large kind; a box would cost each record one")]
 enum Step<T> {
     Claimed(Vec<Ready<T>>, Vec<Result<Standing, Error>>),
     /// A handler without a claim.

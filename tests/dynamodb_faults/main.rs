@@ -8,6 +8,7 @@ mod support;
 
 mod batches;
 mod calls;
+mod deliveries;
 mod items;
 mod late;
 mod lost;

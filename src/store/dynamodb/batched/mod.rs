@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn a_request_takes_25_statements_and_a_mebibyte() {
         assert!(parts(&[]).is_empty());
-        assert_eq!(parts(&[1; 25]), [0..25]);
+        assert_eq!(parts(&[1; 50]), [0..25, 25..50]);
         assert_eq!(parts(&[1; 51]), [0..25, 25..50, 50..51]);
         assert_eq!(parts(&[600_000, 400_000, 100_000, 1]), [0..2, 2..4]);
         assert_eq!(parts(&[MOST_BYTES, 1, 2 * MOST_BYTES, 1]), [0..1, 1..2, 2..3, 3..4]);

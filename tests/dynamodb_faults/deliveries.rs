@@ -1,0 +1,94 @@
+//! How many requests a delivery of messages costs, counted where they pass.
+
+use std::time::Duration;
+
+use lambda_once::{
+    CachedStore, Failure, Idempotency, Key,
+    clock::Clock,
+    store::dynamodb::{Calls, Config},
+};
+use lambda_runtime::{Context, LambdaEvent};
+use serde_json::json;
+use tower::{Service, ServiceExt};
+
+use super::{LEASE, MARGIN, World, support};
+
+impl World {
+    /// Delivers messages with the keys of these numbers to a handler that succeeds; the ids that are reported.
+    async fn deliver(&self, numbers: impl IntoIterator<Item = u32>) -> Vec<String> {
+        deliver(&self.once, numbers, Ok(()), Context::default()).await
+    }
+}
+
+async fn deliver(
+    once: &Idempotency,
+    numbers: impl IntoIterator<Item = u32>,
+    end: Result<(), &'static str>,
+    context: Context,
+) -> Vec<String> {
+    let message = |number| json!({ "messageId": format!("m{number}"), "body": format!(r#"{{"id":{number}}}"#) });
+    let records: Vec<_> = numbers.into_iter().map(message).collect();
+    let event = serde_json::from_value(json!({ "Records": records })).unwrap();
+    let handler = move |_: serde_json::Value| async move { end.map_err(Failure::unknown) };
+    let mut service = once.sqs(Key::pointer("/id"), handler).checked().unwrap();
+    let response = service.ready().await.unwrap().call(LambdaEvent::new(event, context)).await.unwrap();
+    response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect()
+}
+
+#[tokio::test]
+async fn ten_new_messages_take_two_requests_and_their_duplicates_two() {
+    let world = World::new().await;
+    assert!(world.deliver(0..10).await.is_empty());
+    assert_eq!(world.requests(), ["BatchExecuteStatement", "BatchExecuteStatement"]);
+    world.proxy.reset();
+    assert!(world.deliver(0..10).await.is_empty());
+    assert_eq!(world.requests(), ["BatchExecuteStatement", "BatchExecuteStatement"]);
+}
+
+#[tokio::test]
+async fn twenty_five_messages_of_all_kinds_take_four_requests() {
+    let world = World::new().await;
+    deliver(&world.elsewhere, 0..8, Err("nobody knows"), Context::default()).await;
+    world.clock.jump(LEASE + MARGIN * 2);
+    assert!(world.deliver(8..16).await.is_empty());
+    world.proxy.reset();
+    assert!(world.deliver(0..25).await.is_empty());
+    assert_eq!(world.requests().len(), 4, "{:?}", world.purposes());
+}
+
+#[tokio::test]
+async fn one_new_message_takes_two_requests_for_its_key_alone() {
+    let world = World::new().await;
+    assert!(world.deliver([7]).await.is_empty());
+    assert_eq!(world.requests(), ["UpdateItem", "UpdateItem"]);
+}
+
+#[tokio::test]
+async fn with_single_calls_each_message_takes_two_requests() {
+    let world = World::of(Calls::Single).await;
+    assert!(world.deliver(0..10).await.is_empty());
+    assert_eq!(world.requests(), ["UpdateItem"; 20]);
+}
+
+#[tokio::test]
+async fn duplicates_in_the_local_cache_take_no_request() {
+    let world = World::new().await;
+    let client = support::client(world.proxy.endpoint()).await;
+    let store = Config::new(&world.table).build(client).unwrap().with_clock(world.clock.clone());
+    let store = CachedStore::new(store).with_clock(world.clock.clone());
+    let once = Idempotency::builder(store).clock(world.clock.clone()).build().unwrap();
+    assert!(deliver(&once, 0..10, Ok(()), Context::default()).await.is_empty());
+    world.proxy.reset();
+    assert!(deliver(&once, 0..10, Ok(()), Context::default()).await.is_empty());
+    assert_eq!(world.proxy.count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_new_messages_whose_handlers_end_at_once_take_eight_hundred_requests() {
+    let world = World::new().await;
+    let mut context = Context::default();
+    context.deadline = world.clock.now().after(Duration::from_secs(900)).as_millis();
+    assert!(deliver(&world.once, 0..10_000, Ok(()), context).await.is_empty());
+    let claims = world.purposes().into_iter().filter(|purpose| *purpose == super::requests::Purpose::Claim).count();
+    assert_eq!((claims, world.proxy.count()), (400, 800));
+}
