@@ -158,16 +158,18 @@ async fn an_outcome_that_the_store_showed_is_replayed_without_a_second_call() {
 async fn the_rest_of_a_batch_goes_to_the_store_in_one_call() {
     let sandbox = Sandbox::new();
     let (first, last) = (sandbox.run(complete("1")).await, sandbox.run(fail("2")).await);
-    let claims = [rival(&first), new_claim(), new_claim(), rival(&last)];
+    let shown = sandbox.another().run(complete("3")).await;
+    let claims = [rival(&first), new_claim(), rival(&shown), rival(&last)];
     let before = sandbox.calls(Call::Claim).len();
     let answers: Vec<Claimed> = sandbox.store.claim(&claims).await.into_iter().map(Result::unwrap).collect();
     assert!(matches!(&answers[0], Claimed::Refused(Refusal::Completed(record)) if record.result == json("1")));
-    assert!(answers[1..3].iter().all(|answer| matches!(answer, Claimed::Granted(_))));
+    assert!(matches!(answers[1], Claimed::Granted(_)));
+    assert!(matches!(&answers[2], Claimed::Refused(Refusal::Completed(record)) if record.result == json("3")));
     assert!(matches!(&answers[3], Claimed::Refused(Refusal::Failed(record)) if record.result == json("2")));
     assert_eq!(sandbox.calls(Call::Claim)[before..], [2]);
 
-    let known = [rival(&first), rival(&last)];
-    assert_eq!(sandbox.store.claim(&known).await.len(), 2);
+    let known = [rival(&first), rival(&shown), rival(&last)];
+    assert_eq!(sandbox.store.claim(&known).await.len(), 3);
     assert_eq!(sandbox.calls(Call::Claim).len(), before + 1, "nothing is left to ask");
 }
 
@@ -395,7 +397,7 @@ async fn settles_without_an_answer_are_remembered_up_to_a_number() {
     assert_eq!(sandbox.store.lock().unanswered.len(), MAX_UNANSWERED);
 }
 
-/// A store that says the same to every claim.
+/// A store that says the same to every claim, and answers one settle.
 #[derive(Debug)]
 struct Says(Vec<Claimed>);
 
@@ -404,7 +406,7 @@ impl Store for Says {
         Box::pin(std::future::ready(self.0.iter().cloned().map(Ok).collect()))
     }
     fn settle<'a>(&'a self, _: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-        Box::pin(std::future::ready(Vec::new()))
+        Box::pin(std::future::ready(vec![Ok(Settled::Done)]))
     }
     fn read<'a>(&'a self, _: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(std::future::ready(Vec::new()))
@@ -441,7 +443,8 @@ async fn a_store_that_miscounts_teaches_nothing_about_other_keys() {
     let answers = store.claim(&[new_claim(), claim.clone(), new_claim()]).await;
     assert!(answers[0].is_err() && answers[1].is_ok() && answers[2].is_err());
     assert_eq!(store.lock().list.len(), 1);
-    assert!(store.settle(&[settle(&new_claim(), complete("1"))]).await.is_empty());
+    let settles = [settle(&new_claim(), complete("1")), settle(&new_claim(), complete("2"))];
+    assert_eq!(store.settle(&settles).await.len(), 1);
     assert_eq!(store.lock().list.len(), 1);
 }
 
