@@ -5,9 +5,9 @@
 //! would merge integers beyond 2^53, and with them two different orders. `1` and `1.0` stay apart for the same reason.
 //! A member that occurs twice is an error, since readers disagree on which one counts.
 //!
-//! One pass over the bytes, without a tree.
+//! One pass over the bytes, without a tree, and without a copy of any string.
 
-use std::fmt;
+use std::{cmp::Ordering, fmt};
 
 /// How deeply arrays and objects may be nested: the limit that `serde_json` has as well.
 pub const MAX_DEPTH: usize = 128;
@@ -45,7 +45,10 @@ impl fmt::Display for Problem {
 ///
 /// See [`Problem`]. No part of the text is in the error.
 pub fn canonical(text: &[u8]) -> Result<Vec<u8>, Problem> {
-    let mut writer = Writer { text, at: 0, out: Vec::with_capacity(text.len()) };
+    let valid = std::str::from_utf8(text).map_or_else(|error| error.valid_up_to(), str::len);
+    // Members that are out of order are put in order behind what is written, hence the room.
+    let (out, members) = (Vec::with_capacity(2 * text.len()), Vec::with_capacity(MEMBERS));
+    let mut writer = Writer { text, valid, at: 0, out, members };
     writer.skip_space();
     writer.value(0)?;
     writer.skip_space();
@@ -55,17 +58,36 @@ pub fn canonical(text: &[u8]) -> Result<Vec<u8>, Problem> {
     }
 }
 
+/// Room for the members of most messages.
+const MEMBERS: usize = 32;
+
 struct Writer<'a> {
     text: &'a [u8],
+    /// Up to here the text is UTF-8.
+    valid: usize,
     at: usize,
     out: Vec<u8>,
+    /// The members of all objects that are being written, those of inner ones last.
+    members: Vec<Member>,
 }
 
-/// A member of an object that is being written: where its value lies in the output.
+/// A member of an object that is being written: where it lies in the output.
+#[derive(Clone, Copy)]
 struct Member {
-    name: String,
+    /// Where its name begins, at the quote.
     start: usize,
+    /// Where its name ends, before the quote.
+    name_end: usize,
     end: usize,
+    /// Whether its name has escapes.
+    escaped: bool,
+}
+
+impl Member {
+    fn compare_names(&self, other: &Self, out: &[u8]) -> Ordering {
+        let [ours, theirs] = [self, other].map(|member| &out[member.start + 1..member.name_end]);
+        if self.escaped || other.escaped { unescaped(ours).cmp(unescaped(theirs)) } else { ours.cmp(theirs) }
+    }
 }
 
 impl Writer<'_> {
@@ -95,11 +117,7 @@ impl Writer<'_> {
         match self.peek() {
             Some(b'{') => self.object(depth + 1),
             Some(b'[') => self.array(depth + 1),
-            Some(b'"') => {
-                let string = self.string()?;
-                write_string(&mut self.out, &string);
-                Ok(())
-            }
+            Some(b'"') => self.string().map(drop),
             Some(b'-' | b'0'..=b'9') => self.number(),
             Some(b't') => self.literal(b"true"),
             Some(b'f') => self.literal(b"false"),
@@ -181,102 +199,110 @@ impl Writer<'_> {
         }
         self.at += 1;
         self.out.push(b'{');
-        let body = self.out.len();
-        let mut members: Vec<Member> = Vec::new();
+        let first = self.members.len();
         let mut in_order = true;
         self.skip_space();
         if self.peek() != Some(b'}') {
             loop {
-                let name = self.string()?;
+                let start = self.out.len();
+                let escaped = self.string()?;
+                let mut member = Member { start, name_end: self.out.len() - 1, end: 0, escaped };
                 self.skip_space();
                 self.expect(b':')?;
                 self.skip_space();
-                if let Some(previous) = members.last() {
-                    if name == previous.name {
-                        return Err(Problem::DuplicateMember { at: self.at });
+                if let Some(previous) = self.members[first..].last() {
+                    match member.compare_names(previous, &self.out) {
+                        Ordering::Equal => return Err(Problem::DuplicateMember { at: self.at }),
+                        Ordering::Less => in_order = false,
+                        Ordering::Greater => {}
                     }
-                    in_order &= name > previous.name;
-                    self.out.push(b',');
                 }
-                let start = self.out.len();
-                write_string(&mut self.out, &name);
                 self.out.push(b':');
                 self.value(depth)?;
-                members.push(Member { name, start, end: self.out.len() });
+                member.end = self.out.len();
+                self.members.push(member);
                 self.skip_space();
                 if self.peek() == Some(b'}') {
                     break;
                 }
                 self.expect(b',')?;
+                self.out.push(b',');
                 self.skip_space();
             }
         }
         self.at += 1;
         if !in_order {
-            self.sort_members(body, members)?;
+            self.sort_members(first)?;
         }
+        self.members.truncate(first);
         self.out.push(b'}');
         Ok(())
     }
 
-    fn sort_members(&mut self, body: usize, mut members: Vec<Member>) -> Result<(), Problem> {
-        members.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        if members.windows(2).any(|pair| pair[0].name == pair[1].name) {
+    /// Puts the members of the innermost object, which is all but its closing brace, in order.
+    fn sort_members(&mut self, first: usize) -> Result<(), Problem> {
+        let Self { out, members, .. } = self;
+        let members = &mut members[first..];
+        let (body, end) = (members[0].start, out.len());
+        members.sort_unstable_by(|a, b| a.compare_names(b, out));
+        if members.windows(2).any(|pair| pair[0].compare_names(&pair[1], out) == Ordering::Equal) {
             return Err(Problem::DuplicateMember { at: self.at });
         }
-        let mut sorted = Vec::with_capacity(self.out.len() - body);
-        for member in &members {
-            if !sorted.is_empty() {
-                sorted.push(b',');
+        for member in members {
+            if out.len() > end {
+                out.push(b',');
             }
-            sorted.extend_from_slice(&self.out[member.start..member.end]);
+            out.extend_from_within(member.start..member.end);
         }
-        self.out.truncate(body);
-        self.out.append(&mut sorted);
+        out.copy_within(end.., body);
+        out.truncate(end);
         Ok(())
     }
 
-    fn string(&mut self) -> Result<String, Problem> {
+    /// Whether its canonical form has escapes.
+    fn string(&mut self) -> Result<bool, Problem> {
+        let (text, start) = (self.text, self.at);
         self.expect(b'"')?;
-        let mut decoded = Vec::new();
-        loop {
-            let run = self.at;
-            while matches!(self.peek(), Some(byte) if byte != b'"' && byte != b'\\' && byte >= 0x20) {
-                self.at += 1;
-            }
-            decoded.extend_from_slice(&self.text[run..self.at]);
+        self.at += plain_len(&text[self.at..]);
+        let mut escaped = false;
+        // Most strings are written as they are, quotes and all.
+        let mut run = start;
+        while self.peek() != Some(b'"') {
+            self.out.extend_from_slice(&text[run..self.at]);
             match self.peek() {
-                Some(b'"') => break,
-                Some(b'\\') => self.escape(&mut decoded)?,
+                Some(b'\\') => escaped |= self.escape()?,
                 _ => return Err(self.syntax()),
             }
+            run = self.at;
+            self.at += plain_len(&text[run..]);
         }
-        let end = self.at;
+        if self.valid < self.at {
+            return Err(self.syntax());
+        }
         self.at += 1;
-        String::from_utf8(decoded).map_err(|_| Problem::Syntax { at: end })
+        self.out.extend_from_slice(&text[run..self.at]);
+        Ok(escaped)
     }
 
-    fn escape(&mut self, decoded: &mut Vec<u8>) -> Result<(), Problem> {
+    /// Whether the character is written as an escape.
+    fn escape(&mut self) -> Result<bool, Problem> {
         let start = self.at;
         self.at += 1;
         let byte = self.peek().ok_or_else(|| self.syntax())?;
         self.at += 1;
-        let plain = match byte {
-            b'"' | b'\\' | b'/' => byte,
-            b'b' => 0x08,
-            b'f' => 0x0c,
-            b'n' => b'\n',
-            b'r' => b'\r',
-            b't' => b'\t',
-            b'u' => {
-                let character = self.unicode_escape().ok_or(Problem::Syntax { at: start })?;
-                decoded.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-                return Ok(());
-            }
+        let character = match byte {
+            b'"' | b'\\' | b'/' => char::from(byte),
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => self.unicode_escape().ok_or(Problem::Syntax { at: start })?,
             _ => return Err(Problem::Syntax { at: start }),
         };
-        decoded.push(plain);
-        Ok(())
+        let before = self.out.len();
+        write_characters(&mut self.out, character.encode_utf8(&mut [0; 4]));
+        Ok(self.out[before] == b'\\')
     }
 
     /// After `\u`. A high surrogate must be followed by the escape of a low one; neither may stand alone.
@@ -308,18 +334,48 @@ impl Writer<'_> {
 
 pub(crate) fn write_string(out: &mut Vec<u8>, string: &str) {
     out.push(b'"');
-    for &byte in string.as_bytes() {
-        match byte {
-            b'"' => out.extend_from_slice(br#"\""#),
-            b'\\' => out.extend_from_slice(br"\\"),
-            0x00..0x20 => {
-                out.extend_from_slice(br"\u00");
-                out.extend([byte >> 4, byte & 0xf].map(|nibble| b"0123456789abcdef"[usize::from(nibble)]));
-            }
-            _ => out.push(byte),
-        }
-    }
+    write_characters(out, string);
     out.push(b'"');
+}
+
+fn write_characters(out: &mut Vec<u8>, characters: &str) {
+    let mut rest = characters.as_bytes();
+    loop {
+        let (plain, special) = rest.split_at(plain_len(rest));
+        out.extend_from_slice(plain);
+        let Some((&byte, tail)) = special.split_first() else { return };
+        if byte < 0x20 {
+            out.extend_from_slice(br"\u00");
+            out.extend([byte >> 4, byte & 0xf].map(|nibble| b"0123456789abcdef"[usize::from(nibble)]));
+        } else {
+            out.extend([b'\\', byte]);
+        }
+        rest = tail;
+    }
+}
+
+/// The number of bytes before the first that a string does not hold as it is: a quote, a backslash, a control character.
+fn plain_len(bytes: &[u8]) -> usize {
+    bytes.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20).unwrap_or(bytes.len())
+}
+
+/// The bytes that the inner part of a canonical string stands for.
+fn unescaped(string: &[u8]) -> impl Iterator<Item = u8> {
+    let mut rest = string;
+    std::iter::from_fn(move || {
+        let (byte, tail) = match rest {
+            [b'\\', b'u', b'0', b'0', high, low, tail @ ..] => (hex_digit(*high) << 4 | hex_digit(*low), tail),
+            [b'\\', byte, tail @ ..] | [byte, tail @ ..] => (*byte, tail),
+            [] => return None,
+        };
+        rest = tail;
+        Some(byte)
+    })
+}
+
+/// Of a canonical escape, so that it is one.
+fn hex_digit(digit: u8) -> u8 {
+    if digit <= b'9' { digit - b'0' } else { digit - b'a' + 10 }
 }
 
 /// The elements of a canonical array, or the `name:value` pairs of a canonical object.
@@ -351,12 +407,7 @@ pub(crate) fn value_len(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
         match byte {
-            b'"' => {
-                at += 1;
-                while bytes[at] != b'"' {
-                    at += if bytes[at] == b'\\' { 2 } else { 1 };
-                }
-            }
+            b'"' => at += string_len(&bytes[at..]) - 1,
             b'{' | b'[' => depth += 1,
             b'}' | b']' if depth == 0 => return at,
             b'}' | b']' => depth -= 1,
@@ -369,4 +420,16 @@ pub(crate) fn value_len(bytes: &[u8]) -> usize {
         }
     }
     at
+}
+
+/// The length of the canonical string that the bytes begin with, with its quotes.
+fn string_len(bytes: &[u8]) -> usize {
+    let mut at = 1;
+    loop {
+        at += plain_len(&bytes[at..]);
+        if bytes[at] == b'"' {
+            return at + 1;
+        }
+        at += 2;
+    }
 }

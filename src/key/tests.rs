@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::{
@@ -20,6 +22,37 @@ fn all_spellings_of_a_value_share_one_form() {
     assert_eq!(text(r#""\u0041\/\u00e9\ud83d\ude00\n""#), "\"A/é😀\\u000a\"");
     assert_eq!(text(r#"{"z":{"b":1,"a":2},"a":[]}"#), r#"{"a":[],"z":{"a":2,"b":1}}"#);
     assert_eq!(text("{}"), "{}");
+}
+
+#[test]
+fn names_are_in_the_order_of_what_they_stand_for() {
+    // By their escapes, these would stand behind `A`.
+    let json = r#"{"A":1,"\u0001":2,"\"":3,"!":4,"\u0041\u0001":5,"A!":6,"\\":7,"]":8,"[":9}"#;
+    assert_eq!(text(json), r#"{"\u0001":2,"!":4,"\"":3,"A":1,"A\u0001":5,"A!":6,"[":9,"\\":7,"]":8}"#);
+    assert_eq!(text(r#"{"a":1,"ab":2,"a\u0000":3}"#), r#"{"a":1,"a\u0000":3,"ab":2}"#);
+}
+
+#[test]
+fn errors_name_the_byte() {
+    for (json, at) in [
+        (&b"[1,x]"[..], 3),
+        (b"{\"a\" 1}", 5),
+        (b"\"ab", 3),
+        (b"\"a\x01\"", 2),
+        (b"\"a\\x\"", 2),
+        (b"\"\\u00e\"", 1),
+        (b"\"\\ud800\\u0041\"", 1),
+        (b"[\"a\xff\",1]", 4),
+        (b"[\"\xc3\\u00a9\"]", 9),
+        (b"[\xff]", 1),
+        (b"\"a\"\xff", 3),
+        (b"\"", 1),
+        (b"\"\\", 2),
+    ] {
+        assert_eq!(canonical(json), Err(Problem::Syntax { at }), "{}", String::from_utf8_lossy(json));
+    }
+    assert_eq!(canonical(br#"{"a":1,"a":2}"#), Err(Problem::DuplicateMember { at: 11 }));
+    assert_eq!(canonical(br#"[{"b":1,"a":2,"\u0062":3},4]"#), Err(Problem::DuplicateMember { at: 25 }));
 }
 
 #[test]
@@ -218,7 +251,82 @@ fn json() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
+/// The canonical form as its rules say it, without regard for speed.
+fn plain(value: &serde_json::Value) -> String {
+    use serde_json::Value;
+    let string = |text: &str| {
+        let character = |c: char| match c {
+            '"' | '\\' => format!("\\{c}"),
+            '\0'..' ' => format!("\\u{:04x}", u32::from(c)),
+            _ => c.to_string(),
+        };
+        format!("\"{}\"", text.chars().map(character).collect::<String>())
+    };
+    match value {
+        Value::String(text) => string(text),
+        Value::Array(elements) => format!("[{}]", elements.iter().map(plain).collect::<Vec<_>>().join(",")),
+        Value::Object(members) => {
+            let sorted: BTreeMap<_, _> = members.iter().collect();
+            let members: Vec<_> =
+                sorted.into_iter().map(|(name, value)| format!("{}:{}", string(name), plain(value))).collect();
+            format!("{{{}}}", members.join(","))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// One of the many spellings of a value.
+fn spelled(value: &serde_json::Value, random: &mut fastrand::Rng) -> String {
+    use serde_json::Value;
+    let string = |text: &str, random: &mut fastrand::Rng| {
+        let mut spelled = String::from('"');
+        for c in text.chars() {
+            let short = "\"\"\\\\//\u{8}b\u{c}f\nn\rr\tt".chars().collect::<Vec<_>>();
+            let short = short.chunks(2).find(|pair| pair[0] == c).map(|pair| pair[1]);
+            let must = matches!(c, '"' | '\\' | '\0'..' ');
+            match (random.u8(0..4), short) {
+                (0, Some(short)) => spelled.extend(['\\', short]),
+                (1.., _) if !must => spelled.push(c),
+                _ => {
+                    for unit in c.encode_utf16(&mut [0; 2]) {
+                        let digits = if random.bool() { format!("{unit:04x}") } else { format!("{unit:04X}") };
+                        spelled += &format!("\\u{digits}");
+                    }
+                }
+            }
+        }
+        spelled + "\""
+    };
+    let space = |random: &mut fastrand::Rng| ["", "", " ", "\n\t", "\r\n  "][random.usize(0..5)];
+    let (open, close, mut inner): (_, _, Vec<String>) = match value {
+        Value::String(text) => return string(text, random),
+        Value::Array(elements) => ("[", "]", elements.iter().map(|element| spelled(element, random)).collect()),
+        Value::Object(members) => {
+            let member = |(name, value): (&String, &Value)| {
+                [string(name, random), spelled(value, random)].join(&format!("{}:{}", space(random), space(random)))
+            };
+            ("{", "}", members.iter().map(member).collect())
+        }
+        other => return other.to_string(),
+    };
+    if open == "{" {
+        random.shuffle(&mut inner);
+    }
+    let inner: Vec<String> = inner.iter().map(|entry| format!("{}{entry}{}", space(random), space(random))).collect();
+    format!("{open}{}{}{close}", space(random), inner.join(","))
+}
+
 proptest! {
+    #[test]
+    fn every_spelling_of_a_value_has_the_form_that_the_rules_say(value in json(), seed in any::<u64>()) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        for _ in 0..4 {
+            let spelled = spelled(&value, &mut random);
+            let form = canonical(spelled.as_bytes()).map(String::from_utf8);
+            prop_assert_eq!(form, Ok(Ok(plain(&value))), "{}", spelled);
+        }
+    }
+
     #[test]
     fn the_canonical_form_is_the_same_value_and_canonical_itself(value in json()) {
         let form = canonical(serde_json::to_string_pretty(&value).unwrap().as_bytes()).unwrap();
