@@ -55,7 +55,7 @@ impl Schedule {
     ///
     /// A crash leaves the claims of work that never began. Where such a claim may be taken over that costs a delay, so
     /// one chunk ahead is fine; where it may not, it would cost the operation. It also leaves the claims of work that was
-    /// done and not recorded, which are kept to less than two chunks, however slowly the store answers.
+    /// done and not recorded, so nothing is claimed while more than a chunk of them waits.
     pub(super) fn claimable(&self, ready: usize, running: usize, unsettled: usize) -> usize {
         if ready > 0 || unsettled > self.chunk {
             return 0;

@@ -79,8 +79,8 @@ async fn a_store_that_is_slow_to_settle_is_not_swamped_with_claims() {
         let world = World::on(10, slow, |builder| builder);
         let service = world.service().concurrency(concurrency);
         assert!(world.deliver_to(&service, orders(500, "succeed", 0)).await.is_empty());
-        // Two chunks that are not settled yet, and the one that is claimed ahead.
-        assert!(world.spy.most_held() <= 30, "{} held", world.spy.most_held());
+        // A chunk that is not settled yet, one that is claimed ahead, and what was running in between.
+        assert!(world.spy.most_held() <= 20 + concurrency.min(10), "{} held", world.spy.most_held());
     }
 }
 
