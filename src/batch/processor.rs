@@ -29,9 +29,8 @@ use crate::{
         window::Window,
     },
     key::{
-        Delivery,
-        canonical::canonical,
-        hash::{Form, fingerprint},
+        Body, Delivery,
+        hash::{Form, KeyHasher, fingerprint},
     },
     record::{Fingerprint, KeyHash},
     store::{BoxFuture, Refusal},
@@ -111,6 +110,8 @@ struct Follows {
 /// The state of one invocation.
 struct Invocation<T> {
     lambda: Arc<Context>,
+    /// Whose keys these are.
+    scope: KeyHasher,
     window: Window,
     schedule: Schedule,
     incoming: VecDeque<Incoming>,
@@ -163,8 +164,11 @@ where
         let now = self.engine.clock.now();
         let window = Window::new(now, Deadline::from(&lambda), &self.engine.settings);
         let count = incoming.len();
+        let operation = self.engine.operation_name(self.operation);
+        let scope = self.engine.scope(operation, lambda.tenant_id.as_deref().map(str::as_bytes)).hasher();
         let mut invocation = Invocation {
             lambda: Arc::new(lambda),
+            scope,
             window,
             schedule: Schedule::new(
                 window.stop,
@@ -271,7 +275,7 @@ where
         {
             let index = invocation.next;
             invocation.next += 1;
-            let prepared = self.prepare(&info, &body, invocation.lambda.tenant_id.as_deref());
+            let prepared = self.prepare(&info, &body, &invocation.scope);
             let info = Arc::new(info);
             invocation.infos.push(Arc::clone(&info));
             let Prepared { payload, candidate } = match prepared {
@@ -307,13 +311,13 @@ where
     }
 
     /// Decodes one body and hashes its key. Code of the user's runs here, and may panic.
-    fn prepare(&self, info: &RecordInfo, body: &str, tenant: Option<&str>) -> Result<Prepared<T>, Error> {
+    fn prepare(&self, info: &RecordInfo, body: &str, scope: &KeyHasher) -> Result<Prepared<T>, Error> {
         let prepared = contain(|| {
             let payload = (self.decode)(body).map_err(|source| undecodable(&*source))?;
             if self.engine.settings.disabled {
                 return Ok(Prepared { payload, candidate: None });
             }
-            let candidate = match self.candidate(info, body, tenant) {
+            let candidate = match self.candidate(info, body, scope) {
                 Ok(candidate) => Some(candidate),
                 Err(error) if error.kind() == ErrorKind::KeyMissing && self.engine.runs_without_key() => {
                     tracing::warn!(target: "lambda_once", message_id = info.message_id, "the record has no key and runs unprotected");
@@ -326,21 +330,15 @@ where
         prepared.unwrap_or_else(|| Err(Error::payload("decoding the body, or finding its key, panicked")))
     }
 
-    fn candidate(&self, info: &RecordInfo, body: &str, tenant: Option<&str>) -> Result<Candidate, Error> {
-        let json = canonical(body.as_bytes());
-        let delivery =
-            Delivery::new(body.as_bytes(), json.as_deref().map_err(|problem| *problem), Some(&info.message_id));
+    fn candidate(&self, info: &RecordInfo, body: &str, scope: &KeyHasher) -> Result<Candidate, Error> {
+        let body = Body::new(body.as_bytes());
+        let delivery = Delivery::new(&body, Some(&info.message_id));
         let key = self.key.select(&delivery)?;
         let fingerprint = match &self.options.payload {
             Payload::Ignored => None,
             Payload::Part(part) => Some(fingerprint(Form::CanonicalJson, &[&part.select_part(&delivery)?])),
-            Payload::Body => Some(match &json {
-                Ok(json) => fingerprint(Form::CanonicalJson, &[json]),
-                Err(_) => fingerprint(Form::Bytes, &[body.as_bytes()]),
-            }),
+            Payload::Body => Some(body.fingerprint()),
         };
-        let operation = self.engine.operation_name(self.operation);
-        let scope = self.engine.scope(operation, tenant.map(str::as_bytes));
         Ok(Candidate { key: scope.hash(&key), fingerprint })
     }
 

@@ -16,19 +16,40 @@ pub(crate) struct KeyScope<'a> {
 }
 
 impl KeyScope<'_> {
-    /// The hash of a caller's key within this scope. Each part is preceded by its length, so that no two sets of parts
-    /// give the same bytes.
-    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+    /// For the hashes of many keys: the scope goes into them once.
+    pub(crate) fn hasher(&self) -> KeyHasher {
         let mut hasher = Sha256::new();
         hasher.update(b"lambda-once key 1");
-        let tenant = self.tenant.unwrap_or_default();
         hasher.update([u8::from(self.tenant.is_some())]);
-        for part in [self.function.as_bytes(), self.operation.as_bytes(), tenant, key] {
-            hasher.update((part.len() as u64).to_be_bytes());
-            hasher.update(part);
+        for part in [self.function.as_bytes(), self.operation.as_bytes(), self.tenant.unwrap_or_default()] {
+            update(&mut hasher, part);
         }
+        KeyHasher(hasher)
+    }
+
+    /// The hash of a caller's key within this scope.
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        self.hasher().hash(key)
+    }
+}
+
+/// A scope that has been hashed, and waits for keys.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyHasher(Sha256);
+
+impl KeyHasher {
+    /// The hash of a caller's key within the scope.
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        let mut hasher = self.0.clone();
+        update(&mut hasher, key);
         KeyHash::from_bytes(hasher.finalize().into())
     }
+}
+
+/// Each part is preceded by its length, so that no two sets of parts give the same bytes.
+fn update(hasher: &mut Sha256, part: &[u8]) {
+    hasher.update((part.len() as u64).to_be_bytes());
+    hasher.update(part);
 }
 
 /// How the bytes of a payload are to be read. The form is part of the hash, so that bytes never equal JSON.
@@ -46,8 +67,7 @@ pub(crate) fn fingerprint(form: Form, pieces: &[&[u8]]) -> Fingerprint {
         Form::Bytes => b"lambda-once payload 1 bytes",
     });
     for piece in pieces {
-        hasher.update((piece.len() as u64).to_be_bytes());
-        hasher.update(piece);
+        update(&mut hasher, piece);
     }
     Fingerprint::from_bytes(hasher.finalize().into())
 }

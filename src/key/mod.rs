@@ -22,6 +22,8 @@ mod selector;
 mod tests;
 
 #[cfg(feature = "sqs")]
+pub(crate) use selector::Body;
+#[cfg(feature = "sqs")]
 pub use selector::{Delivery, Key};
 
 /// What happens to a delivery whose key is missing, or partly missing. The HTTP layer has a setting of its own.

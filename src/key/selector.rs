@@ -1,31 +1,58 @@
 //! Which part of a delivery is its key.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, cell::OnceCell, fmt, sync::Arc};
 
 use super::{
-    canonical::Problem,
-    canonical_value, is_missing,
+    canonical::{Problem, canonical, write_string},
+    hash::{Form, fingerprint},
+    is_missing,
     pointer::{Pointer, find},
 };
-use crate::error::{BoxError, Error, ErrorKind};
+use crate::{
+    error::{BoxError, Error, ErrorKind},
+    record::Fingerprint,
+};
+
+/// A body, and its canonical form once somebody has asked for it.
+pub(crate) struct Body<'a> {
+    bytes: &'a [u8],
+    canonical: OnceCell<Result<Vec<u8>, Problem>>,
+}
+
+impl<'a> Body<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, canonical: OnceCell::new() }
+    }
+
+    /// The body in canonical JSON, or why it has none.
+    fn canonical(&self) -> Result<&[u8], Problem> {
+        self.canonical.get_or_init(|| canonical(self.bytes)).as_deref().map_err(|problem| *problem)
+    }
+
+    /// Of the canonical form if the body is JSON, else of its bytes.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        match self.canonical() {
+            Ok(json) => fingerprint(Form::CanonicalJson, &[json]),
+            Err(_) => fingerprint(Form::Bytes, &[self.bytes]),
+        }
+    }
+}
 
 /// What a [`Key`] selects from: one delivery.
 #[derive(Clone, Copy)]
 pub struct Delivery<'a> {
-    body: &'a [u8],
-    canonical: Result<&'a [u8], Problem>,
+    body: &'a Body<'a>,
     message_id: Option<&'a str>,
 }
 
 impl<'a> Delivery<'a> {
-    /// `canonical` is the body in canonical JSON, or why it has none.
-    pub(crate) fn new(body: &'a [u8], canonical: Result<&'a [u8], Problem>, message_id: Option<&'a str>) -> Self {
-        Self { body, canonical, message_id }
+    pub(crate) const fn new(body: &'a Body<'a>, message_id: Option<&'a str>) -> Self {
+        Self { body, message_id }
     }
 
     /// The body as it arrived.
     pub fn body(&self) -> &'a [u8] {
-        self.body
+        self.body.bytes
     }
 
     /// The id that the queue gave the message.
@@ -36,7 +63,7 @@ impl<'a> Delivery<'a> {
 
 impl fmt::Debug for Delivery<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Delivery").field("bytes", &self.body.len()).field("message_id", &self.message_id).finish()
+        f.debug_struct("Delivery").field("bytes", &self.body().len()).field("message_id", &self.message_id).finish()
     }
 }
 
@@ -106,9 +133,7 @@ impl Key {
     /// Finds what can be known to be wrong before any delivery.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match &self.0 {
-            Selector::Pointer { text, parsed: None } => Err(Error::config(format!(
-                "`{text}` is not a JSON Pointer: write `/` before each member's name, as in `/order_id`"
-            ))),
+            Selector::Pointer { text, parsed: None } => Err(not_a_pointer(text)),
             Selector::All(keys) if keys.is_empty() => {
                 Err(Error::config("Key::all needs at least one key, or all deliveries would share one record"))
             }
@@ -118,63 +143,50 @@ impl Key {
     }
 
     /// The key of a delivery in canonical JSON.
-    pub(crate) fn select(&self, delivery: &Delivery<'_>) -> Result<Vec<u8>, Error> {
-        let mut out = Vec::new();
-        self.select_into(delivery, is_missing, &mut out)?;
-        Ok(out)
+    pub(crate) fn select<'a>(&self, delivery: &Delivery<'a>) -> Result<Cow<'a, [u8]>, Error> {
+        self.look_up(delivery, is_missing)
     }
 
     /// The part of a delivery that stands for its payload. It must be there, and may hold anything.
-    pub(crate) fn select_part(&self, delivery: &Delivery<'_>) -> Result<Vec<u8>, Error> {
-        let mut out = Vec::new();
-        match self.select_into(delivery, |_| false, &mut out) {
-            Err(error) if error.kind() == ErrorKind::KeyMissing => {
-                Err(Error::payload("the part that stands for the payload is not there"))
-            }
-            selected => selected.map(|()| out),
-        }
+    pub(crate) fn select_part<'a>(&self, delivery: &Delivery<'a>) -> Result<Cow<'a, [u8]>, Error> {
+        self.look_up(delivery, |_| false).map_err(|error| match error.kind() {
+            ErrorKind::KeyMissing => Error::payload("the part that stands for the payload is not there"),
+            _ => error,
+        })
     }
 
-    fn select_into(
-        &self,
-        delivery: &Delivery<'_>,
-        is_missing: fn(&[u8]) -> bool,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    fn look_up<'a>(&self, delivery: &Delivery<'a>, is_missing: fn(&[u8]) -> bool) -> Result<Cow<'a, [u8]>, Error> {
         match &self.0 {
             Selector::Pointer { text, parsed } => {
-                let Some(pointer) = parsed else { return self.check() };
-                let json = delivery.canonical.map_err(|problem| {
+                let Some(pointer) = parsed else { return Err(not_a_pointer(text)) };
+                let json = delivery.body.canonical().map_err(|problem| {
                     Error::payload(format!("`{text}` cannot be looked up in the body: {problem}"))
                 })?;
                 match find(json, pointer) {
-                    Some(value) if !is_missing(value) => {
-                        out.extend_from_slice(value);
-                        Ok(())
-                    }
+                    Some(value) if !is_missing(value) => Ok(value.into()),
                     _ => Err(Error::key_missing(format!("the body has nothing at `{text}`, or something empty in it"))),
                 }
             }
             Selector::MessageId => {
                 let id = delivery.message_id.filter(|id| !id.is_empty());
-                write_json(id.ok_or_else(|| Error::key_missing("the delivery has no message id"))?, out)
+                id.map(string).ok_or_else(|| Error::key_missing("the delivery has no message id"))
             }
             Selector::Closure(select) => {
                 let key = select(delivery)
                     .map_err(|source| Error::payload("the key's function failed").with_source(source))?
                     .filter(|key| !key.is_empty());
-                write_json(&key.ok_or_else(|| Error::key_missing("the key's function found no key"))?, out)
+                key.as_deref().map(string).ok_or_else(|| Error::key_missing("the key's function found no key"))
             }
             Selector::All(keys) => {
-                out.push(b'[');
-                for (i, key) in keys.iter().enumerate() {
-                    if i > 0 {
+                let mut out = vec![b'['];
+                for key in keys.iter() {
+                    if out.len() > 1 {
                         out.push(b',');
                     }
-                    key.select_into(delivery, is_missing, out)?;
+                    out.extend_from_slice(&key.look_up(delivery, is_missing)?);
                 }
                 out.push(b']');
-                Ok(())
+                Ok(out.into())
             }
         }
     }
@@ -191,7 +203,34 @@ impl fmt::Debug for Key {
     }
 }
 
-fn write_json(value: &str, out: &mut Vec<u8>) -> Result<(), Error> {
-    out.extend(canonical_value(value)?);
-    Ok(())
+fn not_a_pointer(text: &str) -> Error {
+    Error::config(format!("`{text}` is not a JSON Pointer: write `/` before each member's name, as in `/order_id`"))
+}
+
+/// A string in canonical JSON.
+fn string(text: &str) -> Cow<'static, [u8]> {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    write_string(&mut out, text);
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test panics")]
+
+    use super::*;
+
+    #[test]
+    fn a_body_is_made_canonical_when_it_is_needed_and_once() {
+        let body = Body::new(br#"{"b":1,"a":"x"}"#);
+        let delivery = Delivery::new(&body, Some("m-1"));
+        Key::message_id().select(&delivery).unwrap();
+        Key::from_fn(|delivery| Ok(delivery.message_id().map(str::to_owned))).select(&delivery).unwrap();
+        assert!(body.canonical.get().is_none());
+
+        let key = Key::pointer("/a").select(&delivery).unwrap();
+        let canonical = body.canonical.get().unwrap().as_ref().unwrap();
+        assert!(matches!(key, Cow::Borrowed(key) if std::ptr::eq(key, &canonical[5..8])));
+        assert_eq!(body.fingerprint(), fingerprint(Form::CanonicalJson, &[canonical]));
+    }
 }
