@@ -32,6 +32,8 @@ use crate::{BoxError, Idempotency, Key};
 
 mod context;
 mod handler;
+mod invocation;
+mod prepare;
 mod processor;
 mod report;
 mod schedule;

@@ -3,45 +3,27 @@
 //! It knows nothing of where they come from: a source gives it [`Incoming`] records in event order, and gets one
 //! [`Report`] for each.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    convert::Infallible,
-    future::poll_fn,
-    sync::Arc,
-    task::Poll,
-};
+use std::{convert::Infallible, future::poll_fn, sync::Arc, task::Poll};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lambda_runtime::Context;
 
 use super::{
-    Decode, Handler, Options, Payload, RecordContext,
-    context::RecordInfo,
-    report::{RecordOutcome, Report},
+    Decode, Handler, Options, RecordContext,
+    invocation::{Begun, Incoming, Invocation, Ready},
+    report::{Report, report},
     schedule::Schedule,
 };
 use crate::{
-    Claim, Error, ErrorKind, Idempotency, Key, Outcome,
-    clock::{Deadline, Timestamp},
+    Claim, Error, Idempotency, Key, Outcome,
+    clock::Deadline,
     idempotency::{
-        engine::{Candidate, Conclusion, Due, Finished, Settling, Standing, Success},
+        engine::{Conclusion, Finished, Settling, Standing, Success},
         guard::contain,
         window::Window,
     },
-    key::{
-        Body, Delivery,
-        hash::{Form, KeyHasher, fingerprint},
-    },
-    record::{Fingerprint, KeyHash},
     store::{BoxFuture, Refusal},
-    telemetry::event_at,
 };
-
-/// A record as its source delivers it.
-pub(super) struct Incoming {
-    pub(super) info: RecordInfo,
-    pub(super) body: String,
-}
 
 /// What all records of a service share.
 pub(super) struct Processor<H, T> {
@@ -51,37 +33,6 @@ pub(super) struct Processor<H, T> {
     pub(super) handler: H,
     pub(super) decode: Decode<T>,
     pub(super) options: Options,
-}
-
-/// A record that can run.
-struct Ready<T> {
-    index: usize,
-    payload: T,
-    info: Arc<RecordInfo>,
-    claim: Option<Claim>,
-}
-
-impl<T> Ready<T> {
-    /// The claim that is to be released. Dropping the payload runs code of the user's.
-    fn give_up(self) -> Option<Claim> {
-        let Self { payload, claim, .. } = self;
-        let _ = contain(|| drop(payload));
-        claim
-    }
-}
-
-/// What decoding and hashing gave.
-struct Prepared<T> {
-    payload: T,
-    /// `None` if it runs unprotected.
-    candidate: Option<Candidate>,
-}
-
-/// A record whose handler has begun.
-#[derive(Clone, Copy, Debug)]
-struct Begun {
-    index: usize,
-    at: Timestamp,
 }
 
 /// Something under way has come to its end.
@@ -99,57 +50,6 @@ enum Step<T> {
     Released,
 }
 
-/// A record's place behind an earlier one with the same key.
-#[derive(Clone, Copy)]
-struct Follows {
-    leader: usize,
-    /// Whether its payload is the leader's too.
-    same_payload: bool,
-}
-
-/// The state of one invocation.
-struct Invocation<T> {
-    lambda: Arc<Context>,
-    /// Whose keys these are.
-    scope: KeyHasher,
-    window: Window,
-    schedule: Schedule,
-    incoming: VecDeque<Incoming>,
-    /// The index of the next record that is incoming.
-    next: usize,
-    infos: Vec<Arc<RecordInfo>>,
-    ready: VecDeque<Ready<T>>,
-    running: usize,
-    claiming: bool,
-    /// Claims whose handlers have ended, to be settled by the next call.
-    due: Vec<(Begun, Due<()>)>,
-    /// How many claims are due or being settled.
-    unsettled: usize,
-    /// Whether a first call to settle is under way.
-    settling: bool,
-    stopped: bool,
-    outcomes: Vec<Option<RecordOutcome>>,
-    keys: Vec<Option<KeyHash>>,
-    /// For a key: the earliest record with it.
-    leaders: HashMap<KeyHash, (usize, Option<Fingerprint>)>,
-    /// For a record: the earlier one with its key.
-    follows: Vec<Option<Follows>>,
-}
-
-impl<T> Invocation<T> {
-    /// A handler has ended.
-    fn ended(&mut self, begun: Begun, now: Timestamp) {
-        self.running -= 1;
-        self.schedule.ran(now.since(begun.at));
-    }
-
-    /// Whether there is something to settle, and no call under way that it has to wait for. After the stop point there
-    /// is no time to wait.
-    fn may_settle(&self) -> bool {
-        !self.due.is_empty() && (!self.settling || self.stopped)
-    }
-}
-
 type Steps<'a, T> = FuturesUnordered<BoxFuture<'a, Step<T>>>;
 
 impl<H, T> Processor<H, T>
@@ -161,37 +61,8 @@ where
     where
         H: Handler<T, Args>,
     {
-        let now = self.engine.clock.now();
-        let window = Window::new(now, Deadline::from(&lambda), &self.engine.settings);
         let count = incoming.len();
-        let operation = self.engine.operation_name(self.operation);
-        let scope = self.engine.scope(operation, lambda.tenant_id.as_deref().map(str::as_bytes)).hasher();
-        let mut invocation = Invocation {
-            lambda: Arc::new(lambda),
-            scope,
-            window,
-            schedule: Schedule::new(
-                window.stop,
-                self.options.expected_duration,
-                self.options.concurrency,
-                self.engine.store.limits().batch,
-                self.engine.settings.after_unknown,
-            ),
-            incoming: incoming.into(),
-            next: 0,
-            infos: Vec::with_capacity(count),
-            ready: VecDeque::new(),
-            running: 0,
-            claiming: false,
-            due: Vec::new(),
-            unsettled: 0,
-            settling: false,
-            stopped: false,
-            outcomes: (0..count).map(|_| None).collect(),
-            keys: vec![None; count],
-            leaders: HashMap::new(),
-            follows: vec![None; count],
-        };
+        let mut invocation = self.begin(incoming, lambda);
         let mut steps = Steps::new();
         let mut yielded = false;
         loop {
@@ -219,7 +90,21 @@ where
                 }
             }
         }
-        self.report(invocation)
+        report(invocation, self.engine.operation_name(self.operation), self.options.permanent_failures)
+    }
+
+    fn begin(&self, incoming: Vec<Incoming>, lambda: Context) -> Invocation<T> {
+        let window = Window::new(self.engine.clock.now(), Deadline::from(&lambda), &self.engine.settings);
+        let schedule = Schedule::new(
+            window.stop,
+            self.options.expected_duration,
+            self.options.concurrency,
+            self.engine.store.limits().batch,
+            self.engine.settings.after_unknown,
+        );
+        let operation = self.engine.operation_name(self.operation);
+        let scope = self.engine.scope(operation, lambda.tenant_id.as_deref().map(str::as_bytes)).hasher();
+        Invocation::new(incoming, lambda, scope, window, schedule)
     }
 
     /// Starts whatever may be started now.
@@ -263,83 +148,6 @@ where
                 }));
             }
         }
-    }
-
-    /// Decodes records until `room` of them want a claim. Those that need none are ready at once.
-    fn prepare_chunk(&self, invocation: &mut Invocation<T>, room: usize) -> (Vec<Ready<T>>, Vec<Candidate>) {
-        let mut waiting = Vec::new();
-        let mut candidates = Vec::new();
-        while candidates.len() < room
-            && invocation.ready.is_empty()
-            && let Some(Incoming { info, body }) = invocation.incoming.pop_front()
-        {
-            let index = invocation.next;
-            invocation.next += 1;
-            let prepared = self.prepare(&info, &body, &invocation.scope);
-            let info = Arc::new(info);
-            invocation.infos.push(Arc::clone(&info));
-            let Prepared { payload, candidate } = match prepared {
-                Ok(prepared) => prepared,
-                Err(error) => {
-                    invocation.outcomes[index] = Some(Err(error));
-                    continue;
-                }
-            };
-            let ready = Ready { index, payload, info, claim: None };
-            let Some(candidate) = candidate else {
-                invocation.ready.push_back(ready);
-                continue;
-            };
-            invocation.keys[index] = Some(candidate.key);
-            match invocation.leaders.get(&candidate.key) {
-                Some(&(leader, theirs)) => {
-                    ready.give_up();
-                    let same_payload = theirs == candidate.fingerprint;
-                    invocation.follows[index] = Some(Follows { leader, same_payload });
-                    if !same_payload {
-                        invocation.outcomes[index] = Some(Ok(Outcome::Mismatch));
-                    }
-                }
-                None => {
-                    invocation.leaders.insert(candidate.key, (index, candidate.fingerprint));
-                    waiting.push(ready);
-                    candidates.push(candidate);
-                }
-            }
-        }
-        (waiting, candidates)
-    }
-
-    /// Decodes one body and hashes its key. Code of the user's runs here, and may panic.
-    fn prepare(&self, info: &RecordInfo, body: &str, scope: &KeyHasher) -> Result<Prepared<T>, Error> {
-        let prepared = contain(|| {
-            let payload = (self.decode)(body).map_err(|source| undecodable(&*source))?;
-            if self.engine.settings.disabled {
-                return Ok(Prepared { payload, candidate: None });
-            }
-            let candidate = match self.candidate(info, body, scope) {
-                Ok(candidate) => Some(candidate),
-                Err(error) if error.kind() == ErrorKind::KeyMissing && self.engine.runs_without_key() => {
-                    tracing::warn!(target: "lambda_once", message_id = info.message_id, "the record has no key and runs unprotected");
-                    None
-                }
-                Err(error) => return Err(error),
-            };
-            Ok(Prepared { payload, candidate })
-        });
-        prepared.unwrap_or_else(|| Err(Error::payload("decoding the body, or finding its key, panicked")))
-    }
-
-    fn candidate(&self, info: &RecordInfo, body: &str, scope: &KeyHasher) -> Result<Candidate, Error> {
-        let body = Body::new(body.as_bytes());
-        let delivery = Delivery::new(&body, Some(&info.message_id));
-        let key = self.key.select(&delivery)?;
-        let fingerprint = match &self.options.payload {
-            Payload::Ignored => None,
-            Payload::Part(part) => Some(fingerprint(Form::CanonicalJson, &[&part.select_part(&delivery)?])),
-            Payload::Body => Some(body.fingerprint()),
-        };
-        Ok(Candidate { key: scope.hash(&key), fingerprint })
     }
 
     /// Runs one record to its end.
@@ -438,47 +246,6 @@ where
     fn decide(&self, invocation: &mut Invocation<T>, begun: Begun, outcome: Outcome<()>) {
         invocation.outcomes[begun.index] = Some(Ok(outcome));
     }
-
-    /// Every record's report, and one event for each. What has no outcome by now was not started.
-    fn report(&self, invocation: Invocation<T>) -> Vec<(String, Report)> {
-        let Invocation { outcomes, keys, follows, infos, incoming, .. } = invocation;
-        let unseen = incoming.into_iter().map(|incoming| Arc::new(incoming.info));
-        let operation = self.engine.operation_name(self.operation);
-        let mut reports: Vec<(String, Report)> = Vec::with_capacity(outcomes.len());
-        for (index, (outcome, info)) in outcomes.into_iter().zip(infos.into_iter().chain(unseen)).enumerate() {
-            let outcome = outcome.unwrap_or(Ok(Outcome::NotStarted));
-            let report = Report::new(&outcome, self.options.permanent_failures);
-            let report = match follows[index] {
-                None => report,
-                Some(Follows { leader, same_payload: true }) => reports[leader].1.of_follower(),
-                // Only a record that stands makes another payload a misuse of its key.
-                Some(Follows { leader, .. }) => {
-                    Report { reported: report.reported || !reports[leader].1.decided, ..report }
-                }
-            };
-            let key = keys[index].map(tracing::field::display);
-            let Report { reported, outcome: name, level, .. } = report;
-            let error = match &outcome {
-                // The text is the user's, and printing it may panic.
-                Ok(Outcome::Failed(failure)) => contain(|| failure.to_string()),
-                Ok(_) => None,
-                Err(error) => Some(error.to_string()),
-            };
-            event_at!(
-                level,
-                message_id = info.message_id,
-                receive_count = info.receive_count,
-                outcome = name,
-                reported,
-                operation,
-                key,
-                error,
-                "record"
-            );
-            reports.push((info.message_id.clone(), report));
-        }
-        reports
-    }
 }
 
 /// A record that did not run. A queue acknowledges what is done without decoding its result.
@@ -489,16 +256,5 @@ fn replayed(refusal: Refusal) -> Outcome<()> {
         Refusal::InProgress { lease_until, attempt } => Outcome::InProgress { lease_until, attempt },
         Refusal::Abandoned { attempt } => Outcome::Abandoned { attempt },
         Refusal::Mismatch => Outcome::Mismatch,
-    }
-}
-
-/// The decoder's own text may quote the body, so of `serde_json`'s errors only the place is kept.
-fn undecodable(source: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
-    let place = source.downcast_ref::<serde_json::Error>().map(|error| (error.line(), error.column()));
-    match place {
-        Some((line, column)) => {
-            Error::payload(format!("the body is not what the handler takes, at line {line} column {column}"))
-        }
-        None => Error::payload("the body is not what the handler takes"),
     }
 }

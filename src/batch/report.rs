@@ -1,7 +1,16 @@
 //! From what became of a record to what the queue is told.
 
-use super::PermanentFailures;
-use crate::{Error, ErrorKind, Outcome, Verdict, telemetry};
+use std::sync::Arc;
+
+use super::{
+    PermanentFailures,
+    invocation::{Follows, Invocation},
+};
+use crate::{
+    Error, ErrorKind, Outcome, Verdict,
+    idempotency::guard::contain,
+    telemetry::{self, event_at},
+};
 
 /// What became of a record. Its result is not needed: a queue takes none.
 pub(super) type RecordOutcome = Result<Outcome<()>, Error>;
@@ -17,6 +26,50 @@ pub(super) struct Report {
     pub(super) decided: bool,
     /// How loudly that is logged.
     pub(super) level: tracing::Level,
+}
+
+/// Every record's report, and one event for each. What has no outcome by now was not started.
+pub(super) fn report<T>(
+    invocation: Invocation<T>,
+    operation: &str,
+    policy: PermanentFailures,
+) -> Vec<(String, Report)> {
+    let Invocation { outcomes, keys, follows, infos, incoming, .. } = invocation;
+    let unseen = incoming.into_iter().map(|incoming| Arc::new(incoming.info));
+    let mut reports: Vec<(String, Report)> = Vec::with_capacity(outcomes.len());
+    for (index, (outcome, info)) in outcomes.into_iter().zip(infos.into_iter().chain(unseen)).enumerate() {
+        let outcome = outcome.unwrap_or(Ok(Outcome::NotStarted));
+        let report = Report::new(&outcome, policy);
+        let report = match follows[index] {
+            None => report,
+            Some(Follows { leader, same_payload: true }) => reports[leader].1.of_follower(),
+            // Only a record that stands makes another payload a misuse of its key.
+            Some(Follows { leader, .. }) => {
+                Report { reported: report.reported || !reports[leader].1.decided, ..report }
+            }
+        };
+        let key = keys[index].map(tracing::field::display);
+        let Report { reported, outcome: name, level, .. } = report;
+        let error = match &outcome {
+            // The text is the user's, and printing it may panic.
+            Ok(Outcome::Failed(failure)) => contain(|| failure.to_string()),
+            Ok(_) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        event_at!(
+            level,
+            message_id = info.message_id,
+            receive_count = info.receive_count,
+            outcome = name,
+            reported,
+            operation,
+            key,
+            error,
+            "record"
+        );
+        reports.push((info.message_id.clone(), report));
+    }
+    reports
 }
 
 impl Report {

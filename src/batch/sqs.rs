@@ -14,9 +14,8 @@ use lambda_runtime::LambdaEvent;
 use tower_service::Service;
 
 use super::{
-    Decode, Handler, Options, Payload, PermanentFailures,
-    context::RecordInfo,
-    processor::{Incoming, Processor},
+    Decode, Handler, Options, Payload, PermanentFailures, context::RecordInfo, invocation::Incoming,
+    processor::Processor,
 };
 use crate::{Error, ErrorKind, ErrorStatus, Idempotency, Key, store::BoxFuture};
 

@@ -1,0 +1,115 @@
+//! Decodes records, finds their keys, and sorts out those that occur twice.
+
+use std::sync::Arc;
+
+use super::{
+    Payload,
+    context::RecordInfo,
+    invocation::{Follows, Incoming, Invocation, Ready},
+    processor::Processor,
+};
+use crate::{
+    Error, ErrorKind, Outcome,
+    idempotency::{engine::Candidate, guard::contain},
+    key::{
+        Body, Delivery,
+        hash::{Form, KeyHasher, fingerprint},
+    },
+};
+
+/// What decoding and hashing gave.
+struct Prepared<T> {
+    payload: T,
+    /// `None` if it runs unprotected.
+    candidate: Option<Candidate>,
+}
+
+impl<H, T> Processor<H, T> {
+    /// Decodes records until `room` of them want a claim. Those that need none are ready at once.
+    pub(super) fn prepare_chunk(&self, invocation: &mut Invocation<T>, room: usize) -> (Vec<Ready<T>>, Vec<Candidate>) {
+        let mut waiting = Vec::new();
+        let mut candidates = Vec::new();
+        while candidates.len() < room
+            && invocation.ready.is_empty()
+            && let Some(Incoming { info, body }) = invocation.incoming.pop_front()
+        {
+            let index = invocation.next;
+            invocation.next += 1;
+            let prepared = self.prepare(&info, &body, &invocation.scope);
+            let info = Arc::new(info);
+            invocation.infos.push(Arc::clone(&info));
+            let Prepared { payload, candidate } = match prepared {
+                Ok(prepared) => prepared,
+                Err(error) => {
+                    invocation.outcomes[index] = Some(Err(error));
+                    continue;
+                }
+            };
+            let ready = Ready { index, payload, info, claim: None };
+            let Some(candidate) = candidate else {
+                invocation.ready.push_back(ready);
+                continue;
+            };
+            invocation.keys[index] = Some(candidate.key);
+            match invocation.leaders.get(&candidate.key) {
+                Some(&(leader, theirs)) => {
+                    ready.give_up();
+                    let same_payload = theirs == candidate.fingerprint;
+                    invocation.follows[index] = Some(Follows { leader, same_payload });
+                    if !same_payload {
+                        invocation.outcomes[index] = Some(Ok(Outcome::Mismatch));
+                    }
+                }
+                None => {
+                    invocation.leaders.insert(candidate.key, (index, candidate.fingerprint));
+                    waiting.push(ready);
+                    candidates.push(candidate);
+                }
+            }
+        }
+        (waiting, candidates)
+    }
+
+    /// Decodes one body and hashes its key. Code of the user's runs here, and may panic.
+    fn prepare(&self, info: &RecordInfo, body: &str, scope: &KeyHasher) -> Result<Prepared<T>, Error> {
+        let prepared = contain(|| {
+            let payload = (self.decode)(body).map_err(|source| undecodable(&*source))?;
+            if self.engine.settings.disabled {
+                return Ok(Prepared { payload, candidate: None });
+            }
+            let candidate = match self.candidate(info, body, scope) {
+                Ok(candidate) => Some(candidate),
+                Err(error) if error.kind() == ErrorKind::KeyMissing && self.engine.runs_without_key() => {
+                    tracing::warn!(target: "lambda_once", message_id = info.message_id, "the record has no key and runs unprotected");
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            Ok(Prepared { payload, candidate })
+        });
+        prepared.unwrap_or_else(|| Err(Error::payload("decoding the body, or finding its key, panicked")))
+    }
+
+    fn candidate(&self, info: &RecordInfo, body: &str, scope: &KeyHasher) -> Result<Candidate, Error> {
+        let body = Body::new(body.as_bytes());
+        let delivery = Delivery::new(&body, Some(&info.message_id));
+        let key = self.key.select(&delivery)?;
+        let fingerprint = match &self.options.payload {
+            Payload::Ignored => None,
+            Payload::Part(part) => Some(fingerprint(Form::CanonicalJson, &[&part.select_part(&delivery)?])),
+            Payload::Body => Some(body.fingerprint()),
+        };
+        Ok(Candidate { key: scope.hash(&key), fingerprint })
+    }
+}
+
+/// The decoder's own text may quote the body, so of `serde_json`'s errors only the place is kept.
+fn undecodable(source: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
+    let place = source.downcast_ref::<serde_json::Error>().map(|error| (error.line(), error.column()));
+    match place {
+        Some((line, column)) => {
+            Error::payload(format!("the body is not what the handler takes, at line {line} column {column}"))
+        }
+        None => Error::payload("the body is not what the handler takes"),
+    }
+}
