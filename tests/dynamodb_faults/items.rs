@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_once::{
-    DynamoDbStore, ErrorKind, Failure, Idempotency, Outcome,
+    ErrorKind, Failure, Idempotency, Outcome,
     clock::{ManualClock, Timestamp},
     record::{Fingerprint, Owner},
+    store::dynamodb::{Calls, Config},
 };
 
-use super::{Item, KEY, LEASE, World, assert_outcome, number, support::FUTURE, text};
+use super::{
+    Item, KEY, LEASE, World, assert_outcome, in_both_shapes, number, requests::Purpose, support::FUTURE, text,
+};
 
 const RETENTION: Duration = Duration::from_secs(15 * 24 * 60 * 60);
 
@@ -24,11 +27,11 @@ fn after_future(seconds: u64) -> AttributeValue {
     number(FUTURE.seconds_rounded_up() + seconds)
 }
 
-#[tokio::test]
-async fn an_item_has_exactly_the_documented_attributes() {
-    let world = World::new().await;
+async fn an_item_has_exactly_the_documented_attributes(calls: Calls) {
+    let world = World::of(calls).await;
     let now = FUTURE.after(Duration::from_millis(1));
-    let store = DynamoDbStore::new(world.direct.clone(), &world.table).with_clock(ManualClock::at(now));
+    let store =
+        Config::new(&world.table).calls(calls).build(world.direct.clone()).unwrap().with_clock(ManualClock::at(now));
     let once = Idempotency::builder(store).clock(ManualClock::at(now)).build().unwrap();
 
     let outcome = once.operation(KEY).payload("995 cents").run(|| async {
@@ -65,18 +68,16 @@ async fn an_item_has_exactly_the_documented_attributes() {
     assert_eq!(item.len(), 10);
 }
 
-#[tokio::test]
-async fn a_remembered_failure_has_its_own_status() {
-    let world = World::new().await;
+async fn a_remembered_failure_has_its_own_status(calls: Calls) {
+    let world = World::of(calls).await;
     assert_outcome!(world.run_to(Err(Failure::permanent("no such card"))).await, Ok(Outcome::Failed(_)));
     let item = world.item().await.unwrap();
     assert_eq!(item["status"], text("FAILED"));
     assert_eq!(item["data"], text(r#"{"error":"no such card"}"#));
 }
 
-#[tokio::test]
-async fn a_new_claim_removes_the_expired_result() {
-    let world = World::new().await;
+async fn a_new_claim_removes_the_expired_result(calls: Calls) {
+    let world = World::of(calls).await;
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     world.clock.jump(RETENTION + Duration::from_secs(1));
     let again = world.once.operation(KEY).run(|| async {
@@ -87,9 +88,8 @@ async fn a_new_claim_removes_the_expired_result() {
     assert_outcome!(again.await, Ok(Outcome::Executed(2)));
 }
 
-#[tokio::test]
-async fn a_large_result_that_compresses_is_stored_as_bytes_and_comes_back_whole() {
-    let world = World::new().await;
+async fn a_large_result_that_compresses_is_stored_as_bytes_and_comes_back_whole(calls: Calls) {
+    let world = World::of(calls).await;
     let result = || "{\"line\": 7}, ".repeat(300_000 / 13);
     let run = || async { Ok::<_, Failure>(result()) };
     assert_outcome!(world.once.operation(KEY).run(run).await, Ok(Outcome::Executed(_)));
@@ -97,29 +97,26 @@ async fn a_large_result_that_compresses_is_stored_as_bytes_and_comes_back_whole(
     assert_outcome!(world.once.operation(KEY).run(run).await, Ok(Outcome::Replayed(text)) if text == result());
 }
 
-#[tokio::test]
-async fn a_result_too_large_for_an_item_is_dropped_before_it_is_sent() {
-    let world = World::new().await;
+async fn a_result_too_large_for_an_item_is_dropped_before_it_is_sent(calls: Calls) {
+    let world = World::of(calls).await;
     let mut random = fastrand::Rng::with_seed(7);
     let text: String = std::iter::repeat_with(|| random.alphanumeric()).take(5_000_000).collect();
     let run = || async { Ok::<_, Failure>(text.clone()) };
     assert_outcome!(world.once.operation(KEY).run(run).await, Ok(Outcome::Executed(_)));
-    assert_eq!(world.requests(), ["UpdateItem", "UpdateItem"]);
+    assert_eq!(world.purposes(), [Purpose::Claim, Purpose::Outcome]);
     let item = world.item().await.unwrap();
     assert_eq!((item.get("data"), &item["result_dropped"]), (None, &AttributeValue::Bool(true)));
     assert_outcome!(world.once.operation(KEY).run(run).await, Ok(Outcome::ReplayedWithoutResult));
 }
 
-#[tokio::test]
-async fn a_completed_record_of_powertools_is_replayed() {
-    let world = World::new().await;
+async fn a_completed_record_of_powertools_is_replayed(calls: Calls) {
+    let world = World::of(calls).await;
     world.put([("status", text("COMPLETED")), ("expiration", after_future(3600)), ("data", text("7"))]).await;
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(7)));
 }
 
-#[tokio::test]
-async fn a_running_record_of_powertools_is_taken_over_after_its_lease() {
-    let world = World::new().await;
+async fn a_running_record_of_powertools_is_taken_over_after_its_lease(calls: Calls) {
+    let world = World::of(calls).await;
     let lease = number(FUTURE.after(LEASE).as_millis());
     let expiration = ("expiration", after_future(3600));
     world.put([("status", text("INPROGRESS")), expiration, ("in_progress_expiration", lease)]).await;
@@ -128,9 +125,8 @@ async fn a_running_record_of_powertools_is_taken_over_after_its_lease() {
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
 
-#[tokio::test]
-async fn a_running_record_without_a_lease_stands_until_it_expires() {
-    let world = World::new().await;
+async fn a_running_record_without_a_lease_stands_until_it_expires(calls: Calls) {
+    let world = World::of(calls).await;
     world.put([("status", text("INPROGRESS")), ("expiration", after_future(3600))]).await;
     world.clock.jump(Duration::from_secs(3500));
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { lease_until: None, .. }));
@@ -138,25 +134,22 @@ async fn a_running_record_without_a_lease_stands_until_it_expires() {
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
 
-#[tokio::test]
-async fn a_running_record_with_neither_lease_nor_expiration_stands() {
-    let world = World::new().await;
+async fn a_running_record_with_neither_lease_nor_expiration_stands(calls: Calls) {
+    let world = World::of(calls).await;
     world.put([("status", text("INPROGRESS"))]).await;
     world.clock.jump(100 * RETENTION);
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { lease_until: None, .. }));
 }
 
-#[tokio::test]
-async fn an_expired_record_counts_as_absent_while_it_is_still_visible() {
+async fn an_expired_record_counts_as_absent_while_it_is_still_visible(calls: Calls) {
     for status in ["COMPLETED", "FAILED", "WAITING"] {
-        let world = World::new().await;
+        let world = World::of(calls).await;
         world.put([("status", text(status)), ("expiration", after_future(0)), ("data", text("7"))]).await;
         assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     }
 }
 
-#[tokio::test]
-async fn what_a_newer_deployment_wrote_is_left_to_it() {
+async fn what_a_newer_deployment_wrote_is_left_to_it(calls: Calls) {
     let lapsed = || ("in_progress_expiration", number(Timestamp::EPOCH.as_millis()));
     for attributes in [
         vec![("status", text("WAITING")), lapsed()],
@@ -164,7 +157,7 @@ async fn what_a_newer_deployment_wrote_is_left_to_it() {
         vec![("status", text("COMPLETED")), ("v", number(9)), ("data", text("7"))],
         vec![("status", text("INPROGRESS")), ("in_progress_expiration", text("soon"))],
     ] {
-        let world = World::new().await;
+        let world = World::of(calls).await;
         world.put(attributes.clone()).await;
         let before = world.item().await;
         let error = world.run().await.unwrap_err();
@@ -173,9 +166,8 @@ async fn what_a_newer_deployment_wrote_is_left_to_it() {
     }
 }
 
-#[tokio::test]
-async fn a_stored_result_that_no_longer_decodes_is_a_permanent_error() {
-    let world = World::new().await;
+async fn a_stored_result_that_no_longer_decodes_is_a_permanent_error(calls: Calls) {
+    let world = World::of(calls).await;
     for data in [text("not JSON"), text("\"seven\""), number(7), AttributeValue::Bool(true)] {
         world.put([("status", text("COMPLETED")), ("data", data)]).await;
         let error = world.run().await.unwrap_err();
@@ -183,3 +175,18 @@ async fn a_stored_result_that_no_longer_decodes_is_a_permanent_error() {
     }
     assert_eq!(world.runs(), 0);
 }
+
+in_both_shapes!(
+    an_item_has_exactly_the_documented_attributes,
+    a_remembered_failure_has_its_own_status,
+    a_new_claim_removes_the_expired_result,
+    a_large_result_that_compresses_is_stored_as_bytes_and_comes_back_whole,
+    a_result_too_large_for_an_item_is_dropped_before_it_is_sent,
+    a_completed_record_of_powertools_is_replayed,
+    a_running_record_of_powertools_is_taken_over_after_its_lease,
+    a_running_record_without_a_lease_stands_until_it_expires,
+    a_running_record_with_neither_lease_nor_expiration_stands,
+    an_expired_record_counts_as_absent_while_it_is_still_visible,
+    what_a_newer_deployment_wrote_is_left_to_it,
+    a_stored_result_that_no_longer_decodes_is_a_permanent_error,
+);

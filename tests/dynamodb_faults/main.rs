@@ -87,11 +87,7 @@ impl World {
         Self::build(calls, |builder| builder).await
     }
 
-    /// With other settings of the engine behind the proxy.
-    async fn with(settings: impl FnOnce(Builder) -> Builder) -> Self {
-        Self::build(Calls::Auto, settings).await
-    }
-
+    /// With these shapes of requests, and other settings of the engine, behind the proxy.
     async fn build(calls: Calls, settings: impl FnOnce(Builder) -> Builder) -> Self {
         let table = support::unique_name("faults");
         let clock = TokioClock::new();

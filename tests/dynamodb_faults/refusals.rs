@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lambda_once::{DynamoDbStore, ErrorKind, Failure, Idempotency, Outcome};
+use lambda_once::{DynamoDbStore, ErrorKind, Failure, Idempotency, Outcome, store::dynamodb::Calls};
 use serde_json::json;
 
-use super::{World, assert_outcome, support, text};
+use super::{World, assert_outcome, in_both_shapes, requests::Purpose, support, text};
 use crate::support::proxy::Fault;
 
 /// Old emulators do not say on which item a condition failed.
@@ -14,40 +14,36 @@ fn condition_fails_without_the_item(fault: Fault<'_>) {
     fault.respond(400, json!({ "__type": code, "message": "The conditional request failed" }));
 }
 
-#[tokio::test]
-async fn a_claim_that_was_throttled_is_sent_again() {
-    let world = World::new().await;
-    world.proxy.on("UpdateItem").times(3).throttle();
+async fn a_claim_that_was_throttled_is_sent_again(calls: Calls) {
+    let world = World::of(calls).await;
+    world.on(Purpose::Claim).times(3).throttle();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     world.all_struck();
 }
 
-#[tokio::test]
-async fn a_completion_that_was_throttled_is_sent_again() {
-    let world = World::new().await;
-    world.proxy.on("UpdateItem").nth(2).times(7).throttle();
+async fn a_completion_that_was_throttled_is_sent_again(calls: Calls) {
+    let world = World::of(calls).await;
+    world.on(Purpose::Outcome).times(7).throttle();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     world.all_struck();
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
 
-#[tokio::test]
-async fn a_completion_that_is_throttled_for_good_leaves_the_claim_standing() {
-    let world = World::with(|builder| builder.lease(Duration::from_secs(2))).await;
-    world.proxy.on("UpdateItem").nth(2).times(usize::MAX).throttle();
+async fn a_completion_that_is_throttled_for_good_leaves_the_claim_standing(calls: Calls) {
+    let world = World::build(calls, |builder| builder.lease(Duration::from_secs(2))).await;
+    world.on(Purpose::Outcome).times(usize::MAX).throttle();
     assert_outcome!(world.run().await, Ok(Outcome::Unrecorded(1)));
-    assert_eq!(world.proxy.count_of("DeleteItem"), 0);
+    assert_eq!(world.purposes().iter().filter(|purpose| **purpose == Purpose::Release).count(), 0);
     assert_eq!(world.item().await.unwrap()["status"], text("INPROGRESS"));
     assert_outcome!(world.run_elsewhere().await, Ok(Outcome::InProgress { .. }));
     world.lapse();
     assert_outcome!(world.run_elsewhere().await, Ok(Outcome::TookOver(2)));
 }
 
-#[tokio::test]
-async fn an_error_of_dynamodb_is_overcome() {
-    let world = World::new().await;
-    world.proxy.on("UpdateItem").nth(1).internal_error();
-    world.proxy.on("UpdateItem").nth(3).internal_error();
+async fn an_error_of_dynamodb_is_overcome(calls: Calls) {
+    let world = World::of(calls).await;
+    world.on(Purpose::Claim).internal_error();
+    world.on(Purpose::Outcome).internal_error();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     world.all_struck();
 }
@@ -61,10 +57,9 @@ async fn a_claim_that_is_not_permitted_is_sent_once_and_nothing_runs() {
     assert_eq!((world.runs(), world.requests().len()), (0, 1));
 }
 
-#[tokio::test]
-async fn a_claim_that_cannot_be_sent_runs_nothing() {
-    let world = World::new().await;
-    world.proxy.on("UpdateItem").times(usize::MAX).drop_request();
+async fn a_claim_that_cannot_be_sent_runs_nothing(calls: Calls) {
+    let world = World::of(calls).await;
+    world.on(Purpose::Claim).times(usize::MAX).drop_request();
     let error = world.run().await.unwrap_err();
     assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Unavailable, true));
     assert_eq!((world.runs(), world.item().await), (0, None));
@@ -82,7 +77,7 @@ async fn a_missing_table_is_an_error_of_its_own() {
 #[tokio::test]
 async fn a_completion_that_dynamodb_does_not_take_is_recorded_without_its_result() {
     let world = World::new().await;
-    world.proxy.on("UpdateItem").nth(2).validation();
+    world.on(Purpose::Outcome).validation();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     assert_outcome!(world.run().await, Ok(Outcome::ReplayedWithoutResult));
 }
@@ -132,12 +127,20 @@ async fn a_lost_completion_is_recognised_without_the_item() {
     assert_eq!(world.requests(), ["UpdateItem", "UpdateItem", "UpdateItem", "GetItem"]);
 }
 
-#[tokio::test]
-async fn a_holder_has_lost_its_lease_to_a_record_that_it_cannot_read() {
-    let world = World::new().await;
+async fn a_holder_has_lost_its_lease_to_a_record_that_it_cannot_read(calls: Calls) {
+    let world = World::of(calls).await;
     let outcome = world.once.operation(super::KEY).run(|| async {
         world.put([("status", text("WAITING")), ("v", super::number(9))]).await;
         world.work().await
     });
     assert_outcome!(outcome.await, Ok(Outcome::LeaseLost));
 }
+
+in_both_shapes!(
+    a_claim_that_was_throttled_is_sent_again,
+    a_completion_that_was_throttled_is_sent_again,
+    a_completion_that_is_throttled_for_good_leaves_the_claim_standing,
+    an_error_of_dynamodb_is_overcome,
+    a_claim_that_cannot_be_sent_runs_nothing,
+    a_holder_has_lost_its_lease_to_a_record_that_it_cannot_read,
+);
