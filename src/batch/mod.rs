@@ -8,7 +8,7 @@
 //! | executed, replayed, took over | acknowledged |
 //! | executed, but not recorded | acknowledged: the work is done |
 //! | failed for now, unknown, panicked, cut off, lease lost | reported |
-//! | in progress elsewhere, abandoned, not started, store in trouble | reported |
+//! | in progress elsewhere, abandoned, not started, skipped, store in trouble | reported |
 //! | failed for good, now or before; mismatch; no key; undecodable body | by [`PermanentFailures`] |
 //!
 //! The event source mapping must have `FunctionResponseTypes: [ReportBatchItemFailures]`: without it Lambda ignores the
@@ -24,6 +24,8 @@
 //!   deadline. What was not started is reported and its claim released; what is still running then is cut off.
 //! * Claims run at most one chunk ahead of the work. Under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) a record
 //!   is claimed only when its handler is about to start.
+//! * In a FIFO queue the messages of a group run in order, and a message that is reported holds up those behind it. One
+//!   that is in progress elsewhere is waited for, if its lease ends in time.
 //! * Nothing is spawned: when the service answers, nothing of it is left running.
 
 use std::time::Duration;
@@ -33,6 +35,7 @@ use crate::{BoxError, Idempotency, Key};
 mod context;
 mod handler;
 mod invocation;
+mod lanes;
 mod prepare;
 mod processor;
 mod report;
@@ -69,6 +72,17 @@ pub enum Payload {
     Ignored,
 }
 
+/// What a failure holds up where records have an order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnFailure {
+    /// The records behind it in its group: a FIFO queue's message group, a shard, a partition. Other groups go on.
+    #[default]
+    StopGroup,
+    /// Every record that has not been started.
+    StopBatch,
+}
+
 /// The settings of a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
@@ -76,6 +90,7 @@ pub(crate) struct Options {
     pub(crate) permanent_failures: PermanentFailures,
     pub(crate) expected_duration: Option<Duration>,
     pub(crate) payload: Payload,
+    pub(crate) on_failure: OnFailure,
 }
 
 impl Default for Options {
@@ -85,6 +100,7 @@ impl Default for Options {
             permanent_failures: PermanentFailures::default(),
             expected_duration: None,
             payload: Payload::default(),
+            on_failure: OnFailure::default(),
         }
     }
 }
@@ -93,7 +109,7 @@ impl Default for Options {
 type Decode<T> = std::sync::Arc<dyn Fn(&str) -> Result<T, BoxError> + Send + Sync>;
 
 impl Idempotency {
-    /// A service for an SQS standard queue: `handler` for each message, once for each `key`.
+    /// A service for an SQS queue: `handler` for each message, once for each `key`.
     ///
     /// The handler takes the decoded body, and a [`RecordContext`] if it wants one. It returns any serialisable value,
     /// which is stored, or an error, which is transient unless [classified](crate::Classify).

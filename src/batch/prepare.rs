@@ -1,7 +1,5 @@
 //! Decodes records, finds their keys, and sorts out those that occur twice.
 
-use std::sync::Arc;
-
 use super::{
     Payload,
     context::RecordInfo,
@@ -9,7 +7,7 @@ use super::{
     processor::Processor,
 };
 use crate::{
-    Error, ErrorKind, Outcome,
+    Error, ErrorKind,
     idempotency::{engine::Candidate, guard::contain},
     key::{
         Body, Delivery,
@@ -30,22 +28,19 @@ impl<H, T> Processor<H, T> {
         let mut waiting = Vec::new();
         let mut candidates = Vec::new();
         while candidates.len() < room
-            && invocation.ready.is_empty()
-            && let Some(Incoming { info, body }) = invocation.incoming.pop_front()
+            && invocation.ready.iter().all(|ready| !invocation.lanes.may_start(ready.index))
+            && let Some((index, Incoming { info, body, .. })) = invocation.next_incoming()
         {
-            let index = invocation.next;
-            invocation.next += 1;
             let prepared = self.prepare(&info, &body, &invocation.scope);
-            let info = Arc::new(info);
-            invocation.infos.push(Arc::clone(&info));
             let Prepared { payload, candidate } = match prepared {
                 Ok(prepared) => prepared,
                 Err(error) => {
-                    invocation.outcomes[index] = Some(Err(error));
+                    invocation.decide(index, Err(error));
                     continue;
                 }
             };
-            let ready = Ready { index, payload, info, claim: None };
+            let again = candidate.filter(|_| invocation.lanes.is_ordered(index));
+            let ready = Ready { index, payload, info, claim: None, again };
             let Some(candidate) = candidate else {
                 invocation.ready.push_back(ready);
                 continue;
@@ -54,11 +49,7 @@ impl<H, T> Processor<H, T> {
             match invocation.leaders.get(&candidate.key) {
                 Some(&(leader, theirs)) => {
                     ready.give_up();
-                    let same_payload = theirs == candidate.fingerprint;
-                    invocation.follows[index] = Some(Follows { leader, same_payload });
-                    if !same_payload {
-                        invocation.outcomes[index] = Some(Ok(Outcome::Mismatch));
-                    }
+                    invocation.follow(index, Follows { leader, same_payload: theirs == candidate.fingerprint });
                 }
                 None => {
                     invocation.leaders.insert(candidate.key, (index, candidate.fingerprint));

@@ -3,7 +3,7 @@
 //! It knows nothing of where they come from: a source gives it [`Incoming`] records in event order, and gets one
 //! [`Report`] for each.
 
-use std::{convert::Infallible, future::poll_fn, sync::Arc, task::Poll};
+use std::{collections::BTreeMap, convert::Infallible, future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lambda_runtime::Context;
@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     Claim, Error, Idempotency, Key, Outcome,
-    clock::Deadline,
+    clock::{Deadline, Timestamp},
     idempotency::{
-        engine::{Conclusion, Finished, Settling, Standing, Success},
+        engine::{Candidate, Conclusion, Finished, Settling, Standing, Success},
         guard::contain,
         window::Window,
     },
@@ -39,6 +39,8 @@ pub(super) struct Processor<H, T> {
 #[expect(clippy::large_enum_variant, reason = "most steps are of the large kind; a box would cost each record one")]
 enum Step<T> {
     Claimed(Vec<Ready<T>>, Vec<Result<Standing, Error>>),
+    /// Records that waited for the lease in their way to end have been claimed once more.
+    ClaimedAgain(Vec<Ready<T>>, Vec<Result<Standing, Error>>),
     /// A handler without a claim.
     Ran(Begun, Outcome<()>),
     /// A handler with a claim, which may be due to be settled.
@@ -61,7 +63,6 @@ where
     where
         H: Handler<T, Args>,
     {
-        let count = incoming.len();
         let mut invocation = self.begin(incoming, lambda);
         let mut steps = Steps::new();
         let mut yielded = false;
@@ -81,7 +82,7 @@ where
                     self.settle(&mut invocation, &steps);
                     yielded = false;
                 }
-                Poll::Ready(None) if invocation.stopped || invocation.next == count => break,
+                Poll::Ready(None) if invocation.stopped || invocation.is_over() => break,
                 Poll::Ready(None) => {}
                 Poll::Pending => {
                     if let Some(step) = steps.next().await {
@@ -104,7 +105,7 @@ where
         );
         let operation = self.engine.operation_name(self.operation);
         let scope = self.engine.scope(operation, lambda.tenant_id.as_deref().map(str::as_bytes)).hasher();
-        Invocation::new(incoming, lambda, scope, window, schedule)
+        Invocation::new(incoming, lambda, scope, window, schedule, &self.options)
     }
 
     /// Starts whatever may be started now.
@@ -116,28 +117,24 @@ where
             if !invocation.stopped && !invocation.schedule.in_time(self.engine.clock.now()) {
                 invocation.stopped = true;
             }
+            let given_up: Vec<Ready<T>> =
+                if invocation.stopped { invocation.ready.drain(..).collect() } else { invocation.take_held_up() };
+            self.release(given_up, steps);
             if invocation.stopped {
-                let left: Vec<Claim> = invocation.ready.drain(..).filter_map(Ready::give_up).collect();
-                if !left.is_empty() {
-                    steps.push(Box::pin(async move {
-                        self.engine.release(left).await;
-                        Step::Released
-                    }));
-                }
                 return;
             }
             if invocation.schedule.has_free_slot(invocation.running)
-                && let Some(ready) = invocation.ready.pop_front()
+                && let Some(ready) = invocation.next_ready()
             {
                 invocation.running += 1;
                 steps.push(self.run(ready, Arc::clone(&invocation.lambda), invocation.window));
                 continue;
             }
-            let Invocation { ready, running, unsettled, .. } = &*invocation;
-            let room = invocation.schedule.claimable(ready.len(), *running, *unsettled);
-            if invocation.claiming || room == 0 || invocation.incoming.is_empty() {
+            let room = invocation.claimable();
+            if invocation.claiming || room == 0 {
                 return;
             }
+            let seen = invocation.seen();
             let (waiting, candidates) = self.prepare_chunk(invocation, room);
             if !candidates.is_empty() {
                 invocation.claiming = true;
@@ -146,6 +143,8 @@ where
                     let standings = self.engine.claim(&candidates, window).await;
                     Step::Claimed(waiting, standings)
                 }));
+            } else if invocation.seen() == seen {
+                return;
             }
         }
     }
@@ -155,7 +154,7 @@ where
     where
         H: Handler<T, Args>,
     {
-        let Ready { index, payload, info, claim } = ready;
+        let Ready { index, payload, info, claim, .. } = ready;
         let begun = Begun { index, at: self.engine.clock.now() };
         let context = RecordContext { record: info, lambda, claim: claim.clone(), stop: window.stop };
         // The handler's own future is made inside, so that a panic in making it is caught too.
@@ -174,6 +173,18 @@ where
         })
     }
 
+    /// Gives records up that will not run, and their claims.
+    fn release<'a>(&'a self, given_up: Vec<Ready<T>>, steps: &Steps<'a, T>) {
+        let claims: Vec<Claim> = given_up.into_iter().filter_map(Ready::give_up).collect();
+        if !claims.is_empty() {
+            let engine = &self.engine;
+            steps.push(Box::pin(async move {
+                engine.release(claims).await;
+                Step::Released
+            }));
+        }
+    }
+
     /// Settles all that is due with one call.
     fn settle<'a>(&'a self, invocation: &mut Invocation<T>, steps: &Steps<'a, T>) {
         invocation.settling = true;
@@ -187,12 +198,15 @@ where
             Step::Released => {}
             Step::Ran(begun, outcome) => {
                 invocation.ended(begun, self.engine.clock.now());
-                self.decide(invocation, begun, outcome);
+                invocation.decide(begun.index, Ok(outcome));
             }
             Step::Finished(begun, claim, finished) => {
                 invocation.ended(begun, self.engine.clock.now());
                 match finished {
                     Finished::Due(due) => {
+                        if due.is_release() {
+                            invocation.lanes.fail(begun.index);
+                        }
                         invocation.unsettled += 1;
                         invocation.due.push((begun, due));
                     }
@@ -211,23 +225,69 @@ where
             Step::SettledAgain(concluded) => self.conclude_settled(invocation, concluded),
             Step::Claimed(waiting, standings) => {
                 invocation.claiming = false;
-                for (mut ready, standing) in waiting.into_iter().zip(standings) {
-                    let index = ready.index;
-                    let outcome = match standing {
-                        Ok(Standing::Claimed(claim)) => {
-                            ready.claim = Some(claim);
-                            invocation.ready.push_back(ready);
-                            continue;
-                        }
-                        Ok(Standing::Refused(refusal)) => Ok(replayed(refusal)),
-                        Ok(Standing::NotStarted) => Ok(Outcome::NotStarted),
-                        Err(error) => Err(error),
-                    };
-                    ready.give_up();
-                    invocation.outcomes[index] = Some(outcome);
-                }
+                self.claimed(invocation, steps, waiting, standings);
             }
+            Step::ClaimedAgain(waiting, standings) => self.claimed(invocation, steps, waiting, standings),
         }
+    }
+
+    fn claimed<'a>(
+        &'a self,
+        invocation: &mut Invocation<T>,
+        steps: &Steps<'a, T>,
+        waiting: Vec<Ready<T>>,
+        standings: Vec<Result<Standing, Error>>,
+    ) {
+        let mut patient: BTreeMap<Timestamp, Vec<(Ready<T>, Candidate)>> = BTreeMap::new();
+        for (mut ready, standing) in waiting.into_iter().zip(standings) {
+            let outcome = match standing {
+                Ok(Standing::Claimed(claim)) => {
+                    ready.claim = Some(claim);
+                    invocation.ready.push_back(ready);
+                    continue;
+                }
+                Ok(Standing::Refused(refusal)) => {
+                    if let Some(until) = self.lapses_in_time(invocation, &refusal)
+                        && let Some(candidate) = ready.again.take()
+                    {
+                        patient.entry(until).or_default().push((ready, candidate));
+                        continue;
+                    }
+                    Ok(replayed(refusal))
+                }
+                Ok(Standing::NotStarted) => Ok(Outcome::NotStarted),
+                Err(error) => Err(error),
+            };
+            let index = ready.index;
+            ready.give_up();
+            invocation.decide(index, outcome);
+        }
+        for (until, records) in patient {
+            steps.push(self.claim_after(until, records, invocation.window));
+        }
+    }
+
+    /// When the lease in the way will be over for others, if there is still time to run something then. To fail at once
+    /// would fail everything behind the record too, and spend a delivery of each.
+    fn lapses_in_time(&self, invocation: &Invocation<T>, refusal: &Refusal) -> Option<Timestamp> {
+        let Refusal::InProgress { lease_until: Some(lease_until), .. } = refusal else { return None };
+        let until = lease_until.after(self.engine.settings.skew_margin).after(Duration::from_millis(1));
+        invocation.schedule.in_time(until).then_some(until)
+    }
+
+    fn claim_after<'a>(
+        &'a self,
+        until: Timestamp,
+        records: Vec<(Ready<T>, Candidate)>,
+        window: Window,
+    ) -> BoxFuture<'a, Step<T>> {
+        let engine = &self.engine;
+        let (waiting, candidates): (Vec<_>, Vec<_>) = records.into_iter().unzip();
+        Box::pin(async move {
+            tokio::time::sleep(until.since(engine.clock.now())).await;
+            let standings = engine.claim(&candidates, window).await;
+            Step::ClaimedAgain(waiting, standings)
+        })
     }
 
     fn conclude_settled(&self, invocation: &mut Invocation<T>, concluded: Vec<(Begun, Claim, Conclusion<()>)>) {
@@ -240,11 +300,7 @@ where
     fn conclude(&self, invocation: &mut Invocation<T>, begun: Begun, claim: &Claim, conclusion: Conclusion<()>) {
         let replay = |refusal| Ok::<_, Infallible>(replayed(refusal));
         let Ok(outcome) = conclusion.into_outcome(claim, |()| (), replay);
-        self.decide(invocation, begun, outcome);
-    }
-
-    fn decide(&self, invocation: &mut Invocation<T>, begun: Begun, outcome: Outcome<()>) {
-        invocation.outcomes[begun.index] = Some(Ok(outcome));
+        invocation.decide(begun.index, Ok(outcome));
     }
 }
 

@@ -1,10 +1,8 @@
 //! From what became of a record to what the queue is told.
 
-use std::sync::Arc;
-
 use super::{
     PermanentFailures,
-    invocation::{Follows, Invocation},
+    invocation::{Follows, Invocation, Seen},
 };
 use crate::{
     Error, ErrorKind, Outcome, Verdict,
@@ -34,42 +32,41 @@ pub(super) fn report<T>(
     operation: &str,
     policy: PermanentFailures,
 ) -> Vec<(String, Report)> {
-    let Invocation { outcomes, keys, follows, infos, incoming, .. } = invocation;
-    let unseen = incoming.into_iter().map(|incoming| Arc::new(incoming.info));
-    let mut reports: Vec<(String, Report)> = Vec::with_capacity(outcomes.len());
-    for (index, (outcome, info)) in outcomes.into_iter().zip(infos.into_iter().chain(unseen)).enumerate() {
-        let outcome = outcome.unwrap_or(Ok(Outcome::NotStarted));
-        let report = Report::new(&outcome, policy);
-        let report = match follows[index] {
-            None => report,
-            Some(Follows { leader, same_payload: true }) => reports[leader].1.of_follower(),
-            // Only a record that stands makes another payload a misuse of its key.
-            Some(Follows { leader, .. }) => {
-                Report { reported: report.reported || !reports[leader].1.decided, ..report }
-            }
+    let (outcomes, seen) = invocation.into_outcomes();
+    let own: Vec<Report> = outcomes.iter().map(|outcome| Report::new(outcome, policy)).collect();
+    let mut reports = Vec::with_capacity(own.len());
+    for ((outcome, record), report) in outcomes.iter().zip(seen).zip(&own) {
+        let report = match record.follows {
+            None => *report,
+            Some(Follows { leader, same_payload: true }) => own[leader].of_follower(),
+            Some(Follows { leader, .. }) => report.of_misuse(own[leader]),
         };
-        let key = keys[index].map(tracing::field::display);
-        let Report { reported, outcome: name, level, .. } = report;
-        let error = match &outcome {
-            // The text is the user's, and printing it may panic.
-            Ok(Outcome::Failed(failure)) => contain(|| failure.to_string()),
-            Ok(_) => None,
-            Err(error) => Some(error.to_string()),
-        };
-        event_at!(
-            level,
-            message_id = info.message_id,
-            receive_count = info.receive_count,
-            outcome = name,
-            reported,
-            operation,
-            key,
-            error,
-            "record"
-        );
-        reports.push((info.message_id.clone(), report));
+        log(outcome, &record, report, operation);
+        reports.push((record.info.message_id.clone(), report));
     }
     reports
+}
+
+fn log(outcome: &RecordOutcome, record: &Seen, report: Report, operation: &str) {
+    let key = record.key.map(tracing::field::display);
+    let Report { reported, outcome: name, level, .. } = report;
+    let error = match outcome {
+        // The text is the user's, and printing it may panic.
+        Ok(Outcome::Failed(failure)) => contain(|| failure.to_string()),
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    };
+    event_at!(
+        level,
+        message_id = record.info.message_id,
+        receive_count = record.info.receive_count,
+        outcome = name,
+        reported,
+        operation,
+        key,
+        error,
+        "record"
+    );
 }
 
 impl Report {
@@ -84,6 +81,12 @@ impl Report {
             !matches!(outcome, Ok(outcome) if outcome.is_done())
         };
         Self { reported, outcome: name, decided: is_decided(outcome), level: level(outcome) }
+    }
+
+    /// What the queue is told about a record that has the key of an earlier one for another payload. Only a record that
+    /// stands makes that a misuse of its key.
+    pub(super) fn of_misuse(self, leader: Self) -> Self {
+        Self { reported: self.reported || !leader.decided, ..self }
     }
 
     /// What the queue is told about a record with the same key as an earlier one of the batch.
@@ -157,6 +160,7 @@ mod tests {
             Outcome::Abandoned { attempt: 1 },
             Outcome::LeaseLost,
             Outcome::NotStarted,
+            Outcome::Skipped,
         ] {
             assert_eq!(reported(Ok(outcome)), [true, true]);
         }

@@ -50,14 +50,21 @@ impl Schedule {
         due >= self.chunk
     }
 
+    /// Whether a record is claimed only when its handler is about to start.
+    pub(super) fn claims_late(&self) -> bool {
+        self.after_unknown == AfterUnknown::Refuse
+    }
+
     /// How many records may be claimed while `ready` claimed ones wait, `running` ones run, and `unsettled` ones have run
     /// and are not settled yet.
     ///
     /// A crash leaves the claims of work that never began. Where such a claim may be taken over that costs a delay, so
     /// one chunk ahead is fine; where it may not, it would cost the operation. It also leaves the claims of work that was
     /// done and not recorded, so nothing is claimed while more than a chunk of them waits.
-    pub(super) fn claimable(&self, ready: usize, running: usize, unsettled: usize) -> usize {
-        if ready > 0 || unsettled > self.chunk {
+    ///
+    /// `waiting` ones are claimed too, and wait for others before them in their order. They are kept to two chunks.
+    pub(super) fn claimable(&self, ready: usize, waiting: usize, running: usize, unsettled: usize) -> usize {
+        if ready > 0 || waiting > self.chunk || unsettled > self.chunk {
             return 0;
         }
         match self.after_unknown {
@@ -96,15 +103,18 @@ mod tests {
     #[test]
     fn claims_run_one_chunk_ahead_and_under_refuse_not_at_all() {
         let rerun = schedule(None, AfterUnknown::Rerun);
-        let claimable = |ready, running| rerun.claimable(ready, running, 0);
+        let claimable = |ready, running| rerun.claimable(ready, 0, running, 0);
         assert_eq!([claimable(0, 0), claimable(0, 10), claimable(1, 0)], [25, 25, 0]);
         let refuse = schedule(None, AfterUnknown::Refuse);
-        assert_eq!([refuse.claimable(0, 0, 9), refuse.claimable(0, 7, 0), refuse.claimable(0, 10, 0)], [10, 3, 0]);
+        assert_eq!(
+            [refuse.claimable(0, 0, 0, 9), refuse.claimable(0, 0, 7, 0), refuse.claimable(0, 0, 10, 0)],
+            [10, 3, 0]
+        );
     }
 
     #[test]
     fn claims_wait_for_a_store_that_is_slow_to_settle() {
         let rerun = schedule(None, AfterUnknown::Rerun);
-        assert_eq!([rerun.claimable(0, 0, 25), rerun.claimable(0, 0, 26)], [25, 0]);
+        assert_eq!([rerun.claimable(0, 0, 0, 25), rerun.claimable(0, 0, 0, 26)], [25, 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! SQS standard queues.
+//! SQS queues, standard and FIFO.
 
 use std::{
     collections::HashSet,
@@ -14,14 +14,14 @@ use lambda_runtime::LambdaEvent;
 use tower_service::Service;
 
 use super::{
-    Decode, Handler, Options, Payload, PermanentFailures, context::RecordInfo, invocation::Incoming,
+    Decode, Handler, OnFailure, Options, Payload, PermanentFailures, context::RecordInfo, invocation::Incoming,
     processor::Processor,
 };
 use crate::{Error, ErrorKind, ErrorStatus, Idempotency, Key, store::BoxFuture};
 
 const OPERATION: &str = "sqs";
 
-/// Handles the batches of an SQS standard queue. Made by [`Idempotency::sqs`]; given to [`lambda_runtime::run`] or
+/// Handles the batches of an SQS queue. Made by [`Idempotency::sqs`]; given to [`lambda_runtime::run`] or
 /// `run_concurrent`.
 ///
 /// It keeps nothing between invocations, and clones are independent.
@@ -34,12 +34,12 @@ const OPERATION: &str = "sqs";
 /// | [`permanent_failures`](Self::permanent_failures) | [`PermanentFailures::Report`] |
 /// | [`expected_duration`](Self::expected_duration) | the longest run of the invocation so far |
 /// | [`payload`](Self::payload) | [`Payload::Body`] |
+/// | [`on_failure`](Self::on_failure) | [`OnFailure::StopGroup`] |
 ///
 /// # Errors
 ///
 /// The service fails as a whole, before anything is claimed, only if it cannot name the messages that failed: if a
-/// record has no message id ([`ErrorKind::Event`]), if the queue is FIFO ([`ErrorKind::Event`]), or if the key's pointer
-/// is not one ([`ErrorKind::Config`]). SQS then delivers the whole batch again.
+/// record has no message id ([`ErrorKind::Event`]), or if the key's pointer is not one ([`ErrorKind::Config`]). SQS then delivers the whole batch again.
 pub struct SqsService<H, T, Args> {
     engine: Idempotency,
     key: Key,
@@ -72,6 +72,13 @@ impl<H, T, Args> SqsService<H, T, Args> {
     #[must_use]
     pub fn expected_duration(mut self, duration: Duration) -> Self {
         self.options.expected_duration = Some(duration);
+        self
+    }
+
+    /// What a failure holds up in a FIFO queue.
+    #[must_use]
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.options.on_failure = on_failure;
         self
     }
 
@@ -159,9 +166,9 @@ fn incoming(message: SqsMessage) -> Result<Incoming, Error> {
         .message_id
         .filter(|id| !id.is_empty())
         .ok_or_else(|| malformed("a record of the event has no messageId: this is not an event from SQS"))?;
-    if message.event_source_arn.as_deref().is_some_and(|arn| arn.ends_with(".fifo")) {
-        return Err(malformed("the queue is FIFO: its order would be lost; this version handles standard queues"));
-    }
+    // Messages of a standard queue may have a group too: fair queues do. They have no order.
+    let is_fifo = message.event_source_arn.as_deref().is_some_and(|arn| arn.ends_with(".fifo"));
+    let lane = is_fifo.then(|| message.attributes.get("MessageGroupId").cloned().unwrap_or_default());
     let receive_count = message.attributes.get("ApproximateReceiveCount").and_then(|count| count.parse().ok());
     let info = RecordInfo {
         message_id,
@@ -169,7 +176,7 @@ fn incoming(message: SqsMessage) -> Result<Incoming, Error> {
         attributes: message.attributes,
         source_arn: message.event_source_arn,
     };
-    Ok(Incoming { info, body: message.body.unwrap_or_default() })
+    Ok(Incoming { info: Arc::new(info), body: message.body.unwrap_or_default(), lane })
 }
 
 /// The answer that Lambda understands, each identifier once.

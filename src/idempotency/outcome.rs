@@ -46,6 +46,8 @@ pub enum Outcome<T> {
     LeaseLost,
     /// It did not run: there was no time left before the stop point. The claim, if any, was released.
     NotStarted,
+    /// It did not run: an operation that comes before it in their order failed. The claim, if any, was released.
+    Skipped,
 }
 
 impl<T> Outcome<T> {
@@ -88,6 +90,7 @@ impl<T> Outcome<T> {
             Self::Abandoned { .. } => "abandoned",
             Self::LeaseLost => "lease_lost",
             Self::NotStarted => "not_started",
+            Self::Skipped => "skipped",
         }
     }
 }

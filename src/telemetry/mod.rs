@@ -15,7 +15,7 @@
 //! | `error` | what went wrong, if something did |
 //!
 //! Levels: *debug* for what is expected (executed, replayed), *info* for what will be tried again (in progress, not
-//! started, a transient failure) and for replayed failures, *warn* for what needs a look (took over, mismatch, abandoned,
+//! started, skipped, a transient failure) and for replayed failures, *warn* for what needs a look (took over, mismatch, abandoned,
 //! a permanent or unknown failure), *error* for what was lost or left open (panicked, cut off, unrecorded, lease lost,
 //! trouble with the store).
 
@@ -25,7 +25,9 @@ use crate::{Error, Outcome, Verdict, record::KeyHash};
 pub(crate) const fn level<T>(outcome: &Outcome<T>) -> tracing::Level {
     match outcome {
         Outcome::Executed(_) | Outcome::Replayed(_) | Outcome::ReplayedWithoutResult => tracing::Level::DEBUG,
-        Outcome::InProgress { .. } | Outcome::NotStarted | Outcome::ReplayedFailure(_) => tracing::Level::INFO,
+        Outcome::InProgress { .. } | Outcome::NotStarted | Outcome::Skipped | Outcome::ReplayedFailure(_) => {
+            tracing::Level::INFO
+        }
         Outcome::Failed(failure) if matches!(failure.verdict(), Verdict::Transient) => tracing::Level::INFO,
         Outcome::TookOver(_) | Outcome::Mismatch | Outcome::Abandoned { .. } | Outcome::Failed(_) => {
             tracing::Level::WARN

@@ -45,14 +45,6 @@ async fn a_record_without_a_message_id_fails_the_invocation_before_anything_is_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fifo_queue_is_refused_before_anything_is_claimed() {
-    let mut fifo = message("m1", &order("B"));
-    fifo["eventSourceARN"] = json!("arn:aws:sqs:us-east-1:123456789012:orders.fifo");
-    let error = refused(&World::new(), event([message("m0", &order("A")), fifo])).await;
-    assert_eq!(error.kind(), ErrorKind::Event);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_fair_queue_is_a_standard_queue() {
     let world = World::new();
     let mut fair = message("m0", &order("A"));

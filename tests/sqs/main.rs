@@ -16,6 +16,7 @@ mod deadline;
 mod duplicates;
 mod elsewhere;
 mod events;
+mod fifo;
 mod handlers;
 mod invocations;
 mod logs;

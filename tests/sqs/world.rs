@@ -82,6 +82,18 @@ pub(crate) fn batch<B: Display>(bodies: impl IntoIterator<Item = B>) -> SqsEvent
     event(bodies.into_iter().enumerate().map(|(i, body)| message(&format!("m{i}"), &body)))
 }
 
+/// Messages of a FIFO queue, each with its group, with the ids `m0`, `m1` and so on.
+pub(crate) fn fifo<B: Display>(bodies: impl IntoIterator<Item = (&'static str, B)>) -> SqsEvent {
+    event(bodies.into_iter().enumerate().map(|(i, (group, body))| {
+        let mut message = message(&format!("m{i}"), &body);
+        message["eventSourceARN"] = json!("arn:aws:sqs:us-east-1:123456789012:orders.fifo");
+        message["attributes"]["MessageGroupId"] = json!(group);
+        message["attributes"]["MessageDeduplicationId"] = json!(format!("d{i}"));
+        message["attributes"]["SequenceNumber"] = json!(format!("{:020}", i));
+        message
+    }))
+}
+
 /// `n` orders with keys of their own.
 pub(crate) fn orders(n: usize, act: &str, millis: u64) -> Vec<Value> {
     (0..n).map(|i| work(&format!("order-{i}"), act, millis)).collect()

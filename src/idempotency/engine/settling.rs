@@ -70,7 +70,8 @@ impl<T> Due<T> {
         Self { claim, settlement, end }
     }
 
-    fn is_release(&self) -> bool {
+    /// Whether the operation may run again.
+    pub(crate) fn is_release(&self) -> bool {
         matches!(self.settlement, Settlement::Release { .. })
     }
 }

@@ -1,0 +1,189 @@
+//! Order: the records of one lane run one after the other, in the order of the event, and a failure holds up those behind
+//! it. Lanes run side by side.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::OnFailure;
+
+/// Where each record of a batch stands in its lane.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    /// The lane of each record; empty if the source has no order.
+    of: Vec<Option<usize>>,
+    lanes: Vec<Lane>,
+    on_failure: OnFailure,
+    halted: bool,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    /// The records that are not decided, in order. Only the first may run.
+    undecided: VecDeque<usize>,
+    failed: bool,
+    /// Lanes in which a record waits for one of this lane, because it has its key.
+    followers: Vec<usize>,
+}
+
+impl Lanes {
+    /// `names` are the lanes of the records, in the order of the event; `None` for a record without order.
+    pub(super) fn new<'a>(names: impl Iterator<Item = Option<&'a str>>, on_failure: OnFailure) -> Self {
+        let mut by_name = HashMap::new();
+        let mut lanes: Vec<Lane> = Vec::new();
+        let mut of: Vec<Option<usize>> = Vec::new();
+        for (index, name) in names.enumerate() {
+            of.push(name.map(|name| {
+                let lane = *by_name.entry(name).or_insert_with(|| {
+                    lanes.push(Lane::default());
+                    lanes.len() - 1
+                });
+                lanes[lane].undecided.push_back(index);
+                lane
+            }));
+        }
+        if lanes.is_empty() {
+            of = Vec::new();
+        }
+        Self { of, lanes, on_failure, halted: false }
+    }
+
+    fn lane(&self, index: usize) -> Option<usize> {
+        self.of.get(index).copied().flatten()
+    }
+
+    /// Whether the record has a place in an order.
+    pub(super) fn is_ordered(&self, index: usize) -> bool {
+        self.lane(index).is_some()
+    }
+
+    /// Whether every record before this one in its lane is decided, and none of them failed.
+    pub(super) fn may_start(&self, index: usize) -> bool {
+        !self.is_held_up(index)
+            && self.lane(index).is_none_or(|lane| self.lanes[lane].undecided.front() == Some(&index))
+    }
+
+    /// Whether a failure before it keeps this record from running.
+    pub(super) fn is_held_up(&self, index: usize) -> bool {
+        self.halted || self.lane(index).is_some_and(|lane| self.lanes[lane].failed)
+    }
+
+    /// Whether any record may be held up.
+    pub(super) fn any_failed(&self) -> bool {
+        self.halted || self.lanes.iter().any(|lane| lane.failed)
+    }
+
+    /// The order in which records are looked at: one of each lane, then another of each. Otherwise a long lane would
+    /// keep the others from running beside it. `None` for the order of the event.
+    pub(super) fn order(&self) -> Option<Vec<usize>> {
+        if self.lanes.len() < 2 {
+            return None;
+        }
+        let mut rounds = vec![0_usize; self.lanes.len()];
+        let mut order: Vec<(usize, usize)> = Vec::with_capacity(self.of.len());
+        for (index, lane) in self.of.iter().enumerate() {
+            let round = lane.map_or(0, |lane| {
+                rounds[lane] += 1;
+                rounds[lane]
+            });
+            order.push((round, index));
+        }
+        order.sort_unstable();
+        Some(order.into_iter().map(|(_, index)| index).collect())
+    }
+
+    /// A record waits for the outcome of another one.
+    pub(super) fn follows(&mut self, follower: usize, leader: usize) {
+        if let (Some(behind), Some(ahead)) = (self.lane(follower), self.lane(leader))
+            && behind != ahead
+        {
+            self.lanes[ahead].followers.push(behind);
+        }
+    }
+
+    /// The record will have failed, whatever else becomes known of it.
+    pub(super) fn fail(&mut self, index: usize) {
+        if let Some(lane) = self.lane(index) {
+            self.lanes[lane].failed = true;
+            self.halted |= self.on_failure == OnFailure::StopBatch;
+        }
+    }
+
+    /// Moves lanes on, after `index` was decided or found to follow another record. `verdict` says of a record whether it
+    /// failed; `None` while it is not decided.
+    pub(super) fn advance(&mut self, index: usize, verdict: impl Fn(usize) -> Option<bool>) {
+        let Some(lane) = self.lane(index) else { return };
+        // What follows this record may go on now, even if its own lane cannot; what follows others, if their lanes moved.
+        let mut open = vec![lane];
+        open.extend(&self.lanes[lane].followers);
+        while let Some(lane) = open.pop() {
+            if self.lanes[lane].advance(&verdict) {
+                open.extend(&self.lanes[lane].followers);
+            }
+            self.halted |= self.lanes[lane].failed && self.on_failure == OnFailure::StopBatch;
+        }
+    }
+}
+
+impl Lane {
+    /// Whether it moved.
+    fn advance(&mut self, verdict: &impl Fn(usize) -> Option<bool>) -> bool {
+        let before = self.undecided.len();
+        while !self.failed
+            && let Some(&first) = self.undecided.front()
+            && let Some(failed) = verdict(first)
+        {
+            self.undecided.pop_front();
+            self.failed = failed;
+        }
+        self.undecided.len() != before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lanes(names: &[&str], on_failure: OnFailure) -> Lanes {
+        Lanes::new(names.iter().map(|name| (!name.is_empty()).then_some(*name)), on_failure)
+    }
+
+    #[test]
+    fn in_a_lane_only_the_first_undecided_record_may_start() {
+        let mut lanes = lanes(&["a", "b", "a", ""], OnFailure::StopGroup);
+        let may_start = |lanes: &Lanes| [0, 1, 2, 3].map(|index| lanes.may_start(index));
+        assert_eq!(may_start(&lanes), [true, true, false, true]);
+        lanes.advance(2, |index| (index == 2).then_some(false));
+        assert_eq!(may_start(&lanes), [true, true, false, true], "decided out of turn");
+        lanes.advance(0, |index| (index == 0).then_some(false));
+        assert_eq!(may_start(&lanes), [false, true, true, true]);
+    }
+
+    #[test]
+    fn a_failure_holds_up_what_is_behind_it_in_its_lane_or_in_the_batch() {
+        for (on_failure, others_run) in [(OnFailure::StopGroup, true), (OnFailure::StopBatch, false)] {
+            let mut lanes = lanes(&["a", "a", "b"], on_failure);
+            assert!(!lanes.any_failed());
+            lanes.advance(0, |index| (index == 0).then_some(true));
+            assert!(lanes.any_failed() && lanes.is_held_up(1) && !lanes.may_start(1));
+            assert_eq!(lanes.may_start(2), others_run);
+        }
+    }
+
+    #[test]
+    fn a_lane_waits_for_the_outcome_that_its_record_takes_over_from_another() {
+        let mut lanes = lanes(&["a", "b", "b"], OnFailure::StopGroup);
+        lanes.follows(1, 0);
+        let verdict = |index| (index < 2).then_some(index == 1);
+        lanes.advance(1, |_| None);
+        assert!(lanes.may_start(1) && !lanes.may_start(2));
+        lanes.advance(0, verdict);
+        assert!(lanes.is_held_up(2), "it failed as its leader did");
+    }
+
+    #[test]
+    fn records_are_looked_at_lane_by_lane_in_turn() {
+        let order = |names: &[&str]| lanes(names, OnFailure::StopGroup).order();
+        assert_eq!(order(&["a", "a", "a", "b", "b", "c"]), Some(vec![0, 3, 5, 1, 4, 2]));
+        assert_eq!(order(&["a", "a"]), None);
+        assert_eq!(order(&["", ""]), None);
+    }
+}
