@@ -332,6 +332,7 @@ impl Writer<'_> {
     }
 }
 
+#[cfg(feature = "sqs")]
 pub(crate) fn write_string(out: &mut Vec<u8>, string: &str) {
     out.push(b'"');
     write_characters(out, string);
