@@ -13,6 +13,10 @@ use crate::{
     },
 };
 
+mod doubles;
+
+use doubles::{Says, Slow};
+
 const LEASE: Duration = Duration::from_secs(10);
 const RETENTION: Duration = Duration::from_secs(3_600);
 const A_MILLISECOND: Duration = Duration::from_millis(1);
@@ -205,36 +209,6 @@ async fn an_entry_expires_no_later_than_the_record() {
 
 #[tokio::test]
 async fn the_time_that_a_call_takes_lengthens_no_entry() {
-    #[derive(Debug)]
-    struct Slow(MemoryStore, ManualClock);
-    impl Store for Slow {
-        fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
-            let answers = self.0.claim(requests);
-            Box::pin(async {
-                let answers = answers.await;
-                self.1.advance(Duration::from_secs(5));
-                answers
-            })
-        }
-        fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-            let answers = self.0.settle(requests);
-            Box::pin(async {
-                let answers = answers.await;
-                self.1.advance(Duration::from_secs(5));
-                answers
-            })
-        }
-        fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
-            self.0.read(keys)
-        }
-        fn limits(&self) -> Limits {
-            self.0.limits()
-        }
-        fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
-            self.0.warm()
-        }
-    }
-
     let sandbox = Sandbox::new();
     let store = CachedStore::new(Slow(sandbox.memory.clone(), sandbox.clock.clone())).with_clock(sandbox.clock.clone());
     let claim = new_claim();
@@ -395,28 +369,6 @@ async fn settles_without_an_answer_are_remembered_up_to_a_number() {
         assert!(sandbox.settle(&claim, complete("1")).await.is_err());
     }
     assert_eq!(sandbox.store.lock().unanswered.len(), MAX_UNANSWERED);
-}
-
-/// A store that says the same to every claim, and answers one settle.
-#[derive(Debug)]
-struct Says(Vec<Claimed>);
-
-impl Store for Says {
-    fn claim<'a>(&'a self, _: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
-        Box::pin(std::future::ready(self.0.iter().cloned().map(Ok).collect()))
-    }
-    fn settle<'a>(&'a self, _: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-        Box::pin(std::future::ready(vec![Ok(Settled::Done)]))
-    }
-    fn read<'a>(&'a self, _: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
-        Box::pin(std::future::ready(Vec::new()))
-    }
-    fn limits(&self) -> Limits {
-        Limits { max_result_bytes: 1, batch: 1 }
-    }
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
 }
 
 #[tokio::test]

@@ -1,0 +1,65 @@
+//! Stores that behave oddly.
+
+use super::*;
+
+/// A store whose calls take five seconds, after what they do is done.
+#[derive(Debug)]
+pub(super) struct Slow(pub(super) MemoryStore, pub(super) ManualClock);
+
+impl Store for Slow {
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        let answers = self.0.claim(requests);
+        Box::pin(async {
+            let answers = answers.await;
+            self.1.advance(Duration::from_secs(5));
+            answers
+        })
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        let answers = self.0.settle(requests);
+        Box::pin(async {
+            let answers = answers.await;
+            self.1.advance(Duration::from_secs(5));
+            answers
+        })
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+        self.0.read(keys)
+    }
+
+    fn limits(&self) -> Limits {
+        self.0.limits()
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.0.warm()
+    }
+}
+
+/// A store that says the same to every claim, and answers one settle.
+#[derive(Debug)]
+pub(super) struct Says(pub(super) Vec<Claimed>);
+
+impl Store for Says {
+    fn claim<'a>(&'a self, _: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        Box::pin(std::future::ready(self.0.iter().cloned().map(Ok).collect()))
+    }
+
+    fn settle<'a>(&'a self, _: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        Box::pin(std::future::ready(vec![Ok(Settled::Done)]))
+    }
+
+    fn read<'a>(&'a self, _: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { max_result_bytes: 1, batch: 1 }
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
