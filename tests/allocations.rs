@@ -23,7 +23,7 @@ use tower_service::Service;
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// What a record may cost, its share of what the whole batch needs included.
-const MOST_FOR_A_RECORD: f64 = 11.0;
+const MOST_FOR_A_RECORD: f64 = 9.5;
 
 /// Grants and settles everything at once. A call takes two allocations of its own: its future and its answers.
 #[derive(Debug)]
