@@ -18,7 +18,7 @@ pub const SECRET_KEY: &str = "local";
 
 /// A client of the DynamoDB at `endpoint`.
 ///
-/// It is independent of the environment: it can never reach a real account.
+/// It is independent of the environment, and knows no TLS: it can never reach a real account.
 #[must_use]
 pub fn client(endpoint: &str) -> Client {
     let config = Config::builder()
@@ -26,6 +26,7 @@ pub fn client(endpoint: &str) -> Client {
         .region(Region::new(REGION))
         .credentials_provider(Credentials::new(ACCESS_KEY, SECRET_KEY, None, None, "local"))
         .endpoint_url(endpoint)
+        .http_client(aws_smithy_http_client::Builder::new().build_http())
         .build();
     Client::from_conf(config)
 }

@@ -50,6 +50,7 @@ pub async fn client(endpoint: &str) -> Client {
         .operation_timeout(Duration::from_secs(60));
     let retries = RetryConfig::standard().with_max_attempts(2).with_initial_backoff(Duration::from_millis(1));
     let config = aws_config::defaults(BehaviorVersion::v2026_01_12())
+        .http_client(aws_smithy_http_client::Builder::new().build_http())
         .endpoint_url(endpoint)
         .region(Region::from_static("us-east-1"))
         .credentials_provider(Credentials::new("test", "test", None, None, "test"))
