@@ -135,6 +135,7 @@ async fn answer(api: Arc<RuntimeApi>, request: Request<Incoming>) -> Result<Resp
 fn client(endpoint: &str) -> Client {
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::v2026_01_12())
+        .http_client(aws_smithy_http_client::Builder::new().build_http())
         .endpoint_url(endpoint)
         .region(Region::from_static("us-east-1"))
         .credentials_provider(Credentials::new("test", "test", None, None, "test"));
