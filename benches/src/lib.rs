@@ -1,0 +1,12 @@
+//! What `make bench` measures, and how: the cells of its tables, the code that is compared, and the tools for both.
+//!
+//! The programs in `src/bin` use it: `endpoint` is the store, `worker` measures one cell, `bench` runs them all.
+
+pub mod cell;
+pub mod column;
+pub mod endpoint;
+pub mod library;
+pub mod order;
+pub mod raw;
+pub mod seed;
+pub mod usage;

@@ -1,0 +1,60 @@
+//! The library, as a function uses it.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use anyhow::Result;
+use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
+use aws_sdk_dynamodb::Client;
+use lambda_once::{Error, Idempotency, Key, Store, batch::{Handler, sqs::SqsService}, store::dynamodb::Config};
+use lambda_runtime::{Context, LambdaEvent};
+use tower_service::Service;
+
+use crate::{
+    cell::Column,
+    order::{Order, handle},
+};
+
+/// How long an invocation may take: Lambda's longest.
+const TIME_LEFT: Duration = Duration::from_secs(15 * 60);
+
+/// The store of a column.
+///
+/// # Errors
+///
+/// None that can happen: the table has a name.
+pub fn store(client: Client, table: &str, column: Column) -> Result<Arc<dyn Store>> {
+    let _ = column;
+    Ok(Arc::new(Config::new(table).build(client)?))
+}
+
+/// An engine whose keys do not depend on the environment.
+///
+/// # Errors
+///
+/// None that can happen: the settings are the defaults.
+pub fn engine(store: impl Store) -> Result<Idempotency> {
+    Ok(Idempotency::builder(store).scope("bench").named("sqs").build()?)
+}
+
+/// The service for SQS.
+pub fn service(engine: &Idempotency) -> SqsService<impl Handler<Order, (Order,)> + use<>, Order, (Order,)> {
+    engine.sqs(Key::pointer("/order_id"), handle)
+}
+
+/// One invocation with this event.
+///
+/// # Errors
+///
+/// The service's.
+pub async fn deliver<S>(service: &S, event: SqsEvent) -> Result<SqsBatchResponse, Error>
+where
+    S: Service<LambdaEvent<SqsEvent>, Response = SqsBatchResponse, Error = Error> + Clone,
+{
+    let deadline = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + TIME_LEFT;
+    let mut context = Context::default();
+    context.deadline = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
+    service.clone().call(LambdaEvent::new(event, context)).await
+}
