@@ -22,14 +22,8 @@ pub enum Column {
 
 impl Column {
     /// All of them, as the tables have them.
-    pub const ALL: [Self; 6] = [
-        Self::Single,
-        Self::Batched,
-        Self::Cached,
-        Self::RawSequential,
-        Self::RawConcurrent,
-        Self::RawPartiql,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Single, Self::Batched, Self::Cached, Self::RawSequential, Self::RawConcurrent, Self::RawPartiql];
 
     /// What it is called in the tables.
     pub const fn name(self) -> &'static str {

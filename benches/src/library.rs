@@ -8,7 +8,11 @@ use std::{
 use anyhow::Result;
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use aws_sdk_dynamodb::Client;
-use lambda_once::{Error, Idempotency, Key, Store, batch::{Handler, sqs::SqsService}, store::dynamodb::Config};
+use lambda_once::{
+    Error, Idempotency, Key, Store,
+    batch::{Handler, sqs::SqsService},
+    store::dynamodb::{Calls, Config},
+};
 use lambda_runtime::{Context, LambdaEvent};
 use tower_service::Service;
 
@@ -26,8 +30,9 @@ const TIME_LEFT: Duration = Duration::from_secs(15 * 60);
 ///
 /// None that can happen: the table has a name.
 pub fn store(client: Client, table: &str, column: Column) -> Result<Arc<dyn Store>> {
-    let _ = column;
-    Ok(Arc::new(Config::new(table).build(client)?))
+    let calls = if column == Column::Single { Calls::Single } else { Calls::Batched };
+    let store = Config::new(table).calls(calls).build(client)?;
+    Ok(Arc::new(store))
 }
 
 /// An engine whose keys do not depend on the environment.

@@ -7,7 +7,9 @@ use aws_sdk_dynamodb::Client;
 use benches::{
     cell::{Column, Sample, Task},
     endpoint::counts,
-    order, seed::{Batch, Seeder}, usage,
+    order,
+    seed::{Batch, Seeder},
+    usage,
 };
 use lambda_once::store::dynamodb::Config;
 

@@ -58,7 +58,7 @@ impl Table {
                 Err((message_id, _)) => failed.push(message_id),
             }
         }
-        let granted = self.claim(claims, failed).await;
+        let granted = self.claim_all(claims, failed).await;
         let runs = stream::iter(granted).map(async |Claim { job: Job { message_id, id, order }, owner }| {
             (message_id, id, owner, handle(order).await)
         });
@@ -74,12 +74,12 @@ impl Table {
                 }
             }
         }
-        self.complete(completed, failed).await;
-        self.release(released).await;
+        self.complete_all(completed, failed).await;
+        self.release_all(released).await;
     }
 
     /// Those that were granted.
-    async fn claim(&self, claims: Vec<Claim>, failed: &mut Vec<String>) -> Vec<Claim> {
+    async fn claim_all(&self, claims: Vec<Claim>, failed: &mut Vec<String>) -> Vec<Claim> {
         let insert = format!(
             r#"INSERT INTO "{}" VALUE {{'id':?,'status':?,'owner':?,'expiration':?,'in_progress_expiration':?}}"#,
             self.name
@@ -115,10 +115,7 @@ impl Table {
     async fn resolve(&self, conflicts: Vec<Claim>, failed: &mut Vec<String>) -> Vec<Claim> {
         let select = format!(r#"SELECT * FROM "{}" WHERE "id"=?"#, self.name);
         let statements = conflicts.iter().map(|claim| {
-            BatchStatementRequest::builder()
-                .statement(&select)
-                .parameters(text(&claim.job.id))
-                .consistent_read(true)
+            BatchStatementRequest::builder().statement(&select).parameters(text(&claim.job.id)).consistent_read(true)
         });
         let answers = self.execute(statements).await;
         let take_over = format!(
@@ -175,7 +172,7 @@ impl Table {
         granted
     }
 
-    async fn complete(&self, done: Vec<(String, String, String, Receipt)>, failed: &mut Vec<String>) {
+    async fn complete_all(&self, done: Vec<(String, String, String, Receipt)>, failed: &mut Vec<String>) {
         if done.is_empty() {
             return;
         }
@@ -191,8 +188,7 @@ impl Table {
                 failed.push(message_id);
                 continue;
             };
-            let values =
-                [text(COMPLETED), text(data), expiration.clone(), text(id), text(owner), text(IN_PROGRESS)];
+            let values = [text(COMPLETED), text(data), expiration.clone(), text(id), text(owner), text(IN_PROGRESS)];
             statements.push(statement(&update, values));
             message_ids.push(message_id);
         }
@@ -201,12 +197,13 @@ impl Table {
         failed.extend(lost.map(|(message_id, _)| message_id));
     }
 
-    async fn release(&self, claims: Vec<(String, String)>) {
+    async fn release_all(&self, claims: Vec<(String, String)>) {
         if claims.is_empty() {
             return;
         }
         let delete = format!(r#"DELETE FROM "{}" WHERE "id"=? AND "owner"=? AND "status"=?"#, self.name);
-        let statements = claims.into_iter().map(|(id, owner)| statement(&delete, [text(id), text(owner), text(IN_PROGRESS)]));
+        let statements =
+            claims.into_iter().map(|(id, owner)| statement(&delete, [text(id), text(owner), text(IN_PROGRESS)]));
         self.execute(statements).await;
     }
 
@@ -234,10 +231,7 @@ impl Table {
     }
 }
 
-fn statement(
-    statement: &str,
-    values: impl Into<Vec<AttributeValue>>,
-) -> BatchStatementRequestBuilder {
+fn statement(statement: &str, values: impl Into<Vec<AttributeValue>>) -> BatchStatementRequestBuilder {
     BatchStatementRequest::builder().statement(statement).set_parameters(Some(values.into()))
 }
 

@@ -1,10 +1,7 @@
 //! By hand: a call for each claim and each completion.
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
-use aws_sdk_dynamodb::{
-    operation::put_item::PutItemError,
-    types::ReturnValuesOnConditionCheckFailure,
-};
+use aws_sdk_dynamodb::{operation::put_item::PutItemError, types::ReturnValuesOnConditionCheckFailure};
 use futures_util::{StreamExt, stream};
 use lambda_once::BoxError;
 

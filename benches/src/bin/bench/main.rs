@@ -1,0 +1,55 @@
+//! `make bench`: measures, prints tables, and writes `docs/benchmark.md` and `docs/benchmark.svg`.
+//!
+//! `bench [--quick] [batches|alone|starts]…`: one round of each, or the named parts only; then nothing is written.
+
+mod batches;
+mod chart;
+mod page;
+mod plan;
+mod processes;
+mod table;
+mod targets;
+
+use std::{env, time::Instant};
+
+use anyhow::{Result, bail};
+
+use page::Page;
+use processes::Endpoint;
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Batches,
+    Alone,
+    Starts,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut quick = false;
+    let mut parts = Vec::new();
+    for argument in env::args().skip(1) {
+        match argument.as_str() {
+            "--quick" => quick = true,
+            "batches" => parts.push(Part::Batches),
+            "alone" => parts.push(Part::Alone),
+            "starts" => parts.push(Part::Starts),
+            _ => bail!("usage: bench [--quick] [batches|alone|starts]..."),
+        }
+    }
+    let complete = parts.is_empty();
+    let wanted = |part| complete || parts.contains(&part);
+    let begun = Instant::now();
+    let mut page = Page::default();
+    let endpoint = Endpoint::start(&plan::LATENCIES_MS).await?;
+    if wanted(Part::Batches) {
+        page.add(batches::measure(&endpoint, quick).await?);
+    }
+    page.print();
+    eprintln!("-- measured in {:.0} s", begun.elapsed().as_secs_f64());
+    if complete && !quick {
+        page.write()?;
+    }
+    Ok(())
+}

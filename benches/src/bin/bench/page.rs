@@ -1,0 +1,87 @@
+//! What is printed, and the page that is written.
+
+use std::{fmt::Write, fs, path::Path, process::Command};
+
+use anyhow::Result;
+
+use crate::{
+    chart::{self, Chart},
+    table::Table,
+    targets::{self, Target},
+};
+
+const PAGE: &str = "docs/benchmark.md";
+const CHART: &str = "docs/benchmark.svg";
+
+/// What a part of the benchmark gave.
+pub(crate) struct Section {
+    pub(crate) title: &'static str,
+    /// What was measured and how, in Markdown.
+    pub(crate) text: &'static str,
+    pub(crate) tables: Vec<Table>,
+    pub(crate) targets: Vec<Target>,
+    pub(crate) charts: Vec<Chart>,
+}
+
+/// All of it.
+#[derive(Default)]
+pub(crate) struct Page {
+    sections: Vec<Section>,
+}
+
+impl Page {
+    pub(crate) fn add(&mut self, section: Section) {
+        self.sections.push(section);
+    }
+
+    fn targets(&self) -> Table {
+        targets::table(self.sections.iter().flat_map(|section| &section.targets))
+    }
+
+    /// Tables and targets, on standard output.
+    pub(crate) fn print(&self) {
+        for table in self.sections.iter().flat_map(|section| &section.tables) {
+            print!("{}", table.text());
+        }
+        print!("{}", self.targets().text());
+    }
+
+    /// The page and its chart, in the repository's `docs`.
+    pub(crate) fn write(&self) -> Result<()> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let charts = self.sections.iter().flat_map(|section| &section.charts);
+        fs::write(root.join(CHART), chart::svg(charts))?;
+        fs::write(root.join(PAGE), self.markdown())?;
+        eprintln!("-- wrote {PAGE} and {CHART}");
+        Ok(())
+    }
+
+    fn markdown(&self) -> String {
+        let mut text = include_str!("page.md").replace("{machine}", &machine());
+        for section in &self.sections {
+            let _ = write!(text, "\n## {}\n\n{}", section.title, section.text);
+            for table in &section.tables {
+                let _ = write!(text, "\n{}", table.markdown("###"));
+            }
+        }
+        let _ = write!(text, "\n{}", self.targets().markdown("##"));
+        text
+    }
+}
+
+/// What the figures were measured on.
+fn machine() -> String {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let cpuinfo = read("/proc/cpuinfo");
+    let model =
+        cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let rustc = Command::new("rustc").arg("--version").output().ok();
+    let rustc = rustc.and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
+    format!(
+        "{}, {cores} cores, Linux {}, {}",
+        model.unwrap_or("unknown CPU"),
+        read("/proc/sys/kernel/osrelease").trim(),
+        rustc.trim()
+    )
+}
