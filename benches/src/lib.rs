@@ -2,9 +2,11 @@
 //!
 //! The programs in `src/bin` use it: `endpoint` is the store, `worker` measures one cell, `bench` runs them all.
 
+pub mod alone;
 pub mod cell;
 pub mod column;
 pub mod endpoint;
+pub mod instant;
 pub mod library;
 pub mod order;
 pub mod raw;

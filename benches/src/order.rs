@@ -79,8 +79,13 @@ pub fn body(order_id: &str) -> String {
 
 /// The text of an event from SQS, as Lambda sends it, with an order for each id.
 pub fn event_json(order_ids: &[String]) -> String {
-    let records = order_ids.iter().enumerate().map(|(i, id)| {
-        let body = serde_json::Value::from(body(id));
+    event_of_bodies(order_ids.iter().map(|id| body(id)))
+}
+
+/// The text of an event with a message for each body.
+pub fn event_of_bodies(bodies: impl IntoIterator<Item = String>) -> String {
+    let records = bodies.into_iter().enumerate().map(|(i, body)| {
+        let body = serde_json::Value::from(body);
         let mut receipt = String::with_capacity(256);
         while receipt.len() < 240 {
             let _ = write!(receipt, "AQEB{i:08x}wJnKyrHigUMZj6rYigCgxlaS3SLy0a");
@@ -89,8 +94,7 @@ pub fn event_json(order_ids: &[String]) -> String {
             r#"{{"messageId":"90c192cf-d3ac-44af-8f21-{i:012}","receiptHandle":"{receipt}","body":{body},"attributes":{{"ApproximateReceiveCount":"1","SentTimestamp":"1795255200000","SenderId":"AROAEXAMPLEEXAMPLE123:checkout","ApproximateFirstReceiveTimestamp":"1795255201620"}},"messageAttributes":{{}},"md5OfBody":"dc4377c9a4e2b9b0eb3b5637cb5fbbe4","eventSource":"aws:sqs","eventSourceARN":"arn:aws:sqs:us-east-1:123456789012:orders","awsRegion":"us-east-1"}}"#
         )
     });
-    let mut text = String::with_capacity(order_ids.len() * 1_400 + 16);
-    text.push_str(r#"{"Records":["#);
+    let mut text = r#"{"Records":["#.to_owned();
     for (i, record) in records.enumerate() {
         if i > 0 {
             text.push(',');

@@ -2,11 +2,14 @@
 //!
 //! `bench [--quick] [batches|alone|starts]…`: one round of each, or the named parts only; then nothing is written.
 
+mod alone;
 mod batches;
 mod chart;
 mod page;
 mod plan;
 mod processes;
+mod runtime_api;
+mod starts;
 mod table;
 mod targets;
 
@@ -45,6 +48,12 @@ async fn main() -> Result<()> {
     let endpoint = Endpoint::start(&plan::LATENCIES_MS).await?;
     if wanted(Part::Batches) {
         page.add(batches::measure(&endpoint, quick).await?);
+    }
+    if wanted(Part::Alone) {
+        page.add(alone::measure().await?);
+    }
+    if wanted(Part::Starts) {
+        page.add(starts::measure(&endpoint, quick).await?);
     }
     page.print();
     eprintln!("-- measured in {:.0} s", begun.elapsed().as_secs_f64());

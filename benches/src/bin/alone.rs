@@ -1,0 +1,81 @@
+//! Measures the library without a store; prints [`Times`] as JSON.
+
+use std::{hint::black_box, time::Duration};
+
+use anyhow::{Result, ensure};
+use benches::{
+    alone::Times,
+    instant::InstantStore,
+    library,
+    order::{self, Order},
+    usage,
+};
+use lambda_once::{Failure, Key, MemoryStore};
+use sha2::{Digest, Sha256};
+
+const SIZES: [usize; 3] = [100, 1_000, 10_000];
+const ROUNDS: usize = 15;
+/// Records of a measurement, in as many batches as it takes.
+const RECORDS: usize = 10_000;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let ids: Vec<String> = (0..RECORDS).map(|i| format!("3f1c9a52-00000000-{i:018}")).collect();
+    let bodies: Vec<String> = ids.iter().map(|id| order::body(id)).collect();
+    let refusing = library::engine(InstantStore::Refuses)?;
+    let refused = refusing.sqs_with(Key::pointer("/order_id"), |_| Ok(()), |()| async { Ok::<_, Failure>(()) });
+
+    let (mut sha256, mut decode, mut claim) = (Vec::new(), Vec::new(), Vec::new());
+    let mut by_size = SIZES.map(|size| (size, Vec::new()));
+    for _ in 0..ROUNDS {
+        let begun = usage::cpu();
+        for body in &bodies {
+            black_box(Sha256::digest(black_box(body)));
+        }
+        sha256.push(usage::cpu() - begun);
+
+        let begun = usage::cpu();
+        for body in &bodies {
+            black_box(serde_json::from_str::<Order>(black_box(body))?);
+        }
+        decode.push(usage::cpu() - begun);
+
+        let mut spent = Duration::ZERO;
+        for ids in ids.chunks(1_000) {
+            let event = order::event(ids)?;
+            let begun = usage::cpu();
+            let response = library::deliver(&refused, event).await?;
+            spent += usage::cpu() - begun;
+            ensure!(response.batch_item_failures.len() == ids.len(), "a record ran");
+        }
+        claim.push(spent);
+
+        for (size, times) in &mut by_size {
+            let mut spent = Duration::ZERO;
+            for ids in ids.chunks(*size) {
+                let service = library::service(&library::engine(MemoryStore::new())?);
+                let event = order::event(ids)?;
+                let begun = usage::cpu();
+                let response = library::deliver(&service, event).await?;
+                spent += usage::cpu() - begun;
+                ensure!(response.batch_item_failures.is_empty(), "a record failed");
+            }
+            times.push(spent);
+        }
+    }
+    let times = Times {
+        body_bytes: bodies.first().map_or(0, String::len),
+        sha256_us: per_record(sha256),
+        decode_us: per_record(decode),
+        claim_us: per_record(claim),
+        by_size: by_size.into_iter().map(|(size, times)| (size, per_record(times))).collect(),
+    };
+    println!("{}", serde_json::to_string(&times)?);
+    Ok(())
+}
+
+/// The median, in microseconds for each record.
+fn per_record(mut times: Vec<Duration>) -> f64 {
+    times.sort_unstable();
+    times[times.len() / 2].as_secs_f64() * 1e6 / RECORDS as f64
+}

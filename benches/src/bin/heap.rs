@@ -1,0 +1,66 @@
+//! Measures the library's memory on the heap, with a store that keeps nothing; prints [`Heap`] as JSON.
+//!
+//! A program of its own, as counting takes time.
+
+use allocation_counter::{AllocationInfo, measure};
+use anyhow::{Context, Result};
+use aws_lambda_events::sqs::SqsEvent;
+use benches::{
+    alone::Heap,
+    instant::InstantStore,
+    library,
+    order::{self, Order},
+};
+use tokio::runtime::{Builder, Runtime};
+
+const SIZE: usize = 10_000;
+
+fn main() -> Result<()> {
+    // What is counted is what this thread allocates.
+    let runtime = Builder::new_current_thread().enable_time().build()?;
+    let ids: Vec<String> = (0..SIZE).map(|i| format!("3f1c9a52-00000000-{i:018}")).collect();
+    deliver(&runtime, order::event(&ids[..100])?)?;
+
+    let json = order::event_json(&ids);
+    let mut event = None;
+    let decoded = measure(|| event = serde_json::from_str(&json).ok());
+    let event: SqsEvent = event.context("an event")?;
+    let event_bytes = u64::try_from(decoded.bytes_current)?;
+    let json_bytes = json.len() as u64;
+    drop(json);
+    let delivered = deliver(&runtime, event)?;
+
+    let bodies: Vec<String> = ids.iter().map(|id| order::body(id)).collect();
+    let mut outcome = Ok(());
+    let serde = measure(|| outcome = decode_and_encode(&runtime, &bodies));
+    outcome?;
+    let heap = Heap {
+        allocations: delivered.count_total as f64 / SIZE as f64,
+        allocations_of_serde: serde.count_total as f64 / SIZE as f64,
+        size: SIZE,
+        json_bytes,
+        event_bytes,
+        peak_bytes: event_bytes + delivered.bytes_max,
+    };
+    println!("{}", serde_json::to_string(&heap)?);
+    Ok(())
+}
+
+fn deliver(runtime: &Runtime, event: SqsEvent) -> Result<AllocationInfo> {
+    let service = library::service(&library::engine(InstantStore::Grants)?);
+    let mut response = None;
+    let info = measure(|| response = Some(runtime.block_on(library::deliver(&service, event))));
+    let response = response.context("a response")??;
+    anyhow::ensure!(response.batch_item_failures.is_empty(), "a record failed");
+    Ok(info)
+}
+
+/// What no way of handling the records can do without.
+fn decode_and_encode(runtime: &Runtime, bodies: &[String]) -> Result<()> {
+    for body in bodies {
+        let order: Order = serde_json::from_str(body)?;
+        let receipt = runtime.block_on(order::handle(order))?;
+        std::hint::black_box(serde_json::to_string(&receipt)?);
+    }
+    Ok(())
+}
