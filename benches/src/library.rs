@@ -9,7 +9,7 @@ use anyhow::Result;
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use aws_sdk_dynamodb::Client;
 use lambda_once::{
-    Error, Idempotency, Key, Store,
+    CachedStore, Error, Idempotency, Key, Store,
     batch::{Handler, sqs::SqsService},
     store::dynamodb::{Calls, Config},
 };
@@ -32,7 +32,10 @@ const TIME_LEFT: Duration = Duration::from_secs(15 * 60);
 pub fn store(client: Client, table: &str, column: Column) -> Result<Arc<dyn Store>> {
     let calls = if column == Column::Single { Calls::Single } else { Calls::Batched };
     let store = Config::new(table).calls(calls).build(client)?;
-    Ok(Arc::new(store))
+    Ok(match column {
+        Column::Cached => Arc::new(CachedStore::new(store)),
+        _ => Arc::new(store),
+    })
 }
 
 /// An engine whose keys do not depend on the environment.
