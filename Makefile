@@ -6,6 +6,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
+# For `make bench`: `--quick`, or parts of it (`batches`, `alone`, `starts`).
+BENCH_ARGS ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 # Said once, before the dependencies are compiled.
@@ -13,7 +15,7 @@ first-build = if [[ ! -d $(1) ]]; then echo "-- first build: $(2) on two cores" 
 
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help demo test lint lint-rust lint-features lint-rest watch build e2e clean
+.PHONY: help demo test lint lint-rust lint-features lint-rest watch build e2e bench clean
 
 help: ## Lists the targets
 	@sed -nE 's/^([a-z0-9]+):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -54,6 +56,12 @@ build: ## The functions as sam deploy takes them, for the architecture in samcon
 e2e: ## Deploys template.yaml onto a local AWS endpoint, tests it through SQS and API Gateway
 	@$(call first-build,target/e2e/build,about 6 minutes)
 	@$(PYTHON) tools/e2e.py
+
+bench: ## Measures what protection costs, beside the same by hand; writes docs/benchmark.md
+	@$(call first-build,$(TARGET)/measure,about 15 minutes)
+	@cargo build --quiet --profile measure -p benches --bins
+	@cargo build --quiet --release -p functions -p bench-functions --bin orders --bin orders-cold --bin raw-orders
+	@$(TARGET)/measure/bench $(BENCH_ARGS)
 
 clean: ## Removes everything that was built or installed
 	rm -rf target .aws-sam .venv tools/__pycache__

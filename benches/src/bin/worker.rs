@@ -14,7 +14,7 @@ use benches::{
 use lambda_once::store::dynamodb::Config;
 
 /// Batches are repeated until they have taken this much CPU time …
-const CPU_AT_LEAST: Duration = Duration::from_millis(50);
+const CPU_AT_LEAST: Duration = Duration::from_millis(100);
 /// … or this much time.
 const WALL_AT_MOST: Duration = Duration::from_millis(500);
 

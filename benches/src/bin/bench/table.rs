@@ -75,6 +75,7 @@ pub(crate) fn figure(value: f64) -> String {
         v if v >= 99.95 => group(v.round()),
         v if v >= 9.995 => format!("{v:.1}"),
         v if v >= 0.0995 => format!("{v:.2}"),
+        0.0 => "0".to_owned(),
         v => format!("{v:.3}"),
     }
 }
@@ -112,8 +113,8 @@ mod tests {
 
     #[test]
     fn figures_have_three_digits() {
-        let figures = [0.0051, 0.5, 1.234, 45.67, 234.5, 12_345.6].map(figure);
-        assert_eq!(figures, ["0.005", "0.50", "1.23", "45.7", "235", "12,346"]);
+        let figures = [0.0, 0.0051, 0.5, 1.234, 45.67, 234.5, 12_345.6].map(figure);
+        assert_eq!(figures, ["0", "0.005", "0.50", "1.23", "45.7", "235", "12,346"]);
     }
 
     #[test]
