@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Takes a batch.
-pub type Deliver = Box<dyn Fn(SqsEvent) -> BoxFuture<'static, Result<SqsBatchResponse>>>;
+pub type Deliver = Box<dyn Fn(SqsEvent) -> BoxFuture<'static, Result<SqsBatchResponse>> + Send + Sync>;
 
 impl Column {
     /// Its code, on this table.

@@ -59,7 +59,7 @@ pub fn service(engine: &Idempotency) -> SqsService<impl Handler<Order, (Order,)>
 /// The service's.
 pub async fn deliver<S>(service: &S, event: SqsEvent) -> Result<SqsBatchResponse, Error>
 where
-    S: Service<LambdaEvent<SqsEvent>, Response = SqsBatchResponse, Error = Error> + Clone,
+    S: Service<LambdaEvent<SqsEvent>, Response = SqsBatchResponse, Error = Error, Future: Send> + Clone + Send + Sync,
 {
     let deadline = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + TIME_LEFT;
     let mut context = Context::default();
