@@ -14,7 +14,9 @@ pub struct Times {
     /// Key, fingerprint and claim: what the library does until it knows that a record must not run.
     pub claim_us: f64,
     /// The whole way of new records through the service, for batches of these sizes, with a store in memory.
-    pub by_size: Vec<(usize, f64)>,
+    pub in_memory_us: Vec<(usize, f64)>,
+    /// The same with a store that grants at once and keeps nothing.
+    pub granted_us: Vec<(usize, f64)>,
 }
 
 /// Memory on the heap.

@@ -92,32 +92,30 @@ impl Seeder {
         let to_handle = seeds.iter().filter(|(_, before)| *before == Before::Lapsed).count() + size - seeds.len();
         // What the local cache knows it has learnt from a first delivery, which is not measured.
         let seeded = repeats && (self.batches > 0 || column == Column::Cached);
-        if !seeds.is_empty() && !seeded {
-            let ids: Vec<String> = seeds.iter().map(|(id, _)| (*id).clone()).collect();
-            let identities = if column.is_library() {
-                of_library(&ids).await?
-            } else {
-                ids.iter().map(|id| (raw::id(id), None)).collect()
-            };
-            let befores = seeds.iter().map(|(_, before)| *before);
-            let items = identities.into_iter().zip(befores).zip(&ids);
-            self.write(items.map(|(((id, validation), before), order)| item(id, validation, before, order))).await?;
+        if !seeded {
+            // In small portions, so that no memory is left over from it.
+            for seeds in seeds.chunks(WRITES) {
+                self.write(seeds).await?;
+            }
         }
         self.batches += 1;
         Ok(Batch { event: order::event(&ids)?, to_handle })
     }
 
-    async fn write(&self, items: impl Iterator<Item = HashMap<String, AttributeValue>>) -> Result<()> {
-        let mut items = items.peekable();
-        while items.peek().is_some() {
-            let writes = items.by_ref().take(WRITES).map(|item| {
-                let put = PutRequest::builder().set_item(Some(item)).build()?;
-                Ok(WriteRequest::builder().put_request(put).build())
-            });
-            let writes = writes.collect::<Result<Vec<_>>>()?;
-            let answer = self.client.batch_write_item().request_items(&self.table, writes).send().await?;
-            ensure!(answer.unprocessed_items.unwrap_or_default().is_empty(), "the store did not take all records");
-        }
+    async fn write(&self, seeds: &[(&String, Before)]) -> Result<()> {
+        let ids: Vec<String> = seeds.iter().map(|(id, _)| (*id).clone()).collect();
+        let identities = if self.cell.column.is_library() {
+            of_library(&ids).await?
+        } else {
+            ids.iter().map(|id| (raw::id(id), None)).collect()
+        };
+        let writes = seeds.iter().zip(identities).map(|((order_id, before), (id, validation))| {
+            let put = PutRequest::builder().set_item(Some(item(id, validation, *before, order_id))).build()?;
+            Ok(WriteRequest::builder().put_request(put).build())
+        });
+        let writes = writes.collect::<Result<Vec<_>>>()?;
+        let answer = self.client.batch_write_item().request_items(&self.table, writes).send().await?;
+        ensure!(answer.unprocessed_items.unwrap_or_default().is_empty(), "the store did not take all records");
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use benches::{
     order::{self, Order},
     usage,
 };
-use lambda_once::{Failure, Key, MemoryStore};
+use lambda_once::{Failure, Idempotency, Key, MemoryStore};
 use sha2::{Digest, Sha256};
 
 const SIZES: [usize; 3] = [100, 1_000, 10_000];
@@ -26,7 +26,7 @@ async fn main() -> Result<()> {
     let refused = refusing.sqs_with(Key::pointer("/order_id"), |_| Ok(()), |()| async { Ok::<_, Failure>(()) });
 
     let (mut sha256, mut decode, mut claim) = (Vec::new(), Vec::new(), Vec::new());
-    let mut by_size = SIZES.map(|size| (size, Vec::new()));
+    let (mut in_memory, mut granted) = (SIZES.map(|size| (size, Vec::new())), SIZES.map(|size| (size, Vec::new())));
     for _ in 0..ROUNDS {
         let begun = usage::cpu();
         for body in &bodies {
@@ -50,17 +50,11 @@ async fn main() -> Result<()> {
         }
         claim.push(spent);
 
-        for (size, times) in &mut by_size {
-            let mut spent = Duration::ZERO;
-            for ids in ids.chunks(*size) {
-                let service = library::service(&library::engine(MemoryStore::new())?);
-                let event = order::event(ids)?;
-                let begun = usage::cpu();
-                let response = library::deliver(&service, event).await?;
-                spent += usage::cpu() - begun;
-                ensure!(response.batch_item_failures.is_empty(), "a record failed");
-            }
-            times.push(spent);
+        for (size, times) in &mut in_memory {
+            times.push(deliver(&ids, *size, || library::engine(MemoryStore::new())).await?);
+        }
+        for (size, times) in &mut granted {
+            times.push(deliver(&ids, *size, || library::engine(InstantStore::Grants)).await?);
         }
     }
     let times = Times {
@@ -68,10 +62,25 @@ async fn main() -> Result<()> {
         sha256_us: per_record(sha256),
         decode_us: per_record(decode),
         claim_us: per_record(claim),
-        by_size: by_size.into_iter().map(|(size, times)| (size, per_record(times))).collect(),
+        in_memory_us: in_memory.map(|(size, times)| (size, per_record(times))).into(),
+        granted_us: granted.map(|(size, times)| (size, per_record(times))).into(),
     };
     println!("{}", serde_json::to_string(&times)?);
     Ok(())
+}
+
+/// The CPU time for these orders in batches of `size`, with an engine for each batch.
+async fn deliver(ids: &[String], size: usize, engine: impl Fn() -> Result<Idempotency>) -> Result<Duration> {
+    let mut spent = Duration::ZERO;
+    for ids in ids.chunks(size) {
+        let service = library::service(&engine()?);
+        let event = order::event(ids)?;
+        let begun = usage::cpu();
+        let response = library::deliver(&service, event).await?;
+        spent += usage::cpu() - begun;
+        ensure!(response.batch_item_failures.is_empty(), "a record failed");
+    }
+    Ok(spent)
 }
 
 /// The median, in microseconds for each record.

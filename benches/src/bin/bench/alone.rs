@@ -20,8 +20,10 @@ pub(crate) async fn measure() -> Result<Section> {
     costs.row(["SHA-256 of the body".to_owned(), figure(times.sha256_us)]);
     costs.row(["decoding the body (`serde_json`)".to_owned(), figure(times.decode_us)]);
     costs.row(["key, fingerprint and claim of a record that is refused".to_owned(), figure(times.claim_us)]);
-    for (size, time) in &times.by_size {
-        costs.row([format!("all of a new record, in a batch of {size}, store in memory"), figure(*time)]);
+    for (store, times) in [("in memory", &times.in_memory_us), ("that grants at once", &times.granted_us)] {
+        for (size, time) in times {
+            costs.row([format!("all of a new record, in a batch of {size}, store {store}"), figure(*time)]);
+        }
     }
 
     let mib = |bytes: u64| figure(bytes as f64 / 1_048_576.0);
@@ -32,8 +34,8 @@ pub(crate) async fn measure() -> Result<Section> {
     memory.row(["allocations per record".to_owned(), figure(heap.allocations)]);
     memory.row(["of these, decoding the body and encoding the result".to_owned(), figure(heap.allocations_of_serde)]);
 
-    let middle = median(times.by_size.iter().map(|(_, time)| *time)).context("a size")?;
-    let furthest = times.by_size.iter().map(|(_, time)| (time / middle - 1.0).abs()).fold(0.0, f64::max);
+    let middle = median(times.in_memory_us.iter().map(|(_, time)| *time)).context("a size")?;
+    let furthest = times.in_memory_us.iter().map(|(_, time)| (time / middle - 1.0).abs()).fold(0.0, f64::max);
     let allowed = heap.event_bytes + heap.json_bytes;
     Ok(Section {
         title: "Without a store",
