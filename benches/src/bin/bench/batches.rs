@@ -8,7 +8,7 @@ use crate::{
     page::Section,
     plan::{self, SIZES},
     processes::{self, Endpoint},
-    table::{Table, figure_or_nothing, median},
+    table::{Table, figure_or_nothing, group, median},
     targets::Target,
 };
 
@@ -114,7 +114,7 @@ fn table(title: &str, ratios: bool, value: impl Fn(Column, Scenario, usize) -> O
             if figures.iter().all(Option::is_none) {
                 continue;
             }
-            let head = format!("{size} {}", scenario.name());
+            let head = format!("{} {}", group(size as f64), scenario.name());
             table.row([head].into_iter().chain(figures.into_iter().map(figure_or_nothing)));
         }
     }

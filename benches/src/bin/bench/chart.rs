@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::table::group;
+
 /// A chart with logarithmic scales.
 pub(crate) struct Chart {
     pub(crate) title: String,
@@ -187,9 +189,5 @@ impl Chart {
 }
 
 fn number(value: f64) -> String {
-    if value >= 1_000.0 {
-        format!("{},{:03.0}", (value / 1_000.0).floor(), value % 1_000.0)
-    } else {
-        format!("{}", (value * 1e6).round() / 1e6)
-    }
+    if value >= 1_000.0 { group(value) } else { format!("{}", (value * 1e6).round() / 1e6) }
 }

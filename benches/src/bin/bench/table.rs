@@ -87,7 +87,8 @@ pub(crate) fn figure_or_nothing(value: Option<f64>) -> String {
     value.map_or_else(|| NOTHING.to_owned(), figure)
 }
 
-fn group(value: f64) -> String {
+/// A whole number, its digits in groups of three.
+pub(crate) fn group(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut grouped = String::with_capacity(digits.len() + 2);
     for (i, digit) in digits.chars().enumerate() {
