@@ -1,4 +1,5 @@
-//! The function `orders` by hand on the AWS SDK: a conditional write claims, another one completes.
+//! The function `orders` by hand on the AWS SDK: a conditional write claims, another one completes. With the environment
+//! variable `WARM` it opens its connection in init.
 
 use std::{
     sync::Arc,
@@ -12,6 +13,7 @@ use aws_sdk_dynamodb::{
     operation::put_item::PutItemError,
     types::{AttributeValue, ReturnValuesOnConditionCheckFailure},
 };
+use aws_smithy_http_client::tls::{self, rustls_provider::CryptoMode};
 use futures_util::{StreamExt, stream};
 use lambda_runtime::{Error, LambdaEvent, service_fn, tracing};
 use serde::Deserialize;
@@ -51,7 +53,9 @@ async fn main() -> Result<(), Error> {
         .operation_attempt_timeout(Duration::from_secs(1))
         .operation_timeout(Duration::from_secs(3))
         .build();
+    let ring = tls::Provider::Rustls(CryptoMode::Ring);
     let config = aws_config::defaults(BehaviorVersion::v2026_01_12())
+        .http_client(aws_smithy_http_client::Builder::new().tls_provider(ring).build_https())
         .timeout_config(timeouts)
         .retry_config(RetryConfig::standard().with_max_attempts(2))
         .load()
@@ -61,6 +65,9 @@ async fn main() -> Result<(), Error> {
         records: std::env::var("IDEMPOTENCY_TABLE")?,
         ledger: std::env::var("LEDGER_TABLE")?,
     });
+    if std::env::var_os("WARM").is_some() {
+        tables.warm().await?;
+    }
     let handler = service_fn(move |event: LambdaEvent<SqsEvent>| {
         let tables = Arc::clone(&tables);
         async move { Ok::<_, Error>(tables.handle(event.payload).await) }
@@ -69,6 +76,13 @@ async fn main() -> Result<(), Error> {
 }
 
 impl Tables {
+    /// Opens the connection, by a read of what is not there.
+    async fn warm(&self) -> Result<(), Error> {
+        let key = AttributeValue::S("warm".into());
+        self.client.get_item().table_name(&self.records).key("id", key).consistent_read(true).send().await?;
+        Ok(())
+    }
+
     async fn handle(&self, event: SqsEvent) -> SqsBatchResponse {
         let results = stream::iter(event.records).map(|message| self.process(message)).buffer_unordered(CONCURRENCY);
         let failures = results.filter_map(async |result| {

@@ -14,17 +14,24 @@ use crate::{
 };
 
 const STARTS: usize = 15;
-const ORDERS: &str = "orders";
-const ORDERS_COLD: &str = "orders-cold";
-const RAW_ORDERS: &str = "raw-orders";
+/// What is started.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Program {
+    name: &'static str,
+    binary: &'static str,
+    /// Tells the one by hand to open its connection in init.
+    warm: bool,
+}
 
-/// What is measured, and what it is called.
-const PROGRAMS: [(&str, &str); 3] =
-    [(ORDERS, "`orders`"), (ORDERS_COLD, "`orders` without `warm()`"), (RAW_ORDERS, "by hand on the SDK")];
+const ORDERS: Program = Program { name: "`orders`", binary: "orders", warm: false };
+const ORDERS_COLD: Program = Program { name: "`orders` without `warm()`", binary: "orders-cold", warm: false };
+const BY_HAND: Program = Program { name: "by hand, with a read in init", binary: "raw-orders", warm: true };
+const BY_HAND_COLD: Program = Program { name: "by hand", binary: "raw-orders", warm: false };
+const PROGRAMS: [Program; 4] = [ORDERS, BY_HAND, ORDERS_COLD, BY_HAND_COLD];
 
 /// What one start gave, in milliseconds.
 struct Start {
-    program: &'static str,
+    program: Program,
     to_first_next: f64,
     to_first_answer: f64,
     /// What the store saw of the first invocation.
@@ -37,38 +44,45 @@ pub(crate) async fn measure(endpoint: &Endpoint, quick: bool) -> Result<Section>
     endpoint.create_table("start-ledger", "entry_id").await?;
     let mut starts = Vec::new();
     for number in 0..if quick { 3 } else { STARTS } {
-        for (program, _) in PROGRAMS {
+        for program in PROGRAMS {
             starts.push(start(endpoint, program, number).await?);
         }
     }
     endpoint.delete_table("start-records").await?;
     endpoint.delete_table("start-ledger").await?;
 
-    let median_of = |program: &str, value: fn(&Start) -> f64| {
+    let median_of = |program: Program, value: fn(&Start) -> f64| {
         median(starts.iter().filter(|start| start.program == program).map(value))
     };
     let mut table = Table::new(
         "Start and size",
         ["function", "start to first `/next`, ms", "to first answer, ms", "connections opened in it", "size, MB"],
     );
-    for (program, name) in PROGRAMS {
+    for program in PROGRAMS {
         table.row([
-            name.to_owned(),
+            program.name.to_owned(),
             figure_or_nothing(median_of(program, |start| start.to_first_next)),
             figure_or_nothing(median_of(program, |start| start.to_first_answer)),
             format!("{:.0}", median_of(program, |start| start.invocation.connections as f64).unwrap_or_default()),
-            figure(megabytes(program)?),
+            figure(megabytes(program.binary)?),
         ]);
     }
     let next = |program| median_of(program, |start| start.to_first_next);
-    let slower = next(ORDERS).zip(next(RAW_ORDERS)).map(|(ours, raw)| ours / raw);
+    let slower = |ours, theirs| Some(next(ours)? / next(theirs)?);
     Ok(Section {
         title: "Start",
         text: include_str!("starts.md"),
         tables: vec![table],
         targets: vec![
-            Target::new("size: orders − by hand", Some(megabytes(ORDERS)? - megabytes(RAW_ORDERS)?), 0.6, "MB"),
-            Target::new("start to first /next: orders ÷ by hand", slower, 1.2, ""),
+            Target::new(
+                "size: orders − by hand",
+                Some(megabytes(ORDERS.binary)? - megabytes(BY_HAND.binary)?),
+                0.6,
+                "MB",
+            ),
+            Target::new("start to first /next: orders ÷ by hand", slower(ORDERS, BY_HAND_COLD), 1.2, ""),
+            Target::new("the same, both with a read in init", slower(ORDERS, BY_HAND), 1.2, ""),
+            Target::new("the same, neither with a read in init", slower(ORDERS_COLD, BY_HAND_COLD), 1.2, ""),
             Target::new(
                 "connections opened in the first invocation of orders",
                 median_of(ORDERS, |start| start.invocation.connections as f64),
@@ -93,10 +107,13 @@ fn megabytes(program: &str) -> Result<f64> {
     Ok(metadata.len() as f64 / 1e6)
 }
 
-async fn start(endpoint: &Endpoint, program: &'static str, number: usize) -> Result<Start> {
+async fn start(endpoint: &Endpoint, program: Program, number: usize) -> Result<Start> {
     let mut api = RuntimeApi::listen().await?;
     let store = endpoint.url(0)?;
-    let mut command = command(release(program)?);
+    let mut command = command(release(program.binary)?);
+    if program.warm {
+        command.env("WARM", "1");
+    }
     command
         .env("AWS_LAMBDA_RUNTIME_API", api.address.to_string())
         .env("AWS_LAMBDA_FUNCTION_NAME", "orders")
@@ -109,13 +126,13 @@ async fn start(endpoint: &Endpoint, program: &'static str, number: usize) -> Res
         .env("LEDGER_TABLE", "start-ledger")
         .stdout(std::process::Stdio::null());
     let begun = Instant::now();
-    let mut process = command.spawn().with_context(|| program)?;
+    let mut process = command.spawn().with_context(|| program.binary)?;
     let to_first_next = (api.asked().await? - begun).as_secs_f64() * 1e3;
     let before = counts(store).await?;
     let (invocation, answer) = api.invoke(event(program, number)).await?;
     let invocation_counts = counts(store).await?.since(before);
     process.kill().await?;
-    ensure!(&*answer == br#"{"batchItemFailures":[]}"#, "{program}: {}", String::from_utf8_lossy(&answer));
+    ensure!(&*answer == br#"{"batchItemFailures":[]}"#, "{}: {}", program.name, String::from_utf8_lossy(&answer));
     Ok(Start {
         program,
         to_first_next,
@@ -125,9 +142,10 @@ async fn start(endpoint: &Endpoint, program: &'static str, number: usize) -> Res
 }
 
 /// A batch of one order.
-fn event(program: &str, number: usize) -> String {
+fn event(program: Program, number: usize) -> String {
+    let Program { binary, warm, .. } = program;
     let body = format!(
-        r#"{{"order_id":"{program}-{number}","customer_id":"customer-17","amount_cents":4990,"currency":"EUR"}}"#
+        r#"{{"order_id":"{binary}-{warm}-{number}","customer_id":"customer-17","amount_cents":4990,"currency":"EUR"}}"#
     );
     benches::order::event_of_bodies([body])
 }
