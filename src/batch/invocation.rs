@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    hash::{BuildHasherDefault, Hasher},
     sync::Arc,
 };
 
@@ -13,6 +14,7 @@ use super::{
     lanes::Lanes,
     report::{RecordOutcome, Report},
     schedule::Schedule,
+    source::Source,
 };
 use crate::{
     Claim, Outcome,
@@ -24,15 +26,8 @@ use crate::{
     },
     key::hash::KeyHasher,
     record::{Fingerprint, KeyHash},
+    telemetry::event_at,
 };
-
-/// A record as its source delivers it.
-pub(super) struct Incoming {
-    pub(super) info: Arc<RecordInfo>,
-    pub(super) body: String,
-    /// What the record's order is kept within; `None` if the source has no order.
-    pub(super) lane: Option<String>,
-}
 
 /// A record that can run.
 pub(super) struct Ready<T> {
@@ -69,27 +64,50 @@ pub(super) struct Follows {
 }
 
 /// A record of the event.
-pub(super) enum Slot {
-    Incoming(Incoming),
+enum Slot<R> {
+    Incoming(R),
     /// Its body has been decoded.
-    Seen(Arc<RecordInfo>),
+    Open(Arc<RecordInfo>),
+    /// It is acknowledged, whatever happens to the others. Nothing of it is needed any more.
+    Done,
 }
 
-/// What is known of a record besides its outcome.
-pub(super) struct Seen {
-    pub(super) info: Arc<RecordInfo>,
-    pub(super) key: Option<KeyHash>,
-    pub(super) follows: Option<Follows>,
+/// A key's hash is as good as random already: its last bytes will do.
+#[derive(Default)]
+pub(super) struct HashOfHash(u64);
+
+impl Hasher for HashOfHash {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(last) = bytes.last_chunk() {
+            self.0 = u64::from_ne_bytes(*last);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Follows {
+    /// What is reported of the record, now that this is reported of the one before it.
+    fn report(self, leader: Report, policy: PermanentFailures) -> Report {
+        if self.same_payload {
+            leader.of_follower()
+        } else {
+            Report::new(&Ok(Outcome::Mismatch), policy).of_misuse(leader)
+        }
+    }
 }
 
 /// The state of one invocation.
-pub(super) struct Invocation<T> {
+pub(super) struct Invocation<S: Source, T> {
     pub(super) lambda: Arc<Context>,
     /// Whose keys these are.
     pub(super) scope: KeyHasher,
     pub(super) window: Window,
     pub(super) schedule: Schedule,
-    pub(super) records: Vec<Slot>,
+    operation: String,
+    records: Vec<Slot<S::Record>>,
     /// The order in which records are looked at, if it is not that of the event.
     order: Option<Vec<usize>>,
     /// How many records have been looked at.
@@ -106,31 +124,34 @@ pub(super) struct Invocation<T> {
     /// Whether a first call to settle is under way.
     pub(super) settling: bool,
     pub(super) stopped: bool,
-    outcomes: Vec<Option<RecordOutcome>>,
+    /// What is reported of each record whose outcome is known.
+    reports: Vec<Option<Report>>,
     pub(super) keys: Vec<Option<KeyHash>>,
     /// For a key: the earliest record with it.
-    pub(super) leaders: HashMap<KeyHash, (usize, Option<Fingerprint>)>,
+    pub(super) leaders: HashMap<KeyHash, (usize, Option<Fingerprint>), BuildHasherDefault<HashOfHash>>,
     /// For a record: the earlier one with its key.
-    pub(super) follows: Vec<Option<Follows>>,
+    follows: Vec<Option<Follows>>,
 }
 
-impl<T> Invocation<T> {
+impl<S: Source, T> Invocation<S, T> {
     pub(super) fn new(
-        incoming: Vec<Incoming>,
+        records: Vec<S::Record>,
         lambda: Context,
+        operation: &str,
         scope: KeyHasher,
         window: Window,
         schedule: Schedule,
         options: &Options,
     ) -> Self {
-        let count = incoming.len();
-        let lanes = Lanes::new(incoming.iter().map(|record| record.lane.as_deref()), options.on_failure);
+        let count = records.len();
+        let lanes = Lanes::new(records.iter().map(S::lane), options.on_failure);
         Self {
             lambda: Arc::new(lambda),
             scope,
             window,
             schedule,
-            records: incoming.into_iter().map(Slot::Incoming).collect(),
+            operation: operation.to_owned(),
+            records: records.into_iter().map(Slot::Incoming).collect(),
             order: lanes.order(),
             next: 0,
             lanes,
@@ -142,15 +163,15 @@ impl<T> Invocation<T> {
             unsettled: 0,
             settling: false,
             stopped: false,
-            outcomes: (0..count).map(|_| None).collect(),
+            reports: vec![None; count],
             keys: vec![None; count],
-            leaders: HashMap::new(),
+            leaders: HashMap::with_capacity_and_hasher(count, BuildHasherDefault::default()),
             follows: vec![None; count],
         }
     }
 
     /// The next record to be looked at. What a failure holds up is passed over.
-    pub(super) fn next_incoming(&mut self) -> Option<(usize, Incoming)> {
+    pub(super) fn next_incoming(&mut self) -> Option<(usize, Arc<RecordInfo>, String)> {
         while self.next < self.records.len() {
             let index = self.order.as_ref().map_or(Some(self.next), |order| order.get(self.next).copied())?;
             if self.schedule.claims_late() && !self.lanes.is_held_up(index) && !self.lanes.may_start(index) {
@@ -160,11 +181,11 @@ impl<T> Invocation<T> {
             if self.lanes.is_held_up(index) {
                 continue;
             }
-            if let Slot::Incoming(incoming) = &self.records[index] {
-                let seen = Slot::Seen(Arc::clone(&incoming.info));
-                if let Slot::Incoming(incoming) = std::mem::replace(&mut self.records[index], seen) {
-                    return Some((index, incoming));
-                }
+            if let Slot::Incoming(record) = std::mem::replace(&mut self.records[index], Slot::Done) {
+                let (info, body) = S::open(record);
+                let info = Arc::new(info);
+                self.records[index] = Slot::Open(Arc::clone(&info));
+                return Some((index, info, body));
             }
         }
         None
@@ -197,8 +218,15 @@ impl<T> Invocation<T> {
     }
 
     /// What became of a record is known.
-    pub(super) fn decide(&mut self, index: usize, outcome: RecordOutcome) {
-        self.outcomes[index] = Some(outcome);
+    pub(super) fn decide(&mut self, index: usize, outcome: &RecordOutcome) {
+        let report = Report::new(outcome, self.policy);
+        self.reports[index] = Some(report);
+        if let Slot::Open(info) = &self.records[index] {
+            self.log(info, index, report, Some(outcome));
+        }
+        if !report.reported {
+            self.records[index] = Slot::Done;
+        }
         self.move_on(index);
     }
 
@@ -206,41 +234,69 @@ impl<T> Invocation<T> {
     pub(super) fn follow(&mut self, index: usize, follows: Follows) {
         self.follows[index] = Some(follows);
         self.lanes.follows(index, follows.leader);
-        if follows.same_payload {
-            self.move_on(index);
-        } else {
-            self.decide(index, Ok(Outcome::Mismatch));
-        }
+        self.move_on(index);
     }
 
     fn move_on(&mut self, index: usize) {
-        let Self { lanes, outcomes, follows, policy, .. } = self;
-        let report = |index: usize| outcomes[index].as_ref().map(|outcome| Report::new(outcome, *policy));
-        lanes.advance(index, |index| match follows[index] {
-            None => report(index).map(|report| report.reported),
-            Some(Follows { leader, same_payload: true }) => report(leader).map(|report| report.reported),
-            Some(Follows { leader, .. }) => {
-                let (own, leader) = (report(index)?, report(leader)?);
-                Some(own.of_misuse(leader).reported)
-            }
+        let Self { lanes, reports, follows, policy, .. } = self;
+        lanes.advance(index, |index| {
+            let report = match follows[index] {
+                None => reports[index]?,
+                Some(follows) => follows.report(reports[follows.leader]?, *policy),
+            };
+            Some(report.reported)
         });
     }
 
-    /// What became of every record. What has no outcome was not started.
-    pub(super) fn into_outcomes(self) -> (Vec<RecordOutcome>, Vec<Seen>) {
-        let Self { outcomes, records, keys, follows, lanes, .. } = self;
-        let outcome = |(index, outcome): (usize, Option<RecordOutcome>)| {
-            outcome.unwrap_or_else(|| Ok(if lanes.is_held_up(index) { Outcome::Skipped } else { Outcome::NotStarted }))
+    /// The identifiers of the records that failed, in the order of the event. What has no outcome by now was not started.
+    pub(super) fn into_failures(mut self) -> Vec<String> {
+        let own = |index: usize| {
+            let outcome = if self.lanes.is_held_up(index) { Outcome::Skipped } else { Outcome::NotStarted };
+            self.reports[index].unwrap_or_else(|| Report::new(&Ok(outcome), self.policy))
         };
-        let outcomes = outcomes.into_iter().enumerate().map(outcome).collect();
-        let seen = records.into_iter().zip(keys).zip(follows).map(|((slot, key), follows)| Seen {
-            info: match slot {
-                Slot::Incoming(Incoming { info, .. }) | Slot::Seen(info) => info,
-            },
+        let report = |index: usize| match self.follows[index] {
+            Some(follows) => follows.report(own(follows.leader), self.policy),
+            None => own(index),
+        };
+        let reports: Vec<Report> = (0..self.records.len()).map(report).collect();
+        let mut failures = Vec::new();
+        for (index, (record, report)) in std::mem::take(&mut self.records).into_iter().zip(reports).enumerate() {
+            let info = match record {
+                Slot::Incoming(record) => Arc::new(S::open(record).0),
+                Slot::Open(info) => info,
+                Slot::Done => continue,
+            };
+            if self.reports[index].is_none() {
+                self.log(&info, index, report, None);
+            }
+            if report.reported {
+                failures.push(info.message_id.clone());
+            }
+        }
+        failures
+    }
+
+    fn log(&self, info: &RecordInfo, index: usize, report: Report, outcome: Option<&RecordOutcome>) {
+        let key = self.keys[index].map(tracing::field::display);
+        let Report { reported, outcome: name, level, .. } = report;
+        let operation = &*self.operation;
+        let error = match outcome {
+            // The text is the user's, and printing it may panic.
+            Some(Ok(Outcome::Failed(failure))) => contain(|| failure.to_string()),
+            Some(Err(error)) => Some(error.to_string()),
+            _ => None,
+        };
+        event_at!(
+            level,
+            message_id = info.message_id,
+            receive_count = info.receive_count,
+            outcome = name,
+            reported,
+            operation,
             key,
-            follows,
-        });
-        (outcomes, seen.collect())
+            error,
+            "record"
+        );
     }
 
     /// A handler has ended.

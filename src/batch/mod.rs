@@ -40,6 +40,7 @@ mod prepare;
 mod processor;
 mod report;
 mod schedule;
+mod source;
 pub mod sqs;
 
 pub use context::RecordContext;

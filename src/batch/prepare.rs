@@ -3,8 +3,9 @@
 use super::{
     Payload,
     context::RecordInfo,
-    invocation::{Follows, Incoming, Invocation, Ready},
+    invocation::{Follows, Invocation, Ready},
     processor::Processor,
+    source::Source,
 };
 use crate::{
     Error, ErrorKind,
@@ -24,18 +25,22 @@ struct Prepared<T> {
 
 impl<H, T> Processor<H, T> {
     /// Decodes records until `room` of them want a claim. Those that need none are ready at once.
-    pub(super) fn prepare_chunk(&self, invocation: &mut Invocation<T>, room: usize) -> (Vec<Ready<T>>, Vec<Candidate>) {
+    pub(super) fn prepare_chunk<S: Source>(
+        &self,
+        invocation: &mut Invocation<S, T>,
+        room: usize,
+    ) -> (Vec<Ready<T>>, Vec<Candidate>) {
         let mut waiting = Vec::new();
         let mut candidates = Vec::new();
         while candidates.len() < room
             && invocation.ready.iter().all(|ready| !invocation.lanes.may_start(ready.index))
-            && let Some((index, Incoming { info, body, .. })) = invocation.next_incoming()
+            && let Some((index, info, body)) = invocation.next_incoming()
         {
             let prepared = self.prepare(&info, &body, &invocation.scope);
             let Prepared { payload, candidate } = match prepared {
                 Ok(prepared) => prepared,
                 Err(error) => {
-                    invocation.decide(index, Err(error));
+                    invocation.decide(index, &Err(error));
                     continue;
                 }
             };

@@ -1,7 +1,6 @@
 //! Takes the records of one invocation through decoding, claiming, running and settling.
 //!
-//! It knows nothing of where they come from: a source gives it [`Incoming`] records in event order, and gets one
-//! [`Report`] for each.
+//! It knows nothing of where they come from: a [`Source`] takes them apart, and gets the identifiers of those that failed.
 
 use std::{collections::BTreeMap, convert::Infallible, future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
@@ -10,9 +9,9 @@ use lambda_runtime::Context;
 
 use super::{
     Decode, Handler, Options, RecordContext,
-    invocation::{Begun, Incoming, Invocation, Ready},
-    report::{Report, report},
+    invocation::{Begun, Invocation, Ready},
     schedule::Schedule,
+    source::Source,
 };
 use crate::{
     Claim, Error, Idempotency, Key, Outcome,
@@ -58,12 +57,12 @@ impl<H, T> Processor<H, T>
 where
     T: Send + 'static,
 {
-    /// One report for each record, in order.
-    pub(super) async fn process<Args>(&self, incoming: Vec<Incoming>, lambda: Context) -> Vec<(String, Report)>
+    /// The identifiers of the records that failed, in order.
+    pub(super) async fn process<S: Source, Args>(&self, records: Vec<S::Record>, lambda: Context) -> Vec<String>
     where
         H: Handler<T, Args>,
     {
-        let mut invocation = self.begin(incoming, lambda);
+        let mut invocation = self.begin::<S>(records, lambda);
         let mut steps = Steps::new();
         let mut yielded = false;
         loop {
@@ -91,10 +90,10 @@ where
                 }
             }
         }
-        report(invocation, self.engine.operation_name(self.operation), self.options.permanent_failures)
+        invocation.into_failures()
     }
 
-    fn begin(&self, incoming: Vec<Incoming>, lambda: Context) -> Invocation<T> {
+    fn begin<S: Source>(&self, records: Vec<S::Record>, lambda: Context) -> Invocation<S, T> {
         let window = Window::new(self.engine.clock.now(), Deadline::from(&lambda), &self.engine.settings);
         let schedule = Schedule::new(
             window.stop,
@@ -105,11 +104,11 @@ where
         );
         let operation = self.engine.operation_name(self.operation);
         let scope = self.engine.scope(operation, lambda.tenant_id.as_deref().map(str::as_bytes)).hasher();
-        Invocation::new(incoming, lambda, scope, window, schedule, &self.options)
+        Invocation::new(records, lambda, operation, scope, window, schedule, &self.options)
     }
 
     /// Starts whatever may be started now.
-    fn start<'a, Args>(&'a self, invocation: &mut Invocation<T>, steps: &Steps<'a, T>)
+    fn start<'a, S: Source, Args>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>)
     where
         H: Handler<T, Args>,
     {
@@ -186,19 +185,19 @@ where
     }
 
     /// Settles all that is due with one call.
-    fn settle<'a>(&'a self, invocation: &mut Invocation<T>, steps: &Steps<'a, T>) {
+    fn settle<'a, S: Source>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>) {
         invocation.settling = true;
         let due = std::mem::take(&mut invocation.due);
         let engine = &self.engine;
         steps.push(Box::pin(async move { Step::Settled(engine.settle_together(due).await) }));
     }
 
-    fn finish<'a>(&'a self, invocation: &mut Invocation<T>, steps: &Steps<'a, T>, step: Step<T>) {
+    fn finish<'a, S: Source>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>, step: Step<T>) {
         match step {
             Step::Released => {}
             Step::Ran(begun, outcome) => {
                 invocation.ended(begun, self.engine.clock.now());
-                invocation.decide(begun.index, Ok(outcome));
+                invocation.decide(begun.index, &Ok(outcome));
             }
             Step::Finished(begun, claim, finished) => {
                 invocation.ended(begun, self.engine.clock.now());
@@ -231,9 +230,9 @@ where
         }
     }
 
-    fn claimed<'a>(
+    fn claimed<'a, S: Source>(
         &'a self,
-        invocation: &mut Invocation<T>,
+        invocation: &mut Invocation<S, T>,
         steps: &Steps<'a, T>,
         waiting: Vec<Ready<T>>,
         standings: Vec<Result<Standing, Error>>,
@@ -260,7 +259,7 @@ where
             };
             let index = ready.index;
             ready.give_up();
-            invocation.decide(index, outcome);
+            invocation.decide(index, &outcome);
         }
         for (until, records) in patient {
             steps.push(self.claim_after(until, records, invocation.window));
@@ -269,7 +268,7 @@ where
 
     /// When the lease in the way will be over for others, if there is still time to run something then. To fail at once
     /// would fail everything behind the record too, and spend a delivery of each.
-    fn lapses_in_time(&self, invocation: &Invocation<T>, refusal: &Refusal) -> Option<Timestamp> {
+    fn lapses_in_time<S: Source>(&self, invocation: &Invocation<S, T>, refusal: &Refusal) -> Option<Timestamp> {
         let Refusal::InProgress { lease_until: Some(lease_until), .. } = refusal else { return None };
         let until = lease_until.after(self.engine.settings.skew_margin).after(Duration::from_millis(1));
         invocation.schedule.in_time(until).then_some(until)
@@ -290,17 +289,27 @@ where
         })
     }
 
-    fn conclude_settled(&self, invocation: &mut Invocation<T>, concluded: Vec<(Begun, Claim, Conclusion<()>)>) {
+    fn conclude_settled<S: Source>(
+        &self,
+        invocation: &mut Invocation<S, T>,
+        concluded: Vec<(Begun, Claim, Conclusion<()>)>,
+    ) {
         for (begun, claim, conclusion) in concluded {
             invocation.unsettled -= 1;
             self.conclude(invocation, begun, &claim, conclusion);
         }
     }
 
-    fn conclude(&self, invocation: &mut Invocation<T>, begun: Begun, claim: &Claim, conclusion: Conclusion<()>) {
+    fn conclude<S: Source>(
+        &self,
+        invocation: &mut Invocation<S, T>,
+        begun: Begun,
+        claim: &Claim,
+        conclusion: Conclusion<()>,
+    ) {
         let replay = |refusal| Ok::<_, Infallible>(replayed(refusal));
         let Ok(outcome) = conclusion.into_outcome(claim, |()| (), replay);
-        invocation.decide(begun.index, Ok(outcome));
+        invocation.decide(begun.index, &Ok(outcome));
     }
 }
 

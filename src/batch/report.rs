@@ -1,14 +1,7 @@
 //! From what became of a record to what the queue is told.
 
-use super::{
-    PermanentFailures,
-    invocation::{Follows, Invocation, Seen},
-};
-use crate::{
-    Error, ErrorKind, Outcome, Verdict,
-    idempotency::guard::contain,
-    telemetry::{self, event_at},
-};
+use super::PermanentFailures;
+use crate::{Error, ErrorKind, Outcome, Verdict, telemetry};
 
 /// What became of a record. Its result is not needed: a queue takes none.
 pub(super) type RecordOutcome = Result<Outcome<()>, Error>;
@@ -24,49 +17,6 @@ pub(super) struct Report {
     pub(super) decided: bool,
     /// How loudly that is logged.
     pub(super) level: tracing::Level,
-}
-
-/// Every record's report, and one event for each. What has no outcome by now was not started.
-pub(super) fn report<T>(
-    invocation: Invocation<T>,
-    operation: &str,
-    policy: PermanentFailures,
-) -> Vec<(String, Report)> {
-    let (outcomes, seen) = invocation.into_outcomes();
-    let own: Vec<Report> = outcomes.iter().map(|outcome| Report::new(outcome, policy)).collect();
-    let mut reports = Vec::with_capacity(own.len());
-    for ((outcome, record), report) in outcomes.iter().zip(seen).zip(&own) {
-        let report = match record.follows {
-            None => *report,
-            Some(Follows { leader, same_payload: true }) => own[leader].of_follower(),
-            Some(Follows { leader, .. }) => report.of_misuse(own[leader]),
-        };
-        log(outcome, &record, report, operation);
-        reports.push((record.info.message_id.clone(), report));
-    }
-    reports
-}
-
-fn log(outcome: &RecordOutcome, record: &Seen, report: Report, operation: &str) {
-    let key = record.key.map(tracing::field::display);
-    let Report { reported, outcome: name, level, .. } = report;
-    let error = match outcome {
-        // The text is the user's, and printing it may panic.
-        Ok(Outcome::Failed(failure)) => contain(|| failure.to_string()),
-        Ok(_) => None,
-        Err(error) => Some(error.to_string()),
-    };
-    event_at!(
-        level,
-        message_id = record.info.message_id,
-        receive_count = record.info.receive_count,
-        outcome = name,
-        reported,
-        operation,
-        key,
-        error,
-        "record"
-    );
 }
 
 impl Report {

@@ -14,8 +14,8 @@ use lambda_runtime::LambdaEvent;
 use tower_service::Service;
 
 use super::{
-    Decode, Handler, OnFailure, Options, Payload, PermanentFailures, context::RecordInfo, invocation::Incoming,
-    processor::Processor,
+    Decode, Handler, OnFailure, Options, Payload, PermanentFailures, context::RecordInfo, processor::Processor,
+    source::Source,
 };
 use crate::{Error, ErrorKind, ErrorStatus, Idempotency, Key, store::BoxFuture};
 
@@ -150,40 +150,52 @@ where
         let service = self.clone();
         Box::pin(async move {
             service.check()?;
-            let incoming = event.payload.records.into_iter().map(incoming).collect::<Result<Vec<_>, Error>>()?;
+            let records = event.payload.records;
+            if records.iter().any(|record| Sqs::identifier(record).is_empty()) {
+                // An empty identifier in the answer would fail the whole batch anyway, after the work was done.
+                let message = "a record of the event has no messageId: this is not an event from SQS";
+                return Err(Error::new(ErrorKind::Event, ErrorStatus::Temporary, "receive", message));
+            }
             let Self { engine, key, handler, decode, options, .. } = service;
             let processor = Processor { engine, operation: OPERATION, key, handler, decode, options };
-            let reports = processor.process(incoming, event.context).await;
-            Ok(response(reports.into_iter().filter(|(_, report)| report.reported).map(|(id, _)| id)))
+            Ok(response(processor.process::<Sqs, Args>(records, event.context).await))
         })
     }
 }
 
-fn incoming(message: SqsMessage) -> Result<Incoming, Error> {
-    let malformed = |what| Error::new(ErrorKind::Event, ErrorStatus::Temporary, "receive", what);
-    // An empty identifier in the answer would fail the whole batch anyway, after the work was done.
-    let message_id = message
-        .message_id
-        .filter(|id| !id.is_empty())
-        .ok_or_else(|| malformed("a record of the event has no messageId: this is not an event from SQS"))?;
-    // Messages of a standard queue may have a group too: fair queues do. They have no order.
-    let is_fifo = message.event_source_arn.as_deref().is_some_and(|arn| arn.ends_with(".fifo"));
-    let lane = is_fifo.then(|| message.attributes.get("MessageGroupId").cloned().unwrap_or_default());
-    let receive_count = message.attributes.get("ApproximateReceiveCount").and_then(|count| count.parse().ok());
-    let info = RecordInfo {
-        message_id,
-        receive_count: receive_count.unwrap_or(1),
-        attributes: message.attributes,
-        source_arn: message.event_source_arn,
-    };
-    Ok(Incoming { info: Arc::new(info), body: message.body.unwrap_or_default(), lane })
+/// Messages of an SQS queue, in order within their groups if the queue is FIFO.
+struct Sqs;
+
+impl Source for Sqs {
+    type Record = SqsMessage;
+
+    fn identifier(message: &SqsMessage) -> &str {
+        message.message_id.as_deref().unwrap_or_default()
+    }
+
+    fn lane(message: &SqsMessage) -> Option<&str> {
+        // Messages of a standard queue may have a group too: fair queues do. They have no order.
+        let is_fifo = message.event_source_arn.as_deref().is_some_and(|arn| arn.ends_with(".fifo"));
+        is_fifo.then(|| message.attributes.get("MessageGroupId").map_or("", String::as_str))
+    }
+
+    fn open(message: SqsMessage) -> (RecordInfo, String) {
+        let receive_count = message.attributes.get("ApproximateReceiveCount").and_then(|count| count.parse().ok());
+        let info = RecordInfo {
+            message_id: message.message_id.unwrap_or_default(),
+            receive_count: receive_count.unwrap_or(1),
+            attributes: message.attributes,
+            source_arn: message.event_source_arn,
+        };
+        (info, message.body.unwrap_or_default())
+    }
 }
 
 /// The answer that Lambda understands, each identifier once.
 /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html#services-sqs-batchfailurereporting>
-fn response(failures: impl Iterator<Item = String>) -> SqsBatchResponse {
+fn response(failures: Vec<String>) -> SqsBatchResponse {
     let mut seen = HashSet::new();
     let mut response = SqsBatchResponse::default();
-    response.set_failures(failures.filter(|id| seen.insert(id.clone())));
+    response.set_failures(failures.into_iter().filter(|id| seen.insert(id.clone())));
     response
 }

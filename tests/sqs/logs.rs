@@ -22,14 +22,17 @@ async fn lines(world: &World, policy: PermanentFailures, bodies: impl IntoIterat
 async fn records(world: &World, bodies: impl IntoIterator<Item = Value>) -> Vec<(String, String, String, Level)> {
     let lines = lines(world, PermanentFailures::Report, bodies).await;
     let records = lines.iter().filter(|line| line.get("message") == "record");
-    records
+    let mut records: Vec<_> = records
         .map(|line| {
             assert_eq!(line.get("receive_count"), "3");
             assert_eq!(line.get("operation"), "sqs");
             let get = |field| line.get(field).to_owned();
             (get("message_id"), get("outcome"), get("reported"), line.level)
         })
-        .collect()
+        .collect();
+    // They come as the outcomes become known.
+    records.sort_by_key(|(id, ..)| id[1..].parse::<u32>().unwrap());
+    records
 }
 
 fn line(id: &str, outcome: &str, reported: bool, level: Level) -> (String, String, String, Level) {

@@ -56,11 +56,12 @@ impl Idempotency {
 
     fn claim_requests(&self, candidates: &[Candidate], window: Window) -> Result<Vec<ClaimRequest>, Error> {
         let owners = draw_owners(candidates.len())?;
+        let lease = window.lease_until.since(self.clock.now());
         let request = |(candidate, owner): (&Candidate, Owner)| ClaimRequest {
             key: candidate.key,
             fingerprint: candidate.fingerprint,
             owner,
-            lease: window.lease_until.since(self.clock.now()),
+            lease,
             skew_margin: self.settings.skew_margin,
             retention: self.settings.in_progress_retention(),
             takeover: self.settings.after_unknown.takeover(),
