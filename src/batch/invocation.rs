@@ -68,8 +68,16 @@ enum Slot<R> {
     Incoming(R),
     /// Its body has been decoded.
     Open(Arc<RecordInfo>),
-    /// It is acknowledged, whatever happens to the others. Nothing of it is needed any more.
-    Done,
+    /// Its outcome counts, and nothing more of it is needed.
+    Acknowledged,
+    /// Its outcome counts, and it is reported.
+    Failed(Arc<RecordInfo>),
+}
+
+/// What is known of a record's outcome.
+struct Decision {
+    report: Report,
+    error: Option<String>,
 }
 
 /// A key's hash is as good as random already: its last bytes will do.
@@ -124,8 +132,8 @@ pub(super) struct Invocation<S: Source, T> {
     /// Whether a first call to settle is under way.
     pub(super) settling: bool,
     pub(super) stopped: bool,
-    /// What is reported of each record whose outcome is known.
-    reports: Vec<Option<Report>>,
+    /// What became of each record, once that is known.
+    decisions: Vec<Option<Decision>>,
     pub(super) keys: Vec<Option<KeyHash>>,
     /// For a key: the earliest record with it.
     pub(super) leaders: HashMap<KeyHash, (usize, Option<Fingerprint>), BuildHasherDefault<HashOfHash>>,
@@ -163,7 +171,7 @@ impl<S: Source, T> Invocation<S, T> {
             unsettled: 0,
             settling: false,
             stopped: false,
-            reports: vec![None; count],
+            decisions: (0..count).map(|_| None).collect(),
             keys: vec![None; count],
             leaders: HashMap::with_capacity_and_hasher(count, BuildHasherDefault::default()),
             follows: vec![None; count],
@@ -181,7 +189,7 @@ impl<S: Source, T> Invocation<S, T> {
             if self.lanes.is_held_up(index) {
                 continue;
             }
-            if let Slot::Incoming(record) = std::mem::replace(&mut self.records[index], Slot::Done) {
+            if let Slot::Incoming(record) = std::mem::replace(&mut self.records[index], Slot::Acknowledged) {
                 let (info, body) = S::open(record);
                 let info = Arc::new(info);
                 self.records[index] = Slot::Open(Arc::clone(&info));
@@ -217,16 +225,16 @@ impl<S: Source, T> Invocation<S, T> {
         held_up
     }
 
-    /// What became of a record is known.
+    /// What became of a record is known. In an order it counts when the record's turn has come: behind one that failed it
+    /// would not.
     pub(super) fn decide(&mut self, index: usize, outcome: &RecordOutcome) {
-        let report = Report::new(outcome, self.policy);
-        self.reports[index] = Some(report);
-        if let Slot::Open(info) = &self.records[index] {
-            self.log(info, index, report, Some(outcome));
-        }
-        if !report.reported {
-            self.records[index] = Slot::Done;
-        }
+        let error = match outcome {
+            // The text is the user's, and printing it may panic.
+            Ok(Outcome::Failed(failure)) => contain(|| failure.to_string()),
+            Ok(_) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        self.decisions[index] = Some(Decision { report: Report::new(outcome, self.policy), error });
         self.move_on(index);
     }
 
@@ -234,69 +242,92 @@ impl<S: Source, T> Invocation<S, T> {
     pub(super) fn follow(&mut self, index: usize, follows: Follows) {
         self.follows[index] = Some(follows);
         self.lanes.follows(index, follows.leader);
-        self.move_on(index);
+        if self.lanes.is_ordered(index) {
+            self.move_on(index);
+        }
     }
 
     fn move_on(&mut self, index: usize) {
-        let Self { lanes, reports, follows, policy, .. } = self;
-        lanes.advance(index, |index| {
-            let report = match follows[index] {
-                None => reports[index]?,
-                Some(follows) => follows.report(reports[follows.leader]?, *policy),
-            };
-            Some(report.reported)
-        });
-    }
-
-    /// The identifiers of the records that failed, in the order of the event. What has no outcome by now was not started.
-    pub(super) fn into_failures(mut self) -> Vec<String> {
-        let own = |index: usize| {
-            let outcome = if self.lanes.is_held_up(index) { Outcome::Skipped } else { Outcome::NotStarted };
-            self.reports[index].unwrap_or_else(|| Report::new(&Ok(outcome), self.policy))
+        let over = {
+            let Self { lanes, decisions, follows, policy, .. } = self;
+            let report = |index: usize| decisions[index].as_ref().map(|decision| decision.report);
+            lanes.advance(index, |index| match follows[index] {
+                None => report(index).map(|report| report.reported),
+                Some(follows) => report(follows.leader).map(|leader| follows.report(leader, *policy).reported),
+            })
         };
-        let report = |index: usize| match self.follows[index] {
-            Some(follows) => follows.report(own(follows.leader), self.policy),
-            None => own(index),
-        };
-        let reports: Vec<Report> = (0..self.records.len()).map(report).collect();
-        let mut failures = Vec::new();
-        for (index, (record, report)) in std::mem::take(&mut self.records).into_iter().zip(reports).enumerate() {
-            let info = match record {
-                Slot::Incoming(record) => Arc::new(S::open(record).0),
-                Slot::Open(info) => info,
-                Slot::Done => continue,
-            };
-            if self.reports[index].is_none() {
-                self.log(&info, index, report, None);
-            }
-            if report.reported {
-                failures.push(info.message_id.clone());
-            }
+        if over.is_empty() && !self.lanes.is_waiting(index) {
+            self.conclude(index);
         }
-        failures
+        for index in over {
+            self.conclude(index);
+        }
     }
 
-    fn log(&self, info: &RecordInfo, index: usize, report: Report, outcome: Option<&RecordOutcome>) {
-        let key = self.keys[index].map(tracing::field::display);
-        let Report { reported, outcome: name, level, .. } = report;
-        let operation = &*self.operation;
-        let error = match outcome {
-            // The text is the user's, and printing it may panic.
-            Some(Ok(Outcome::Failed(failure))) => contain(|| failure.to_string()),
-            Some(Err(error)) => Some(error.to_string()),
-            _ => None,
+    /// What a record's outcome is, if nothing more becomes known.
+    fn report(&self, index: usize) -> Report {
+        let own = |index: usize| {
+            let decided = self.decisions[index].as_ref().map(|decision| decision.report);
+            match decided {
+                Some(report) if !self.lanes.is_waiting(index) => report,
+                _ if self.lanes.is_held_up(index) => Report::new(&Ok(Outcome::Skipped), self.policy),
+                Some(report) => report,
+                None => Report::new(&Ok(Outcome::NotStarted), self.policy),
+            }
         };
+        match self.follows[index] {
+            Some(follows) if !(self.lanes.is_held_up(index) && self.lanes.is_waiting(index)) => {
+                follows.report(own(follows.leader), self.policy)
+            }
+            _ => own(index),
+        }
+    }
+
+    /// Logs what became of a record, and lets it go if it is acknowledged.
+    fn conclude(&mut self, index: usize) {
+        let info = match std::mem::replace(&mut self.records[index], Slot::Acknowledged) {
+            Slot::Incoming(record) => Arc::new(S::open(record).0),
+            Slot::Open(info) => info,
+            concluded => {
+                self.records[index] = concluded;
+                return;
+            }
+        };
+        let Report { reported, outcome, level, .. } = self.report(index);
+        let key = self.keys[index].map(tracing::field::display);
+        let operation = &*self.operation;
+        let error = self.decisions[index].as_mut().and_then(|decision| decision.error.take());
         event_at!(
             level,
             message_id = info.message_id,
             receive_count = info.receive_count,
-            outcome = name,
+            outcome,
             reported,
             operation,
             key,
             error,
             "record"
         );
+        if reported {
+            self.records[index] = Slot::Failed(info);
+        }
+    }
+
+    /// The identifiers of the records that failed, in the order of the event.
+    pub(super) fn into_failures(mut self) -> Vec<String> {
+        // What has no outcome by now was not started, and holds up what is behind it as a failure does.
+        for index in self.lanes.first() {
+            self.conclude(index);
+            self.lanes.fail(index);
+        }
+        for index in 0..self.records.len() {
+            self.conclude(index);
+        }
+        let failures = self.records.into_iter().filter_map(|record| match record {
+            Slot::Failed(info) => Some(info.message_id.clone()),
+            _ => None,
+        });
+        failures.collect()
     }
 
     /// A handler has ended.

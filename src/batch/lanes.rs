@@ -99,42 +99,55 @@ impl Lanes {
         }
     }
 
-    /// The record will have failed, whatever else becomes known of it.
+    /// Whether the record's turn in its lane has not come, or is not over.
+    pub(super) fn is_waiting(&self, index: usize) -> bool {
+        self.lane(index).is_some_and(|lane| self.lanes[lane].undecided.front().is_some_and(|first| *first <= index))
+    }
+
+    /// The record, whose turn it is, will have failed, whatever else becomes known of it.
     pub(super) fn fail(&mut self, index: usize) {
         if let Some(lane) = self.lane(index) {
+            self.lanes[lane].undecided.pop_front_if(|first| *first == index);
             self.lanes[lane].failed = true;
             self.halted |= self.on_failure == OnFailure::StopBatch;
         }
     }
 
+    /// The records whose turn it is and that are not decided: the first of each lane.
+    pub(super) fn first(&self) -> Vec<usize> {
+        self.lanes.iter().filter(|lane| !lane.failed).filter_map(|lane| lane.undecided.front().copied()).collect()
+    }
+
     /// Moves lanes on, after `index` was decided or found to follow another record. `verdict` says of a record whether it
-    /// failed; `None` while it is not decided.
-    pub(super) fn advance(&mut self, index: usize, verdict: impl Fn(usize) -> Option<bool>) {
-        let Some(lane) = self.lane(index) else { return };
+    /// failed; `None` while it is not decided. Returns the records whose turn is over.
+    pub(super) fn advance(&mut self, index: usize, verdict: impl Fn(usize) -> Option<bool>) -> Vec<usize> {
+        let mut over = Vec::new();
+        let Some(lane) = self.lane(index) else { return over };
         // What follows this record may go on now, even if its own lane cannot; what follows others, if their lanes moved.
         let mut open = vec![lane];
         open.extend(&self.lanes[lane].followers);
         while let Some(lane) = open.pop() {
-            if self.lanes[lane].advance(&verdict) {
+            let before = over.len();
+            self.lanes[lane].advance(&verdict, &mut over);
+            if over.len() > before {
                 open.extend(&self.lanes[lane].followers);
             }
             self.halted |= self.lanes[lane].failed && self.on_failure == OnFailure::StopBatch;
         }
+        over
     }
 }
 
 impl Lane {
-    /// Whether it moved.
-    fn advance(&mut self, verdict: &impl Fn(usize) -> Option<bool>) -> bool {
-        let before = self.undecided.len();
+    fn advance(&mut self, verdict: &impl Fn(usize) -> Option<bool>, over: &mut Vec<usize>) {
         while !self.failed
             && let Some(&first) = self.undecided.front()
             && let Some(failed) = verdict(first)
         {
             self.undecided.pop_front();
             self.failed = failed;
+            over.push(first);
         }
-        self.undecided.len() != before
     }
 }
 

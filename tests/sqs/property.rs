@@ -11,7 +11,7 @@ use lambda_once::{
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use crate::world::{Run, World, batch, invoke, millis};
+use crate::world::{Run, World, batch, fifo, invoke, millis};
 
 /// What a message is.
 #[derive(Clone, Debug)]
@@ -42,9 +42,19 @@ struct Plan {
     after_unknown: AfterUnknown,
     policy: PermanentFailures,
     faults: Vec<(Fault, f64)>,
+    /// Of a FIFO queue, how many groups its messages are in. All messages with a key are in the same one.
+    groups: Option<usize>,
 }
 
 const KEYS: usize = 24;
+const GROUPS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+fn group_of(index: usize, letter: &Letter, groups: usize) -> usize {
+    match letter {
+        Letter::Order { key, .. } => key % groups,
+        Letter::NoKey | Letter::Poison => index % groups,
+    }
+}
 
 fn letter() -> impl Strategy<Value = Letter> {
     prop_oneof![
@@ -85,8 +95,9 @@ fn plan() -> impl Strategy<Value = Plan> {
         select(vec![AfterUnknown::Rerun, AfterUnknown::Refuse]),
         select(vec![PermanentFailures::Report, PermanentFailures::Acknowledge]),
         faults(),
+        prop_oneof![Just(None), (1..=6_usize).prop_map(Some)],
     )
-        .prop_map(|(acts, deliveries, concurrency, store_batch, after_unknown, policy, faults)| Plan {
+        .prop_map(|(acts, deliveries, concurrency, store_batch, after_unknown, policy, faults, groups)| Plan {
             acts,
             deliveries,
             concurrency,
@@ -94,6 +105,7 @@ fn plan() -> impl Strategy<Value = Plan> {
             after_unknown,
             policy,
             faults,
+            groups,
         })
 }
 
@@ -137,7 +149,14 @@ async fn deliver_all(plan: Plan) -> Result<(), TestCaseError> {
         let runs_before = world.journal.runs().len();
         let context = world.left(millis(delivery.left));
         let stop = stop_point(world.clock.now(), delivery.left);
-        let event = batch(delivery.letters.iter().map(|letter| body(&plan, letter)));
+        let bodies = delivery.letters.iter().map(|letter| body(&plan, letter));
+        let event = match plan.groups {
+            None => batch(bodies),
+            Some(groups) => {
+                let group = |(i, letter)| GROUPS[group_of(i, letter, groups)];
+                fifo(delivery.letters.iter().enumerate().map(group).zip(bodies))
+            }
+        };
         let reported = invoke(&service, event, context).await.unwrap();
         let after = statuses(&world).await;
         let runs = world.journal.runs().split_off(runs_before);
@@ -172,6 +191,9 @@ impl Seen<'_> {
         let ids: Vec<String> = (0..self.letters.len()).map(|i| format!("m{i}")).collect();
         let in_order: Vec<&String> = ids.iter().filter(|id| reported.contains(id)).collect();
         prop_assert_eq!(reported.iter().collect::<Vec<_>>(), in_order, "in event order, and none that is unknown");
+        if let Some(groups) = self.plan.groups {
+            return self.check_groups(notes, &ids, reported, groups);
+        }
         let looked_at = ids.iter().rposition(|id| !reported.contains(id)).map_or(0, |last| last + 1);
         for (i, (letter, id)) in self.letters.iter().zip(&ids).enumerate() {
             let reported = reported.contains(id);
@@ -181,6 +203,57 @@ impl Seen<'_> {
                 prop_assert!(reported == expected || unseen, "{} {:?}: {}", id, letter, reported);
             } else if !reported {
                 prop_assert!(self.is_decided(letter), "{} {:?} is acknowledged, and nobody knows why", id, letter);
+            }
+        }
+        Ok(())
+    }
+
+    /// In each group everything behind the first that is reported is reported too and did not run, that one had a reason,
+    /// and what ran did so one after the other.
+    fn check_groups(
+        &self,
+        notes: &Notes,
+        ids: &[String],
+        reported: &[String],
+        groups: usize,
+    ) -> Result<(), TestCaseError> {
+        for group in 0..groups {
+            let members = || {
+                let letters = self.letters.iter().enumerate();
+                letters.filter(move |(i, letter)| group_of(*i, letter, groups) == group)
+            };
+            let (mut held_up, mut last_ended) = (false, None);
+            for (i, letter) in members() {
+                let reported = reported.contains(&ids[i]);
+                prop_assert!(
+                    reported || !held_up,
+                    "{} {:?} is acknowledged behind one that is reported",
+                    ids[i],
+                    letter
+                );
+                let run = match letter {
+                    Letter::Order { key, .. } if !self.is_duplicate(i) => self.run_of(*key),
+                    _ => None,
+                };
+                if let Some(run) = run {
+                    prop_assert!(!held_up, "{} {:?} ran behind one that is reported", ids[i], letter);
+                    prop_assert!(last_ended <= Some(run.began), "{} {:?} ran before its turn", ids[i], letter);
+                    last_ended = run.ended;
+                }
+                if !held_up {
+                    let unseen = reported && (self.is_duplicate(i) || self.was_done(letter));
+                    if let Some(expected) = self.must_be_reported(letter, notes) {
+                        prop_assert!(reported == expected || unseen, "{} {:?}: {}", ids[i], letter, reported);
+                    } else if !reported {
+                        prop_assert!(
+                            self.is_decided(letter),
+                            "{} {:?} is acknowledged, nobody knows why",
+                            ids[i],
+                            letter
+                        );
+                    }
+                }
+                held_up |= reported;
             }
         }
         Ok(())
