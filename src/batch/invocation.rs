@@ -126,7 +126,7 @@ pub(super) struct Invocation<S: Source, T> {
     pub(super) running: usize,
     pub(super) claiming: bool,
     /// Claims whose handlers have ended, to be settled by the next call.
-    pub(super) due: Vec<(Begun, Due<()>)>,
+    pub(super) due: Vec<(usize, Due<()>)>,
     /// How many claims are due or being settled.
     pub(super) unsettled: usize,
     /// Whether a first call to settle is under way.

@@ -45,9 +45,9 @@ enum Step<T> {
     /// A handler with a claim, which may be due to be settled.
     Finished(Begun, Claim, Finished<()>),
     /// The first call for claims that were settled together.
-    Settled(Settling<Begun, ()>),
+    Settled(Settling<usize, ()>),
     /// Those of them that took more than one call.
-    SettledAgain(Vec<(Begun, Claim, Conclusion<()>)>),
+    SettledAgain(Vec<(usize, Claim, Conclusion<()>)>),
     Released,
 }
 
@@ -207,9 +207,9 @@ where
                             invocation.lanes.fail(begun.index);
                         }
                         invocation.unsettled += 1;
-                        invocation.due.push((begun, due));
+                        invocation.due.push((begun.index, due));
                     }
-                    Finished::Concluded(conclusion) => self.conclude(invocation, begun, &claim, conclusion),
+                    Finished::Concluded(conclusion) => self.conclude(invocation, begun.index, &claim, conclusion),
                 }
             }
             Step::Settled(Settling { concluded, open }) => {
@@ -292,24 +292,24 @@ where
     fn conclude_settled<S: Source>(
         &self,
         invocation: &mut Invocation<S, T>,
-        concluded: Vec<(Begun, Claim, Conclusion<()>)>,
+        concluded: Vec<(usize, Claim, Conclusion<()>)>,
     ) {
-        for (begun, claim, conclusion) in concluded {
+        for (index, claim, conclusion) in concluded {
             invocation.unsettled -= 1;
-            self.conclude(invocation, begun, &claim, conclusion);
+            self.conclude(invocation, index, &claim, conclusion);
         }
     }
 
     fn conclude<S: Source>(
         &self,
         invocation: &mut Invocation<S, T>,
-        begun: Begun,
+        index: usize,
         claim: &Claim,
         conclusion: Conclusion<()>,
     ) {
         let replay = |refusal| Ok::<_, Infallible>(replayed(refusal));
         let Ok(outcome) = conclusion.into_outcome(claim, |()| (), replay);
-        invocation.decide(begun.index, &Ok(outcome));
+        invocation.decide(index, &Ok(outcome));
     }
 }
 

@@ -89,7 +89,7 @@ impl Idempotency {
         if claims.is_empty() {
             return;
         }
-        let dues = claims.into_iter().map(|claim| ((), Due::<()>::release(claim, End::NotStarted))).collect();
+        let dues = claims.into_iter().map(|claim| (0_usize, Due::<()>::release(claim, End::NotStarted))).collect();
         let open = self.settle_together(dues).await.open;
         self.settle_again(open).await;
     }

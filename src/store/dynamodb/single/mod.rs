@@ -36,9 +36,11 @@ pub(super) fn side_by_side<'a, Q, A, F>(
     call: impl Fn(&'a Q) -> F + Send + 'a,
 ) -> BoxFuture<'a, Answers<A>>
 where
-    Q: Sync,
     A: Send + 'a,
     F: Future<Output = Result<A, Error>> + Send + 'a,
 {
-    Box::pin(stream::iter(requests.iter().map(call)).buffered(CONCURRENCY).collect())
+    // Boxed, so that what runs them is compiled once for each kind of answer: a request costs far more than a box.
+    let calls: Vec<BoxFuture<'a, Result<A, Error>>> =
+        requests.iter().map(|request| -> BoxFuture<'a, _> { Box::pin(call(request)) }).collect();
+    Box::pin(stream::iter(calls).buffered(CONCURRENCY).collect())
 }
