@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt, sync::Arc};
 
 use lambda_runtime::Context;
 
-use crate::{Claim, clock::Timestamp};
+use crate::{Claim, clock::Timestamp, key::Envelope};
 
 /// What a handler can know about its record besides the payload. Cheap to clone; it may be sent to other tasks.
 #[derive(Clone)]
@@ -20,7 +20,22 @@ pub(super) struct RecordInfo {
     pub(super) message_id: String,
     pub(super) receive_count: u32,
     pub(super) attributes: HashMap<String, String>,
+    pub(super) message_attributes: HashMap<String, String>,
     pub(super) source_arn: Option<String>,
+}
+
+impl Envelope for RecordInfo {
+    fn message_id(&self) -> Option<&str> {
+        Some(&self.message_id)
+    }
+
+    fn attribute(&self, name: &str) -> Option<&str> {
+        self.attributes.get(name).map(String::as_str)
+    }
+
+    fn message_attribute(&self, name: &str) -> Option<&str> {
+        self.message_attributes.get(name).map(String::as_str)
+    }
 }
 
 impl RecordContext {
@@ -38,6 +53,11 @@ impl RecordContext {
     /// A system attribute of the message, such as `SentTimestamp`.
     pub fn attribute(&self, name: &str) -> Option<&str> {
         self.record.attributes.get(name).map(String::as_str)
+    }
+
+    /// The text of an attribute that the sender has put on the message, of the type String or Number.
+    pub fn message_attribute(&self, name: &str) -> Option<&str> {
+        self.record.message_attributes.get(name).map(String::as_str)
     }
 
     /// The ARN of the queue.

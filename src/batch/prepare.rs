@@ -88,7 +88,7 @@ impl<H, T> Processor<H, T> {
 
     fn candidate(&self, info: &RecordInfo, body: &str, scope: &KeyHasher) -> Result<Candidate, Error> {
         let body = Body::new(body.as_bytes());
-        let delivery = Delivery::new(&body, Some(&info.message_id));
+        let delivery = Delivery::new(&body, info);
         let key = self.key.select(&delivery)?;
         let fingerprint = match &self.options.payload {
             Payload::Ignored => None,

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
+use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent, SqsMessage, SqsMessageAttribute};
 use lambda_runtime::LambdaEvent;
 use tower_service::Service;
 
@@ -185,10 +185,16 @@ impl Source for Sqs {
             message_id: message.message_id.unwrap_or_default(),
             receive_count: receive_count.unwrap_or(1),
             attributes: message.attributes,
+            message_attributes: message.message_attributes.into_iter().filter_map(text).collect(),
             source_arn: message.event_source_arn,
         };
         (info, message.body.unwrap_or_default())
     }
+}
+
+/// The attribute's name and text, if it has one.
+fn text((name, attribute): (String, SqsMessageAttribute)) -> Option<(String, String)> {
+    Some((name, attribute.string_value?))
 }
 
 /// The answer that Lambda understands, each identifier once.

@@ -22,7 +22,7 @@ mod selector;
 mod tests;
 
 #[cfg(feature = "sqs")]
-pub(crate) use selector::Body;
+pub(crate) use selector::{Body, Envelope};
 #[cfg(feature = "sqs")]
 pub use selector::{Delivery, Key};
 

@@ -42,12 +42,23 @@ impl<'a> Body<'a> {
 #[derive(Clone, Copy)]
 pub struct Delivery<'a> {
     body: &'a Body<'a>,
-    message_id: Option<&'a str>,
+    envelope: &'a dyn Envelope,
+}
+
+/// What a queue has written on the outside of a message.
+pub(crate) trait Envelope {
+    fn message_id(&self) -> Option<&str>;
+
+    /// An attribute that the queue has set.
+    fn attribute(&self, name: &str) -> Option<&str>;
+
+    /// An attribute that the sender has set.
+    fn message_attribute(&self, name: &str) -> Option<&str>;
 }
 
 impl<'a> Delivery<'a> {
-    pub(crate) const fn new(body: &'a Body<'a>, message_id: Option<&'a str>) -> Self {
-        Self { body, message_id }
+    pub(crate) const fn new(body: &'a Body<'a>, envelope: &'a dyn Envelope) -> Self {
+        Self { body, envelope }
     }
 
     /// The body as it arrived.
@@ -57,13 +68,23 @@ impl<'a> Delivery<'a> {
 
     /// The id that the queue gave the message.
     pub fn message_id(&self) -> Option<&'a str> {
-        self.message_id
+        self.envelope.message_id()
+    }
+
+    /// An attribute that the queue has set, such as `MessageDeduplicationId`.
+    pub fn attribute(&self, name: &str) -> Option<&'a str> {
+        self.envelope.attribute(name)
+    }
+
+    /// The text of an attribute that the sender has set. A binary one has none.
+    pub fn message_attribute(&self, name: &str) -> Option<&'a str> {
+        self.envelope.message_attribute(name)
     }
 }
 
 impl fmt::Debug for Delivery<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Delivery").field("bytes", &self.body().len()).field("message_id", &self.message_id).finish()
+        f.debug_struct("Delivery").field("bytes", &self.body().len()).field("message_id", &self.message_id()).finish()
     }
 }
 
@@ -86,6 +107,8 @@ pub struct Key(Selector);
 enum Selector {
     Pointer { text: Arc<str>, parsed: Option<Pointer> },
     MessageId,
+    DeduplicationId,
+    MessageAttribute(Arc<str>),
     Closure(Arc<Closure>),
     All(Arc<[Key]>),
 }
@@ -106,6 +129,21 @@ impl Key {
     /// from a dead-letter queue, make a new id. A key from the body covers those too.
     pub fn message_id() -> Self {
         Self(Selector::MessageId)
+    }
+
+    /// The deduplication id of a message in an SQS FIFO queue: the sender's, or the hash of the body.
+    ///
+    /// SQS itself drops a second message with the same id for five minutes only, so senders may use one again later. Then
+    /// that is another operation for them, and the same one here: choose this key only if ids are unique for as long as
+    /// records are kept. A message that has moved to a FIFO dead-letter queue has its message id instead.
+    /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/using-messagededuplicationid-property.html>
+    pub fn deduplication_id() -> Self {
+        Self(Selector::DeduplicationId)
+    }
+
+    /// The text of an attribute that the sender has put on the message, of the type String or Number.
+    pub fn message_attribute(name: impl Into<String>) -> Self {
+        Self(Selector::MessageAttribute(name.into().into()))
     }
 
     /// What a function makes of the delivery. `Ok(None)` and an empty string mean that there is no key.
@@ -168,8 +206,18 @@ impl Key {
                 }
             }
             Selector::MessageId => {
-                let id = delivery.message_id.filter(|id| !id.is_empty());
+                let id = delivery.message_id().filter(|id| !id.is_empty());
                 id.map(string).ok_or_else(|| Error::key_missing("the delivery has no message id"))
+            }
+            Selector::DeduplicationId => {
+                let id = delivery.attribute("MessageDeduplicationId").filter(|id| !id.is_empty());
+                id.map(string)
+                    .ok_or_else(|| Error::key_missing("the delivery has no deduplication id: the queue is not FIFO"))
+            }
+            Selector::MessageAttribute(name) => {
+                let text = delivery.message_attribute(name).filter(|text| !text.is_empty());
+                text.map(string)
+                    .ok_or_else(|| Error::key_missing(format!("the message has no attribute `{name}` that is a text")))
             }
             Selector::Closure(select) => {
                 let key = select(delivery)
@@ -197,6 +245,8 @@ impl fmt::Debug for Key {
         match &self.0 {
             Selector::Pointer { text, .. } => write!(f, "Key::pointer({text:?})"),
             Selector::MessageId => f.write_str("Key::message_id()"),
+            Selector::DeduplicationId => f.write_str("Key::deduplication_id()"),
+            Selector::MessageAttribute(name) => write!(f, "Key::message_attribute({name:?})"),
             Selector::Closure(_) => f.write_str("Key::from_fn(..)"),
             Selector::All(keys) => f.debug_tuple("Key::all").field(keys).finish(),
         }
@@ -215,6 +265,21 @@ fn string(text: &str) -> Cow<'static, [u8]> {
 }
 
 #[cfg(test)]
+impl Envelope for Option<&str> {
+    fn message_id(&self) -> Option<&str> {
+        *self
+    }
+
+    fn attribute(&self, _: &str) -> Option<&str> {
+        None
+    }
+
+    fn message_attribute(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+#[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test panics")]
 
@@ -223,7 +288,7 @@ mod tests {
     #[test]
     fn a_body_is_made_canonical_when_it_is_needed_and_once() {
         let body = Body::new(br#"{"b":1,"a":"x"}"#);
-        let delivery = Delivery::new(&body, Some("m-1"));
+        let delivery = Delivery::new(&body, &Some("m-1"));
         Key::message_id().select(&delivery).unwrap();
         Key::from_fn(|delivery| Ok(delivery.message_id().map(str::to_owned))).select(&delivery).unwrap();
         assert!(body.canonical.get().is_none());

@@ -157,7 +157,7 @@ fn a_pointer_finds_what_rfc_6901_says() {
 
 fn select(key: &Key, body: &str) -> Result<String, ErrorKind> {
     let body = Body::new(body.as_bytes());
-    let delivery = Delivery::new(&body, Some("m-1"));
+    let delivery = Delivery::new(&body, &Some("m-1"));
     key.select(&delivery).map(|key| String::from_utf8(key.into_owned()).unwrap()).map_err(|error| error.kind())
 }
 
@@ -200,8 +200,8 @@ fn a_partly_missing_key_is_missing() {
 #[test]
 fn the_message_id_is_a_key() {
     assert_eq!(select(&Key::message_id(), "not json").as_deref(), Ok("\"m-1\""));
-    assert!(Key::message_id().select(&Delivery::new(&Body::new(b"{}"), None)).is_err());
-    assert!(Key::message_id().select(&Delivery::new(&Body::new(b"{}"), Some(""))).is_err());
+    assert!(Key::message_id().select(&Delivery::new(&Body::new(b"{}"), &None::<&str>)).is_err());
+    assert!(Key::message_id().select(&Delivery::new(&Body::new(b"{}"), &Some(""))).is_err());
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn bytes_and_json_never_share_a_fingerprint() {
 #[test]
 fn debug_shows_no_payload() {
     let body = Body::new(b"\"secret\"");
-    let delivery = Delivery::new(&body, None);
+    let delivery = Delivery::new(&body, &None::<&str>);
     assert!(
         !format!("{delivery:?} {:?}", Key::all([Key::pointer("/a"), Key::from_fn(|_| Ok(None))])).contains("secret")
     );

@@ -19,6 +19,7 @@ mod events;
 mod fifo;
 mod handlers;
 mod invocations;
+mod keys;
 mod logs;
 mod permanent;
 mod property;
