@@ -146,10 +146,13 @@ async fn dynamodb_subject(calls: Calls) -> Subject {
 async fn shaped_subject(calls: Calls) -> Subject {
     let mut names = AttributeNames::default();
     names.id = "pk".into();
+    names.owner = "held by (who?)".into();
+    names.data = "select".into();
     names.status = "state".into();
     names.in_progress_expiration = "lease".into();
     names.version = "format".into();
-    let config = Config::new(support::unique_name("shaped")).attributes(names).key_prefix("").sort_key("sk", "once");
+    let config =
+        Config::new(support::unique_name("shaped")).attributes(names).key_prefix("").sort_key("s.k-[0]", "once");
     created(config.calls(calls)).await
 }
 

@@ -4,6 +4,7 @@ use std::{
     collections::{HashMap, VecDeque},
     hash::{BuildHasherDefault, Hasher},
     sync::Arc,
+    time::Duration,
 };
 
 use lambda_runtime::Context;
@@ -26,6 +27,7 @@ use crate::{
     },
     key::hash::KeyHasher,
     record::{Fingerprint, KeyHash},
+    store::Refusal,
     telemetry::event_at,
 };
 
@@ -46,6 +48,16 @@ impl<T> Ready<T> {
         let _ = contain(|| drop(payload));
         claim
     }
+}
+
+/// A record that waits for the lease in its way to end.
+pub(super) struct Patient<T> {
+    pub(super) ready: Ready<T>,
+    pub(super) candidate: Candidate,
+    /// When that lease is over for others.
+    pub(super) until: Timestamp,
+    /// What became of it, if it does not get its second claim.
+    pub(super) refusal: Refusal,
 }
 
 /// A record whose handler has begun.
@@ -116,21 +128,24 @@ pub(super) struct Invocation<S: Source, T> {
     pub(super) schedule: Schedule,
     operation: String,
     records: Vec<Slot<S::Record>>,
-    /// The order in which records are looked at, if it is not that of the event.
-    order: Option<Vec<usize>>,
-    /// How many records have been looked at.
-    next: usize,
+    /// The first record that has not been looked at.
+    pub(super) next: usize,
     pub(super) lanes: Lanes,
     policy: PermanentFailures,
+    /// Records that have been looked at and want a claim.
+    pub(super) prepared: Vec<(Ready<T>, Candidate)>,
     pub(super) ready: VecDeque<Ready<T>>,
+    pub(super) patient: Vec<Patient<T>>,
     pub(super) running: usize,
     pub(super) claiming: bool,
     /// Claims whose handlers have ended, to be settled by the next call.
     pub(super) due: Vec<(usize, Due<()>)>,
     /// How many claims are due or being settled.
     pub(super) unsettled: usize,
-    /// Whether a first call to settle is under way.
-    pub(super) settling: bool,
+    /// How many first calls to settle are under way.
+    pub(super) settling: usize,
+    /// Whether the runtime had its turn since something was due.
+    pub(super) yielded: bool,
     pub(super) stopped: bool,
     /// What became of each record, once that is known.
     decisions: Vec<Option<Decision>>,
@@ -160,16 +175,18 @@ impl<S: Source, T> Invocation<S, T> {
             schedule,
             operation: operation.to_owned(),
             records: records.into_iter().map(Slot::Incoming).collect(),
-            order: lanes.order(),
             next: 0,
             lanes,
             policy: options.permanent_failures,
+            prepared: Vec::new(),
             ready: VecDeque::new(),
+            patient: Vec::new(),
             running: 0,
             claiming: false,
             due: Vec::new(),
             unsettled: 0,
-            settling: false,
+            settling: 0,
+            yielded: false,
             stopped: false,
             decisions: (0..count).map(|_| None).collect(),
             keys: vec![None; count],
@@ -181,15 +198,11 @@ impl<S: Source, T> Invocation<S, T> {
     /// The next record to be looked at. What a failure holds up is passed over.
     pub(super) fn next_incoming(&mut self) -> Option<(usize, Arc<RecordInfo>, String)> {
         while self.next < self.records.len() {
-            let index = self.order.as_ref().map_or(Some(self.next), |order| order.get(self.next).copied())?;
-            if self.schedule.claims_late() && !self.lanes.is_held_up(index) && !self.lanes.may_start(index) {
-                return None;
-            }
+            let index = self.next;
             self.next += 1;
-            if self.lanes.is_held_up(index) {
-                continue;
-            }
-            if let Slot::Incoming(record) = std::mem::replace(&mut self.records[index], Slot::Acknowledged) {
+            if !self.lanes.is_held_up(index)
+                && let Slot::Incoming(record) = std::mem::replace(&mut self.records[index], Slot::Acknowledged)
+            {
                 let (info, body) = S::open(record);
                 let info = Arc::new(info);
                 self.records[index] = Slot::Open(Arc::clone(&info));
@@ -199,14 +212,20 @@ impl<S: Source, T> Invocation<S, T> {
         None
     }
 
-    /// How many records have been looked at.
-    pub(super) fn seen(&self) -> usize {
-        self.next
+    /// Whether a record is claimed only when every record before it in its lane is decided.
+    pub(super) fn claims_by_turn(&self) -> bool {
+        self.schedule.claims_late() && self.lanes.are_there()
     }
 
-    /// Whether every record has been looked at. If nothing is under way then, nothing is left to do.
-    pub(super) fn is_over(&self) -> bool {
-        self.next == self.records.len()
+    /// Takes out up to `room` records that may be claimed.
+    pub(super) fn take_prepared(&mut self, room: usize, by_turn: bool) -> (Vec<Ready<T>>, Vec<Candidate>) {
+        let lanes = &self.lanes;
+        let may_be_claimed = |(ready, _): &mut (Ready<T>, Candidate)| match by_turn {
+            true => lanes.may_start(ready.index),
+            false => !lanes.is_held_up(ready.index),
+        };
+        // What is not taken stays.
+        self.prepared.extract_if(.., may_be_claimed).take(room).unzip()
     }
 
     /// The next record whose turn it is.
@@ -215,26 +234,79 @@ impl<S: Source, T> Invocation<S, T> {
         self.ready.remove(at)
     }
 
-    /// Takes out the records that a failure holds up.
-    pub(super) fn take_held_up(&mut self) -> Vec<Ready<T>> {
-        if !self.lanes.any_failed() {
-            return Vec::new();
+    /// Takes out what will not run: all that is left after the stop point; before it what a failure holds up, and what
+    /// waits for a lease that ends too late by now. Returns the claims among it.
+    pub(super) fn give_up(&mut self) -> Vec<Claim> {
+        if self.stopped {
+            for Patient { ready, refusal, .. } in std::mem::take(&mut self.patient) {
+                self.decide(ready.index, Ok(replayed(refusal)));
+                ready.give_up();
+            }
+            for (ready, _) in self.prepared.drain(..) {
+                ready.give_up();
+            }
+            return self.ready.drain(..).filter_map(Ready::give_up).collect();
         }
-        let (held_up, ready) = self.ready.drain(..).partition::<Vec<_>, _>(|ready| self.lanes.is_held_up(ready.index));
-        self.ready = ready.into();
-        held_up
+        let mut claims = Vec::new();
+        // To decide one may hold up more.
+        while self.lanes.any_failed()
+            && let Some(ready) = self.take_held_up()
+        {
+            self.decide(ready.index, Ok(Outcome::Skipped));
+            claims.extend(ready.give_up());
+        }
+        let is_over =
+            |patient: &Patient<T>| self.lanes.is_held_up(patient.ready.index) || !self.schedule.in_time(patient.until);
+        if let Some(at) = self.patient.iter().position(is_over) {
+            let Patient { ready, refusal, .. } = self.patient.swap_remove(at);
+            let held_up = self.lanes.is_held_up(ready.index);
+            self.decide(ready.index, Ok(if held_up { Outcome::Skipped } else { replayed(refusal) }));
+            ready.give_up();
+            claims.extend(self.give_up());
+        }
+        claims
+    }
+
+    fn take_held_up(&mut self) -> Option<Ready<T>> {
+        if let Some(at) = self.prepared.iter().position(|(ready, _)| self.lanes.is_held_up(ready.index)) {
+            return Some(self.prepared.remove(at).0);
+        }
+        let at = self.ready.iter().position(|ready| self.lanes.is_held_up(ready.index))?;
+        self.ready.remove(at)
+    }
+
+    /// Takes out the records that may be claimed again at `now`.
+    pub(super) fn take_patient(&mut self, now: Timestamp) -> (Vec<Ready<T>>, Vec<Candidate>) {
+        let late = self.schedule.claims_late();
+        let room = self.schedule.claimable(0, 0, self.running + self.ready.len(), self.unsettled);
+        let lanes = &self.lanes;
+        let is_due = |patient: &mut Patient<T>| patient.until <= now && (!late || lanes.may_start(patient.ready.index));
+        let due = self.patient.extract_if(.., is_due).take(room);
+        due.map(|patient| (patient.ready, patient.candidate)).unzip()
+    }
+
+    /// How long until a lease that is waited for ends. One that is over, and was not claimed, waits for something else.
+    pub(super) fn wakes_after(&self, now: Timestamp) -> Option<Duration> {
+        self.patient
+            .iter()
+            .map(|patient| patient.until)
+            .filter(|until| *until > now)
+            .min()
+            .map(|until| until.since(now))
     }
 
     /// What became of a record is known. In an order it counts when the record's turn has come: behind one that failed it
     /// would not.
-    pub(super) fn decide(&mut self, index: usize, outcome: &RecordOutcome) {
-        let error = match outcome {
+    pub(super) fn decide(&mut self, index: usize, outcome: RecordOutcome) {
+        let error = match &outcome {
             // The text is the user's, and printing it may panic.
             Ok(Outcome::Failed(failure)) => contain(|| failure.to_string()),
             Ok(_) => None,
             Err(error) => Some(error.to_string()),
         };
-        self.decisions[index] = Some(Decision { report: Report::new(outcome, self.policy), error });
+        self.decisions[index] = Some(Decision { report: Report::new(&outcome, self.policy), error });
+        // An error of the user's may panic when it is dropped.
+        let _ = contain(|| drop(outcome));
         self.move_on(index);
     }
 
@@ -266,20 +338,21 @@ impl<S: Source, T> Invocation<S, T> {
 
     /// What a record's outcome is, if nothing more becomes known.
     fn report(&self, index: usize) -> Report {
-        let own = |index: usize| {
-            let decided = self.decisions[index].as_ref().map(|decision| decision.report);
-            match decided {
-                Some(report) if !self.lanes.is_waiting(index) => report,
-                _ if self.lanes.is_held_up(index) => Report::new(&Ok(Outcome::Skipped), self.policy),
-                Some(report) => report,
-                None => Report::new(&Ok(Outcome::NotStarted), self.policy),
-            }
+        let decided = |index: usize| self.decisions[index].as_ref().map(|decision| decision.report);
+        let not_run = |index: usize| {
+            let outcome = if self.lanes.is_held_up(index) { Outcome::Skipped } else { Outcome::NotStarted };
+            Report::new(&Ok(outcome), self.policy)
         };
+        if self.lanes.is_held_up(index) && self.lanes.is_waiting(index) {
+            return not_run(index);
+        }
         match self.follows[index] {
-            Some(follows) if !(self.lanes.is_held_up(index) && self.lanes.is_waiting(index)) => {
-                follows.report(own(follows.leader), self.policy)
+            // The key's outcome, even if the other record is held up itself and does not get to say it.
+            Some(follows) => {
+                let leader = decided(follows.leader).unwrap_or_else(|| not_run(follows.leader));
+                follows.report(leader, self.policy)
             }
-            _ => own(index),
+            None => decided(index).unwrap_or_else(|| not_run(index)),
         }
     }
 
@@ -316,7 +389,7 @@ impl<S: Source, T> Invocation<S, T> {
     /// The identifiers of the records that failed, in the order of the event.
     pub(super) fn into_failures(mut self) -> Vec<String> {
         // What has no outcome by now was not started, and holds up what is behind it as a failure does.
-        for index in self.lanes.first() {
+        for index in self.lanes.first().collect::<Vec<_>>() {
             self.conclude(index);
             self.lanes.fail(index);
         }
@@ -346,6 +419,17 @@ impl<S: Source, T> Invocation<S, T> {
     /// Whether there is something to settle, and no call under way that it has to wait for. After the stop point there
     /// is no time to wait.
     pub(super) fn may_settle(&self) -> bool {
-        !self.due.is_empty() && (!self.settling || self.stopped)
+        !self.due.is_empty() && (self.settling == 0 || self.stopped)
+    }
+}
+
+/// A record that did not run. A queue acknowledges what is done without decoding its result.
+pub(super) fn replayed(refusal: Refusal) -> Outcome<()> {
+    match refusal {
+        Refusal::Completed(_) => Outcome::Replayed(()),
+        Refusal::Failed(_) => Outcome::ReplayedFailure(crate::StoredFailure { message: None }),
+        Refusal::InProgress { lease_until, attempt } => Outcome::InProgress { lease_until, attempt },
+        Refusal::Abandoned { attempt } => Outcome::Abandoned { attempt },
+        Refusal::Mismatch => Outcome::Mismatch,
     }
 }

@@ -71,31 +71,15 @@ impl Lanes {
         self.halted || self.lanes.iter().any(|lane| lane.failed)
     }
 
-    /// The order in which records are looked at: one of each lane, then another of each. Otherwise a long lane would
-    /// keep the others from running beside it. `None` for the order of the event.
-    pub(super) fn order(&self) -> Option<Vec<usize>> {
-        if self.lanes.len() < 2 {
-            return None;
-        }
-        let mut rounds = vec![0_usize; self.lanes.len()];
-        let mut order: Vec<(usize, usize)> = Vec::with_capacity(self.of.len());
-        for (index, lane) in self.of.iter().enumerate() {
-            let round = lane.map_or(0, |lane| {
-                rounds[lane] += 1;
-                rounds[lane]
-            });
-            order.push((round, index));
-        }
-        order.sort_unstable();
-        Some(order.into_iter().map(|(_, index)| index).collect())
-    }
-
     /// A record waits for the outcome of another one.
     pub(super) fn follows(&mut self, follower: usize, leader: usize) {
         if let (Some(behind), Some(ahead)) = (self.lane(follower), self.lane(leader))
             && behind != ahead
         {
-            self.lanes[ahead].followers.push(behind);
+            let followers = &mut self.lanes[ahead].followers;
+            if !followers.contains(&behind) {
+                followers.push(behind);
+            }
         }
     }
 
@@ -113,9 +97,14 @@ impl Lanes {
         }
     }
 
-    /// The records whose turn it is and that are not decided: the first of each lane.
-    pub(super) fn first(&self) -> Vec<usize> {
-        self.lanes.iter().filter(|lane| !lane.failed).filter_map(|lane| lane.undecided.front().copied()).collect()
+    /// The records whose turn it is: the first of each lane that has not failed.
+    pub(super) fn first(&self) -> impl Iterator<Item = usize> {
+        self.lanes.iter().filter(|lane| !lane.failed).filter_map(|lane| lane.undecided.front().copied())
+    }
+
+    /// Whether the records have an order.
+    pub(super) fn are_there(&self) -> bool {
+        !self.lanes.is_empty()
     }
 
     /// Moves lanes on, after `index` was decided or found to follow another record. `verdict` says of a record whether it
@@ -190,13 +179,5 @@ mod tests {
         assert!(lanes.may_start(1) && !lanes.may_start(2));
         lanes.advance(0, verdict);
         assert!(lanes.is_held_up(2), "it failed as its leader did");
-    }
-
-    #[test]
-    fn records_are_looked_at_lane_by_lane_in_turn() {
-        let order = |names: &[&str]| lanes(names, OnFailure::StopGroup).order();
-        assert_eq!(order(&["a", "a", "a", "b", "b", "c"]), Some(vec![0, 3, 5, 1, 4, 2]));
-        assert_eq!(order(&["a", "a"]), None);
-        assert_eq!(order(&["", ""]), None);
     }
 }

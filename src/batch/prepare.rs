@@ -1,5 +1,7 @@
 //! Decodes records, finds their keys, and sorts out those that occur twice.
 
+use std::sync::Arc;
+
 use super::{
     Payload,
     context::RecordInfo,
@@ -16,6 +18,9 @@ use crate::{
     },
 };
 
+/// How many records are looked at ahead where each is claimed when its turn has come.
+const LOOK_AHEAD: usize = 25;
+
 /// What decoding and hashing gave.
 struct Prepared<T> {
     payload: T,
@@ -24,46 +29,44 @@ struct Prepared<T> {
 }
 
 impl<H, T> Processor<H, T> {
-    /// Decodes records until `room` of them want a claim. Those that need none are ready at once.
-    pub(super) fn prepare_chunk<S: Source>(
-        &self,
-        invocation: &mut Invocation<S, T>,
-        room: usize,
-    ) -> (Vec<Ready<T>>, Vec<Candidate>) {
-        let mut waiting = Vec::new();
-        let mut candidates = Vec::new();
-        while candidates.len() < room
+    /// Decodes records until as many of them want a claim as may be claimed now, and takes those out that may.
+    pub(super) fn next_chunk<S: Source>(&self, invocation: &mut Invocation<S, T>) -> (Vec<Ready<T>>, Vec<Candidate>) {
+        let room = invocation.claimable();
+        let by_turn = invocation.claims_by_turn();
+        // The turn of a record behind others may come first, in another lane. They are looked at in the order of the
+        // event all the same: of several with one key the first one counts.
+        let enough = if by_turn { LOOK_AHEAD } else { room };
+        while room > 0
+            && invocation.prepared.len() < enough
             && invocation.ready.iter().all(|ready| !invocation.lanes.may_start(ready.index))
             && let Some((index, info, body)) = invocation.next_incoming()
         {
-            let prepared = self.prepare(&info, &body, &invocation.scope);
-            let Prepared { payload, candidate } = match prepared {
-                Ok(prepared) => prepared,
-                Err(error) => {
-                    invocation.decide(index, &Err(error));
-                    continue;
-                }
-            };
-            let again = candidate.filter(|_| invocation.lanes.is_ordered(index));
-            let ready = Ready { index, payload, info, claim: None, again };
-            let Some(candidate) = candidate else {
-                invocation.ready.push_back(ready);
-                continue;
-            };
-            invocation.keys[index] = Some(candidate.key);
-            match invocation.leaders.get(&candidate.key) {
-                Some(&(leader, theirs)) => {
-                    ready.give_up();
-                    invocation.follow(index, Follows { leader, same_payload: theirs == candidate.fingerprint });
-                }
-                None => {
-                    invocation.leaders.insert(candidate.key, (index, candidate.fingerprint));
-                    waiting.push(ready);
-                    candidates.push(candidate);
-                }
+            self.look_at(invocation, index, info, &body);
+        }
+        invocation.take_prepared(room, by_turn)
+    }
+
+    fn look_at<S: Source>(&self, invocation: &mut Invocation<S, T>, index: usize, info: Arc<RecordInfo>, body: &str) {
+        let Prepared { payload, candidate } = match self.prepare(&info, body, &invocation.scope) {
+            Ok(prepared) => prepared,
+            Err(error) => return invocation.decide(index, Err(error)),
+        };
+        let again = candidate.filter(|_| invocation.lanes.is_ordered(index));
+        let ready = Ready { index, payload, info, claim: None, again };
+        let Some(candidate) = candidate else {
+            return invocation.ready.push_back(ready);
+        };
+        invocation.keys[index] = Some(candidate.key);
+        match invocation.leaders.get(&candidate.key) {
+            Some(&(leader, theirs)) => {
+                ready.give_up();
+                invocation.follow(index, Follows { leader, same_payload: theirs == candidate.fingerprint });
+            }
+            None => {
+                invocation.leaders.insert(candidate.key, (index, candidate.fingerprint));
+                invocation.prepared.push((ready, candidate));
             }
         }
-        (waiting, candidates)
     }
 
     /// Decodes one body and hashes its key. Code of the user's runs here, and may panic.

@@ -2,14 +2,14 @@
 //!
 //! It knows nothing of where they come from: a [`Source`] takes them apart, and gets the identifiers of those that failed.
 
-use std::{collections::BTreeMap, convert::Infallible, future::poll_fn, sync::Arc, task::Poll, time::Duration};
+use std::{convert::Infallible, future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lambda_runtime::Context;
 
 use super::{
     Decode, Handler, Options, RecordContext,
-    invocation::{Begun, Invocation, Ready},
+    invocation::{Begun, Invocation, Patient, Ready, replayed},
     schedule::Schedule,
     source::Source,
 };
@@ -17,7 +17,7 @@ use crate::{
     Claim, Error, Idempotency, Key, Outcome,
     clock::{Deadline, Timestamp},
     idempotency::{
-        engine::{Candidate, Conclusion, Finished, Settling, Standing, Success},
+        engine::{Conclusion, Finished, Settling, Standing, Success},
         guard::contain,
         window::Window,
     },
@@ -38,8 +38,6 @@ pub(super) struct Processor<H, T> {
 #[expect(clippy::large_enum_variant, reason = "most steps are of the large kind; a box would cost each record one")]
 enum Step<T> {
     Claimed(Vec<Ready<T>>, Vec<Result<Standing, Error>>),
-    /// Records that waited for the lease in their way to end have been claimed once more.
-    ClaimedAgain(Vec<Ready<T>>, Vec<Result<Standing, Error>>),
     /// A handler without a claim.
     Ran(Begun, Outcome<()>),
     /// A handler with a claim, which may be due to be settled.
@@ -64,7 +62,6 @@ where
     {
         let mut invocation = self.begin::<S>(records, lambda);
         let mut steps = Steps::new();
-        let mut yielded = false;
         loop {
             self.start(&mut invocation, &steps);
             if invocation.schedule.fills_a_call(invocation.due.len()) {
@@ -73,21 +70,26 @@ where
             match poll_fn(|context| Poll::Ready(steps.poll_next_unpin(context))).await {
                 Poll::Ready(Some(step)) => self.finish(&mut invocation, &steps, step),
                 // Whatever ends at the same time shares one call: nothing is waited for but one turn of the runtime.
-                _ if invocation.may_settle() && !yielded => {
+                _ if invocation.may_settle() && !invocation.yielded => {
                     tokio::task::yield_now().await;
-                    yielded = true;
+                    invocation.yielded = true;
                 }
-                _ if invocation.may_settle() => {
-                    self.settle(&mut invocation, &steps);
-                    yielded = false;
-                }
-                Poll::Ready(None) if invocation.stopped || invocation.is_over() => break,
-                Poll::Ready(None) => {}
-                Poll::Pending => {
-                    if let Some(step) = steps.next().await {
-                        self.finish(&mut invocation, &steps, step);
+                _ if invocation.may_settle() => self.settle(&mut invocation, &steps),
+                idle => match (idle, invocation.wakes_after(self.engine.clock.now())) {
+                    (Poll::Ready(_), Some(time)) => tokio::time::sleep(time).await,
+                    (Poll::Ready(_), None) if invocation.stopped => break,
+                    // Nothing is under way, and nothing more could be started.
+                    (Poll::Ready(_), None) => invocation.stopped = true,
+                    (Poll::Pending, time) => {
+                        let step = match time {
+                            Some(time) => tokio::time::timeout(time, steps.next()).await.ok().flatten(),
+                            None => steps.next().await,
+                        };
+                        if let Some(step) = step {
+                            self.finish(&mut invocation, &steps, step);
+                        }
                     }
-                }
+                },
             }
         }
         invocation.into_failures()
@@ -116,9 +118,7 @@ where
             if !invocation.stopped && !invocation.schedule.in_time(self.engine.clock.now()) {
                 invocation.stopped = true;
             }
-            let given_up: Vec<Ready<T>> =
-                if invocation.stopped { invocation.ready.drain(..).collect() } else { invocation.take_held_up() };
-            self.release(given_up, steps);
+            self.release(invocation.give_up(), steps);
             if invocation.stopped {
                 return;
             }
@@ -129,12 +129,14 @@ where
                 steps.push(self.run(ready, Arc::clone(&invocation.lambda), invocation.window));
                 continue;
             }
-            let room = invocation.claimable();
-            if invocation.claiming || room == 0 {
+            if invocation.claiming {
                 return;
             }
-            let seen = invocation.seen();
-            let (waiting, candidates) = self.prepare_chunk(invocation, room);
+            let seen = invocation.next;
+            let (mut waiting, mut candidates) = invocation.take_patient(self.engine.clock.now());
+            if candidates.is_empty() {
+                (waiting, candidates) = self.next_chunk(invocation);
+            }
             if !candidates.is_empty() {
                 invocation.claiming = true;
                 let window = invocation.window;
@@ -142,7 +144,7 @@ where
                     let standings = self.engine.claim(&candidates, window).await;
                     Step::Claimed(waiting, standings)
                 }));
-            } else if invocation.seen() == seen {
+            } else if invocation.next == seen {
                 return;
             }
         }
@@ -172,9 +174,7 @@ where
         })
     }
 
-    /// Gives records up that will not run, and their claims.
-    fn release<'a>(&'a self, given_up: Vec<Ready<T>>, steps: &Steps<'a, T>) {
-        let claims: Vec<Claim> = given_up.into_iter().filter_map(Ready::give_up).collect();
+    fn release<'a>(&'a self, claims: Vec<Claim>, steps: &Steps<'a, T>) {
         if !claims.is_empty() {
             let engine = &self.engine;
             steps.push(Box::pin(async move {
@@ -186,7 +186,8 @@ where
 
     /// Settles all that is due with one call.
     fn settle<'a, S: Source>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>) {
-        invocation.settling = true;
+        invocation.settling += 1;
+        invocation.yielded = false;
         let due = std::mem::take(&mut invocation.due);
         let engine = &self.engine;
         steps.push(Box::pin(async move { Step::Settled(engine.settle_together(due).await) }));
@@ -197,7 +198,7 @@ where
             Step::Released => {}
             Step::Ran(begun, outcome) => {
                 invocation.ended(begun, self.engine.clock.now());
-                invocation.decide(begun.index, &Ok(outcome));
+                invocation.decide(begun.index, Ok(outcome));
             }
             Step::Finished(begun, claim, finished) => {
                 invocation.ended(begun, self.engine.clock.now());
@@ -213,7 +214,7 @@ where
                 }
             }
             Step::Settled(Settling { concluded, open }) => {
-                invocation.settling = false;
+                invocation.settling -= 1;
                 self.conclude_settled(invocation, concluded);
                 // They hold nobody else up.
                 if !open.is_empty() {
@@ -224,46 +225,40 @@ where
             Step::SettledAgain(concluded) => self.conclude_settled(invocation, concluded),
             Step::Claimed(waiting, standings) => {
                 invocation.claiming = false;
-                self.claimed(invocation, steps, waiting, standings);
+                for (ready, standing) in waiting.into_iter().zip(standings) {
+                    self.claimed(invocation, ready, standing);
+                }
             }
-            Step::ClaimedAgain(waiting, standings) => self.claimed(invocation, steps, waiting, standings),
         }
     }
 
-    fn claimed<'a, S: Source>(
-        &'a self,
+    fn claimed<S: Source>(
+        &self,
         invocation: &mut Invocation<S, T>,
-        steps: &Steps<'a, T>,
-        waiting: Vec<Ready<T>>,
-        standings: Vec<Result<Standing, Error>>,
+        mut ready: Ready<T>,
+        standing: Result<Standing, Error>,
     ) {
-        let mut patient: BTreeMap<Timestamp, Vec<(Ready<T>, Candidate)>> = BTreeMap::new();
-        for (mut ready, standing) in waiting.into_iter().zip(standings) {
-            let outcome = match standing {
-                Ok(Standing::Claimed(claim)) => {
-                    ready.claim = Some(claim);
-                    invocation.ready.push_back(ready);
-                    continue;
+        let outcome = match standing {
+            Ok(Standing::Claimed(claim)) => {
+                ready.claim = Some(claim);
+                invocation.ready.push_back(ready);
+                return;
+            }
+            Ok(Standing::Refused(refusal)) => {
+                if let Some(until) = self.lapses_in_time(invocation, &refusal)
+                    && let Some(candidate) = ready.again.take()
+                {
+                    invocation.patient.push(Patient { ready, candidate, until, refusal });
+                    return;
                 }
-                Ok(Standing::Refused(refusal)) => {
-                    if let Some(until) = self.lapses_in_time(invocation, &refusal)
-                        && let Some(candidate) = ready.again.take()
-                    {
-                        patient.entry(until).or_default().push((ready, candidate));
-                        continue;
-                    }
-                    Ok(replayed(refusal))
-                }
-                Ok(Standing::NotStarted) => Ok(Outcome::NotStarted),
-                Err(error) => Err(error),
-            };
-            let index = ready.index;
-            ready.give_up();
-            invocation.decide(index, &outcome);
-        }
-        for (until, records) in patient {
-            steps.push(self.claim_after(until, records, invocation.window));
-        }
+                Ok(replayed(refusal))
+            }
+            Ok(Standing::NotStarted) => Ok(Outcome::NotStarted),
+            Err(error) => Err(error),
+        };
+        let index = ready.index;
+        ready.give_up();
+        invocation.decide(index, outcome);
     }
 
     /// When the lease in the way will be over for others, if there is still time to run something then. To fail at once
@@ -272,21 +267,6 @@ where
         let Refusal::InProgress { lease_until: Some(lease_until), .. } = refusal else { return None };
         let until = lease_until.after(self.engine.settings.skew_margin).after(Duration::from_millis(1));
         invocation.schedule.in_time(until).then_some(until)
-    }
-
-    fn claim_after<'a>(
-        &'a self,
-        until: Timestamp,
-        records: Vec<(Ready<T>, Candidate)>,
-        window: Window,
-    ) -> BoxFuture<'a, Step<T>> {
-        let engine = &self.engine;
-        let (waiting, candidates): (Vec<_>, Vec<_>) = records.into_iter().unzip();
-        Box::pin(async move {
-            tokio::time::sleep(until.since(engine.clock.now())).await;
-            let standings = engine.claim(&candidates, window).await;
-            Step::ClaimedAgain(waiting, standings)
-        })
     }
 
     fn conclude_settled<S: Source>(
@@ -309,17 +289,6 @@ where
     ) {
         let replay = |refusal| Ok::<_, Infallible>(replayed(refusal));
         let Ok(outcome) = conclusion.into_outcome(claim, |()| (), replay);
-        invocation.decide(index, &Ok(outcome));
-    }
-}
-
-/// A record that did not run. A queue acknowledges what is done without decoding its result.
-fn replayed(refusal: Refusal) -> Outcome<()> {
-    match refusal {
-        Refusal::Completed(_) => Outcome::Replayed(()),
-        Refusal::Failed(_) => Outcome::ReplayedFailure(crate::StoredFailure { message: None }),
-        Refusal::InProgress { lease_until, attempt } => Outcome::InProgress { lease_until, attempt },
-        Refusal::Abandoned { attempt } => Outcome::Abandoned { attempt },
-        Refusal::Mismatch => Outcome::Mismatch,
+        invocation.decide(index, Ok(outcome));
     }
 }

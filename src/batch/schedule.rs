@@ -62,9 +62,9 @@ impl Schedule {
     /// one chunk ahead is fine; where it may not, it would cost the operation. It also leaves the claims of work that was
     /// done and not recorded, so nothing is claimed while more than a chunk of them waits.
     ///
-    /// `waiting` ones are claimed too, and wait for others before them in their order. They are kept to two chunks.
+    /// `waiting` ones are claimed too, and wait for others before them in their order.
     pub(super) fn claimable(&self, ready: usize, waiting: usize, running: usize, unsettled: usize) -> usize {
-        if ready > 0 || waiting > self.chunk || unsettled > self.chunk {
+        if ready > 0 || waiting > LARGEST_CHUNK || unsettled > self.chunk {
             return 0;
         }
         match self.after_unknown {

@@ -258,3 +258,31 @@ async fn a_result_that_cannot_be_stored_is_still_done() {
     assert_eq!(*runs.lock().unwrap(), 1);
     assert!(world.record("A").await.unwrap().result.dropped);
 }
+
+/// An error that panics when it is dropped.
+#[derive(Debug)]
+struct Bomb;
+
+impl std::fmt::Display for Bomb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("bomb")
+    }
+}
+
+impl std::error::Error for Bomb {}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        std::panic::resume_unwind(Box::new("boom"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_that_panics_when_it_is_dropped_touches_no_other_record() {
+    let world = World::new();
+    let service = world.once.sqs(Key::pointer("/order_id"), |job: Value| async move {
+        if job["act"] == "bomb" { Err(Bomb) } else { Ok(()) }
+    });
+    let bodies = [work("A", "bomb", 0), order("B")];
+    assert_eq!(world.deliver_to(&service, bodies).await, ["m0"]);
+}

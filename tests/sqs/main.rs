@@ -17,6 +17,7 @@ mod duplicates;
 mod elsewhere;
 mod events;
 mod fifo;
+mod fifo_waits;
 mod handlers;
 mod invocations;
 mod keys;

@@ -5,7 +5,7 @@ use lambda_once::{
     store::fault::{Call, Fault},
 };
 
-use crate::world::{World, batch, ids, invoke, order, orders, seconds, work};
+use crate::world::{World, batch, ids, invoke, millis, order, orders, seconds, work};
 
 #[tokio::test(start_paused = true)]
 async fn work_that_is_done_but_cannot_be_recorded_is_acknowledged_and_never_released() {
@@ -110,4 +110,24 @@ async fn a_permanent_failure_that_cannot_be_recorded_is_reported() {
     assert_eq!(world.deliver([work("A", "permanent", 0)]).await, ["m0"]);
     assert_eq!(world.status("A").await, Some(Status::InProgress));
     assert_eq!(world.spy.releases(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn settles_that_are_sent_again_end_in_time() {
+    for _ in 0..50 {
+        let world = World::with(|builder| builder.reserve(millis(500)));
+        world.store.always(Call::Settle, Fault::Throttled);
+        let began = tokio::time::Instant::now();
+        // Settling ends at 9.75 s, the invocation at 10 s.
+        let service = world.service();
+        let invocation = invoke(&service, batch([work("A", "succeed", 9_490)]), world.left(seconds(10)));
+        let silence = async {
+            tokio::time::sleep(millis(9_660)).await;
+            world.store.heal();
+            world.store.always(Call::Settle, Fault::Silence);
+        };
+        let (reported, ()) = tokio::join!(invocation, silence);
+        assert!(reported.unwrap().is_empty());
+        assert!(began.elapsed() <= millis(9_760), "{:?}", began.elapsed());
+    }
 }

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     Claim, Failure, Idempotency, Interruption,
     error::{Error, ErrorKind},
+    idempotency::guard::contain,
     record::{Record, StoredResult},
     store::{
         ClaimRequest, Refusal, SettleRequest, Settled, Settlement, Takeover,
@@ -96,12 +97,17 @@ impl Idempotency {
 
     /// Settles claims of one invocation with one call to the store.
     pub(crate) async fn settle_together<K: Send, T: Send>(&self, dues: Vec<(K, Due<T>)>) -> Settling<K, T> {
+        self.send_settles(dues, SETTLE_WHEN_LATE).await
+    }
+
+    /// `late` is the time that outcomes get if there is none left.
+    async fn send_settles<K: Send, T: Send>(&self, dues: Vec<(K, Due<T>)>, late: Duration) -> Settling<K, T> {
         let Some((_, first)) = dues.first() else {
             return Settling { concluded: Vec::new(), open: Vec::new() };
         };
         let left = first.claim.window.settle_by.since(self.clock.now());
         let is_worth_waiting = dues.iter().any(|(_, due)| !due.is_release());
-        let time = if is_worth_waiting && left < SETTLE_AT_LEAST { SETTLE_WHEN_LATE } else { left };
+        let time = if is_worth_waiting && left < SETTLE_AT_LEAST { left.max(late) } else { left };
         let operation = first.settlement.as_str();
         let mut requests = Vec::with_capacity(dues.len());
         let mut ends = Vec::with_capacity(dues.len());
@@ -152,9 +158,11 @@ impl Idempotency {
             }
             // Those that were changed go first; the others keep their pause.
             let (now, later) = open.into_iter().partition(|open| open.trouble.is_none());
-            let (now, later): (Vec<_>, Vec<_>) = if Vec::is_empty(&now) { (later, now) } else { (now, later) };
+            let are_changed = !Vec::is_empty(&now);
+            let (now, later): (Vec<_>, Vec<_>) = if are_changed { (now, later) } else { (later, now) };
             let dues = now.into_iter().map(|Open { name, due, .. }| (name, due)).collect();
-            let mut settling = self.settle_together(dues).await;
+            let late = if are_changed { SETTLE_WHEN_LATE } else { Duration::ZERO };
+            let mut settling = self.send_settles(dues, late).await;
             concluded.append(&mut settling.concluded);
             open = settling.open;
             open.extend(later);
@@ -167,9 +175,11 @@ impl Idempotency {
         let Due { claim, settlement, end } = due;
         let conclusion = match (end, answer) {
             // A run that is not recorded decides nothing, not even its failure. What was to be released may be lost.
-            (End::Completed(_) | End::Failed(_), Ok(Settled::LeaseLost { current }))
+            (end @ (End::Completed(_) | End::Failed(_)), Ok(Settled::LeaseLost { current }))
                 if !matches!(settlement, Settlement::Release { .. }) =>
             {
+                // What is the user's may panic when it is dropped.
+                let _ = contain(|| drop(end));
                 self.overtaken(&claim, current)
             }
             (end, Ok(_)) => end.into_conclusion(),

@@ -3,8 +3,13 @@
 use std::{collections::HashMap, time::Duration};
 
 use aws_config::{BehaviorVersion, SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
+use aws_sdk_dynamodb::config::SharedHttpClient;
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
-use aws_smithy_http_client::tls::{self, rustls_provider::CryptoMode};
+use aws_smithy_http_client::{
+    ConnectorBuilder,
+    proxy::ProxyConfig,
+    tls::{self, rustls_provider::CryptoMode},
+};
 
 use super::DynamoDbStore;
 use crate::{error::Error, record::KeyHash};
@@ -119,8 +124,11 @@ impl Schema {
         if self.sort_key.as_ref().is_some_and(|(_, value)| value.is_empty()) {
             return Err(Error::config("the value of the sort key must not be empty"));
         }
-        if names.iter().any(|name| name.contains(['"', '\''])) {
-            return Err(Error::config("the names of attributes must not contain quotation marks"));
+        let is_odd = |name: &&str| name.contains(['"', '\'']) || name.starts_with(['#', ':']);
+        if names.iter().chain([&self.table.as_str()]).any(is_odd) {
+            return Err(Error::config(
+                "the names of the table and of its attributes must not contain quotation marks, nor begin with # or :",
+            ));
         }
         names.sort_unstable();
         match names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -139,8 +147,9 @@ pub enum Calls {
     Auto,
     /// Always one key.
     Single,
-    /// Always up to 25 keys in one `BatchExecuteStatement`. Where DynamoDB refuses that, for lack of permission, say,
-    /// the store goes on with single keys, and logs it once.
+    /// Always up to 25 keys in one `BatchExecuteStatement`. What DynamoDB does not take in a batch is sent key by key;
+    /// where the role lacks the permission, or the endpoint does not know the operation, everything is from then on. Each
+    /// cause is logged once.
     Batched,
 }
 
@@ -208,7 +217,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a name is empty, occurs twice or contains a quotation mark.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a name is empty, occurs twice, contains a quotation mark, or begins with
+    /// `#` or `:`.
     pub fn build(self, client: Client) -> Result<DynamoDbStore, Error> {
         self.schema.check()?;
         Ok(DynamoDbStore::from_parts(client, self.schema, self.calls))
@@ -229,18 +239,31 @@ impl Config {
     /// `ring` for TLS: it starts sooner and is smaller than the SDK's own choice, which is the one for FIPS and for
     /// post-quantum key exchange. A client of another table, or of another service, may be built from it too.
     pub async fn sdk_config() -> SdkConfig {
-        let ring = tls::Provider::Rustls(CryptoMode::Ring);
         let timeouts = TimeoutConfig::builder()
             .operation_attempt_timeout(ATTEMPT_TIMEOUT)
             .operation_timeout(OPERATION_TIMEOUT)
             .build();
         aws_config::defaults(BehaviorVersion::v2026_01_12())
-            .http_client(aws_smithy_http_client::Builder::new().tls_provider(ring).build_https())
+            .http_client(http_client())
             .timeout_config(timeouts)
             .retry_config(RetryConfig::standard().with_max_attempts(SDK_ATTEMPTS))
             .load()
             .await
     }
+}
+
+/// The SDK's own client, but for its TLS: proxies are taken from the environment.
+fn http_client() -> SharedHttpClient {
+    aws_smithy_http_client::Builder::new().build_with_connector_fn(|settings, components| {
+        let ring = tls::Provider::Rustls(CryptoMode::Ring);
+        let mut connector = ConnectorBuilder::default().tls_provider(ring);
+        connector.set_connector_settings(settings.cloned());
+        connector.set_proxy_config(Some(ProxyConfig::from_env()));
+        if let Some(components) = components {
+            connector.set_sleep_impl(components.sleep_impl());
+        }
+        connector.build()
+    })
 }
 
 #[cfg(test)]
@@ -255,6 +278,8 @@ mod tests {
         assert!(Config::new("t").sort_key("sk", "").schema.check().is_err());
         assert!(Config::new("").schema.check().is_err());
         assert!(Config::new("t").sort_key("s'k", "x").schema.check().is_err());
+        assert!(Config::new("t").sort_key("#sk", "x").schema.check().is_err());
+        assert!(Config::new("t\"").schema.check().is_err());
         assert!(Config::new("t").sort_key("sk", "x").schema.check().is_ok());
     }
 }

@@ -114,7 +114,7 @@ impl DynamoDbStore {
             Calls::Single => false,
             Calls::Batched => true,
         };
-        wanted && !self.refusals.not_permitted()
+        wanted && !self.refusals.are_lasting()
     }
 }
 

@@ -52,6 +52,16 @@ async fn a_claim_that_failed_inside_dynamodb_is_looked_up() {
 }
 
 #[tokio::test]
+async fn a_claim_that_keeps_failing_inside_dynamodb_is_ambiguous() {
+    let stores = Stores::new().await;
+    stores.world.on(Purpose::Claim).fail_member(0, "InternalServerError");
+    stores.world.on(Purpose::Claim).nth(2).fail_member(0, "InternalServerError");
+    let answer = stores.store.claim(&claims(0..1)).await.remove(0);
+    stores.world.all_struck();
+    assert_eq!(answer.map_err(|error| error.status()), Err(ErrorStatus::Ambiguous));
+}
+
+#[tokio::test]
 async fn a_takeover_that_failed_inside_dynamodb_is_looked_up() {
     for applied in [true, false] {
         let stores = Stores::new().await;

@@ -105,7 +105,12 @@ impl Claims<'_> {
         for (i, member) in open.into_iter().zip(members) {
             match member {
                 Member::Done(_) => self.grant(i, 1, None),
-                Member::Exists | Member::Doubtful(_) => conflicts.push(i),
+                Member::Exists => conflicts.push(i),
+                Member::Doubtful(error) => {
+                    // What is found overwrites it.
+                    self.answers[i] = Some(Err(error));
+                    conflicts.push(i);
+                }
                 Member::Unfit => self.unfit.push(i),
                 other => self.answers[i] = Some(Err(other.unexpected("claim"))),
             }

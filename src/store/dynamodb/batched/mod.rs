@@ -60,29 +60,48 @@ enum Member {
     Failed(Error),
 }
 
-/// What a store remembers of requests that were refused as such.
+/// What a store remembers of requests that were refused as such. Each kind is logged once.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// The role lacks the permission, which lasts at least as long as the sandbox.
     not_permitted: AtomicBool,
-    logged: AtomicBool,
+    not_known: AtomicBool,
+    not_valid: AtomicBool,
 }
 
 impl Refusals {
-    pub(super) fn not_permitted(&self) -> bool {
-        self.not_permitted.load(Ordering::Relaxed)
+    /// Whether batches are refused for good: for as long as the sandbox lives, at least.
+    pub(super) fn are_lasting(&self) -> bool {
+        self.not_permitted.load(Ordering::Relaxed) || self.not_known.load(Ordering::Relaxed)
     }
 
     fn note(&self, code: &str) {
-        if code.starts_with("AccessDenied") {
-            self.not_permitted.store(true, Ordering::Relaxed);
-        }
-        if !self.logged.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                target: "lambda_once", code,
-                "DynamoDB refused a PartiQL statement; one request for each key is used instead. The role needs \
-                 dynamodb:PartiQLInsert, PartiQLSelect, PartiQLUpdate and PartiQLDelete on the table"
-            );
+        let is_new = |flag: &AtomicBool| !flag.swap(true, Ordering::Relaxed);
+        match code {
+            "AccessDenied" | "AccessDeniedException" => {
+                if is_new(&self.not_permitted) {
+                    tracing::warn!(
+                        target: "lambda_once", code,
+                        "one request for each key is used from now on: the role needs dynamodb:PartiQLInsert, \
+                         PartiQLSelect, PartiQLUpdate and PartiQLDelete on the table"
+                    );
+                }
+            }
+            "UnknownOperationException" => {
+                if is_new(&self.not_known) {
+                    tracing::warn!(
+                        target: "lambda_once", code,
+                        "one request for each key is used from now on: the endpoint knows no BatchExecuteStatement"
+                    );
+                }
+            }
+            _ => {
+                if is_new(&self.not_valid) {
+                    tracing::warn!(
+                        target: "lambda_once", code,
+                        "DynamoDB did not take a statement, or a batch of them; what it refuses is sent key by key"
+                    );
+                }
+            }
         }
     }
 }

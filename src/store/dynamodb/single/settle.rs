@@ -99,8 +99,7 @@ impl DynamoDbStore {
         if let Some(stored) = &result.data {
             update.push_str(", #data = :data");
             values.push((":data", data(stored.clone())));
-        }
-        if result.dropped {
+        } else if result.dropped {
             update.push_str(", #dropped = :dropped");
             values.push((":dropped", AttributeValue::Bool(true)));
         }

@@ -1,0 +1,95 @@
+//! What waits in a FIFO queue: for its turn, for another's outcome, for a lease, for a free handler.
+
+use lambda_once::{AfterUnknown, batch::OnFailure, record::Status, store::fault::Call};
+
+use crate::world::{World, fifo, invoke, millis, order, seconds, work};
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_the_outcome_of_a_message_that_is_held_up_is_held_up_too() {
+    for store_batch in [1, 100] {
+        let world = World::on(store_batch, |store| store, |builder| builder);
+        let failing = ("a", work("A", "transient", 50));
+        let mut messages = vec![failing, ("a", order("K")), ("b", order("B")), ("b", order("K"))];
+        messages.extend(["W", "X", "Y", "Z"].map(|key| ("b", order(key))));
+        let reported = invoke(&world.service(), fifo(messages), world.left(seconds(60))).await.unwrap();
+        assert_eq!(reported, ["m0", "m1", "m3", "m4", "m5", "m6", "m7"]);
+        for key in ["K", "W", "X", "Y", "Z"] {
+            assert_eq!(world.record(key).await, None, "the claim of {key} is released");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_not_waited_for_by_what_is_held_up() {
+    for (group, on_failure) in [("a", OnFailure::StopGroup), ("b", OnFailure::StopBatch)] {
+        let world = World::new();
+        world.put("H", Status::InProgress, "");
+        let began = tokio::time::Instant::now();
+        let event = fifo([("a", work("A", "transient", 10)), (group, order("H"))]);
+        let service = world.service().on_failure(on_failure);
+        assert_eq!(invoke(&service, event, world.left(seconds(60))).await.unwrap(), ["m0", "m1"]);
+        assert!(began.elapsed() < seconds(1), "{:?}", began.elapsed());
+        assert_eq!(world.calls(Call::Claim).len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_not_waited_for_once_no_time_is_left_to_run() {
+    let world = World::new();
+    world.put("H", Status::InProgress, "");
+    let began = tokio::time::Instant::now();
+    let event = fifo([("a", order("H")), ("b", work("B", "succeed", 9_000)), ("b", order("C"))]);
+    let reported = invoke(&world.service(), event, world.left(seconds(15))).await.unwrap();
+    assert_eq!((reported, began.elapsed()), (vec!["m0".to_owned(), "m2".to_owned()], millis(9_000)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_claimed_past_the_stop_point_after_a_wait() {
+    let world = World::new();
+    world.put("H", Status::InProgress, "");
+    let clock = world.clock.clone();
+    let service = world.service();
+    let freeze = async {
+        tokio::time::sleep(seconds(5)).await;
+        clock.jump(seconds(30));
+    };
+    let invocation = invoke(&service, fifo([("a", order("H"))]), world.left(seconds(20)));
+    let (reported, ()) = tokio::join!(invocation, freeze);
+    assert_eq!(reported.unwrap(), ["m0"]);
+    assert_eq!(world.calls(Call::Claim), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_refuse_groups_run_side_by_side() {
+    let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
+    let slow = ["a0", "a1", "a2"].map(|key| ("a", work(key, "succeed", 1_000)));
+    let fast = ["b0", "b1", "b2"].map(|key| ("b", work(key, "succeed", 10)));
+    let event = fifo(slow.into_iter().chain(fast));
+    assert!(invoke(&world.service(), event, world.left(seconds(60))).await.unwrap().is_empty());
+    assert_eq!(world.journal.keys(), ["a0", "b0", "b1", "b2", "a1", "a2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_refuse_a_claim_after_a_wait_waits_for_a_free_handler() {
+    let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
+    world.put("H", Status::InProgress, "");
+    let service = world.service().concurrency(1);
+    let event = fifo([("a", order("H")), ("b", work("B", "succeed", 20_000))]);
+    let released_by_its_holder = async {
+        tokio::time::sleep(seconds(5)).await;
+        world.memory.remove(&world.hash("H"));
+    };
+    let (reported, ()) = tokio::join!(invoke(&service, event, world.left(seconds(60))), released_by_its_holder);
+    assert!(reported.unwrap().is_empty());
+    assert!(world.spy.most_open() <= 1, "{} open", world.spy.most_open());
+    assert_eq!(world.journal.keys(), ["B", "H"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stops_the_batch_keeps_what_is_behind_it_from_being_claimed() {
+    let world = World::new();
+    let service = world.service().on_failure(OnFailure::StopBatch);
+    let event = fifo([("a", serde_json::json!("not an order")), ("b", order("B"))]);
+    assert_eq!(invoke(&service, event, world.left(seconds(60))).await.unwrap(), ["m0", "m1"]);
+    assert!(world.store.calls().is_empty());
+}
