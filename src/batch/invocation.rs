@@ -13,7 +13,7 @@ use super::{
     Options, PermanentFailures,
     context::RecordInfo,
     lanes::Lanes,
-    report::{RecordOutcome, Report},
+    outcomes::{Decision, replayed},
     schedule::Schedule,
     source::Source,
 };
@@ -28,7 +28,6 @@ use crate::{
     key::hash::KeyHasher,
     record::{Fingerprint, KeyHash},
     store::Refusal,
-    telemetry::event_at,
 };
 
 /// A record that can run.
@@ -76,7 +75,7 @@ pub(super) struct Follows {
 }
 
 /// A record of the event.
-enum Slot<R> {
+pub(super) enum Slot<R> {
     Incoming(R),
     /// Its body has been decoded.
     Open(Arc<RecordInfo>),
@@ -84,12 +83,6 @@ enum Slot<R> {
     Acknowledged,
     /// Its outcome counts, and it is reported.
     Failed(Arc<RecordInfo>),
-}
-
-/// What is known of a record's outcome.
-struct Decision {
-    report: Report,
-    error: Option<String>,
 }
 
 /// A key's hash is as good as random already: its last bytes will do.
@@ -108,17 +101,6 @@ impl Hasher for HashOfHash {
     }
 }
 
-impl Follows {
-    /// What is reported of the record, now that this is reported of the one before it.
-    fn report(self, leader: Report, policy: PermanentFailures) -> Report {
-        if self.same_payload {
-            leader.of_follower()
-        } else {
-            Report::new(&Ok(Outcome::Mismatch), policy).of_misuse(leader)
-        }
-    }
-}
-
 /// The state of one invocation.
 pub(super) struct Invocation<S: Source, T> {
     pub(super) lambda: Arc<Context>,
@@ -126,12 +108,14 @@ pub(super) struct Invocation<S: Source, T> {
     pub(super) scope: KeyHasher,
     pub(super) window: Window,
     pub(super) schedule: Schedule,
-    operation: String,
-    records: Vec<Slot<S::Record>>,
+    pub(super) operation: String,
+    pub(super) records: Vec<Slot<S::Record>>,
     /// The first record that has not been looked at.
     pub(super) next: usize,
+    /// The time that the present turn goes by: what is due and what is waited for must be told apart by one reading.
+    pub(super) now: Timestamp,
     pub(super) lanes: Lanes,
-    policy: PermanentFailures,
+    pub(super) policy: PermanentFailures,
     /// Records that have been looked at and want a claim.
     pub(super) prepared: Vec<(Ready<T>, Candidate)>,
     pub(super) ready: VecDeque<Ready<T>>,
@@ -148,12 +132,12 @@ pub(super) struct Invocation<S: Source, T> {
     pub(super) yielded: bool,
     pub(super) stopped: bool,
     /// What became of each record, once that is known.
-    decisions: Vec<Option<Decision>>,
+    pub(super) decisions: Vec<Option<Decision>>,
     pub(super) keys: Vec<Option<KeyHash>>,
     /// For a key: the earliest record with it.
     pub(super) leaders: HashMap<KeyHash, (usize, Option<Fingerprint>), BuildHasherDefault<HashOfHash>>,
     /// For a record: the earlier one with its key.
-    follows: Vec<Option<Follows>>,
+    pub(super) follows: Vec<Option<Follows>>,
 }
 
 impl<S: Source, T> Invocation<S, T> {
@@ -176,6 +160,7 @@ impl<S: Source, T> Invocation<S, T> {
             operation: operation.to_owned(),
             records: records.into_iter().map(Slot::Incoming).collect(),
             next: 0,
+            now: Timestamp::EPOCH,
             lanes,
             policy: options.permanent_failures,
             prepared: Vec::new(),
@@ -195,12 +180,12 @@ impl<S: Source, T> Invocation<S, T> {
         }
     }
 
-    /// The next record to be looked at. What a failure holds up is passed over.
+    /// The next record to be looked at. What a failure holds up in its lane is looked at too: others may have its key.
     pub(super) fn next_incoming(&mut self) -> Option<(usize, Arc<RecordInfo>, String)> {
         while self.next < self.records.len() {
             let index = self.next;
             self.next += 1;
-            if !self.lanes.is_held_up(index)
+            if !self.lanes.are_halted()
                 && let Slot::Incoming(record) = std::mem::replace(&mut self.records[index], Slot::Acknowledged)
             {
                 let (info, body) = S::open(record);
@@ -275,132 +260,23 @@ impl<S: Source, T> Invocation<S, T> {
         self.ready.remove(at)
     }
 
-    /// Takes out the records that may be claimed again at `now`.
-    pub(super) fn take_patient(&mut self, now: Timestamp) -> (Vec<Ready<T>>, Vec<Candidate>) {
+    /// Takes out the records that may be claimed again.
+    pub(super) fn take_patient(&mut self) -> (Vec<Ready<T>>, Vec<Candidate>) {
         let late = self.schedule.claims_late();
-        let room = self.schedule.claimable(0, 0, self.running + self.ready.len(), self.unsettled);
-        let lanes = &self.lanes;
+        let room = self.schedule.claimable(0, 0, self.running, self.unsettled);
+        let (lanes, now) = (&self.lanes, self.now);
         let is_due = |patient: &mut Patient<T>| patient.until <= now && (!late || lanes.may_start(patient.ready.index));
         let due = self.patient.extract_if(.., is_due).take(room);
         due.map(|patient| (patient.ready, patient.candidate)).unzip()
     }
 
-    /// How long until a lease that is waited for ends. One that is over, and was not claimed, waits for something else.
+    /// How long until there is something to do even if nothing comes to an end: a lease that is waited for is over, or the
+    /// stop point has come and outcomes or claims are at hand, which must not wait for a call under way.
     pub(super) fn wakes_after(&self, now: Timestamp) -> Option<Duration> {
-        self.patient
-            .iter()
-            .map(|patient| patient.until)
-            .filter(|until| *until > now)
-            .min()
-            .map(|until| until.since(now))
-    }
-
-    /// What became of a record is known. In an order it counts when the record's turn has come: behind one that failed it
-    /// would not.
-    pub(super) fn decide(&mut self, index: usize, outcome: RecordOutcome) {
-        let error = match &outcome {
-            // The text is the user's, and printing it may panic.
-            Ok(Outcome::Failed(failure)) => contain(|| failure.to_string()),
-            Ok(_) => None,
-            Err(error) => Some(error.to_string()),
-        };
-        self.decisions[index] = Some(Decision { report: Report::new(&outcome, self.policy), error });
-        // An error of the user's may panic when it is dropped.
-        let _ = contain(|| drop(outcome));
-        self.move_on(index);
-    }
-
-    /// A record has the key of another one, and takes its outcome.
-    pub(super) fn follow(&mut self, index: usize, follows: Follows) {
-        self.follows[index] = Some(follows);
-        self.lanes.follows(index, follows.leader);
-        if self.lanes.is_ordered(index) {
-            self.move_on(index);
-        }
-    }
-
-    fn move_on(&mut self, index: usize) {
-        let over = {
-            let Self { lanes, decisions, follows, policy, .. } = self;
-            let report = |index: usize| decisions[index].as_ref().map(|decision| decision.report);
-            lanes.advance(index, |index| match follows[index] {
-                None => report(index).map(|report| report.reported),
-                Some(follows) => report(follows.leader).map(|leader| follows.report(leader, *policy).reported),
-            })
-        };
-        if over.is_empty() && !self.lanes.is_waiting(index) {
-            self.conclude(index);
-        }
-        for index in over {
-            self.conclude(index);
-        }
-    }
-
-    /// What a record's outcome is, if nothing more becomes known.
-    fn report(&self, index: usize) -> Report {
-        let decided = |index: usize| self.decisions[index].as_ref().map(|decision| decision.report);
-        let not_run = |index: usize| {
-            let outcome = if self.lanes.is_held_up(index) { Outcome::Skipped } else { Outcome::NotStarted };
-            Report::new(&Ok(outcome), self.policy)
-        };
-        if self.lanes.is_held_up(index) && self.lanes.is_waiting(index) {
-            return not_run(index);
-        }
-        match self.follows[index] {
-            // The key's outcome, even if the other record is held up itself and does not get to say it.
-            Some(follows) => {
-                let leader = decided(follows.leader).unwrap_or_else(|| not_run(follows.leader));
-                follows.report(leader, self.policy)
-            }
-            None => decided(index).unwrap_or_else(|| not_run(index)),
-        }
-    }
-
-    /// Logs what became of a record, and lets it go if it is acknowledged.
-    fn conclude(&mut self, index: usize) {
-        let info = match std::mem::replace(&mut self.records[index], Slot::Acknowledged) {
-            Slot::Incoming(record) => Arc::new(S::open(record).0),
-            Slot::Open(info) => info,
-            concluded => {
-                self.records[index] = concluded;
-                return;
-            }
-        };
-        let Report { reported, outcome, level, .. } = self.report(index);
-        let key = self.keys[index].map(tracing::field::display);
-        let operation = &*self.operation;
-        let error = self.decisions[index].as_mut().and_then(|decision| decision.error.take());
-        event_at!(
-            level,
-            message_id = info.message_id,
-            receive_count = info.receive_count,
-            outcome,
-            reported,
-            operation,
-            key,
-            error,
-            "record"
-        );
-        if reported {
-            self.records[index] = Slot::Failed(info);
-        }
-    }
-
-    /// The identifiers of the records that failed, in the order of the event.
-    pub(super) fn into_failures(mut self) -> Vec<String> {
-        // What has no outcome by now was not started, and holds up what is behind it as a failure does.
-        for index in self.lanes.first().collect::<Vec<_>>() {
-            self.conclude(index);
-            self.lanes.fail(index);
-        }
-        for index in 0..self.records.len() {
-            self.conclude(index);
-        }
-        let failures = self.records.into_iter().filter_map(|record| match record {
-            Slot::Failed(info) => Some(info.message_id.clone()),
-            _ => None,
-        });
-        failures.collect()
+        let nothing_is_at_hand = self.due.is_empty() && self.ready.is_empty();
+        let stop = (!self.stopped && !nothing_is_at_hand).then_some(self.window.stop);
+        let leases = self.patient.iter().map(|patient| patient.until).filter(|until| *until > self.now);
+        leases.chain(stop).min().map(|wake| wake.since(now))
     }
 
     /// A handler has ended.
@@ -412,24 +288,15 @@ impl<S: Source, T> Invocation<S, T> {
     /// How many records may be claimed now. Claimed records that wait for their turn do not count, as they wait for
     /// others of their lane and not for a handler; but there must not be too many of them.
     pub(super) fn claimable(&self) -> usize {
-        let waiting = self.ready.iter().filter(|ready| !self.lanes.may_start(ready.index)).count();
-        self.schedule.claimable(self.ready.len() - waiting, waiting, self.running, self.unsettled)
+        let (startable, waiting): (Vec<_>, Vec<_>) =
+            self.ready.iter().partition(|ready| self.lanes.may_start(ready.index));
+        let waiting = waiting.iter().filter(|ready| ready.claim.is_some()).count();
+        self.schedule.claimable(startable.len(), waiting, self.running, self.unsettled)
     }
 
     /// Whether there is something to settle, and no call under way that it has to wait for. After the stop point there
     /// is no time to wait.
     pub(super) fn may_settle(&self) -> bool {
         !self.due.is_empty() && (self.settling == 0 || self.stopped)
-    }
-}
-
-/// A record that did not run. A queue acknowledges what is done without decoding its result.
-pub(super) fn replayed(refusal: Refusal) -> Outcome<()> {
-    match refusal {
-        Refusal::Completed(_) => Outcome::Replayed(()),
-        Refusal::Failed(_) => Outcome::ReplayedFailure(crate::StoredFailure { message: None }),
-        Refusal::InProgress { lease_until, attempt } => Outcome::InProgress { lease_until, attempt },
-        Refusal::Abandoned { attempt } => Outcome::Abandoned { attempt },
-        Refusal::Mismatch => Outcome::Mismatch,
     }
 }

@@ -17,8 +17,8 @@ pub(super) struct Lanes {
 
 #[derive(Debug, Default)]
 struct Lane {
-    /// The records that are not decided, in order. Only the first may run.
-    undecided: VecDeque<usize>,
+    /// The records whose turn is not over, in order. Only the first may run.
+    waiting: VecDeque<usize>,
     failed: bool,
     /// Lanes in which a record waits for one of this lane, because it has its key.
     followers: Vec<usize>,
@@ -36,7 +36,7 @@ impl Lanes {
                     lanes.push(Lane::default());
                     lanes.len() - 1
                 });
-                lanes[lane].undecided.push_back(index);
+                lanes[lane].waiting.push_back(index);
                 lane
             }));
         }
@@ -57,8 +57,7 @@ impl Lanes {
 
     /// Whether every record before this one in its lane is decided, and none of them failed.
     pub(super) fn may_start(&self, index: usize) -> bool {
-        !self.is_held_up(index)
-            && self.lane(index).is_none_or(|lane| self.lanes[lane].undecided.front() == Some(&index))
+        !self.is_held_up(index) && self.lane(index).is_none_or(|lane| self.lanes[lane].waiting.front() == Some(&index))
     }
 
     /// Whether a failure before it keeps this record from running.
@@ -72,7 +71,7 @@ impl Lanes {
     }
 
     /// A record waits for the outcome of another one.
-    pub(super) fn follows(&mut self, follower: usize, leader: usize) {
+    pub(super) fn wait_for(&mut self, follower: usize, leader: usize) {
         if let (Some(behind), Some(ahead)) = (self.lane(follower), self.lane(leader))
             && behind != ahead
         {
@@ -85,21 +84,26 @@ impl Lanes {
 
     /// Whether the record's turn in its lane has not come, or is not over.
     pub(super) fn is_waiting(&self, index: usize) -> bool {
-        self.lane(index).is_some_and(|lane| self.lanes[lane].undecided.front().is_some_and(|first| *first <= index))
+        self.lane(index).is_some_and(|lane| self.lanes[lane].waiting.front().is_some_and(|first| *first <= index))
     }
 
-    /// The record, whose turn it is, will have failed, whatever else becomes known of it.
+    /// The record, whose turn it is, has failed, though that is not settled yet: what is behind it need not wait.
     pub(super) fn fail(&mut self, index: usize) {
         if let Some(lane) = self.lane(index) {
-            self.lanes[lane].undecided.pop_front_if(|first| *first == index);
+            self.lanes[lane].waiting.pop_front_if(|first| *first == index);
             self.lanes[lane].failed = true;
             self.halted |= self.on_failure == OnFailure::StopBatch;
         }
     }
 
     /// The records whose turn it is: the first of each lane that has not failed.
-    pub(super) fn first(&self) -> impl Iterator<Item = usize> {
-        self.lanes.iter().filter(|lane| !lane.failed).filter_map(|lane| lane.undecided.front().copied())
+    pub(super) fn fronts(&self) -> impl Iterator<Item = usize> {
+        self.lanes.iter().filter(|lane| !lane.failed).filter_map(|lane| lane.waiting.front().copied())
+    }
+
+    /// Whether a failure holds up everything that has not been started.
+    pub(super) fn are_halted(&self) -> bool {
+        self.halted
     }
 
     /// Whether the records have an order.
@@ -130,10 +134,10 @@ impl Lanes {
 impl Lane {
     fn advance(&mut self, verdict: &impl Fn(usize) -> Option<bool>, over: &mut Vec<usize>) {
         while !self.failed
-            && let Some(&first) = self.undecided.front()
+            && let Some(&first) = self.waiting.front()
             && let Some(failed) = verdict(first)
         {
-            self.undecided.pop_front();
+            self.waiting.pop_front();
             self.failed = failed;
             over.push(first);
         }
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_lane_only_the_first_undecided_record_may_start() {
+    fn in_a_lane_only_the_first_record_may_start() {
         let mut lanes = lanes(&["a", "b", "a", ""], OnFailure::StopGroup);
         let may_start = |lanes: &Lanes| [0, 1, 2, 3].map(|index| lanes.may_start(index));
         assert_eq!(may_start(&lanes), [true, true, false, true]);
@@ -173,7 +177,7 @@ mod tests {
     #[test]
     fn a_lane_waits_for_the_outcome_that_its_record_takes_over_from_another() {
         let mut lanes = lanes(&["a", "b", "b"], OnFailure::StopGroup);
-        lanes.follows(1, 0);
+        lanes.wait_for(1, 0);
         let verdict = |index| (index < 2).then_some(index == 1);
         lanes.advance(1, |_| None);
         assert!(lanes.may_start(1) && !lanes.may_start(2));

@@ -36,6 +36,7 @@ mod context;
 mod handler;
 mod invocation;
 mod lanes;
+mod outcomes;
 mod prepare;
 mod processor;
 mod report;

@@ -9,7 +9,8 @@ use lambda_runtime::Context;
 
 use super::{
     Decode, Handler, Options, RecordContext,
-    invocation::{Begun, Invocation, Patient, Ready, replayed},
+    invocation::{Begun, Invocation, Patient, Ready},
+    outcomes::replayed,
     schedule::Schedule,
     source::Source,
 };
@@ -75,7 +76,7 @@ where
                     invocation.yielded = true;
                 }
                 _ if invocation.may_settle() => self.settle(&mut invocation, &steps),
-                idle => match (idle, invocation.wakes_after(self.engine.clock.now())) {
+                none => match (none, invocation.wakes_after(self.engine.clock.now())) {
                     (Poll::Ready(_), Some(time)) => tokio::time::sleep(time).await,
                     (Poll::Ready(_), None) if invocation.stopped => break,
                     // Nothing is under way, and nothing more could be started.
@@ -115,7 +116,8 @@ where
         H: Handler<T, Args>,
     {
         loop {
-            if !invocation.stopped && !invocation.schedule.in_time(self.engine.clock.now()) {
+            invocation.now = self.engine.clock.now();
+            if !invocation.stopped && !invocation.schedule.in_time(invocation.now) {
                 invocation.stopped = true;
             }
             self.release(invocation.give_up(), steps);
@@ -133,7 +135,7 @@ where
                 return;
             }
             let seen = invocation.next;
-            let (mut waiting, mut candidates) = invocation.take_patient(self.engine.clock.now());
+            let (mut waiting, mut candidates) = invocation.take_patient();
             if candidates.is_empty() {
                 (waiting, candidates) = self.next_chunk(invocation);
             }

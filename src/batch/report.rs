@@ -14,7 +14,7 @@ pub(super) struct Report {
     /// The name of what became of it.
     pub(super) outcome: &'static str,
     /// Whether the outcome is final for its key: done, or failed for good.
-    pub(super) decided: bool,
+    pub(super) is_final: bool,
     /// How loudly that is logged.
     pub(super) level: tracing::Level,
 }
@@ -30,13 +30,13 @@ impl Report {
         } else {
             !matches!(outcome, Ok(outcome) if outcome.is_done())
         };
-        Self { reported, outcome: name, decided: is_decided(outcome), level: level(outcome) }
+        Self { reported, outcome: name, is_final: is_final(outcome), level: level(outcome) }
     }
 
     /// What the queue is told about a record that has the key of an earlier one for another payload. Only a record that
     /// stands makes that a misuse of its key.
     pub(super) fn of_misuse(self, leader: Self) -> Self {
-        Self { reported: self.reported || !leader.decided, ..self }
+        Self { reported: self.reported || !leader.is_final, ..self }
     }
 
     /// What the queue is told about a record with the same key as an earlier one of the batch.
@@ -59,7 +59,7 @@ fn is_permanent(outcome: &RecordOutcome) -> bool {
 }
 
 /// Whether a record's outcome is final for its key: done, or failed for good.
-fn is_decided(outcome: &RecordOutcome) -> bool {
+fn is_final(outcome: &RecordOutcome) -> bool {
     match outcome {
         Ok(Outcome::Failed(failure)) => failure.verdict() == Verdict::Permanent,
         Ok(outcome) => outcome.is_done() || matches!(outcome, Outcome::ReplayedFailure(_)),

@@ -1,6 +1,11 @@
 //! What waits in a FIFO queue: for its turn, for another's outcome, for a lease, for a free handler.
 
-use lambda_once::{AfterUnknown, batch::OnFailure, record::Status, store::fault::Call};
+use lambda_once::{
+    AfterUnknown, MissingKey,
+    batch::OnFailure,
+    record::Status,
+    store::fault::{Call, Fault},
+};
 
 use crate::world::{World, fifo, invoke, millis, order, seconds, work};
 
@@ -57,6 +62,40 @@ async fn nothing_is_claimed_past_the_stop_point_after_a_wait() {
     let (reported, ()) = tokio::join!(invocation, freeze);
     assert_eq!(reported.unwrap(), ["m0"]);
     assert_eq!(world.calls(Call::Claim), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_behind_an_outcome_that_cannot_be_recorded_are_released_at_the_stop_point() {
+    let world = World::new();
+    world.store.next(Call::Settle, Fault::Silence);
+    let event = fifo([("a", order("A")), ("a", order("B"))]);
+    assert_eq!(invoke(&world.service(), event, world.left(seconds(10))).await.unwrap(), ["m1"]);
+    assert_eq!(world.record("B").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_without_a_key_does_not_keep_one_before_it_from_its_second_claim() {
+    let world =
+        World::with(|builder| builder.after_unknown(AfterUnknown::Refuse).missing_key(MissingKey::RunUnprotected));
+    world.put("H", Status::InProgress, "");
+    let service = world.service().concurrency(1);
+    let event = fifo([("a", order("H")), ("a", order(""))]);
+    let completed_by_its_holder = async {
+        tokio::time::sleep(seconds(5)).await;
+        world.put("H", Status::Completed, "1");
+    };
+    let (reported, ()) = tokio::join!(invoke(&service, event, world.left(seconds(60))), completed_by_its_holder);
+    assert!(reported.unwrap().is_empty());
+    assert_eq!(world.journal.keys(), [""]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_up_message_still_counts_as_the_first_with_its_key() {
+    for failing in [serde_json::json!("not an order"), work("A", "transient", 50)] {
+        let world = World::new();
+        let event = fifo([("a", failing), ("a", order("K")), ("b", order("K"))]);
+        assert_eq!(invoke(&world.service(), event, world.left(seconds(60))).await.unwrap(), ["m0", "m1", "m2"]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -152,6 +152,7 @@ async fn deliver_all(plan: Plan) -> Result<(), TestCaseError> {
         let runs_before = world.journal.runs().len();
         let context = world.left(millis(delivery.left));
         let stop = stop_point(world.clock.now(), delivery.left);
+        let deadline = world.clock.now().after(millis(delivery.left));
         let bodies = delivery.letters.iter().map(|letter| body(&plan, letter));
         let event = match plan.groups {
             None => batch(bodies),
@@ -161,6 +162,12 @@ async fn deliver_all(plan: Plan) -> Result<(), TestCaseError> {
             }
         };
         let reported = invoke(&service, event, context).await.unwrap();
+        let answered = world.clock.now();
+        prop_assert!(
+            delivery.left == 0 || answered <= deadline,
+            "answered {:?} after the deadline",
+            answered.since(deadline)
+        );
         let after = statuses(&world).await;
         let runs = world.journal.runs().split_off(runs_before);
         let seen = Seen { plan: &plan, letters: &delivery.letters, before: &before, after: &after, runs: &runs, stop };

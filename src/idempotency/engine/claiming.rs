@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use futures_util::future::join;
 use tokio::time::sleep;
 
 use super::{
@@ -28,7 +29,7 @@ impl Idempotency {
             Err(error) => return repeat(error, candidates.len()),
         };
         let answers = self.send_claims(&requests, window).await;
-        self.withdraw(&requests, &answers, window).await;
+        let lost = lost(&requests, &answers);
         let mut standings = Vec::with_capacity(requests.len());
         let mut late = Vec::new();
         for (request, answer) in requests.iter().zip(answers) {
@@ -50,7 +51,8 @@ impl Idempotency {
                 }
             }));
         }
-        self.release(late).await;
+        // Neither waits for the other: there may be little time.
+        join(self.withdraw(lost, window), self.release(late)).await;
         standings
     }
 
@@ -94,11 +96,7 @@ impl Idempotency {
 
     /// Releases claims that may have been granted although nobody will act on them: their answers were lost for good.
     /// One try; what it does not reach ends with its lease.
-    async fn withdraw(&self, requests: &[ClaimRequest], answers: &[Result<Claimed, Error>], window: Window) {
-        // Of several tries only the last error is known, and an earlier one may have been applied.
-        let may_stand = |error: &Error| error.retry_helps() || error.status() == ErrorStatus::Ambiguous;
-        let lost = requests.iter().zip(answers).filter(|(_, answer)| answer.as_ref().is_err_and(may_stand));
-        let owners: HashMap<KeyHash, Owner> = lost.map(|(request, _)| (request.key, request.owner)).collect();
+    async fn withdraw(&self, owners: HashMap<KeyHash, Owner>, window: Window) {
         if owners.is_empty() {
             return;
         }
@@ -122,6 +120,14 @@ impl Idempotency {
             within(left(), "release", releases.len(), self.store.settle(&releases)).await;
         }
     }
+}
+
+/// The owners of claims that may have been applied although they were answered by errors.
+fn lost(requests: &[ClaimRequest], answers: &[Result<Claimed, Error>]) -> HashMap<KeyHash, Owner> {
+    // Of several tries only the last error is known, and an earlier one may have been applied.
+    let may_stand = |error: &Error| error.retry_helps() || error.status() == ErrorStatus::Ambiguous;
+    let lost = requests.iter().zip(answers).filter(|(_, answer)| answer.as_ref().is_err_and(may_stand));
+    lost.map(|(request, _)| (request.key, request.owner)).collect()
 }
 
 /// Fresh tokens. Never drawn in init: sandboxes restored from one snapshot would share them.

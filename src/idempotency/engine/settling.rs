@@ -125,7 +125,9 @@ impl Idempotency {
                 Err(error) if error.retry_helps() => {
                     settling.open.push(Open { name, due, trouble: Some(error) });
                 }
-                Err(error) if error.kind() == ErrorKind::Request && due.settlement.has_data() => {
+                Err(error)
+                    if error.kind() == ErrorKind::Request && !error.redelivery_helps() && due.settlement.has_data() =>
+                {
                     tracing::error!(target: "lambda_once", key = %due.claim.key(), %error, "the store does not take the result, so it is not kept; the operation stays done");
                     let due = Due { settlement: due.settlement.without_data(), ..due };
                     settling.open.push(Open { name, due, trouble: None });

@@ -217,8 +217,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a name is empty, occurs twice, contains a quotation mark, or begins with
-    /// `#` or `:`.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a name, or the sort key's value, is empty, or if a name occurs twice,
+    /// contains a quotation mark, or begins with `#` or `:`.
     pub fn build(self, client: Client) -> Result<DynamoDbStore, Error> {
         self.schema.check()?;
         Ok(DynamoDbStore::from_parts(client, self.schema, self.calls))

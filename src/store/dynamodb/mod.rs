@@ -42,7 +42,7 @@ mod item;
 mod single;
 mod table;
 
-use batched::{Refusals, Statements};
+use batched::{Fallbacks, Statements};
 use config::Schema;
 pub use config::{AttributeNames, Calls, Config};
 use single::side_by_side;
@@ -69,7 +69,7 @@ pub struct DynamoDbStore {
     client: Client,
     schema: Arc<Schema>,
     statements: Arc<Statements>,
-    refusals: Arc<Refusals>,
+    fallbacks: Arc<Fallbacks>,
     calls: Calls,
     clock: Arc<dyn Clock>,
 }
@@ -104,7 +104,7 @@ impl DynamoDbStore {
     fn from_parts(client: Client, schema: Schema, calls: Calls) -> Self {
         let statements = Arc::new(Statements::new(&schema));
         let clock = Arc::new(SystemClock);
-        Self { client, schema: Arc::new(schema), statements, refusals: Arc::default(), calls, clock }
+        Self { client, schema: Arc::new(schema), statements, fallbacks: Arc::default(), calls, clock }
     }
 
     /// Whether a call for this many keys goes by batches.
@@ -114,7 +114,7 @@ impl DynamoDbStore {
             Calls::Single => false,
             Calls::Batched => true,
         };
-        wanted && !self.refusals.are_lasting()
+        wanted && !self.fallbacks.are_lasting()
     }
 }
 

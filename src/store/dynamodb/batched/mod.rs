@@ -62,13 +62,13 @@ enum Member {
 
 /// What a store remembers of requests that were refused as such. Each kind is logged once.
 #[derive(Debug, Default)]
-pub(super) struct Refusals {
+pub(super) struct Fallbacks {
     not_permitted: AtomicBool,
     not_known: AtomicBool,
     not_valid: AtomicBool,
 }
 
-impl Refusals {
+impl Fallbacks {
     /// Whether batches are refused for good: for as long as the sandbox lives, at least.
     pub(super) fn are_lasting(&self) -> bool {
         self.not_permitted.load(Ordering::Relaxed) || self.not_known.load(Ordering::Relaxed)
@@ -165,7 +165,7 @@ impl DynamoDbStore {
             }
             Err(failure) => match failure.code() {
                 Some(code @ ("AccessDeniedException" | "ValidationException" | "UnknownOperationException")) => {
-                    self.refusals.note(code);
+                    self.fallbacks.note(code);
                     (0..count).map(|_| Member::Unfit).collect()
                 }
                 _ => repeat(error::from_sdk(failure, operation), count),
@@ -181,7 +181,7 @@ impl DynamoDbStore {
             Some(Code::ConditionalCheckFailed) => Member::Refused(item.filter(|item| !item.is_empty())),
             Some(Code::DuplicateItem) => Member::Exists,
             Some(code @ (Code::AccessDenied | Code::ValidationError)) => {
-                self.refusals.note(code.as_str());
+                self.fallbacks.note(code.as_str());
                 Member::Unfit
             }
             Some(Code::InternalServerError) => Member::Doubtful(error::of_member("InternalServerError", operation)),
