@@ -13,7 +13,7 @@ use super::{
     Options, PermanentFailures,
     context::RecordInfo,
     lanes::Lanes,
-    outcomes::{Decision, replayed},
+    report::{Decision, replayed},
     schedule::Schedule,
     source::Source,
 };

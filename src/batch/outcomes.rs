@@ -5,16 +5,10 @@ use std::sync::Arc;
 use super::{
     PermanentFailures,
     invocation::{Follows, Invocation, Slot},
-    report::{RecordOutcome, Report},
+    report::{Decision, RecordOutcome, Report},
     source::Source,
 };
-use crate::{Outcome, StoredFailure, idempotency::guard::contain, store::Refusal, telemetry::event_at};
-
-/// What is known of a record's outcome.
-pub(super) struct Decision {
-    report: Report,
-    error: Option<String>,
-}
+use crate::{Outcome, idempotency::guard::contain, telemetry::event_at};
 
 impl Follows {
     /// What is reported of the record, now that this is reported of the one before it.
@@ -31,13 +25,7 @@ impl<S: Source, T> Invocation<S, T> {
     /// What became of a record is known. In an order it counts when the record's turn has come: behind one that failed it
     /// would not.
     pub(super) fn decide(&mut self, index: usize, outcome: RecordOutcome) {
-        let error = match &outcome {
-            // The text is the user's, and printing it may panic.
-            Ok(Outcome::Failed(failure)) => contain(|| failure.to_string()),
-            Ok(_) => None,
-            Err(error) => Some(error.to_string()),
-        };
-        self.decisions[index] = Some(Decision { report: Report::new(&outcome, self.policy), error });
+        self.decisions[index] = Some(Decision::new(&outcome, self.policy));
         // An error of the user's may panic when it is dropped.
         let _ = contain(|| drop(outcome));
         self.move_on(index);
@@ -142,16 +130,5 @@ impl<S: Source, T> Invocation<S, T> {
             _ => None,
         });
         failures.collect()
-    }
-}
-
-/// A record that did not run. A queue acknowledges what is done without decoding its result.
-pub(super) fn replayed(refusal: Refusal) -> Outcome<()> {
-    match refusal {
-        Refusal::Completed(_) => Outcome::Replayed(()),
-        Refusal::Failed(_) => Outcome::ReplayedFailure(StoredFailure { message: None }),
-        Refusal::InProgress { lease_until, attempt } => Outcome::InProgress { lease_until, attempt },
-        Refusal::Abandoned { attempt } => Outcome::Abandoned { attempt },
-        Refusal::Mismatch => Outcome::Mismatch,
     }
 }

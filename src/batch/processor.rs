@@ -10,7 +10,7 @@ use lambda_runtime::Context;
 use super::{
     Decode, Handler, Options, RecordContext,
     invocation::{Begun, Invocation, Patient, Ready},
-    outcomes::replayed,
+    report::replayed,
     schedule::Schedule,
     source::Source,
 };

@@ -1,7 +1,9 @@
 //! From what became of a record to what the queue is told.
 
 use super::PermanentFailures;
-use crate::{Error, ErrorKind, Outcome, Verdict, telemetry};
+use crate::{
+    Error, ErrorKind, Outcome, StoredFailure, Verdict, idempotency::guard::contain, store::Refusal, telemetry,
+};
 
 /// What became of a record. Its result is not needed: a queue takes none.
 pub(super) type RecordOutcome = Result<Outcome<()>, Error>;
@@ -17,6 +19,25 @@ pub(super) struct Report {
     pub(super) is_final: bool,
     /// How loudly that is logged.
     pub(super) level: tracing::Level,
+}
+
+/// What is known of a record's outcome.
+pub(super) struct Decision {
+    pub(super) report: Report,
+    /// What went wrong, for the log.
+    pub(super) error: Option<String>,
+}
+
+impl Decision {
+    pub(super) fn new(outcome: &RecordOutcome, policy: PermanentFailures) -> Self {
+        let error = match outcome {
+            // The text is the user's, and printing it may panic.
+            Ok(Outcome::Failed(failure)) => contain(|| failure.to_string()),
+            Ok(_) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        Self { report: Report::new(outcome, policy), error }
+    }
 }
 
 impl Report {
@@ -77,10 +98,21 @@ const fn level(outcome: &RecordOutcome) -> tracing::Level {
     }
 }
 
+/// A record that did not run. A queue acknowledges what is done without decoding its result.
+pub(super) fn replayed(refusal: Refusal) -> Outcome<()> {
+    match refusal {
+        Refusal::Completed(_) => Outcome::Replayed(()),
+        Refusal::Failed(_) => Outcome::ReplayedFailure(StoredFailure { message: None }),
+        Refusal::InProgress { lease_until, attempt } => Outcome::InProgress { lease_until, attempt },
+        Refusal::Abandoned { attempt } => Outcome::Abandoned { attempt },
+        Refusal::Mismatch => Outcome::Mismatch,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ErrorStatus, Failure, Interruption, StoredFailure};
+    use crate::{ErrorStatus, Failure, Interruption};
 
     fn reported(outcome: RecordOutcome) -> [bool; 2] {
         [PermanentFailures::Report, PermanentFailures::Acknowledge].map(|policy| Report::new(&outcome, policy).reported)
