@@ -17,6 +17,9 @@ pub enum ErrorKind {
     Payload,
     /// The event is not what its source sends. Nothing of it was claimed.
     Event,
+    /// Every record of a batch failed, and [`TotalFailure::Error`](crate::batch::TotalFailure::Error) makes that an error
+    /// of the invocation.
+    Batch,
     /// The store refused because of its rate limits.
     Throttled,
     /// The store did not answer in time.
@@ -43,6 +46,7 @@ impl ErrorKind {
             Self::KeyMissing => "key_missing",
             Self::Payload => "invalid_payload",
             Self::Event => "event",
+            Self::Batch => "batch",
             Self::Throttled => "throttled",
             Self::Timeout => "timeout",
             Self::Unavailable => "unavailable",

@@ -288,10 +288,15 @@ impl<S: Source, T> Invocation<S, T> {
     /// How many records may be claimed now. Claimed records that wait for their turn do not count, as they wait for
     /// others of their lane and not for a handler; but there must not be too many of them.
     pub(super) fn claimable(&self) -> usize {
-        let (startable, waiting): (Vec<_>, Vec<_>) =
-            self.ready.iter().partition(|ready| self.lanes.may_start(ready.index));
-        let waiting = waiting.iter().filter(|ready| ready.claim.is_some()).count();
-        self.schedule.claimable(startable.len(), waiting, self.running, self.unsettled)
+        let (mut startable, mut waiting) = (0, 0);
+        for ready in &self.ready {
+            if self.lanes.may_start(ready.index) {
+                startable += 1;
+            } else if ready.claim.is_some() {
+                waiting += 1;
+            }
+        }
+        self.schedule.claimable(startable, waiting, self.running, self.unsettled)
     }
 
     /// Whether there is something to settle, and no call under way that it has to wait for. After the stop point there

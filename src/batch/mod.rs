@@ -85,6 +85,18 @@ pub enum OnFailure {
     StopBatch,
 }
 
+/// What the answer is when every record of a batch failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TotalFailure {
+    /// All of them are listed, as when some failed. Lambda counts the invocation as a success.
+    #[default]
+    Report,
+    /// The invocation fails with [`ErrorKind::Batch`](crate::ErrorKind::Batch), so that it shows in Lambda's error metric. The
+    /// queue delivers the whole batch again either way; after errors Lambda may poll more slowly.
+    Error,
+}
+
 /// The settings of a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
@@ -93,6 +105,7 @@ pub(crate) struct Options {
     pub(crate) expected_duration: Option<Duration>,
     pub(crate) payload: Payload,
     pub(crate) on_failure: OnFailure,
+    pub(crate) total_failure: TotalFailure,
 }
 
 impl Default for Options {
@@ -103,6 +116,7 @@ impl Default for Options {
             expected_duration: None,
             payload: Payload::default(),
             on_failure: OnFailure::default(),
+            total_failure: TotalFailure::default(),
         }
     }
 }

@@ -14,8 +14,8 @@ use lambda_runtime::LambdaEvent;
 use tower_service::Service;
 
 use super::{
-    Decode, Handler, OnFailure, Options, Payload, PermanentFailures, context::RecordInfo, processor::Processor,
-    source::Source,
+    Decode, Handler, OnFailure, Options, Payload, PermanentFailures, TotalFailure, context::RecordInfo,
+    processor::Processor, source::Source,
 };
 use crate::{Error, ErrorKind, ErrorStatus, Idempotency, Key, store::BoxFuture};
 
@@ -35,11 +35,14 @@ const OPERATION: &str = "sqs";
 /// | [`expected_duration`](Self::expected_duration) | the longest run of the invocation so far |
 /// | [`payload`](Self::payload) | [`Payload::Body`] |
 /// | [`on_failure`](Self::on_failure) | [`OnFailure::StopGroup`] |
+/// | [`total_failure`](Self::total_failure) | [`TotalFailure::Report`] |
 ///
 /// # Errors
 ///
 /// The service fails as a whole, before anything is claimed, only if it cannot name the messages that failed: if a
-/// record has no message id ([`ErrorKind::Event`]), or if the key's pointer is not one ([`ErrorKind::Config`]). SQS then delivers the whole batch again.
+/// record has no message id ([`ErrorKind::Event`]), or if the key's pointer is not one ([`ErrorKind::Config`]). It also
+/// fails, if [`total_failure`](Self::total_failure) says so, when every message failed ([`ErrorKind::Batch`]). SQS then
+/// delivers the whole batch again.
 pub struct SqsService<H, T, Args> {
     engine: Idempotency,
     key: Key,
@@ -79,6 +82,13 @@ impl<H, T, Args> SqsService<H, T, Args> {
     #[must_use]
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.options.on_failure = on_failure;
+        self
+    }
+
+    /// What the answer is when every message of a batch failed.
+    #[must_use]
+    pub fn total_failure(mut self, policy: TotalFailure) -> Self {
+        self.options.total_failure = policy;
         self
     }
 
@@ -158,7 +168,13 @@ where
             }
             let Self { engine, key, handler, decode, options, .. } = service;
             let processor = Processor { engine, operation: OPERATION, key, handler, decode, options };
-            Ok(response(processor.process::<Sqs, Args>(records, event.context).await))
+            let (count, policy) = (records.len(), processor.options.total_failure);
+            let failures = processor.process::<Sqs, Args>(records, event.context).await;
+            if policy == TotalFailure::Error && count > 0 && failures.len() == count {
+                let message = format!("every one of the batch's {count} messages failed");
+                return Err(Error::new(ErrorKind::Batch, ErrorStatus::Temporary, "answer", message));
+            }
+            Ok(response(failures))
         })
     }
 }

@@ -1,10 +1,10 @@
 //! Each record has its own verdict, and the answer names exactly those that must come again.
 
-use lambda_once::{AfterUnknown, OnPanic, record::Status};
+use lambda_once::{AfterUnknown, ErrorKind, OnPanic, batch::TotalFailure, record::Status};
 use lambda_runtime::LambdaEvent;
 use tower_service::Service;
 
-use crate::world::{World, batch, ids, order, orders, seconds, work};
+use crate::world::{World, batch, ids, invoke, order, orders, seconds, work};
 
 /// The answer as Lambda gets it, byte for byte.
 async fn answer(world: &World, bodies: Vec<serde_json::Value>) -> String {
@@ -157,4 +157,21 @@ async fn an_error_that_panics_when_it_is_printed_stays_within_its_record() {
         let bodies = [order("A"), work("B", "fail", 0), order("C")];
         assert_eq!(world.deliver_to(&service, bodies).await, ["m1"], "{verdict:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_failed_as_a_whole_is_an_error_if_that_is_wanted() {
+    let world = World::new();
+    let service = world.service().total_failure(TotalFailure::Error);
+    let failing = || batch([work("A", "transient", 0), work("B", "panic", 0)]);
+    let error = invoke(&service, failing(), world.left(seconds(60))).await.unwrap_err();
+    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Batch, true));
+    assert_eq!(world.record("A").await, None, "every verdict is settled all the same");
+
+    let partly = batch([work("C", "transient", 0), order("D")]);
+    assert_eq!(invoke(&service, partly, world.left(seconds(60))).await.unwrap(), ["m0"]);
+    assert!(invoke(&service, batch([order("D")]), world.left(seconds(60))).await.unwrap().is_empty());
+    let none: [serde_json::Value; 0] = [];
+    assert!(invoke(&service, batch(none), world.left(seconds(60))).await.unwrap().is_empty());
+    assert_eq!(world.deliver([work("E", "transient", 0)]).await, ["m0"], "by default it is reported");
 }
