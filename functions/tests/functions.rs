@@ -36,6 +36,17 @@ fn key(batch: &Value, position: usize) -> String {
 }
 
 #[tokio::test]
+async fn orders_reaches_dynamodb_through_the_proxy_of_its_environment() {
+    // Nothing has that name: only a proxy can reach it. DynamoDB Local answers requests that are addressed to a proxy.
+    let proxy = std::env::var("DYNAMODB_ENDPOINT").unwrap();
+    let environment = [("AWS_ENDPOINT_URL_DYNAMODB", "http://dynamodb.invalid"), ("HTTP_PROXY", &proxy)];
+    let mut function = orders(&environment).await;
+    let batch = event("sqs-batch.json");
+    function.invoke(&batch).await;
+    assert_eq!(function.effects(&key(&batch, 0)).await, 1);
+}
+
+#[tokio::test]
 async fn orders_books_each_order_once_and_reports_what_failed() {
     let mut function = orders(&[("ALLOW_SIMULATION", "1")]).await;
     let mut batch = event("sqs-batch.json");

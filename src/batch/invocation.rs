@@ -233,26 +233,30 @@ impl<S: Source, T> Invocation<S, T> {
             return self.ready.drain(..).filter_map(Ready::give_up).collect();
         }
         let mut claims = Vec::new();
-        // To decide one may hold up more.
-        while self.lanes.any_failed()
-            && let Some(ready) = self.take_held_up()
-        {
-            self.decide(ready.index, Ok(Outcome::Skipped));
+        // To decide one may hold up more, so they are looked for anew each time.
+        while let Some((ready, outcome)) = self.take_lost() {
+            self.decide(ready.index, Ok(outcome));
             claims.extend(ready.give_up());
-        }
-        let is_over =
-            |patient: &Patient<T>| self.lanes.is_held_up(patient.ready.index) || !self.schedule.in_time(patient.until);
-        if let Some(at) = self.patient.iter().position(is_over) {
-            let Patient { ready, refusal, .. } = self.patient.swap_remove(at);
-            let held_up = self.lanes.is_held_up(ready.index);
-            self.decide(ready.index, Ok(if held_up { Outcome::Skipped } else { replayed(refusal) }));
-            ready.give_up();
-            claims.extend(self.give_up());
         }
         claims
     }
 
+    /// Takes out one record that will not run, and what became of it.
+    fn take_lost(&mut self) -> Option<(Ready<T>, Outcome<()>)> {
+        if self.lanes.any_failed()
+            && let Some(ready) = self.take_held_up()
+        {
+            return Some((ready, Outcome::Skipped));
+        }
+        let at = self.patient.iter().position(|patient| !self.schedule.in_time(patient.until))?;
+        let Patient { ready, refusal, .. } = self.patient.swap_remove(at);
+        Some((ready, replayed(refusal)))
+    }
+
     fn take_held_up(&mut self) -> Option<Ready<T>> {
+        if let Some(at) = self.patient.iter().position(|patient| self.lanes.is_held_up(patient.ready.index)) {
+            return Some(self.patient.swap_remove(at).ready);
+        }
         if let Some(at) = self.prepared.iter().position(|(ready, _)| self.lanes.is_held_up(ready.index)) {
             return Some(self.prepared.remove(at).0);
         }
@@ -270,11 +274,11 @@ impl<S: Source, T> Invocation<S, T> {
         due.map(|patient| (patient.ready, patient.candidate)).unzip()
     }
 
-    /// How long until there is something to do even if nothing comes to an end: a lease that is waited for is over, or the
-    /// stop point has come and outcomes or claims are at hand, which must not wait for a call under way.
-    pub(super) fn wakes_after(&self, now: Timestamp) -> Option<Duration> {
-        let nothing_is_at_hand = self.due.is_empty() && self.ready.is_empty();
-        let stop = (!self.stopped && !nothing_is_at_hand).then_some(self.window.stop);
+    /// How long until there is something to do even if nothing comes to an end: a lease that is waited for is over, or,
+    /// with something under way, the stop point has come and outcomes or claims are at hand, which must not wait for that.
+    pub(super) fn wakes_after(&self, now: Timestamp, is_under_way: bool) -> Option<Duration> {
+        let is_at_hand = !self.due.is_empty() || !self.ready.is_empty();
+        let stop = (is_under_way && is_at_hand && !self.stopped).then_some(self.window.stop);
         let leases = self.patient.iter().map(|patient| patient.until).filter(|until| *until > self.now);
         leases.chain(stop).min().map(|wake| wake.since(now))
     }

@@ -76,21 +76,24 @@ where
                     invocation.yielded = true;
                 }
                 _ if invocation.may_settle() => self.settle(&mut invocation, &steps),
-                none => match (none, invocation.wakes_after(self.engine.clock.now())) {
-                    (Poll::Ready(_), Some(time)) => tokio::time::sleep(time).await,
-                    (Poll::Ready(_), None) if invocation.stopped => break,
-                    // Nothing is under way, and nothing more could be started.
-                    (Poll::Ready(_), None) => invocation.stopped = true,
-                    (Poll::Pending, time) => {
-                        let step = match time {
-                            Some(time) => tokio::time::timeout(time, steps.next()).await.ok().flatten(),
-                            None => steps.next().await,
-                        };
-                        if let Some(step) = step {
-                            self.finish(&mut invocation, &steps, step);
+                none => {
+                    let is_under_way = none.is_pending();
+                    match (is_under_way, invocation.wakes_after(self.engine.clock.now(), is_under_way)) {
+                        (true, time) => {
+                            let step = match time {
+                                Some(time) => tokio::time::timeout(time, steps.next()).await.ok().flatten(),
+                                None => steps.next().await,
+                            };
+                            if let Some(step) = step {
+                                self.finish(&mut invocation, &steps, step);
+                            }
                         }
+                        (false, Some(time)) => tokio::time::sleep(time).await,
+                        (false, None) if invocation.stopped => break,
+                        // Nothing is under way, and nothing more could be started.
+                        (false, None) => invocation.stopped = true,
                     }
-                },
+                }
             }
         }
         invocation.into_failures()

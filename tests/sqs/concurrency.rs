@@ -72,11 +72,8 @@ async fn the_next_chunk_is_claimed_while_the_last_one_works() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_slow_to_settle_is_not_swamped_with_claims() {
     for concurrency in [1, 10, 1_000] {
-        let slow = |store: FaultStore<Spy>| {
-            store.always(Call::Settle, Fault::Delay(millis(20)));
-            store
-        };
-        let world = World::on(10, slow, |builder| builder);
+        let world = World::on(10, |store| store, |builder| builder);
+        world.spy.settle_after(millis(200));
         let service = world.service().concurrency(concurrency);
         assert!(world.deliver_to(&service, orders(500, "succeed", 0)).await.is_empty());
         // A chunk that is not settled yet, one that is claimed ahead, and what was running in between.

@@ -1,13 +1,15 @@
 //! What waits in a FIFO queue: for its turn, for another's outcome, for a lease, for a free handler.
 
 use lambda_once::{
-    AfterUnknown, MissingKey,
+    AfterUnknown, Failure, Idempotency, Key, MemoryStore, MissingKey,
     batch::OnFailure,
-    record::Status,
+    clock::{Clock, ManualClock, Timestamp},
+    record::{RECORD_VERSION, Record, Status, StoredResult},
     store::fault::{Call, Fault},
 };
+use lambda_runtime::Context;
 
-use crate::world::{World, fifo, invoke, millis, order, seconds, work};
+use crate::world::{START, World, fifo, invoke, millis, order, seconds, work};
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_the_outcome_of_a_message_that_is_held_up_is_held_up_too() {
@@ -68,6 +70,8 @@ async fn nothing_is_claimed_past_the_stop_point_after_a_wait() {
 async fn claims_behind_an_outcome_that_cannot_be_recorded_are_released_at_the_stop_point() {
     let world = World::new();
     world.store.next(Call::Settle, Fault::Silence);
+    // At the stop point there is time to send the release again; when the first call gives up there is not.
+    world.store.next(Call::Settle, Fault::Throttled);
     let event = fifo([("a", order("A")), ("a", order("B"))]);
     assert_eq!(invoke(&world.service(), event, world.left(seconds(10))).await.unwrap(), ["m1"]);
     assert_eq!(world.record("B").await, None);
@@ -131,4 +135,40 @@ async fn a_body_that_stops_the_batch_keeps_what_is_behind_it_from_being_claimed(
     let event = fifo([("a", serde_json::json!("not an order")), ("b", order("B"))]);
     assert_eq!(invoke(&service, event, world.left(seconds(60))).await.unwrap(), ["m0", "m1"]);
     assert!(world.store.calls().is_empty());
+}
+
+/// A clock that moves a millisecond each time somebody looks at it, so that no two readings are the same.
+#[derive(Clone, Debug)]
+struct Ticking(ManualClock);
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        self.0.advance(millis(1));
+        self.0.now()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_ends_between_two_readings_of_the_clock_is_not_missed() {
+    for lease in 0..40 {
+        let clock = Ticking(ManualClock::at(START));
+        let store = MemoryStore::with_clock(clock.0.clone());
+        let builder = Idempotency::builder(store.clone()).clock(clock.clone()).skew_margin(millis(0));
+        let once = builder.named("sqs").disabled(false).build().unwrap();
+        let record = Record {
+            status: Status::InProgress,
+            owner: None,
+            attempt: 1,
+            prior_status: None,
+            lease_until: Some(START.after(millis(lease))),
+            expiration: Some(START.after(seconds(3_600)).seconds_rounded_up()),
+            fingerprint: None,
+            result: StoredResult::default(),
+            version: RECORD_VERSION,
+        };
+        store.insert(once.key_hash("H").unwrap(), record);
+        let service = once.sqs(Key::pointer("/order_id"), |_: serde_json::Value| async { Ok::<_, Failure>(()) });
+        let reported = invoke(&service, fifo([("a", order("H"))]), Context::default()).await.unwrap();
+        assert!(reported.is_empty(), "a lease that ends after {lease} ms");
+    }
 }

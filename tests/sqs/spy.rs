@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use lambda_once::{
@@ -28,6 +29,7 @@ struct Seen {
     ended: usize,
     most_open: usize,
     releases: usize,
+    settles_after: Duration,
 }
 
 impl Spy {
@@ -44,6 +46,11 @@ impl Spy {
     /// The most claims that were granted at the same time whose handlers had not ended.
     pub(crate) fn most_open(&self) -> usize {
         self.seen.lock().unwrap().most_open
+    }
+
+    /// From now on a settle is applied only after this time.
+    pub(crate) fn settle_after(&self, time: Duration) {
+        self.seen.lock().unwrap().settles_after = time;
     }
 
     /// A handler has ended.
@@ -88,6 +95,8 @@ impl Store for Spy {
 
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
         Box::pin(async move {
+            let after = self.seen.lock().unwrap().settles_after;
+            tokio::time::sleep(after).await;
             let answers = self.inner.settle(requests).await;
             let mut seen = self.seen.lock().unwrap();
             for request in requests {
