@@ -169,7 +169,7 @@ impl StdError for Error {
     }
 }
 
-#[cfg(any(feature = "sqs", feature = "http"))]
+#[cfg(any(feature = "batch", feature = "http"))]
 impl From<Error> for lambda_runtime::Diagnostic {
     /// `errorType` is `lambda_once.` and the kind, so that it can be searched for and alarmed on.
     fn from(error: Error) -> Self {

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(feature = "sqs")]
+#[cfg(feature = "batch")]
 pub mod batch;
 pub mod clock;
 mod error;
@@ -13,7 +13,7 @@ pub mod record;
 pub mod store;
 pub mod telemetry;
 
-#[cfg(feature = "sqs")]
+#[cfg(feature = "batch")]
 pub use batch::{PermanentFailures, RecordContext};
 pub use clock::Deadline;
 pub use error::{BoxError, Error, ErrorKind, ErrorStatus};
@@ -21,7 +21,7 @@ pub use idempotency::{
     AfterUnknown, Builder, Claim, Classified, Classify, Failure, Idempotency, Interruption, OnPanic, Operation,
     Outcome, StoredFailure, Verdict,
 };
-#[cfg(feature = "sqs")]
+#[cfg(feature = "batch")]
 pub use key::Key;
 pub use key::MissingKey;
 #[cfg(feature = "cache")]

@@ -1,10 +1,11 @@
 //! What a handler can know about its record.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use lambda_runtime::Context;
 
-use crate::{Claim, clock::Timestamp, key::Envelope};
+use super::RecordInfo;
+use crate::{Claim, clock::Timestamp};
 
 /// What a handler can know about its record besides the payload. Cheap to clone; it may be sent to other tasks.
 #[derive(Clone)]
@@ -15,54 +16,37 @@ pub struct RecordContext {
     pub(super) stop: Timestamp,
 }
 
-/// What the source says of a record.
-pub(super) struct RecordInfo {
-    pub(super) message_id: String,
-    pub(super) receive_count: u32,
-    pub(super) attributes: HashMap<String, String>,
-    pub(super) message_attributes: HashMap<String, String>,
-    pub(super) source_arn: Option<String>,
-}
-
-impl Envelope for RecordInfo {
-    fn message_id(&self) -> Option<&str> {
-        Some(&self.message_id)
-    }
-
-    fn attribute(&self, name: &str) -> Option<&str> {
-        self.attributes.get(name).map(String::as_str)
-    }
-
-    fn message_attribute(&self, name: &str) -> Option<&str> {
-        self.message_attributes.get(name).map(String::as_str)
-    }
-}
-
 impl RecordContext {
-    /// The id that the queue gave the message. The same in every delivery of it.
-    pub fn message_id(&self) -> &str {
-        &self.record.message_id
+    /// What the source says of the record.
+    pub fn record(&self) -> &RecordInfo {
+        &self.record
     }
 
-    /// How often the queue has delivered the message, this delivery included (`ApproximateReceiveCount`); 1 if the queue
+    /// The id that the queue gave the message, or the record's place in its stream. The same in every delivery of it.
+    pub fn message_id(&self) -> &str {
+        self.record.id()
+    }
+
+    /// How often the queue has delivered the message, this delivery included (`ApproximateReceiveCount`); 1 if the source
     /// does not say.
     pub fn receive_count(&self) -> u32 {
-        self.record.receive_count
+        self.record.receive_count()
     }
 
-    /// A system attribute of the message, such as `SentTimestamp`.
+    /// An attribute that the source has set, such as `SentTimestamp` of a message in SQS.
     pub fn attribute(&self, name: &str) -> Option<&str> {
-        self.record.attributes.get(name).map(String::as_str)
+        self.record.attribute(name)
     }
 
-    /// The text of an attribute that the sender has put on the message, of the type String or Number.
-    pub fn message_attribute(&self, name: &str) -> Option<&str> {
-        self.record.message_attributes.get(name).map(String::as_str)
+    /// An attribute or a header that the sender has put on the record. Of an SQS message those of the types String and
+    /// Number.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.record.header(name)
     }
 
-    /// The ARN of the queue.
-    pub fn source_arn(&self) -> Option<&str> {
-        self.record.source_arn.as_deref()
+    /// The ARN of the queue or the stream; of a self-managed Kafka cluster its bootstrap servers.
+    pub fn source(&self) -> Option<&str> {
+        self.record.source()
     }
 
     /// The claim under which the handler runs; `None` where it runs unprotected. Its key is the same in every run of the
@@ -90,8 +74,7 @@ impl RecordContext {
 impl fmt::Debug for RecordContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RecordContext")
-            .field("message_id", &self.record.message_id)
-            .field("receive_count", &self.record.receive_count)
+            .field("record", &self.record)
             .field("claim", &self.claim)
             .finish_non_exhaustive()
     }

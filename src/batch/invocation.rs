@@ -10,8 +10,7 @@ use std::{
 use lambda_runtime::Context;
 
 use super::{
-    Options, PermanentFailures,
-    context::RecordInfo,
+    Options, PermanentFailures, RecordInfo,
     lanes::Lanes,
     report::{Decision, replayed},
     schedule::Schedule,
@@ -25,7 +24,7 @@ use crate::{
         guard::contain,
         window::Window,
     },
-    key::hash::KeyHasher,
+    key::hash::{KeyHasher, KeyScope},
     record::{Fingerprint, KeyHash},
     store::Refusal,
 };
@@ -103,6 +102,7 @@ impl Hasher for HashOfHash {
 
 /// The state of one invocation.
 pub(super) struct Invocation<S: Source, T> {
+    pub(super) source: S,
     pub(super) lambda: Arc<Context>,
     /// Whose keys these are.
     pub(super) scope: KeyHasher,
@@ -142,22 +142,23 @@ pub(super) struct Invocation<S: Source, T> {
 
 impl<S: Source, T> Invocation<S, T> {
     pub(super) fn new(
+        source: S,
         records: Vec<S::Record>,
-        lambda: Context,
-        operation: &str,
-        scope: KeyHasher,
+        lambda: Arc<Context>,
+        scope: &KeyScope<'_>,
         window: Window,
         schedule: Schedule,
         options: &Options,
     ) -> Self {
         let count = records.len();
-        let lanes = Lanes::new(records.iter().map(S::lane), options.on_failure);
+        let lanes = Lanes::new(records.iter().map(|record| source.lane(record)), options.on_failure);
         Self {
-            lambda: Arc::new(lambda),
-            scope,
+            source,
+            lambda,
+            scope: scope.hasher(),
             window,
             schedule,
-            operation: operation.to_owned(),
+            operation: scope.operation.to_owned(),
             records: records.into_iter().map(Slot::Incoming).collect(),
             next: 0,
             now: Timestamp::EPOCH,
@@ -181,14 +182,14 @@ impl<S: Source, T> Invocation<S, T> {
     }
 
     /// The next record to be looked at. What a failure holds up in its lane is looked at too: others may have its key.
-    pub(super) fn next_incoming(&mut self) -> Option<(usize, Arc<RecordInfo>, String)> {
+    pub(super) fn next_incoming(&mut self) -> Option<(usize, Arc<RecordInfo>, S::Body)> {
         while self.next < self.records.len() {
             let index = self.next;
             self.next += 1;
             if !self.lanes.are_halted()
                 && let Slot::Incoming(record) = std::mem::replace(&mut self.records[index], Slot::Acknowledged)
             {
-                let (info, body) = S::open(record);
+                let (info, body) = self.source.open(record);
                 let info = Arc::new(info);
                 self.records[index] = Slot::Open(Arc::clone(&info));
                 return Some((index, info, body));

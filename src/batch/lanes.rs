@@ -1,7 +1,10 @@
 //! Order: the records of one lane run one after the other, in the order of the event, and a failure holds up those behind
 //! it. Lanes run side by side.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, VecDeque},
+};
 
 use super::OnFailure;
 
@@ -26,7 +29,7 @@ struct Lane {
 
 impl Lanes {
     /// `names` are the lanes of the records, in the order of the event; `None` for a record without order.
-    pub(super) fn new<'a>(names: impl Iterator<Item = Option<&'a str>>, on_failure: OnFailure) -> Self {
+    pub(super) fn new<'a>(names: impl Iterator<Item = Option<Cow<'a, str>>>, on_failure: OnFailure) -> Self {
         let mut by_name = HashMap::new();
         let mut lanes: Vec<Lane> = Vec::new();
         let mut of: Vec<Option<usize>> = Vec::new();
@@ -149,7 +152,7 @@ mod tests {
     use super::*;
 
     fn lanes(names: &[&str], on_failure: OnFailure) -> Lanes {
-        Lanes::new(names.iter().map(|name| (!name.is_empty()).then_some(*name)), on_failure)
+        Lanes::new(names.iter().map(|name| (!name.is_empty()).then_some(Cow::Borrowed(*name))), on_failure)
     }
 
     #[test]

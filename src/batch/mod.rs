@@ -28,9 +28,9 @@
 //!   that is in progress elsewhere is waited for, if its lease ends in time.
 //! * Nothing is spawned: when the service answers, nothing of it is left running.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use crate::{BoxError, Idempotency, Key};
+use crate::{BoxError, Key};
 
 mod context;
 mod handler;
@@ -39,14 +39,25 @@ mod lanes;
 mod outcomes;
 mod prepare;
 mod processor;
+mod record;
 mod report;
 mod schedule;
+mod service;
 mod source;
-pub mod sqs;
+mod sources;
 
 pub use context::RecordContext;
 pub use handler::Handler;
-use sqs::SqsService;
+pub use record::RecordInfo;
+pub use service::BatchService;
+pub use source::Source;
+#[cfg(feature = "sqs")]
+pub use sources::sqs::{Sqs, SqsService};
+#[cfg(feature = "kinesis")]
+pub use sources::{
+    kinesis::{Kinesis, KinesisEvent, KinesisRecord, KinesisService},
+    stream::{StreamFailure, StreamOrder, StreamResponse},
+};
 
 /// What happens to a record that no retry can help: its handler failed for good, now or in an earlier delivery; its key
 /// belongs to another payload, or is missing; its body cannot be decoded.
@@ -121,60 +132,5 @@ impl Default for Options {
     }
 }
 
-/// Turns the text of a body into the handler's type.
-type Decode<T> = std::sync::Arc<dyn Fn(&str) -> Result<T, BoxError> + Send + Sync>;
-
-impl Idempotency {
-    /// A service for an SQS queue: `handler` for each message, once for each `key`.
-    ///
-    /// The handler takes the decoded body, and a [`RecordContext`] if it wants one. It returns any serialisable value,
-    /// which is stored, or an error, which is transient unless [classified](crate::Classify).
-    ///
-    /// ```no_run
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {
-    /// use lambda_once::{Classify, Failure, Idempotency, Key, MemoryStore};
-    ///
-    /// #[derive(serde::Deserialize)]
-    /// struct Order { order_id: String, amount_cents: i64 }
-    ///
-    /// async fn handle(order: Order) -> Result<u64, Failure> {
-    ///     let cents = u64::try_from(order.amount_cents).permanent()?;
-    ///     Ok(cents)
-    /// }
-    ///
-    /// let once = Idempotency::new(MemoryStore::new());
-    /// lambda_runtime::run(once.sqs(Key::pointer("/order_id"), handle)).await
-    /// # }
-    /// ```
-    pub fn sqs<H, T, Args>(&self, key: Key, handler: H) -> SqsService<H, T, Args>
-    where
-        H: Handler<T, Args>,
-        T: serde::de::DeserializeOwned + Send + 'static,
-    {
-        self.sqs_with(key, |body| serde_json::from_str(body).map_err(Into::into), handler)
-    }
-
-    /// Like [`sqs`](Self::sqs), for bodies that are not JSON, or not plainly so: `decode` makes the handler's type of them.
-    ///
-    /// ```no_run
-    /// # use lambda_once::{Failure, Idempotency, Key, MemoryStore};
-    /// async fn handle(line: Vec<String>) -> Result<usize, Failure> {
-    ///     Ok(line.len())
-    /// }
-    ///
-    /// let once = Idempotency::new(MemoryStore::new());
-    /// let service = once.sqs_with(Key::message_id(), |body| Ok(body.split(',').map(str::to_owned).collect()), handle);
-    /// ```
-    pub fn sqs_with<H, T, Args>(
-        &self,
-        key: Key,
-        decode: impl Fn(&str) -> Result<T, BoxError> + Send + Sync + 'static,
-        handler: H,
-    ) -> SqsService<H, T, Args>
-    where
-        H: Handler<T, Args>,
-        T: Send + 'static,
-    {
-        SqsService::new(self.clone(), key, std::sync::Arc::new(decode), handler)
-    }
-}
+/// Turns a body into the handler's type.
+type Decode<S, T> = Arc<dyn Fn(&<S as Source>::Body) -> Result<T, BoxError> + Send + Sync>;

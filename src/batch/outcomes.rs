@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    PermanentFailures,
+    PermanentFailures, RecordInfo,
     invocation::{Follows, Invocation, Slot},
     report::{Decision, RecordOutcome, Report},
     source::Source,
@@ -85,7 +85,7 @@ impl<S: Source, T> Invocation<S, T> {
     /// Logs what became of a record, and lets it go if it is acknowledged.
     fn conclude(&mut self, index: usize) {
         let info = match std::mem::replace(&mut self.records[index], Slot::Acknowledged) {
-            Slot::Incoming(record) => Arc::new(S::open(record).0),
+            Slot::Incoming(record) => Arc::new(self.source.open(record).0),
             Slot::Open(info) => info,
             concluded => {
                 self.records[index] = concluded;
@@ -99,8 +99,8 @@ impl<S: Source, T> Invocation<S, T> {
         let error = self.decisions[index].as_mut().and_then(|decision| decision.error.take()).filter(|_| !is_skipped);
         event_at!(
             level,
-            message_id = info.message_id,
-            receive_count = info.receive_count,
+            message_id = info.id(),
+            receive_count = info.receive_count(),
             outcome,
             reported,
             operation,
@@ -113,8 +113,8 @@ impl<S: Source, T> Invocation<S, T> {
         }
     }
 
-    /// The identifiers of the records that failed, in the order of the event.
-    pub(super) fn into_failures(mut self) -> Vec<String> {
+    /// The records that failed, in the order of the event.
+    pub(super) fn into_failures(mut self) -> Vec<Arc<RecordInfo>> {
         // What has no outcome by now was not started, and holds up what is behind it as a failure does.
         let mut fronts: Vec<usize> = self.lanes.fronts().collect();
         fronts.sort_unstable();
@@ -126,7 +126,7 @@ impl<S: Source, T> Invocation<S, T> {
             self.conclude(index);
         }
         let failures = self.records.into_iter().filter_map(|record| match record {
-            Slot::Failed(info) => Some(info.message_id.clone()),
+            Slot::Failed(info) => Some(info),
             _ => None,
         });
         failures.collect()

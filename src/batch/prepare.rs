@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Payload,
-    context::RecordInfo,
+    Payload, RecordInfo,
     invocation::{Follows, Invocation, Ready},
     processor::Processor,
     source::Source,
@@ -28,9 +27,9 @@ struct Prepared<T> {
     candidate: Option<Candidate>,
 }
 
-impl<H, T> Processor<H, T> {
+impl<S: Source, H, T> Processor<S, H, T> {
     /// Decodes records until as many of them want a claim as may be claimed now, and takes those out that may.
-    pub(super) fn next_chunk<S: Source>(&self, invocation: &mut Invocation<S, T>) -> (Vec<Ready<T>>, Vec<Candidate>) {
+    pub(super) fn next_chunk(&self, invocation: &mut Invocation<S, T>) -> (Vec<Ready<T>>, Vec<Candidate>) {
         let room = invocation.claimable();
         let by_turn = invocation.claims_by_turn();
         // The turn of a record behind others may come first, in another lane. They are looked at in the order of the
@@ -46,7 +45,7 @@ impl<H, T> Processor<H, T> {
         invocation.take_prepared(room, by_turn)
     }
 
-    fn look_at<S: Source>(&self, invocation: &mut Invocation<S, T>, index: usize, info: Arc<RecordInfo>, body: &str) {
+    fn look_at(&self, invocation: &mut Invocation<S, T>, index: usize, info: Arc<RecordInfo>, body: &S::Body) {
         let Prepared { payload, candidate } = match self.prepare(&info, body, &invocation.scope) {
             Ok(prepared) => prepared,
             Err(error) => return invocation.decide(index, Err(error)),
@@ -70,16 +69,16 @@ impl<H, T> Processor<H, T> {
     }
 
     /// Decodes one body and hashes its key. Code of the user's runs here, and may panic.
-    fn prepare(&self, info: &RecordInfo, body: &str, scope: &KeyHasher) -> Result<Prepared<T>, Error> {
+    fn prepare(&self, info: &RecordInfo, body: &S::Body, scope: &KeyHasher) -> Result<Prepared<T>, Error> {
         let prepared = contain(|| {
             let payload = (self.decode)(body).map_err(|source| undecodable(&*source))?;
             if self.engine.settings.disabled {
                 return Ok(Prepared { payload, candidate: None });
             }
-            let candidate = match self.candidate(info, body, scope) {
+            let candidate = match self.candidate(info, body.as_ref(), scope) {
                 Ok(candidate) => Some(candidate),
                 Err(error) if error.kind() == ErrorKind::KeyMissing && self.engine.runs_without_key() => {
-                    tracing::warn!(target: "lambda_once", message_id = info.message_id, "the record has no key and runs unprotected");
+                    tracing::warn!(target: "lambda_once", message_id = info.id(), "the record has no key and runs unprotected");
                     None
                 }
                 Err(error) => return Err(error),
@@ -89,8 +88,8 @@ impl<H, T> Processor<H, T> {
         prepared.unwrap_or_else(|| Err(Error::payload("decoding the body, or finding its key, panicked")))
     }
 
-    fn candidate(&self, info: &RecordInfo, body: &str, scope: &KeyHasher) -> Result<Candidate, Error> {
-        let body = Body::new(body.as_bytes());
+    fn candidate(&self, info: &RecordInfo, body: &[u8], scope: &KeyHasher) -> Result<Candidate, Error> {
+        let body = Body::new(body);
         let delivery = Delivery::new(&body, info);
         let key = self.key.select(&delivery)?;
         let fingerprint = match &self.options.payload {

@@ -1,6 +1,6 @@
 //! Takes the records of one invocation through decoding, claiming, running and settling.
 //!
-//! It knows nothing of where they come from: a [`Source`] takes them apart, and gets the identifiers of those that failed.
+//! It knows nothing of where they come from: a [`Source`] has taken them apart, and is told which of them failed.
 
 use std::{convert::Infallible, future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use lambda_runtime::Context;
 
 use super::{
-    Decode, Handler, Options, RecordContext,
+    Decode, Handler, Options, RecordContext, RecordInfo,
     invocation::{Begun, Invocation, Patient, Ready},
     report::replayed,
     schedule::Schedule,
@@ -26,12 +26,12 @@ use crate::{
 };
 
 /// What all records of a service share.
-pub(super) struct Processor<H, T> {
+pub(super) struct Processor<S: Source, H, T> {
+    pub(super) source: S,
     pub(super) engine: Idempotency,
-    pub(super) operation: &'static str,
     pub(super) key: Key,
     pub(super) handler: H,
-    pub(super) decode: Decode<T>,
+    pub(super) decode: Decode<S, T>,
     pub(super) options: Options,
 }
 
@@ -52,16 +52,17 @@ enum Step<T> {
 
 type Steps<'a, T> = FuturesUnordered<BoxFuture<'a, Step<T>>>;
 
-impl<H, T> Processor<H, T>
+impl<S, H, T> Processor<S, H, T>
 where
+    S: Source,
     T: Send + 'static,
 {
-    /// The identifiers of the records that failed, in order.
-    pub(super) async fn process<S: Source, Args>(&self, records: Vec<S::Record>, lambda: Context) -> Vec<String>
+    /// The records that failed, in order.
+    pub(super) async fn process<Args>(&self, records: Vec<S::Record>, lambda: Context) -> Vec<Arc<RecordInfo>>
     where
         H: Handler<T, Args>,
     {
-        let mut invocation = self.begin::<S>(records, lambda);
+        let mut invocation = self.begin(records, lambda);
         let mut steps = Steps::new();
         loop {
             self.start(&mut invocation, &steps);
@@ -99,7 +100,7 @@ where
         invocation.into_failures()
     }
 
-    fn begin<S: Source>(&self, records: Vec<S::Record>, lambda: Context) -> Invocation<S, T> {
+    fn begin(&self, records: Vec<S::Record>, lambda: Context) -> Invocation<S, T> {
         let window = Window::new(self.engine.clock.now(), Deadline::from(&lambda), &self.engine.settings);
         let schedule = Schedule::new(
             window.stop,
@@ -108,13 +109,14 @@ where
             self.engine.store.limits().batch,
             self.engine.settings.after_unknown,
         );
-        let operation = self.engine.operation_name(self.operation);
-        let scope = self.engine.scope(operation, lambda.tenant_id.as_deref().map(str::as_bytes)).hasher();
-        Invocation::new(records, lambda, operation, scope, window, schedule, &self.options)
+        let lambda = Arc::new(lambda);
+        let tenant = lambda.tenant_id.as_deref().map(str::as_bytes);
+        let scope = self.engine.scope(self.engine.operation_name(S::OPERATION), tenant);
+        Invocation::new(self.source.clone(), records, Arc::clone(&lambda), &scope, window, schedule, &self.options)
     }
 
     /// Starts whatever may be started now.
-    fn start<'a, S: Source, Args>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>)
+    fn start<'a, Args>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>)
     where
         H: Handler<T, Args>,
     {
@@ -190,7 +192,7 @@ where
     }
 
     /// Settles all that is due with one call.
-    fn settle<'a, S: Source>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>) {
+    fn settle<'a>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>) {
         invocation.settling += 1;
         invocation.yielded = false;
         let due = std::mem::take(&mut invocation.due);
@@ -198,7 +200,7 @@ where
         steps.push(Box::pin(async move { Step::Settled(engine.settle_together(due).await) }));
     }
 
-    fn finish<'a, S: Source>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>, step: Step<T>) {
+    fn finish<'a>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>, step: Step<T>) {
         match step {
             Step::Released => {}
             Step::Ran(begun, outcome) => {
@@ -237,12 +239,7 @@ where
         }
     }
 
-    fn claimed<S: Source>(
-        &self,
-        invocation: &mut Invocation<S, T>,
-        mut ready: Ready<T>,
-        standing: Result<Standing, Error>,
-    ) {
+    fn claimed(&self, invocation: &mut Invocation<S, T>, mut ready: Ready<T>, standing: Result<Standing, Error>) {
         let outcome = match standing {
             Ok(Standing::Claimed(claim)) => {
                 ready.claim = Some(claim);
@@ -268,30 +265,20 @@ where
 
     /// When the lease in the way will be over for others, if there is still time to run something then. To fail at once
     /// would fail everything behind the record too, and spend a delivery of each.
-    fn lapses_in_time<S: Source>(&self, invocation: &Invocation<S, T>, refusal: &Refusal) -> Option<Timestamp> {
+    fn lapses_in_time(&self, invocation: &Invocation<S, T>, refusal: &Refusal) -> Option<Timestamp> {
         let Refusal::InProgress { lease_until: Some(lease_until), .. } = refusal else { return None };
         let until = lease_until.after(self.engine.settings.skew_margin).after(Duration::from_millis(1));
         invocation.schedule.in_time(until).then_some(until)
     }
 
-    fn conclude_settled<S: Source>(
-        &self,
-        invocation: &mut Invocation<S, T>,
-        concluded: Vec<(usize, Claim, Conclusion<()>)>,
-    ) {
+    fn conclude_settled(&self, invocation: &mut Invocation<S, T>, concluded: Vec<(usize, Claim, Conclusion<()>)>) {
         for (index, claim, conclusion) in concluded {
             invocation.unsettled -= 1;
             self.conclude(invocation, index, &claim, conclusion);
         }
     }
 
-    fn conclude<S: Source>(
-        &self,
-        invocation: &mut Invocation<S, T>,
-        index: usize,
-        claim: &Claim,
-        conclusion: Conclusion<()>,
-    ) {
+    fn conclude(&self, invocation: &mut Invocation<S, T>, index: usize, claim: &Claim, conclusion: Conclusion<()>) {
         let replay = |refusal| Ok::<_, Infallible>(replayed(refusal));
         let Ok(outcome) = conclusion.into_outcome(claim, |()| (), replay);
         invocation.decide(index, Ok(outcome));

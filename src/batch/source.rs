@@ -1,19 +1,101 @@
-//! What the processor has to know of an event source.
+//! What the processor has to know of where records come from.
 
-use super::context::RecordInfo;
+use std::{borrow::Cow, sync::Arc};
 
-/// A kind of event: how it is taken apart.
-pub(super) trait Source: 'static {
+use super::RecordInfo;
+use crate::Error;
+
+/// A kind of event: how it is taken apart, in which order its records run, and what Lambda is told of those that failed.
+///
+/// Everything else is the same for all sources: keys, claims, concurrency, the deadline, panics and verdicts. The sources of
+/// this crate are implementations of this trait; one of your own is given to [`Idempotency::batch`](crate::Idempotency::batch).
+///
+/// Its methods run outside of the protection that handlers have. A panic in one of them fails the invocation, and the whole
+/// batch is delivered again.
+///
+/// ```
+/// use std::{borrow::Cow, sync::Arc};
+/// use lambda_once::{Error, Failure, Idempotency, Key, MemoryStore, batch::{RecordInfo, Source}};
+///
+/// #[derive(serde::Deserialize)]
+/// struct Ticket { number: u64, customer: String, text: String }
+///
+/// /// Tickets that an importer sends, a customer's in order. It wants to hear the number of each that failed.
+/// #[derive(Clone, Debug)]
+/// struct Tickets;
+///
+/// impl Source for Tickets {
+///     type Event = Vec<Ticket>;
+///     type Record = Ticket;
+///     type Envelope = ();
+///     type Body = String;
+///     type Response = Vec<String>;
+///     const OPERATION: &'static str = "tickets";
+///
+///     fn split(&self, event: Vec<Ticket>) -> Result<(Vec<Ticket>, ()), Error> {
+///         Ok((event, ()))
+///     }
+///
+///     fn lane<'a>(&self, ticket: &'a Ticket) -> Option<Cow<'a, str>> {
+///         Some(Cow::Borrowed(&ticket.customer))
+///     }
+///
+///     fn open(&self, ticket: Ticket) -> (RecordInfo, String) {
+///         (RecordInfo::new(ticket.number.to_string()), ticket.text)
+///     }
+///
+///     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<Vec<String>, Error> {
+///         Ok(failed.iter().map(|record| record.id().to_owned()).collect())
+///     }
+/// }
+///
+/// let once = Idempotency::new(MemoryStore::new());
+/// let decode = |text: &String| Ok(text.clone());
+/// let file = |text: String| async move { Ok::<_, Failure>(text.len()) };
+/// let service = once.batch(Tickets, Key::message_id(), decode, file).concurrency(4);
+/// ```
+pub trait Source: Clone + Send + Sync + 'static {
+    /// The event, as Lambda sends it.
+    type Event: Send;
+
     /// A record as the event has it.
     type Record: Send;
 
-    /// How the record is named in the list of failures.
-    fn identifier(record: &Self::Record) -> &str;
+    /// What the answer needs of the event besides its records; `()` if nothing.
+    type Envelope: Send;
 
-    /// What the record's order is kept within; `None` if the source has no order.
-    fn lane(record: &Self::Record) -> Option<&str>;
+    /// A record's body. As bytes it is what keys are selected from and what payloads are compared by.
+    type Body: AsRef<[u8]> + Send;
+
+    /// The answer that Lambda understands.
+    type Response: Send;
+
+    /// Part of what keys are hashed with, unless the engine has a [name](crate::Idempotency::named). Lambda functions that
+    /// handle several sources have one each.
+    const OPERATION: &'static str;
+
+    /// Takes an event apart. The order of the records is the order in which they are looked at.
+    ///
+    /// # Errors
+    ///
+    /// If a record could not be named in the answer, or something else is wrong with the event as a whole
+    /// ([`ErrorKind::Event`](crate::ErrorKind::Event)). Nothing has been claimed by then, and the invocation fails.
+    fn split(&self, event: Self::Event) -> Result<(Vec<Self::Record>, Self::Envelope), Error>;
+
+    /// What the record's order is kept within: records of one lane run one after the other, and a failure holds up those
+    /// behind it. `None` if the record has no order.
+    fn lane<'a>(&self, record: &'a Self::Record) -> Option<Cow<'a, str>>;
 
     /// What is known of the record, and its body. Called once, shortly before the record is claimed, so that a large
     /// batch is not copied as a whole.
-    fn open(record: Self::Record) -> (RecordInfo, String);
+    fn open(&self, record: Self::Record) -> (RecordInfo, Self::Body);
+
+    /// The answer, if these records failed. They are in the order of the event; two of them may have the same id, if the
+    /// event did.
+    ///
+    /// # Errors
+    ///
+    /// If the invocation has to fail: where Lambda takes no partial answer
+    /// ([`ErrorKind::Batch`](crate::ErrorKind::Batch)).
+    fn respond(&self, envelope: Self::Envelope, failed: &[Arc<RecordInfo>]) -> Result<Self::Response, Error>;
 }

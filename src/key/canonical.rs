@@ -332,7 +332,7 @@ impl Writer<'_> {
     }
 }
 
-#[cfg(feature = "sqs")]
+#[cfg(feature = "batch")]
 pub(crate) fn write_string(out: &mut Vec<u8>, string: &str) {
     out.push(b'"');
     write_characters(out, string);

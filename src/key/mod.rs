@@ -14,16 +14,16 @@ use crate::error::Error;
 
 pub mod canonical;
 pub(crate) mod hash;
-#[cfg(feature = "sqs")]
+#[cfg(feature = "batch")]
 mod pointer;
-#[cfg(feature = "sqs")]
+#[cfg(feature = "batch")]
 mod selector;
-#[cfg(all(test, feature = "sqs"))]
+#[cfg(all(test, feature = "batch"))]
 mod tests;
 
-#[cfg(feature = "sqs")]
+#[cfg(feature = "batch")]
 pub(crate) use selector::{Body, Envelope};
-#[cfg(feature = "sqs")]
+#[cfg(feature = "batch")]
 pub use selector::{Delivery, Key};
 
 /// What happens to a delivery whose key is missing, or partly missing. The HTTP layer has a setting of its own.

@@ -45,15 +45,18 @@ pub struct Delivery<'a> {
     envelope: &'a dyn Envelope,
 }
 
-/// What a queue has written on the outside of a message.
+/// What is written on the outside of a delivery.
 pub(crate) trait Envelope {
     fn message_id(&self) -> Option<&str>;
 
-    /// An attribute that the queue has set.
+    /// Within what the message id is unique; `None` if it is so everywhere.
+    fn id_scope(&self) -> Option<&str>;
+
+    /// An attribute that the source has set.
     fn attribute(&self, name: &str) -> Option<&str>;
 
-    /// An attribute that the sender has set.
-    fn message_attribute(&self, name: &str) -> Option<&str>;
+    /// An attribute or a header that the sender has set.
+    fn header(&self, name: &str) -> Option<&str>;
 }
 
 impl<'a> Delivery<'a> {
@@ -66,19 +69,19 @@ impl<'a> Delivery<'a> {
         self.body.bytes
     }
 
-    /// The id that the queue gave the message.
+    /// The id that the queue gave the message, or the record's place in its stream.
     pub fn message_id(&self) -> Option<&'a str> {
         self.envelope.message_id()
     }
 
-    /// An attribute that the queue has set, such as `MessageDeduplicationId`.
+    /// An attribute that the source has set, such as `MessageDeduplicationId`.
     pub fn attribute(&self, name: &str) -> Option<&'a str> {
         self.envelope.attribute(name)
     }
 
-    /// The text of an attribute that the sender has set. A binary one has none.
-    pub fn message_attribute(&self, name: &str) -> Option<&'a str> {
-        self.envelope.message_attribute(name)
+    /// The text of an attribute or a header that the sender has set. A binary one has none.
+    pub fn header(&self, name: &str) -> Option<&'a str> {
+        self.envelope.header(name)
     }
 }
 
@@ -108,7 +111,7 @@ enum Selector {
     Pointer { text: Arc<str>, parsed: Option<Pointer> },
     MessageId,
     DeduplicationId,
-    MessageAttribute(Arc<str>),
+    Header(Arc<str>),
     Closure(Arc<Closure>),
     All(Arc<[Key]>),
 }
@@ -118,14 +121,15 @@ impl Key {
     /// `/order_id` or `/detail/items/0/id`. Its type counts: `1`, `"1"` and `1.0` are three keys.
     ///
     /// A body that is not JSON is an error of that delivery. A pointer that is not one (`order_id` without the slash) is
-    /// an error of every invocation, before anything is claimed; `SqsService::checked` finds it in init.
+    /// an error of every invocation, before anything is claimed; `checked` of the service finds it in init.
     pub fn pointer(pointer: &str) -> Self {
         Self(Selector::Pointer { text: pointer.into(), parsed: Pointer::parse(pointer) })
     }
 
-    /// The id that the queue gave the message.
+    /// The id that the queue gave the message, or the record's place in its stream, together with the stream where places
+    /// of two streams could be equal.
     ///
-    /// It protects against redelivery by the queue, and against nothing else: a producer that sends again, and a redrive
+    /// It protects against redelivery by the source, and against nothing else: a producer that sends again, and a redrive
     /// from a dead-letter queue, make a new id. A key from the body covers those too.
     pub fn message_id() -> Self {
         Self(Selector::MessageId)
@@ -141,9 +145,15 @@ impl Key {
         Self(Selector::DeduplicationId)
     }
 
-    /// The text of an attribute that the sender has put on the message, of the type String or Number.
+    /// The text of an attribute that the sender has put on an SQS message, of the type String or Number. The same as
+    /// [`header`](Self::header), in the words of SQS.
     pub fn message_attribute(name: impl Into<String>) -> Self {
-        Self(Selector::MessageAttribute(name.into().into()))
+        Self::header(name)
+    }
+
+    /// The text of a header that the sender has put on the record, as in Kafka. One that is not UTF-8 is missing.
+    pub fn header(name: impl Into<String>) -> Self {
+        Self(Selector::Header(name.into().into()))
     }
 
     /// What a function makes of the delivery. `Ok(None)` and an empty string mean that there is no key.
@@ -207,17 +217,22 @@ impl Key {
             }
             Selector::MessageId => {
                 let id = delivery.message_id().filter(|id| !id.is_empty());
-                id.map(string).ok_or_else(|| Error::key_missing("the delivery has no message id"))
+                let id = id.ok_or_else(|| Error::key_missing("the delivery has no message id"))?;
+                Ok(match delivery.envelope.id_scope() {
+                    None => string(id),
+                    Some(scope) => [b"[", &*string(scope), b",", &*string(id), b"]"].concat().into(),
+                })
             }
             Selector::DeduplicationId => {
                 let id = delivery.attribute("MessageDeduplicationId").filter(|id| !id.is_empty());
                 id.map(string)
                     .ok_or_else(|| Error::key_missing("the delivery has no deduplication id: the queue is not FIFO"))
             }
-            Selector::MessageAttribute(name) => {
-                let text = delivery.message_attribute(name).filter(|text| !text.is_empty());
-                text.map(string)
-                    .ok_or_else(|| Error::key_missing(format!("the message has no attribute `{name}` that is a text")))
+            Selector::Header(name) => {
+                let text = delivery.header(name).filter(|text| !text.is_empty());
+                text.map(string).ok_or_else(|| {
+                    Error::key_missing(format!("the sender has set no attribute or header `{name}` that is a text"))
+                })
             }
             Selector::Closure(select) => {
                 let key = select(delivery)
@@ -246,7 +261,7 @@ impl fmt::Debug for Key {
             Selector::Pointer { text, .. } => write!(f, "Key::pointer({text:?})"),
             Selector::MessageId => f.write_str("Key::message_id()"),
             Selector::DeduplicationId => f.write_str("Key::deduplication_id()"),
-            Selector::MessageAttribute(name) => write!(f, "Key::message_attribute({name:?})"),
+            Selector::Header(name) => write!(f, "Key::header({name:?})"),
             Selector::Closure(_) => f.write_str("Key::from_fn(..)"),
             Selector::All(keys) => f.debug_tuple("Key::all").field(keys).finish(),
         }
@@ -270,11 +285,15 @@ impl Envelope for Option<&str> {
         *self
     }
 
+    fn id_scope(&self) -> Option<&str> {
+        None
+    }
+
     fn attribute(&self, _: &str) -> Option<&str> {
         None
     }
 
-    fn message_attribute(&self, _: &str) -> Option<&str> {
+    fn header(&self, _: &str) -> Option<&str> {
         None
     }
 }

@@ -47,7 +47,7 @@ macro_rules! event_at {
         }
     };
 }
-#[cfg(feature = "sqs")]
+#[cfg(feature = "batch")]
 pub(crate) use event_at;
 
 /// An operation whose outcome could not be decided.

@@ -53,7 +53,7 @@ impl Told {
             receive_count: context.receive_count(),
             sent: text(context.attribute("SentTimestamp")),
             absent: text(context.attribute("MessageGroupId")),
-            arn: text(context.source_arn()),
+            arn: text(context.source()),
             claim: context.claim().map(|claim| (claim.key(), claim.attempt(), claim.lease_until())),
             took_over: context.took_over(),
             stop: context.stop_point(),

@@ -17,7 +17,7 @@ mod running;
 mod settling;
 
 pub(crate) use running::Finished;
-#[cfg(feature = "sqs")]
+#[cfg(feature = "batch")]
 pub(crate) use settling::{Due, Settling};
 
 /// An operation that wants to be claimed.

@@ -1,0 +1,142 @@
+//! What is known of a record besides its body.
+
+use std::{borrow::Cow, collections::HashMap, fmt};
+
+use crate::key::Envelope;
+
+/// What a source says of a record: its id, and what stands on its outside.
+#[derive(Clone)]
+pub struct RecordInfo {
+    id: String,
+    source: Option<String>,
+    /// Whether the id is unique within its source only.
+    is_local: bool,
+    receive_count: u32,
+    attributes: Attributes,
+    headers: Attributes,
+}
+
+/// Texts by name: as a source gives them, or listed one by one.
+#[derive(Clone, Default)]
+struct Attributes {
+    listed: Vec<(Cow<'static, str>, String)>,
+    given: HashMap<String, String>,
+}
+
+impl Attributes {
+    fn get(&self, name: &str) -> Option<&str> {
+        // Of several with one name the last counts.
+        let listed = self.listed.iter().rev().find(|(listed, _)| listed == name).map(|(_, text)| text);
+        listed.or_else(|| self.given.get(name)).map(String::as_str)
+    }
+}
+
+impl RecordInfo {
+    /// A record with an id that no other record has, whatever queue or stream it comes from. It must be the same in every
+    /// delivery.
+    pub fn new(id: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            source: None,
+            is_local: false,
+            receive_count: 1,
+            attributes: Attributes::default(),
+            headers: Attributes::default(),
+        }
+    }
+
+    /// A record with an id that is unique within its source only, such as an offset in a partition. `source` must be the same
+    /// in every delivery too.
+    pub fn within(source: impl Into<String>, id: impl Into<String>) -> Self {
+        Self { source: Some(source.into()), is_local: true, ..Self::new(id) }
+    }
+
+    /// Where it comes from: the ARN of a queue or a stream.
+    #[must_use]
+    pub fn with_source(mut self, source: Option<String>) -> Self {
+        self.source = source;
+        self
+    }
+
+    /// How often it has been delivered, this delivery included.
+    #[must_use]
+    pub fn with_receive_count(mut self, count: u32) -> Self {
+        self.receive_count = count;
+        self
+    }
+
+    /// An attribute that the source has set. Of several with one name the last counts.
+    #[must_use]
+    pub fn with_attribute(mut self, name: impl Into<Cow<'static, str>>, text: impl Into<String>) -> Self {
+        self.attributes.listed.push((name.into(), text.into()));
+        self
+    }
+
+    /// Attributes that the source has set.
+    #[must_use]
+    pub fn with_attributes(mut self, attributes: HashMap<String, String>) -> Self {
+        self.attributes.given = attributes;
+        self
+    }
+
+    /// An attribute or a header that the sender has set. Of several with one name the last counts.
+    #[must_use]
+    pub fn with_header(mut self, name: impl Into<Cow<'static, str>>, text: impl Into<String>) -> Self {
+        self.headers.listed.push((name.into(), text.into()));
+        self
+    }
+
+    /// The id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Where it comes from.
+    pub fn source(&self) -> Option<&str> {
+        self.source.as_deref()
+    }
+
+    /// How often it has been delivered, this delivery included; 1 if the source does not say.
+    pub fn receive_count(&self) -> u32 {
+        self.receive_count
+    }
+
+    /// An attribute that the source has set.
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        self.attributes.get(name)
+    }
+
+    /// An attribute or a header that the sender has set.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)
+    }
+}
+
+/// Shows no headers: they are the sender's.
+impl fmt::Debug for RecordInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordInfo")
+            .field("id", &self.id)
+            .field("source", &self.source)
+            .field("receive_count", &self.receive_count)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Envelope for RecordInfo {
+    fn message_id(&self) -> Option<&str> {
+        Some(&self.id)
+    }
+
+    fn id_scope(&self) -> Option<&str> {
+        self.source.as_deref().filter(|_| self.is_local)
+    }
+
+    fn attribute(&self, name: &str) -> Option<&str> {
+        self.attributes.get(name)
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)
+    }
+}

@@ -1,0 +1,206 @@
+//! The service for one source: its settings, and an invocation from event to answer.
+
+use std::{
+    fmt,
+    marker::PhantomData,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use lambda_runtime::LambdaEvent;
+use tower_service::Service;
+
+use super::{
+    Decode, Handler, OnFailure, Options, Payload, PermanentFailures, Source, TotalFailure, processor::Processor,
+};
+use crate::{BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key, store::BoxFuture};
+
+/// Handles the batches of a [`Source`]. Made by [`Idempotency::batch`] and its siblings for each source; given to
+/// [`lambda_runtime::run`] or `run_concurrent`.
+///
+/// It keeps nothing between invocations, and clones are independent.
+///
+/// # Defaults
+///
+/// | setting | default |
+/// |---|---|
+/// | [`concurrency`](Self::concurrency) | 10 |
+/// | [`permanent_failures`](Self::permanent_failures) | [`PermanentFailures::Report`] |
+/// | [`expected_duration`](Self::expected_duration) | the longest run of the invocation so far |
+/// | [`payload`](Self::payload) | [`Payload::Body`] |
+/// | [`on_failure`](Self::on_failure) | [`OnFailure::StopGroup`] |
+/// | [`total_failure`](Self::total_failure) | [`TotalFailure::Report`] |
+///
+/// # Errors
+///
+/// The service fails as a whole, before anything is claimed, only if it cannot name the records that failed: if a record
+/// has no id ([`ErrorKind::Event`]), or if the key's pointer is not one ([`ErrorKind::Config`]). It also fails
+/// ([`ErrorKind::Batch`]) if every record failed and [`total_failure`](Self::total_failure) says so, and if any did where
+/// Lambda takes no partial answer. Lambda then delivers the whole batch again.
+pub struct BatchService<S: Source, H, T, Args> {
+    source: S,
+    engine: Idempotency,
+    key: Key,
+    handler: H,
+    decode: Decode<S, T>,
+    options: Options,
+    args: PhantomData<fn(Args)>,
+}
+
+impl Idempotency {
+    /// A service for any [`Source`]: `handler` for each record, once for each `key`. `decode` makes the handler's type of a
+    /// record's body. [`Source`] has an example.
+    ///
+    /// The handler takes the decoded body, and a [`RecordContext`](super::RecordContext) if it wants one. It returns any
+    /// serialisable value, which is stored, or an error, which is transient unless [classified](crate::Classify).
+    pub fn batch<S, H, T, Args>(
+        &self,
+        source: S,
+        key: Key,
+        decode: impl Fn(&S::Body) -> Result<T, BoxError> + Send + Sync + 'static,
+        handler: H,
+    ) -> BatchService<S, H, T, Args>
+    where
+        S: Source,
+        H: Handler<T, Args>,
+        T: Send + 'static,
+    {
+        BatchService {
+            source,
+            engine: self.clone(),
+            key,
+            handler,
+            decode: Arc::new(decode),
+            options: Options::default(),
+            args: PhantomData,
+        }
+    }
+}
+
+impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
+    /// How many handlers run at once; at least one.
+    #[must_use]
+    pub fn concurrency(mut self, handlers: usize) -> Self {
+        self.options.concurrency = handlers;
+        self
+    }
+
+    /// What happens to records that no retry can help.
+    #[must_use]
+    pub fn permanent_failures(mut self, policy: PermanentFailures) -> Self {
+        self.options.permanent_failures = policy;
+        self
+    }
+
+    /// How long a handler may be expected to run. A record is not started when less than that is left.
+    #[must_use]
+    pub fn expected_duration(mut self, duration: Duration) -> Self {
+        self.options.expected_duration = Some(duration);
+        self
+    }
+
+    /// What a failure holds up where records have an order.
+    #[must_use]
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.options.on_failure = on_failure;
+        self
+    }
+
+    /// What the answer is when every record of a batch failed.
+    #[must_use]
+    pub fn total_failure(mut self, policy: TotalFailure) -> Self {
+        self.options.total_failure = policy;
+        self
+    }
+
+    /// What tells a repeated operation from a misused key.
+    #[must_use]
+    pub fn payload(mut self, payload: Payload) -> Self {
+        self.options.payload = payload;
+        self
+    }
+
+    /// The same service, if its key and its payload can be looked up at all. Called in init, it shows a misspelt pointer at
+    /// the deployment and not by records that fail.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if a JSON Pointer is not one, or if a combination of keys is empty.
+    pub fn checked(self) -> Result<Self, Error> {
+        self.check()?;
+        Ok(self)
+    }
+
+    /// The same service with its source changed: for the settings that a source has of its own.
+    pub(super) fn map_source(mut self, change: impl FnOnce(&mut S)) -> Self {
+        change(&mut self.source);
+        self
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.key.check()?;
+        match &self.options.payload {
+            Payload::Part(part) => part.check(),
+            Payload::Body | Payload::Ignored => Ok(()),
+        }
+    }
+}
+
+impl<S: Source, H: Clone, T, Args> Clone for BatchService<S, H, T, Args> {
+    fn clone(&self) -> Self {
+        Self {
+            source: self.source.clone(),
+            engine: self.engine.clone(),
+            key: self.key.clone(),
+            handler: self.handler.clone(),
+            decode: Arc::clone(&self.decode),
+            options: self.options.clone(),
+            args: PhantomData,
+        }
+    }
+}
+
+impl<S: Source, H, T, Args> fmt::Debug for BatchService<S, H, T, Args> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchService")
+            .field("source", &S::OPERATION)
+            .field("engine", &self.engine)
+            .field("key", &self.key)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S, H, T, Args> Service<LambdaEvent<S::Event>> for BatchService<S, H, T, Args>
+where
+    S: Source,
+    H: Handler<T, Args>,
+    T: Send + 'static,
+    Args: 'static,
+{
+    type Response = S::Response;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<S::Response, Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, event: LambdaEvent<S::Event>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move {
+            service.check()?;
+            let Self { source, engine, key, handler, decode, options, .. } = service;
+            let (records, envelope) = source.split(event.payload)?;
+            let (count, policy) = (records.len(), options.total_failure);
+            let processor = Processor { source, engine, key, handler, decode, options };
+            let failed = processor.process(records, event.context).await;
+            if policy == TotalFailure::Error && count > 0 && failed.len() == count {
+                let message = format!("every one of the batch's {count} records failed");
+                return Err(Error::new(ErrorKind::Batch, ErrorStatus::Temporary, "answer", message));
+            }
+            processor.source.respond(envelope, &failed)
+        })
+    }
+}

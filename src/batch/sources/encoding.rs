@@ -1,0 +1,26 @@
+//! Payloads as they stand in an event.
+
+use std::fmt;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde::{Deserializer, de};
+
+/// Bytes in base64, as event sources send them: decoded while the event is read, so that it is held once.
+pub(super) fn base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    deserializer.deserialize_str(Base64)
+}
+
+struct Base64;
+
+impl de::Visitor<'_> for Base64 {
+    type Value = Vec<u8>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("bytes in base64")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<u8>, E> {
+        // The error names a character of the payload, so it is left out.
+        BASE64_STANDARD.decode(text).map_err(|_| E::custom("not base64"))
+    }
+}

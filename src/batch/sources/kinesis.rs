@@ -1,0 +1,157 @@
+//! Kinesis data streams.
+
+use std::{borrow::Cow, sync::Arc};
+
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Number, Value};
+
+use super::{
+    encoding::base64,
+    stream::{SEQUENCE_NUMBER, StreamOrder, StreamResponse, unnamed},
+};
+use crate::{
+    BoxError, Error, Idempotency, Key,
+    batch::{BatchService, Handler, RecordInfo, Source},
+};
+
+/// Handles the batches of a Kinesis data stream. Made by [`Idempotency::kinesis`].
+pub type KinesisService<H, T, Args> = BatchService<Kinesis, H, T, Args>;
+
+/// Records of a Kinesis data stream, in the order of their shard.
+///
+/// A record's id is its `eventID`, the shard and the sequence number, within the stream. Its attributes are `partitionKey`,
+/// `sequenceNumber` and `approximateArrivalTimestamp` (seconds).
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Kinesis {
+    order: StreamOrder,
+}
+
+/// A batch of a Kinesis data stream, with or without a tumbling window.
+/// <https://docs.aws.amazon.com/lambda/latest/dg/with-kinesis.html>
+#[derive(Debug, Deserialize)]
+pub struct KinesisEvent {
+    #[serde(rename = "Records")]
+    records: Vec<KinesisRecord>,
+    #[serde(default)]
+    state: Option<Value>,
+}
+
+/// A record of a [`KinesisEvent`].
+#[derive(Deserialize)]
+pub struct KinesisRecord {
+    kinesis: Data,
+    #[serde(rename = "eventID", default)]
+    event_id: Option<String>,
+    #[serde(rename = "eventSourceARN", default)]
+    stream: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Data {
+    #[serde(default)]
+    partition_key: String,
+    #[serde(default)]
+    sequence_number: String,
+    #[serde(deserialize_with = "base64")]
+    data: Vec<u8>,
+    #[serde(default)]
+    approximate_arrival_timestamp: Option<Number>,
+}
+
+impl std::fmt::Debug for KinesisRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KinesisRecord").field("event_id", &self.event_id).finish_non_exhaustive()
+    }
+}
+
+impl Source for Kinesis {
+    type Event = KinesisEvent;
+    type Record = KinesisRecord;
+    /// The state of a tumbling window.
+    type Envelope = Option<Value>;
+    type Body = Vec<u8>;
+    type Response = StreamResponse;
+
+    const OPERATION: &'static str = "kinesis";
+
+    fn split(&self, event: KinesisEvent) -> Result<(Vec<KinesisRecord>, Option<Value>), Error> {
+        if event.records.iter().any(|record| record.kinesis.sequence_number.is_empty()) {
+            return Err(unnamed("Kinesis"));
+        }
+        Ok((event.records, event.state))
+    }
+
+    fn lane<'a>(&self, record: &'a KinesisRecord) -> Option<Cow<'a, str>> {
+        Some(self.order.lane(|| Cow::Borrowed(&record.kinesis.partition_key)))
+    }
+
+    fn open(&self, record: KinesisRecord) -> (RecordInfo, Vec<u8>) {
+        let Data { partition_key, sequence_number, data, approximate_arrival_timestamp } = record.kinesis;
+        let id = record.event_id.unwrap_or_else(|| sequence_number.clone());
+        let mut info = match record.stream {
+            Some(stream) => RecordInfo::within(stream, id),
+            None => RecordInfo::new(id),
+        };
+        info = info.with_attribute("partitionKey", partition_key).with_attribute(SEQUENCE_NUMBER, sequence_number);
+        if let Some(time) = approximate_arrival_timestamp {
+            info = info.with_attribute("approximateArrivalTimestamp", time.to_string());
+        }
+        (info, data)
+    }
+
+    fn respond(&self, state: Option<Value>, failed: &[Arc<RecordInfo>]) -> Result<StreamResponse, Error> {
+        Ok(StreamResponse::new(state, failed))
+    }
+}
+
+impl<H, T, Args> KinesisService<H, T, Args> {
+    /// What the order of the records is kept within. Default: the shard.
+    #[must_use]
+    pub fn order(self, order: StreamOrder) -> Self {
+        self.map_source(|source| source.order = order)
+    }
+}
+
+impl Idempotency {
+    /// A service for a Kinesis data stream: `handler` for each record, once for each `key`. The data is JSON.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::StreamOrder};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Reading { sensor: String, celsius: f64 }
+    ///
+    /// async fn store(reading: Reading) -> Result<(), Failure> {
+    ///     Ok(())
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// let service = once.kinesis(Key::message_id(), store).order(StreamOrder::Key);
+    /// lambda_runtime::run(service).await
+    /// # }
+    /// ```
+    pub fn kinesis<H, T, Args>(&self, key: Key, handler: H) -> KinesisService<H, T, Args>
+    where
+        H: Handler<T, Args>,
+        T: DeserializeOwned + Send + 'static,
+    {
+        self.kinesis_with(key, |data| serde_json::from_slice(data).map_err(Into::into), handler)
+    }
+
+    /// Like [`kinesis`](Self::kinesis), for data that is not JSON: `decode` makes the handler's type of its bytes.
+    pub fn kinesis_with<H, T, Args>(
+        &self,
+        key: Key,
+        decode: impl Fn(&[u8]) -> Result<T, BoxError> + Send + Sync + 'static,
+        handler: H,
+    ) -> KinesisService<H, T, Args>
+    where
+        H: Handler<T, Args>,
+        T: Send + 'static,
+    {
+        self.batch(Kinesis::default(), key, move |data: &Vec<u8>| decode(data), handler)
+    }
+}

@@ -1,0 +1,124 @@
+//! SQS queues, standard and FIFO.
+
+use std::{borrow::Cow, collections::HashSet, sync::Arc};
+
+use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key,
+    batch::{BatchService, Handler, RecordInfo, Source},
+};
+
+/// Handles the batches of an SQS queue. Made by [`Idempotency::sqs`].
+pub type SqsService<H, T, Args> = BatchService<Sqs, H, T, Args>;
+
+/// Messages of an SQS queue, in order within their groups if the queue is FIFO: if its ARN ends in `.fifo`. Messages of a
+/// standard queue may have a group too, in fair queues, and have no order.
+///
+/// The answer lists the ids of the messages that SQS shall deliver again, each once.
+/// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html#services-sqs-batchfailurereporting>
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Sqs;
+
+impl Source for Sqs {
+    type Event = SqsEvent;
+    type Record = SqsMessage;
+    type Envelope = ();
+    type Body = String;
+    type Response = SqsBatchResponse;
+
+    const OPERATION: &'static str = "sqs";
+
+    fn split(&self, event: SqsEvent) -> Result<(Vec<SqsMessage>, ()), Error> {
+        let has_id = |message: &SqsMessage| message.message_id.as_ref().is_some_and(|id| !id.is_empty());
+        if !event.records.iter().all(has_id) {
+            // An empty identifier in the answer would fail the whole batch anyway, after the work was done.
+            let message = "a record of the event has no messageId: this is not an event from SQS";
+            return Err(Error::new(ErrorKind::Event, ErrorStatus::Temporary, "receive", message));
+        }
+        Ok((event.records, ()))
+    }
+
+    fn lane<'a>(&self, message: &'a SqsMessage) -> Option<Cow<'a, str>> {
+        let is_fifo = message.event_source_arn.as_deref().is_some_and(|arn| arn.ends_with(".fifo"));
+        is_fifo.then(|| message.attributes.get("MessageGroupId").map_or("", String::as_str).into())
+    }
+
+    fn open(&self, message: SqsMessage) -> (RecordInfo, String) {
+        let receive_count = message.attributes.get("ApproximateReceiveCount").and_then(|count| count.parse().ok());
+        let mut info = RecordInfo::new(message.message_id.unwrap_or_default())
+            .with_source(message.event_source_arn)
+            .with_receive_count(receive_count.unwrap_or(1))
+            .with_attributes(message.attributes);
+        for (name, attribute) in message.message_attributes {
+            if let Some(text) = attribute.string_value {
+                info = info.with_header(name, text);
+            }
+        }
+        (info, message.body.unwrap_or_default())
+    }
+
+    fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<SqsBatchResponse, Error> {
+        let mut seen = HashSet::new();
+        let mut response = SqsBatchResponse::default();
+        response.set_failures(failed.iter().map(|record| record.id()).filter(|id| seen.insert(*id)));
+        Ok(response)
+    }
+}
+
+impl Idempotency {
+    /// A service for an SQS queue: `handler` for each message, once for each `key`.
+    ///
+    /// The handler takes the decoded body, and a [`RecordContext`](crate::RecordContext) if it wants one. It returns any serialisable value,
+    /// which is stored, or an error, which is transient unless [classified](crate::Classify).
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {
+    /// use lambda_once::{Classify, Failure, Idempotency, Key, MemoryStore};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Order { order_id: String, amount_cents: i64 }
+    ///
+    /// async fn handle(order: Order) -> Result<u64, Failure> {
+    ///     let cents = u64::try_from(order.amount_cents).permanent()?;
+    ///     Ok(cents)
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// lambda_runtime::run(once.sqs(Key::pointer("/order_id"), handle)).await
+    /// # }
+    /// ```
+    pub fn sqs<H, T, Args>(&self, key: Key, handler: H) -> SqsService<H, T, Args>
+    where
+        H: Handler<T, Args>,
+        T: DeserializeOwned + Send + 'static,
+    {
+        self.sqs_with(key, |body| serde_json::from_str(body).map_err(Into::into), handler)
+    }
+
+    /// Like [`sqs`](Self::sqs), for bodies that are not JSON, or not plainly so: `decode` makes the handler's type of them.
+    ///
+    /// ```no_run
+    /// # use lambda_once::{Failure, Idempotency, Key, MemoryStore};
+    /// async fn handle(line: Vec<String>) -> Result<usize, Failure> {
+    ///     Ok(line.len())
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// let service = once.sqs_with(Key::message_id(), |body| Ok(body.split(',').map(str::to_owned).collect()), handle);
+    /// ```
+    pub fn sqs_with<H, T, Args>(
+        &self,
+        key: Key,
+        decode: impl Fn(&str) -> Result<T, BoxError> + Send + Sync + 'static,
+        handler: H,
+    ) -> SqsService<H, T, Args>
+    where
+        H: Handler<T, Args>,
+        T: Send + 'static,
+    {
+        self.batch(Sqs, key, move |body: &String| decode(body), handler)
+    }
+}

@@ -1,0 +1,98 @@
+//! What Kinesis and DynamoDB streams have in common: order within a shard, checkpoints, and the state of a window.
+
+use std::{borrow::Cow, sync::Arc};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{Error, ErrorKind, ErrorStatus, batch::RecordInfo};
+
+/// The attribute by which a stream knows its records.
+pub(super) const SEQUENCE_NUMBER: &str = "sequenceNumber";
+
+/// What the order of a stream's records is kept within.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamOrder {
+    /// The shard: the records of a batch run one after the other, and a failure holds up everything behind it.
+    #[default]
+    Shard,
+    /// The partition key in Kinesis, the item in DynamoDB: records of different ones run side by side, and a failure holds
+    /// up its own only. The stream goes back to the first failure all the same, and what was done behind it is replayed.
+    Key,
+}
+
+impl StreamOrder {
+    pub(super) fn lane<'a>(self, key: impl FnOnce() -> Cow<'a, str>) -> Cow<'a, str> {
+        match self {
+            Self::Shard => Cow::Borrowed(""),
+            Self::Key => key(),
+        }
+    }
+}
+
+/// The answer to a batch of a stream: where Lambda shall go on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct StreamResponse {
+    /// The first record that failed, if any did. Lambda goes on from there, so more would say nothing.
+    /// <https://docs.aws.amazon.com/lambda/latest/dg/services-kinesis-batchfailurereporting.html>
+    pub batch_item_failures: Vec<StreamFailure>,
+    /// The state of a tumbling window, as it came.
+    /// <https://docs.aws.amazon.com/lambda/latest/dg/services-kinesis-windows.html>
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<Value>,
+}
+
+/// A record from which a stream is to go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct StreamFailure {
+    /// Its sequence number.
+    pub item_identifier: String,
+}
+
+impl StreamResponse {
+    pub(super) fn new(state: Option<Value>, failed: &[Arc<RecordInfo>]) -> Self {
+        let numbers = failed.iter().filter_map(|record| record.attribute(SEQUENCE_NUMBER));
+        let checkpoint = numbers.min_by_key(|number| magnitude(number));
+        let failure = |number: &str| StreamFailure { item_identifier: number.to_owned() };
+        Self { batch_item_failures: checkpoint.map(failure).into_iter().collect(), state }
+    }
+}
+
+/// Orders decimal numbers of any length.
+fn magnitude(number: &str) -> (usize, &str) {
+    let digits = number.trim_start_matches('0');
+    (digits.len(), digits)
+}
+
+/// An event in which a record could not be named.
+pub(super) fn unnamed(source: &str) -> Error {
+    let message = format!("a record of the event has no sequence number: this is not an event from {source}");
+    Error::new(ErrorKind::Event, ErrorStatus::Temporary, "receive", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_sequence_number_is_the_checkpoint_however_long_the_numbers_are() {
+        let record = |number: &str| Arc::new(RecordInfo::new("").with_attribute(SEQUENCE_NUMBER, number));
+        let checkpoint = |numbers: &[&str]| {
+            let failed: Vec<_> = numbers.iter().map(|number| record(number)).collect();
+            StreamResponse::new(None, &failed).batch_item_failures.pop().map(|failure| failure.item_identifier)
+        };
+        assert_eq!(checkpoint(&[]), None);
+        assert_eq!(checkpoint(&["10", "9", "11"]).as_deref(), Some("9"));
+        assert_eq!(checkpoint(&["0010", "9"]).as_deref(), Some("9"));
+        let long = "49590338271490256608559692538361571095921575989136588898";
+        assert_eq!(
+            checkpoint(&[long, "49590338271490256608559692540925702759324208523137515618"]).as_deref(),
+            Some(long)
+        );
+    }
+}
