@@ -9,7 +9,7 @@ use std::{alloc::System, collections::HashMap};
 use aws_lambda_events::sqs::{SqsEvent, SqsMessage};
 use lambda_once::{
     Error, Failure, Idempotency, Key, Store,
-    batch::{Handler, SqsService},
+    batch::{Handler, sqs::SqsService},
     clock::{Clock, SystemClock},
     record::{KeyHash, Record},
     store::{Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, SettleRequest, Settled},

@@ -10,7 +10,7 @@ use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use aws_sdk_dynamodb::Client;
 use lambda_once::{
     CachedStore, Error, Idempotency, Key, Store,
-    batch::{Handler, SqsService},
+    batch::{Handler, sqs::SqsService},
     store::dynamodb::{Calls, Config},
 };
 use lambda_runtime::{Context, LambdaEvent};

@@ -51,13 +51,7 @@ pub use handler::Handler;
 pub use record::RecordInfo;
 pub use service::BatchService;
 pub use source::Source;
-#[cfg(feature = "sqs")]
-pub use sources::sqs::{Sqs, SqsService};
-#[cfg(feature = "kinesis")]
-pub use sources::{
-    kinesis::{Kinesis, KinesisEvent, KinesisRecord, KinesisService},
-    stream::{StreamFailure, StreamOrder, StreamResponse},
-};
+pub use sources::*;
 
 /// What happens to a record that no retry can help: its handler failed for good, now or in an earlier delivery; its key
 /// belongs to another payload, or is missing; its body cannot be decoded.

@@ -91,6 +91,9 @@ impl fmt::Debug for Delivery<'_> {
     }
 }
 
+/// Where SQS says it.
+const DEDUPLICATION_ID: &str = "MessageDeduplicationId";
+
 type Closure = dyn Fn(&Delivery<'_>) -> Result<Option<String>, BoxError> + Send + Sync;
 
 /// Selects the key of an operation from a delivery.
@@ -110,7 +113,7 @@ pub struct Key(Selector);
 enum Selector {
     Pointer { text: Arc<str>, parsed: Option<Pointer> },
     MessageId,
-    DeduplicationId,
+    Attribute(Cow<'static, str>),
     Header(Arc<str>),
     Closure(Arc<Closure>),
     All(Arc<[Key]>),
@@ -142,7 +145,13 @@ impl Key {
     /// records are kept. A message that has moved to a FIFO dead-letter queue has its message id instead.
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/using-messagededuplicationid-property.html>
     pub fn deduplication_id() -> Self {
-        Self(Selector::DeduplicationId)
+        Self(Selector::Attribute(DEDUPLICATION_ID.into()))
+    }
+
+    /// An attribute that the source has set, such as `partitionKey` in Kinesis or the record's `key` in Kafka. Which there
+    /// are stands in the documentation of each source.
+    pub fn attribute(name: impl Into<String>) -> Self {
+        Self(Selector::Attribute(name.into().into()))
     }
 
     /// The text of an attribute that the sender has put on an SQS message, of the type String or Number. The same as
@@ -223,10 +232,14 @@ impl Key {
                     Some(scope) => [b"[", &*string(scope), b",", &*string(id), b"]"].concat().into(),
                 })
             }
-            Selector::DeduplicationId => {
-                let id = delivery.attribute("MessageDeduplicationId").filter(|id| !id.is_empty());
-                id.map(string)
-                    .ok_or_else(|| Error::key_missing("the delivery has no deduplication id: the queue is not FIFO"))
+            Selector::Attribute(name) => {
+                let text = delivery.attribute(name).filter(|text| !text.is_empty());
+                text.map(string).ok_or_else(|| match &**name {
+                    DEDUPLICATION_ID => {
+                        Error::key_missing("the delivery has no deduplication id: the queue is not FIFO")
+                    }
+                    name => Error::key_missing(format!("the delivery has no attribute `{name}`")),
+                })
             }
             Selector::Header(name) => {
                 let text = delivery.header(name).filter(|text| !text.is_empty());
@@ -260,7 +273,7 @@ impl fmt::Debug for Key {
         match &self.0 {
             Selector::Pointer { text, .. } => write!(f, "Key::pointer({text:?})"),
             Selector::MessageId => f.write_str("Key::message_id()"),
-            Selector::DeduplicationId => f.write_str("Key::deduplication_id()"),
+            Selector::Attribute(name) => write!(f, "Key::attribute({name:?})"),
             Selector::Header(name) => write!(f, "Key::header({name:?})"),
             Selector::Closure(_) => f.write_str("Key::from_fn(..)"),
             Selector::All(keys) => f.debug_tuple("Key::all").field(keys).finish(),

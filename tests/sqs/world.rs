@@ -10,7 +10,7 @@ use std::{
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use lambda_once::{
     Classify, Error, Failure, Idempotency, Key, MemoryStore, Store,
-    batch::{Handler, SqsService},
+    batch::{Handler, sqs::SqsService},
     clock::{Clock, Timestamp},
     idempotency::Builder,
     record::{KeyHash, RECORD_VERSION, Record, Status, StoredData, StoredResult},

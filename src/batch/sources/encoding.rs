@@ -24,3 +24,31 @@ impl de::Visitor<'_> for Base64 {
         BASE64_STANDARD.decode(text).map_err(|_| E::custom("not base64"))
     }
 }
+
+/// The same where there may be none.
+#[cfg(feature = "kafka")]
+pub(super) fn optional_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<u8>>, D::Error> {
+    struct Optional;
+
+    impl<'de> de::Visitor<'de> for Optional {
+        type Value = Option<Vec<u8>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("bytes in base64, or null")
+        }
+
+        fn visit_none<E: de::Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+            base64(deserializer).map(Some)
+        }
+    }
+
+    deserializer.deserialize_option(Optional)
+}

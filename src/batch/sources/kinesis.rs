@@ -119,7 +119,7 @@ impl Idempotency {
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {
-    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::StreamOrder};
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::stream::StreamOrder};
     ///
     /// #[derive(serde::Deserialize)]
     /// struct Reading { sensor: String, celsius: f64 }

@@ -1,0 +1,237 @@
+//! DynamoDB streams.
+
+use std::{borrow::Cow, sync::Arc};
+
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_dynamo::Item;
+use serde_json::{Number, Value};
+
+use super::{
+    image::{self, Images},
+    stream::{SEQUENCE_NUMBER, StreamOrder, StreamResponse, unnamed},
+};
+use crate::{
+    BoxError, Error, Idempotency, Key,
+    batch::{BatchService, Handler, RecordInfo, Source},
+};
+
+/// Handles the batches of a DynamoDB stream. Made by [`Idempotency::dynamodb_stream`].
+pub type DynamoDbStreamService<H, T, Args> = BatchService<DynamoDbStream, H, T, Args>;
+
+/// Records of a DynamoDB stream, in the order of their shard.
+///
+/// A record's id is its `eventID`, within the stream. Its attributes are `sequenceNumber`, `eventName` and
+/// `approximateCreationDateTime` (seconds). As a body, for keys and payloads, it is the JSON object
+/// `{"Keys": …, "NewImage": …, "OldImage": …}` in which each attribute value is plain JSON: `/NewImage/order_id` is a
+/// pointer. Binary values are in base64, and sets are arrays.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct DynamoDbStream {
+    order: StreamOrder,
+}
+
+/// A batch of a DynamoDB stream, with or without a tumbling window.
+/// <https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html>
+#[derive(Debug, Deserialize)]
+pub struct DynamoDbStreamEvent {
+    #[serde(rename = "Records")]
+    records: Vec<DynamoDbStreamRecord>,
+    #[serde(default)]
+    state: Option<Value>,
+}
+
+/// A record of a [`DynamoDbStreamEvent`].
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DynamoDbStreamRecord {
+    #[serde(rename = "eventID", default)]
+    event_id: Option<String>,
+    event_name: ChangeKind,
+    #[serde(rename = "eventSourceARN", default)]
+    stream: Option<String>,
+    #[serde(default)]
+    user_identity: Option<UserIdentity>,
+    dynamodb: Data,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Data {
+    #[serde(default)]
+    keys: Option<Item>,
+    #[serde(default)]
+    new_image: Option<Item>,
+    #[serde(default)]
+    old_image: Option<Item>,
+    #[serde(default)]
+    sequence_number: String,
+    #[serde(default)]
+    approximate_creation_date_time: Option<Number>,
+}
+
+#[derive(Deserialize)]
+struct UserIdentity {
+    #[serde(rename = "type", alias = "Type", default)]
+    kind: String,
+    #[serde(rename = "principalId", alias = "PrincipalId", default)]
+    principal: String,
+}
+
+/// What was done to an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+#[non_exhaustive]
+pub enum ChangeKind {
+    /// It was put where there was none.
+    Insert,
+    /// It was changed, or another one put in its place.
+    Modify,
+    /// It was deleted.
+    Remove,
+}
+
+/// A change to an item, as handlers get it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Change<T> {
+    /// What was done.
+    pub kind: ChangeKind,
+    /// The key of the item; [`serde_dynamo::from_item`] makes a type of it.
+    pub keys: Item,
+    /// The item after the change; `None` if it was deleted, or if the stream does not hold new images.
+    pub new: Option<T>,
+    /// The item before the change; `None` if there was none, or if the stream does not hold old images.
+    pub old: Option<T>,
+    /// Whether DynamoDB itself deleted the item, as its time to live was over.
+    /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html>
+    pub is_expiry: bool,
+}
+
+/// The body of a record.
+#[derive(Debug)]
+pub struct ChangeBody {
+    kind: ChangeKind,
+    is_expiry: bool,
+    images: Images,
+}
+
+impl ChangeBody {
+    fn decode<T: DeserializeOwned>(&self) -> Result<Change<T>, BoxError> {
+        let decode = |image: &Option<Item>| image.clone().map(serde_dynamo::from_item).transpose();
+        Ok(Change {
+            kind: self.kind,
+            keys: self.images.keys.clone(),
+            new: decode(&self.images.new)?,
+            old: decode(&self.images.old)?,
+            is_expiry: self.is_expiry,
+        })
+    }
+}
+
+impl AsRef<[u8]> for ChangeBody {
+    fn as_ref(&self) -> &[u8] {
+        self.images.json()
+    }
+}
+
+/// Shows no item.
+impl std::fmt::Debug for DynamoDbStreamRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DynamoDbStreamRecord").field("event_id", &self.event_id).finish_non_exhaustive()
+    }
+}
+
+impl ChangeKind {
+    /// Its name in events, such as `INSERT`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Insert => "INSERT",
+            Self::Modify => "MODIFY",
+            Self::Remove => "REMOVE",
+        }
+    }
+}
+
+impl Source for DynamoDbStream {
+    type Event = DynamoDbStreamEvent;
+    type Record = DynamoDbStreamRecord;
+    /// The state of a tumbling window.
+    type Envelope = Option<Value>;
+    type Body = ChangeBody;
+    type Response = StreamResponse;
+
+    const OPERATION: &'static str = "dynamodb-stream";
+
+    fn split(&self, event: DynamoDbStreamEvent) -> Result<(Vec<DynamoDbStreamRecord>, Option<Value>), Error> {
+        if event.records.iter().any(|record| record.dynamodb.sequence_number.is_empty()) {
+            return Err(unnamed("a DynamoDB stream"));
+        }
+        Ok((event.records, event.state))
+    }
+
+    fn lane<'a>(&self, record: &'a DynamoDbStreamRecord) -> Option<Cow<'a, str>> {
+        let keys = || record.dynamodb.keys.as_ref().map(|keys| image::of_map(keys.inner())).unwrap_or_default();
+        Some(self.order.lane(|| Cow::Owned(keys())))
+    }
+
+    fn open(&self, record: DynamoDbStreamRecord) -> (RecordInfo, ChangeBody) {
+        let DynamoDbStreamRecord { event_id, event_name: kind, stream, user_identity, dynamodb } = record;
+        let Data { keys, new_image, old_image, sequence_number, approximate_creation_date_time } = dynamodb;
+        let id = event_id.unwrap_or_else(|| sequence_number.clone());
+        let mut info = match stream {
+            Some(stream) => RecordInfo::within(stream, id),
+            None => RecordInfo::new(id),
+        };
+        info = info.with_attribute(SEQUENCE_NUMBER, sequence_number).with_attribute("eventName", kind.as_str());
+        if let Some(time) = approximate_creation_date_time {
+            info = info.with_attribute("approximateCreationDateTime", time.to_string());
+        }
+        let is_dynamodb = |user: UserIdentity| user.kind == "Service" && user.principal == "dynamodb.amazonaws.com";
+        let is_expiry = kind == ChangeKind::Remove && user_identity.is_some_and(is_dynamodb);
+        (info, ChangeBody { kind, is_expiry, images: Images::new(keys.unwrap_or_default(), new_image, old_image) })
+    }
+
+    fn respond(&self, state: Option<Value>, failed: &[Arc<RecordInfo>]) -> Result<StreamResponse, Error> {
+        Ok(StreamResponse::new(state, failed))
+    }
+}
+
+impl<H, T, Args> DynamoDbStreamService<H, T, Args> {
+    /// What the order of the records is kept within. Default: the shard.
+    #[must_use]
+    pub fn order(self, order: StreamOrder) -> Self {
+        self.map_source(|source| source.order = order)
+    }
+}
+
+impl Idempotency {
+    /// A service for a DynamoDB stream: `handler` for each [`Change`], once for each `key`. The images are decoded by
+    /// [`serde_dynamo`].
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::dynamodb::{Change, ChangeKind}};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Order { order_id: String, total_cents: u64 }
+    ///
+    /// async fn index(change: Change<Order>) -> Result<(), Failure> {
+    ///     match (change.kind, change.new) {
+    ///         (ChangeKind::Remove, _) => Ok(()),
+    ///         (_, Some(order)) => Ok(()),
+    ///         (_, None) => Err(Failure::permanent("the stream holds no new images")),
+    ///     }
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// lambda_runtime::run(once.dynamodb_stream(Key::message_id(), index)).await
+    /// # }
+    /// ```
+    pub fn dynamodb_stream<H, T, Args>(&self, key: Key, handler: H) -> DynamoDbStreamService<H, Change<T>, Args>
+    where
+        H: Handler<Change<T>, Args>,
+        T: DeserializeOwned + Send + 'static,
+    {
+        self.batch(DynamoDbStream::default(), key, |body: &ChangeBody| body.decode(), handler)
+    }
+}

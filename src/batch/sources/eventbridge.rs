@@ -1,0 +1,133 @@
+//! EventBridge buses and schedules.
+
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+
+use super::whole::all_or_error;
+use crate::{
+    Error, ErrorKind, ErrorStatus, Idempotency, Key,
+    batch::{BatchService, Handler, RecordInfo, Source},
+};
+
+/// Handles the events of an EventBridge bus. Made by [`Idempotency::eventbridge`].
+pub type EventBridgeService<H, T, Args> = BatchService<EventBridge, H, T, Args>;
+
+/// Events of an EventBridge bus or schedule. EventBridge invokes a function asynchronously, with one event at a time: if it
+/// fails the invocation fails, and Lambda tries again.
+///
+/// The body is the event's `detail`. Its id is unique; `source`, `detail-type`, `account`, `time` and `region` are its
+/// attributes.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct EventBridge;
+
+/// An event of EventBridge.
+/// <https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html>
+#[derive(Deserialize)]
+pub struct EventBridgeEvent {
+    #[serde(default)]
+    id: String,
+    #[serde(default)]
+    source: Option<String>,
+    #[serde(rename = "detail-type", default)]
+    detail_type: Option<String>,
+    #[serde(default)]
+    account: Option<String>,
+    #[serde(default)]
+    time: Option<String>,
+    #[serde(default)]
+    region: Option<String>,
+    detail: Box<RawValue>,
+}
+
+/// The `detail` of an event, as it was sent.
+#[derive(Clone)]
+pub struct Detail(Box<RawValue>);
+
+impl AsRef<[u8]> for Detail {
+    fn as_ref(&self) -> &[u8] {
+        self.0.get().as_bytes()
+    }
+}
+
+impl fmt::Debug for Detail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Detail").field("bytes", &self.0.get().len()).finish()
+    }
+}
+
+/// Shows no detail.
+impl fmt::Debug for EventBridgeEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventBridgeEvent").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Source for EventBridge {
+    type Event = EventBridgeEvent;
+    type Record = EventBridgeEvent;
+    type Envelope = ();
+    type Body = Detail;
+    type Response = ();
+
+    const OPERATION: &'static str = "eventbridge";
+
+    fn split(&self, event: EventBridgeEvent) -> Result<(Vec<EventBridgeEvent>, ()), Error> {
+        if event.id.is_empty() {
+            let message = "the event has no id: it is not from EventBridge";
+            return Err(Error::new(ErrorKind::Event, ErrorStatus::Temporary, "receive", message));
+        }
+        Ok((vec![event], ()))
+    }
+
+    fn lane<'a>(&self, _: &'a EventBridgeEvent) -> Option<Cow<'a, str>> {
+        None
+    }
+
+    fn open(&self, event: EventBridgeEvent) -> (RecordInfo, Detail) {
+        let EventBridgeEvent { id, source, detail_type, account, time, region, detail } = event;
+        let mut info = RecordInfo::new(id).with_source(source.clone());
+        for (name, text) in
+            [("source", source), ("detail-type", detail_type), ("account", account), ("time", time), ("region", region)]
+        {
+            if let Some(text) = text {
+                info = info.with_attribute(name, text);
+            }
+        }
+        (info, Detail(detail))
+    }
+
+    fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {
+        all_or_error(failed)
+    }
+}
+
+impl Idempotency {
+    /// A service for EventBridge: `handler` for the `detail` of each event, once for each `key`.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Shipped { order_id: String }
+    ///
+    /// async fn notify(shipped: Shipped) -> Result<(), Failure> {
+    ///     Ok(())
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// lambda_runtime::run(once.eventbridge(Key::message_id(), notify)).await
+    /// # }
+    /// ```
+    pub fn eventbridge<H, T, Args>(&self, key: Key, handler: H) -> EventBridgeService<H, T, Args>
+    where
+        H: Handler<T, Args>,
+        T: DeserializeOwned + Send + 'static,
+    {
+        let decode = |detail: &Detail| serde_json::from_str(detail.0.get()).map_err(Into::into);
+        self.batch(EventBridge, key, decode, handler)
+    }
+}

@@ -1,0 +1,124 @@
+//! Items of DynamoDB as plain JSON, for keys and payloads.
+
+use std::{cell::OnceCell, collections::HashMap};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde_dynamo::{AttributeValue, Item};
+
+use crate::key::canonical::write_string;
+
+/// What a stream holds of an item, and that as JSON once somebody has asked for it.
+#[derive(Debug)]
+pub(super) struct Images {
+    pub(super) keys: Item,
+    pub(super) new: Option<Item>,
+    pub(super) old: Option<Item>,
+    json: OnceCell<Vec<u8>>,
+}
+
+impl Images {
+    pub(super) fn new(keys: Item, new: Option<Item>, old: Option<Item>) -> Self {
+        Self { keys, new, old, json: OnceCell::new() }
+    }
+
+    pub(super) fn json(&self) -> &[u8] {
+        self.json.get_or_init(|| {
+            let mut out = br#"{"Keys":"#.to_vec();
+            write_map(&mut out, self.keys.inner());
+            for (name, image) in [(&br#","NewImage":"#[..], &self.new), (br#","OldImage":"#, &self.old)] {
+                if let Some(image) = image {
+                    out.extend_from_slice(name);
+                    write_map(&mut out, image.inner());
+                }
+            }
+            out.push(b'}');
+            out
+        })
+    }
+}
+
+/// A map in JSON, its members in the order of their names.
+pub(super) fn of_map(map: &HashMap<String, AttributeValue>) -> String {
+    let mut out = Vec::new();
+    write_map(&mut out, map);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn write_map(out: &mut Vec<u8>, map: &HashMap<String, AttributeValue>) {
+    let mut members: Vec<_> = map.iter().collect();
+    members.sort_unstable_by_key(|(name, _)| *name);
+    write_all(out, b"{}", members, |out, (name, value)| {
+        write_string(out, name);
+        out.push(b':');
+        write_value(out, value);
+    });
+}
+
+fn write_value(out: &mut Vec<u8>, value: &AttributeValue) {
+    match value {
+        AttributeValue::Null(_) => out.extend_from_slice(b"null"),
+        AttributeValue::Bool(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
+        AttributeValue::N(number) => write_number(out, number),
+        AttributeValue::S(text) => write_string(out, text),
+        AttributeValue::B(bytes) => write_bytes(out, bytes),
+        AttributeValue::M(map) => write_map(out, map),
+        AttributeValue::L(list) => write_all(out, b"[]", list, write_value),
+        AttributeValue::Ss(texts) => write_all(out, b"[]", texts, |out, text| write_string(out, text)),
+        AttributeValue::Ns(numbers) => write_all(out, b"[]", numbers, |out, number| write_number(out, number)),
+        AttributeValue::Bs(list) => write_all(out, b"[]", list, |out, bytes| write_bytes(out, bytes)),
+    }
+}
+
+fn write_all<T>(
+    out: &mut Vec<u8>,
+    [open, close]: &[u8; 2],
+    items: impl IntoIterator<Item = T>,
+    write: impl Fn(&mut Vec<u8>, T),
+) {
+    out.push(*open);
+    for (i, item) in items.into_iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        write(out, item);
+    }
+    out.push(*close);
+}
+
+/// With the digits that DynamoDB gave, as a number if JSON has it so.
+fn write_number(out: &mut Vec<u8>, number: &str) {
+    match serde_json::from_str::<serde::de::IgnoredAny>(number) {
+        Ok(_) if number.starts_with(|first: char| first == '-' || first.is_ascii_digit()) => {
+            out.extend_from_slice(number.as_bytes());
+        }
+        _ => write_string(out, number),
+    }
+}
+
+fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    write_string(out, &BASE64_STANDARD.encode(bytes));
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test panics")]
+
+    use super::*;
+
+    #[test]
+    fn every_type_of_value_is_plain_json() {
+        let item: Item = serde_json::from_str(
+            r#"{"z": {"N": "123456789012345678901234567890.5"}, "n": {"N": "-1.50E+2"}, "s": {"S": "a\"b"},
+                "bool": {"BOOL": true}, "null": {"NULL": true}, "b": {"B": "AAEqQQ=="}, "bs": {"BS": ["AAEqQQ=="]},
+                "m": {"M": {"y": {"S": "1"}, "x": {"L": [{"N": "1"}, {"M": {}}]}}}, "ss": {"SS": ["a", "b"]},
+                "ns": {"NS": ["1", "+2"]}}"#,
+        )
+        .unwrap();
+        let images = Images::new(Item::default(), Some(item), None);
+        let json = std::str::from_utf8(images.json()).unwrap();
+        assert_eq!(
+            json,
+            r#"{"Keys":{},"NewImage":{"b":"AAEqQQ==","bool":true,"bs":["AAEqQQ=="],"m":{"x":[1,{}],"y":"1"},"n":-1.50E+2,"ns":[1,"+2"],"null":null,"s":"a\"b","ss":["a","b"],"z":123456789012345678901234567890.5}}"#
+        );
+    }
+}

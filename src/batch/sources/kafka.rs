@@ -1,0 +1,289 @@
+//! Kafka, in Amazon MSK and self-managed.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashSet},
+    fmt,
+    sync::Arc,
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, DeserializeOwned},
+};
+
+use super::encoding::optional_base64;
+use crate::{
+    BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key,
+    batch::{BatchService, Handler, RecordInfo, Source},
+};
+
+/// Handles the batches of Kafka topics. Made by [`Idempotency::kafka`].
+pub type KafkaService<H, T, Args> = BatchService<Kafka, H, T, Args>;
+
+/// Records of Kafka topics, in the order of their partitions. Partitions run side by side.
+///
+/// A record's id is its topic, partition and offset, joined by `-`, within the cluster. Its attributes are `topic`,
+/// `partition`, `offset`, `timestamp` (milliseconds), `keyBase64` (the key's bytes) and, if these are UTF-8, `key`. Headers
+/// that are not UTF-8 are left out. A record without a value, a tombstone, has the body `null`.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Kafka;
+
+/// A batch of Kafka records.
+/// <https://docs.aws.amazon.com/lambda/latest/dg/with-msk.html>
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KafkaEvent {
+    #[serde(default)]
+    event_source_arn: Option<String>,
+    #[serde(default)]
+    bootstrap_servers: Option<String>,
+    #[serde(deserialize_with = "partitions")]
+    records: Vec<(String, Vec<KafkaRecord>)>,
+}
+
+/// A record of a [`KafkaEvent`].
+#[derive(Deserialize)]
+pub struct KafkaRecord {
+    /// The name of its partition in the event, and the cluster; known when the event is taken apart.
+    #[serde(skip)]
+    place: Option<Arc<Place>>,
+    #[serde(default)]
+    topic: String,
+    partition: i64,
+    offset: i64,
+    #[serde(default)]
+    timestamp: Option<i64>,
+    #[serde(default)]
+    key: Option<String>,
+    #[serde(default, deserialize_with = "optional_base64")]
+    value: Option<Vec<u8>>,
+    #[serde(default)]
+    headers: Option<Vec<BTreeMap<String, Vec<i16>>>>,
+}
+
+struct Place {
+    partition: String,
+    cluster: Option<String>,
+}
+
+/// The value of a record; `None` if it is a tombstone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KafkaValue(Option<Vec<u8>>);
+
+impl AsRef<[u8]> for KafkaValue {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or(b"null")
+    }
+}
+
+/// The answer to a batch of Kafka records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct KafkaResponse {
+    /// The records that failed. Lambda goes on from the first one of each partition.
+    /// <https://docs.aws.amazon.com/lambda/latest/dg/kafka-retry-configurations.html>
+    pub batch_item_failures: Vec<KafkaFailure>,
+}
+
+/// A record that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct KafkaFailure {
+    /// Where it is.
+    pub item_identifier: KafkaIdentifier,
+}
+
+/// The place of a record in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[non_exhaustive]
+pub struct KafkaIdentifier {
+    /// The topic and the number of the partition, as in `orders-0`.
+    pub partition: String,
+    /// The offset in the partition.
+    pub offset: i64,
+}
+
+impl KafkaIdentifier {
+    fn of(record: &RecordInfo) -> Option<Self> {
+        let [topic, partition, offset] = ["topic", "partition", "offset"].map(|name| record.attribute(name));
+        Some(Self { partition: format!("{}-{}", topic?, partition?), offset: offset?.parse().ok()? })
+    }
+}
+
+/// The partitions of an event, in its order.
+fn partitions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, Vec<KafkaRecord>)>, D::Error> {
+    struct Partitions;
+
+    impl<'de> de::Visitor<'de> for Partitions {
+        type Value = Vec<(String, Vec<KafkaRecord>)>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the records of each partition")
+        }
+
+        fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut partitions = Vec::new();
+            while let Some(partition) = map.next_entry()? {
+                partitions.push(partition);
+            }
+            Ok(partitions)
+        }
+    }
+
+    deserializer.deserialize_map(Partitions)
+}
+
+/// Shows no key, value or header.
+impl fmt::Debug for KafkaRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaRecord")
+            .field("topic", &self.topic)
+            .field("partition", &self.partition)
+            .field("offset", &self.offset)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Source for Kafka {
+    type Event = KafkaEvent;
+    type Record = KafkaRecord;
+    type Envelope = ();
+    type Body = KafkaValue;
+    type Response = KafkaResponse;
+
+    const OPERATION: &'static str = "kafka";
+
+    fn split(&self, event: KafkaEvent) -> Result<(Vec<KafkaRecord>, ()), Error> {
+        let cluster = event.event_source_arn.or_else(|| event.bootstrap_servers.as_deref().map(sorted));
+        let mut records = Vec::with_capacity(event.records.iter().map(|(_, records)| records.len()).sum());
+        for (partition, of_partition) in event.records {
+            let place = Arc::new(Place { partition, cluster: cluster.clone() });
+            for (i, mut record) in of_partition.into_iter().enumerate() {
+                if !is_in(&record, &place.partition) {
+                    let partition = &place.partition;
+                    let message = format!(
+                        "a record under `{partition}` is not of that topic and partition: this is not an event from Kafka"
+                    );
+                    return Err(Error::new(ErrorKind::Event, ErrorStatus::Temporary, "receive", message));
+                }
+                record.place = Some(Arc::clone(&place));
+                records.push((i, record));
+            }
+        }
+        // Partitions have no order among each other. Taken in turn, none of them waits until others are done.
+        records.sort_by_key(|(i, _)| *i);
+        Ok((records.into_iter().map(|(_, record)| record).collect(), ()))
+    }
+
+    fn lane<'a>(&self, record: &'a KafkaRecord) -> Option<Cow<'a, str>> {
+        record.place.as_ref().map(|place| Cow::Borrowed(&*place.partition))
+    }
+
+    fn open(&self, record: KafkaRecord) -> (RecordInfo, KafkaValue) {
+        let KafkaRecord { place, topic, partition, offset, timestamp, key, value, headers } = record;
+        let id = format!("{topic}-{partition}-{offset}");
+        let mut info = match place.and_then(|place| place.cluster.clone()) {
+            Some(cluster) => RecordInfo::within(cluster, id),
+            None => RecordInfo::new(id),
+        };
+        info = info
+            .with_attribute("topic", topic)
+            .with_attribute("partition", partition.to_string())
+            .with_attribute("offset", offset.to_string());
+        if let Some(timestamp) = timestamp {
+            info = info.with_attribute("timestamp", timestamp.to_string());
+        }
+        if let Some(key) = key {
+            let bytes = BASE64_STANDARD.decode(&key).ok();
+            if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
+                info = info.with_attribute("key", text);
+            }
+            info = info.with_attribute("keyBase64", key);
+        }
+        for (name, bytes) in headers.unwrap_or_default().into_iter().flatten() {
+            if let Some(text) = text(&bytes) {
+                info = info.with_header(name, text);
+            }
+        }
+        (info, KafkaValue(value))
+    }
+
+    fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<KafkaResponse, Error> {
+        let failed: HashSet<_> = failed.iter().filter_map(|record| KafkaIdentifier::of(record)).collect();
+        let mut identifiers: Vec<_> = failed.into_iter().collect();
+        identifiers.sort_unstable();
+        let failures = identifiers.into_iter().map(|item_identifier| KafkaFailure { item_identifier });
+        Ok(KafkaResponse { batch_item_failures: failures.collect() })
+    }
+}
+
+/// The servers of a self-managed cluster, which Lambda may list in another order another time.
+fn sorted(servers: &str) -> String {
+    let mut servers: Vec<&str> = servers.split(',').map(str::trim).collect();
+    servers.sort_unstable();
+    servers.join(",")
+}
+
+/// Whether the record is where the event says: the answer names it by that.
+fn is_in(record: &KafkaRecord, partition: &str) -> bool {
+    let number = partition.strip_prefix(&*record.topic).and_then(|rest| rest.strip_prefix('-'));
+    !record.topic.is_empty() && number.and_then(|number| number.parse().ok()) == Some(record.partition)
+}
+
+/// A header's text. Its bytes are signed in the event.
+fn text(bytes: &[i16]) -> Option<String> {
+    let bytes: Option<Vec<u8>> = bytes.iter().map(|byte| u8::try_from(byte.rem_euclid(256)).ok()).collect();
+    String::from_utf8(bytes?).ok()
+}
+
+impl Idempotency {
+    /// A service for Kafka topics: `handler` for each record, once for each `key`. The value is JSON; a tombstone is `null`.
+    ///
+    /// The event source mapping must be in provisioned mode, with `FunctionResponseTypes: [ReportBatchItemFailures]`:
+    /// otherwise Lambda takes no partial answer from Kafka, and would go on behind the records that failed. Without it choose
+    /// [`TotalFailure::Error`](crate::batch::TotalFailure::Error) and a batch size of 1.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Order { order_id: String }
+    ///
+    /// // `None` is a tombstone.
+    /// async fn index(order: Option<Order>) -> Result<(), Failure> {
+    ///     Ok(())
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// lambda_runtime::run(once.kafka(Key::message_id(), index)).await
+    /// # }
+    /// ```
+    pub fn kafka<H, T, Args>(&self, key: Key, handler: H) -> KafkaService<H, T, Args>
+    where
+        H: Handler<T, Args>,
+        T: DeserializeOwned + Send + 'static,
+    {
+        self.batch(Kafka, key, |value: &KafkaValue| serde_json::from_slice(value.as_ref()).map_err(Into::into), handler)
+    }
+
+    /// Like [`kafka`](Self::kafka), for values that are not JSON: `decode` makes the handler's type of the bytes, or of `None`
+    /// if the record is a tombstone.
+    pub fn kafka_with<H, T, Args>(
+        &self,
+        key: Key,
+        decode: impl Fn(Option<&[u8]>) -> Result<T, BoxError> + Send + Sync + 'static,
+        handler: H,
+    ) -> KafkaService<H, T, Args>
+    where
+        H: Handler<T, Args>,
+        T: Send + 'static,
+    {
+        self.batch(Kafka, key, move |value: &KafkaValue| decode(value.0.as_deref()), handler)
+    }
+}

@@ -1,0 +1,262 @@
+//! Amazon MQ: ActiveMQ and RabbitMQ.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
+
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::{encoding::base64, whole::all_or_error};
+use crate::{
+    BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key,
+    batch::{BatchService, Handler, RecordInfo, Source},
+};
+
+/// Handles the batches of an Amazon MQ broker. Made by [`Idempotency::mq`].
+pub type MqService<H, T, Args> = BatchService<Mq, H, T, Args>;
+
+/// Messages of an Amazon MQ broker, ActiveMQ or RabbitMQ.
+///
+/// Lambda takes no partial answer from a broker: if any message failed, the invocation fails, everything is delivered again,
+/// and what was done is replayed.
+///
+/// An ActiveMQ message's id is unique within its broker. Of a RabbitMQ message it is what the publisher has set, within the
+/// queue, and there may be none: then choose a key from the body or a header. Properties and headers that are texts, numbers
+/// or truth values are headers here. The attributes are `queue`, `redelivered`, `correlationId` and `timestamp`.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Mq;
+
+/// A batch of messages of an Amazon MQ broker.
+/// <https://docs.aws.amazon.com/lambda/latest/dg/with-mq.html>
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MqEvent {
+    #[serde(default)]
+    event_source_arn: Option<String>,
+    #[serde(default)]
+    messages: Option<Vec<ActiveMqMessage>>,
+    #[serde(default)]
+    rmq_messages_by_queue: Option<BTreeMap<String, Vec<RabbitMqMessage>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ActiveMqMessage {
+    #[serde(rename = "messageID", default)]
+    message_id: Option<String>,
+    #[serde(rename = "correlationID", default)]
+    correlation_id: Option<String>,
+    #[serde(default)]
+    timestamp: Option<Value>,
+    #[serde(default)]
+    redelivered: bool,
+    #[serde(default)]
+    destination: Option<Destination>,
+    #[serde(default)]
+    properties: Option<BTreeMap<String, Value>>,
+    #[serde(deserialize_with = "base64")]
+    data: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Destination {
+    #[serde(default)]
+    physical_name: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RabbitMqMessage {
+    basic_properties: BasicProperties,
+    #[serde(default)]
+    redelivered: bool,
+    #[serde(deserialize_with = "base64")]
+    data: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BasicProperties {
+    #[serde(default)]
+    message_id: Option<String>,
+    #[serde(default)]
+    correlation_id: Option<String>,
+    #[serde(default)]
+    timestamp: Option<Value>,
+    #[serde(default)]
+    headers: Option<BTreeMap<String, Value>>,
+}
+
+/// A message of either kind of broker.
+pub struct MqMessage {
+    /// Within what the id is unique.
+    scope: Option<String>,
+    id: Option<String>,
+    queue: Option<String>,
+    correlation_id: Option<String>,
+    timestamp: Option<Value>,
+    redelivered: bool,
+    headers: BTreeMap<String, Value>,
+    data: Vec<u8>,
+}
+
+impl MqMessage {
+    fn active(broker: Option<&str>, message: ActiveMqMessage) -> Self {
+        Self {
+            scope: broker.map(str::to_owned),
+            id: message.message_id,
+            queue: message.destination.and_then(|destination| destination.physical_name),
+            correlation_id: message.correlation_id,
+            timestamp: message.timestamp,
+            redelivered: message.redelivered,
+            headers: message.properties.unwrap_or_default(),
+            data: message.data,
+        }
+    }
+
+    fn rabbit(broker: Option<&str>, queue: &str, message: RabbitMqMessage) -> Self {
+        let properties = message.basic_properties;
+        Self {
+            scope: Some(format!("{}/{queue}", broker.unwrap_or_default())),
+            id: properties.message_id,
+            queue: Some(queue.to_owned()),
+            correlation_id: properties.correlation_id,
+            timestamp: properties.timestamp,
+            redelivered: message.redelivered,
+            headers: properties.headers.unwrap_or_default(),
+            data: message.data,
+        }
+    }
+}
+
+/// Shows no headers and no data.
+impl fmt::Debug for MqMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MqMessage").field("id", &self.id).field("queue", &self.queue).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ActiveMqMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ActiveMqMessage").field("message_id", &self.message_id).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for RabbitMqMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = &self.basic_properties.message_id;
+        f.debug_struct("RabbitMqMessage").field("message_id", id).finish_non_exhaustive()
+    }
+}
+
+impl Source for Mq {
+    type Event = MqEvent;
+    type Record = MqMessage;
+    type Envelope = ();
+    type Body = Vec<u8>;
+    type Response = ();
+
+    const OPERATION: &'static str = "mq";
+
+    fn split(&self, event: MqEvent) -> Result<(Vec<MqMessage>, ()), Error> {
+        let broker = event.event_source_arn.as_deref();
+        if event.messages.is_none() && event.rmq_messages_by_queue.is_none() {
+            let message = "the event has neither `messages` nor `rmqMessagesByQueue`: it is not from Amazon MQ";
+            return Err(Error::new(ErrorKind::Event, ErrorStatus::Temporary, "receive", message));
+        }
+        let active = event.messages.into_iter().flatten().map(|message| MqMessage::active(broker, message));
+        let rabbit = event.rmq_messages_by_queue.into_iter().flatten().flat_map(|(queue, messages)| {
+            messages.into_iter().map(move |message| MqMessage::rabbit(broker, &queue, message))
+        });
+        Ok((active.chain(rabbit).collect(), ()))
+    }
+
+    fn lane<'a>(&self, _: &'a MqMessage) -> Option<Cow<'a, str>> {
+        None
+    }
+
+    fn open(&self, message: MqMessage) -> (RecordInfo, Vec<u8>) {
+        let id = message.id.unwrap_or_default();
+        let mut info = match message.scope {
+            Some(scope) => RecordInfo::within(scope, id),
+            None => RecordInfo::new(id),
+        };
+        info = info.with_attribute("redelivered", message.redelivered.to_string());
+        let timestamp = message.timestamp.and_then(text);
+        for (name, value) in
+            [("queue", message.queue), ("correlationId", message.correlation_id), ("timestamp", timestamp)]
+        {
+            if let Some(value) = value {
+                info = info.with_attribute(name, value);
+            }
+        }
+        for (name, value) in message.headers {
+            if let Some(value) = text(value) {
+                info = info.with_header(name, value);
+            }
+        }
+        (info, message.data)
+    }
+
+    fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {
+        all_or_error(failed)
+    }
+}
+
+/// The text of a property or a header. RabbitMQ's texts are `{"bytes": […]}` in the event, with signed bytes.
+fn text(value: Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(truth) => Some(truth.to_string()),
+        Value::Object(object) => {
+            let byte = |byte: &Value| u8::try_from(byte.as_i64()?.rem_euclid(256)).ok();
+            let bytes: Option<Vec<u8>> = object.get("bytes")?.as_array()?.iter().map(byte).collect();
+            String::from_utf8(bytes?).ok()
+        }
+        Value::Null | Value::Array(_) => None,
+    }
+}
+
+impl Idempotency {
+    /// A service for an Amazon MQ broker, ActiveMQ or RabbitMQ: `handler` for each message, once for each `key`. The data is
+    /// JSON.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Order { order_id: String }
+    ///
+    /// async fn book(order: Order) -> Result<(), Failure> {
+    ///     Ok(())
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// lambda_runtime::run(once.mq(Key::pointer("/order_id"), book)).await
+    /// # }
+    /// ```
+    pub fn mq<H, T, Args>(&self, key: Key, handler: H) -> MqService<H, T, Args>
+    where
+        H: Handler<T, Args>,
+        T: DeserializeOwned + Send + 'static,
+    {
+        self.mq_with(key, |data| serde_json::from_slice(data).map_err(Into::into), handler)
+    }
+
+    /// Like [`mq`](Self::mq), for data that is not JSON: `decode` makes the handler's type of its bytes.
+    pub fn mq_with<H, T, Args>(
+        &self,
+        key: Key,
+        decode: impl Fn(&[u8]) -> Result<T, BoxError> + Send + Sync + 'static,
+        handler: H,
+    ) -> MqService<H, T, Args>
+    where
+        H: Handler<T, Args>,
+        T: Send + 'static,
+    {
+        self.batch(Mq, key, move |data: &Vec<u8>| decode(data), handler)
+    }
+}

@@ -1,0 +1,153 @@
+//! SNS topics.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
+
+use serde::{Deserialize, de::DeserializeOwned};
+
+use super::whole::all_or_error;
+use crate::{
+    BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key,
+    batch::{BatchService, Handler, RecordInfo, Source},
+};
+
+/// Handles the messages of an SNS topic. Made by [`Idempotency::sns`].
+pub type SnsService<H, T, Args> = BatchService<Sns, H, T, Args>;
+
+/// Messages of an SNS topic. SNS invokes a function asynchronously, with one message at a time: if it fails the invocation
+/// fails, and Lambda tries again.
+///
+/// A message's id is its `MessageId`, its attributes are `Subject` and `Timestamp`, and its headers are its message
+/// attributes.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Sns;
+
+/// An event of an SNS topic.
+/// <https://docs.aws.amazon.com/lambda/latest/dg/with-sns.html>
+#[derive(Debug, Deserialize)]
+pub struct SnsEvent {
+    #[serde(rename = "Records")]
+    records: Vec<SnsRecord>,
+}
+
+/// A record of an [`SnsEvent`].
+#[derive(Deserialize)]
+pub struct SnsRecord {
+    #[serde(rename = "Sns")]
+    message: Message,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Message {
+    #[serde(default)]
+    message_id: String,
+    #[serde(default)]
+    topic_arn: Option<String>,
+    #[serde(default)]
+    subject: Option<String>,
+    #[serde(default)]
+    timestamp: Option<String>,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    message_attributes: Option<BTreeMap<String, Attribute>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Attribute {
+    #[serde(default)]
+    r#type: String,
+    value: String,
+}
+
+/// Shows no message.
+impl fmt::Debug for SnsRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SnsRecord").field("message_id", &self.message.message_id).finish_non_exhaustive()
+    }
+}
+
+impl Source for Sns {
+    type Event = SnsEvent;
+    type Record = SnsRecord;
+    type Envelope = ();
+    type Body = String;
+    type Response = ();
+
+    const OPERATION: &'static str = "sns";
+
+    fn split(&self, event: SnsEvent) -> Result<(Vec<SnsRecord>, ()), Error> {
+        if event.records.iter().any(|record| record.message.message_id.is_empty()) {
+            let message = "a record of the event has no MessageId: this is not an event from SNS";
+            return Err(Error::new(ErrorKind::Event, ErrorStatus::Temporary, "receive", message));
+        }
+        Ok((event.records, ()))
+    }
+
+    fn lane<'a>(&self, _: &'a SnsRecord) -> Option<Cow<'a, str>> {
+        None
+    }
+
+    fn open(&self, record: SnsRecord) -> (RecordInfo, String) {
+        let message = record.message;
+        let mut info = RecordInfo::new(message.message_id).with_source(message.topic_arn);
+        for (name, text) in [("Subject", message.subject), ("Timestamp", message.timestamp)] {
+            if let Some(text) = text {
+                info = info.with_attribute(name, text);
+            }
+        }
+        for (name, attribute) in message.message_attributes.into_iter().flatten() {
+            if attribute.r#type != "Binary" {
+                info = info.with_header(name, attribute.value);
+            }
+        }
+        (info, message.message)
+    }
+
+    fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {
+        all_or_error(failed)
+    }
+}
+
+impl Idempotency {
+    /// A service for an SNS topic: `handler` for each message, once for each `key`. The message is JSON.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Order { order_id: String }
+    ///
+    /// async fn notify(order: Order) -> Result<(), Failure> {
+    ///     Ok(())
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// lambda_runtime::run(once.sns(Key::message_id(), notify)).await
+    /// # }
+    /// ```
+    pub fn sns<H, T, Args>(&self, key: Key, handler: H) -> SnsService<H, T, Args>
+    where
+        H: Handler<T, Args>,
+        T: DeserializeOwned + Send + 'static,
+    {
+        self.sns_with(key, |message| serde_json::from_str(message).map_err(Into::into), handler)
+    }
+
+    /// Like [`sns`](Self::sns), for messages that are not JSON: `decode` makes the handler's type of the text.
+    pub fn sns_with<H, T, Args>(
+        &self,
+        key: Key,
+        decode: impl Fn(&str) -> Result<T, BoxError> + Send + Sync + 'static,
+        handler: H,
+    ) -> SnsService<H, T, Args>
+    where
+        H: Handler<T, Args>,
+        T: Send + 'static,
+    {
+        self.batch(Sns, key, move |message: &String| decode(message), handler)
+    }
+}
