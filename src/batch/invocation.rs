@@ -13,7 +13,7 @@ use super::{
     Options, PermanentFailures, RecordInfo,
     lanes::Lanes,
     report::{Decision, replayed},
-    schedule::Schedule,
+    schedule::{Room, Schedule},
     source::Source,
 };
 use crate::{
@@ -28,6 +28,9 @@ use crate::{
     record::{Fingerprint, KeyHash},
     store::Refusal,
 };
+
+/// How many records may have been decoded and wait for their turn to be claimed.
+const LOOK_AHEAD: usize = 100;
 
 /// A record that can run.
 pub(super) struct Ready<T> {
@@ -198,20 +201,28 @@ impl<S: Source, T> Invocation<S, T> {
         None
     }
 
-    /// Whether a record is claimed only when every record before it in its lane is decided.
-    pub(super) fn claims_by_turn(&self) -> bool {
-        self.schedule.claims_late() && self.lanes.are_there()
+    /// Whether to look at another record before claiming. They are looked at in the order of the event, as of several with
+    /// one key the first one counts; but the turn of a record behind others may come first, in another lane.
+    pub(super) fn wants_more(&self, room: Room) -> bool {
+        let may_start = |ready: &Ready<T>| self.lanes.may_start(ready.index);
+        if room.total == 0 || self.ready.iter().any(may_start) {
+            return false;
+        }
+        if !self.lanes.are_several() {
+            return self.prepared.len() < room.total;
+        }
+        self.prepared.len() < LOOK_AHEAD
+            && self.prepared.iter().filter(|(ready, _)| may_start(ready)).count() < room.total
     }
 
-    /// Takes out up to `room` records that may be claimed.
-    pub(super) fn take_prepared(&mut self, room: usize, by_turn: bool) -> (Vec<Ready<T>>, Vec<Candidate>) {
-        let lanes = &self.lanes;
-        let may_be_claimed = |(ready, _): &mut (Ready<T>, Candidate)| match by_turn {
-            true => lanes.may_start(ready.index),
-            false => !lanes.is_held_up(ready.index),
-        };
-        // What is not taken stays.
-        self.prepared.extract_if(.., may_be_claimed).take(room).unzip()
+    /// Takes out what may be claimed: first what can start at once, then what comes next.
+    pub(super) fn take_prepared(&mut self, room: Room) -> (Vec<Ready<T>>, Vec<Candidate>) {
+        let Self { lanes, prepared, .. } = self;
+        let mut taken: Vec<_> =
+            prepared.extract_if(.., |(ready, _)| lanes.may_start(ready.index)).take(room.total).collect();
+        let ahead = room.ahead.min(room.total - taken.len());
+        taken.extend(prepared.extract_if(.., |(ready, _)| !lanes.is_held_up(ready.index)).take(ahead));
+        taken.into_iter().unzip()
     }
 
     /// The next record whose turn it is.
@@ -268,7 +279,7 @@ impl<S: Source, T> Invocation<S, T> {
     /// Takes out the records that may be claimed again.
     pub(super) fn take_patient(&mut self) -> (Vec<Ready<T>>, Vec<Candidate>) {
         let late = self.schedule.claims_late();
-        let room = self.schedule.claimable(0, 0, self.running, self.unsettled);
+        let room = self.schedule.room(0, 0, self.running, self.unsettled).total;
         let (lanes, now) = (&self.lanes, self.now);
         let is_due = |patient: &mut Patient<T>| patient.until <= now && (!late || lanes.may_start(patient.ready.index));
         let due = self.patient.extract_if(.., is_due).take(room);
@@ -290,9 +301,8 @@ impl<S: Source, T> Invocation<S, T> {
         self.schedule.ran(now.since(begun.at));
     }
 
-    /// How many records may be claimed now. Claimed records that wait for their turn do not count, as they wait for
-    /// others of their lane and not for a handler; but there must not be too many of them.
-    pub(super) fn claimable(&self) -> usize {
+    /// How many records may be claimed now.
+    pub(super) fn room(&self) -> Room {
         let (mut startable, mut waiting) = (0, 0);
         for ready in &self.ready {
             if self.lanes.may_start(ready.index) {
@@ -301,7 +311,7 @@ impl<S: Source, T> Invocation<S, T> {
                 waiting += 1;
             }
         }
-        self.schedule.claimable(startable, waiting, self.running, self.unsettled)
+        self.schedule.room(startable, waiting, self.running, self.unsettled)
     }
 
     /// Whether there is something to settle, and no call under way that it has to wait for. After the stop point there

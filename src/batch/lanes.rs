@@ -15,6 +15,7 @@ pub(super) struct Lanes {
     of: Vec<Option<usize>>,
     lanes: Vec<Lane>,
     on_failure: OnFailure,
+    any_failed: bool,
     halted: bool,
 }
 
@@ -46,7 +47,7 @@ impl Lanes {
         if lanes.is_empty() {
             of = Vec::new();
         }
-        Self { of, lanes, on_failure, halted: false }
+        Self { of, lanes, on_failure, any_failed: false, halted: false }
     }
 
     fn lane(&self, index: usize) -> Option<usize> {
@@ -70,7 +71,7 @@ impl Lanes {
 
     /// Whether any record may be held up.
     pub(super) fn any_failed(&self) -> bool {
-        self.halted || self.lanes.iter().any(|lane| lane.failed)
+        self.any_failed
     }
 
     /// A record waits for the outcome of another one.
@@ -95,7 +96,7 @@ impl Lanes {
         if let Some(lane) = self.lane(index) {
             self.lanes[lane].waiting.pop_front_if(|first| *first == index);
             self.lanes[lane].failed = true;
-            self.halted |= self.on_failure == OnFailure::StopBatch;
+            self.failed();
         }
     }
 
@@ -109,9 +110,9 @@ impl Lanes {
         self.halted
     }
 
-    /// Whether the records have an order.
-    pub(super) fn are_there(&self) -> bool {
-        !self.lanes.is_empty()
+    /// Whether records of one lane may run while others of another one wait.
+    pub(super) fn are_several(&self) -> bool {
+        self.lanes.len() > 1
     }
 
     /// Moves lanes on, after `index` was decided or found to follow another record. `verdict` says of a record whether it
@@ -128,9 +129,16 @@ impl Lanes {
             if over.len() > before {
                 open.extend(&self.lanes[lane].followers);
             }
-            self.halted |= self.lanes[lane].failed && self.on_failure == OnFailure::StopBatch;
+            if self.lanes[lane].failed {
+                self.failed();
+            }
         }
         over
+    }
+
+    fn failed(&mut self) {
+        self.any_failed = true;
+        self.halted |= self.on_failure == OnFailure::StopBatch;
     }
 }
 

@@ -17,9 +17,6 @@ use crate::{
     },
 };
 
-/// How many records are looked at ahead where each is claimed when its turn has come.
-const LOOK_AHEAD: usize = 25;
-
 /// What decoding and hashing gave.
 struct Prepared<T> {
     payload: T,
@@ -30,19 +27,13 @@ struct Prepared<T> {
 impl<S: Source, H, T> Processor<S, H, T> {
     /// Decodes records until as many of them want a claim as may be claimed now, and takes those out that may.
     pub(super) fn next_chunk(&self, invocation: &mut Invocation<S, T>) -> (Vec<Ready<T>>, Vec<Candidate>) {
-        let room = invocation.claimable();
-        let by_turn = invocation.claims_by_turn();
-        // The turn of a record behind others may come first, in another lane. They are looked at in the order of the
-        // event all the same: of several with one key the first one counts.
-        let enough = if by_turn { LOOK_AHEAD } else { room };
-        while room > 0
-            && invocation.prepared.len() < enough
-            && invocation.ready.iter().all(|ready| !invocation.lanes.may_start(ready.index))
+        let room = invocation.room();
+        while invocation.wants_more(room)
             && let Some((index, info, body)) = invocation.next_incoming()
         {
             self.look_at(invocation, index, info, &body);
         }
-        invocation.take_prepared(room, by_turn)
+        invocation.take_prepared(room)
     }
 
     fn look_at(&self, invocation: &mut Invocation<S, T>, index: usize, info: Arc<RecordInfo>, body: &S::Body) {

@@ -55,23 +55,31 @@ impl Schedule {
         self.after_unknown == AfterUnknown::Refuse
     }
 
-    /// How many records may be claimed while `ready` claimed ones wait, `running` ones run, and `unsettled` ones have run
-    /// and are not settled yet.
+    /// How many records may be claimed while `ready` claimed ones can start, `waiting` claimed ones wait for others before
+    /// them in their order, `running` ones run, and `unsettled` ones have run and are not settled yet.
     ///
     /// A crash leaves the claims of work that never began. Where such a claim may be taken over that costs a delay, so
     /// one chunk ahead is fine; where it may not, it would cost the operation. It also leaves the claims of work that was
     /// done and not recorded, so nothing is claimed while more than a chunk of them waits.
-    ///
-    /// `waiting` ones are claimed too, and wait for others before them in their order.
-    pub(super) fn claimable(&self, ready: usize, waiting: usize, running: usize, unsettled: usize) -> usize {
-        if ready > 0 || waiting > LARGEST_CHUNK || unsettled > self.chunk {
-            return 0;
+    pub(super) fn room(&self, ready: usize, waiting: usize, running: usize, unsettled: usize) -> Room {
+        if ready > 0 || unsettled > self.chunk {
+            return Room { total: 0, ahead: 0 };
         }
         match self.after_unknown {
-            AfterUnknown::Rerun => self.chunk,
-            AfterUnknown::Refuse => self.chunk.min(self.concurrency.saturating_sub(running)),
+            // Half a chunk at the least, or an order of many records would claim them one by one.
+            AfterUnknown::Rerun if waiting > self.chunk / 2 => Room { total: self.chunk, ahead: 0 },
+            AfterUnknown::Rerun => Room { total: self.chunk, ahead: self.chunk - waiting },
+            AfterUnknown::Refuse => Room { total: self.chunk.min(self.concurrency.saturating_sub(running)), ahead: 0 },
         }
     }
+}
+
+/// How many records may be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) total: usize,
+    /// Of these, how many that cannot start yet, as others are before them in their order.
+    pub(super) ahead: usize,
 }
 
 #[cfg(test)]
@@ -103,18 +111,24 @@ mod tests {
     #[test]
     fn claims_run_one_chunk_ahead_and_under_refuse_not_at_all() {
         let rerun = schedule(None, AfterUnknown::Rerun);
-        let claimable = |ready, running| rerun.claimable(ready, 0, running, 0);
-        assert_eq!([claimable(0, 0), claimable(0, 10), claimable(1, 0)], [25, 25, 0]);
+        let total = |ready, running| rerun.room(ready, 0, running, 0).total;
+        assert_eq!([total(0, 0), total(0, 10), total(1, 0)], [25, 25, 0]);
         let refuse = schedule(None, AfterUnknown::Refuse);
-        assert_eq!(
-            [refuse.claimable(0, 0, 0, 9), refuse.claimable(0, 0, 7, 0), refuse.claimable(0, 0, 10, 0)],
-            [10, 3, 0]
-        );
+        let room = |running, unsettled| refuse.room(0, 0, running, unsettled);
+        assert_eq!([room(0, 9), room(7, 0), room(10, 0)], [10, 3, 0].map(|total| Room { total, ahead: 0 }));
+    }
+
+    #[test]
+    fn what_waits_for_its_turn_is_claimed_at_most_one_chunk_ahead_and_keeps_nothing_else_waiting() {
+        let rerun = schedule(None, AfterUnknown::Rerun);
+        let room = |waiting| rerun.room(0, waiting, 0, 0);
+        assert_eq!([0, 12, 13, 25].map(|waiting| room(waiting).ahead), [25, 13, 0, 0]);
+        assert_eq!([0, 12, 13, 25].map(|waiting| room(waiting).total), [25; 4]);
     }
 
     #[test]
     fn claims_wait_for_a_store_that_is_slow_to_settle() {
         let rerun = schedule(None, AfterUnknown::Rerun);
-        assert_eq!([rerun.claimable(0, 0, 0, 25), rerun.claimable(0, 0, 0, 26)], [25, 0]);
+        assert_eq!([25, 26].map(|unsettled| rerun.room(0, 0, 0, unsettled).total), [25, 0]);
     }
 }
