@@ -19,7 +19,7 @@ pub use clock::Deadline;
 pub use error::{BoxError, Error, ErrorKind, ErrorStatus};
 pub use idempotency::{
     AfterUnknown, Builder, Claim, Classified, Classify, Failure, Idempotency, Interruption, OnPanic, Operation,
-    Outcome, StoredFailure, Verdict,
+    Outcome, OutcomeKind, StoredFailure, Verdict,
 };
 #[cfg(feature = "batch")]
 pub use key::Key;

@@ -12,6 +12,7 @@ use lambda_runtime::Context;
 use super::{
     Options, PermanentFailures, RecordInfo,
     lanes::Lanes,
+    observer::Observer,
     report::{Decision, replayed},
     schedule::{Room, Schedule},
     source::Source,
@@ -119,6 +120,7 @@ pub(super) struct Invocation<S: Source, T> {
     pub(super) now: Timestamp,
     pub(super) lanes: Lanes,
     pub(super) policy: PermanentFailures,
+    pub(super) observer: Option<Observer>,
     /// Records that have been looked at and want a claim.
     pub(super) prepared: Vec<(Ready<T>, Candidate)>,
     pub(super) ready: VecDeque<Ready<T>>,
@@ -167,6 +169,7 @@ impl<S: Source, T> Invocation<S, T> {
             now: Timestamp::EPOCH,
             lanes,
             policy: options.permanent_failures,
+            observer: options.observer.clone(),
             prepared: Vec::new(),
             ready: VecDeque::new(),
             patient: Vec::new(),

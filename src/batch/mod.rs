@@ -36,6 +36,7 @@ mod context;
 mod handler;
 mod invocation;
 mod lanes;
+mod observer;
 mod outcomes;
 mod prepare;
 mod processor;
@@ -49,7 +50,8 @@ mod sources;
 pub use context::RecordContext;
 pub use handler::Handler;
 pub use record::RecordInfo;
-pub use service::BatchService;
+pub use report::RecordReport;
+pub use service::{BatchService, Processed};
 pub use source::Source;
 pub use sources::*;
 
@@ -104,13 +106,14 @@ pub enum TotalFailure {
 
 /// The settings of a batch.
 #[derive(Clone, Debug)]
-pub(crate) struct Options {
-    pub(crate) concurrency: usize,
-    pub(crate) permanent_failures: PermanentFailures,
-    pub(crate) expected_duration: Option<Duration>,
-    pub(crate) payload: Payload,
-    pub(crate) on_failure: OnFailure,
-    pub(crate) total_failure: TotalFailure,
+struct Options {
+    concurrency: usize,
+    permanent_failures: PermanentFailures,
+    expected_duration: Option<Duration>,
+    payload: Payload,
+    on_failure: OnFailure,
+    total_failure: TotalFailure,
+    observer: Option<observer::Observer>,
 }
 
 impl Default for Options {
@@ -122,6 +125,7 @@ impl Default for Options {
             payload: Payload::default(),
             on_failure: OnFailure::default(),
             total_failure: TotalFailure::default(),
+            observer: None,
         }
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::{
     PermanentFailures, RecordInfo,
     invocation::{Follows, Invocation, Slot},
-    report::{Decision, RecordOutcome, Report},
+    report::{Decision, RecordOutcome, RecordReport, Report},
     source::Source,
 };
-use crate::{Outcome, idempotency::guard::contain, telemetry::event_at};
+use crate::{OutcomeKind, idempotency::guard::contain, telemetry::event_at};
 
 impl Follows {
     /// What is reported of the record, now that this is reported of the one before it.
@@ -16,7 +16,7 @@ impl Follows {
         if self.same_payload {
             leader.of_follower()
         } else {
-            Report::new(&Ok(Outcome::Mismatch), policy).of_misuse(leader)
+            Report::new(Ok(OutcomeKind::Mismatch), policy).of_misuse(leader)
         }
     }
 }
@@ -61,8 +61,8 @@ impl<S: Source, T> Invocation<S, T> {
     fn report(&self, index: usize) -> Report {
         let decided = |index: usize| self.decisions[index].as_ref().map(|decision| decision.report);
         let not_run = |index: usize| {
-            let outcome = if self.is_skipped(index) { Outcome::Skipped } else { Outcome::NotStarted };
-            Report::new(&Ok(outcome), self.policy)
+            let outcome = if self.is_skipped(index) { OutcomeKind::Skipped } else { OutcomeKind::NotStarted };
+            Report::new(Ok(outcome), self.policy)
         };
         if self.is_skipped(index) {
             return not_run(index);
@@ -92,22 +92,25 @@ impl<S: Source, T> Invocation<S, T> {
                 return;
             }
         };
-        let Report { reported, outcome, level, .. } = self.report(index);
-        let key = self.keys[index].map(tracing::field::display);
-        let operation = &*self.operation;
+        let report = self.report(index);
+        let reported = report.reported;
         let is_skipped = self.is_skipped(index);
         let error = self.decisions[index].as_mut().and_then(|decision| decision.error.take()).filter(|_| !is_skipped);
         event_at!(
-            level,
+            report.level(),
             message_id = info.id(),
             receive_count = info.receive_count(),
-            outcome,
+            outcome = report.name(),
             reported,
-            operation,
-            key,
+            operation = &*self.operation,
+            key = self.keys[index].map(tracing::field::display),
             error,
             "record"
         );
+        if let Some(observer) = &self.observer {
+            let (record, key, outcome) = (Arc::clone(&info), self.keys[index], report.outcome);
+            observer.observe(&RecordReport { index, record, key, outcome, reported, error });
+        }
         if reported {
             self.records[index] = Slot::Failed(info);
         }

@@ -6,6 +6,7 @@ use std::{convert::Infallible, future::poll_fn, sync::Arc, task::Poll, time::Dur
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lambda_runtime::Context;
+use tracing::{Instrument, Span};
 
 use super::{
     Decode, Handler, Options, RecordContext, RecordInfo,
@@ -164,9 +165,10 @@ where
     {
         let Ready { index, payload, info, claim, .. } = ready;
         let begun = Begun { index, at: self.engine.clock.now() };
+        let span = span(&info, claim.as_ref());
         let context = RecordContext { record: info, lambda, claim: claim.clone(), stop: window.stop };
         // The handler's own future is made inside, so that a panic in making it is caught too.
-        let work = async move { self.handler.call(payload, context).await };
+        let work = async move { self.handler.call(payload, context).await }.instrument(span);
         Box::pin(async move {
             let Some(claim) = claim else {
                 let work = async move { work.await.map(drop) };
@@ -283,4 +285,16 @@ where
         let Ok(outcome) = conclusion.into_outcome(claim, |()| (), replay);
         invocation.decide(index, Ok(outcome));
     }
+}
+
+/// What a handler logs is about its record. The trace that the message's sender has begun is named, for whoever links traces.
+fn span(record: &RecordInfo, claim: Option<&Claim>) -> Span {
+    tracing::info_span!(
+        target: "lambda_once",
+        "record",
+        message_id = record.id(),
+        key = claim.map(|claim| tracing::field::display(claim.key())),
+        attempt = claim.map(Claim::attempt),
+        aws_trace_header = record.attribute("AWSTraceHeader"),
+    )
 }

@@ -1,24 +1,40 @@
-//! From what became of a record to what the queue is told.
+//! From what became of a record to what its source is told.
 
-use super::PermanentFailures;
+use std::sync::Arc;
+
+use super::{PermanentFailures, RecordInfo};
 use crate::{
-    Error, ErrorKind, Outcome, StoredFailure, Verdict, idempotency::guard::contain, store::Refusal, telemetry,
+    Error, ErrorKind, Outcome, OutcomeKind, StoredFailure, idempotency::guard::contain, record::KeyHash,
+    store::Refusal, telemetry,
 };
 
 /// What became of a record. Its result is not needed: a queue takes none.
 pub(super) type RecordOutcome = Result<Outcome<()>, Error>;
 
-/// What the queue is told about a record.
+/// What became of a record, for [observers](super::BatchService::on_record) and tests.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RecordReport {
+    /// Its place in the event, from 0.
+    pub index: usize,
+    /// What its source says of it.
+    pub record: Arc<RecordInfo>,
+    /// Its key, as the store has it; `None` if it ran unprotected, or if none was found.
+    pub key: Option<KeyHash>,
+    /// What became of its operation, or what kept it from being decided.
+    pub outcome: Result<OutcomeKind, ErrorKind>,
+    /// Whether it is among those that failed, so that it is delivered again.
+    pub reported: bool,
+    /// What went wrong, in words; those of a handler's error are its own.
+    pub error: Option<String>,
+}
+
+/// What the source is told about a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Report {
     /// Whether the record is in the list of failures.
     pub(super) reported: bool,
-    /// The name of what became of it.
-    pub(super) outcome: &'static str,
-    /// Whether the outcome is final for its key: done, or failed for good.
-    pub(super) is_final: bool,
-    /// How loudly that is logged.
-    pub(super) level: tracing::Level,
+    pub(super) outcome: Result<OutcomeKind, ErrorKind>,
 }
 
 /// What is known of a record's outcome.
@@ -36,65 +52,57 @@ impl Decision {
             Ok(_) => None,
             Err(error) => Some(error.to_string()),
         };
-        Self { report: Report::new(outcome, policy), error }
+        Self { report: Report::new(outcome.as_ref().map(Outcome::kind).map_err(Error::kind), policy), error }
     }
 }
 
 impl Report {
-    pub(super) fn new(outcome: &RecordOutcome, policy: PermanentFailures) -> Self {
-        let name = match outcome {
-            Ok(outcome) => outcome.as_str(),
-            Err(error) => error.kind().as_str(),
-        };
+    pub(super) fn new(outcome: Result<OutcomeKind, ErrorKind>, policy: PermanentFailures) -> Self {
         let reported = if is_permanent(outcome) {
             policy == PermanentFailures::Report
         } else {
-            !matches!(outcome, Ok(outcome) if outcome.is_done())
+            !outcome.is_ok_and(OutcomeKind::is_done)
         };
-        Self { reported, outcome: name, is_final: is_final(outcome), level: level(outcome) }
+        Self { reported, outcome }
     }
 
-    /// What the queue is told about a record that has the key of an earlier one for another payload. Only a record that
+    /// The name of what became of the record.
+    pub(super) const fn name(self) -> &'static str {
+        match self.outcome {
+            Ok(outcome) => outcome.as_str(),
+            Err(kind) => kind.as_str(),
+        }
+    }
+
+    /// How loudly that is logged.
+    pub(super) const fn level(self) -> tracing::Level {
+        match self.outcome {
+            Ok(outcome) => telemetry::level(outcome),
+            Err(ErrorKind::KeyMissing | ErrorKind::Payload) => tracing::Level::WARN,
+            Err(_) => tracing::Level::ERROR,
+        }
+    }
+
+    /// What the source is told about a record that has the key of an earlier one for another payload. Only a record that
     /// stands makes that a misuse of its key.
     pub(super) fn of_misuse(self, leader: Self) -> Self {
-        Self { reported: self.reported || !leader.is_final, ..self }
+        let is_final = leader.outcome.is_ok_and(|outcome| outcome.is_done() || outcome.has_failed_for_good());
+        Self { reported: self.reported || !is_final, ..self }
     }
 
-    /// What the queue is told about a record with the same key as an earlier one of the batch.
+    /// What the source is told about a record with the same key as an earlier one of the batch.
     pub(super) fn of_follower(self) -> Self {
         match self.outcome {
-            "executed" | "took_over" | "unrecorded" => {
-                Self { outcome: "replayed", level: telemetry::level(&Outcome::Replayed(())), ..self }
-            }
+            Ok(outcome) if outcome.is_done() => Self { outcome: Ok(OutcomeKind::Replayed), ..self },
             _ => self,
         }
     }
 }
 
-fn is_permanent(outcome: &RecordOutcome) -> bool {
+fn is_permanent(outcome: Result<OutcomeKind, ErrorKind>) -> bool {
     match outcome {
-        Ok(Outcome::Failed(failure)) => failure.verdict() == Verdict::Permanent,
-        Ok(outcome) => matches!(outcome, Outcome::ReplayedFailure(_) | Outcome::Mismatch),
-        Err(error) => matches!(error.kind(), ErrorKind::KeyMissing | ErrorKind::Payload),
-    }
-}
-
-/// Whether a record's outcome is final for its key: done, or failed for good.
-fn is_final(outcome: &RecordOutcome) -> bool {
-    match outcome {
-        Ok(Outcome::Failed(failure)) => failure.verdict() == Verdict::Permanent,
-        Ok(outcome) => outcome.is_done() || matches!(outcome, Outcome::ReplayedFailure(_)),
-        Err(_) => false,
-    }
-}
-
-const fn level(outcome: &RecordOutcome) -> tracing::Level {
-    match outcome {
-        Ok(outcome) => telemetry::level(outcome),
-        Err(error) => match error.kind() {
-            ErrorKind::KeyMissing | ErrorKind::Payload => tracing::Level::WARN,
-            _ => tracing::Level::ERROR,
-        },
+        Ok(outcome) => outcome.has_failed_for_good() || outcome == OutcomeKind::Mismatch,
+        Err(kind) => matches!(kind, ErrorKind::KeyMissing | ErrorKind::Payload),
     }
 }
 
@@ -115,7 +123,8 @@ mod tests {
     use crate::{ErrorStatus, Failure, Interruption};
 
     fn reported(outcome: RecordOutcome) -> [bool; 2] {
-        [PermanentFailures::Report, PermanentFailures::Acknowledge].map(|policy| Report::new(&outcome, policy).reported)
+        [PermanentFailures::Report, PermanentFailures::Acknowledge]
+            .map(|policy| Decision::new(&outcome, policy).report.reported)
     }
 
     #[test]

@@ -12,7 +12,8 @@ use lambda_runtime::LambdaEvent;
 use tower_service::Service;
 
 use super::{
-    Decode, Handler, OnFailure, Options, Payload, PermanentFailures, Source, TotalFailure, processor::Processor,
+    Decode, Handler, OnFailure, Options, Payload, PermanentFailures, RecordReport, Source, TotalFailure,
+    observer::Observer, processor::Processor,
 };
 use crate::{BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key, store::BoxFuture};
 
@@ -121,6 +122,24 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
+    /// Calls `observe` with what became of each record, when its outcome counts: for metrics, or logs of your own. It
+    /// changes nothing, even if it panics; it should not block. The last one set is called.
+    ///
+    /// ```
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore};
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// # #[cfg(feature = "sqs")]
+    /// let service = once
+    ///     .sqs(Key::message_id(), |_: serde_json::Value| async { Ok::<_, Failure>(()) })
+    ///     .on_record(|report| println!("{} {:?}", report.record.id(), report.outcome));
+    /// ```
+    #[must_use]
+    pub fn on_record(mut self, observe: impl Fn(&RecordReport) + Send + Sync + 'static) -> Self {
+        self.options.observer = Some(Observer::new(observe));
+        self
+    }
+
     /// The same service, if its key and its payload can be looked up at all. Called in init, it shows a misspelt pointer at
     /// the deployment and not by records that fail.
     ///
@@ -172,6 +191,71 @@ impl<S: Source, H, T, Args> fmt::Debug for BatchService<S, H, T, Args> {
     }
 }
 
+/// What came of a batch.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Processed<R> {
+    /// What Lambda is told.
+    pub response: Result<R, Error>,
+    /// What became of each record, in the order of the event. Empty if the event or the service is not what it should be.
+    pub records: Vec<RecordReport>,
+}
+
+impl<S, H, T, Args> BatchService<S, H, T, Args>
+where
+    S: Source,
+    H: Handler<T, Args>,
+    T: Send + 'static,
+    Args: 'static,
+{
+    /// Handles one event as [`lambda_runtime::run`] would have it handled, and says what became of each record: for tests,
+    /// and for functions that want to do something with that before they answer.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # #[cfg(feature = "sqs")] {
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, OutcomeKind};
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// let service = once.sqs(Key::message_id(), |_: serde_json::Value| async { Ok::<_, Failure>(()) });
+    /// # let text = r#"{"Records": [{"messageId": "m", "body": "{}"}]}"#;
+    /// let event: aws_lambda_events::sqs::SqsEvent = serde_json::from_str(text).unwrap();
+    /// let processed = service.process(lambda_runtime::LambdaEvent::new(event, lambda_runtime::Context::default())).await;
+    /// assert_eq!(processed.records[0].outcome, Ok(OutcomeKind::Executed));
+    /// # }}
+    /// ```
+    pub async fn process(&self, event: LambdaEvent<S::Event>) -> Processed<S::Response> {
+        let mut service = self.clone();
+        let (send, receive) = std::sync::mpsc::channel();
+        let observer = service.options.observer.take();
+        service.options.observer = Some(Observer::new(move |report| {
+            // Nobody listens any more only if this call was dropped.
+            let _ = send.send(report.clone());
+            if let Some(observer) = &observer {
+                observer.observe(report);
+            }
+        }));
+        let response = service.handle(event).await;
+        let mut records: Vec<RecordReport> = receive.try_iter().collect();
+        records.sort_unstable_by_key(|report| report.index);
+        Processed { response, records }
+    }
+
+    async fn handle(self, event: LambdaEvent<S::Event>) -> Result<S::Response, Error> {
+        self.check()?;
+        let Self { source, engine, key, handler, decode, options, .. } = self;
+        let (records, envelope) = source.split(event.payload)?;
+        let (count, policy) = (records.len(), options.total_failure);
+        let processor = Processor { source, engine, key, handler, decode, options };
+        let failed = processor.process(records, event.context).await;
+        if policy == TotalFailure::Error && count > 0 && failed.len() == count {
+            let message = format!("every one of the batch's {count} records failed");
+            return Err(Error::new(ErrorKind::Batch, ErrorStatus::Temporary, "answer", message));
+        }
+        processor.source.respond(envelope, &failed)
+    }
+}
+
 impl<S, H, T, Args> Service<LambdaEvent<S::Event>> for BatchService<S, H, T, Args>
 where
     S: Source,
@@ -188,19 +272,6 @@ where
     }
 
     fn call(&mut self, event: LambdaEvent<S::Event>) -> Self::Future {
-        let service = self.clone();
-        Box::pin(async move {
-            service.check()?;
-            let Self { source, engine, key, handler, decode, options, .. } = service;
-            let (records, envelope) = source.split(event.payload)?;
-            let (count, policy) = (records.len(), options.total_failure);
-            let processor = Processor { source, engine, key, handler, decode, options };
-            let failed = processor.process(records, event.context).await;
-            if policy == TotalFailure::Error && count > 0 && failed.len() == count {
-                let message = format!("every one of the batch's {count} records failed");
-                return Err(Error::new(ErrorKind::Batch, ErrorStatus::Temporary, "answer", message));
-            }
-            processor.source.respond(envelope, &failed)
-        })
+        Box::pin(self.clone().handle(event))
     }
 }

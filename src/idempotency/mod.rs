@@ -27,7 +27,7 @@ pub(crate) mod window;
 
 pub use claim::Claim;
 pub use operation::Operation;
-pub use outcome::{Interruption, Outcome, StoredFailure};
+pub use outcome::{Interruption, Outcome, OutcomeKind, StoredFailure};
 pub use policy::{AfterUnknown, OnPanic};
 pub(crate) use settings::Settings;
 pub use settings::{Builder, DISABLED_VARIABLE};

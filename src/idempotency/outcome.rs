@@ -1,6 +1,6 @@
 //! What became of an operation.
 
-use super::Failure;
+use super::{Failure, Verdict};
 use crate::clock::Timestamp;
 
 /// What became of an operation, as far as this call knows.
@@ -63,31 +63,85 @@ impl<T> Outcome<T> {
 
     /// Whether the operation is known to be done, now or before.
     pub const fn is_done(&self) -> bool {
-        matches!(
-            self,
-            Self::Executed(_)
-                | Self::TookOver(_)
-                | Self::Unrecorded(_)
-                | Self::Replayed(_)
-                | Self::ReplayedWithoutResult
-        )
+        self.kind().is_done()
     }
 
     /// A stable name in snake case, as in logs and metrics.
     pub const fn as_str(&self) -> &'static str {
+        self.kind().as_str()
+    }
+
+    /// What became of the operation, without what comes with it.
+    pub const fn kind(&self) -> OutcomeKind {
         match self {
-            Self::Executed(_) => "executed",
-            Self::TookOver(_) => "took_over",
-            Self::Unrecorded(_) => "unrecorded",
-            Self::Replayed(_) => "replayed",
+            Self::Executed(_) => OutcomeKind::Executed,
+            Self::TookOver(_) => OutcomeKind::TookOver,
+            Self::Unrecorded(_) => OutcomeKind::Unrecorded,
+            Self::Replayed(_) => OutcomeKind::Replayed,
+            Self::ReplayedWithoutResult => OutcomeKind::ReplayedWithoutResult,
+            Self::ReplayedFailure(_) => OutcomeKind::ReplayedFailure,
+            Self::Failed(failure) => OutcomeKind::Failed(failure.verdict()),
+            Self::Interrupted(interruption) => OutcomeKind::Interrupted(*interruption),
+            Self::InProgress { .. } => OutcomeKind::InProgress,
+            Self::Mismatch => OutcomeKind::Mismatch,
+            Self::Abandoned { .. } => OutcomeKind::Abandoned,
+            Self::LeaseLost => OutcomeKind::LeaseLost,
+            Self::NotStarted => OutcomeKind::NotStarted,
+            Self::Skipped => OutcomeKind::Skipped,
+        }
+    }
+}
+
+/// An [`Outcome`] without what comes with it, for logs, metrics and tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "they mean what the variants of `Outcome` mean")]
+pub enum OutcomeKind {
+    Executed,
+    TookOver,
+    Unrecorded,
+    Replayed,
+    ReplayedWithoutResult,
+    ReplayedFailure,
+    Failed(Verdict),
+    Interrupted(Interruption),
+    InProgress,
+    Mismatch,
+    Abandoned,
+    LeaseLost,
+    NotStarted,
+    Skipped,
+}
+
+impl OutcomeKind {
+    /// Whether the operation is known to be done, now or before.
+    pub const fn is_done(self) -> bool {
+        matches!(
+            self,
+            Self::Executed | Self::TookOver | Self::Unrecorded | Self::Replayed | Self::ReplayedWithoutResult
+        )
+    }
+
+    /// Whether the operation is known to have failed for good, now or before.
+    pub const fn has_failed_for_good(self) -> bool {
+        matches!(self, Self::Failed(Verdict::Permanent) | Self::ReplayedFailure)
+    }
+
+    /// A stable name in snake case, as in logs and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Executed => "executed",
+            Self::TookOver => "took_over",
+            Self::Unrecorded => "unrecorded",
+            Self::Replayed => "replayed",
             Self::ReplayedWithoutResult => "replayed_without_result",
-            Self::ReplayedFailure(_) => "replayed_failure",
+            Self::ReplayedFailure => "replayed_failure",
             Self::Failed(_) => "failed",
             Self::Interrupted(Interruption::Panicked) => "panicked",
             Self::Interrupted(Interruption::CutOff) => "cut_off",
-            Self::InProgress { .. } => "in_progress",
+            Self::InProgress => "in_progress",
             Self::Mismatch => "mismatch",
-            Self::Abandoned { .. } => "abandoned",
+            Self::Abandoned => "abandoned",
             Self::LeaseLost => "lease_lost",
             Self::NotStarted => "not_started",
             Self::Skipped => "skipped",
@@ -96,7 +150,7 @@ impl<T> Outcome<T> {
 }
 
 /// How a handler ended without returning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Interruption {
     /// It panicked.

@@ -14,25 +14,29 @@
 //! | `reported` | of a record of a batch: whether it is in the list of failures |
 //! | `error` | what went wrong, if something did |
 //!
+//! The handler of a record runs in a span `record` at *info*, with `message_id`, `key`, `attempt` and `aws_trace_header` (of an
+//! SQS message that has one: the trace that its sender has begun), so that what the handler logs says which record it is about.
+//!
 //! Levels: *debug* for what is expected (executed, replayed), *info* for what will be tried again (in progress, not
 //! started, skipped, a transient failure) and for replayed failures, *warn* for what needs a look (took over, mismatch, abandoned,
 //! a permanent or unknown failure), *error* for what was lost or left open (panicked, cut off, unrecorded, lease lost,
 //! trouble with the store).
 
-use crate::{Error, Outcome, Verdict, record::KeyHash};
+use crate::{Error, Outcome, OutcomeKind, Verdict, record::KeyHash};
 
 /// How loudly an outcome is logged.
-pub(crate) const fn level<T>(outcome: &Outcome<T>) -> tracing::Level {
+pub(crate) const fn level(outcome: OutcomeKind) -> tracing::Level {
     match outcome {
-        Outcome::Executed(_) | Outcome::Replayed(_) | Outcome::ReplayedWithoutResult => tracing::Level::DEBUG,
-        Outcome::InProgress { .. } | Outcome::NotStarted | Outcome::Skipped | Outcome::ReplayedFailure(_) => {
-            tracing::Level::INFO
-        }
-        Outcome::Failed(failure) if matches!(failure.verdict(), Verdict::Transient) => tracing::Level::INFO,
-        Outcome::TookOver(_) | Outcome::Mismatch | Outcome::Abandoned { .. } | Outcome::Failed(_) => {
+        OutcomeKind::Executed | OutcomeKind::Replayed | OutcomeKind::ReplayedWithoutResult => tracing::Level::DEBUG,
+        OutcomeKind::InProgress
+        | OutcomeKind::NotStarted
+        | OutcomeKind::Skipped
+        | OutcomeKind::ReplayedFailure
+        | OutcomeKind::Failed(Verdict::Transient) => tracing::Level::INFO,
+        OutcomeKind::TookOver | OutcomeKind::Mismatch | OutcomeKind::Abandoned | OutcomeKind::Failed(_) => {
             tracing::Level::WARN
         }
-        Outcome::Interrupted(_) | Outcome::Unrecorded(_) | Outcome::LeaseLost => tracing::Level::ERROR,
+        OutcomeKind::Interrupted(_) | OutcomeKind::Unrecorded | OutcomeKind::LeaseLost => tracing::Level::ERROR,
     }
 }
 
@@ -56,5 +60,5 @@ pub(crate) fn error(error: &Error, operation: &str, key: KeyHash) {
 }
 
 pub(crate) fn outcome<T>(outcome: &Outcome<T>, operation: &str, key: KeyHash, attempt: u64) {
-    event_at!(level(outcome), outcome = outcome.as_str(), operation, %key, attempt, "operation");
+    event_at!(level(outcome.kind()), outcome = outcome.as_str(), operation, %key, attempt, "operation");
 }

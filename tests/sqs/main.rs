@@ -24,6 +24,7 @@ mod keys;
 mod logs;
 mod permanent;
 mod property;
+mod reports;
 mod spy;
 mod trouble;
 mod verdicts;

@@ -21,9 +21,19 @@ pub struct Line {
     pub level: Level,
     target: &'static str,
     fields: BTreeMap<&'static str, String>,
+    /// The fields of the span in which it was said.
+    span: BTreeMap<&'static str, String>,
 }
 
 impl Line {
+    fn new(metadata: &'static Metadata<'static>) -> Self {
+        Self { level: *metadata.level(), target: metadata.target(), fields: BTreeMap::new(), span: BTreeMap::new() }
+    }
+
+    pub fn of_span(&self, field: &str) -> &str {
+        self.span.get(field).map_or("", String::as_str)
+    }
+
     pub fn get(&self, field: &str) -> &str {
         self.fields.get(field).map_or("", String::as_str)
     }
@@ -43,7 +53,15 @@ impl Visit for Line {
 
 /// Collects every event of its thread while it is installed.
 #[derive(Clone, Default)]
-pub struct Collector(Arc<Mutex<Vec<Line>>>);
+pub struct Collector(Arc<Mutex<Collected>>);
+
+#[derive(Default)]
+struct Collected {
+    lines: Vec<Line>,
+    /// Each span's id is its place here, from 1.
+    spans: Vec<Line>,
+    entered: Vec<span::Id>,
+}
 
 /// Hears nothing, but does not let `tracing` decide for good that nobody ever will: it remembers for each event whether
 /// anybody listens, and a test without a collector may be the first to meet one.
@@ -85,8 +103,12 @@ impl Collector {
 
     /// The events of the library so far.
     pub fn lines(&self) -> Vec<Line> {
-        let lines = self.0.lock().unwrap();
-        lines.iter().filter(|line| line.target.starts_with("lambda_once")).cloned().collect()
+        self.all().into_iter().filter(|line| line.target.starts_with("lambda_once")).collect()
+    }
+
+    /// All events so far, those of handlers too.
+    pub fn all(&self) -> Vec<Line> {
+        self.0.lock().unwrap().lines.clone()
     }
 }
 
@@ -95,8 +117,12 @@ impl Subscriber for Collector {
         true
     }
 
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
+    fn new_span(&self, attributes: &span::Attributes<'_>) -> span::Id {
+        let mut line = Line::new(attributes.metadata());
+        attributes.record(&mut line);
+        let mut collected = self.0.lock().unwrap();
+        collected.spans.push(line);
+        span::Id::from_u64(collected.spans.len() as u64)
     }
 
     fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
@@ -104,13 +130,20 @@ impl Subscriber for Collector {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let metadata = event.metadata();
-        let mut line = Line { level: *metadata.level(), target: metadata.target(), fields: BTreeMap::new() };
+        let mut line = Line::new(event.metadata());
         event.record(&mut line);
-        self.0.lock().unwrap().push(line);
+        let mut collected = self.0.lock().unwrap();
+        if let Some(span) = collected.entered.last() {
+            line.span = collected.spans[usize::try_from(span.into_u64()).unwrap() - 1].fields.clone();
+        }
+        collected.lines.push(line);
     }
 
-    fn enter(&self, _: &span::Id) {}
+    fn enter(&self, span: &span::Id) {
+        self.0.lock().unwrap().entered.push(span.clone());
+    }
 
-    fn exit(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {
+        self.0.lock().unwrap().entered.pop();
+    }
 }

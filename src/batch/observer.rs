@@ -1,0 +1,29 @@
+//! Who else hears what became of a record.
+
+use std::{fmt, sync::Arc};
+
+use super::RecordReport;
+use crate::idempotency::guard::contain;
+
+/// A function of the user's that is told of each record.
+#[derive(Clone)]
+pub(super) struct Observer(Arc<dyn Fn(&RecordReport) + Send + Sync>);
+
+impl Observer {
+    pub(super) fn new(observe: impl Fn(&RecordReport) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(observe))
+    }
+
+    /// Whatever it does, it changes nothing.
+    pub(super) fn observe(&self, report: &RecordReport) {
+        if contain(|| (self.0)(report)).is_none() {
+            tracing::error!(target: "lambda_once", message_id = report.record.id(), "the observer of records panicked");
+        }
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer")
+    }
+}
