@@ -18,14 +18,14 @@ use super::{
     source::Source,
 };
 use crate::{
-    Claim, Outcome,
+    Claim, Idempotency, OnPanic, Outcome,
     clock::Timestamp,
     idempotency::{
         engine::{Candidate, Due},
         guard::contain,
         window::Window,
     },
-    key::hash::{KeyHasher, KeyScope},
+    key::hash::KeyHasher,
     record::{Fingerprint, KeyHash},
     store::Refusal,
 };
@@ -121,6 +121,16 @@ pub(super) struct Invocation<S: Source, T> {
     pub(super) lanes: Lanes,
     pub(super) policy: PermanentFailures,
     pub(super) observer: Option<Observer>,
+    pub(super) skew_margin: Duration,
+    /// Whether the claim of a handler that panicked is released.
+    pub(super) releases_panics: bool,
+    pub(super) max_receive_count: Option<u32>,
+    /// The bodies of records that may have to be put aside; empty if there is no place for that.
+    pub(super) bodies: Vec<Option<S::Body>>,
+    /// Records that are to be put aside, and what is to be said of them if that fails.
+    pub(super) dead: Vec<(usize, Decision)>,
+    /// How many are being put aside.
+    pub(super) burying: usize,
     /// Records that have been looked at and want a claim.
     pub(super) prepared: Vec<(Ready<T>, Candidate)>,
     pub(super) ready: VecDeque<Ready<T>>,
@@ -149,27 +159,43 @@ impl<S: Source, T> Invocation<S, T> {
     pub(super) fn new(
         source: S,
         records: Vec<S::Record>,
-        lambda: Arc<Context>,
-        scope: &KeyScope<'_>,
+        lambda: Context,
         window: Window,
-        schedule: Schedule,
+        engine: &Idempotency,
         options: &Options,
     ) -> Self {
+        let settings = &engine.settings;
+        let schedule = Schedule::new(
+            window.stop,
+            options.expected_duration,
+            options.concurrency,
+            engine.store.limits().batch,
+            settings.after_unknown,
+        );
+        let operation = engine.operation_name(S::OPERATION);
+        let scope = engine.scope(operation, lambda.tenant_id.as_deref().map(str::as_bytes)).hasher();
         let count = records.len();
+        let bodies = if options.dead_letters.is_some() { count } else { 0 };
         let lanes = Lanes::new(records.iter().map(|record| source.lane(record)), options.on_failure);
         Self {
             source,
-            lambda,
-            scope: scope.hasher(),
+            lambda: Arc::new(lambda),
+            scope,
             window,
             schedule,
-            operation: scope.operation.to_owned(),
+            operation: operation.to_owned(),
             records: records.into_iter().map(Slot::Incoming).collect(),
             next: 0,
             now: Timestamp::EPOCH,
             lanes,
-            policy: options.permanent_failures,
+            policy: if bodies > 0 { PermanentFailures::Report } else { options.permanent_failures },
             observer: options.observer.clone(),
+            skew_margin: settings.skew_margin,
+            releases_panics: settings.on_panic == OnPanic::Transient,
+            max_receive_count: options.max_receive_count,
+            bodies: (0..bodies).map(|_| None).collect(),
+            dead: Vec::new(),
+            burying: 0,
             prepared: Vec::new(),
             ready: VecDeque::new(),
             patient: Vec::new(),

@@ -28,11 +28,18 @@
 //!   that is in progress elsewhere is waited for, if its lease ends in time.
 //! * Nothing is spawned: when the service answers, nothing of it is left running.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        mpsc::{self, Receiver},
+    },
+    time::Duration,
+};
 
 use crate::{BoxError, Key};
 
 mod context;
+mod dead_letters;
 mod handler;
 mod invocation;
 mod lanes;
@@ -41,6 +48,7 @@ mod outcomes;
 mod prepare;
 mod processor;
 mod record;
+mod redelivery;
 mod report;
 mod schedule;
 mod service;
@@ -48,8 +56,11 @@ mod source;
 mod sources;
 
 pub use context::RecordContext;
+pub use dead_letters::{DeadLetter, DeadLetters};
 pub use handler::Handler;
+use observer::Observer;
 pub use record::RecordInfo;
+pub use redelivery::Redelivery;
 pub use report::RecordReport;
 pub use service::{BatchService, Processed};
 pub use source::Source;
@@ -113,7 +124,10 @@ struct Options {
     payload: Payload,
     on_failure: OnFailure,
     total_failure: TotalFailure,
-    observer: Option<observer::Observer>,
+    observer: Option<Observer>,
+    dead_letters: Option<Arc<dyn DeadLetters>>,
+    max_receive_count: Option<u32>,
+    redelivery: Option<Arc<dyn Redelivery>>,
 }
 
 impl Default for Options {
@@ -126,7 +140,26 @@ impl Default for Options {
             on_failure: OnFailure::default(),
             total_failure: TotalFailure::default(),
             observer: None,
+            dead_letters: None,
+            max_receive_count: None,
+            redelivery: None,
         }
+    }
+}
+
+impl Options {
+    /// Hears of every record from now on, beside whoever did already.
+    fn listen(&mut self) -> Receiver<RecordReport> {
+        let (send, receive) = mpsc::channel();
+        let observer = self.observer.take();
+        self.observer = Some(Observer::new(move |report| {
+            // Nobody receives any more only if the invocation was dropped.
+            let _ = send.send(report.clone());
+            if let Some(observer) = &observer {
+                observer.observe(report);
+            }
+        }));
+        receive
     }
 }
 

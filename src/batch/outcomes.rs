@@ -1,6 +1,6 @@
 //! Outcomes: when each counts, what is said of it, and which records are reported.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     PermanentFailures, RecordInfo,
@@ -8,7 +8,9 @@ use super::{
     report::{Decision, RecordOutcome, RecordReport, Report},
     source::Source,
 };
-use crate::{OutcomeKind, idempotency::guard::contain, telemetry::event_at};
+use crate::{
+    Interruption, Outcome, OutcomeKind, Verdict, clock::Timestamp, idempotency::guard::contain, telemetry::event_at,
+};
 
 impl Follows {
     /// What is reported of the record, now that this is reported of the one before it.
@@ -25,10 +27,61 @@ impl<S: Source, T> Invocation<S, T> {
     /// What became of a record is known. In an order it counts when the record's turn has come: behind one that failed it
     /// would not.
     pub(super) fn decide(&mut self, index: usize, outcome: RecordOutcome) {
-        self.decisions[index] = Some(Decision::new(&outcome, self.policy));
+        let mut decision = Decision::new(&outcome, self.policy);
+        decision.held_until = self.held_until(index, &outcome);
         // An error of the user's may panic when it is dropped.
         let _ = contain(|| drop(outcome));
+        if self.is_dead(index, decision.report) {
+            self.dead.push((index, decision));
+        } else {
+            self.decided(index, decision);
+        }
+    }
+
+    /// What is to be said of a record is known.
+    pub(super) fn decided(&mut self, index: usize, decision: Decision) {
+        self.decisions[index] = Some(decision);
         self.move_on(index);
+    }
+
+    /// Whether the record is to be put aside: no retry can help it, or none will be made and its place in an order would
+    /// take the healthy ones behind it along.
+    fn is_dead(&self, index: usize, report: Report) -> bool {
+        let has_body = self.bodies.get(index).is_some_and(Option::is_some);
+        has_body && (report.is_permanent() || report.is_failure() && self.is_last_in_order(index))
+    }
+
+    /// Whether the record would be put aside if its handler failed now, although a retry could help.
+    pub(super) fn may_be_buried(&self, index: usize) -> bool {
+        self.bodies.get(index).is_some_and(Option::is_some) && self.is_last_in_order(index)
+    }
+
+    /// What is to be put aside of a record.
+    pub(super) fn letter(&mut self, index: usize) -> Option<(Arc<RecordInfo>, Vec<u8>)> {
+        let Slot::Open(info) = &self.records[index] else { return None };
+        let body = self.bodies.get_mut(index)?.take()?;
+        Some((Arc::clone(info), body.as_ref().to_vec()))
+    }
+
+    /// Whether this is the last delivery of a record with a place in an order.
+    pub(super) fn is_last_in_order(&self, index: usize) -> bool {
+        let info = match &self.records[index] {
+            Slot::Open(info) | Slot::Failed(info) => info,
+            Slot::Incoming(_) | Slot::Acknowledged => return false,
+        };
+        self.lanes.is_ordered(index) && self.max_receive_count.is_some_and(|max| info.receive_count() >= max)
+    }
+
+    /// Until when the record's key is held by somebody who gave no outcome.
+    fn held_until(&self, index: usize, outcome: &RecordOutcome) -> Option<Timestamp> {
+        let lease_until = match outcome {
+            Ok(Outcome::InProgress { lease_until, .. }) => (*lease_until)?,
+            Ok(Outcome::Interrupted(Interruption::Panicked)) if self.releases_panics => return None,
+            Ok(Outcome::Interrupted(_)) => self.window.lease_until,
+            Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Unknown => self.window.lease_until,
+            _ => return None,
+        };
+        self.keys[index].map(|_| lease_until.after(self.skew_margin).after(Duration::from_millis(1)))
     }
 
     /// A record has the key of another one, and takes its outcome.
@@ -107,12 +160,28 @@ impl<S: Source, T> Invocation<S, T> {
             error,
             "record"
         );
+        let decision = self.decisions[index].as_ref().filter(|_| !is_skipped);
         if let Some(observer) = &self.observer {
-            let (record, key, outcome) = (Arc::clone(&info), self.keys[index], report.outcome);
-            observer.observe(&RecordReport { index, record, key, outcome, reported, error });
+            observer.observe(&RecordReport {
+                index,
+                record: Arc::clone(&info),
+                key: self.keys[index],
+                outcome: report.outcome,
+                reported,
+                dead_lettered: decision.is_some_and(|decision| decision.dead_lettered),
+                error,
+                held_until: decision.and_then(|decision| decision.held_until),
+            });
+        }
+        if let Some(body) = self.bodies.get_mut(index) {
+            *body = None;
         }
         if reported {
+            let message_id = info.id().to_owned();
             self.records[index] = Slot::Failed(info);
+            if self.is_last_in_order(index) {
+                tracing::warn!(target: "lambda_once", message_id, outcome = report.name(), "the last delivery of a message in an order has failed: the queue moves it to its dead-letter queue next, and with it those behind it that were delivered as often");
+            }
         }
     }
 

@@ -31,13 +31,23 @@ impl<S: Source, H, T> Processor<S, H, T> {
         while invocation.wants_more(room)
             && let Some((index, info, body)) = invocation.next_incoming()
         {
-            self.look_at(invocation, index, info, &body);
+            let prepared = self.prepare(&info, &body, &invocation.scope);
+            if let Some(kept) = invocation.bodies.get_mut(index) {
+                *kept = Some(body);
+            }
+            self.sort_in(invocation, index, info, prepared);
         }
         invocation.take_prepared(room)
     }
 
-    fn look_at(&self, invocation: &mut Invocation<S, T>, index: usize, info: Arc<RecordInfo>, body: &S::Body) {
-        let Prepared { payload, candidate } = match self.prepare(&info, body, &invocation.scope) {
+    fn sort_in(
+        &self,
+        invocation: &mut Invocation<S, T>,
+        index: usize,
+        info: Arc<RecordInfo>,
+        prepared: Result<Prepared<T>, Error>,
+    ) {
+        let Prepared { payload, candidate } = match prepared {
             Ok(prepared) => prepared,
             Err(error) => return invocation.decide(index, Err(error)),
         };

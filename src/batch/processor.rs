@@ -2,29 +2,31 @@
 //!
 //! It knows nothing of where they come from: a [`Source`] has taken them apart, and is told which of them failed.
 
-use std::{convert::Infallible, future::poll_fn, sync::Arc, task::Poll, time::Duration};
+use std::{convert::Infallible, future::poll_fn, panic::AssertUnwindSafe, sync::Arc, task::Poll, time::Duration};
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use lambda_runtime::Context;
 use tracing::{Instrument, Span};
 
 use super::{
-    Decode, Handler, Options, RecordContext, RecordInfo,
+    DeadLetter, Decode, Handler, Options, RecordContext, RecordInfo,
     invocation::{Begun, Invocation, Patient, Ready},
-    report::replayed,
-    schedule::Schedule,
+    report::{Decision, Report, replayed},
     source::Source,
 };
 use crate::{
-    Claim, Error, Idempotency, Key, Outcome,
-    clock::{Deadline, Timestamp},
+    BoxError, Claim, Error, Idempotency, Key, Outcome,
+    clock::Timestamp,
     idempotency::{
         engine::{Conclusion, Finished, Settling, Standing, Success},
-        guard::contain,
+        guard::{contain, discard},
         window::Window,
     },
     store::{BoxFuture, Refusal},
 };
+
+/// How many records are put aside at once.
+const MOST_BURIED_AT_ONCE: usize = 10;
 
 /// What all records of a service share.
 pub(super) struct Processor<S: Source, H, T> {
@@ -49,6 +51,8 @@ enum Step<T> {
     /// Those of them that took more than one call.
     SettledAgain(Vec<(usize, Claim, Conclusion<()>)>),
     Released,
+    /// A record was put aside, or could not be.
+    Buried(usize, Decision, Result<(), BoxError>),
 }
 
 type Steps<'a, T> = FuturesUnordered<BoxFuture<'a, Step<T>>>;
@@ -59,11 +63,16 @@ where
     T: Send + 'static,
 {
     /// The records that failed, in order.
-    pub(super) async fn process<Args>(&self, records: Vec<S::Record>, lambda: Context) -> Vec<Arc<RecordInfo>>
+    pub(super) async fn process<Args>(
+        &self,
+        records: Vec<S::Record>,
+        lambda: Context,
+        window: Window,
+    ) -> Vec<Arc<RecordInfo>>
     where
         H: Handler<T, Args>,
     {
-        let mut invocation = self.begin(records, lambda);
+        let mut invocation = Invocation::new(self.source.clone(), records, lambda, window, &self.engine, &self.options);
         let mut steps = Steps::new();
         loop {
             self.start(&mut invocation, &steps);
@@ -101,23 +110,20 @@ where
         invocation.into_failures()
     }
 
-    fn begin(&self, records: Vec<S::Record>, lambda: Context) -> Invocation<S, T> {
-        let window = Window::new(self.engine.clock.now(), Deadline::from(&lambda), &self.engine.settings);
-        let schedule = Schedule::new(
-            window.stop,
-            self.options.expected_duration,
-            self.options.concurrency,
-            self.engine.store.limits().batch,
-            self.engine.settings.after_unknown,
-        );
-        let lambda = Arc::new(lambda);
-        let tenant = lambda.tenant_id.as_deref().map(str::as_bytes);
-        let scope = self.engine.scope(self.engine.operation_name(S::OPERATION), tenant);
-        Invocation::new(self.source.clone(), records, Arc::clone(&lambda), &scope, window, schedule, &self.options)
-    }
-
     /// Starts whatever may be started now.
     fn start<'a, Args>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>)
+    where
+        H: Handler<T, Args>,
+    {
+        self.start_work(invocation, steps);
+        while invocation.burying < MOST_BURIED_AT_ONCE
+            && let Some((index, decision)) = invocation.dead.pop()
+        {
+            self.bury(invocation, steps, index, decision);
+        }
+    }
+
+    fn start_work<'a, Args>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>)
     where
         H: Handler<T, Args>,
     {
@@ -183,6 +189,33 @@ where
         })
     }
 
+    /// Puts a record aside that no retry can help.
+    fn bury<'a>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>, index: usize, decision: Decision) {
+        let letter = invocation.letter(index);
+        let (Some((record, body)), Some(letters)) = (letter, &self.options.dead_letters) else {
+            return invocation.decided(index, decision);
+        };
+        invocation.burying += 1;
+        let left = invocation.window.settle_by.since(self.engine.clock.now());
+        let key = invocation.keys[index];
+        steps.push(Box::pin(async move {
+            let Report { outcome, .. } = decision.report;
+            let (reason, error) = (decision.report.name(), decision.error.as_deref());
+            let letter = DeadLetter { record: &record, body: &body, key, outcome, reason, error };
+            // The call is made inside, so that a panic in making it is caught too.
+            let sending = AssertUnwindSafe(async { letters.send(letter).await }).catch_unwind();
+            let sent = match tokio::time::timeout(left, sending).await {
+                Ok(Ok(sent)) => sent,
+                Ok(Err(panic)) => {
+                    discard(panic);
+                    Err("putting it aside panicked".into())
+                }
+                Err(_) => Err("there was no time left".into()),
+            };
+            Step::Buried(index, decision, sent)
+        }));
+    }
+
     fn release<'a>(&'a self, claims: Vec<Claim>, steps: &Steps<'a, T>) {
         if !claims.is_empty() {
             let engine = &self.engine;
@@ -205,6 +238,19 @@ where
     fn finish<'a>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>, step: Step<T>) {
         match step {
             Step::Released => {}
+            Step::Buried(index, mut decision, sent) => {
+                invocation.burying -= 1;
+                match sent {
+                    Ok(()) => {
+                        decision.dead_lettered = true;
+                        decision.report.reported = false;
+                    }
+                    Err(error) => {
+                        tracing::error!(target: "lambda_once", error, outcome = decision.report.name(), "the record could not be put aside, so it is reported");
+                    }
+                }
+                invocation.decided(index, decision);
+            }
             Step::Ran(begun, outcome) => {
                 invocation.ended(begun, self.engine.clock.now());
                 invocation.decide(begun.index, Ok(outcome));
@@ -213,7 +259,7 @@ where
                 invocation.ended(begun, self.engine.clock.now());
                 match finished {
                     Finished::Due(due) => {
-                        if due.is_release() {
+                        if due.is_release() && !invocation.may_be_buried(begun.index) {
                             invocation.lanes.fail(begun.index);
                         }
                         invocation.unsettled += 1;

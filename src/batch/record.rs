@@ -12,6 +12,7 @@ pub struct RecordInfo {
     /// Whether the id is unique within its source only.
     is_local: bool,
     receive_count: u32,
+    receipt: Option<String>,
     attributes: Attributes,
     headers: Attributes,
 }
@@ -29,6 +30,11 @@ impl Attributes {
         let listed = self.listed.iter().rev().find(|(listed, _)| listed == name).map(|(_, text)| text);
         listed.or_else(|| self.given.get(name)).map(String::as_str)
     }
+
+    fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        let listed = self.listed.iter().map(|(name, text)| (&**name, &**text));
+        listed.chain(self.given.iter().map(|(name, text)| (&**name, &**text)))
+    }
 }
 
 impl RecordInfo {
@@ -40,6 +46,7 @@ impl RecordInfo {
             source: None,
             is_local: false,
             receive_count: 1,
+            receipt: None,
             attributes: Attributes::default(),
             headers: Attributes::default(),
         }
@@ -62,6 +69,13 @@ impl RecordInfo {
     #[must_use]
     pub fn with_receive_count(mut self, count: u32) -> Self {
         self.receive_count = count;
+        self
+    }
+
+    /// The handle of this delivery, for calls to the source about it.
+    #[must_use]
+    pub fn with_receipt(mut self, receipt: Option<String>) -> Self {
+        self.receipt = receipt;
         self
     }
 
@@ -99,6 +113,16 @@ impl RecordInfo {
     /// How often it has been delivered, this delivery included; 1 if the source does not say.
     pub fn receive_count(&self) -> u32 {
         self.receive_count
+    }
+
+    /// The handle of this delivery, for calls to the source about it: the receipt handle of a message in SQS.
+    pub fn receipt(&self) -> Option<&str> {
+        self.receipt.as_deref()
+    }
+
+    /// All attributes and headers that the sender has set, in no particular order.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter()
     }
 
     /// An attribute that the source has set.

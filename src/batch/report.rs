@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{PermanentFailures, RecordInfo};
 use crate::{
-    Error, ErrorKind, Outcome, OutcomeKind, StoredFailure, idempotency::guard::contain, record::KeyHash,
-    store::Refusal, telemetry,
+    Error, ErrorKind, Interruption, Outcome, OutcomeKind, StoredFailure, clock::Timestamp, idempotency::guard::contain,
+    record::KeyHash, store::Refusal, telemetry,
 };
 
 /// What became of a record. Its result is not needed: a queue takes none.
@@ -25,8 +25,13 @@ pub struct RecordReport {
     pub outcome: Result<OutcomeKind, ErrorKind>,
     /// Whether it is among those that failed, so that it is delivered again.
     pub reported: bool,
+    /// Whether it was put aside by [`dead_letters`](super::BatchService::dead_letters).
+    pub dead_lettered: bool,
     /// What went wrong, in words; those of a handler's error are its own.
     pub error: Option<String>,
+    /// Until when its key is held, with the margin for clocks: to deliver it again before that is of no use. `None` if it
+    /// is free, or if nobody knows.
+    pub held_until: Option<Timestamp>,
 }
 
 /// What the source is told about a record.
@@ -42,6 +47,8 @@ pub(super) struct Decision {
     pub(super) report: Report,
     /// What went wrong, for the log.
     pub(super) error: Option<String>,
+    pub(super) dead_lettered: bool,
+    pub(super) held_until: Option<Timestamp>,
 }
 
 impl Decision {
@@ -52,18 +59,36 @@ impl Decision {
             Ok(_) => None,
             Err(error) => Some(error.to_string()),
         };
-        Self { report: Report::new(outcome.as_ref().map(Outcome::kind).map_err(Error::kind), policy), error }
+        Self {
+            report: Report::new(outcome.as_ref().map(Outcome::kind).map_err(Error::kind), policy),
+            error,
+            dead_lettered: false,
+            held_until: None,
+        }
     }
 }
 
 impl Report {
     pub(super) fn new(outcome: Result<OutcomeKind, ErrorKind>, policy: PermanentFailures) -> Self {
-        let reported = if is_permanent(outcome) {
-            policy == PermanentFailures::Report
-        } else {
-            !outcome.is_ok_and(OutcomeKind::is_done)
-        };
-        Self { reported, outcome }
+        let report = Self { reported: !outcome.is_ok_and(OutcomeKind::is_done), outcome };
+        Self {
+            reported: report.reported && !(report.is_permanent() && policy == PermanentFailures::Acknowledge),
+            ..report
+        }
+    }
+
+    /// Whether no retry can help.
+    pub(super) fn is_permanent(self) -> bool {
+        match self.outcome {
+            Ok(outcome) => outcome.has_failed_for_good() || outcome == OutcomeKind::Mismatch,
+            Err(kind) => matches!(kind, ErrorKind::KeyMissing | ErrorKind::Payload),
+        }
+    }
+
+    /// Whether the record's handler ran to its end and failed.
+    pub(super) fn is_failure(self) -> bool {
+        let panicked = OutcomeKind::Interrupted(Interruption::Panicked);
+        self.outcome.is_ok_and(|outcome| matches!(outcome, OutcomeKind::Failed(_)) || outcome == panicked)
     }
 
     /// The name of what became of the record.
@@ -99,13 +124,6 @@ impl Report {
     }
 }
 
-fn is_permanent(outcome: Result<OutcomeKind, ErrorKind>) -> bool {
-    match outcome {
-        Ok(outcome) => outcome.has_failed_for_good() || outcome == OutcomeKind::Mismatch,
-        Err(kind) => matches!(kind, ErrorKind::KeyMissing | ErrorKind::Payload),
-    }
-}
-
 /// A record that did not run. A queue acknowledges what is done without decoding its result.
 pub(super) fn replayed(refusal: Refusal) -> Outcome<()> {
     match refusal {
@@ -120,7 +138,7 @@ pub(super) fn replayed(refusal: Refusal) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ErrorStatus, Failure, Interruption};
+    use crate::{ErrorStatus, Failure};
 
     fn reported(outcome: RecordOutcome) -> [bool; 2] {
         [PermanentFailures::Report, PermanentFailures::Acknowledge]

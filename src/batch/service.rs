@@ -3,7 +3,7 @@
 use std::{
     fmt,
     marker::PhantomData,
-    sync::Arc,
+    sync::{Arc, mpsc::Receiver},
     task::{Context, Poll},
     time::Duration,
 };
@@ -12,10 +12,13 @@ use lambda_runtime::LambdaEvent;
 use tower_service::Service;
 
 use super::{
-    Decode, Handler, OnFailure, Options, Payload, PermanentFailures, RecordReport, Source, TotalFailure,
-    observer::Observer, processor::Processor,
+    DeadLetters, Decode, Handler, OnFailure, Options, Payload, PermanentFailures, RecordReport, Redelivery, Source,
+    TotalFailure, observer::Observer, processor::Processor, redelivery,
 };
-use crate::{BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key, store::BoxFuture};
+use crate::{
+    BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key, clock::Deadline, idempotency::window::Window,
+    store::BoxFuture,
+};
 
 /// Handles the batches of a [`Source`]. Made by [`Idempotency::batch`] and its siblings for each source; given to
 /// [`lambda_runtime::run`] or `run_concurrent`.
@@ -28,6 +31,9 @@ use crate::{BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key, store::Bo
 /// |---|---|
 /// | [`concurrency`](Self::concurrency) | 10 |
 /// | [`permanent_failures`](Self::permanent_failures) | [`PermanentFailures::Report`] |
+/// | [`dead_letters`](Self::dead_letters) | none: the queue's own |
+/// | [`max_receive_count`](Self::max_receive_count) | not known |
+/// | [`redelivery`](Self::redelivery) | none: as the source is set |
 /// | [`expected_duration`](Self::expected_duration) | the longest run of the invocation so far |
 /// | [`payload`](Self::payload) | [`Payload::Body`] |
 /// | [`on_failure`](Self::on_failure) | [`OnFailure::StopGroup`] |
@@ -91,6 +97,31 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     #[must_use]
     pub fn permanent_failures(mut self, policy: PermanentFailures) -> Self {
         self.options.permanent_failures = policy;
+        self
+    }
+
+    /// Where records go that no retry can help; they are acknowledged then, whatever
+    /// [`permanent_failures`](Self::permanent_failures) says, and hold up nothing. The bodies of a batch are kept until its
+    /// records are decided.
+    #[must_use]
+    pub fn dead_letters(mut self, letters: impl DeadLetters) -> Self {
+        self.options.dead_letters = Some(Arc::new(letters));
+        self
+    }
+
+    /// The queue's `maxReceiveCount`. A record in an order that fails on its last delivery would take healthy ones behind it
+    /// along to the dead-letter queue, since they have been delivered as often. With [`dead_letters`](Self::dead_letters) it is
+    /// put aside instead, and they run; without, a warning is logged.
+    #[must_use]
+    pub fn max_receive_count(mut self, count: u32) -> Self {
+        self.options.max_receive_count = Some(count);
+        self
+    }
+
+    /// Says when what failed is delivered again; for SQS `VisibilityBackoff` does. Without it the source's own settings decide.
+    #[must_use]
+    pub fn redelivery(mut self, redelivery: impl Redelivery) -> Self {
+        self.options.redelivery = Some(Arc::new(redelivery));
         self
     }
 
@@ -226,34 +257,37 @@ where
     /// ```
     pub async fn process(&self, event: LambdaEvent<S::Event>) -> Processed<S::Response> {
         let mut service = self.clone();
-        let (send, receive) = std::sync::mpsc::channel();
-        let observer = service.options.observer.take();
-        service.options.observer = Some(Observer::new(move |report| {
-            // Nobody listens any more only if this call was dropped.
-            let _ = send.send(report.clone());
-            if let Some(observer) = &observer {
-                observer.observe(report);
-            }
-        }));
+        let reports = service.options.listen();
         let response = service.handle(event).await;
-        let mut records: Vec<RecordReport> = receive.try_iter().collect();
-        records.sort_unstable_by_key(|report| report.index);
-        Processed { response, records }
+        Processed { response, records: in_order(&reports) }
     }
 
-    async fn handle(self, event: LambdaEvent<S::Event>) -> Result<S::Response, Error> {
+    async fn handle(mut self, event: LambdaEvent<S::Event>) -> Result<S::Response, Error> {
         self.check()?;
+        let reports = self.options.redelivery.is_some().then(|| self.options.listen());
         let Self { source, engine, key, handler, decode, options, .. } = self;
         let (records, envelope) = source.split(event.payload)?;
         let (count, policy) = (records.len(), options.total_failure);
+        let window = Window::new(engine.clock.now(), Deadline::from(&event.context), &engine.settings);
         let processor = Processor { source, engine, key, handler, decode, options };
-        let failed = processor.process(records, event.context).await;
+        let failed = processor.process(records, event.context, window).await;
+        if let (Some(redelivery), Some(reports)) = (&processor.options.redelivery, reports) {
+            let failed: Vec<_> = in_order(&reports).into_iter().filter(|report| report.reported).collect();
+            redelivery::delay(redelivery, &failed, &*processor.engine.clock, window.settle_by).await;
+        }
         if policy == TotalFailure::Error && count > 0 && failed.len() == count {
             let message = format!("every one of the batch's {count} records failed");
             return Err(Error::new(ErrorKind::Batch, ErrorStatus::Temporary, "answer", message));
         }
         processor.source.respond(envelope, &failed)
     }
+}
+
+/// What was heard, in the order of the event.
+fn in_order(reports: &Receiver<RecordReport>) -> Vec<RecordReport> {
+    let mut reports: Vec<_> = reports.try_iter().collect();
+    reports.sort_unstable_by_key(|report| report.index);
+    reports
 }
 
 impl<S, H, T, Args> Service<LambdaEvent<S::Event>> for BatchService<S, H, T, Args>

@@ -5,6 +5,16 @@ use std::{borrow::Cow, collections::HashSet, sync::Arc};
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
 use serde::de::DeserializeOwned;
 
+#[cfg(feature = "sqs-client")]
+mod backoff;
+#[cfg(feature = "sqs-client")]
+mod dead_letters;
+
+#[cfg(feature = "sqs-client")]
+pub use backoff::VisibilityBackoff;
+#[cfg(feature = "sqs-client")]
+pub use dead_letters::SqsDeadLetters;
+
 use crate::{
     BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key,
     batch::{BatchService, Handler, RecordInfo, Source},
@@ -50,6 +60,7 @@ impl Source for Sqs {
         let receive_count = message.attributes.get("ApproximateReceiveCount").and_then(|count| count.parse().ok());
         let mut info = RecordInfo::new(message.message_id.unwrap_or_default())
             .with_source(message.event_source_arn)
+            .with_receipt(message.receipt_handle)
             .with_receive_count(receive_count.unwrap_or(1))
             .with_attributes(message.attributes);
         for (name, attribute) in message.message_attributes {
@@ -121,4 +132,16 @@ impl Idempotency {
     {
         self.batch(Sqs, key, move |body: &String| decode(body), handler)
     }
+}
+
+/// The URL of the queue with this ARN.
+#[cfg(feature = "sqs-client")]
+fn queue_url(arn: &str) -> Option<String> {
+    let mut parts = arn.split(':');
+    let ["arn", partition, "sqs", region, account, name] = std::array::from_fn(|_| parts.next().unwrap_or_default())
+    else {
+        return None;
+    };
+    let domain = if partition == "aws-cn" { "amazonaws.com.cn" } else { "amazonaws.com" };
+    (!name.is_empty()).then(|| format!("https://sqs.{region}.{domain}/{account}/{name}"))
 }

@@ -1,0 +1,65 @@
+//! Records that no retry can help, put aside with what went wrong.
+
+use std::fmt::Debug;
+
+use super::RecordInfo;
+use crate::{BoxError, ErrorKind, OutcomeKind, record::KeyHash, store::BoxFuture};
+
+/// Where records go that no retry can help, before they are acknowledged: a dead-letter queue, for instance.
+///
+/// Set by [`BatchService::dead_letters`](super::BatchService::dead_letters). It may be called for several records at once.
+///
+/// ```
+/// use lambda_once::{BoxError, batch::{DeadLetter, DeadLetters}, store::BoxFuture};
+///
+/// /// Writes them to the log, for lack of a better place.
+/// #[derive(Debug)]
+/// struct Log;
+///
+/// impl DeadLetters for Log {
+///     fn send<'a>(&'a self, letter: DeadLetter<'a>) -> BoxFuture<'a, Result<(), BoxError>> {
+///         Box::pin(async move {
+///             println!("{} {}: {:?}", letter.record.id(), letter.reason, letter.error);
+///             Ok(())
+///         })
+///     }
+/// }
+/// ```
+pub trait DeadLetters: Debug + Send + Sync + 'static {
+    /// Puts a record aside. It is acknowledged if this succeeds. If it fails, or takes until the invocation's time is up, the
+    /// record is reported as failed: it is not lost, and may be put aside twice.
+    ///
+    /// # Errors
+    ///
+    /// Whatever kept the record from being put aside.
+    fn send<'a>(&'a self, letter: DeadLetter<'a>) -> BoxFuture<'a, Result<(), BoxError>>;
+}
+
+/// A record that no retry can help.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct DeadLetter<'a> {
+    /// What its source says of it.
+    pub record: &'a RecordInfo,
+    /// Its body.
+    pub body: &'a [u8],
+    /// Its key, as the store has it, if one was found.
+    pub key: Option<KeyHash>,
+    /// What became of its operation, or what kept it from being decided.
+    pub outcome: Result<OutcomeKind, ErrorKind>,
+    /// The name of that, such as `failed` or `invalid_payload`.
+    pub reason: &'static str,
+    /// What went wrong, in words; those of a handler's error are its own.
+    pub error: Option<&'a str>,
+}
+
+/// Shows no body.
+impl Debug for DeadLetter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeadLetter")
+            .field("record", &self.record)
+            .field("key", &self.key)
+            .field("outcome", &self.outcome)
+            .finish_non_exhaustive()
+    }
+}

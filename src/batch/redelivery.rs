@@ -1,0 +1,44 @@
+//! When what failed is delivered again.
+
+use std::{fmt::Debug, panic::AssertUnwindSafe, sync::Arc};
+
+use futures_util::FutureExt;
+
+use super::RecordReport;
+use crate::{
+    clock::{Clock, Timestamp},
+    idempotency::guard::discard,
+    store::BoxFuture,
+};
+
+/// Says when the records that failed are delivered again, before Lambda gets its answer. Set by
+/// [`BatchService::redelivery`](super::BatchService::redelivery); of SQS `VisibilityBackoff` is one.
+pub trait Redelivery: Debug + Send + Sync + 'static {
+    /// Is called once for a batch in which records failed, with these, in the order of the event, and the time.
+    ///
+    /// It changes no outcome, whatever it does. It is dropped when the invocation's time is up.
+    fn delay<'a>(&'a self, failed: &'a [RecordReport], now: Timestamp) -> BoxFuture<'a, ()>;
+}
+
+/// Calls it, within the time there is.
+pub(super) async fn delay(
+    redelivery: &Arc<dyn Redelivery>,
+    failed: &[RecordReport],
+    clock: &dyn Clock,
+    until: Timestamp,
+) {
+    let now = clock.now();
+    if failed.is_empty() || now >= until {
+        return;
+    }
+    // The call is made inside, so that a panic in making it is caught too.
+    let delaying = AssertUnwindSafe(async { redelivery.delay(failed, now).await }).catch_unwind();
+    match tokio::time::timeout(until.since(now), delaying).await {
+        Ok(Ok(())) => {}
+        Ok(Err(panic)) => {
+            discard(panic);
+            tracing::error!(target: "lambda_once", "setting the time of redelivery panicked");
+        }
+        Err(_) => tracing::warn!(target: "lambda_once", "there was no time left to set the time of redelivery"),
+    }
+}

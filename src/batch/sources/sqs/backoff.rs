@@ -1,0 +1,169 @@
+//! When SQS delivers again what failed.
+
+use std::{collections::HashMap, time::Duration};
+
+use aws_sdk_sqs::{Client, types::ChangeMessageVisibilityBatchRequestEntry as Entry};
+use futures_util::{StreamExt, stream};
+
+use super::queue_url;
+use crate::{
+    ErrorKind, OutcomeKind, Verdict,
+    batch::{RecordReport, Redelivery},
+    clock::Timestamp,
+    store::BoxFuture,
+};
+
+/// The most that one call takes.
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibilityBatch.html>
+const ENTRIES: usize = 10;
+
+/// How many calls are made at once.
+const CALLS: usize = 10;
+
+/// SQS hides a message for at most twelve hours from its receipt; an invocation has taken at most a quarter of one.
+const LONGEST: Duration = Duration::from_secs(12 * 3_600 - 15 * 60);
+
+/// Sets when SQS delivers again what failed, by its visibility time-out:
+///
+/// * what failed for now, or met a store in trouble: after a random part of `base` × 2^(receive count), at most
+///   [`longest`](Self::longest), so that what failed together does not come back together;
+/// * what is in progress elsewhere: a second after that lease and the margin have ended;
+/// * what may have taken effect (unknown failures, panics, cut-offs), and keeps its claim: not before that has ended;
+/// * what was held up in a FIFO queue: with the message that held it up.
+///
+/// All else keeps the queue's time-out: what was not started, and what fails for good.
+///
+/// It needs the permission `sqs:ChangeMessageVisibility` on the queue, and makes one call for ten messages. A call that fails
+/// is logged, and those messages keep the queue's time-out.
+///
+/// ```no_run
+/// # async fn example(config: &aws_config::SdkConfig) {
+/// use std::time::Duration;
+/// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::sqs::VisibilityBackoff};
+///
+/// let backoff = VisibilityBackoff::new(aws_sdk_sqs::Client::new(config)).base(Duration::from_secs(2));
+/// let once = Idempotency::new(MemoryStore::new());
+/// let service = once.sqs(Key::message_id(), |_: String| async { Ok::<_, Failure>(()) }).redelivery(backoff);
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct VisibilityBackoff {
+    client: Client,
+    base: Duration,
+    longest: Duration,
+}
+
+/// How long a message shall stay hidden.
+#[derive(Debug, PartialEq, Eq)]
+struct Change {
+    receipt: String,
+    seconds: i32,
+}
+
+impl VisibilityBackoff {
+    /// With a base of 5 s and at most 15 minutes.
+    pub fn new(client: Client) -> Self {
+        Self { client, base: Duration::from_secs(5), longest: Duration::from_secs(900) }
+    }
+
+    /// What is doubled with each delivery. Default: 5 s.
+    #[must_use]
+    pub fn base(mut self, base: Duration) -> Self {
+        self.base = base;
+        self
+    }
+
+    /// The most that a failure is delayed by. Default: 15 minutes. A lease is waited for even if it takes longer.
+    #[must_use]
+    pub fn longest(mut self, longest: Duration) -> Self {
+        self.longest = longest;
+        self
+    }
+
+    /// A random part of a time that doubles with each delivery.
+    fn jittered(&self, receive_count: u32) -> Duration {
+        let ceiling = self.base.saturating_mul(2_u32.saturating_pow(receive_count)).min(self.longest);
+        ceiling.mul_f64(fastrand::f64())
+    }
+
+    /// How long a message stays hidden; `None` if the queue's time-out is right.
+    fn delay(&self, report: &RecordReport, now: Timestamp) -> Option<Duration> {
+        let held = report.held_until.map(|until| until.since(now) + Duration::from_secs(1));
+        let backoff = || self.jittered(report.record.receive_count());
+        let delay = match report.outcome {
+            Ok(OutcomeKind::Failed(Verdict::Permanent)) => None,
+            Ok(OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_)) => Some(held.unwrap_or_default().max(backoff())),
+            Ok(OutcomeKind::InProgress) => held,
+            Ok(OutcomeKind::LeaseLost) | Err(ErrorKind::Throttled | ErrorKind::Timeout | ErrorKind::Unavailable) => {
+                Some(backoff())
+            }
+            _ => None,
+        };
+        delay.map(|delay| delay.min(LONGEST))
+    }
+
+    /// The changes to make, by queue.
+    fn changes(&self, failed: &[RecordReport], now: Timestamp) -> HashMap<String, Vec<Change>> {
+        let mut delays_of_groups = HashMap::new();
+        let mut changes: HashMap<String, Vec<_>> = HashMap::new();
+        for report in failed {
+            let group = report.record.attribute("MessageGroupId");
+            let delay = if report.outcome == Ok(OutcomeKind::Skipped) {
+                delays_of_groups.get(&group).copied().flatten()
+            } else {
+                let delay = self.delay(report, now);
+                delays_of_groups.insert(group, delay);
+                delay
+            };
+            let queue = report.record.source().and_then(queue_url);
+            if let (Some(delay), Some(queue), Some(receipt)) = (delay, queue, report.record.receipt()) {
+                changes.entry(queue).or_default().push(Change { receipt: receipt.to_owned(), seconds: seconds(delay) });
+            }
+        }
+        changes
+    }
+
+    async fn change(&self, queue: String, changes: Vec<Change>) {
+        let messages = changes.len();
+        let entry = |(i, Change { receipt, seconds }): (usize, Change)| {
+            Entry::builder().id(i.to_string()).receipt_handle(receipt).visibility_timeout(seconds).build()
+        };
+        let Ok(entries) = changes.into_iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>() else { return };
+        match self.client.change_message_visibility_batch().queue_url(queue).set_entries(Some(entries)).send().await {
+            Ok(answer) => {
+                for failed in answer.failed() {
+                    tracing::warn!(target: "lambda_once", code = failed.code(), "SQS did not change a message's visibility time-out");
+                }
+            }
+            Err(error) => {
+                let error = aws_sdk_sqs::error::DisplayErrorContext(&error);
+                tracing::warn!(target: "lambda_once", %error, messages, "the visibility time-outs of messages could not be changed");
+            }
+        }
+    }
+}
+
+impl Redelivery for VisibilityBackoff {
+    fn delay<'a>(&'a self, failed: &'a [RecordReport], now: Timestamp) -> BoxFuture<'a, ()> {
+        let calls = stream::iter(calls(self.changes(failed, now)));
+        Box::pin(calls.for_each_concurrent(CALLS, |(queue, changes)| self.change(queue, changes)))
+    }
+}
+
+/// One call for as many messages of a queue as it takes.
+fn calls(changes: HashMap<String, Vec<Change>>) -> Vec<(String, Vec<Change>)> {
+    let mut calls = Vec::new();
+    for (queue, mut changes) in changes {
+        while !changes.is_empty() {
+            let rest = changes.split_off(changes.len().min(ENTRIES));
+            calls.push((queue.clone(), std::mem::replace(&mut changes, rest)));
+        }
+    }
+    calls
+}
+
+/// In whole seconds, rounded up.
+fn seconds(delay: Duration) -> i32 {
+    let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
+    i32::try_from(seconds).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,128 @@
+//! A dead-letter queue that is told what went wrong.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_sqs::{
+    Client,
+    types::{MessageAttributeValue, MessageSystemAttributeNameForSends, MessageSystemAttributeValue},
+};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    BoxError,
+    batch::{DeadLetter, DeadLetters, RecordInfo},
+    store::BoxFuture,
+};
+
+/// The most attributes that a message can have.
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html>
+const MOST_ATTRIBUTES: usize = 10;
+
+/// How much of an error's text is sent along, in characters.
+const LONGEST_ERROR: usize = 1_000;
+
+/// Sends records that no retry can help to an SQS queue, from any source, with what went wrong.
+///
+/// The body is the record's own; one that is not text is sent in base64. These attributes say the rest, beside as many of the
+/// sender's as there is room for: `lambda-once.reason` (a name as in the log's field `outcome`), `lambda-once.error` (its text, at
+/// most 1,000 characters), `lambda-once.message-id`, `lambda-once.source`, and `lambda-once.encoding` where the body is in `base64`.
+/// In a FIFO queue a message keeps its group, and is sent once however often that is tried within five minutes.
+///
+/// It needs the permission `sqs:SendMessage` on the queue.
+///
+/// ```no_run
+/// # async fn example(config: &aws_config::SdkConfig, url: String) {
+/// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::sqs::SqsDeadLetters};
+///
+/// let letters = SqsDeadLetters::new(aws_sdk_sqs::Client::new(config), url);
+/// let once = Idempotency::new(MemoryStore::new());
+/// let service = once.sqs(Key::message_id(), |_: String| async { Ok::<_, Failure>(()) }).dead_letters(letters);
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct SqsDeadLetters {
+    client: Client,
+    queue_url: String,
+}
+
+impl SqsDeadLetters {
+    /// To the queue at this URL.
+    pub fn new(client: Client, queue_url: impl Into<String>) -> Self {
+        Self { client, queue_url: queue_url.into() }
+    }
+
+    async fn send_message(&self, letter: DeadLetter<'_>) -> Result<(), BoxError> {
+        let mut attributes = BTreeMap::from([("reason", letter.reason.to_owned())]);
+        attributes.insert("message-id", letter.record.id().to_owned());
+        attributes.extend(letter.record.source().map(|source| ("source", source.to_owned())));
+        attributes.extend(letter.error.map(|error| ("error", error.chars().take(LONGEST_ERROR).collect())));
+        let body = match std::str::from_utf8(letter.body) {
+            Ok(text) if !text.is_empty() && text.chars().all(is_allowed) => text.to_owned(),
+            _ => {
+                attributes.insert("encoding", "base64".to_owned());
+                // A message must not be empty: white space is none of base64's characters.
+                Some(BASE64_STANDARD.encode(letter.body))
+                    .filter(|text| !text.is_empty())
+                    .unwrap_or_else(|| " ".to_owned())
+            }
+        };
+        let ours = attributes.into_iter().map(|(name, text)| (format!("lambda-once.{name}"), text));
+        let ours: Vec<_> = ours.collect();
+        let room = MOST_ATTRIBUTES - ours.len();
+        let theirs = letter.record.headers().map(|(name, text)| (name.to_owned(), text.to_owned()));
+        let theirs: Vec<_> = theirs.filter(|(name, _)| is_name(name)).take(room).collect();
+
+        let mut request = self.client.send_message().queue_url(&self.queue_url).message_body(body);
+        for (name, text) in ours.into_iter().chain(theirs) {
+            let text: String =
+                text.chars().map(|c| if is_allowed(c) { c } else { char::REPLACEMENT_CHARACTER }).collect();
+            if !text.is_empty() {
+                let value = MessageAttributeValue::builder().data_type("String").string_value(text).build()?;
+                request = request.message_attributes(name, value);
+            }
+        }
+        if let Some(trace) = letter.record.attribute("AWSTraceHeader") {
+            let value = MessageSystemAttributeValue::builder().data_type("String").string_value(trace).build()?;
+            request = request.message_system_attributes(MessageSystemAttributeNameForSends::AwsTraceHeader, value);
+        }
+        if self.queue_url.ends_with(".fifo") {
+            let group = letter.record.attribute("MessageGroupId").unwrap_or("lambda-once");
+            request = request.message_group_id(group).message_deduplication_id(deduplication_id(letter.record));
+        }
+        request.send().await.map_err(|error| aws_sdk_sqs::error::DisplayErrorContext(error).to_string())?;
+        Ok(())
+    }
+}
+
+impl DeadLetters for SqsDeadLetters {
+    fn send<'a>(&'a self, letter: DeadLetter<'a>) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(self.send_message(letter))
+    }
+}
+
+/// Whether a message may hold this character.
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html>
+fn is_allowed(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
+}
+
+/// Whether an attribute may have this name.
+fn is_name(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    (1..=256).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
+        && !["aws.", "amazon.", "lambda-once.", "."].iter().any(|reserved| lower.starts_with(reserved))
+        && !name.ends_with('.')
+        && !name.contains("..")
+}
+
+/// Equal for every try to send the same record.
+fn deduplication_id(record: &RecordInfo) -> String {
+    let mut hasher = Sha256::new();
+    for part in [record.source().unwrap_or_default(), record.id()] {
+        hasher.update((part.len() as u64).to_be_bytes());
+        hasher.update(part);
+    }
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
