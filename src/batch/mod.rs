@@ -66,6 +66,8 @@ pub use service::{BatchService, Processed};
 pub use source::Source;
 pub use sources::*;
 
+pub use crate::key::Payload;
+
 /// What happens to a record that no retry can help: its handler failed for good, now or in an earlier delivery; its key
 /// belongs to another payload, or is missing; its body cannot be decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,19 +79,6 @@ pub enum PermanentFailures {
     Report,
     /// It is acknowledged: the queue deletes it. What went wrong is in the log only.
     Acknowledge,
-}
-
-/// What the payload of a record is, for telling a repeated operation from a misused key.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub enum Payload {
-    /// The whole body: canonical if it is JSON, else its bytes.
-    #[default]
-    Body,
-    /// A part of the body, for bodies in which something varies from delivery to delivery.
-    Part(Key),
-    /// Nothing. A key is trusted to stand for one payload.
-    Ignored,
 }
 
 /// What a failure holds up where records have an order.

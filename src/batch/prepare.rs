@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Payload, RecordInfo,
+    RecordInfo,
     invocation::{Follows, Invocation, Ready},
     processor::Processor,
     source::Source,
@@ -11,10 +11,7 @@ use super::{
 use crate::{
     Error, ErrorKind,
     idempotency::{engine::Candidate, guard::contain},
-    key::{
-        Body, Delivery,
-        hash::{Form, KeyHasher, fingerprint},
-    },
+    key::{Body, Delivery, hash::KeyHasher},
 };
 
 /// What decoding and hashing gave.
@@ -93,11 +90,7 @@ impl<S: Source, H, T> Processor<S, H, T> {
         let body = Body::new(body);
         let delivery = Delivery::new(&body, info);
         let key = self.key.select(&delivery)?;
-        let fingerprint = match &self.options.payload {
-            Payload::Ignored => None,
-            Payload::Part(part) => Some(fingerprint(Form::CanonicalJson, &[&part.select_part(&delivery)?])),
-            Payload::Body => Some(body.fingerprint()),
-        };
+        let fingerprint = self.options.payload.fingerprint(&body, &delivery)?;
         Ok(Candidate { key: scope.hash(&key), fingerprint })
     }
 }

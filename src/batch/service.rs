@@ -190,10 +190,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
 
     fn check(&self) -> Result<(), Error> {
         self.key.check()?;
-        match &self.options.payload {
-            Payload::Part(part) => part.check(),
-            Payload::Body | Payload::Ignored => Ok(()),
-        }
+        self.options.payload.check()
     }
 }
 

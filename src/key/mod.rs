@@ -15,12 +15,16 @@ use crate::error::Error;
 pub mod canonical;
 pub(crate) mod hash;
 #[cfg(feature = "batch")]
+mod payload;
+#[cfg(feature = "batch")]
 mod pointer;
 #[cfg(feature = "batch")]
 mod selector;
 #[cfg(all(test, feature = "batch"))]
 mod tests;
 
+#[cfg(feature = "batch")]
+pub use payload::Payload;
 #[cfg(feature = "batch")]
 pub(crate) use selector::{Body, Envelope};
 #[cfg(feature = "batch")]

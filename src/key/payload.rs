@@ -1,0 +1,39 @@
+//! What the payload of a delivery is.
+
+use super::{
+    Body, Delivery, Key,
+    hash::{Form, fingerprint},
+};
+use crate::{error::Error, record::Fingerprint};
+
+/// What the payload of a delivery is, for telling a repeated operation from a misused key.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum Payload {
+    /// The whole body: canonical if it is JSON, else its bytes.
+    #[default]
+    Body,
+    /// A part of the body, for bodies in which something varies from delivery to delivery.
+    Part(Key),
+    /// Nothing. A key is trusted to stand for one payload.
+    Ignored,
+}
+
+impl Payload {
+    /// Finds what can be known to be wrong before any delivery.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self {
+            Self::Part(part) => part.check(),
+            Self::Body | Self::Ignored => Ok(()),
+        }
+    }
+
+    /// The fingerprint of a delivery's payload.
+    pub(crate) fn fingerprint(&self, body: &Body<'_>, delivery: &Delivery<'_>) -> Result<Option<Fingerprint>, Error> {
+        Ok(match self {
+            Self::Ignored => None,
+            Self::Part(part) => Some(fingerprint(Form::CanonicalJson, &[&part.select_part(delivery)?])),
+            Self::Body => Some(body.fingerprint()),
+        })
+    }
+}
