@@ -24,7 +24,7 @@ use crate::{
     clock::Timestamp,
     idempotency::{
         engine::{Candidate, Conclusion, Standing, Success},
-        result, verdict_of,
+        result,
         window::Window,
     },
     key::{
@@ -306,7 +306,7 @@ impl Settings {
 /// `lambda_http` are.
 fn is_doubtful<E: 'static>(error: &E) -> bool {
     let boxed = (error as &dyn Any).downcast_ref::<BoxError>();
-    boxed.is_some_and(|error| verdict_of(&**error) == Verdict::Unknown)
+    boxed.is_some_and(|error| Verdict::of(&**error) == Verdict::Unknown)
 }
 
 /// In whole seconds, at least one.

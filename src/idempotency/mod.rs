@@ -31,8 +31,6 @@ pub use outcome::{Interruption, Outcome, OutcomeKind, StoredFailure};
 pub use policy::{AfterUnknown, OnPanic};
 pub(crate) use settings::Settings;
 pub use settings::{Builder, DISABLED_VARIABLE};
-#[cfg(feature = "http")]
-pub(crate) use verdict::verdict_of;
 pub use verdict::{Classified, Classify, Failure, Verdict};
 
 /// Makes operations take effect once: a store, and the settings for using it.

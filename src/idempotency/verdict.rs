@@ -17,6 +17,30 @@ pub enum Verdict {
     Unknown,
 }
 
+impl Verdict {
+    /// What the outermost mark in an error's chain of sources says ([`Classify`]); transient if there is none.
+    ///
+    /// ```
+    /// use lambda_once::{BoxError, Classify, Verdict};
+    ///
+    /// fn parse(text: &str) -> Result<u64, BoxError> {
+    ///     Ok(text.parse().permanent()?)
+    /// }
+    /// assert_eq!(Verdict::of(&*parse("x").unwrap_err()), Verdict::Permanent);
+    /// assert_eq!(Verdict::of(&std::io::Error::other("broken")), Verdict::Transient);
+    /// ```
+    pub fn of(error: &(dyn StdError + 'static)) -> Self {
+        let mut link = Some(error);
+        while let Some(error) = link {
+            if let Some(mark) = error.downcast_ref::<Mark>() {
+                return mark.verdict;
+            }
+            link = error.source();
+        }
+        Self::default()
+    }
+}
+
 /// A handler's error, with its [`Verdict`].
 ///
 /// Any error becomes one through `?`. It is transient unless [`Classify`] has marked it, anywhere in its chain of
@@ -92,20 +116,8 @@ impl fmt::Display for Failure {
 impl<E: Into<BoxError>> From<E> for Failure {
     fn from(error: E) -> Self {
         let source = error.into();
-        Self { verdict: verdict_of(&*source), source }
+        Self { verdict: Verdict::of(&*source), source }
     }
-}
-
-/// The outermost mark in an error's chain of sources.
-pub(crate) fn verdict_of(error: &(dyn StdError + 'static)) -> Verdict {
-    let mut link = Some(error);
-    while let Some(error) = link {
-        if let Some(mark) = error.downcast_ref::<Mark>() {
-            return mark.verdict;
-        }
-        link = error.source();
-    }
-    Verdict::default()
 }
 
 /// Marks the error of a `Result` with a [`Verdict`].
