@@ -150,7 +150,7 @@ impl Deadline {
     }
 }
 
-#[cfg(any(feature = "batch", feature = "http"))]
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 impl From<&lambda_runtime::Context> for Deadline {
     fn from(context: &lambda_runtime::Context) -> Self {
         Self::at(Timestamp::from_millis(context.deadline))

@@ -36,6 +36,20 @@ pub enum ErrorKind {
     Format,
     /// A stored result no longer decodes into the type that is asked for.
     StoredResult,
+    /// The operation was done before, but its result is not kept.
+    ResultNotKept,
+    /// The operation failed for good before.
+    FailedBefore,
+    /// Somebody else is running the operation.
+    InProgress,
+    /// The key belongs to another payload.
+    Mismatch,
+    /// An earlier run ended without an outcome, and [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids another.
+    Abandoned,
+    /// The handler panicked.
+    Panicked,
+    /// The invocation's time was up before the operation could start, or end.
+    OutOfTime,
 }
 
 impl ErrorKind {
@@ -55,6 +69,13 @@ impl ErrorKind {
             Self::Request => "request",
             Self::Format => "format",
             Self::StoredResult => "stored_result",
+            Self::ResultNotKept => "result_not_kept",
+            Self::FailedBefore => "failed_before",
+            Self::InProgress => "in_progress",
+            Self::Mismatch => "mismatch",
+            Self::Abandoned => "abandoned",
+            Self::Panicked => "panicked",
+            Self::OutOfTime => "out_of_time",
         }
     }
 }
@@ -169,7 +190,7 @@ impl StdError for Error {
     }
 }
 
-#[cfg(any(feature = "batch", feature = "http"))]
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 impl From<Error> for lambda_runtime::Diagnostic {
     /// `errorType` is `lambda_once.` and the kind, so that it can be searched for and alarmed on.
     fn from(error: Error) -> Self {

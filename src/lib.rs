@@ -8,6 +8,8 @@ mod error;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod idempotency;
+#[cfg(feature = "invocation")]
+pub mod invocation;
 pub mod key;
 pub mod record;
 pub mod store;
@@ -21,7 +23,7 @@ pub use idempotency::{
     AfterUnknown, Builder, Claim, Classified, Classify, Failure, Idempotency, Interruption, OnPanic, Operation,
     Outcome, OutcomeKind, StoredFailure, Verdict,
 };
-#[cfg(feature = "batch")]
+#[cfg(any(feature = "batch", feature = "invocation"))]
 pub use key::Key;
 pub use key::MissingKey;
 #[cfg(feature = "cache")]

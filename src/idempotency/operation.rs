@@ -61,7 +61,7 @@ impl<'a> Operation<'a> {
         self
     }
 
-    /// When the invocation ends: a [`Timestamp`], or a Lambda `Context` (with the feature `sqs` or `http`). Without it the
+    /// When the invocation ends: a [`Timestamp`], or a Lambda `Context` (with the feature `sqs`, `http` or `invocation`). Without it the
     /// configured lease is used.
     pub fn deadline(mut self, deadline: impl Into<Deadline>) -> Self {
         self.deadline = deadline.into();
@@ -128,7 +128,8 @@ impl<'a> Operation<'a> {
 }
 
 impl Idempotency {
-    async fn run_protected<T, E, W, F>(
+    /// Claims an operation, runs its work and settles it. The outcome, and how often the key has been granted.
+    pub(crate) async fn run_protected<T, E, W, F>(
         &self,
         candidate: Candidate,
         window: Window,

@@ -332,7 +332,7 @@ impl Writer<'_> {
     }
 }
 
-#[cfg(feature = "batch")]
+#[cfg(any(feature = "batch", feature = "invocation"))]
 pub(crate) fn write_string(out: &mut Vec<u8>, string: &str) {
     out.push(b'"');
     write_characters(out, string);
@@ -400,6 +400,22 @@ pub(crate) fn entries(container: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// The value of a `name:value` pair of a canonical object.
 pub(crate) fn member_value(entry: &[u8]) -> &[u8] {
     &entry[value_len(entry) + 1..]
+}
+
+/// Whether a number in canonical JSON, at any depth, is written with an exponent.
+#[cfg(feature = "invocation")]
+pub(crate) fn has_exponent(json: &[u8]) -> bool {
+    let mut rest = json;
+    let mut after_digit = false;
+    while let Some((&byte, tail)) = rest.split_first() {
+        match byte {
+            b'"' => rest = &rest[string_len(rest)..],
+            b'e' | b'E' if after_digit => return true,
+            _ => rest = tail,
+        }
+        after_digit = byte.is_ascii_digit();
+    }
+    false
 }
 
 /// The length of the canonical value that the bytes begin with.

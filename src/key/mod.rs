@@ -14,20 +14,20 @@ use crate::error::Error;
 
 pub mod canonical;
 pub(crate) mod hash;
-#[cfg(feature = "batch")]
+#[cfg(any(feature = "batch", feature = "invocation"))]
 mod payload;
-#[cfg(feature = "batch")]
+#[cfg(any(feature = "batch", feature = "invocation"))]
 mod pointer;
-#[cfg(feature = "batch")]
+#[cfg(any(feature = "batch", feature = "invocation"))]
 mod selector;
-#[cfg(all(test, feature = "batch"))]
+#[cfg(all(test, any(feature = "batch", feature = "invocation")))]
 mod tests;
 
-#[cfg(feature = "batch")]
+#[cfg(any(feature = "batch", feature = "invocation"))]
 pub use payload::Payload;
-#[cfg(feature = "batch")]
+#[cfg(any(feature = "batch", feature = "invocation"))]
 pub(crate) use selector::{Body, Envelope};
-#[cfg(feature = "batch")]
+#[cfg(any(feature = "batch", feature = "invocation"))]
 pub use selector::{Delivery, Key};
 
 /// What happens to a delivery whose key is missing, or partly missing. The HTTP layer has a setting of its own.

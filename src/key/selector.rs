@@ -199,6 +199,16 @@ impl Key {
         }
     }
 
+    /// Whether it selects from the outside of a message, or a part of it does.
+    #[cfg(feature = "invocation")]
+    pub(crate) fn is_for_messages(&self) -> bool {
+        match &self.0 {
+            Selector::MessageId | Selector::DeduplicationId | Selector::MessageAttribute(_) => true,
+            Selector::Pointer { .. } | Selector::Closure(_) => false,
+            Selector::All(keys) => keys.iter().any(Self::is_for_messages),
+        }
+    }
+
     /// The key of a delivery in canonical JSON.
     pub(crate) fn select<'a>(&self, delivery: &Delivery<'a>) -> Result<Cow<'a, [u8]>, Error> {
         self.look_up(delivery, is_missing)

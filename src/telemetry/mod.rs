@@ -59,6 +59,18 @@ pub(crate) fn error(error: &Error, operation: &str, key: KeyHash) {
     tracing::error!(target: "lambda_once", outcome = error.kind().as_str(), operation, %key, %error, "operation");
 }
 
+/// An operation that could not be looked for: it has no hash.
+#[cfg(feature = "invocation")]
+pub(crate) fn unclaimed(error: &Error, operation: &str) {
+    tracing::warn!(target: "lambda_once", outcome = error.kind().as_str(), operation, %error, "operation");
+}
+
+/// An operation without a claim.
+#[cfg(feature = "invocation")]
+pub(crate) fn unprotected<T>(outcome: &Outcome<T>, operation: &str) {
+    event_at!(level(outcome), outcome = outcome.as_str(), operation, "operation");
+}
+
 pub(crate) fn outcome<T>(outcome: &Outcome<T>, operation: &str, key: KeyHash, attempt: u64) {
     event_at!(level(outcome.kind()), outcome = outcome.as_str(), operation, %key, attempt, "operation");
 }

@@ -1,0 +1,138 @@
+//! What the caller gets where it gets no result.
+
+use std::{error::Error as StdError, fmt};
+
+use lambda_runtime::Diagnostic;
+
+use crate::{BoxError, Error, Failure, Verdict};
+
+/// An error of a handler, of which the layer reads the [`Verdict`] before it hands it on.
+///
+/// It is there for [`Failure`], and for the boxed errors of `lambda_runtime`, `anyhow` and others, whose chain of sources
+/// is searched for a [mark](crate::Classify). For an error type of your own it says what each error means:
+///
+/// ```
+/// use lambda_once::{Verdict, invocation::HandlerError};
+///
+/// #[derive(Debug)]
+/// enum ChargeError { Declined, Busy, TimedOut }
+///
+/// impl std::fmt::Display for ChargeError {
+///     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+///         write!(f, "{self:?}")
+///     }
+/// }
+///
+/// impl HandlerError for ChargeError {
+///     fn verdict(&self) -> Verdict {
+///         match self {
+///             Self::Declined => Verdict::Permanent,
+///             Self::Busy => Verdict::Transient,
+///             Self::TimedOut => Verdict::Unknown,
+///         }
+///     }
+/// }
+/// ```
+///
+/// A type that implements [`std::error::Error`] and wraps marked errors can ask [`Verdict::of`].
+#[diagnostic::on_unimplemented(
+    message = "the verdict of `{Self}` is not known",
+    note = "implement `lambda_once::invocation::HandlerError` for it, or let the handler return `lambda_runtime::Error`"
+)]
+pub trait HandlerError: fmt::Display {
+    /// What the error says about the operation that it ended.
+    fn verdict(&self) -> Verdict;
+}
+
+/// `Box<dyn Error + Send + Sync>`, `anyhow::Error` and the like.
+impl<E> HandlerError for E
+where
+    E: AsRef<dyn StdError + Send + Sync + 'static> + fmt::Display,
+{
+    fn verdict(&self) -> Verdict {
+        Verdict::of(self.as_ref())
+    }
+}
+
+impl HandlerError for Failure {
+    fn verdict(&self) -> Verdict {
+        Self::verdict(self)
+    }
+}
+
+/// Why an invocation has no result.
+///
+/// It prints as the error that it holds.
+#[non_exhaustive]
+pub enum InvocationError<E> {
+    /// The handler's own error, as it returned it.
+    Handler(E),
+    /// What the library says instead of a result. [`Error::kind`] says what became of the operation,
+    /// [`Error::redelivery_helps`] whether a retry can.
+    Library(Error),
+}
+
+impl<E: fmt::Debug> fmt::Debug for InvocationError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Handler(error) => error.fmt(f),
+            Self::Library(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for InvocationError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Handler(error) => error.fmt(f),
+            Self::Library(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: StdError> StdError for InvocationError<E> {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Self::Handler(error) => error.source(),
+            Self::Library(error) => error.source(),
+        }
+    }
+}
+
+impl<E> From<Error> for InvocationError<E> {
+    fn from(error: Error) -> Self {
+        Self::Library(error)
+    }
+}
+
+impl<E: Into<BoxError>> InvocationError<E> {
+    /// The error that it holds.
+    pub fn into_inner(self) -> BoxError {
+        match self {
+            Self::Handler(error) => error.into(),
+            Self::Library(error) => error.into(),
+        }
+    }
+}
+
+impl<E: Into<Diagnostic>> From<InvocationError<E>> for Diagnostic {
+    /// A handler's error is reported as without the layer.
+    fn from(error: InvocationError<E>) -> Self {
+        match error {
+            InvocationError::Handler(error) => error.into(),
+            InvocationError::Library(error) => error.into(),
+        }
+    }
+}
+
+impl From<Failure> for Diagnostic {
+    /// `errorType` is `lambda_once.` and the verdict, so that a caller can tell which errors to retry.
+    fn from(failure: Failure) -> Self {
+        let verdict = match failure.verdict() {
+            Verdict::Transient => "transient_failure",
+            Verdict::Permanent => "permanent_failure",
+            Verdict::Unknown => "unknown_failure",
+        };
+        Self { error_type: format!("lambda_once.{verdict}"), error_message: failure.to_string() }
+    }
+}

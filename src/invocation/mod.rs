@@ -1,0 +1,65 @@
+//! Whole invocations: a function whose event is one operation.
+//!
+//! One `tower` layer over a `Service<LambdaEvent<T>>`: functions that are invoked directly, or by Step Functions, Cognito,
+//! EventBridge. A repeated event gets the first one's result, and the handler does not run. Queues and HTTP requests have
+//! services of their own, which know what a record and an answer are.
+//!
+//! | what became of the operation | the caller gets | a retry |
+//! |---|---|---|
+//! | done now or before, also after a takeover | the result | |
+//! | done, but not recorded | the result: the work is done | |
+//! | done before, its result is not kept | [`ResultNotKept`](crate::ErrorKind::ResultNotKept); a result of a type with one value, such as `()`, needs no keeping | ends the same way |
+//! | done before, its result no longer decodes | [`StoredResult`](crate::ErrorKind::StoredResult) | ends the same way |
+//! | failed now | the handler's own error | runs; after a permanent error: [`FailedBefore`](crate::ErrorKind::FailedBefore) |
+//! | failed for good before | [`FailedBefore`](crate::ErrorKind::FailedBefore), with what that error said | ends the same way |
+//! | running elsewhere, or overtaken by a run that is not done | [`InProgress`](crate::ErrorKind::InProgress) | helps |
+//! | key used for another payload | [`Mismatch`](crate::ErrorKind::Mismatch) | ends the same way |
+//! | ended without an outcome before, under `Refuse` | [`Abandoned`](crate::ErrorKind::Abandoned) | ends the same way, until an operator deletes the record |
+//! | panicked | [`Panicked`](crate::ErrorKind::Panicked) | finds out, once the lease has ended |
+//! | cut off at the stop point | [`OutOfTime`](crate::ErrorKind::OutOfTime) | finds out, once the lease has ended |
+//! | no time left to start | [`OutOfTime`](crate::ErrorKind::OutOfTime) | helps |
+//! | no key, under `Reject` | [`KeyMissing`](crate::ErrorKind::KeyMissing) | ends the same way |
+//! | event or key not readable | [`Payload`](crate::ErrorKind::Payload) | ends the same way |
+//! | store in trouble at the claim | the store's error, such as [`Throttled`](crate::ErrorKind::Throttled) | by [`Error::status`](crate::Error::status) |
+//!
+//! Where the caller gets one of these kinds, the error is [`InvocationError::Library`], and Lambda reports it as
+//! `lambda_once.` and the kind's name: `lambda_once.in_progress`, say. A handler's own error keeps the `errorType` that it
+//! has without the layer.
+//!
+//! # What is compared
+//!
+//! The layer gets the event after `lambda_runtime` has decoded it, so key and payload are those of `T` written as JSON
+//! again. A member that `T` does not have does not count. Neither do digits that `T` has lost: a `serde_json::Value` holds
+//! numbers beyond 64 bits as floats. A key with such a number is refused; give `Box<RawValue>` as `T`, which keeps the
+//! event as it arrived, or send ids as strings.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use lambda_once::{Idempotency, Key, MemoryStore, invocation::InvocationLayer};
+//! use lambda_runtime::{Error, LambdaEvent, service_fn, tower::ServiceBuilder};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Order { order_id: String, cents: u64 }
+//!
+//! async fn book(event: LambdaEvent<Order>) -> Result<String, Error> {
+//!     Ok(format!("booked {}", event.payload.order_id))
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+//! let once = Idempotency::new(MemoryStore::new());
+//! let layer = InvocationLayer::new(once, Key::pointer("/order_id")).checked()?;
+//! lambda_runtime::run(ServiceBuilder::new().layer(layer).service(service_fn(book))).await
+//! # }
+//! ```
+
+mod error;
+mod layer;
+mod service;
+
+pub use error::{HandlerError, InvocationError};
+pub use layer::InvocationLayer;
+pub use service::InvocationService;
+
+pub use crate::key::Payload;

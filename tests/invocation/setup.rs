@@ -1,0 +1,137 @@
+//! A function with one handler behind the layer, and events for it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use lambda_once::{
+    BoxError, ErrorKind, Idempotency, Key, MemoryStore,
+    idempotency::Builder,
+    invocation::{HandlerError, InvocationError, InvocationLayer},
+    store::fault::{Call, FaultStore},
+};
+use lambda_runtime::{Context, LambdaEvent};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tower::{Layer, ServiceExt, util::BoxCloneSyncService};
+
+use crate::support::clock::TokioClock;
+
+/// Past any lease of an invocation without a deadline, and the margin.
+pub(crate) const LAPSE: Duration = Duration::from_secs(32);
+
+/// The function under test. Its handler is told how often it has run.
+pub(crate) struct Function<R = u32, E = BoxError> {
+    pub(crate) records: MemoryStore,
+    pub(crate) store: FaultStore<MemoryStore>,
+    pub(crate) clock: TokioClock,
+    /// The engine, for the hashes of its keys.
+    pub(crate) once: Idempotency,
+    runs: Arc<AtomicU32>,
+    service: BoxCloneSyncService<LambdaEvent<Value>, R, InvocationError<E>>,
+}
+
+impl Function {
+    /// Its result is the number of the run.
+    pub(crate) fn new() -> Self {
+        Self::with(|engine| engine, |layer| layer, numbered)
+    }
+}
+
+impl<R, E> Function<R, E>
+where
+    R: Serialize + DeserializeOwned + Send + 'static,
+    E: HandlerError + Send + 'static,
+{
+    pub(crate) fn of<H, F>(handler: H) -> Self
+    where
+        H: Fn(u32, Value) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        Self::with(|engine| engine, |layer| layer, handler)
+    }
+
+    pub(crate) fn with<H, F>(
+        engine: impl FnOnce(Builder) -> Builder,
+        layer: impl FnOnce(InvocationLayer) -> InvocationLayer,
+        handler: H,
+    ) -> Self
+    where
+        H: Fn(u32, Value) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        let clock = TokioClock::new();
+        let records = MemoryStore::with_clock(clock.clone());
+        Self::on(clock, records, engine, layer, handler)
+    }
+
+    /// One on the records of another.
+    pub(crate) fn on<H, F>(
+        clock: TokioClock,
+        records: MemoryStore,
+        engine: impl FnOnce(Builder) -> Builder,
+        layer: impl FnOnce(InvocationLayer) -> InvocationLayer,
+        handler: H,
+    ) -> Self
+    where
+        H: Fn(u32, Value) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        let store = FaultStore::new(records.clone(), 1);
+        let builder = Idempotency::builder(store.clone()).clock(clock.clone()).disabled(false);
+        let once = engine(builder).build().unwrap();
+        let runs = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&runs);
+        let inner = tower::service_fn(move |event: LambdaEvent<Value>| {
+            handler(counter.fetch_add(1, Ordering::SeqCst) + 1, event.payload)
+        });
+        let service = layer(InvocationLayer::new(once.clone(), Key::pointer("/id"))).layer(inner);
+        let once = once.named("invocation");
+        Self { records, store, clock, once, runs, service: BoxCloneSyncService::new(service) }
+    }
+
+    pub(crate) async fn send(&self, event: LambdaEvent<Value>) -> Result<R, InvocationError<E>> {
+        self.service.clone().oneshot(event).await
+    }
+
+    /// Invokes it with this event, without a deadline.
+    pub(crate) async fn invoke(&self, event: Value) -> Result<R, InvocationError<E>> {
+        self.send(LambdaEvent::new(event, Context::default())).await
+    }
+
+    /// Invokes it with the usual event, which ends in this kind of error.
+    pub(crate) async fn refusal(&self) -> (ErrorKind, bool) {
+        refusal(self.invoke(order()).await)
+    }
+
+    pub(crate) fn runs(&self) -> u32 {
+        self.runs.load(Ordering::SeqCst)
+    }
+
+    /// The calls that the store has seen.
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        self.store.calls().into_iter().map(|(call, _)| call).collect()
+    }
+}
+
+/// The usual event.
+pub(crate) fn order() -> Value {
+    json!({"id": "A", "cents": 995})
+}
+
+pub(crate) async fn numbered(run: u32, _: Value) -> Result<u32, BoxError> {
+    Ok(run)
+}
+
+/// The kind of an error of the library, and whether a retry helps.
+pub(crate) fn refusal<R, E>(answer: Result<R, InvocationError<E>>) -> (ErrorKind, bool) {
+    match answer {
+        Err(InvocationError::Library(error)) => (error.kind(), error.redelivery_helps()),
+        Err(_) => panic!("the handler's own error"),
+        Ok(_) => panic!("a result"),
+    }
+}
