@@ -360,6 +360,13 @@ fn plain_len(bytes: &[u8]) -> usize {
     bytes.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20).unwrap_or(bytes.len())
 }
 
+/// The text that a canonical string stands for.
+#[cfg(all(feature = "jmespath", any(feature = "sqs", feature = "invocation")))]
+pub(crate) fn text(string: &[u8]) -> String {
+    let bytes: Vec<u8> = unescaped(&string[1..string.len() - 1]).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// The bytes that the inner part of a canonical string stands for.
 fn unescaped(string: &[u8]) -> impl Iterator<Item = u8> {
     let mut rest = string;

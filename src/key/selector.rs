@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, cell::OnceCell, fmt, sync::Arc};
 
+#[cfg(feature = "jmespath")]
+use super::expression::Expression;
 use super::{
     canonical::{Problem, canonical, write_string},
     hash::{Form, fingerprint},
@@ -38,7 +40,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// What a [`Key`] selects from: one delivery.
+/// What a [`Key`] selects from: a message, or the event of an invocation, which has a body only.
 #[derive(Clone, Copy)]
 pub struct Delivery<'a> {
     body: &'a Body<'a>,
@@ -111,7 +113,12 @@ pub struct Key(Selector);
 
 #[derive(Clone)]
 enum Selector {
-    Pointer { text: Arc<str>, parsed: Option<Pointer> },
+    Pointer {
+        text: Arc<str>,
+        parsed: Option<Pointer>,
+    },
+    #[cfg(feature = "jmespath")]
+    Jmespath(Arc<Expression>),
     MessageId,
     Attribute(Cow<'static, str>),
     Header(Arc<str>),
@@ -124,9 +131,39 @@ impl Key {
     /// `/order_id` or `/detail/items/0/id`. Its type counts: `1`, `"1"` and `1.0` are three keys.
     ///
     /// A body that is not JSON is an error of that delivery. A pointer that is not one (`order_id` without the slash) is
-    /// an error of every invocation, before anything is claimed; `checked` of the service finds it in init.
+    /// an error of every invocation, before anything is claimed; `checked` of the service or layer finds it in init.
     pub fn pointer(pointer: &str) -> Self {
         Self(Selector::Pointer { text: pointer.into(), parsed: Pointer::parse(pointer) })
+    }
+
+    /// What a [JMESPath](https://jmespath.org) expression finds in the body, such as `order_id` or `detail.[user, id]`.
+    ///
+    /// Where it finds a value of the body, that is the same key as with a pointer to the value. Finding `null`, or anything
+    /// empty or partly empty, means that the key is missing; so does a part that finds `null`
+    /// ([`Payload::Part`](super::Payload::Part)), since JMESPath does not tell it from a part that is not there.
+    ///
+    /// Besides the functions of the JMESPath specification there is `powertools_json(text)`, under the name that AWS
+    /// Powertools gives it: the value that a JSON text within the body stands for. A body that the expression cannot be
+    /// applied to, such as one with a text that is not JSON, is an error of that delivery. An expression that does not
+    /// parse, or that calls a function that there is not, is an error of every invocation; `checked` of the service or
+    /// layer finds it in init.
+    ///
+    /// ```
+    /// use lambda_once::Key;
+    ///
+    /// let key = Key::jmespath("order_id");
+    /// // Each part must be there.
+    /// let key = Key::jmespath("[customer.id, order_id]");
+    /// // A notification of SNS within a message of SQS.
+    /// let key = Key::jmespath("powertools_json(Message).order_id");
+    /// ```
+    ///
+    /// Numbers keep their digits on the way through an expression, also in `to_string`. What is compared, sorted or
+    /// computed is a 64-bit float, as in other implementations; a computed number of 2^53 or more is an error of that
+    /// delivery, since two that differ may have become one.
+    #[cfg(feature = "jmespath")]
+    pub fn jmespath(expression: &str) -> Self {
+        Self(Selector::Jmespath(Arc::new(Expression::new(expression))))
     }
 
     /// The id that the queue gave the message, or the record's place in its stream, together with the stream where places
@@ -191,6 +228,8 @@ impl Key {
     pub(crate) fn check(&self) -> Result<(), Error> {
         match &self.0 {
             Selector::Pointer { text, parsed: None } => Err(not_a_pointer(text)),
+            #[cfg(feature = "jmespath")]
+            Selector::Jmespath(expression) => expression.check(),
             Selector::All(keys) if keys.is_empty() => {
                 Err(Error::config("Key::all needs at least one key, or all deliveries would share one record"))
             }
@@ -204,6 +243,8 @@ impl Key {
     pub(crate) fn is_for_messages(&self) -> bool {
         match &self.0 {
             Selector::MessageId | Selector::DeduplicationId | Selector::MessageAttribute(_) => true,
+            #[cfg(feature = "jmespath")]
+            Selector::Jmespath(_) => false,
             Selector::Pointer { .. } | Selector::Closure(_) => false,
             Selector::All(keys) => keys.iter().any(Self::is_for_messages),
         }
@@ -232,6 +273,18 @@ impl Key {
                 match find(json, pointer) {
                     Some(value) if !is_missing(value) => Ok(value.into()),
                     _ => Err(Error::key_missing(format!("the body has nothing at `{text}`, or something empty in it"))),
+                }
+            }
+            #[cfg(feature = "jmespath")]
+            Selector::Jmespath(expression) => {
+                let json = delivery.body.canonical().map_err(|problem| {
+                    Error::payload(format!("{expression} cannot be looked up in the body: {problem}"))
+                })?;
+                match expression.search(json)? {
+                    value if value == b"null" || is_missing(&value) => {
+                        Err(Error::key_missing(format!("{expression} finds nothing in the body, or something empty")))
+                    }
+                    value => Ok(value.into()),
                 }
             }
             Selector::MessageId => {
@@ -282,6 +335,8 @@ impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Selector::Pointer { text, .. } => write!(f, "Key::pointer({text:?})"),
+            #[cfg(feature = "jmespath")]
+            Selector::Jmespath(expression) => write!(f, "Key::jmespath({:?})", expression.text()),
             Selector::MessageId => f.write_str("Key::message_id()"),
             Selector::Attribute(name) => write!(f, "Key::attribute({name:?})"),
             Selector::Header(name) => write!(f, "Key::header({name:?})"),

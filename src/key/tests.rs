@@ -251,7 +251,7 @@ fn debug_shows_no_payload() {
     );
 }
 
-fn json() -> impl Strategy<Value = serde_json::Value> {
+pub(super) fn json() -> impl Strategy<Value = serde_json::Value> {
     use serde_json::{Value, json};
     let leaf = prop_oneof![
         Just(Value::Null),

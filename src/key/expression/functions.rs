@@ -1,0 +1,62 @@
+//! The functions that expressions can call: those of the specification, and `powertools_json`.
+
+use std::sync::{Arc, LazyLock};
+
+use jmespath::{
+    Context, ErrorReason, JmespathError, Rcvar, Runtime, Variable,
+    functions::{ArgumentType, CustomFunction, Signature},
+};
+
+use super::tree;
+use crate::key::canonical::canonical;
+
+type Answer = Result<Rcvar, JmespathError>;
+
+pub(super) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    let mut runtime = Runtime::new();
+    runtime.register_builtin_functions();
+    // These two would make floats of numbers beyond 64 bits.
+    runtime.register_function("to_string", one(ArgumentType::Any, to_string));
+    runtime.register_function("to_number", one(ArgumentType::Any, to_number));
+    let text = ArgumentType::Union(vec![ArgumentType::String, ArgumentType::Null]);
+    runtime.register_function("powertools_json", one(text, powertools_json));
+    runtime
+});
+
+/// A function of one argument.
+fn one(argument: ArgumentType, function: fn(&Rcvar, &Context<'_>) -> Answer) -> Box<CustomFunction> {
+    let signature = Signature::new(vec![argument], None);
+    Box::new(CustomFunction::new(signature, Box::new(move |args, context| function(&args[0], context))))
+}
+
+/// A string as it is, anything else as JSON.
+fn to_string(value: &Rcvar, context: &Context<'_>) -> Answer {
+    if value.is_string() {
+        return Ok(Arc::clone(value));
+    }
+    let mut json = Vec::new();
+    tree::write(&mut json, value).map_err(|problem| fails(context, "to_string", problem))?;
+    Ok(Arc::new(Variable::String(String::from_utf8_lossy(&json).into_owned())))
+}
+
+/// The number that a text is; `null` if it is none.
+fn to_number(value: &Rcvar, _: &Context<'_>) -> Answer {
+    let number = match &**value {
+        Variable::Number(_) => Some(Arc::clone(value)),
+        Variable::String(text) => canonical(text.as_bytes()).ok().map(|json| tree::build(&json)),
+        _ => None,
+    };
+    Ok(number.filter(|found| found.is_number()).unwrap_or_else(|| Arc::new(Variable::Null)))
+}
+
+/// The value that a JSON text stands for. Where there is no text there is no value, so that what is looked up in it is
+/// missing and not in error.
+fn powertools_json(value: &Rcvar, context: &Context<'_>) -> Answer {
+    let Some(text) = value.as_string() else { return Ok(Arc::clone(value)) };
+    let json = canonical(text.as_bytes()).map_err(|problem| fails(context, "powertools_json", problem))?;
+    Ok(tree::build(&json))
+}
+
+fn fails(context: &Context<'_>, function: &str, problem: impl std::fmt::Display) -> JmespathError {
+    JmespathError::from_ctx(context, ErrorReason::Parse(format!("{function}: {problem}")))
+}

@@ -1,0 +1,93 @@
+//! JMESPath expressions over canonical JSON.
+
+use std::fmt;
+
+use jmespath::{
+    Context,
+    ast::{Ast, KeyValuePair},
+    interpret, parse,
+};
+
+use crate::error::Error;
+
+mod functions;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use functions::RUNTIME;
+
+/// An expression, and why it is not one if it does not parse.
+pub(super) struct Expression {
+    text: Box<str>,
+    parsed: Result<Ast, String>,
+}
+
+impl Expression {
+    pub(super) fn new(text: &str) -> Self {
+        let parsed = parse(text).map_err(|error| format!("{} at character {}", error.reason, error.offset));
+        let parsed = parsed.and_then(|ast| match unknown_function(&ast) {
+            Some(name) => Err(format!("there is no function `{name}`")),
+            None => Ok(ast),
+        });
+        Self { text: text.into(), parsed }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Finds what can be known to be wrong before any delivery.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.ast().map(drop)
+    }
+
+    fn ast(&self) -> Result<&Ast, Error> {
+        self.parsed.as_ref().map_err(|why| Error::config(format!("{self} is not a JMESPath expression: {why}")))
+    }
+
+    /// What the expression finds in canonical JSON, in canonical JSON.
+    pub(super) fn search(&self, json: &[u8]) -> Result<Vec<u8>, Error> {
+        let ast = self.ast()?;
+        tree::within(json, |root| {
+            let mut context = Context::new(&self.text, &RUNTIME);
+            // The reason names types and places, and nothing of the body.
+            let found = interpret(root, ast, &mut context)
+                .map_err(|error| Error::payload(format!("{self} cannot be applied to the body: {}", error.reason)))?;
+            let mut out = Vec::new();
+            tree::write(&mut out, &found)
+                .map_err(|problem| Error::payload(format!("what {self} finds is no key: {problem}")))?;
+            Ok(out)
+        })
+    }
+}
+
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.text)
+    }
+}
+
+/// The first function that an expression calls and that there is not. The parser takes any name.
+fn unknown_function(ast: &Ast) -> Option<&str> {
+    match ast {
+        Ast::Function { name, .. } if RUNTIME.get_function(name).is_none() => Some(name),
+        Ast::Function { args: nodes, .. } | Ast::MultiList { elements: nodes, .. } => {
+            nodes.iter().find_map(unknown_function)
+        }
+        Ast::MultiHash { elements, .. } => {
+            elements.iter().find_map(|KeyValuePair { value, .. }| unknown_function(value))
+        }
+        Ast::Expref { ast: node, .. }
+        | Ast::Flatten { node, .. }
+        | Ast::Not { node, .. }
+        | Ast::ObjectValues { node, .. } => unknown_function(node),
+        Ast::Comparison { lhs, rhs, .. }
+        | Ast::Condition { predicate: lhs, then: rhs, .. }
+        | Ast::Projection { lhs, rhs, .. }
+        | Ast::And { lhs, rhs, .. }
+        | Ast::Or { lhs, rhs, .. }
+        | Ast::Subexpr { lhs, rhs, .. } => unknown_function(lhs).or_else(|| unknown_function(rhs)),
+        Ast::Identity { .. } | Ast::Field { .. } | Ast::Index { .. } | Ast::Literal { .. } | Ast::Slice { .. } => None,
+    }
+}

@@ -1,0 +1,215 @@
+#![allow(clippy::unwrap_used, reason = "a test panics")]
+
+use super::Expression;
+use crate::{
+    Key,
+    error::{Error, ErrorKind},
+    key::{Body, Delivery, Payload, canonical::canonical},
+};
+
+fn look_up(key: &Key, body: &str) -> Result<String, Error> {
+    let body = Body::new(body.as_bytes());
+    let found = key.select(&Delivery::new(&body, &None))?;
+    Ok(String::from_utf8(found.into_owned()).unwrap())
+}
+
+fn select(expression: &str, body: &str) -> Result<String, ErrorKind> {
+    look_up(&Key::jmespath(expression), body).map_err(|error| error.kind())
+}
+
+#[test]
+fn an_expression_finds_what_jmespath_says() {
+    let body = r#"{"user":{"id":7,"name":"bob"},"items":[{"sku":"b","n":2},{"sku":"a","n":1}],"tags":[["x"],["y"]]}"#;
+    for (expression, found) in [
+        ("user.id", "7"),
+        ("\"user\".\"name\"", "\"bob\""),
+        ("user", r#"{"id":7,"name":"bob"}"#),
+        ("items[0].sku", "\"b\""),
+        ("items[-1].sku", "\"a\""),
+        ("items[*].sku", r#"["b","a"]"#),
+        ("items[::-1].sku", r#"["a","b"]"#),
+        ("items[?n > `1`].sku", r#"["b"]"#),
+        ("items[?sku == 'a'] | [0].n", "1"),
+        ("sort_by(items, &sku)[*].n", "[1,2]"),
+        ("tags[]", r#"["x","y"]"#),
+        ("user.*", r#"[7,"bob"]"#),
+        ("[user.id, items[0].sku]", r#"[7,"b"]"#),
+        ("{who: user.id, what: items[].sku}", r#"{"what":["b","a"],"who":7}"#),
+        ("join('/', [user.name, to_string(user.id)])", "\"bob/7\""),
+        ("length(items)", "2"),
+        ("nothing || user.name", "\"bob\""),
+        ("not_null(nothing, user.id)", "7"),
+        ("user.id == `7`", "true"),
+        ("`{\"a\": [1.0, \"x\"]}`", r#"{"a":[1.0,"x"]}"#),
+    ] {
+        assert_eq!(select(expression, body).as_deref(), Ok(found), "{expression}");
+    }
+    assert_eq!(select("@", "[1]").as_deref(), Ok("[1]"));
+    assert_eq!(select("id", "not json"), Err(ErrorKind::Payload));
+    assert_eq!(select("id", r#"{"id":1,"id":1}"#), Err(ErrorKind::Payload));
+}
+
+#[test]
+fn what_is_found_in_the_body_is_the_key_that_a_pointer_finds() {
+    for value in [
+        "0",
+        "-0",
+        "1e5",
+        "12.50",
+        "1E400",
+        "-1e400",
+        "1e-400",
+        "18446744073709551616",
+        "\"\\n\\\"\\u0001\\u00e9😀\"",
+        r#"{"b":1.0,"a":[true,false,{"\"":0.10000000000000001,"\u0001":-9007199254740993}]}"#,
+    ] {
+        let body = format!(r#"{{"a":{{"id":{value}}}}}"#);
+        let pointed = look_up(&Key::pointer("/a/id"), &body).unwrap();
+        assert_eq!(select("a.id", &body), Ok(pointed));
+    }
+}
+
+#[test]
+fn numbers_that_differ_never_share_a_form() {
+    for (a, b) in [
+        ("9007199254740993", "9007199254740992"),
+        ("18446744073709551615", "18446744073709551614"),
+        ("18446744073709551617", "18446744073709551616"),
+        ("123456789012345678901234567890", "123456789012345678901234567891"),
+        ("1", "1.0"),
+        ("0.1", "0.10000000000000001"),
+        ("-0", "0"),
+        ("1e400", "1e401"),
+        ("1e-400", "1e-401"),
+    ] {
+        for expression in [
+            "id",
+            "[id]",
+            "{id: id}",
+            "[[id], id][]",
+            "[id, id][0:1]",
+            "[*].id || @.id",
+            "not_null(none, id)",
+            "values(@)",
+            "merge(`{\"x\": 1}`, @)",
+            "reverse([id])",
+            "sort([id, `0.5`])",
+            "sort_by([@], &id)",
+            "max([id])",
+            "min_by([@], &id)",
+            "map(&id, [@])",
+            "to_array(id)",
+            "to_string(id)",
+            "to_string(@)",
+            "to_number(to_string(id))",
+            "join('-', ['order', to_string(id)])",
+            "powertools_json(to_string(@)).id",
+            "powertools_json(text).id",
+            "to_number(powertools_json(text).text)",
+        ] {
+            let find = |id| {
+                let text = format!(r#"{{\"id\":{id},\"text\":\"{id}\"}}"#);
+                select(expression, &format!(r#"{{"id":{id},"text":"{text}"}}"#)).unwrap()
+            };
+            assert_ne!(find(a), find(b), "{expression} of {a} and {b}");
+        }
+    }
+}
+
+#[test]
+fn a_computed_number_that_may_not_be_exact_is_an_error() {
+    for id in ["9007199254740992", "9007199254740993", "-9007199254740993", "123456789012345678901", "1e300"] {
+        let body = format!(r#"{{"id":{id}}}"#);
+        for expression in ["abs(id)", "sum([id])", "[floor(id)]", "{a: avg([id, id])}", "to_string(ceil(id))"] {
+            assert_eq!(select(expression, &body), Err(ErrorKind::Payload), "{expression} of {id}");
+        }
+    }
+    assert_eq!(select("`123456789012345678901`", "{}"), Err(ErrorKind::Payload));
+    assert_eq!(select("&id", r#"{"id":1}"#), Err(ErrorKind::Payload));
+    assert_eq!(select("sum([id, `1`])", r#"{"id":1}"#).as_deref(), Ok("2.0"));
+    assert_eq!(select("length(id)", r#"{"id":"abc"}"#).as_deref(), Ok("3"));
+}
+
+#[test]
+fn one_search_leaves_nothing_to_the_next() {
+    let key = Key::jmespath("[id, other]");
+    for id in ["1e5", "12.50", "2e5"] {
+        assert_eq!(look_up(&key, &format!(r#"{{"id":{id},"other":0.5}}"#)).unwrap(), format!("[{id},0.5]"));
+    }
+}
+
+#[test]
+fn a_key_that_is_not_found_is_missing() {
+    for body in ["{}", r#"{"id":null}"#, r#"{"id":""}"#, r#"{"id":[]}"#, r#"{"id":{"a":[1,null]}}"#, "[]", "1"] {
+        assert_eq!(select("id", body), Err(ErrorKind::KeyMissing), "{body}");
+    }
+    for expression in ["[user, id]", "{a: user, b: id}", "items[*].id", "powertools_json(text).id", "user.id"] {
+        assert_eq!(select(expression, r#"{"user":"bob"}"#), Err(ErrorKind::KeyMissing), "{expression}");
+    }
+    for value in ["0", "false", "[0]"] {
+        assert_eq!(select("id", &format!(r#"{{"id":{value}}}"#)).as_deref(), Ok(value));
+    }
+}
+
+#[test]
+fn an_expression_that_is_none_is_a_configuration_error() {
+    for bad in
+        ["", "/order_id", "a b", "a[", "nowhere(id)", "[id, {a: items[?nowhere(@)] | &b}]", "map(&nowhere(@), a)"]
+    {
+        let key = Key::jmespath(bad);
+        assert_eq!(key.check().unwrap_err().kind(), ErrorKind::Config, "{bad}");
+        assert_eq!(select(bad, r#"{"id":1}"#), Err(ErrorKind::Config), "{bad}");
+        assert_eq!(Key::all([Key::pointer("/id"), key]).check().unwrap_err().kind(), ErrorKind::Config);
+    }
+    for good in ["id", "a[?b > `1` && !c].d | [0]", "map(&powertools_json(@), to_array(a))", "{a: b, c: d || e}"] {
+        assert!(Key::jmespath(good).check().is_ok(), "{good}");
+    }
+}
+
+#[test]
+fn json_within_a_text_is_looked_up_too() {
+    let body = r#"{"Type":"Notification","Message":"{\"id\": \"A\", \"n\": [1, 2]}","plain":"text"}"#;
+    assert_eq!(select("powertools_json(Message).id", body).as_deref(), Ok("\"A\""));
+    assert_eq!(select("powertools_json(Message).[id, n[1]]", body).as_deref(), Ok(r#"["A",2]"#));
+    assert_eq!(select("powertools_json(plain).id", body), Err(ErrorKind::Payload));
+    assert_eq!(select("powertools_json(@).id", body), Err(ErrorKind::Payload), "it is no text");
+    assert_eq!(select("powertools_json(text)", r#"{"text":"{\"a\":1,\"a\":2}"}"#), Err(ErrorKind::Payload));
+}
+
+#[test]
+fn a_part_that_stands_for_the_payload_must_be_there() {
+    let fingerprint = |body: &str| {
+        let body = Body::new(body.as_bytes());
+        let part = Payload::Part(Key::jmespath("detail.{id: id, n: n}"));
+        part.check().unwrap();
+        part.fingerprint(&body, &Delivery::new(&body, &None)).map_err(|error| error.kind())
+    };
+    let first = fingerprint(r#"{"detail":{"id":1,"n":""},"at":1}"#).unwrap();
+    assert_eq!(fingerprint(r#"{"at":2,"detail":{"n":"","id":1}}"#), Ok(first));
+    assert_ne!(fingerprint(r#"{"detail":{"id":1.0,"n":""}}"#), Ok(first));
+    assert_eq!(fingerprint(r#"{"at":1}"#), Err(ErrorKind::Payload));
+    let bad = Payload::Part(Key::jmespath("a b"));
+    assert_eq!(bad.check().unwrap_err().kind(), ErrorKind::Config);
+}
+
+#[test]
+fn errors_hold_nothing_of_the_body() {
+    let body = r#"{"list":["hidden"],"text":"hidden","id":123456789012345678901}"#;
+    for expression in
+        ["abs(text)", "join('', list[0])", "powertools_json(text)", "sort_by(list, &abs(@))", "abs(id)", "nothing"]
+    {
+        let error = format!("{:?}", look_up(&Key::jmespath(expression), body).unwrap_err());
+        assert!(error.contains(expression) && !error.contains("hidden") && !error.contains("1234"), "{error}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_body_comes_back_as_it_was(body in crate::key::tests::json()) {
+        let form = canonical(body.to_string().as_bytes()).unwrap();
+        for expression in ["@", "powertools_json(to_string([@]))[0]"] {
+            let found = Expression::new(expression).search(&form).unwrap();
+            proptest::prop_assert_eq!(&found, &form);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Canonical JSON as the tree that expressions are applied to, and back.
+//!
+//! The tree's numbers are those of `serde_json`: 64 bits, beyond that floats. So each number that such a float stands in
+//! for is remembered by the place of its node, and written back with the digits that it came with. Expressions pass the
+//! nodes of a tree on, and do not copy them.
+
+use std::{cell::RefCell, collections::HashMap, fmt, sync::Arc};
+
+use jmespath::{Rcvar, Variable};
+use serde_json::Number;
+
+use crate::key::canonical::{entries, member_value, text, value_len, write_string};
+
+/// From here on not every integer is a float of its own.
+const FIRST_INEXACT: f64 = 9_007_199_254_740_992.0;
+
+/// The digits of numbers, by the addresses of their nodes. It holds the nodes too, so that no other gets their places.
+type Digits = HashMap<*const Variable, (Rcvar, Box<str>)>;
+
+thread_local! {
+    /// Those of the expression that is being applied. Its functions have no other way to them.
+    static DIGITS: RefCell<Digits> = RefCell::default();
+}
+
+/// Why a value has no canonical form.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Problem {
+    Inexact,
+    NotAValue,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inexact => "a computed number of 2^53 or more is not exact",
+            Self::NotAValue => "an expression is not a value",
+        })
+    }
+}
+
+/// Makes a tree of canonical JSON for an expression to be applied to.
+pub(super) fn within<T>(json: &[u8], apply: impl FnOnce(&Rcvar) -> T) -> T {
+    // A search that panicked may have left some behind.
+    DIGITS.take();
+    let applied = apply(&build(json));
+    DIGITS.take();
+    applied
+}
+
+/// The tree of a value in canonical JSON.
+pub(super) fn build(json: &[u8]) -> Rcvar {
+    Arc::new(match json.first() {
+        Some(b'n') | None => Variable::Null,
+        Some(b't') => Variable::Bool(true),
+        Some(b'f') => Variable::Bool(false),
+        Some(b'"') => Variable::String(text(json)),
+        Some(b'[') => Variable::Array(entries(json).map(build).collect()),
+        Some(b'{') => {
+            let member = |entry| (text(&entry[..value_len(entry)]), build(member_value(entry)));
+            Variable::Object(entries(json).map(member).collect())
+        }
+        Some(_) => return number(&String::from_utf8_lossy(json)),
+    })
+}
+
+fn number(digits: &str) -> Rcvar {
+    let parsed = digits.parse::<Number>().ok();
+    if let Some(integer) = parsed.as_ref().filter(|number| !number.is_f64()) {
+        return Arc::new(Variable::Number(integer.clone()));
+    }
+    let beyond = if digits.starts_with('-') { f64::MIN } else { f64::MAX };
+    let stand_in = parsed.or_else(|| Number::from_f64(beyond));
+    let node = Arc::new(stand_in.map_or(Variable::Null, Variable::Number));
+    DIGITS.with_borrow_mut(|all| all.insert(Arc::as_ptr(&node), (Arc::clone(&node), digits.into())));
+    node
+}
+
+/// Writes a tree in canonical JSON.
+pub(super) fn write(out: &mut Vec<u8>, value: &Rcvar) -> Result<(), Problem> {
+    match &**value {
+        Variable::Null => out.extend_from_slice(b"null"),
+        Variable::Bool(true) => out.extend_from_slice(b"true"),
+        Variable::Bool(false) => out.extend_from_slice(b"false"),
+        Variable::String(string) => write_string(out, string),
+        Variable::Number(number) => return write_number(out, value, number),
+        Variable::Array(elements) => {
+            out.push(b'[');
+            for (index, element) in elements.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write(out, element)?;
+            }
+            out.push(b']');
+        }
+        Variable::Object(members) => {
+            out.push(b'{');
+            for (index, (name, member)) in members.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write_string(out, name);
+                out.push(b':');
+                write(out, member)?;
+            }
+            out.push(b'}');
+        }
+        Variable::Expref(_) => return Err(Problem::NotAValue),
+    }
+    Ok(())
+}
+
+fn write_number(out: &mut Vec<u8>, node: &Rcvar, number: &Number) -> Result<(), Problem> {
+    DIGITS.with_borrow(|all| {
+        match all.get(&Arc::as_ptr(node)) {
+            Some((_, digits)) => out.extend_from_slice(digits.as_bytes()),
+            None if number.is_f64() && number.as_f64().is_some_and(|float| float.abs() >= FIRST_INEXACT) => {
+                return Err(Problem::Inexact);
+            }
+            None => out.extend_from_slice(number.to_string().as_bytes()),
+        }
+        Ok(())
+    })
+}
