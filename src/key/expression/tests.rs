@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 
-use super::Expression;
+use super::{Expression, tree};
 use crate::{
     Key,
     error::{Error, ErrorKind},
@@ -131,11 +131,19 @@ fn a_computed_number_that_may_not_be_exact_is_an_error() {
 }
 
 #[test]
-fn one_search_leaves_nothing_to_the_next() {
-    let key = Key::jmespath("[id, other]");
-    for id in ["1e5", "12.50", "2e5"] {
-        assert_eq!(look_up(&key, &format!(r#"{{"id":{id},"other":0.5}}"#)).unwrap(), format!("[{id},0.5]"));
+fn a_search_leaves_nothing_behind() {
+    for (expression, body) in [("id", r#"{"id":1e5,"other":0.5}"#), ("abs(@)", "[1e5]"), ("none", "[1e5]")] {
+        let _ = select(expression, body);
+        assert_eq!(tree::remembered(), 0, "{expression}");
     }
+}
+
+#[test]
+fn a_number_that_is_gone_leaves_its_digits_to_no_other() {
+    // What is computed next may get the places of the numbers that nobody holds any more.
+    let computed = vec!["length('abc')"; 30].join(", ");
+    let found = select(&format!("[length(powertools_json(text)), {computed}]"), r#"{"text":"[1e5,2e5]"}"#);
+    assert_eq!(found, Ok(format!("[2,{}]", vec!["3"; 30].join(","))));
 }
 
 #[test]
