@@ -33,6 +33,10 @@
 //! numbers beyond 64 bits as floats. A key with such a number is refused; give `Box<RawValue>` as `T`, which keeps the
 //! event as it arrived, or send ids as strings.
 //!
+//! # The handler's claim
+//!
+//! The handler may ask for its [`claim`]: whether it took over, and the key's hash.
+//!
 //! # Example
 //!
 //! ```no_run
@@ -54,10 +58,12 @@
 //! # }
 //! ```
 
+mod claim;
 mod error;
 mod layer;
 mod service;
 
+pub use claim::claim;
 pub use error::{HandlerError, InvocationError};
 pub use layer::InvocationLayer;
 pub use service::InvocationService;

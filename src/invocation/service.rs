@@ -10,7 +10,7 @@ use lambda_runtime::LambdaEvent;
 use serde::{Serialize, de::DeserializeOwned};
 use tower_service::Service;
 
-use super::{HandlerError, InvocationError, layer::Settings};
+use super::{HandlerError, InvocationError, claim::under, layer::Settings};
 use crate::{
     Deadline, Error, ErrorKind, ErrorStatus, Failure, Interruption, Outcome,
     idempotency::{engine::Candidate, guard::contain, window::Window},
@@ -91,8 +91,9 @@ impl Settings {
         let window = Window::new(engine.clock.now(), Deadline::from(&event.context), &engine.settings);
         let candidate = self.candidate(&event)?;
         let own = Mutex::new(None);
-        let work = |_| async {
-            match inner.call(event).await {
+        let work = |claim| async {
+            // The call is made inside too: it runs code of the user's.
+            match under(claim, async { inner.call(event).await }).await {
                 Ok(value) => Ok(value),
                 Err(error) => {
                     let failure = failure_of(&error);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use lambda_once::{BoxError, ErrorKind, Failure, store::fault::Call};
+use lambda_once::{BoxError, ErrorKind, Failure, invocation::claim, store::fault::Call};
 use serde_json::{Value, json};
 
 use crate::setup::{Function, LAPSE, order};
@@ -56,6 +56,28 @@ async fn a_takeover_gives_its_result() {
     function.invoke(order()).await.unwrap_err();
     tokio::time::advance(LAPSE).await;
     assert_eq!(function.invoke(order()).await.unwrap(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_handler_finds_its_claim_and_nobody_else_does() {
+    let function = Function::of(|run, _| {
+        let at_the_call = claim().map(|claim| claim.took_over());
+        async move {
+            tokio::task::yield_now().await;
+            let mine = claim().unwrap();
+            assert_eq!((mine.took_over(), at_the_call), (run == 2, Some(run == 2)));
+            assert!(tokio::spawn(async { claim().is_none() }).await.unwrap());
+            if run == 1 { Err(Failure::unknown("timed out")) } else { Ok(mine.key().to_hex()) }
+        }
+    });
+    function.invoke(order()).await.unwrap_err();
+    tokio::time::advance(LAPSE).await;
+    let key = function.invoke(order()).await.unwrap();
+    assert_eq!(key, function.once.key_hash("A").unwrap().to_hex());
+    assert!(claim().is_none());
+
+    let unclaimed = |_, _| async { Ok::<_, BoxError>(claim().is_none()) };
+    assert!(Function::with(|engine| engine.disabled(true), |layer| layer, unclaimed).invoke(order()).await.unwrap());
 }
 
 #[tokio::test]
