@@ -61,8 +61,8 @@ impl<'a> Operation<'a> {
         self
     }
 
-    /// When the invocation ends: a [`Timestamp`], or a Lambda `Context` (with the feature `sqs`, `http` or `invocation`). Without it the
-    /// configured lease is used.
+    /// When the invocation ends: a [`Timestamp`], or a Lambda `Context` (with the feature `sqs`, `http` or `invocation`).
+    /// Without it the configured lease is used.
     pub fn deadline(mut self, deadline: impl Into<Deadline>) -> Self {
         self.deadline = deadline.into();
         self

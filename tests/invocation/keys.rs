@@ -66,6 +66,23 @@ async fn a_part_may_stand_for_the_payload_or_nothing() {
 }
 
 #[tokio::test]
+async fn a_key_and_a_payload_may_be_what_an_expression_finds() {
+    let key = Key::jmespath("[detail.shop, detail.id]");
+    let part = Payload::Part(Key::jmespath("detail.{cents: cents, items: items[*].sku}"));
+    let layer = |_| InvocationLayer::new(Idempotency::new(MemoryStore::new()), key).payload(part).checked().unwrap();
+    let function = Function::with(|engine| engine, layer, numbered);
+    let event = |id: u32, cents: u32, n: u32| {
+        let items = json!([{"sku": "x", "n": n}]);
+        json!({"detail": {"shop": "s", "id": id, "cents": cents, "items": items}})
+    };
+    assert_eq!(function.invoke(event(1, 5, 1)).await.unwrap(), 1);
+    assert_eq!(function.invoke(event(1, 5, 2)).await.unwrap(), 1);
+    assert_eq!(function.invoke(event(2, 5, 1)).await.unwrap(), 2);
+    assert_eq!(refusal(function.invoke(event(1, 6, 1)).await).0, ErrorKind::Mismatch);
+    assert_eq!(refusal(function.invoke(json!({"detail": {"id": 1}})).await).0, ErrorKind::KeyMissing);
+}
+
+#[tokio::test]
 async fn a_key_may_be_what_a_function_finds_in_the_event() {
     let key = Key::from_fn(|event| {
         assert_eq!((event.message_id(), event.attribute("x"), event.message_attribute("x")), (None, None, None));

@@ -29,6 +29,32 @@ async fn of_two_invocations_at_once_one_runs_and_the_other_may_be_retried() {
     assert_eq!(function.runs(), 1);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_invocations_on_several_threads_one_runs() {
+    let function = Arc::new(Function::of(|run, _| async move {
+        tokio::task::yield_now().await;
+        Ok::<_, BoxError>(run)
+    }));
+    let invocations: Vec<_> = (0..16)
+        .map(|_| {
+            let function = Arc::clone(&function);
+            tokio::spawn(async move { function.invoke(order()).await })
+        })
+        .collect();
+    let mut done = 0;
+    for invocation in invocations {
+        match invocation.await.unwrap() {
+            Ok(run) => {
+                assert_eq!(run, 1);
+                done += 1;
+            }
+            error => assert_eq!(refusal(error), (ErrorKind::InProgress, true)),
+        }
+    }
+    assert!(done >= 1);
+    assert_eq!(function.runs(), 1);
+}
+
 #[tokio::test]
 async fn a_key_with_another_payload_is_refused_for_good() {
     let function = Function::new();

@@ -1,6 +1,6 @@
-//! Keys from the outside of a message.
+//! Keys from the outside of a message, and by JMESPath.
 
-use lambda_once::{Failure, Key, RecordContext, batch::Payload};
+use lambda_once::{ErrorKind, Failure, Key, RecordContext, batch::Payload};
 use serde_json::{Value, json};
 
 use crate::world::{World, event, fifo, invoke, message, order, seconds};
@@ -72,4 +72,32 @@ async fn a_handler_sees_the_attributes() {
     let labelled = labelled("m0", "String", "stringValue", "A");
     assert!(invoke(&service, event([labelled]), world.left(seconds(60))).await.unwrap().is_empty());
     assert!(!fifo([("a", order("A"))]).records[0].attributes["MessageDeduplicationId"].is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_for_which_an_expression_finds_the_same_are_one_operation() {
+    let notification =
+        |id: &str, text: &str| message(id, &json!({"Type": "Notification", "Message": text}).to_string());
+    let messages = [
+        notification("m0", r#"{"order_id": "A", "sent": 1}"#),
+        notification("m1", r#"{"sent": 2, "order_id": "A"}"#),
+        notification("m2", r#"{"order_id": "B"}"#),
+        notification("m3", r#"{"sent": 3}"#),
+        notification("m4", "no JSON"),
+    ];
+    let (reported, runs) = deliver(Key::jmespath("powertools_json(Message).order_id"), messages).await;
+    assert_eq!((reported, runs), (vec!["m3".to_owned(), "m4".to_owned()], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expression_that_is_none_is_found_in_init_and_claims_nothing() {
+    let world = World::new();
+    let handler = |_: Value| async { Ok::<_, Failure>(()) };
+    let service = world.once.sqs(Key::jmespath("order_id["), handler);
+    assert_eq!(service.clone().checked().unwrap_err().kind(), ErrorKind::Config);
+    let part = world.once.sqs(Key::message_id(), handler).payload(Payload::Part(Key::jmespath("nowhere(@)")));
+    assert_eq!(part.checked().unwrap_err().kind(), ErrorKind::Config);
+    let refused = invoke(&service, event([message("m0", &order("A"))]), world.left(seconds(60))).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Config);
+    assert!(world.store.calls().is_empty());
 }
