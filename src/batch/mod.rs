@@ -36,7 +36,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{BoxError, Key};
+use crate::BoxError;
 
 mod context;
 mod dead_letters;

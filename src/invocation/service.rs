@@ -161,6 +161,10 @@ impl Settings {
 struct Bare;
 
 impl Envelope for Bare {
+    fn id_scope(&self) -> Option<&str> {
+        None
+    }
+
     fn message_id(&self) -> Option<&str> {
         None
     }
@@ -169,7 +173,7 @@ impl Envelope for Bare {
         None
     }
 
-    fn message_attribute(&self, _: &str) -> Option<&str> {
+    fn header(&self, _: &str) -> Option<&str> {
         None
     }
 }

@@ -242,7 +242,7 @@ impl Key {
     #[cfg(feature = "invocation")]
     pub(crate) fn is_for_messages(&self) -> bool {
         match &self.0 {
-            Selector::MessageId | Selector::DeduplicationId | Selector::MessageAttribute(_) => true,
+            Selector::MessageId | Selector::Attribute(_) | Selector::Header(_) => true,
             #[cfg(feature = "jmespath")]
             Selector::Jmespath(_) => false,
             Selector::Pointer { .. } | Selector::Closure(_) => false,

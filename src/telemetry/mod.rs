@@ -68,7 +68,7 @@ pub(crate) fn unclaimed(error: &Error, operation: &str) {
 /// An operation without a claim.
 #[cfg(feature = "invocation")]
 pub(crate) fn unprotected<T>(outcome: &Outcome<T>, operation: &str) {
-    event_at!(level(outcome), outcome = outcome.as_str(), operation, "operation");
+    event_at!(level(outcome.kind()), outcome = outcome.as_str(), operation, "operation");
 }
 
 pub(crate) fn outcome<T>(outcome: &Outcome<T>, operation: &str, key: KeyHash, attempt: u64) {

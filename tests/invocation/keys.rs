@@ -85,7 +85,7 @@ async fn a_key_and_a_payload_may_be_what_an_expression_finds() {
 #[tokio::test]
 async fn a_key_may_be_what_a_function_finds_in_the_event() {
     let key = Key::from_fn(|event| {
-        assert_eq!((event.message_id(), event.attribute("x"), event.message_attribute("x")), (None, None, None));
+        assert_eq!((event.message_id(), event.attribute("x"), event.header("x")), (None, None, None));
         let event: Value = serde_json::from_slice(event.body())?;
         Ok(event["detail"]["id"].as_str().map(str::to_owned))
     });
