@@ -21,7 +21,7 @@ pub use clock::Deadline;
 pub use error::{BoxError, Error, ErrorKind, ErrorStatus};
 pub use idempotency::{
     AfterUnknown, Builder, Claim, Classified, Classify, Failure, Idempotency, Interruption, OnPanic, Operation,
-    Outcome, OutcomeKind, StoredFailure, Verdict,
+    Outcome, OutcomeKind, Probed, StoredFailure, Verdict,
 };
 #[cfg(any(feature = "batch", feature = "invocation"))]
 pub use key::Key;

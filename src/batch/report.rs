@@ -150,6 +150,7 @@ mod tests {
         for outcome in [
             Outcome::Executed(()),
             Outcome::TookOver(()),
+            Outcome::Recovered(()),
             Outcome::Unrecorded(()),
             Outcome::Replayed(()),
             Outcome::ReplayedWithoutResult,

@@ -52,15 +52,16 @@ impl Schedule {
 
     /// Whether a record is claimed only when its handler is about to start.
     pub(super) fn claims_late(&self) -> bool {
-        self.after_unknown == AfterUnknown::Refuse
+        self.after_unknown != AfterUnknown::Rerun
     }
 
     /// How many records may be claimed while `ready` claimed ones can start, `waiting` claimed ones wait for others before
     /// them in their order, `running` ones run, and `unsettled` ones have run and are not settled yet.
     ///
     /// A crash leaves the claims of work that never began. Where such a claim may be taken over that costs a delay, so
-    /// one chunk ahead is fine; where it may not, it would cost the operation. It also leaves the claims of work that was
-    /// done and not recorded, so nothing is claimed while more than a chunk of them waits.
+    /// one chunk ahead is fine; where it may not, it would cost the operation, and where it is probed first, a probe. It
+    /// also leaves the claims of work that was done and not recorded, so nothing is claimed while more than a chunk of them
+    /// waits.
     pub(super) fn room(&self, ready: usize, waiting: usize, running: usize, unsettled: usize) -> Room {
         if ready > 0 || unsettled > self.chunk {
             return Room { total: 0, ahead: 0 };
@@ -69,7 +70,9 @@ impl Schedule {
             // Half a chunk at the least, or an order of many records would claim them one by one.
             AfterUnknown::Rerun if waiting > self.chunk / 2 => Room { total: self.chunk, ahead: 0 },
             AfterUnknown::Rerun => Room { total: self.chunk, ahead: self.chunk - waiting },
-            AfterUnknown::Refuse => Room { total: self.chunk.min(self.concurrency.saturating_sub(running)), ahead: 0 },
+            AfterUnknown::Refuse | AfterUnknown::Probe => {
+                Room { total: self.chunk.min(self.concurrency.saturating_sub(running)), ahead: 0 }
+            }
         }
     }
 }
@@ -109,13 +112,17 @@ mod tests {
     }
 
     #[test]
-    fn claims_run_one_chunk_ahead_and_under_refuse_not_at_all() {
+    fn claims_run_one_chunk_ahead_and_under_refuse_and_probe_not_at_all() {
         let rerun = schedule(None, AfterUnknown::Rerun);
         let total = |ready, running| rerun.room(ready, 0, running, 0).total;
         assert_eq!([total(0, 0), total(0, 10), total(1, 0)], [25, 25, 0]);
-        let refuse = schedule(None, AfterUnknown::Refuse);
-        let room = |running, unsettled| refuse.room(0, 0, running, unsettled);
-        assert_eq!([room(0, 9), room(7, 0), room(10, 0)], [10, 3, 0].map(|total| Room { total, ahead: 0 }));
+        assert!(!rerun.claims_late());
+        for policy in [AfterUnknown::Refuse, AfterUnknown::Probe] {
+            let late = schedule(None, policy);
+            let room = |running, unsettled| late.room(0, 0, running, unsettled);
+            assert_eq!([room(0, 9), room(7, 0), room(10, 0)], [10, 3, 0].map(|total| Room { total, ahead: 0 }));
+            assert!(late.claims_late(), "{policy:?}");
+        }
     }
 
     #[test]

@@ -189,6 +189,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     }
 
     fn check(&self) -> Result<(), Error> {
+        self.engine.check_probe(false)?;
         self.key.check()?;
         self.options.payload.check()
     }

@@ -14,6 +14,7 @@
 //! | done, but the answer was not kept | 410 |
 //! | running, or its outcome is unknown | 409; while it is running with `Retry-After` |
 //! | the key was used with another method, path, query or body | 422 |
+//! | the engine's policy is [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), for which there is no probe here yet | 500 |
 //! | the handler panicked / was cut off at the stop point | 500 / 504 |
 //! | the store is in trouble, or no time is left | 503 with `Retry-After` |
 //!

@@ -78,6 +78,11 @@ impl Problem {
         "out_of_time",
         "the operation was not finished in time; it may have taken effect",
     );
+    pub(super) const MISCONFIGURED: Self = Self::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "misconfigured",
+        "the settings of this operation's protection contradict each other; the request was not processed",
+    );
     pub(super) const UNAVAILABLE: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "unavailable",

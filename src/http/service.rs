@@ -188,6 +188,11 @@ impl Settings {
             KeyHeader::Absent => return Ok(None),
             KeyHeader::Malformed(detail) => return Err(Problem::malformed(detail)),
         };
+        if let Err(error) = self.engine.check_probe(false) {
+            let operation = self.engine.operation_name(OPERATION);
+            tracing::error!(target: "lambda_once", outcome = error.kind().as_str(), operation, %error, "operation");
+            return Err(Problem::MISCONFIGURED);
+        }
         let caller = self.scope.of(parts).ok_or(Problem::CALLER_UNKNOWN)?;
         let deadline = parts.extensions.get::<lambda_runtime::Context>().map_or(Deadline::UNKNOWN, Deadline::from);
         let window = Window::new(self.engine.clock.now(), deadline, &self.engine.settings);
@@ -221,6 +226,10 @@ impl Settings {
         let ran = match conclusion {
             Conclusion::Completed(ran) => {
                 log(if claim.took_over() { Outcome::TookOver(()) } else { Outcome::Executed(()) });
+                ran
+            }
+            Conclusion::Recovered(ran) => {
+                log(Outcome::Recovered(()));
                 ran
             }
             Conclusion::Unrecorded(ran) => {

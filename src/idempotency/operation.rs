@@ -5,8 +5,8 @@ use std::{fmt, future::Future};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    Claim, Failure, Idempotency, Outcome,
-    engine::{Candidate, Standing, Success},
+    Claim, Failure, Idempotency, Outcome, Probe, Probed, Unprobed,
+    engine::{Candidate, Standing, Success, probed},
     result,
     window::Window,
 };
@@ -24,15 +24,16 @@ use crate::{
 
 /// One operation, ready to [`run`](Self::run). Made by [`Idempotency::operation`].
 #[must_use = "an operation does nothing until it is run"]
-pub struct Operation<'a> {
+pub struct Operation<'a, P = Unprobed> {
     engine: &'a Idempotency,
     key: Result<Vec<u8>, Error>,
     fingerprint: Result<Option<Fingerprint>, Error>,
     deadline: Deadline,
+    probe: P,
 }
 
 /// Shows no key: it is plain until it is hashed.
-impl fmt::Debug for Operation<'_> {
+impl<P> fmt::Debug for Operation<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Operation")
             .field("fingerprint", &self.fingerprint)
@@ -43,13 +44,58 @@ impl fmt::Debug for Operation<'_> {
 
 impl<'a> Operation<'a> {
     pub(super) fn new<K: Serialize + ?Sized>(engine: &'a Idempotency, key: &K) -> Self {
-        Self { engine, key: key::of_value(key), fingerprint: Ok(None), deadline: Deadline::UNKNOWN }
+        let deadline = Deadline::UNKNOWN;
+        Self { engine, key: key::of_value(key), fingerprint: Ok(None), deadline, probe: Unprobed }
     }
 
+    /// How to find out whether an earlier run took effect that has left no outcome: for an engine with
+    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), which needs it, and for no other.
+    ///
+    /// It is asked when the claim took over, before anything runs, and under that claim: nobody else probes or runs the
+    /// operation meanwhile. The key's hash ([`Claim::key`]) is the same in every run, so it can be looked up at the service
+    /// that it was given to.
+    ///
+    /// | the probe | then |
+    /// |---|---|
+    /// | says [`Probed::Done`] | the result is recorded, and the outcome is [`Outcome::Recovered`]; nothing runs |
+    /// | says [`Probed::NotDone`] | the operation runs; the outcome of a success is [`Outcome::TookOver`] |
+    /// | fails, whatever the error's verdict | the claim is handed back, and the next run probes again; the outcome is a transient [`Outcome::Failed`] |
+    /// | panics, or is cut off at the stop point | as when the handler does; the next run probes again |
+    ///
+    /// ```
+    /// # use lambda_once::{AfterUnknown, Failure, Idempotency, MemoryStore, Outcome, Probed};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+    /// let once = Idempotency::builder(MemoryStore::new()).after_unknown(AfterUnknown::Probe).build()?;
+    /// let outcome = once
+    ///     .operation("order 7")
+    ///     .probe(|claim| async move {
+    ///         Ok::<_, Failure>(match find_charge(&claim.key().to_hex()).await? {
+    ///             Some(receipt) => Probed::Done(receipt),
+    ///             None => Probed::NotDone,
+    ///         })
+    ///     })
+    ///     .run(|| async { Ok::<_, Failure>("charged now".to_owned()) })
+    ///     .await?;
+    /// assert!(matches!(outcome, Outcome::Executed(_))); // it did not take over, so the probe was not asked
+    /// # Ok(()) }
+    /// # async fn find_charge(_: &str) -> Result<Option<String>, std::io::Error> { Ok(None) }
+    /// ```
+    pub fn probe<T, E, F, Fut>(self, probe: F) -> Operation<'a, F>
+    where
+        E: Into<Failure>,
+        F: FnOnce(Claim) -> Fut + Send,
+        Fut: Future<Output = Result<Probed<T>, E>> + Send,
+    {
+        let Self { engine, key, fingerprint, deadline, probe: Unprobed } = self;
+        Operation { engine, key, fingerprint, deadline, probe }
+    }
+}
+
+impl<P> Operation<'_, P> {
     /// What the operation works on. The same key with another payload is a mismatch and does not run.
     ///
     /// The value is compared in canonical JSON, so the order of a map's entries does not matter.
-    pub fn payload<P: Serialize + ?Sized>(mut self, payload: &P) -> Self {
+    pub fn payload<V: Serialize + ?Sized>(mut self, payload: &V) -> Self {
         let json = key::canonical_value(payload);
         self.fingerprint = json.map(|json| Some(hash::fingerprint(Form::CanonicalJson, &[&json])));
         self
@@ -77,9 +123,12 @@ impl<'a> Operation<'a> {
     ///
     /// An [`Error`] means that nothing ran, unless its kind is
     /// [`StoredResult`](crate::ErrorKind::StoredResult): the operation was done before, and its result cannot be decoded.
-    /// Errors of `work` are in [`Outcome::Failed`].
+    /// [`Config`](crate::ErrorKind::Config) means that the engine's policy is
+    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) and there is no [`probe`](Operation::probe), or the other way
+    /// round. Errors of `work` are in [`Outcome::Failed`].
     pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
     where
+        P: Probe<T>,
         T: Serialize + DeserializeOwned + Send,
         E: Into<Failure>,
         W: FnOnce() -> F + Send,
@@ -95,6 +144,7 @@ impl<'a> Operation<'a> {
     /// As of [`run`](Self::run).
     pub async fn run_with<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
     where
+        P: Probe<T>,
         T: Serialize + DeserializeOwned + Send,
         E: Into<Failure>,
         W: FnOnce(Option<Claim>) -> F + Send,
@@ -105,6 +155,7 @@ impl<'a> Operation<'a> {
         if engine.settings.disabled {
             return Ok(engine.run_unprotected(window, unprotected(work)).await);
         }
+        engine.check_probe(P::IS_GIVEN)?;
         let operation = engine.operation_name("operation");
         let key = match self.key {
             Ok(key) => engine.scope(operation, None).hash(&key),
@@ -114,7 +165,7 @@ impl<'a> Operation<'a> {
             Err(error) => return Err(error),
         };
         let candidate = Candidate { key, fingerprint: self.fingerprint? };
-        match engine.run_protected(candidate, window, work).await {
+        match engine.run_protected(candidate, window, self.probe, work).await {
             Ok((outcome, attempt)) => {
                 telemetry::outcome(&outcome, operation, key, attempt);
                 Ok(outcome)
@@ -129,13 +180,15 @@ impl<'a> Operation<'a> {
 
 impl Idempotency {
     /// Claims an operation, runs its work and settles it. The outcome, and how often the key has been granted.
-    pub(crate) async fn run_protected<T, E, W, F>(
+    pub(crate) async fn run_protected<T, P, E, W, F>(
         &self,
         candidate: Candidate,
         window: Window,
+        probe: P,
         work: W,
     ) -> Result<(Outcome<T>, u64), Error>
     where
+        P: Probe<T>,
         T: Serialize + DeserializeOwned + Send,
         E: Into<Failure>,
         W: FnOnce(Option<Claim>) -> F + Send,
@@ -147,7 +200,12 @@ impl Idempotency {
             Standing::NotStarted => return Ok((Outcome::NotStarted, 0)),
         };
         let given = claim.clone();
-        let work = async move { work(Some(given)).await.map(Success::Remember).map_err(Into::into) };
+        let work = async move {
+            if let Probed::Done(found) = probed(&given, |claim| probe.probe(claim)).await? {
+                return Ok(Success::Recover(found));
+            }
+            work(Some(given)).await.map(Success::Remember).map_err(Into::into)
+        };
         let outcome = self.conclude(&claim, work).await.into_outcome(&claim, |value| value, replay)?;
         Ok((outcome, claim.attempt()))
     }

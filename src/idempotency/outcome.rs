@@ -12,9 +12,14 @@ use crate::clock::Timestamp;
 pub enum Outcome<T> {
     /// It ran now, and its result is recorded. No earlier run may have taken effect.
     Executed(T),
-    /// It ran now, and its result is recorded. An earlier run ended without an outcome, so it may have taken effect twice.
+    /// It ran now, and its result is recorded. An earlier run ended without an outcome, so it may have taken effect
+    /// twice, unless a probe has said that it had not.
     TookOver(T),
-    /// It ran now and succeeded, but that could not be recorded. It will not run again while the lease lasts; then it may.
+    /// An earlier run had taken effect without leaving an outcome: its [probe](crate::Operation::probe) has found this
+    /// result, which is recorded now. Nothing ran.
+    Recovered(T),
+    /// It ran now and succeeded, or a probe found it done, but that could not be recorded. It will not run again while the
+    /// lease lasts; then it may, or is probed once more.
     Unrecorded(T),
     /// It was done before; this is the recorded result.
     Replayed(T),
@@ -22,10 +27,11 @@ pub enum Outcome<T> {
     ReplayedWithoutResult,
     /// It failed for good before; this is the recorded failure.
     ReplayedFailure(StoredFailure),
-    /// It ran now and failed. The verdict says what was made of the claim.
+    /// It ran now and failed, or its probe did. The verdict says what was made of the claim.
     Failed(Failure),
-    /// It ran now and panicked, or was cut off at the stop point. It may have taken effect; the claim is kept until its
-    /// lease ends (after a panic, unless [`OnPanic::Transient`](crate::OnPanic::Transient) says otherwise).
+    /// It, or its probe, ran now and panicked, or was cut off at the stop point. It may have taken effect; the claim is
+    /// kept until its lease ends (after a panic, unless [`OnPanic::Transient`](crate::OnPanic::Transient) says
+    /// otherwise).
     Interrupted(Interruption),
     /// Somebody else is running it, or was until now.
     InProgress {
@@ -54,9 +60,11 @@ impl<T> Outcome<T> {
     /// The result, if the operation is known to be done and its result is here.
     pub fn into_value(self) -> Option<T> {
         match self {
-            Self::Executed(value) | Self::TookOver(value) | Self::Unrecorded(value) | Self::Replayed(value) => {
-                Some(value)
-            }
+            Self::Executed(value)
+            | Self::TookOver(value)
+            | Self::Recovered(value)
+            | Self::Unrecorded(value)
+            | Self::Replayed(value) => Some(value),
             _ => None,
         }
     }
@@ -76,6 +84,7 @@ impl<T> Outcome<T> {
         match self {
             Self::Executed(_) => OutcomeKind::Executed,
             Self::TookOver(_) => OutcomeKind::TookOver,
+            Self::Recovered(_) => OutcomeKind::Recovered,
             Self::Unrecorded(_) => OutcomeKind::Unrecorded,
             Self::Replayed(_) => OutcomeKind::Replayed,
             Self::ReplayedWithoutResult => OutcomeKind::ReplayedWithoutResult,
@@ -99,6 +108,7 @@ impl<T> Outcome<T> {
 pub enum OutcomeKind {
     Executed,
     TookOver,
+    Recovered,
     Unrecorded,
     Replayed,
     ReplayedWithoutResult,
@@ -118,7 +128,12 @@ impl OutcomeKind {
     pub const fn is_done(self) -> bool {
         matches!(
             self,
-            Self::Executed | Self::TookOver | Self::Unrecorded | Self::Replayed | Self::ReplayedWithoutResult
+            Self::Executed
+                | Self::TookOver
+                | Self::Recovered
+                | Self::Unrecorded
+                | Self::Replayed
+                | Self::ReplayedWithoutResult
         )
     }
 
@@ -132,6 +147,7 @@ impl OutcomeKind {
         match self {
             Self::Executed => "executed",
             Self::TookOver => "took_over",
+            Self::Recovered => "recovered",
             Self::Unrecorded => "unrecorded",
             Self::Replayed => "replayed",
             Self::ReplayedWithoutResult => "replayed_without_result",

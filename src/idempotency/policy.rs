@@ -16,12 +16,20 @@ pub enum AfterUnknown {
     /// Refuse with [`Outcome::Abandoned`](crate::Outcome::Abandoned) until an operator deletes the record, or the
     /// retention ends. The effect happens at most once; it may refuse an operation that never ran.
     Refuse,
+    /// Take the claim over once the lease and the skew margin have passed, and ask the caller's
+    /// [probe](crate::Operation::probe) whether the operation took effect. If it did, the result that the probe has found
+    /// is recorded ([`Outcome::Recovered`](crate::Outcome::Recovered)); if it did not, it runs; if the probe cannot tell,
+    /// the claim is handed back, and the next delivery asks again.
+    ///
+    /// The effect happens once, if the probe tells the truth. Without a probe nothing is claimed
+    /// ([`ErrorKind::Config`](crate::ErrorKind::Config)); queues and the HTTP layer take none yet.
+    Probe,
 }
 
 impl AfterUnknown {
     pub(crate) const fn takeover(self) -> Takeover {
         match self {
-            Self::Rerun => Takeover::Allowed,
+            Self::Rerun | Self::Probe => Takeover::Allowed,
             Self::Refuse => Takeover::Refused,
         }
     }

@@ -105,10 +105,10 @@ impl Settings {
                 )));
             }
         }
-        if self.after_unknown == AfterUnknown::Refuse && self.in_progress_retention() < self.retention() {
+        if self.after_unknown != AfterUnknown::Rerun && self.in_progress_retention() < self.retention() {
             return Err(Error::config(
-                "under AfterUnknown::Refuse the retention while in progress must not be shorter than the retention, or an \
-                 abandoned operation would run again when its record expires",
+                "under AfterUnknown::Refuse and AfterUnknown::Probe the retention while in progress must not be shorter than \
+                 the retention, or an operation without an outcome would run again when its record expires",
             ));
         }
         Ok(())
@@ -262,7 +262,8 @@ impl Builder {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if
     /// * the lease is shorter than a second, or not longer than the reserve;
     /// * a retention is shorter than the lease and the skew margin: the record would expire under its holder;
-    /// * under [`AfterUnknown::Refuse`] the retention while in progress is shorter than the retention.
+    /// * under [`AfterUnknown::Refuse`] or [`AfterUnknown::Probe`] the retention while in progress is shorter than the
+    ///   retention.
     pub fn build(self) -> Result<Idempotency, Error> {
         self.settings.check()?;
         Ok(self.build_unchecked())
@@ -303,6 +304,7 @@ mod tests {
             builder().reserve(30 * second),
             builder().lease(Duration::MAX),
             builder().after_unknown(AfterUnknown::Refuse).in_progress_retention(60 * second),
+            builder().after_unknown(AfterUnknown::Probe).in_progress_retention(60 * second),
         ] {
             assert_eq!(bad.build().unwrap_err().kind(), ErrorKind::Config);
         }

@@ -111,7 +111,7 @@ impl Settings {
             }
             Some(candidate) => {
                 let key = candidate.key;
-                let ran = engine.run_protected(candidate, window, work).await;
+                let ran = engine.run_protected(candidate, window, Unprobed, work).await;
                 let (outcome, attempt) = ran.inspect_err(|error| telemetry::error(error, operation, key))?;
                 telemetry::outcome(&outcome, operation, key, attempt);
                 outcome

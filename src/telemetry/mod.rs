@@ -18,9 +18,9 @@
 //! SQS message that has one: the trace that its sender has begun), so that what the handler logs says which record it is about.
 //!
 //! Levels: *debug* for what is expected (executed, replayed), *info* for what will be tried again (in progress, not
-//! started, skipped, a transient failure) and for replayed failures, *warn* for what needs a look (took over, mismatch, abandoned,
-//! a permanent or unknown failure), *error* for what was lost or left open (panicked, cut off, unrecorded, lease lost,
-//! trouble with the store).
+//! started, skipped, a transient failure), for replayed failures and for what a probe has recovered, *warn* for what needs
+//! a look (took over, mismatch, abandoned, a permanent or unknown failure, a probe that failed), *error* for what was lost
+//! or left open (panicked, cut off, unrecorded, lease lost, trouble with the store).
 
 use crate::{Error, Outcome, OutcomeKind, Verdict, record::KeyHash};
 
@@ -32,6 +32,7 @@ pub(crate) const fn level(outcome: OutcomeKind) -> tracing::Level {
         | OutcomeKind::NotStarted
         | OutcomeKind::Skipped
         | OutcomeKind::ReplayedFailure
+        | OutcomeKind::Recovered
         | OutcomeKind::Failed(Verdict::Transient) => tracing::Level::INFO,
         OutcomeKind::TookOver | OutcomeKind::Mismatch | OutcomeKind::Abandoned | OutcomeKind::Failed(_) => {
             tracing::Level::WARN

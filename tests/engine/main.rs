@@ -10,6 +10,7 @@ mod claims;
 mod engines;
 mod leases;
 mod logs;
+mod probes;
 mod results;
 mod settles;
 mod successors;

@@ -91,6 +91,14 @@ async fn under_refuse_an_unknown_outcome_stays_unknown() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn under_a_policy_that_needs_a_probe_requests_are_refused_before_anything_is_claimed() {
+    let app = App::with(|engine| engine.after_unknown(AfterUnknown::Probe), |layer| layer.fail_open(), numbered);
+    let got = app.post("k", "{}").await;
+    assert_eq!((got.status, got.code()), (500, "misconfigured".to_owned()));
+    assert_eq!((app.runs(), app.store.calls()), (0, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_the_store_requests_are_refused_unless_failing_open_is_chosen() {
     let app = App::new();
     app.store.always(Call::Claim, Fault::AccessDenied);

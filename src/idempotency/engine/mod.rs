@@ -13,9 +13,11 @@ use crate::{
 
 mod calls;
 mod claiming;
+mod probing;
 mod running;
 mod settling;
 
+pub(crate) use probing::probed;
 pub(crate) use running::Finished;
 #[cfg(feature = "batch")]
 pub(crate) use settling::{Due, Settling};
@@ -40,6 +42,8 @@ pub(crate) enum Standing {
 #[derive(Debug)]
 pub(crate) enum Success<T> {
     Remember(T),
+    /// It is remembered in the same way, but it is an earlier run's: a probe has found it.
+    Recover(T),
     /// The operation may run again, as after a transient failure.
     #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the HTTP layer has answers that are not remembered"))]
     Forget(T),
@@ -52,6 +56,7 @@ pub(crate) enum Success<T> {
 #[derive(Debug)]
 pub(crate) enum Conclusion<T> {
     Completed(T),
+    Recovered(T),
     Forgotten(T),
     Doubted(T),
     Unrecorded(T),
@@ -75,6 +80,7 @@ impl<T> Conclusion<T> {
         Ok(match self {
             Self::Completed(done) if claim.took_over() => Outcome::TookOver(value(done)),
             Self::Completed(done) | Self::Forgotten(done) => Outcome::Executed(value(done)),
+            Self::Recovered(found) => Outcome::Recovered(value(found)),
             Self::Doubted(_) => Outcome::Failed(Failure::unknown("whether the operation took effect is not known")),
             Self::Unrecorded(done) => Outcome::Unrecorded(value(done)),
             Self::Failed(failure) => Outcome::Failed(failure),

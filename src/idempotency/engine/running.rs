@@ -50,9 +50,12 @@ impl Idempotency {
     {
         match self.guarded(work, claim.window).await {
             Ended::Returned(Ok(Success::Remember(value))) => {
-                let result = result::encode(&value, &self.settings, self.store.limits());
-                let settlement = Settlement::Complete { result, retention: self.settings.retention() };
+                let settlement = self.completion(&value);
                 Finished::Due(Due::new(claim, settlement, End::Completed(keep(value))))
+            }
+            Ended::Returned(Ok(Success::Recover(value))) => {
+                let settlement = self.completion(&value);
+                Finished::Due(Due::new(claim, settlement, End::Recovered(keep(value))))
             }
             Ended::Returned(Ok(Success::Forget(value))) => {
                 Finished::Due(Due::release(claim, End::Forgotten(keep(value))))
@@ -62,13 +65,18 @@ impl Idempotency {
             Ended::CutOff => Finished::Concluded(Conclusion::Interrupted(Interruption::CutOff)),
             Ended::NotStarted => Finished::Due(Due::release(claim, End::NotStarted)),
             Ended::Panicked(message) => {
-                tracing::error!(target: "lambda_once", key = %claim.key(), panic = message, "the handler panicked");
+                tracing::error!(target: "lambda_once", key = %claim.key(), panic = message, "a panic ended the run");
                 match self.settings.on_panic {
                     OnPanic::Transient => Finished::Due(Due::release(claim, End::Panicked)),
                     _ => Finished::Concluded(Conclusion::Interrupted(Interruption::Panicked)),
                 }
             }
         }
+    }
+
+    fn completion<T: Serialize>(&self, value: &T) -> Settlement {
+        let result = result::encode(value, &self.settings, self.store.limits());
+        Settlement::Complete { result, retention: self.settings.retention() }
     }
 
     fn failed<T>(&self, claim: Claim, failure: Failure) -> Finished<T> {

@@ -38,6 +38,7 @@ pub(crate) struct Due<T> {
 #[derive(Debug)]
 pub(super) enum End<T> {
     Completed(T),
+    Recovered(T),
     Forgotten(T),
     Failed(Failure),
     Panicked,
@@ -177,7 +178,7 @@ impl Idempotency {
         let Due { claim, settlement, end } = due;
         let conclusion = match (end, answer) {
             // A run that is not recorded decides nothing, not even its failure. What was to be released may be lost.
-            (end @ (End::Completed(_) | End::Failed(_)), Ok(Settled::LeaseLost { current }))
+            (end @ (End::Completed(_) | End::Recovered(_) | End::Failed(_)), Ok(Settled::LeaseLost { current }))
                 if !matches!(settlement, Settlement::Release { .. }) =>
             {
                 // What is the user's may panic when it is dropped.
@@ -188,7 +189,7 @@ impl Idempotency {
             (end, Err(error)) => {
                 log_unsettled(&claim, &settlement, &error);
                 match end {
-                    End::Completed(value) => Conclusion::Unrecorded(value),
+                    End::Completed(value) | End::Recovered(value) => Conclusion::Unrecorded(value),
                     end => end.into_conclusion(),
                 }
             }
@@ -221,6 +222,7 @@ impl<T> End<T> {
     fn into_conclusion(self) -> Conclusion<T> {
         match self {
             Self::Completed(value) => Conclusion::Completed(value),
+            Self::Recovered(value) => Conclusion::Recovered(value),
             Self::Forgotten(value) => Conclusion::Forgotten(value),
             Self::Failed(failure) => Conclusion::Failed(failure),
             Self::Panicked => Conclusion::Interrupted(Interruption::Panicked),

@@ -1,0 +1,53 @@
+//! Probes: the caller's own look at whether an operation took effect.
+
+use std::future::Future;
+
+use super::{Claim, Failure};
+use crate::error::BoxError;
+
+/// What a probe has found out about a run that left no outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probed<T> {
+    /// The operation took effect, with this result: it is recorded, and nothing runs.
+    Done(T),
+    /// The operation did not take effect, and what is left of the earlier run cannot bring it about any more: it runs now.
+    NotDone,
+}
+
+/// How an operation finds out whether an earlier run took effect: by an async function of its [`Claim`], given to
+/// [`Operation::probe`](super::Operation::probe), or not at all ([`Unprobed`]).
+///
+/// Not meant to be implemented by hand.
+pub trait Probe<T>: Send {
+    /// Whether there is a probe.
+    const IS_GIVEN: bool;
+
+    /// Looks whether the operation took effect.
+    fn probe(self, claim: Claim) -> impl Future<Output = Result<Probed<T>, BoxError>> + Send;
+}
+
+/// An operation without a probe.
+#[derive(Clone, Copy, Debug)]
+pub struct Unprobed;
+
+impl<T: Send> Probe<T> for Unprobed {
+    const IS_GIVEN: bool = false;
+
+    async fn probe(self, _: Claim) -> Result<Probed<T>, BoxError> {
+        Ok(Probed::NotDone)
+    }
+}
+
+impl<T, E, F, Fut> Probe<T> for F
+where
+    F: FnOnce(Claim) -> Fut + Send,
+    Fut: Future<Output = Result<Probed<T>, E>> + Send,
+    E: Into<Failure>,
+{
+    const IS_GIVEN: bool = true;
+
+    // The function is called inside, so that a panic in the call is caught too.
+    async fn probe(self, claim: Claim) -> Result<Probed<T>, BoxError> {
+        self(claim).await.map_err(|error| error.into().into_source())
+    }
+}
