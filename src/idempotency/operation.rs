@@ -1,6 +1,6 @@
 //! One operation, given by its key: for any async function.
 
-use std::{fmt, future::Future};
+use std::{fmt, future::Future, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -29,6 +29,7 @@ pub struct Operation<'a, P = Unprobed> {
     key: Result<Vec<u8>, Error>,
     fingerprint: Result<Option<Fingerprint>, Error>,
     deadline: Deadline,
+    patience: Duration,
     probe: P,
 }
 
@@ -44,8 +45,14 @@ impl<P> fmt::Debug for Operation<'_, P> {
 
 impl<'a> Operation<'a> {
     pub(super) fn new<K: Serialize + ?Sized>(engine: &'a Idempotency, key: &K) -> Self {
-        let deadline = Deadline::UNKNOWN;
-        Self { engine, key: key::of_value(key), fingerprint: Ok(None), deadline, probe: Unprobed }
+        Self {
+            engine,
+            key: key::of_value(key),
+            fingerprint: Ok(None),
+            deadline: Deadline::UNKNOWN,
+            patience: Duration::ZERO,
+            probe: Unprobed,
+        }
     }
 
     /// How to find out whether an earlier run took effect that has left no outcome: for an engine with
@@ -86,8 +93,8 @@ impl<'a> Operation<'a> {
         F: FnOnce(Claim) -> Fut + Send,
         Fut: Future<Output = Result<Probed<T>, E>> + Send,
     {
-        let Self { engine, key, fingerprint, deadline, probe: Unprobed } = self;
-        Operation { engine, key, fingerprint, deadline, probe }
+        let Self { engine, key, fingerprint, deadline, patience, probe: Unprobed } = self;
+        Operation { engine, key, fingerprint, deadline, patience, probe }
     }
 }
 
@@ -111,6 +118,19 @@ impl<P> Operation<'_, P> {
     /// Without it the configured lease is used.
     pub fn deadline(mut self, deadline: impl Into<Deadline>) -> Self {
         self.deadline = deadline.into();
+        self
+    }
+
+    /// How long to wait for the outcome of a run that is under way elsewhere, instead of answering
+    /// [`Outcome::InProgress`] at once. By default not at all; never beyond the stop point.
+    ///
+    /// An outcome is replayed when it is there. If the other run releases the operation, or its lease and the skew margin
+    /// pass, the operation is claimed once more and runs in the time that is left. If nothing of it happens in time, the
+    /// outcome is [`Outcome::InProgress`].
+    ///
+    /// The store is read in growing pauses of at most two seconds. An operation that runs inside itself waits in vain.
+    pub fn wait_up_to(mut self, time: Duration) -> Self {
+        self.patience = time;
         self
     }
 
@@ -165,7 +185,7 @@ impl<P> Operation<'_, P> {
             Err(error) => return Err(error),
         };
         let candidate = Candidate { key, fingerprint: self.fingerprint? };
-        match engine.run_protected(candidate, window, self.probe, work).await {
+        match engine.run_protected(candidate, window, self.patience, self.probe, work).await {
             Ok((outcome, attempt)) => {
                 telemetry::outcome(&outcome, operation, key, attempt);
                 Ok(outcome)
@@ -184,6 +204,7 @@ impl Idempotency {
         &self,
         candidate: Candidate,
         window: Window,
+        patience: Duration,
         probe: P,
         work: W,
     ) -> Result<(Outcome<T>, u64), Error>
@@ -194,7 +215,7 @@ impl Idempotency {
         W: FnOnce(Option<Claim>) -> F + Send,
         F: Future<Output = Result<T, E>> + Send,
     {
-        let claim = match self.claim_one(candidate, window).await? {
+        let claim = match self.claim_or_wait(candidate, window, patience).await? {
             Standing::Claimed(claim) => claim,
             Standing::Refused(refusal) => return replay(refusal).map(|outcome| (outcome, 0)),
             Standing::NotStarted => return Ok((Outcome::NotStarted, 0)),

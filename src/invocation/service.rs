@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::{HandlerError, InvocationError, claim::under, layer::Settings};
 use crate::{
     Deadline, Error, ErrorKind, ErrorStatus, Failure, Interruption, Outcome,
-    idempotency::{engine::Candidate, guard::contain, window::Window},
+    idempotency::{Unprobed, engine::Candidate, guard::contain, window::Window},
     key::{Body, Delivery, Envelope, canonical},
     store::BoxFuture,
     telemetry,

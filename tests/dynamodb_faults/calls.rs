@@ -45,6 +45,28 @@ async fn a_conflict_takes_one_request() {
 }
 
 #[tokio::test]
+async fn a_wait_takes_one_request_for_each_look() {
+    let world = World::new().await;
+    let looks = || world.requests().iter().filter(|operation| *operation == "GetItem").count();
+    let held = world.elsewhere.operation(KEY).run(|| async {
+        while looks() < 2 {
+            tokio::task::yield_now().await;
+        }
+        Ok::<_, Failure>(7)
+    });
+    let waited = world.once.operation(KEY).wait_up_to(LEASE).run(|| world.work());
+    let (held, waited) = tokio::join!(held, async {
+        // The other one is first.
+        while world.item().await.is_none() {}
+        waited.await
+    });
+    assert_outcome!(held, Ok(Outcome::Executed(7)));
+    assert_outcome!(waited, Ok(Outcome::Replayed(7)));
+    let requests = world.requests();
+    assert_eq!((&*requests[0], requests.len(), world.runs()), ("UpdateItem", 1 + looks(), 0), "{requests:?}");
+}
+
+#[tokio::test]
 async fn a_takeover_takes_two_requests() {
     let world = World::new().await;
     world.abandon().await;

@@ -14,6 +14,7 @@ mod probes;
 mod results;
 mod settles;
 mod successors;
+mod waits;
 
 use std::{
     future::Future,

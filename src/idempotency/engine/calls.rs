@@ -49,9 +49,19 @@ impl Backoff {
     const LONGEST: Duration = Duration::from_secs(2);
 
     pub(super) fn next(&mut self) -> Duration {
+        self.ceiling().mul_f64(fastrand::f64())
+    }
+
+    /// The pause before a look at what somebody else may have changed: never less than half of its ceiling, since a look
+    /// that comes early is a call for nothing.
+    pub(super) fn next_look(&mut self) -> Duration {
+        self.ceiling().mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+
+    fn ceiling(&mut self) -> Duration {
         let ceiling = Self::FIRST.saturating_mul(2_u32.saturating_pow(self.retries)).min(Self::LONGEST);
         self.retries += 1;
-        ceiling.mul_f64(fastrand::f64())
+        ceiling
     }
 }
 
@@ -65,6 +75,9 @@ mod tests {
         assert!(backoff.next() <= Duration::from_millis(50));
         for _ in 0..100 {
             assert!(backoff.next() <= Duration::from_secs(2));
+        }
+        for _ in 0..100 {
+            assert!((Duration::from_secs(1)..=Duration::from_secs(2)).contains(&backoff.next_look()));
         }
     }
 }

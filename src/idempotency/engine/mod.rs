@@ -16,6 +16,7 @@ mod claiming;
 mod probing;
 mod running;
 mod settling;
+mod waiting;
 
 pub(crate) use probing::probed;
 pub(crate) use running::Finished;
