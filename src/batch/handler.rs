@@ -5,7 +5,7 @@ use std::future::Future;
 use serde::Serialize;
 
 use super::RecordContext;
-use crate::Failure;
+use crate::{BoxError, Failure, Probed};
 
 /// A handler of one record: an async function of the decoded body, or of the body and its [`RecordContext`].
 ///
@@ -14,8 +14,53 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
     /// What it makes of the record. Stored as JSON.
     type Output: Serialize + Send;
 
+    /// Whether [`probe`](Self::probe) looks at anything.
+    const PROBES: bool = false;
+
     /// Handles one record.
     fn call(&self, payload: T, context: RecordContext) -> impl Future<Output = Result<Self::Output, Failure>> + Send;
+
+    /// Looks whether an earlier run of the record took effect: see [`BatchService::probe`](super::BatchService::probe).
+    fn probe(
+        &self,
+        _payload: &T,
+        _context: RecordContext,
+    ) -> impl Future<Output = Result<Probed<Self::Output>, BoxError>> + Send + use<Self, T, Args> {
+        std::future::ready(Ok(Probed::NotDone))
+    }
+}
+
+/// A handler with a probe. Made by [`BatchService::probe`](super::BatchService::probe).
+#[derive(Clone, Copy, Debug)]
+pub struct Probing<H, P> {
+    pub(super) handler: H,
+    pub(super) probe: P,
+}
+
+impl<H, P, Fut, T, Args, E> Handler<T, Args> for Probing<H, P>
+where
+    H: Handler<T, Args>,
+    P: Fn(T, RecordContext) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<Probed<H::Output>, E>> + Send,
+    T: Clone + Send,
+    E: Into<Failure>,
+{
+    type Output = H::Output;
+
+    const PROBES: bool = true;
+
+    fn call(&self, payload: T, context: RecordContext) -> impl Future<Output = Result<Self::Output, Failure>> + Send {
+        self.handler.call(payload, context)
+    }
+
+    fn probe(
+        &self,
+        payload: &T,
+        context: RecordContext,
+    ) -> impl Future<Output = Result<Probed<Self::Output>, BoxError>> + Send + use<H, P, Fut, T, Args, E> {
+        let (probe, payload) = (self.probe.clone(), payload.clone());
+        async move { probe(payload, context).await.map_err(|error| error.into().into_source()) }
+    }
 }
 
 impl<F, Fut, T, R, E> Handler<T, (T,)> for F

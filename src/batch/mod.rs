@@ -57,7 +57,7 @@ mod sources;
 
 pub use context::RecordContext;
 pub use dead_letters::{DeadLetter, DeadLetters};
-pub use handler::Handler;
+pub use handler::{Handler, Probing};
 use observer::Observer;
 pub use record::RecordInfo;
 pub use redelivery::Redelivery;

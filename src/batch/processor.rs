@@ -15,10 +15,10 @@ use super::{
     source::Source,
 };
 use crate::{
-    BoxError, Claim, Error, Idempotency, Key, Outcome,
+    BoxError, Claim, Error, Idempotency, Key, Outcome, Probed,
     clock::Timestamp,
     idempotency::{
-        engine::{Conclusion, Finished, Settling, Standing, Success},
+        engine::{Conclusion, Finished, Settling, Standing, Success, probed},
         guard::{contain, discard},
         window::Window,
     },
@@ -174,13 +174,23 @@ where
         let span = span(&info, claim.as_ref());
         let context = RecordContext { record: info, lambda, claim: claim.clone(), stop: window.stop };
         // The handler's own future is made inside, so that a panic in making it is caught too.
-        let work = async move { self.handler.call(payload, context).await }.instrument(span);
+        let work = async move {
+            if H::PROBES
+                && let Some(claim) = context.claim.as_ref().filter(|claim| claim.took_over())
+            {
+                let look = self.handler.probe(&payload, context.clone());
+                if let Probed::Done(found) = probed(claim, |_| look).await? {
+                    return Ok(Success::Recover(found));
+                }
+            }
+            self.handler.call(payload, context).await.map(Success::Remember)
+        };
+        let work = work.instrument(span);
         Box::pin(async move {
             let Some(claim) = claim else {
                 let work = async move { work.await.map(drop) };
                 return Step::Ran(begun, self.engine.run_unprotected(window, work).await);
             };
-            let work = async move { work.await.map(Success::Remember) };
             // Only the stored form of the value is needed from here on. Dropping it runs code of the user's.
             let keep = |value| {
                 let _ = contain(|| drop(value));

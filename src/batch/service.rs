@@ -12,12 +12,12 @@ use lambda_runtime::LambdaEvent;
 use tower_service::Service;
 
 use super::{
-    DeadLetters, Decode, Handler, OnFailure, Options, Payload, PermanentFailures, RecordReport, Redelivery, Source,
-    TotalFailure, observer::Observer, processor::Processor, redelivery,
+    DeadLetters, Decode, Handler, OnFailure, Options, Payload, PermanentFailures, Probing, RecordReport, Redelivery,
+    Source, TotalFailure, observer::Observer, processor::Processor, redelivery,
 };
 use crate::{
-    BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key, clock::Deadline, idempotency::window::Window,
-    store::BoxFuture,
+    BoxError, Error, ErrorKind, ErrorStatus, Failure, Idempotency, Key, Probed, RecordContext, clock::Deadline,
+    idempotency::window::Window, store::BoxFuture,
 };
 
 /// Handles the batches of a [`Source`]. Made by [`Idempotency::batch`] and its siblings for each source; given to
@@ -125,6 +125,43 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
+    /// Finds out whether a record took effect in an earlier run that left no outcome, for an engine with
+    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe). It is asked under the claim, as for an
+    /// [`Operation`](crate::Operation::probe), before the handler is called: only when the claim took over.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), lambda_once::Error> {
+    /// # #[cfg(feature = "sqs")] {
+    /// use lambda_once::{AfterUnknown, Failure, Idempotency, Key, MemoryStore, Probed, RecordContext};
+    ///
+    /// #[derive(Clone, serde::Deserialize)]
+    /// struct Order { order_id: String }
+    ///
+    /// async fn book(order: Order) -> Result<String, Failure> {
+    ///     Ok(order.order_id)
+    /// }
+    ///
+    /// async fn find(order: Order, _: RecordContext) -> Result<Probed<String>, Failure> {
+    ///     Ok(Probed::NotDone)
+    /// }
+    ///
+    /// let once = Idempotency::builder(MemoryStore::new()).after_unknown(AfterUnknown::Probe).build()?;
+    /// let service = once.sqs(Key::pointer("/order_id"), book).probe(find).checked()?;
+    /// # }
+    /// # Ok(()) }
+    /// ```
+    pub fn probe<P, Fut, E>(self, probe: P) -> BatchService<S, Probing<H, P>, T, Args>
+    where
+        H: Handler<T, Args>,
+        P: Fn(T, RecordContext) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<Probed<H::Output>, E>> + Send,
+        T: Clone + Send,
+        E: Into<Failure>,
+    {
+        let Self { source, engine, key, handler, decode, options, args } = self;
+        BatchService { source, engine, key, handler: Probing { handler, probe }, decode, options, args }
+    }
+
     /// How long a handler may be expected to run. A record is not started when less than that is left.
     #[must_use]
     pub fn expected_duration(mut self, duration: Duration) -> Self {
@@ -176,8 +213,12 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if a JSON Pointer is not one, or if a combination of keys is empty.
-    pub fn checked(self) -> Result<Self, Error> {
+    /// [`ErrorKind::Config`] if a selector is malformed, if a combination of keys is empty, or if there is a probe where the
+    /// engine's policy wants none, or none where it wants one.
+    pub fn checked(self) -> Result<Self, Error>
+    where
+        H: Handler<T, Args>,
+    {
         self.check()?;
         Ok(self)
     }
@@ -188,8 +229,11 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
-    fn check(&self) -> Result<(), Error> {
-        self.engine.check_probe(false)?;
+    fn check(&self) -> Result<(), Error>
+    where
+        H: Handler<T, Args>,
+    {
+        self.engine.check_probe(H::PROBES)?;
         self.key.check()?;
         self.options.payload.check()
     }

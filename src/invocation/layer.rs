@@ -1,6 +1,6 @@
 //! The layer's settings.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tower_layer::Layer;
 
@@ -14,6 +14,7 @@ use crate::{Error, Idempotency, Key};
 /// | setting | default |
 /// |---|---|
 /// | [`payload`](Self::payload) | [`Payload::Body`]: the whole event |
+/// | [`wait_up_to`](Self::wait_up_to) | not at all |
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct InvocationLayer {
@@ -25,12 +26,13 @@ pub(super) struct Settings {
     pub(super) engine: Idempotency,
     pub(super) key: Key,
     pub(super) payload: Payload,
+    pub(super) patience: Duration,
 }
 
 impl InvocationLayer {
     /// A layer on this engine. `key` selects from the event; `Key::pointer("")` is all of it.
     pub fn new(engine: Idempotency, key: Key) -> Self {
-        Self { settings: Settings { engine, key, payload: Payload::default() } }
+        Self { settings: Settings { engine, key, payload: Payload::default(), patience: Duration::ZERO } }
     }
 
     /// What tells a repeated operation from a misused key.
@@ -39,13 +41,21 @@ impl InvocationLayer {
         self
     }
 
+    /// How long to wait for the result of an event that is being handled elsewhere, instead of failing at once. The time
+    /// counts from the beginning of the invocation, and waiting ends before the stop point.
+    pub fn wait_up_to(mut self, time: Duration) -> Self {
+        self.settings.patience = time;
+        self
+    }
+
     /// The same layer, if its key and its payload can be looked up at all. Called in init, it shows a misspelt pointer at
     /// the deployment and not by invocations that fail.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a selector is malformed, if a combination of keys is empty, or
-    /// if a selector is one for messages of a queue, such as [`Key::message_id`].
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a selector is malformed, if a combination of keys is empty, if a
+    /// selector is one for messages of a queue, such as [`Key::message_id`], or if the engine's policy is
+    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), as there is no probe here.
     pub fn checked(self) -> Result<Self, Error> {
         self.settings.check()?;
         Ok(self)
@@ -54,6 +64,7 @@ impl InvocationLayer {
 
 impl Settings {
     pub(super) fn check(&self) -> Result<(), Error> {
+        self.engine.check_probe(false)?;
         self.key.check()?;
         self.payload.check()?;
         let part = if let Payload::Part(part) = &self.payload { Some(part) } else { None };

@@ -111,7 +111,7 @@ impl Settings {
             }
             Some(candidate) => {
                 let key = candidate.key;
-                let ran = engine.run_protected(candidate, window, Unprobed, work).await;
+                let ran = engine.run_protected(candidate, window, self.patience, Unprobed, work).await;
                 let (outcome, attempt) = ran.inspect_err(|error| telemetry::error(error, operation, key))?;
                 telemetry::outcome(&outcome, operation, key, attempt);
                 outcome
@@ -188,7 +188,11 @@ fn failure_of<E: HandlerError>(error: &E) -> Failure {
 /// What the caller gets; `own` is the handler's error, if it returned one.
 fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result<R, InvocationError<E>> {
     let error = match outcome {
-        Outcome::Executed(value) | Outcome::TookOver(value) | Outcome::Unrecorded(value) | Outcome::Replayed(value) => {
+        Outcome::Executed(value)
+        | Outcome::TookOver(value)
+        | Outcome::Recovered(value)
+        | Outcome::Unrecorded(value)
+        | Outcome::Replayed(value) => {
             return Ok(value);
         }
         Outcome::Failed(failure) => match own {
