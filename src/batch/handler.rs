@@ -20,6 +20,28 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
     /// Handles one record.
     fn call(&self, payload: T, context: RecordContext) -> impl Future<Output = Result<Self::Output, Failure>> + Send;
 
+    /// How many records [`call_all`](Self::call_all) takes at once, if that is to be called: see [`bulk`](super::bulk).
+    fn most(&self) -> usize {
+        1
+    }
+
+    /// Handles several records: a verdict for each, in their order.
+    fn call_all(
+        &self,
+        records: Vec<(T, RecordContext)>,
+    ) -> impl Future<Output = Vec<Result<Self::Output, Failure>>> + Send
+    where
+        T: Send,
+    {
+        async {
+            let mut verdicts = Vec::with_capacity(records.len());
+            for (payload, context) in records {
+                verdicts.push(self.call(payload, context).await);
+            }
+            verdicts
+        }
+    }
+
     /// Looks whether an earlier run of the record took effect: see [`BatchService::probe`](super::BatchService::probe).
     fn probe(
         &self,
@@ -51,6 +73,17 @@ where
 
     fn call(&self, payload: T, context: RecordContext) -> impl Future<Output = Result<Self::Output, Failure>> + Send {
         self.handler.call(payload, context)
+    }
+
+    fn most(&self) -> usize {
+        self.handler.most()
+    }
+
+    fn call_all(
+        &self,
+        records: Vec<(T, RecordContext)>,
+    ) -> impl Future<Output = Vec<Result<Self::Output, Failure>>> + Send {
+        self.handler.call_all(records)
     }
 
     fn probe(

@@ -260,6 +260,23 @@ impl<S: Source, T> Invocation<S, T> {
         self.ready.remove(at)
     }
 
+    /// Takes out what may be handed over together with `first`, and is not to be handed over alone.
+    pub(super) fn take_together(
+        &mut self,
+        first: Ready<T>,
+        most: usize,
+        is_alone: impl Fn(&Ready<T>) -> bool,
+    ) -> Vec<Ready<T>> {
+        let mut together = vec![first];
+        while together.len() < most
+            && let Some(at) = self.ready.iter().position(|ready| self.lanes.may_start(ready.index) && !is_alone(ready))
+            && let Some(ready) = self.ready.remove(at)
+        {
+            together.push(ready);
+        }
+        together
+    }
+
     /// Takes out what will not run: all that is left after the stop point; before it what a failure holds up, and what
     /// waits for a lease that ends too late by now. Returns the claims among it.
     pub(super) fn give_up(&mut self) -> Vec<Claim> {

@@ -38,6 +38,7 @@ use std::{
 
 use crate::BoxError;
 
+mod bulk;
 mod context;
 mod dead_letters;
 mod handler;
@@ -55,6 +56,7 @@ mod service;
 mod source;
 mod sources;
 
+pub use bulk::{Bodies, BodiesAndContexts, Bulk, bulk};
 pub use context::RecordContext;
 pub use dead_letters::{DeadLetter, DeadLetters};
 pub use handler::{Handler, Probing};

@@ -10,6 +10,7 @@ use tracing::{Instrument, Span};
 
 use super::{
     DeadLetter, Decode, Handler, Options, RecordContext, RecordInfo,
+    bulk::miscounted,
     invocation::{Begun, Invocation, Patient, Ready},
     report::{Decision, Report, replayed},
     source::Source,
@@ -18,8 +19,8 @@ use crate::{
     BoxError, Claim, Error, Idempotency, Key, Outcome, Probed,
     clock::Timestamp,
     idempotency::{
-        engine::{Conclusion, Finished, Settling, Standing, Success, probed},
-        guard::{contain, discard},
+        engine::{Conclusion, Finished, Ran, Settling, Standing, Success, forget, probed},
+        guard::discard,
         window::Window,
     },
     store::{BoxFuture, Refusal},
@@ -42,10 +43,10 @@ pub(super) struct Processor<S: Source, H, T> {
 #[expect(clippy::large_enum_variant, reason = "most steps are of the large kind; a box would cost each record one")]
 enum Step<T> {
     Claimed(Vec<Ready<T>>, Vec<Result<Standing, Error>>),
-    /// A handler without a claim.
-    Ran(Begun, Outcome<()>),
-    /// A handler with a claim, which may be due to be settled.
-    Finished(Begun, Claim, Finished<()>),
+    /// A handler has ended.
+    Ran(Begun, Ran<()>),
+    /// A handler of several records has ended.
+    RanTogether(Vec<Begun>, Vec<Ran<()>>),
     /// The first call for claims that were settled together.
     Settled(Settling<usize, ()>),
     /// Those of them that took more than one call.
@@ -73,6 +74,7 @@ where
         H: Handler<T, Args>,
     {
         let mut invocation = Invocation::new(self.source.clone(), records, lambda, window, &self.engine, &self.options);
+        invocation.schedule.hands_over(self.handler.most());
         let mut steps = Steps::new();
         loop {
             self.start(&mut invocation, &steps);
@@ -140,7 +142,15 @@ where
                 && let Some(ready) = invocation.next_ready()
             {
                 invocation.running += 1;
-                steps.push(self.run(ready, Arc::clone(&invocation.lambda), invocation.window));
+                let (lambda, window) = (Arc::clone(&invocation.lambda), invocation.window);
+                let most = self.handler.most();
+                let is_alone = |ready: &Ready<T>| H::PROBES && ready.claim.as_ref().is_some_and(Claim::took_over);
+                if most > 1 && !is_alone(&ready) {
+                    let together = invocation.take_together(ready, most, is_alone);
+                    steps.push(self.run_together(together, &lambda, window));
+                } else {
+                    steps.push(self.run(ready, lambda, window));
+                }
                 continue;
             }
             if invocation.claiming {
@@ -189,13 +199,36 @@ where
         Box::pin(async move {
             let Some(claim) = claim else {
                 let work = async move { work.await.map(drop) };
-                return Step::Ran(begun, self.engine.run_unprotected(window, work).await);
+                return Step::Ran(begun, Ran::Unprotected(self.engine.run_unprotected(window, work).await));
             };
-            // Only the stored form of the value is needed from here on. Dropping it runs code of the user's.
-            let keep = |value| {
-                let _ = contain(|| drop(value));
-            };
-            Step::Finished(begun, claim.clone(), self.engine.run(claim, work, keep).await)
+            let finished = self.engine.run(claim.clone(), work, forget).await;
+            Step::Ran(begun, Ran::Protected(claim, finished))
+        })
+    }
+
+    /// Runs several records to their end by one call of the handler.
+    fn run_together<'a, Args>(
+        &'a self,
+        records: Vec<Ready<T>>,
+        lambda: &Arc<Context>,
+        window: Window,
+    ) -> BoxFuture<'a, Step<T>>
+    where
+        H: Handler<T, Args>,
+    {
+        let at = self.engine.clock.now();
+        let count = records.len();
+        let (mut begun, mut claims, mut given) = (Vec::new(), Vec::new(), Vec::new());
+        for Ready { index, payload, info, claim, .. } in records {
+            begun.push(Begun { index, at });
+            claims.push(claim.clone());
+            given.push((payload, RecordContext { record: info, lambda: Arc::clone(lambda), claim, stop: window.stop }));
+        }
+        let span = tracing::info_span!(target: "lambda_once", "records", count);
+        let work = async move { self.handler.call_all(given).await }.instrument(span);
+        Box::pin(async move {
+            let ran = self.engine.run_together(claims, window, work, |verdicts| miscounted(verdicts, count)).await;
+            Step::RanTogether(begun, ran)
         })
     }
 
@@ -261,21 +294,16 @@ where
                 }
                 invocation.decided(index, decision);
             }
-            Step::Ran(begun, outcome) => {
+            Step::Ran(begun, ran) => {
                 invocation.ended(begun, self.engine.clock.now());
-                invocation.decide(begun.index, Ok(outcome));
+                self.ran(invocation, begun.index, ran);
             }
-            Step::Finished(begun, claim, finished) => {
-                invocation.ended(begun, self.engine.clock.now());
-                match finished {
-                    Finished::Due(due) => {
-                        if due.is_release() && !invocation.may_be_buried(begun.index) {
-                            invocation.lanes.fail(begun.index);
-                        }
-                        invocation.unsettled += 1;
-                        invocation.due.push((begun.index, due));
-                    }
-                    Finished::Concluded(conclusion) => self.conclude(invocation, begun.index, &claim, conclusion),
+            Step::RanTogether(begun, ran) => {
+                if let Some(first) = begun.first() {
+                    invocation.ended(*first, self.engine.clock.now());
+                }
+                for (begun, ran) in begun.into_iter().zip(ran) {
+                    self.ran(invocation, begun.index, ran);
                 }
             }
             Step::Settled(Settling { concluded, open }) => {
@@ -293,6 +321,23 @@ where
                 for (ready, standing) in waiting.into_iter().zip(standings) {
                     self.claimed(invocation, ready, standing);
                 }
+            }
+        }
+    }
+
+    /// The handler of a record has ended, and its claim may be due to be settled.
+    fn ran(&self, invocation: &mut Invocation<S, T>, index: usize, ran: Ran<()>) {
+        match ran {
+            Ran::Unprotected(outcome) => invocation.decide(index, Ok(outcome)),
+            Ran::Protected(claim, Finished::Concluded(conclusion)) => {
+                self.conclude(invocation, index, &claim, conclusion);
+            }
+            Ran::Protected(_, Finished::Due(due)) => {
+                if due.is_release() && !invocation.may_be_buried(index) {
+                    invocation.lanes.fail(index);
+                }
+                invocation.unsettled += 1;
+                invocation.due.push((index, due));
             }
         }
     }

@@ -16,6 +16,8 @@ pub(super) struct Schedule {
     concurrency: usize,
     chunk: usize,
     after_unknown: AfterUnknown,
+    /// How many records a handler takes at once.
+    together: usize,
 }
 
 impl Schedule {
@@ -27,7 +29,20 @@ impl Schedule {
         after_unknown: AfterUnknown,
     ) -> Self {
         let chunk = store_batch.clamp(1, LARGEST_CHUNK);
-        Self { stop, expected, longest: Duration::ZERO, concurrency: concurrency.max(1), chunk, after_unknown }
+        Self {
+            stop,
+            expected,
+            longest: Duration::ZERO,
+            concurrency: concurrency.max(1),
+            chunk,
+            after_unknown,
+            together: 1,
+        }
+    }
+
+    /// Handlers take up to `most` records at once.
+    pub(super) fn hands_over(&mut self, most: usize) {
+        self.together = most;
     }
 
     /// A handler has run this long.
@@ -71,7 +86,8 @@ impl Schedule {
             AfterUnknown::Rerun if waiting > self.chunk / 2 => Room { total: self.chunk, ahead: 0 },
             AfterUnknown::Rerun => Room { total: self.chunk, ahead: self.chunk - waiting },
             AfterUnknown::Refuse | AfterUnknown::Probe => {
-                Room { total: self.chunk.min(self.concurrency.saturating_sub(running)), ahead: 0 }
+                let slots = self.concurrency.saturating_sub(running);
+                Room { total: self.chunk.min(slots.saturating_mul(self.together)), ahead: 0 }
             }
         }
     }

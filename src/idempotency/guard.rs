@@ -25,6 +25,18 @@ pub(crate) enum Ended<T> {
     NotStarted,
 }
 
+#[cfg(feature = "batch")]
+impl<T> Ended<T> {
+    pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> Ended<U> {
+        match self {
+            Self::Returned(value) => Ended::Returned(map(value)),
+            Self::Panicked(message) => Ended::Panicked(message),
+            Self::CutOff => Ended::CutOff,
+            Self::NotStarted => Ended::NotStarted,
+        }
+    }
+}
+
 pin_project! {
     /// Awaits `work` until the stop point.
     ///

@@ -9,6 +9,7 @@ mod clock;
 #[path = "../support/collector.rs"]
 mod collector;
 
+mod bulk;
 #[cfg(feature = "cache")]
 mod cached;
 mod concurrency;

@@ -21,6 +21,8 @@ mod waiting;
 pub(crate) use probing::probed;
 pub(crate) use running::Finished;
 #[cfg(feature = "batch")]
+pub(crate) use running::{Ran, forget};
+#[cfg(feature = "batch")]
 pub(crate) use settling::{Due, Settling};
 
 /// An operation that wants to be claimed.

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Claim, Failure, Idempotency, Interruption, OnPanic, Outcome, Verdict,
     idempotency::{
-        guard::{Ended, Guarded, discard},
+        guard::{Ended, Guarded, contain, discard},
         result,
         window::Window,
     },
@@ -48,7 +48,19 @@ impl Idempotency {
         T: Serialize + Send,
         F: Future<Output = Result<Success<T>, Failure>> + Send,
     {
-        match self.guarded(work, claim.window).await {
+        let ended = self.guarded(work, claim.window).await;
+        self.ended(claim, ended, keep)
+    }
+
+    /// What the end of a claimed operation's run asks of the store. The value is encoded by code of the user's, which may
+    /// panic.
+    fn ended<T: Serialize, U>(
+        &self,
+        claim: Claim,
+        ended: Ended<Result<Success<T>, Failure>>,
+        keep: impl FnOnce(T) -> U,
+    ) -> Finished<U> {
+        match ended {
             Ended::Returned(Ok(Success::Remember(value))) => {
                 let settlement = self.completion(&value);
                 Finished::Due(Due::new(claim, settlement, End::Completed(keep(value))))
@@ -97,23 +109,88 @@ impl Idempotency {
         T: Send,
         F: Future<Output = Result<T, Failure>> + Send,
     {
-        let ended = AssertUnwindSafe(self.guarded(work, window)).catch_unwind().await;
-        match ended.unwrap_or_else(|panic| {
+        ended_unprotected(self.guarded_to_its_end(work, window).await)
+    }
+
+    /// Runs several operations of one invocation, with claims or without, by one piece of work that gives a verdict for
+    /// each, in their order. How each ended, in the same order.
+    #[cfg(feature = "batch")]
+    pub(crate) async fn run_together<T, F>(
+        &self,
+        claims: Vec<Option<Claim>>,
+        window: Window,
+        work: F,
+        miscounted: impl Fn(usize) -> Failure + Send,
+    ) -> Vec<Ran<()>>
+    where
+        T: Serialize + Send,
+        F: Future<Output = Vec<Result<T, Failure>>> + Send,
+    {
+        let mut ended = self.guarded_to_its_end(work, window).await;
+        if let Ended::Returned(verdicts) = &mut ended
+            && verdicts.len() != claims.len()
+        {
+            let given = verdicts.len();
+            // What is the user's may panic when it is dropped.
+            let _ = contain(|| drop(std::mem::take(verdicts)));
+            verdicts.extend(claims.iter().map(|_| Err(miscounted(given))));
+        }
+        let ends: Vec<Ended<Result<T, Failure>>> = match ended {
+            Ended::Returned(verdicts) => verdicts.into_iter().map(Ended::Returned).collect(),
+            Ended::Panicked(message) => claims.iter().map(|_| Ended::Panicked(message.clone())).collect(),
+            Ended::CutOff => claims.iter().map(|_| Ended::CutOff).collect(),
+            Ended::NotStarted => claims.iter().map(|_| Ended::NotStarted).collect(),
+        };
+        let run = |(claim, ended): (Option<Claim>, Ended<Result<T, Failure>>)| match claim {
+            None => Ran::Unprotected(ended_unprotected(ended.map(|verdict| verdict.map(forget)))),
+            Some(claim) => {
+                let finished = contain(|| {
+                    let ended = ended.map(|verdict| verdict.map(Success::Remember));
+                    self.ended(claim.clone(), ended, forget)
+                });
+                let panicked = Finished::Concluded(Conclusion::Interrupted(Interruption::Panicked));
+                Ran::Protected(claim, finished.unwrap_or(panicked))
+            }
+        };
+        claims.into_iter().zip(ends).map(run).collect()
+    }
+
+    async fn guarded_to_its_end<F: Future + Send>(&self, work: F, window: Window) -> Ended<F::Output> {
+        AssertUnwindSafe(self.guarded(work, window)).catch_unwind().await.unwrap_or_else(|panic| {
             discard(panic);
             Ended::Panicked(None)
-        }) {
-            Ended::Returned(Ok(value)) => Outcome::Executed(value),
-            Ended::Returned(Err(failure)) => Outcome::Failed(failure),
-            Ended::Panicked(message) => {
-                tracing::error!(target: "lambda_once", panic = message, "the handler panicked, unprotected");
-                Outcome::Interrupted(Interruption::Panicked)
-            }
-            Ended::CutOff => Outcome::Interrupted(Interruption::CutOff),
-            Ended::NotStarted => Outcome::NotStarted,
-        }
+        })
     }
 
     fn guarded<F: Future>(&self, work: F, window: Window) -> Guarded<F> {
         Guarded::new(work, Arc::clone(&self.clock), window.stop)
+    }
+}
+
+/// How the run of one operation of several ended.
+#[cfg(feature = "batch")]
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "most runs are protected; a box would cost each record one")]
+pub(crate) enum Ran<T> {
+    Unprotected(Outcome<T>),
+    Protected(Claim, Finished<T>),
+}
+
+/// Only the stored form of a value is needed. Dropping it runs code of the user's.
+#[cfg(feature = "batch")]
+pub(crate) fn forget<T>(value: T) {
+    let _ = contain(|| drop(value));
+}
+
+fn ended_unprotected<T>(ended: Ended<Result<T, Failure>>) -> Outcome<T> {
+    match ended {
+        Ended::Returned(Ok(value)) => Outcome::Executed(value),
+        Ended::Returned(Err(failure)) => Outcome::Failed(failure),
+        Ended::Panicked(message) => {
+            tracing::error!(target: "lambda_once", panic = message, "the handler panicked, unprotected");
+            Outcome::Interrupted(Interruption::Panicked)
+        }
+        Ended::CutOff => Outcome::Interrupted(Interruption::CutOff),
+        Ended::NotStarted => Outcome::NotStarted,
     }
 }

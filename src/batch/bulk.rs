@@ -1,0 +1,118 @@
+//! Handlers that take several records at once.
+
+use std::{fmt, future::Future};
+
+use serde::Serialize;
+
+use super::{Handler, RecordContext};
+use crate::Failure;
+
+/// A handler of several records at once, for bulk writes: an async function of their decoded bodies, or of these and
+/// their [`RecordContext`]s. Made by [`bulk`].
+#[derive(Clone, Copy)]
+pub struct Bulk<F> {
+    most: usize,
+    handle: F,
+}
+
+impl<F> fmt::Debug for Bulk<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bulk").field("most", &self.most).finish_non_exhaustive()
+    }
+}
+
+/// Makes a handler of an async function that takes up to `most` records at once and gives a verdict for each, in their
+/// order.
+///
+/// Every record is an operation as with other handlers: it has its own key, claim, verdict and stored result, and duplicates
+/// are not among those that are handed over. What is claimed together is handed over together: that is at most 25. Where
+/// records have an order there is one of each lane at most. `concurrency` is how many calls run at once.
+///
+/// A panic, and a cut-off at the stop point, leave it unknown for each of them whether it took effect. So does a number of
+/// verdicts that is not that of the records.
+///
+/// ```
+/// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::bulk};
+///
+/// #[derive(serde::Deserialize)]
+/// struct Order { order_id: String }
+///
+/// async fn write_all(orders: Vec<Order>) -> Vec<Result<(), Failure>> {
+///     // One request to a database for all of them.
+///     orders.iter().map(|_| Ok(())).collect()
+/// }
+///
+/// let once = Idempotency::new(MemoryStore::new());
+/// # #[cfg(feature = "sqs")]
+/// let service = once.sqs(Key::pointer("/order_id"), bulk(25, write_all)).concurrency(2);
+/// ```
+pub fn bulk<F>(most: usize, handle: F) -> Bulk<F> {
+    Bulk { most: most.max(1), handle }
+}
+
+/// Tells a handler of bodies from other handlers.
+#[derive(Clone, Copy, Debug)]
+pub struct Bodies;
+
+/// Tells a handler of bodies and contexts from other handlers.
+#[derive(Clone, Copy, Debug)]
+pub struct BodiesAndContexts;
+
+impl<F, Fut, T, R, E> Handler<T, Bodies> for Bulk<F>
+where
+    F: Fn(Vec<T>) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Vec<Result<R, E>>> + Send,
+    T: Send,
+    R: Serialize + Send,
+    E: Into<Failure>,
+{
+    type Output = R;
+
+    fn most(&self) -> usize {
+        self.most
+    }
+
+    async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
+        only(self.call_all(vec![(payload, context)]).await)
+    }
+
+    async fn call_all(&self, records: Vec<(T, RecordContext)>) -> Vec<Result<R, Failure>> {
+        let bodies = records.into_iter().map(|(body, _)| body).collect();
+        (self.handle)(bodies).await.into_iter().map(|result| result.map_err(Into::into)).collect()
+    }
+}
+
+impl<F, Fut, T, R, E> Handler<T, BodiesAndContexts> for Bulk<F>
+where
+    F: Fn(Vec<T>, Vec<RecordContext>) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Vec<Result<R, E>>> + Send,
+    T: Send,
+    R: Serialize + Send,
+    E: Into<Failure>,
+{
+    type Output = R;
+
+    fn most(&self) -> usize {
+        self.most
+    }
+
+    async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
+        only(self.call_all(vec![(payload, context)]).await)
+    }
+
+    async fn call_all(&self, records: Vec<(T, RecordContext)>) -> Vec<Result<R, Failure>> {
+        let (bodies, contexts) = records.into_iter().unzip();
+        (self.handle)(bodies, contexts).await.into_iter().map(|result| result.map_err(Into::into)).collect()
+    }
+}
+
+/// Nobody knows which verdict is whose.
+pub(super) fn miscounted(verdicts: usize, records: usize) -> Failure {
+    Failure::unknown(format!("the handler must give one verdict for each record, and gave {verdicts} for {records}"))
+}
+
+/// The verdict of a record that was handed over alone.
+fn only<R>(mut verdicts: Vec<Result<R, Failure>>) -> Result<R, Failure> {
+    let count = verdicts.len();
+    verdicts.pop().filter(|_| count == 1).unwrap_or_else(|| Err(miscounted(count, 1)))
+}
