@@ -4,11 +4,11 @@ use std::{borrow::Cow, sync::Arc};
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_dynamo::Item;
-use serde_json::{Number, Value};
+use serde_json::Number;
 
 use super::{
     image::{self, Images},
-    stream::{SEQUENCE_NUMBER, StreamOrder, StreamResponse, unnamed},
+    stream::{SEQUENCE_NUMBER, StreamOrder, StreamResponse, WindowState, unnamed},
 };
 use crate::{
     BoxError, Error, Idempotency, Key,
@@ -37,7 +37,7 @@ pub struct DynamoDbStreamEvent {
     #[serde(rename = "Records")]
     records: Vec<DynamoDbStreamRecord>,
     #[serde(default)]
-    state: Option<Value>,
+    state: Option<WindowState>,
 }
 
 /// A record of a [`DynamoDbStreamEvent`].
@@ -108,11 +108,17 @@ pub struct Change<T> {
 }
 
 /// The body of a record.
-#[derive(Debug)]
 pub struct ChangeBody {
     kind: ChangeKind,
     is_expiry: bool,
     images: Images,
+}
+
+/// Shows no item.
+impl std::fmt::Debug for ChangeBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChangeBody").field("kind", &self.kind).finish_non_exhaustive()
+    }
 }
 
 impl ChangeBody {
@@ -156,13 +162,13 @@ impl Source for DynamoDbStream {
     type Event = DynamoDbStreamEvent;
     type Record = DynamoDbStreamRecord;
     /// The state of a tumbling window.
-    type Envelope = Option<Value>;
+    type Envelope = Option<WindowState>;
     type Body = ChangeBody;
     type Response = StreamResponse;
 
     const OPERATION: &'static str = "dynamodb-stream";
 
-    fn split(&self, event: DynamoDbStreamEvent) -> Result<(Vec<DynamoDbStreamRecord>, Option<Value>), Error> {
+    fn split(&self, event: DynamoDbStreamEvent) -> Result<(Vec<DynamoDbStreamRecord>, Option<WindowState>), Error> {
         if event.records.iter().any(|record| record.dynamodb.sequence_number.is_empty()) {
             return Err(unnamed("a DynamoDB stream"));
         }
@@ -191,7 +197,7 @@ impl Source for DynamoDbStream {
         (info, ChangeBody { kind, is_expiry, images: Images::new(keys.unwrap_or_default(), new_image, old_image) })
     }
 
-    fn respond(&self, state: Option<Value>, failed: &[Arc<RecordInfo>]) -> Result<StreamResponse, Error> {
+    fn respond(&self, state: Option<WindowState>, failed: &[Arc<RecordInfo>]) -> Result<StreamResponse, Error> {
         Ok(StreamResponse::new(state, failed))
     }
 }

@@ -8,7 +8,6 @@ use serde_dynamo::{AttributeValue, Item};
 use crate::key::canonical::write_string;
 
 /// What a stream holds of an item, and that as JSON once somebody has asked for it.
-#[derive(Debug)]
 pub(super) struct Images {
     pub(super) keys: Item,
     pub(super) new: Option<Item>,

@@ -3,11 +3,11 @@
 use std::{borrow::Cow, sync::Arc};
 
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::{Number, Value};
+use serde_json::Number;
 
 use super::{
     encoding::base64,
-    stream::{SEQUENCE_NUMBER, StreamOrder, StreamResponse, unnamed},
+    stream::{SEQUENCE_NUMBER, StreamOrder, StreamResponse, WindowState, unnamed},
 };
 use crate::{
     BoxError, Error, Idempotency, Key,
@@ -34,7 +34,7 @@ pub struct KinesisEvent {
     #[serde(rename = "Records")]
     records: Vec<KinesisRecord>,
     #[serde(default)]
-    state: Option<Value>,
+    state: Option<WindowState>,
 }
 
 /// A record of a [`KinesisEvent`].
@@ -70,13 +70,13 @@ impl Source for Kinesis {
     type Event = KinesisEvent;
     type Record = KinesisRecord;
     /// The state of a tumbling window.
-    type Envelope = Option<Value>;
+    type Envelope = Option<WindowState>;
     type Body = Vec<u8>;
     type Response = StreamResponse;
 
     const OPERATION: &'static str = "kinesis";
 
-    fn split(&self, event: KinesisEvent) -> Result<(Vec<KinesisRecord>, Option<Value>), Error> {
+    fn split(&self, event: KinesisEvent) -> Result<(Vec<KinesisRecord>, Option<WindowState>), Error> {
         if event.records.iter().any(|record| record.kinesis.sequence_number.is_empty()) {
             return Err(unnamed("Kinesis"));
         }
@@ -101,7 +101,7 @@ impl Source for Kinesis {
         (info, data)
     }
 
-    fn respond(&self, state: Option<Value>, failed: &[Arc<RecordInfo>]) -> Result<StreamResponse, Error> {
+    fn respond(&self, state: Option<WindowState>, failed: &[Arc<RecordInfo>]) -> Result<StreamResponse, Error> {
         Ok(StreamResponse::new(state, failed))
     }
 }

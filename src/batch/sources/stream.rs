@@ -1,9 +1,9 @@
 //! What Kinesis and DynamoDB streams have in common: order within a shard, checkpoints, and the state of a window.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::{Error, ErrorKind, ErrorStatus, batch::RecordInfo};
 
@@ -31,6 +31,31 @@ impl StreamOrder {
     }
 }
 
+/// The state of a tumbling window, byte for byte: its numbers may have more digits than any type of ours.
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct WindowState(Box<RawValue>);
+
+impl WindowState {
+    /// As it came, in JSON.
+    pub fn as_json(&self) -> &str {
+        self.0.get()
+    }
+}
+
+impl PartialEq for WindowState {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_json() == other.as_json()
+    }
+}
+
+/// Shows no state: it is made of payloads.
+impl fmt::Debug for WindowState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WindowState").field("bytes", &self.as_json().len()).finish()
+    }
+}
+
 /// The answer to a batch of a stream: where Lambda shall go on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -39,10 +64,10 @@ pub struct StreamResponse {
     /// The first record that failed, if any did. Lambda goes on from there, so more would say nothing.
     /// <https://docs.aws.amazon.com/lambda/latest/dg/services-kinesis-batchfailurereporting.html>
     pub batch_item_failures: Vec<StreamFailure>,
-    /// The state of a tumbling window, as it came.
+    /// The state of a tumbling window, as it came: handlers do not change it.
     /// <https://docs.aws.amazon.com/lambda/latest/dg/services-kinesis-windows.html>
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<Value>,
+    pub state: Option<WindowState>,
 }
 
 /// A record from which a stream is to go on.
@@ -55,7 +80,7 @@ pub struct StreamFailure {
 }
 
 impl StreamResponse {
-    pub(super) fn new(state: Option<Value>, failed: &[Arc<RecordInfo>]) -> Self {
+    pub(super) fn new(state: Option<WindowState>, failed: &[Arc<RecordInfo>]) -> Self {
         let numbers = failed.iter().filter_map(|record| record.attribute(SEQUENCE_NUMBER));
         let checkpoint = numbers.min_by_key(|number| magnitude(number));
         let failure = |number: &str| StreamFailure { item_identifier: number.to_owned() };
