@@ -17,6 +17,8 @@
 mod clock;
 
 mod dynamodb;
+mod kafka;
+mod kafka_keys;
 mod kinesis;
 mod streams;
 mod streams_waits;

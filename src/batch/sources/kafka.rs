@@ -61,7 +61,17 @@ pub struct KafkaRecord {
     #[serde(default, deserialize_with = "optional_base64")]
     value: Option<Vec<u8>>,
     #[serde(default)]
-    headers: Option<Vec<BTreeMap<String, Vec<i16>>>>,
+    headers: Option<Vec<BTreeMap<String, HeaderValue>>>,
+}
+
+/// What a header holds.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum HeaderValue {
+    /// Signed, as Java has them.
+    Bytes(Vec<i16>),
+    /// None, in whatever way that is said.
+    Nothing(de::IgnoredAny),
 }
 
 struct Place {
@@ -69,9 +79,16 @@ struct Place {
     cluster: Option<String>,
 }
 
-/// The value of a record; `None` if it is a tombstone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The value of a record, or none if it is a tombstone.
+#[derive(Clone, PartialEq, Eq)]
 pub struct KafkaValue(Option<Vec<u8>>);
+
+/// Shows no bytes.
+impl fmt::Debug for KafkaValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaValue").field("bytes", &self.0.as_ref().map(Vec::len)).finish()
+    }
+}
 
 impl AsRef<[u8]> for KafkaValue {
     fn as_ref(&self) -> &[u8] {
@@ -205,8 +222,10 @@ impl Source for Kafka {
             }
             info = info.with_attribute("keyBase64", key);
         }
-        for (name, bytes) in headers.unwrap_or_default().into_iter().flatten() {
-            if let Some(text) = text(&bytes) {
+        for (name, value) in headers.unwrap_or_default().into_iter().flatten() {
+            if let HeaderValue::Bytes(bytes) = value
+                && let Some(text) = text(&bytes)
+            {
                 info = info.with_header(name, text);
             }
         }
@@ -229,13 +248,13 @@ fn sorted(servers: &str) -> String {
     servers.join(",")
 }
 
-/// Whether the record is where the event says: the answer names it by that.
+/// Whether the record is where the event says: the answer names it by that, in these very letters.
 fn is_in(record: &KafkaRecord, partition: &str) -> bool {
     let number = partition.strip_prefix(&*record.topic).and_then(|rest| rest.strip_prefix('-'));
-    !record.topic.is_empty() && number.and_then(|number| number.parse().ok()) == Some(record.partition)
+    !record.topic.is_empty() && number.is_some_and(|number| number == record.partition.to_string())
 }
 
-/// A header's text. Its bytes are signed in the event.
+/// A header's text.
 fn text(bytes: &[i16]) -> Option<String> {
     let bytes: Option<Vec<u8>> = bytes.iter().map(|byte| u8::try_from(byte.rem_euclid(256)).ok()).collect();
     String::from_utf8(bytes?).ok()
