@@ -17,9 +17,12 @@
 mod clock;
 
 mod dynamodb;
+mod eventbridge;
 mod kafka;
 mod kafka_keys;
 mod kinesis;
+mod mq;
+mod sns;
 mod streams;
 mod streams_waits;
 mod windows;

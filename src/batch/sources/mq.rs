@@ -44,7 +44,8 @@ pub struct MqEvent {
 struct ActiveMqMessage {
     #[serde(rename = "messageID", default)]
     message_id: Option<String>,
-    #[serde(rename = "correlationID", default)]
+    // The examples in AWS's documentation and those of its libraries spell it in two ways.
+    #[serde(rename = "correlationID", alias = "correlationId", default)]
     correlation_id: Option<String>,
     #[serde(default)]
     timestamp: Option<Value>,
