@@ -22,6 +22,7 @@ mod kafka;
 mod kafka_keys;
 mod kinesis;
 mod mq;
+mod own;
 mod sns;
 mod streams;
 mod streams_waits;
