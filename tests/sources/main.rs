@@ -18,11 +18,13 @@ mod clock;
 
 mod dynamodb;
 mod eventbridge;
+mod files;
 mod kafka;
 mod kafka_keys;
 mod kinesis;
 mod mq;
 mod own;
+mod secrets;
 mod sns;
 mod streams;
 mod streams_waits;
