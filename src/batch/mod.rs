@@ -1,9 +1,12 @@
-//! Queues: every record of a batch is an operation of its own.
+//! Queues and streams: every record of a batch is an operation of its own.
 //!
-//! [`Idempotency::sqs`] makes a service for [`lambda_runtime::run`] of a handler for one message. Each record gets its
-//! own verdict, and the answer names exactly those that the queue must deliver again:
+//! [`Idempotency::sqs`](crate::Idempotency::sqs) and its siblings make a service for [`lambda_runtime::run`] of a handler
+//! for one record. Each record gets its own verdict, and the answer tells Lambda what to deliver again: by ids for SQS, by
+//! a checkpoint for [Kinesis](kinesis) and [DynamoDB streams](dynamodb), by offsets for [Kafka](kafka). [Amazon MQ](mq),
+//! [SNS](sns) and [EventBridge](eventbridge) take success or an error.
+//! [`Idempotency::batch`](crate::Idempotency::batch) is for a [`Source`] of one's own.
 //!
-//! | what became of the record | queue |
+//! | what became of the record | source |
 //! |---|---|
 //! | executed, replayed, took over | acknowledged |
 //! | executed, but not recorded | acknowledged: the work is done |
@@ -11,12 +14,13 @@
 //! | in progress elsewhere, abandoned, not started, skipped, store in trouble | reported |
 //! | failed for good, now or before; mismatch; no key; undecodable body | by [`PermanentFailures`] |
 //!
-//! The event source mapping must have `FunctionResponseTypes: [ReportBatchItemFailures]`: without it Lambda ignores the
-//! answer and deletes the failed messages too.
+//! The event source mapping must have `FunctionResponseTypes: [ReportBatchItemFailures]`, where it can: without it Lambda
+//! ignores the answer, and deletes or passes over the records that failed.
 //!
 //! # Rules
 //!
-//! * Records fail one by one: a bad body, an error, a panic or a time-out touches no other record.
+//! * Records fail one by one: a bad body, an error, a panic or a time-out touches no other record, but for those behind it
+//!   in an order.
 //! * A key that occurs twice in a batch runs once, for the earliest record; the others get its verdict. With another
 //!   payload they are a mismatch; while the earliest is not decided, they are reported under every policy. Those that
 //!   were not looked at before the time was up are reported.
@@ -24,8 +28,8 @@
 //!   deadline. What was not started is reported and its claim released; what is still running then is cut off.
 //! * Claims run at most one chunk ahead of the work. Under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) a record
 //!   is claimed only when its handler is about to start.
-//! * In a FIFO queue the messages of a group run in order, and a message that is reported holds up those behind it. One
-//!   that is in progress elsewhere is waited for, if its lease ends in time.
+//! * Where records have an order (a FIFO queue's message group, a shard, a partition) they run in it, and one that is
+//!   reported holds up those behind it. One that is in progress elsewhere is waited for, if its lease ends in time.
 //! * Nothing is spawned: when the service answers, nothing of it is left running.
 
 use std::{
