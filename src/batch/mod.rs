@@ -70,6 +70,7 @@ pub use redelivery::Redelivery;
 pub use report::RecordReport;
 pub use service::{BatchService, Processed};
 pub use source::Source;
+#[allow(unused_imports, unreachable_pub, reason = "without the feature of any source there is none")]
 pub use sources::*;
 
 pub use crate::key::Payload;
