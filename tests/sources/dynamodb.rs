@@ -2,7 +2,10 @@
 
 use lambda_once::{
     Failure, Key, RecordContext,
-    batch::dynamodb::{Change, DynamoDbStreamEvent},
+    batch::{
+        dynamodb::{Change, DynamoDbStreamEvent},
+        stream::StreamOrder,
+    },
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -183,6 +186,24 @@ async fn an_event_id_stands_for_one_change_of_its_stream() {
         assert_eq!(world.deliver(&service, &event(records)).await, ALL_DONE);
     }
     assert_eq!(world.journal.names(), ["here", "elsewhere"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_may_have_no_keys_and_no_images() {
+    let world = World::new();
+    let journal = world.journal.clone();
+    let service = world.once.dynamodb_stream(Key::message_id(), move |change: Change<Value>| {
+        journal.note(format!("{} {:?}", change.keys.inner().len(), change.new));
+        async { Ok::<_, Failure>(()) }
+    });
+    let (mut null, mut absent) = (change(0, "INSERT", &json!("a")), change(1, "INSERT", &json!("a")));
+    for name in ["Keys", "NewImage", "OldImage", "ApproximateCreationDateTime"] {
+        null["dynamodb"][name] = Value::Null;
+        absent["dynamodb"].as_object_mut().unwrap().remove(name);
+    }
+    let service = service.order(StreamOrder::Key);
+    assert_eq!(world.deliver(&service, &event([null, absent])).await, ALL_DONE);
+    assert_eq!(world.journal.names(), ["0 None", "0 None"]);
 }
 
 #[tokio::test(start_paused = true)]

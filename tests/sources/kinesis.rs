@@ -3,6 +3,7 @@
 use lambda_once::{
     Failure, Key, RecordContext,
     batch::kinesis::{KinesisEvent, KinesisService},
+    record::Status,
 };
 use serde_json::{Value, json};
 
@@ -121,6 +122,17 @@ async fn a_record_without_a_sequence_number_fails_the_invocation_before_anything
         let message = world.refuse(&service, &event([record(0, "a", good("0").to_string()), nameless])).await;
         assert!(message.contains("no sequence number"), "{message}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_without_an_event_id_is_its_sequence_number() {
+    let world = World::new();
+    let mut bare = record(0, "a", good("0").to_string());
+    bare["eventID"] = Value::Null;
+    bare.as_object_mut().unwrap().remove("eventSourceARN");
+    bare["kinesis"].as_object_mut().unwrap().remove("approximateArrivalTimestamp");
+    assert_eq!(world.deliver(&service(&world, Key::message_id()), &event([bare])).await, ALL_DONE);
+    assert_eq!(world.status(&sequence_number(0)).await, Some(Status::Completed));
 }
 
 #[test]
