@@ -146,6 +146,12 @@ mod tests {
     }
 
     #[test]
+    fn the_files_of_the_repository_are_taken() {
+        let events = Events::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../events")).unwrap();
+        assert_eq!((events.batches.len(), events.requests.len()), (1, 5));
+    }
+
+    #[test]
     fn every_file_is_taken_or_refused() {
         let batch = json!({ "Records": [order("a"), order("b")] });
         let events = Events::parse(vec![file("charge-a.json", &charge()), file("sqs-batch-a.json", &batch)]).unwrap();
