@@ -80,11 +80,11 @@ pub use crate::key::Payload;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PermanentFailures {
-    /// It is reported as failed. The queue delivers it again until its `maxReceiveCount` is reached, and then moves it
-    /// to the dead-letter queue.
+    /// It is reported as failed. SQS delivers it again until its `maxReceiveCount` is reached, and then moves it to the
+    /// dead-letter queue; a stream tries until its retries are used up, and what is behind it waits.
     #[default]
     Report,
-    /// It is acknowledged: the queue deletes it. What went wrong is in the log only.
+    /// It is acknowledged, and not delivered again. What went wrong is in the log only.
     Acknowledge,
 }
 

@@ -58,10 +58,13 @@ impl RecordInfo {
         Self { source: Some(source.into()), is_local: true, ..Self::new(id) }
     }
 
-    /// Where it comes from: the ARN of a queue or a stream.
+    /// Where it comes from: the ARN of a queue or a stream. A record that was made by [`within`](Self::within) has that as its
+    /// source, and keeps it.
     #[must_use]
     pub fn with_source(mut self, source: Option<String>) -> Self {
-        self.source = source;
+        if !self.is_local {
+            self.source = source;
+        }
         self
     }
 
