@@ -16,7 +16,8 @@ use super::{
     Source, TotalFailure, observer::Observer, processor::Processor, redelivery,
 };
 use crate::{
-    BoxError, Error, ErrorKind, ErrorStatus, Failure, Idempotency, Key, Probed, RecordContext, clock::Deadline,
+    BoxError, Error, ErrorKind, ErrorStatus, Failure, Idempotency, Key, OutcomeKind, Probed, RecordContext,
+    clock::Deadline,
     idempotency::window::Window, store::BoxFuture,
 };
 
@@ -275,6 +276,18 @@ pub struct Processed<R> {
     pub records: Vec<RecordReport>,
 }
 
+impl<R> Processed<R> {
+    /// What became of each record's operation, in the order of the event.
+    pub fn outcomes(&self) -> Vec<Result<OutcomeKind, ErrorKind>> {
+        self.records.iter().map(|report| report.outcome).collect()
+    }
+
+    /// The ids of the records that failed, in the order of the event.
+    pub fn reported(&self) -> Vec<&str> {
+        self.records.iter().filter(|report| report.reported).map(|report| report.record.id()).collect()
+    }
+}
+
 impl<S, H, T, Args> BatchService<S, H, T, Args>
 where
     S: Source,
@@ -295,7 +308,7 @@ where
     /// # let text = r#"{"Records": [{"messageId": "m", "body": "{}"}]}"#;
     /// let event: aws_lambda_events::sqs::SqsEvent = serde_json::from_str(text).unwrap();
     /// let processed = service.process(lambda_runtime::LambdaEvent::new(event, lambda_runtime::Context::default())).await;
-    /// assert_eq!(processed.records[0].outcome, Ok(OutcomeKind::Executed));
+    /// assert_eq!(processed.outcomes(), [Ok(OutcomeKind::Executed)]);
     /// # }}
     /// ```
     pub async fn process(&self, event: LambdaEvent<S::Event>) -> Processed<S::Response> {
