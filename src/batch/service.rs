@@ -17,8 +17,7 @@ use super::{
 };
 use crate::{
     BoxError, Error, ErrorKind, ErrorStatus, Failure, Idempotency, Key, OutcomeKind, Probed, RecordContext,
-    clock::Deadline,
-    idempotency::window::Window, store::BoxFuture,
+    clock::Deadline, idempotency::window::Window, store::BoxFuture,
 };
 
 /// Handles the batches of a [`Source`]. Made by [`Idempotency::batch`] and its siblings for each source; given to
@@ -60,8 +59,8 @@ impl Idempotency {
     /// A service for any [`Source`]: `handler` for each record, once for each `key`. `decode` makes the handler's type of a
     /// record's body. [`Source`] has an example.
     ///
-    /// The handler takes the decoded body, and a [`RecordContext`](super::RecordContext) if it wants one. It returns any
-    /// serialisable value, which is stored, or an error, which is transient unless [classified](crate::Classify).
+    /// The handler takes the decoded body, and a [`RecordContext`] if it wants one. It returns any serialisable value, which
+    /// is stored, or an error, which is transient unless [classified](crate::Classify).
     pub fn batch<S, H, T, Args>(
         &self,
         source: S,
