@@ -14,6 +14,8 @@ pub mod key;
 pub mod record;
 pub mod store;
 pub mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 #[cfg(feature = "batch")]
 pub use batch::{PermanentFailures, RecordContext};

@@ -10,10 +10,10 @@ use crate::{Claim, clock::Timestamp};
 /// What a handler can know about its record besides the payload. Cheap to clone; it may be sent to other tasks.
 #[derive(Clone)]
 pub struct RecordContext {
-    pub(super) record: Arc<RecordInfo>,
-    pub(super) lambda: Arc<Context>,
-    pub(super) claim: Option<Claim>,
-    pub(super) stop: Timestamp,
+    pub(crate) record: Arc<RecordInfo>,
+    pub(crate) lambda: Arc<Context>,
+    pub(crate) claim: Option<Claim>,
+    pub(crate) stop: Timestamp,
 }
 
 impl RecordContext {

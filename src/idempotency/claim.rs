@@ -1,6 +1,8 @@
 //! The right to run an operation, as its holder sees it.
 
 use super::window::Window;
+#[cfg(feature = "testing")]
+use crate::record::Status;
 use crate::{
     clock::Timestamp,
     record::{Fingerprint, KeyHash, Owner},
@@ -18,7 +20,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    pub(super) fn new(
+    pub(crate) fn new(
         key: KeyHash,
         fingerprint: Option<Fingerprint>,
         owner: Owner,
@@ -53,5 +55,23 @@ impl Claim {
     /// When the handler is cut off if it is still running.
     pub const fn stop_point(&self) -> Timestamp {
         self.window.stop
+    }
+}
+
+/// For tests of what is done with a claim. None of it reaches a store.
+#[cfg(feature = "testing")]
+impl Claim {
+    /// The same claim, as if an earlier one on the key had ended without an outcome.
+    #[must_use]
+    pub fn with_takeover(mut self) -> Self {
+        self.grant = Grant { attempt: self.grant.attempt + 1, prior_status: Some(Status::InProgress), ..self.grant };
+        self
+    }
+
+    /// The same claim with another time at which its handler is cut off.
+    #[must_use]
+    pub fn with_stop_point(mut self, stop: Timestamp) -> Self {
+        self.window.stop = stop;
+        self
     }
 }

@@ -1,0 +1,120 @@
+//! What handlers are given besides the payload.
+
+use std::{sync::Arc, time::Duration};
+
+use lambda_runtime::Context;
+use serde::Serialize;
+
+use super::{
+    TIME_LEFT, TokioClock, builder,
+    ids::{number, uuid},
+    store,
+};
+use crate::{
+    Claim, Deadline, RecordContext,
+    batch::RecordInfo,
+    clock::{Clock, Timestamp},
+    idempotency::{Settings, window::Window},
+    record::Owner,
+    store::Grant,
+};
+
+/// The context of an invocation that has this much time left, by the [`TokioClock`].
+///
+/// ```
+/// use std::time::Duration;
+/// use lambda_once::{clock::Clock, testing::{self, TokioClock}};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
+/// let context = testing::context(Duration::from_secs(30));
+/// assert_eq!(context.deadline, TokioClock.now().as_millis() + 30_000);
+/// # }
+/// ```
+pub fn context(time_left: Duration) -> Context {
+    let mut context = Context::default();
+    context.request_id = uuid(number());
+    context.invoked_function_arn = "arn:aws:lambda:us-east-1:123456789012:function:testing".to_owned();
+    context.deadline = TokioClock.now().after(time_left).as_millis();
+    context
+}
+
+/// A first claim on `key`, of an invocation that has a minute left. No store knows of it.
+///
+/// # Panics
+///
+/// If the key is none, as for [`Idempotency::operation`](crate::Idempotency::operation).
+///
+/// ```
+/// use lambda_once::testing;
+///
+/// let claim = testing::claim("order 7");
+/// assert!(!claim.took_over() && claim.with_takeover().took_over());
+/// ```
+pub fn claim<K: Serialize + ?Sized>(key: &K) -> Claim {
+    let engine = builder(store()).build_unchecked();
+    let hash = engine.key_hash(key).unwrap_or_else(|error| panic!("not a key: {error}"));
+    let window = window(&context(TIME_LEFT));
+    let grant = Grant { lease_until: window.lease_until, attempt: 1, prior_status: None };
+    Claim::new(hash, None, Owner::from_bytes([0; 16]), grant, window)
+}
+
+/// What a handler is told of its record: for calling it by itself. It runs under a [`claim`] on the record's id, in an
+/// invocation that has a minute left.
+///
+/// ```
+/// use lambda_once::{Failure, RecordContext, batch::RecordInfo, testing};
+///
+/// async fn handle(order: &str, context: RecordContext) -> Result<bool, Failure> {
+///     // An earlier run may have got as far as this.
+///     Ok(context.took_over() && context.header("tenant") == Some("a"))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Failure> {
+/// let record = RecordInfo::new("m-7").with_header("tenant", "a");
+/// let context = testing::record_context(record).with_claim(testing::claim("order 7").with_takeover());
+/// assert!(handle("7", context).await?);
+/// # Ok(()) }
+/// ```
+pub fn record_context(record: RecordInfo) -> RecordContext {
+    let lambda = context(TIME_LEFT);
+    let claim = claim(record.id());
+    let stop = window(&lambda).stop;
+    RecordContext { record: Arc::new(record), lambda: Arc::new(lambda), claim: Some(claim), stop }
+}
+
+fn window(context: &Context) -> Window {
+    Window::new(TokioClock.now(), Deadline::from(context), &Settings::default())
+}
+
+/// For tests that call a handler by itself; see [`record_context`].
+impl RecordContext {
+    /// The same under another claim, whose stop point becomes the handler's.
+    #[must_use]
+    pub fn with_claim(mut self, claim: Claim) -> Self {
+        self.stop = claim.stop_point();
+        self.claim = Some(claim);
+        self
+    }
+
+    /// The same without a claim: the handler runs unprotected.
+    #[must_use]
+    pub fn without_claim(mut self) -> Self {
+        self.claim = None;
+        self
+    }
+
+    /// The same with another time at which the handler is cut off.
+    #[must_use]
+    pub fn with_stop_point(mut self, stop: Timestamp) -> Self {
+        self.claim = self.claim.map(|claim| claim.with_stop_point(stop));
+        self.stop = stop;
+        self
+    }
+
+    /// The same in another invocation. The claim and the stop point stay as they are.
+    #[must_use]
+    pub fn with_lambda(mut self, lambda: Context) -> Self {
+        self.lambda = Arc::new(lambda);
+        self
+    }
+}

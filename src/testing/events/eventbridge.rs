@@ -1,0 +1,89 @@
+//! Events of EventBridge, which come one at a time.
+//!
+//! ```
+//! use lambda_once::testing::eventbridge;
+//!
+//! let order = serde_json::json!({ "order_id": "7" });
+//! let event = eventbridge::event(&order).source("shop").detail_type("OrderShipped");
+//! ```
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::parts;
+use crate::{
+    batch::eventbridge::EventBridgeEvent,
+    testing::{Redeliver, ids},
+};
+
+/// An event. Every delivery is the same.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Event {
+    version: &'static str,
+    id: String,
+    detail_type: String,
+    source: String,
+    account: &'static str,
+    time: String,
+    region: &'static str,
+    resources: [&'static str; 0],
+    detail: Box<RawValue>,
+}
+
+/// An event with this detail. It is sent now, and has an id of its own.
+///
+/// # Panics
+///
+/// If the detail cannot be JSON.
+pub fn event<T: Serialize + ?Sized>(detail: &T) -> Event {
+    Event {
+        version: "0",
+        id: ids::uuid(ids::number()),
+        detail_type: "testing".to_owned(),
+        source: "testing".to_owned(),
+        account: "123456789012",
+        time: parts::rfc3339(parts::now()),
+        region: "us-east-1",
+        resources: [],
+        detail: parts::raw(detail),
+    }
+}
+
+impl Event {
+    /// Its id.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = id.into();
+        self
+    }
+
+    /// Its source. Default: `testing`.
+    #[must_use]
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.source = source.into();
+        self
+    }
+
+    /// Its detail type. Default: `testing`.
+    #[must_use]
+    pub fn detail_type(mut self, detail_type: impl Into<String>) -> Self {
+        self.detail_type = detail_type.into();
+        self
+    }
+
+    /// When it was sent, as RFC 3339 writes it.
+    #[must_use]
+    pub fn time(mut self, time: impl Into<String>) -> Self {
+        self.time = time.into();
+        self
+    }
+}
+
+impl Redeliver for Event {
+    type Event = EventBridgeEvent;
+
+    fn delivery(&self, _: u32) -> EventBridgeEvent {
+        parts::event(self)
+    }
+}

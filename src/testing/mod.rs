@@ -1,0 +1,70 @@
+//! For tests of a handler (feature `testing`, for `[dev-dependencies]`): is it safe to deliver its records again?
+//!
+//! ```
+//! use lambda_once::{Failure, Key, testing};
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Order { order_id: String }
+//!
+//! async fn book(order: Order) -> Result<String, Failure> {
+//!     Ok(order.order_id)
+//! }
+//!
+//! # #[cfg(feature = "sqs")]
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! // In a `#[tokio::test]`:
+//! let service = testing::engine().sqs(Key::pointer("/order_id"), book);
+//! let order = Order { order_id: "7".into() };
+//! let batch = testing::sqs::batch([testing::sqs::message(&order)]);
+//! testing::deliver_twice(&service, &batch).await.assert_once();
+//! # }
+//! # #[cfg(not(feature = "sqs"))] fn main() {}
+//! ```
+//!
+//! What it consists of:
+//!
+//! * [`engine`], in memory, on a [clock](TokioClock) that follows tokio's;
+//! * a builder of events for each source whose feature is on, in a module of its own;
+//! * [`deliver`], [`deliver_twice`] and [`deliver_at_once`], and [`Deliveries::assert_once`];
+//! * [`context`], [`record_context`] and [`claim`], for handlers that are called by themselves.
+//!
+//! These functions panic where a test is wrong.
+
+use crate::{Idempotency, MemoryStore, Store, idempotency::Builder};
+
+mod clock;
+mod complaint;
+mod context;
+mod deliver;
+mod events;
+mod ids;
+
+pub use clock::TokioClock;
+pub use context::{claim, context, record_context};
+pub use deliver::{Deliveries, Redeliver, TIME_LEFT, deliver, deliver_at_once, deliver_twice};
+#[allow(unused_imports, unreachable_pub, reason = "without a source there is none")]
+pub use events::*;
+
+/// An engine on an empty store in memory, with the default settings.
+///
+/// Both go by the [`TokioClock`]. The environment does not matter: the engine protects even where `LAMBDA_ONCE_DISABLED` is
+/// set.
+pub fn engine() -> Idempotency {
+    builder(store()).build_unchecked()
+}
+
+/// The same engine on another store, or with other settings.
+///
+/// ```
+/// use lambda_once::{AfterUnknown, testing};
+///
+/// let once = testing::builder(testing::store()).after_unknown(AfterUnknown::Refuse).build().unwrap();
+/// ```
+pub fn builder(store: impl Store) -> Builder {
+    Idempotency::builder(store).clock(TokioClock).scope("testing").disabled(false)
+}
+
+/// An empty store in memory that goes by the [`TokioClock`].
+pub fn store() -> MemoryStore {
+    MemoryStore::with_clock(TokioClock)
+}

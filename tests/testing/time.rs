@@ -1,0 +1,78 @@
+//! Time, as the engine of tests sees it.
+
+use std::time::Duration;
+
+use lambda_once::{
+    AfterUnknown, Failure, Interruption, Key, OutcomeKind,
+    clock::{Clock, SystemClock},
+    testing::{self, TIME_LEFT, TokioClock, sqs},
+};
+use lambda_runtime::LambdaEvent;
+use serde_json::Value;
+use tokio::time::{advance, sleep};
+
+use testing::Redeliver;
+
+const CUT_OFF: OutcomeKind = OutcomeKind::Interrupted(Interruption::CutOff);
+
+async fn hang(_: Value) -> Result<(), Failure> {
+    std::future::pending().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_was_cut_off_is_taken_over_when_its_lease_has_ended() {
+    let once = testing::engine();
+    let (broken, mended) =
+        (once.sqs(Key::message_id(), hang), once.sqs(Key::message_id(), |_: Value| async { Ok::<_, Failure>(()) }));
+    let batch = sqs::batch([sqs::message("7")]);
+    assert_eq!(testing::deliver(&broken, &batch).await.outcomes(), [Ok(CUT_OFF)]);
+    assert_eq!(testing::deliver(&mended, &batch).await.outcomes(), [Ok(OutcomeKind::InProgress)]);
+    advance(TIME_LEFT).await;
+    assert_eq!(testing::deliver(&mended, &batch).await.outcomes(), [Ok(OutcomeKind::TookOver)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_and_stores_are_the_tests_own() {
+    let engine = testing::builder(testing::store()).after_unknown(AfterUnknown::Refuse).build().unwrap();
+    let service = engine.sqs(Key::message_id(), hang);
+    let batch = sqs::batch([sqs::message("7")]);
+    assert_eq!(testing::deliver(&service, &batch).await.outcomes(), [Ok(CUT_OFF)]);
+    advance(TIME_LEFT).await;
+    let abandoned = OutcomeKind::Abandoned;
+    assert_eq!(testing::deliver(&service, &batch).await.outcomes(), [Ok(abandoned)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_has_the_time_that_the_context_leaves_it() {
+    let once = testing::engine();
+    let slow = |_: Value| async {
+        sleep(Duration::from_secs(20)).await;
+        Ok::<_, Failure>(())
+    };
+    let service = once.sqs(Key::message_id(), slow);
+    let batch = sqs::batch([sqs::message("7")]);
+    for (left, expected) in [(10, CUT_OFF), (40, OutcomeKind::TookOver)] {
+        let context = testing::context(Duration::from_secs(left));
+        let processed = service.process(LambdaEvent::new(batch.delivery(1), context)).await;
+        assert_eq!(processed.outcomes(), [Ok(expected)]);
+        advance(Duration::from_secs(3)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn paused_time_moves_as_it_is_moved() {
+    let before = TokioClock.now();
+    std::thread::sleep(Duration::from_millis(5));
+    assert_eq!(TokioClock.now(), before);
+    advance(Duration::from_secs(86_400)).await;
+    assert_eq!(TokioClock.now().since(before), Duration::from_secs(86_400));
+}
+
+#[tokio::test]
+async fn time_that_is_not_paused_is_the_systems() {
+    let apart = |(a, b): (lambda_once::clock::Timestamp, _)| a.since(b).max(b.since(a));
+    assert!(apart((TokioClock.now(), SystemClock.now())) < Duration::from_secs(10));
+    let before = TokioClock.now();
+    sleep(Duration::from_millis(2)).await;
+    assert!(TokioClock.now() > before);
+}
