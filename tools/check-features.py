@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks what each choice of the library's features builds and what it depends on.
 
-- Every feature alone compiles without warnings, and so does the library without any.
+- Every feature alone compiles without warnings, and so does the library without any, and `testing` with each source:
+  its builders come with their sources.
 - Without `dynamodb` no aws-* crate is built: users of another store do not pay for the AWS SDK.
 - hyper 0.14 is built nowhere: the SDK's legacy HTTP client would bring it, with a second TLS stack.
 - AWS-LC is built nowhere: TLS is ring's, and both at once would be 2 MB for nothing.
@@ -46,9 +47,10 @@ def forbidden(pattern, *selection):
 def main():
     all_features = features()
     alone = sorted(name for name in all_features if name != "default")
-    for feature in ["", *alone]:
-        say(f"the library with {feature or 'no feature'} alone")
-        selection = ["--package", LIBRARY, "--no-default-features", "--features", feature]
+    sources = [name for name in alone if "batch" in all_features[name] and name != "testing"]
+    for choice in ["", *alone, *(f"testing,{source}" for source in sources)]:
+        say(f"the library with {choice or 'no feature'} alone")
+        selection = ["--package", LIBRARY, "--no-default-features", "--features", choice]
         # Clippy rather than check: its -D warnings concerns this workspace only and leaves dependencies as built.
         cargo("clippy", "--quiet", *selection, "--", "-D", "warnings")
 
