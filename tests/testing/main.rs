@@ -19,6 +19,7 @@ mod brokers;
 mod handlers;
 mod journal;
 mod overlap;
+mod page;
 mod queues;
 mod single;
 mod streams;
