@@ -3,7 +3,7 @@
 
 - Every feature alone compiles without warnings, and so does the library without any, and `testing` with each source:
   its builders come with their sources.
-- Without `dynamodb` no aws-* crate is built: users of another store do not pay for the AWS SDK.
+- Without `dynamodb` and `sqs-client` no aws-* crate is built: users of another store do not pay for the AWS SDK.
 - hyper 0.14 is built nowhere: the SDK's legacy HTTP client would bring it, with a second TLS stack.
 - AWS-LC is built nowhere: TLS is ring's, and both at once would be 2 MB for nothing.
 """
@@ -54,9 +54,9 @@ def main():
         # Clippy rather than check: its -D warnings concerns this workspace only and leaves dependencies as built.
         cargo("clippy", "--quiet", *selection, "--", "-D", "warnings")
 
-    without_aws = [name for name in alone if "dynamodb" not in implied(name, all_features)]
+    without_aws = [name for name in alone if not {"dynamodb", "sqs-client"} & implied(name, all_features)]
     found = {
-        "without the feature dynamodb": forbidden(
+        "without the features dynamodb and sqs-client": forbidden(
             r"aws-", "--package", LIBRARY, "--no-default-features", "--features", ",".join(without_aws)
         ),
         "in the workspace": forbidden(r"hyper v0\.|aws-lc", "--workspace", "--all-features"),

@@ -12,12 +12,15 @@ use super::{
 use crate::{
     Claim, Failure, Idempotency, Interruption, OnPanic, Outcome, Verdict,
     idempotency::{
-        guard::{Ended, Guarded, contain, discard},
+        guard::{Ended, Guarded, discard},
         result,
         window::Window,
     },
     store::Settlement,
 };
+
+#[cfg(feature = "batch")]
+use crate::idempotency::guard::contain;
 
 /// How the run of a claimed operation ended.
 #[derive(Debug)]
