@@ -18,10 +18,10 @@ use super::{
     source::Source,
 };
 use crate::{
-    Claim, Idempotency, OnPanic, Outcome,
+    Claim, Error, Idempotency, OnPanic, Outcome,
     clock::Timestamp,
     idempotency::{
-        engine::{Candidate, Due},
+        engine::{Backoff, Candidate, Due, Seen},
         guard::contain,
         window::Window,
     },
@@ -60,6 +60,21 @@ pub(super) struct Patient<T> {
     pub(super) until: Timestamp,
     /// What became of it, if it does not get its second claim.
     pub(super) refusal: Refusal,
+    /// When to look whether it has come to its end before that.
+    pub(super) look_at: Timestamp,
+    pub(super) looks: Backoff,
+}
+
+impl<T> Patient<T> {
+    /// Sets the time of the next look.
+    pub(super) fn look_later(&mut self, now: Timestamp) {
+        self.look_at = now.after(self.looks.next_look());
+    }
+}
+
+/// When a lease is over for others.
+pub(super) fn lapse(lease_until: Timestamp, margin: Duration) -> Timestamp {
+    lease_until.after(margin).after(Duration::from_millis(1))
 }
 
 /// A record whose handler has begun.
@@ -135,6 +150,8 @@ pub(super) struct Invocation<S: Source, T> {
     pub(super) prepared: Vec<(Ready<T>, Candidate)>,
     pub(super) ready: VecDeque<Ready<T>>,
     pub(super) patient: Vec<Patient<T>>,
+    /// Whether a look at what is waited for is under way.
+    pub(super) looking: bool,
     pub(super) running: usize,
     pub(super) claiming: bool,
     /// Claims whose handlers have ended, to be settled by the next call.
@@ -199,6 +216,7 @@ impl<S: Source, T> Invocation<S, T> {
             prepared: Vec::new(),
             ready: VecDeque::new(),
             patient: Vec::new(),
+            looking: false,
             running: 0,
             claiming: false,
             due: Vec::new(),
@@ -332,13 +350,48 @@ impl<S: Source, T> Invocation<S, T> {
         due.map(|patient| (patient.ready, patient.candidate)).unzip()
     }
 
+    /// What is to be looked at, as it may have come to its end before its lease has.
+    pub(super) fn watched(&mut self) -> Vec<(usize, Candidate)> {
+        let now = self.now;
+        let waiting = || self.patient.iter().filter(|patient| patient.until > now);
+        if self.looking || waiting().all(|patient| patient.look_at > now) {
+            return Vec::new();
+        }
+        // One call for all of them.
+        waiting().map(|patient| (patient.ready.index, patient.candidate)).collect()
+    }
+
+    /// What a look has shown of a record that waits, if it still does.
+    pub(super) fn seen(&mut self, index: usize, seen: Result<Seen, Error>, margin: Duration) {
+        let Some(at) = self.patient.iter().position(|patient| patient.ready.index == index) else { return };
+        let outcome = match seen {
+            Ok(Seen::Free) => {
+                self.patient[at].until = self.now;
+                return;
+            }
+            Ok(Seen::Refused(refusal @ Refusal::InProgress { lease_until: Some(lease_until), .. })) => {
+                let patient = &mut self.patient[at];
+                patient.until = lapse(lease_until, margin);
+                patient.refusal = refusal;
+                return patient.look_later(self.now);
+            }
+            Ok(Seen::Trouble(_)) => return self.patient[at].look_later(self.now),
+            Ok(Seen::Refused(refusal)) => Ok(replayed(refusal)),
+            Err(error) => Err(error),
+        };
+        self.patient.swap_remove(at).ready.give_up();
+        self.decide(index, outcome);
+    }
+
     /// How long until there is something to do even if nothing comes to an end: a lease that is waited for is over, or,
     /// with something under way, the stop point has come and outcomes or claims are at hand, which must not wait for that.
     pub(super) fn wakes_after(&self, now: Timestamp, is_under_way: bool) -> Option<Duration> {
         let is_at_hand = !self.due.is_empty() || !self.ready.is_empty();
         let stop = (is_under_way && is_at_hand && !self.stopped).then_some(self.window.stop);
-        let leases = self.patient.iter().map(|patient| patient.until).filter(|until| *until > self.now);
-        leases.chain(stop).min().map(|wake| wake.since(now))
+        let waiting = self.patient.iter().filter(|patient| patient.until > self.now);
+        let leases = waiting.clone().map(|patient| patient.until);
+        let looks = waiting.map(|patient| patient.look_at).filter(|_| !self.looking && !self.stopped);
+        leases.chain(looks).chain(stop).min().map(|wake| wake.since(now))
     }
 
     /// A handler has ended.

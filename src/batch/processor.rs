@@ -2,7 +2,7 @@
 //!
 //! It knows nothing of where they come from: a [`Source`] has taken them apart, and is told which of them failed.
 
-use std::{convert::Infallible, future::poll_fn, panic::AssertUnwindSafe, sync::Arc, task::Poll, time::Duration};
+use std::{convert::Infallible, future::poll_fn, panic::AssertUnwindSafe, sync::Arc, task::Poll};
 
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use lambda_runtime::Context;
@@ -11,7 +11,7 @@ use tracing::{Instrument, Span};
 use super::{
     DeadLetter, Decode, Handler, Options, RecordContext, RecordInfo,
     bulk::miscounted,
-    invocation::{Begun, Invocation, Patient, Ready},
+    invocation::{Begun, Invocation, Patient, Ready, lapse},
     report::{Decision, Report, replayed},
     source::Source,
 };
@@ -19,7 +19,7 @@ use crate::{
     BoxError, Claim, Error, Idempotency, Key, Outcome, Probed,
     clock::Timestamp,
     idempotency::{
-        engine::{Conclusion, Finished, Ran, Settling, Standing, Success, forget, probed},
+        engine::{Backoff, Conclusion, Finished, Ran, Seen, Settling, Standing, Success, forget, probed},
         guard::discard,
         window::Window,
     },
@@ -52,6 +52,8 @@ enum Step<T> {
     /// Those of them that took more than one call.
     SettledAgain(Vec<(usize, Claim, Conclusion<()>)>),
     Released,
+    /// A look at what is waited for.
+    Looked(Vec<usize>, Vec<Result<Seen, Error>>),
     /// A record was put aside, or could not be.
     Buried(usize, Decision, Result<(), BoxError>),
 }
@@ -152,6 +154,13 @@ where
                     steps.push(self.run(ready, lambda, window));
                 }
                 continue;
+            }
+            let watched = invocation.watched();
+            if !watched.is_empty() {
+                invocation.looking = true;
+                let (indices, candidates): (Vec<_>, Vec<_>) = watched.into_iter().unzip();
+                let stop = invocation.window.stop;
+                steps.push(Box::pin(async move { Step::Looked(indices, self.engine.watch(&candidates, stop).await) }));
             }
             if invocation.claiming {
                 return;
@@ -281,6 +290,13 @@ where
     fn finish<'a>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>, step: Step<T>) {
         match step {
             Step::Released => {}
+            Step::Looked(indices, seen) => {
+                invocation.looking = false;
+                invocation.now = self.engine.clock.now();
+                for (index, seen) in indices.into_iter().zip(seen) {
+                    invocation.seen(index, seen, self.engine.settings.skew_margin);
+                }
+            }
             Step::Buried(index, mut decision, sent) => {
                 invocation.burying -= 1;
                 match sent {
@@ -353,7 +369,11 @@ where
                 if let Some(until) = self.lapses_in_time(invocation, &refusal)
                     && let Some(candidate) = ready.again.take()
                 {
-                    invocation.patient.push(Patient { ready, candidate, until, refusal });
+                    let now = self.engine.clock.now();
+                    let looks = Backoff::default();
+                    let mut patient = Patient { ready, candidate, until, refusal, look_at: now, looks };
+                    patient.look_later(now);
+                    invocation.patient.push(patient);
                     return;
                 }
                 Ok(replayed(refusal))
@@ -370,7 +390,7 @@ where
     /// would fail everything behind the record too, and spend a delivery of each.
     fn lapses_in_time(&self, invocation: &Invocation<S, T>, refusal: &Refusal) -> Option<Timestamp> {
         let Refusal::InProgress { lease_until: Some(lease_until), .. } = refusal else { return None };
-        let until = lease_until.after(self.engine.settings.skew_margin).after(Duration::from_millis(1));
+        let until = lapse(*lease_until, self.engine.settings.skew_margin);
         invocation.schedule.in_time(until).then_some(until)
     }
 

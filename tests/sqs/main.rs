@@ -18,6 +18,7 @@ mod duplicates;
 mod elsewhere;
 mod events;
 mod fifo;
+mod fifo_looks;
 mod fifo_waits;
 mod handlers;
 mod invocations;

@@ -40,7 +40,7 @@ fn miscounted(operation: &'static str) -> Error {
 /// Pauses that double up to a ceiling, each cut to a random part of itself, so that many callers do not come back at
 /// the same moment.
 #[derive(Default)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     retries: u32,
 }
 
@@ -54,7 +54,7 @@ impl Backoff {
 
     /// The pause before a look at what somebody else may have changed: never less than half of its ceiling, since a look
     /// that comes early is a call for nothing.
-    pub(super) fn next_look(&mut self) -> Duration {
+    pub(crate) fn next_look(&mut self) -> Duration {
         self.ceiling().mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 

@@ -18,12 +18,16 @@ mod running;
 mod settling;
 mod waiting;
 
+#[cfg(feature = "batch")]
+pub(crate) use calls::Backoff;
 pub(crate) use probing::probed;
 pub(crate) use running::Finished;
 #[cfg(feature = "batch")]
 pub(crate) use running::{Ran, forget};
 #[cfg(feature = "batch")]
 pub(crate) use settling::{Due, Settling};
+#[cfg(feature = "batch")]
+pub(crate) use waiting::Seen;
 
 /// An operation that wants to be claimed.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,7 @@ use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind},
     idempotency::window::Window,
-    record::Owner,
+    record::{Owner, Record},
     store::{
         ClaimRequest, Refusal,
         rules::{self, Judgement},
@@ -24,7 +24,8 @@ use crate::{
 const LOOK_AT_LEAST: Duration = Duration::from_millis(100);
 
 /// What a read of a record that was in progress has shown.
-enum Seen {
+#[derive(Debug)]
+pub(crate) enum Seen {
     /// The operation may be claimed.
     Free,
     /// It may not, for this reason.
@@ -79,16 +80,25 @@ impl Idempotency {
         Ok(standing)
     }
 
-    /// Looks at the record, by the same rules as a claim.
     async fn look(&self, candidate: Candidate, ends: Timestamp) -> Result<Seen, Error> {
-        let keys = [candidate.key];
+        self.watch(&[candidate], ends).await.pop().unwrap_or(Ok(Seen::Free))
+    }
+
+    /// Looks at the records of operations that were in progress, by the same rules as a claim. One answer each, in order.
+    pub(crate) async fn watch(&self, candidates: &[Candidate], ends: Timestamp) -> Vec<Result<Seen, Error>> {
+        let keys: Vec<_> = candidates.iter().map(|candidate| candidate.key).collect();
         let left = ends.since(self.clock.now());
-        let record = match within(left, "read", keys.len(), self.store.read(&keys)).await.pop() {
-            Some(Ok(Some(record))) => record,
-            Some(Ok(None)) | None => return Ok(Seen::Free),
+        let found = within(left, "read", keys.len(), self.store.read(&keys)).await;
+        candidates.iter().zip(found).map(|(candidate, record)| self.seen(*candidate, record)).collect()
+    }
+
+    fn seen(&self, candidate: Candidate, record: Result<Option<Record>, Error>) -> Result<Seen, Error> {
+        let record = match record {
+            Ok(Some(record)) => record,
+            Ok(None) => return Ok(Seen::Free),
             // An answer about the record, not trouble with the store.
-            Some(Err(error)) if error.kind() == ErrorKind::Format => return Err(error),
-            Some(Err(error)) => return Ok(Seen::Trouble(error)),
+            Err(error) if error.kind() == ErrorKind::Format => return Err(error),
+            Err(error) => return Ok(Seen::Trouble(error)),
         };
         let request = ClaimRequest {
             key: candidate.key,
