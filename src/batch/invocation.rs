@@ -394,6 +394,12 @@ impl<S: Source, T> Invocation<S, T> {
         leases.chain(looks).chain(stop).min().map(|wake| wake.since(now))
     }
 
+    /// The next record to be put aside. In an order its turn must have come: behind one that fails it comes again.
+    pub(super) fn take_dead(&mut self) -> Option<(usize, Decision)> {
+        let at = self.dead.iter().position(|(index, _)| self.lanes.has_its_turn(*index))?;
+        Some(self.dead.swap_remove(at))
+    }
+
     /// A handler has ended.
     pub(super) fn ended(&mut self, begun: Begun, now: Timestamp) {
         self.running -= 1;

@@ -61,12 +61,20 @@ impl Lanes {
 
     /// Whether every record before this one in its lane is decided, and none of them failed.
     pub(super) fn may_start(&self, index: usize) -> bool {
-        !self.is_held_up(index) && self.lane(index).is_none_or(|lane| self.lanes[lane].waiting.front() == Some(&index))
+        !self.halted && self.has_its_turn(index)
     }
 
     /// Whether a failure before it keeps this record from running.
     pub(super) fn is_held_up(&self, index: usize) -> bool {
         self.halted || self.lane(index).is_some_and(|lane| self.lanes[lane].failed)
+    }
+
+    /// Whether what becomes of the record counts now: none before it in its lane is undecided, or has failed.
+    pub(super) fn has_its_turn(&self, index: usize) -> bool {
+        self.lane(index).is_none_or(|lane| {
+            let lane = &self.lanes[lane];
+            !lane.failed && lane.waiting.front() == Some(&index)
+        })
     }
 
     /// Whether any record may be held up.

@@ -121,7 +121,7 @@ where
     {
         self.start_work(invocation, steps);
         while invocation.burying < MOST_BURIED_AT_ONCE
-            && let Some((index, decision)) = invocation.dead.pop()
+            && let Some((index, decision)) = invocation.take_dead()
         {
             self.bury(invocation, steps, index, decision);
         }
