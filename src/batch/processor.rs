@@ -2,9 +2,9 @@
 //!
 //! It knows nothing of where they come from: a [`Source`] has taken them apart, and is told which of them failed.
 
-use std::{convert::Infallible, future::poll_fn, panic::AssertUnwindSafe, sync::Arc, task::Poll};
+use std::{convert::Infallible, future::poll_fn, sync::Arc, task::Poll};
 
-use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use lambda_runtime::Context;
 use tracing::{Instrument, Span};
 
@@ -20,7 +20,7 @@ use crate::{
     clock::Timestamp,
     idempotency::{
         engine::{Backoff, Conclusion, Finished, Ran, Seen, Settling, Standing, Success, forget, probed},
-        guard::discard,
+        guard::{Unfinished, bounded},
         window::Window,
     },
     store::{BoxFuture, Refusal},
@@ -54,8 +54,8 @@ enum Step<T> {
     Released,
     /// A look at what is waited for.
     Looked(Vec<usize>, Vec<Result<Seen, Error>>),
-    /// A record was put aside, or could not be.
-    Buried(usize, Decision, Result<(), BoxError>),
+    /// A record was put aside, or could not be, for this reason.
+    Buried(usize, Decision, Result<(), Option<String>>),
 }
 
 type Steps<'a, T> = FuturesUnordered<BoxFuture<'a, Step<T>>>;
@@ -255,14 +255,11 @@ where
             let (reason, error) = (decision.report.name(), decision.error.as_deref());
             let letter = DeadLetter { record: &record, body: &body, key, outcome, reason, error };
             // The call is made inside, so that a panic in making it is caught too.
-            let sending = AssertUnwindSafe(async { letters.send(letter).await }).catch_unwind();
-            let sent = match tokio::time::timeout(left, sending).await {
-                Ok(Ok(sent)) => sent,
-                Ok(Err(panic)) => {
-                    discard(panic);
-                    Err("putting it aside panicked".into())
-                }
-                Err(_) => Err("there was no time left".into()),
+            let sent = match bounded(async { letters.send(letter).await }, left).await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => Err(text_of(error)),
+                Err(Unfinished::Panicked) => Err(Some("putting it aside panicked".to_owned())),
+                Err(Unfinished::OutOfTime) => Err(Some("there was no time left".to_owned())),
             };
             Step::Buried(index, decision, sent)
         }));
@@ -406,6 +403,13 @@ where
         let Ok(outcome) = conclusion.into_outcome(claim, |()| (), replay);
         invocation.decide(index, Ok(outcome));
     }
+}
+
+/// The text of an error of the user's, if it has one: to print or to drop it may panic.
+fn text_of(error: BoxError) -> Option<String> {
+    let text = contain(|| error.to_string());
+    let _ = contain(|| drop(error));
+    text
 }
 
 /// What a handler logs is about its record. The trace that the message's sender has begun is named, for whoever links traces.

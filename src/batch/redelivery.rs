@@ -1,13 +1,11 @@
 //! When what failed is delivered again.
 
-use std::{fmt::Debug, panic::AssertUnwindSafe, sync::Arc};
-
-use futures_util::FutureExt;
+use std::{fmt::Debug, sync::Arc};
 
 use super::RecordReport;
 use crate::{
     clock::{Clock, Timestamp},
-    idempotency::guard::discard,
+    idempotency::guard::{Unfinished, bounded},
     store::BoxFuture,
 };
 
@@ -27,18 +25,18 @@ pub(super) async fn delay(
     clock: &dyn Clock,
     until: Timestamp,
 ) {
-    let now = clock.now();
-    if failed.is_empty() || now >= until {
+    if failed.is_empty() {
         return;
     }
+    let now = clock.now();
     // The call is made inside, so that a panic in making it is caught too.
-    let delaying = AssertUnwindSafe(async { redelivery.delay(failed, now).await }).catch_unwind();
-    match tokio::time::timeout(until.since(now), delaying).await {
-        Ok(Ok(())) => {}
-        Ok(Err(panic)) => {
-            discard(panic);
+    match bounded(async { redelivery.delay(failed, now).await }, until.since(now)).await {
+        Ok(()) => {}
+        Err(Unfinished::Panicked) => {
             tracing::error!(target: "lambda_once", "setting the time of redelivery panicked");
         }
-        Err(_) => tracing::warn!(target: "lambda_once", "there was no time left to set the time of redelivery"),
+        Err(Unfinished::OutOfTime) => {
+            tracing::warn!(target: "lambda_once", "there was no time left to set the time of redelivery");
+        }
     }
 }

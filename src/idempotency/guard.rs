@@ -1,5 +1,7 @@
 //! Runs a handler's future within its bounds: a panic is caught, and at the stop point the future is dropped.
 
+#[cfg(feature = "batch")]
+use std::time::Duration;
 use std::{
     any::Any,
     future::Future,
@@ -9,6 +11,8 @@ use std::{
     task::{Context, Poll},
 };
 
+#[cfg(feature = "batch")]
+use futures_util::FutureExt;
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 
@@ -78,6 +82,31 @@ impl<F: Future> Future for Guarded<F> {
                 discard(panic);
                 Poll::Ready(Ended::Panicked(message))
             }
+        }
+    }
+}
+
+/// Why a hook of the user's came to no end.
+#[cfg(feature = "batch")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    Panicked,
+    OutOfTime,
+}
+
+/// Awaits a hook of the user's for at most this long. Without any time it is not begun: what it does would stay unseen.
+#[cfg(feature = "batch")]
+pub(crate) async fn bounded<F: Future>(hook: F, time: Duration) -> Result<F::Output, Unfinished> {
+    if time.is_zero() {
+        return Err(Unfinished::OutOfTime);
+    }
+    // The future is dropped inside, as that may panic too.
+    let bounded = AssertUnwindSafe(async { tokio::time::timeout(time, hook).await }).catch_unwind();
+    match bounded.await {
+        Ok(in_time) => in_time.map_err(|_| Unfinished::OutOfTime),
+        Err(panic) => {
+            discard(panic);
+            Err(Unfinished::Panicked)
         }
     }
 }
