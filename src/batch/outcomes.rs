@@ -149,38 +149,41 @@ impl<S: Source, T> Invocation<S, T> {
         let reported = report.reported;
         let is_skipped = self.is_skipped(index);
         let error = self.decisions[index].as_mut().and_then(|decision| decision.error.take()).filter(|_| !is_skipped);
+        let dead_lettered = self.decisions[index].as_ref().is_some_and(|decision| decision.dead_lettered);
         event_at!(
             report.level(),
             message_id = info.id(),
             receive_count = info.receive_count(),
             outcome = report.name(),
             reported,
+            dead_lettered = dead_lettered.then_some(true),
             operation = &*self.operation,
             key = self.keys[index].map(tracing::field::display),
             error,
             "record"
         );
-        let decision = self.decisions[index].as_ref().filter(|_| !is_skipped);
         if let Some(observer) = &self.observer {
+            // The claim in the way of one that has another's key is the other's.
+            let follows = self.follows[index];
+            let decided_by = self.decisions[follows.map_or(index, |follows| follows.leader)].as_ref();
             observer.observe(&RecordReport {
                 index,
                 record: Arc::clone(&info),
                 key: self.keys[index],
                 outcome: report.outcome,
                 reported,
-                dead_lettered: decision.is_some_and(|decision| decision.dead_lettered),
+                dead_lettered,
                 error,
-                held_until: decision.and_then(|decision| decision.held_until),
+                held_until: decided_by.filter(|_| !is_skipped).and_then(|decision| decision.held_until),
             });
         }
         if let Some(body) = self.bodies.get_mut(index) {
             *body = None;
         }
         if reported {
-            let message_id = info.id().to_owned();
-            self.records[index] = Slot::Failed(info);
+            self.records[index] = Slot::Failed(Arc::clone(&info));
             if self.is_last_in_order(index) {
-                tracing::warn!(target: "lambda_once", message_id, outcome = report.name(), "the last delivery of a message in an order has failed: the queue moves it to its dead-letter queue next, and with it those behind it that were delivered as often");
+                tracing::warn!(target: "lambda_once", message_id = info.id(), outcome = report.name(), "the last delivery of a message in an order has failed: the queue moves it to its dead-letter queue next, and with it those behind it that were delivered as often");
             }
         }
     }
