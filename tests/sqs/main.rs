@@ -13,6 +13,7 @@ mod bulk;
 #[cfg(feature = "cache")]
 mod cached;
 mod concurrency;
+mod dead_letters;
 mod deadline;
 mod duplicates;
 mod elsewhere;
@@ -23,6 +24,7 @@ mod fifo_waits;
 mod handlers;
 mod invocations;
 mod keys;
+mod last_receive;
 mod logs;
 mod permanent;
 mod property;
