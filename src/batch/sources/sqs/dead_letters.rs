@@ -26,7 +26,8 @@ const LONGEST_ERROR: usize = 1_000;
 ///
 /// The body is the record's own; one that is not text is sent in base64. These attributes say the rest, beside as many of the
 /// sender's as there is room for: `lambda-once.reason` (a name as in the log's field `outcome`), `lambda-once.error` (its text, at
-/// most 1,000 characters), `lambda-once.message-id`, `lambda-once.source`, and `lambda-once.encoding` where the body is in `base64`.
+/// most 1,000 characters), `lambda-once.key` (the hash under which the record of the operation is stored),
+/// `lambda-once.message-id`, `lambda-once.source`, and `lambda-once.encoding` where the body is in `base64`.
 /// In a FIFO queue a message keeps its group, and is sent once however often that is tried within five minutes.
 ///
 /// It needs the permission `sqs:SendMessage` on the queue.
@@ -55,6 +56,7 @@ impl SqsDeadLetters {
     async fn send_message(&self, letter: DeadLetter<'_>) -> Result<(), BoxError> {
         let mut attributes = BTreeMap::from([("reason", letter.reason.to_owned())]);
         attributes.insert("message-id", letter.record.id().to_owned());
+        attributes.extend(letter.key.map(|key| ("key", key.to_hex())));
         attributes.extend(letter.record.source().map(|source| ("source", source.to_owned())));
         attributes.extend(letter.error.map(|error| ("error", error.chars().take(LONGEST_ERROR).collect())));
         let body = match std::str::from_utf8(letter.body) {
@@ -68,19 +70,17 @@ impl SqsDeadLetters {
             }
         };
         let ours = attributes.into_iter().map(|(name, text)| (format!("lambda-once.{name}"), text));
-        let ours: Vec<_> = ours.collect();
-        let room = MOST_ATTRIBUTES - ours.len();
-        let theirs = letter.record.headers().map(|(name, text)| (name.to_owned(), text.to_owned()));
-        let theirs: Vec<_> = theirs.filter(|(name, _)| is_name(name)).take(room).collect();
+        let theirs = letter.record.headers().filter(|(name, _)| is_name(name));
+        let theirs = theirs.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        // An attribute must not be empty either.
+        let attributes = ours.chain(theirs).filter(|(_, text)| !text.is_empty()).take(MOST_ATTRIBUTES);
 
         let mut request = self.client.send_message().queue_url(&self.queue_url).message_body(body);
-        for (name, text) in ours.into_iter().chain(theirs) {
+        for (name, text) in attributes {
             let text: String =
                 text.chars().map(|c| if is_allowed(c) { c } else { char::REPLACEMENT_CHARACTER }).collect();
-            if !text.is_empty() {
-                let value = MessageAttributeValue::builder().data_type("String").string_value(text).build()?;
-                request = request.message_attributes(name, value);
-            }
+            let value = MessageAttributeValue::builder().data_type("String").string_value(text).build()?;
+            request = request.message_attributes(name, value);
         }
         if let Some(trace) = letter.record.attribute("AWSTraceHeader") {
             let value = MessageSystemAttributeValue::builder().data_type("String").string_value(trace).build()?;

@@ -134,14 +134,52 @@ impl Idempotency {
     }
 }
 
-/// The URL of the queue with this ARN.
+/// The URL of the queue with this ARN. A client does not call it, but its own endpoint; the URL says which queue is meant.
 #[cfg(feature = "sqs-client")]
 fn queue_url(arn: &str) -> Option<String> {
-    let mut parts = arn.split(':');
-    let ["arn", partition, "sqs", region, account, name] = std::array::from_fn(|_| parts.next().unwrap_or_default())
-    else {
+    let parts: Vec<&str> = arn.split(':').collect();
+    let ["arn", partition, "sqs", region, account, name] = parts[..] else { return None };
+    if [region, account, name].contains(&"") {
         return None;
+    }
+    let domain = match partition {
+        "aws-cn" => "amazonaws.com.cn",
+        "aws-eusc" => "amazonaws.eu",
+        "aws-iso" => "c2s.ic.gov",
+        "aws-iso-b" => "sc2s.sgov.gov",
+        "aws-iso-e" => "cloud.adc-e.uk",
+        "aws-iso-f" => "csp.hci.ic.gov",
+        _ => "amazonaws.com",
     };
-    let domain = if partition == "aws-cn" { "amazonaws.com.cn" } else { "amazonaws.com" };
-    (!name.is_empty()).then(|| format!("https://sqs.{region}.{domain}/{account}/{name}"))
+    Some(format!("https://sqs.{region}.{domain}/{account}/{name}"))
+}
+
+#[cfg(all(test, feature = "sqs-client"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queues_url_follows_from_its_arn() {
+        for (arn, url) in [
+            ("arn:aws:sqs:eu-west-1:123456789012:orders", "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"),
+            ("arn:aws:sqs:us-east-1:1:orders.fifo", "https://sqs.us-east-1.amazonaws.com/1/orders.fifo"),
+            ("arn:aws-us-gov:sqs:us-gov-west-1:1:a_b-c", "https://sqs.us-gov-west-1.amazonaws.com/1/a_b-c"),
+            ("arn:aws-cn:sqs:cn-north-1:1:orders", "https://sqs.cn-north-1.amazonaws.com.cn/1/orders"),
+            ("arn:aws-eusc:sqs:eusc-de-east-1:1:orders", "https://sqs.eusc-de-east-1.amazonaws.eu/1/orders"),
+        ] {
+            assert_eq!(queue_url(arn).as_deref(), Some(url));
+        }
+        for other in [
+            "",
+            "orders",
+            "https://sqs.us-east-1.amazonaws.com/1/orders",
+            "arn:aws:sns:us-east-1:1:orders",
+            "arn:aws:sqs:us-east-1:1:",
+            "arn:aws:sqs::1:orders",
+            "arn:aws:sqs:us-east-1::orders",
+            "arn:aws:sqs:us-east-1:1:orders:more",
+        ] {
+            assert_eq!(queue_url(other), None, "{other}");
+        }
+    }
 }
