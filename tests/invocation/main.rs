@@ -13,3 +13,4 @@ mod setup;
 #[path = "../support/mod.rs"]
 mod support;
 mod time;
+mod waits;
