@@ -25,6 +25,7 @@ mod handlers;
 mod invocations;
 mod keys;
 mod last_receive;
+mod letters_property;
 mod logs;
 mod permanent;
 mod probes;
