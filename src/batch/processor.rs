@@ -20,7 +20,7 @@ use crate::{
     clock::Timestamp,
     idempotency::{
         engine::{Backoff, Conclusion, Finished, Ran, Seen, Settling, Standing, Success, forget, probed},
-        guard::{Unfinished, bounded},
+        guard::{Unfinished, bounded, contain},
         window::Window,
     },
     store::{BoxFuture, Refusal},
