@@ -27,7 +27,7 @@ use crate::{BoxError, ErrorKind, OutcomeKind, record::KeyHash, store::BoxFuture}
 /// ```
 pub trait DeadLetters: Debug + Send + Sync + 'static {
     /// Puts a record aside. It is acknowledged if this succeeds. If it fails, or takes until the invocation's time is up, the
-    /// record is reported as failed: it is not lost, and may be put aside twice.
+    /// record is reported as failed: it is not lost, and may be put aside twice. Without time left it is not called.
     ///
     /// # Errors
     ///

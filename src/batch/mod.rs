@@ -8,11 +8,11 @@
 //!
 //! | what became of the record | source |
 //! |---|---|
-//! | executed, replayed, took over | acknowledged |
+//! | executed, replayed, took over, recovered | acknowledged |
 //! | executed, but not recorded | acknowledged: the work is done |
 //! | failed for now, unknown, panicked, cut off, lease lost | reported |
 //! | in progress elsewhere, abandoned, not started, skipped, store in trouble | reported |
-//! | failed for good, now or before; mismatch; no key; undecodable body | by [`PermanentFailures`] |
+//! | failed for good, now or before; mismatch; no key; undecodable body | by [`PermanentFailures`], or put aside ([`DeadLetters`]) and acknowledged |
 //!
 //! The event source mapping must have `FunctionResponseTypes: [ReportBatchItemFailures]`, where it can: without it Lambda
 //! ignores the answer, and deletes or passes over the records that failed.
@@ -26,8 +26,8 @@
 //!   were not looked at before the time was up are reported.
 //! * A record is started only if it can be expected to end before the stop point, shortly before the invocation's
 //!   deadline. What was not started is reported and its claim released; what is still running then is cut off.
-//! * Claims run at most one chunk ahead of the work. Under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) a record
-//!   is claimed only when its handler is about to start.
+//! * Claims run at most one chunk ahead of the work. Under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) and
+//!   [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) a record is claimed only when its handler is about to start.
 //! * Where records have an order (a FIFO queue's message group, a shard, a partition) they run in it, and one that is
 //!   reported holds up those behind it. One that is in progress elsewhere is waited for, if its lease ends in time.
 //! * Nothing is spawned: when the service answers, nothing of it is left running.

@@ -14,7 +14,7 @@ use crate::{
 pub trait Redelivery: Debug + Send + Sync + 'static {
     /// Is called once for a batch in which records failed, with these, in the order of the event, and the time.
     ///
-    /// It changes no outcome, whatever it does. It is dropped when the invocation's time is up.
+    /// It changes no outcome, whatever it does. It is dropped when the invocation's time is up, and not called after that.
     fn delay<'a>(&'a self, failed: &'a [RecordReport], now: Timestamp) -> BoxFuture<'a, ()>;
 }
 

@@ -22,7 +22,7 @@ pub enum AfterUnknown {
     /// the claim is handed back, and the next delivery asks again.
     ///
     /// The effect happens once, if the probe tells the truth. Without a probe nothing is claimed
-    /// ([`ErrorKind::Config`](crate::ErrorKind::Config)); queues and the HTTP layer take none yet.
+    /// ([`ErrorKind::Config`](crate::ErrorKind::Config)). Operations and the handlers of queues take one, other layers none yet.
     Probe,
 }
 
