@@ -2,7 +2,7 @@
 """Checks what each choice of the library's features builds and what it depends on.
 
 - Every feature alone compiles without warnings, and so does the library without any, and `testing` with each source:
-  its builders come with their sources.
+  its builders come with their sources. `jmespath` does nothing alone.
 - Without `dynamodb` and `sqs-client` no aws-* crate is built: users of another store do not pay for the AWS SDK.
 - hyper 0.14 is built nowhere: the SDK's legacy HTTP client would bring it, with a second TLS stack.
 - AWS-LC is built nowhere: TLS is ring's, and both at once would be 2 MB for nothing.
@@ -48,7 +48,8 @@ def main():
     all_features = features()
     alone = sorted(name for name in all_features if name != "default")
     sources = [name for name in alone if "batch" in all_features[name] and name != "testing"]
-    for choice in ["", *alone, *(f"testing,{source}" for source in sources)]:
+    together = [f"testing,{source}" for source in sources] + ["jmespath,batch", "jmespath,invocation"]
+    for choice in ["", *alone, *together]:
         say(f"the library with {choice or 'no feature'} alone")
         selection = ["--package", LIBRARY, "--no-default-features", "--features", choice]
         # Clippy rather than check: its -D warnings concerns this workspace only and leaves dependencies as built.

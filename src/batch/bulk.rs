@@ -46,6 +46,7 @@ impl<F> fmt::Debug for Bulk<F> {
 /// # #[cfg(feature = "sqs")]
 /// let service = once.sqs(Key::pointer("/order_id"), bulk(25, write_all)).concurrency(2);
 /// ```
+#[must_use]
 pub fn bulk<F>(most: usize, handle: F) -> Bulk<F> {
     Bulk { most: most.max(1), handle }
 }

@@ -44,7 +44,7 @@ impl RecordContext {
         self.record.header(name)
     }
 
-    /// The ARN of the queue or the stream; of a self-managed Kafka cluster its bootstrap servers.
+    /// The ARN of the queue or the stream; of a self-managed Kafka cluster its bootstrap servers; of an event its `source`.
     pub fn source(&self) -> Option<&str> {
         self.record.source()
     }

@@ -1,6 +1,6 @@
 //! Records that no retry can help, put aside with what went wrong.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, sync::Arc};
 
 use super::RecordInfo;
 use crate::{BoxError, ErrorKind, OutcomeKind, record::KeyHash, store::BoxFuture};
@@ -33,6 +33,12 @@ pub trait DeadLetters: Debug + Send + Sync + 'static {
     ///
     /// Whatever kept the record from being put aside.
     fn send<'a>(&'a self, letter: DeadLetter<'a>) -> BoxFuture<'a, Result<(), BoxError>>;
+}
+
+impl<L: DeadLetters + ?Sized> DeadLetters for Arc<L> {
+    fn send<'a>(&'a self, letter: DeadLetter<'a>) -> BoxFuture<'a, Result<(), BoxError>> {
+        (**self).send(letter)
+    }
 }
 
 /// A record that no retry can help.

@@ -27,7 +27,7 @@ use crate::{
     },
     key::hash::KeyHasher,
     record::{Fingerprint, KeyHash},
-    store::Refusal,
+    store::{Refusal, rules::lapses},
 };
 
 /// How many records may have been decoded and wait for their turn to be claimed.
@@ -70,11 +70,6 @@ impl<T> Patient<T> {
     pub(super) fn look_later(&mut self, now: Timestamp) {
         self.look_at = now.after(self.looks.next_look());
     }
-}
-
-/// When a lease is over for others.
-pub(super) fn lapse(lease_until: Timestamp, margin: Duration) -> Timestamp {
-    lease_until.after(margin).after(Duration::from_millis(1))
 }
 
 /// A record whose handler has begun.
@@ -371,7 +366,7 @@ impl<S: Source, T> Invocation<S, T> {
             }
             Ok(Seen::Refused(refusal @ Refusal::InProgress { lease_until: Some(lease_until), .. })) => {
                 let patient = &mut self.patient[at];
-                patient.until = lapse(lease_until, margin);
+                patient.until = lapses(lease_until, margin);
                 patient.refusal = refusal;
                 return patient.look_later(self.now);
             }

@@ -144,13 +144,15 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Hears of every record from now on, beside whoever did already.
-    fn listen(&mut self) -> Receiver<RecordReport> {
+    /// Hears of every record that is `wanted` from now on, beside whoever did already.
+    fn listen(&mut self, wanted: fn(&RecordReport) -> bool) -> Receiver<RecordReport> {
         let (send, receive) = mpsc::channel();
         let observer = self.observer.take();
         self.observer = Some(Observer::new(move |report| {
-            // Nobody receives any more only if the invocation was dropped.
-            let _ = send.send(report.clone());
+            if wanted(report) {
+                // Nobody receives any more only if the invocation was dropped.
+                let _ = send.send(report.clone());
+            }
             if let Some(observer) = &observer {
                 observer.observe(report);
             }

@@ -1,6 +1,6 @@
 //! Outcomes: when each counts, what is said of it, and which records are reported.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use super::{
     PermanentFailures, RecordInfo,
@@ -9,7 +9,8 @@ use super::{
     source::Source,
 };
 use crate::{
-    Interruption, Outcome, OutcomeKind, Verdict, clock::Timestamp, idempotency::guard::contain, telemetry::event_at,
+    Interruption, Outcome, OutcomeKind, Verdict, clock::Timestamp, idempotency::guard::contain, store::rules::lapses,
+    telemetry::event_at,
 };
 
 impl Follows {
@@ -81,7 +82,7 @@ impl<S: Source, T> Invocation<S, T> {
             Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Unknown => self.window.lease_until,
             _ => return None,
         };
-        self.keys[index].map(|_| lease_until.after(self.skew_margin).after(Duration::from_millis(1)))
+        self.keys[index].map(|_| lapses(lease_until, self.skew_margin))
     }
 
     /// A record has the key of another one, and takes its outcome.

@@ -48,7 +48,7 @@ impl<S: Source, H, T> Processor<S, H, T> {
             Ok(prepared) => prepared,
             Err(error) => return invocation.decide(index, Err(error)),
         };
-        let again = candidate.filter(|_| invocation.lanes.is_ordered(index));
+        let again = candidate.filter(|_| S::IS_PATIENT || invocation.lanes.is_ordered(index));
         let ready = Ready { index, payload, info, claim: None, again };
         let Some(candidate) = candidate else {
             return invocation.ready.push_back(ready);

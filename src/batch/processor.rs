@@ -11,7 +11,7 @@ use tracing::{Instrument, Span};
 use super::{
     DeadLetter, Decode, Handler, Options, RecordContext, RecordInfo,
     bulk::miscounted,
-    invocation::{Begun, Invocation, Patient, Ready, lapse},
+    invocation::{Begun, Invocation, Patient, Ready},
     report::{Decision, Report, replayed},
     source::Source,
 };
@@ -23,7 +23,7 @@ use crate::{
         guard::{Unfinished, bounded, contain},
         window::Window,
     },
-    store::{BoxFuture, Refusal},
+    store::{BoxFuture, Refusal, rules::lapses},
 };
 
 /// How many records are put aside at once.
@@ -387,7 +387,7 @@ where
     /// would fail everything behind the record too, and spend a delivery of each.
     fn lapses_in_time(&self, invocation: &Invocation<S, T>, refusal: &Refusal) -> Option<Timestamp> {
         let Refusal::InProgress { lease_until: Some(lease_until), .. } = refusal else { return None };
-        let until = lapse(*lease_until, self.engine.settings.skew_margin);
+        let until = lapses(*lease_until, self.engine.settings.skew_margin);
         invocation.schedule.in_time(until).then_some(until)
     }
 

@@ -18,6 +18,12 @@ pub trait Redelivery: Debug + Send + Sync + 'static {
     fn delay<'a>(&'a self, failed: &'a [RecordReport], now: Timestamp) -> BoxFuture<'a, ()>;
 }
 
+impl<R: Redelivery + ?Sized> Redelivery for Arc<R> {
+    fn delay<'a>(&'a self, failed: &'a [RecordReport], now: Timestamp) -> BoxFuture<'a, ()> {
+        (**self).delay(failed, now)
+    }
+}
+
 /// Calls it, within the time there is.
 pub(super) async fn delay(
     redelivery: &Arc<dyn Redelivery>,

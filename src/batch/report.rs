@@ -15,7 +15,8 @@ pub(super) type RecordOutcome = Result<Outcome<()>, Error>;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RecordReport {
-    /// Its place in the event, from 0.
+    /// Its place among the records as they are looked at, from 0: that in the event, but in Kafka the partitions are taken in
+    /// turn.
     pub index: usize,
     /// What its source says of it.
     pub record: Arc<RecordInfo>,
@@ -25,7 +26,8 @@ pub struct RecordReport {
     pub outcome: Result<OutcomeKind, ErrorKind>,
     /// Whether it is among those that failed, so that it is delivered again.
     pub reported: bool,
-    /// Whether it was put aside by [`dead_letters`](super::BatchService::dead_letters).
+    /// Whether it was put aside by [`dead_letters`](super::BatchService::dead_letters), or has the key and the payload of an
+    /// earlier record of the batch that was.
     pub dead_lettered: bool,
     /// What went wrong, in words; those of a handler's error are its own.
     pub error: Option<String>,

@@ -42,7 +42,7 @@ impl Schedule {
 
     /// Handlers take up to `most` records at once.
     pub(super) fn hands_over(&mut self, most: usize) {
-        self.together = most;
+        self.together = most.max(1);
     }
 
     /// A handler has run this long.

@@ -42,9 +42,10 @@ use crate::{
 /// # Errors
 ///
 /// The service fails as a whole, before anything is claimed, only if it cannot name the records that failed: if a record
-/// has no id ([`ErrorKind::Event`]), or if the key's pointer is not one ([`ErrorKind::Config`]). It also fails
+/// has no id ([`ErrorKind::Event`]), or if [`checked`](Self::checked) would have failed ([`ErrorKind::Config`]). It also fails
 /// ([`ErrorKind::Batch`]) if every record failed and [`total_failure`](Self::total_failure) says so, and if any did where
 /// Lambda takes no partial answer. Lambda then delivers the whole batch again.
+#[must_use = "a service handles nothing until it is run"]
 pub struct BatchService<S: Source, H, T, Args> {
     source: S,
     engine: Idempotency,
@@ -87,14 +88,12 @@ impl Idempotency {
 
 impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// How many handlers run at once; at least one.
-    #[must_use]
     pub fn concurrency(mut self, handlers: usize) -> Self {
         self.options.concurrency = handlers;
         self
     }
 
     /// What happens to records that no retry can help.
-    #[must_use]
     pub fn permanent_failures(mut self, policy: PermanentFailures) -> Self {
         self.options.permanent_failures = policy;
         self
@@ -103,7 +102,6 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// Where records go that no retry can help; they are acknowledged then, whatever
     /// [`permanent_failures`](Self::permanent_failures) says, and hold up nothing. Those with the same key and payload in the
     /// batch are acknowledged with them. The bodies of a batch are kept until its records are decided.
-    #[must_use]
     pub fn dead_letters(mut self, letters: impl DeadLetters) -> Self {
         self.options.dead_letters = Some(Arc::new(letters));
         self
@@ -112,14 +110,12 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// The queue's `maxReceiveCount`. A record in an order that fails on its last delivery would take healthy ones behind it
     /// along to the dead-letter queue, since they have been delivered as often. With [`dead_letters`](Self::dead_letters) it is
     /// put aside instead, and they run; without, a warning is logged.
-    #[must_use]
     pub fn max_receive_count(mut self, count: u32) -> Self {
         self.options.max_receive_count = Some(count);
         self
     }
 
     /// Says when what failed is delivered again; for SQS `VisibilityBackoff` does. Without it the source's own settings decide.
-    #[must_use]
     pub fn redelivery(mut self, redelivery: impl Redelivery) -> Self {
         self.options.redelivery = Some(Arc::new(redelivery));
         self
@@ -163,28 +159,24 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     }
 
     /// How long a handler may be expected to run. A record is not started when less than that is left.
-    #[must_use]
     pub fn expected_duration(mut self, duration: Duration) -> Self {
         self.options.expected_duration = Some(duration);
         self
     }
 
     /// What a failure holds up where records have an order.
-    #[must_use]
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.options.on_failure = on_failure;
         self
     }
 
     /// What the answer is when every record of a batch failed.
-    #[must_use]
     pub fn total_failure(mut self, policy: TotalFailure) -> Self {
         self.options.total_failure = policy;
         self
     }
 
     /// What tells a repeated operation from a misused key.
-    #[must_use]
     pub fn payload(mut self, payload: Payload) -> Self {
         self.options.payload = payload;
         self
@@ -202,7 +194,6 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     ///     .sqs(Key::message_id(), |_: serde_json::Value| async { Ok::<_, Failure>(()) })
     ///     .on_record(|report| println!("{} {:?}", report.record.id(), report.outcome));
     /// ```
-    #[must_use]
     pub fn on_record(mut self, observe: impl Fn(&RecordReport) + Send + Sync + 'static) -> Self {
         self.options.observer = Some(Observer::new(observe));
         self
@@ -312,14 +303,14 @@ where
     /// ```
     pub async fn process(&self, event: LambdaEvent<S::Event>) -> Processed<S::Response> {
         let mut service = self.clone();
-        let reports = service.options.listen();
+        let reports = service.options.listen(|_| true);
         let response = service.handle(event).await;
         Processed { response, records: in_order(&reports) }
     }
 
     async fn handle(mut self, event: LambdaEvent<S::Event>) -> Result<S::Response, Error> {
         self.check()?;
-        let reports = self.options.redelivery.is_some().then(|| self.options.listen());
+        let reports = self.options.redelivery.is_some().then(|| self.options.listen(|report| report.reported));
         let Self { source, engine, key, handler, decode, options, .. } = self;
         let (records, envelope) = source.split(event.payload)?;
         let (count, policy) = (records.len(), options.total_failure);

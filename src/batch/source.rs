@@ -74,6 +74,10 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// handle several sources have one each.
     const OPERATION: &'static str;
 
+    /// Whether a record that is in progress elsewhere is waited for although it has no order: where to fail at once would
+    /// spend one of few tries.
+    const IS_PATIENT: bool = false;
+
     /// Takes an event apart. The order of the records is the order in which they are looked at.
     ///
     /// # Errors
@@ -83,7 +87,7 @@ pub trait Source: Clone + Send + Sync + 'static {
     fn split(&self, event: Self::Event) -> Result<(Vec<Self::Record>, Self::Envelope), Error>;
 
     /// What the record's order is kept within: records of one lane run one after the other, and a failure holds up those
-    /// behind it. `None` if the record has no order.
+    /// behind it. `None` if the record has no order; then no record of the event should have one.
     fn lane<'a>(&self, record: &'a Self::Record) -> Option<Cow<'a, str>>;
 
     /// What is known of the record, and its body. Called once, shortly before the record is claimed, so that a large

@@ -147,8 +147,8 @@ impl Settings {
         let body = Body::new(&json);
         let delivery = Delivery::new(&body, &Bare);
         let key = self.key.select(&delivery)?;
-        if canonical::has_exponent(&key) {
-            let message = "a number of the key is written as a float with an exponent, so digits of it may be lost";
+        if canonical::may_have_lost_digits(&key) {
+            let message = "a number of the key is a float with an exponent or more than 15 digits, so some may be lost";
             return Err(Error::payload(message));
         }
         let tenant = event.context.tenant_id.as_deref().map(str::as_bytes);

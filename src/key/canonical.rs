@@ -361,7 +361,7 @@ fn plain_len(bytes: &[u8]) -> usize {
 }
 
 /// The text that a canonical string stands for.
-#[cfg(all(feature = "jmespath", any(feature = "sqs", feature = "invocation")))]
+#[cfg(all(feature = "jmespath", any(feature = "batch", feature = "invocation")))]
 pub(crate) fn text(string: &[u8]) -> String {
     let bytes: Vec<u8> = unescaped(&string[1..string.len() - 1]).collect();
     String::from_utf8_lossy(&bytes).into_owned()
@@ -409,18 +409,27 @@ pub(crate) fn member_value(entry: &[u8]) -> &[u8] {
     &entry[value_len(entry) + 1..]
 }
 
-/// Whether a number in canonical JSON, at any depth, is written with an exponent.
+/// Whether a number in canonical JSON, at any depth, may have lost digits in a 64-bit float: it has an exponent, or a
+/// fraction and more than fifteen digits.
 #[cfg(feature = "invocation")]
-pub(crate) fn has_exponent(json: &[u8]) -> bool {
+pub(crate) fn may_have_lost_digits(json: &[u8]) -> bool {
     let mut rest = json;
-    let mut after_digit = false;
+    let (mut digits, mut is_float) = (0, false);
     while let Some((&byte, tail)) = rest.split_first() {
         match byte {
-            b'"' => rest = &rest[string_len(rest)..],
-            b'e' | b'E' if after_digit => return true,
-            _ => rest = tail,
+            b'"' => {
+                rest = &rest[string_len(rest)..];
+                continue;
+            }
+            b'e' | b'E' if digits > 0 => return true,
+            b'.' => is_float = true,
+            b'0'..=b'9' => digits += 1,
+            _ => (digits, is_float) = (0, false),
         }
-        after_digit = byte.is_ascii_digit();
+        if is_float && digits > 15 {
+            return true;
+        }
+        rest = tail;
     }
     false
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::error::Error;
 
 pub mod canonical;
-#[cfg(all(feature = "jmespath", any(feature = "sqs", feature = "invocation")))]
+#[cfg(all(feature = "jmespath", any(feature = "batch", feature = "invocation")))]
 mod expression;
 pub(crate) mod hash;
 #[cfg(any(feature = "batch", feature = "invocation"))]

@@ -90,8 +90,12 @@ pub fn in_progress_expiration(
     skew_margin: Duration,
     retention: Duration,
 ) -> u64 {
-    let lapsed = lease_until.after(skew_margin).after(Duration::from_millis(1));
-    now.after(retention).max(lapsed).seconds_rounded_up()
+    now.after(retention).max(lapses(lease_until, skew_margin)).seconds_rounded_up()
+}
+
+/// When a lease is over for others: the first millisecond after it and the margin for clocks.
+pub fn lapses(lease_until: Timestamp, skew_margin: Duration) -> Timestamp {
+    lease_until.after(skew_margin).after(Duration::from_millis(1))
 }
 
 /// # Errors

@@ -70,6 +70,10 @@ fn faults(first: &RecordReport, second: &RecordReport) -> String {
     if [first, second].iter().any(|report| report.outcome == Ok(OutcomeKind::Unrecorded)) {
         faults.push("not recorded");
     }
+    let is_tested = |report: &&RecordReport| has_run(report) || report.outcome.is_ok_and(OutcomeKind::is_done);
+    if faults.is_empty() && ![first, second].iter().any(is_tested) {
+        faults.push("did not run");
+    }
     faults.join("; ")
 }
 

@@ -73,7 +73,7 @@ async fn a_handler_gets_the_kind_of_change_and_both_images_as_its_type() {
     let service = world.once.dynamodb_stream(Key::message_id(), move |change: Change<Order>| {
         let shown = |order: Option<Order>| order.map(|order| format!("{} {}", order.status, order.amount_cents));
         let (kind, expiry) = (change.kind.as_str(), change.is_expiry);
-        journal.note(format!("{kind} {:?} {:?} {expiry}", shown(change.old), shown(change.new)));
+        journal.note(format!("{kind} {:?} {:?} {expiry}", shown(change.old().unwrap()), shown(change.new)));
         async { Ok::<_, Failure>(()) }
     });
     let file = std::fs::read_to_string("events/dynamodb-stream.json").unwrap();
@@ -120,8 +120,9 @@ async fn a_stream_of_keys_only_gives_the_keys() {
     let world = World::new();
     let journal = world.journal.clone();
     let service = world.once.dynamodb_stream(Key::pointer("/Keys/id"), move |change: Change<Value>| {
+        let images = format!("{:?} {:?}", change.new, change.old_image);
         let Keys { id } = serde_dynamo::from_item(change.keys).unwrap();
-        journal.note(format!("{id} {:?} {:?}", change.new, change.old));
+        journal.note(format!("{id} {images}"));
         async { Ok::<_, Failure>(()) }
     });
     let records = ["a", "b", "a"].into_iter().enumerate().map(|(number, id)| change(number, "MODIFY", &json!(id)));
@@ -239,4 +240,20 @@ fn an_event_of_something_else_is_not_read() {
     assert!(error.starts_with("Records[0].eventName: unknown variant"), "{error}");
     let kinesis = std::fs::read_to_string("events/kinesis-batch.json").unwrap();
     unreadable::<DynamoDbStreamEvent>(&kinesis);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_image_that_is_not_of_the_type_fails_only_a_handler_that_looks_at_it() {
+    for (looks, outcome) in [(false, true), (true, false)] {
+        let world = World::new();
+        let service = world.once.dynamodb_stream(Key::message_id(), move |change: Change<Order>| async move {
+            assert!(change.new.is_some());
+            if looks { change.old().map(drop) } else { Ok(()) }
+        });
+        let mut record = change(0, "MODIFY", &json!("a"));
+        let image = |status: Value| json!({ "status": status, "amount_cents": { "N": "1" } });
+        record["dynamodb"]["NewImage"] = image(json!({ "S": "new" }));
+        record["dynamodb"]["OldImage"] = image(json!({ "N": "7" }));
+        assert_eq!(world.deliver(&service, &event([record])).await == ALL_DONE, outcome, "looks: {looks}");
+    }
 }

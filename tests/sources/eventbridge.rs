@@ -7,7 +7,7 @@ use lambda_once::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{Job, World, good, job, unreadable};
+use crate::world::{Job, World, good, job, seconds, unreadable};
 
 /// An event as Lambda delivers it.
 fn event(id: &str, detail: &str) -> String {
@@ -124,4 +124,37 @@ fn an_event_of_something_else_is_not_read() {
     assert!(unreadable::<EventBridgeEvent>(&r#"{"id":"e-1"}"#).contains("missing field `detail`"));
     unreadable::<EventBridgeEvent>(&r#"{"id":"e-1","detail":{"#);
     unreadable::<EventBridgeEvent>(&"[]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_another_invocation_left_unknown_is_waited_for_as_there_are_few_retries() {
+    let world = World::new();
+    let service = service(&world, Key::message_id());
+    let event = event("e-1", &job("1", "hang once", 0).to_string());
+    let began = tokio::time::Instant::now();
+    assert!(world.invoke(&service, &event, seconds(10)).await.is_err());
+    assert_eq!(world.invoke(&service, &event, seconds(60)).await.unwrap(), "null");
+    assert_eq!(world.journal.names(), ["1", "1"]);
+    // The lease ends a second after the deadline, and the margin is a second.
+    assert!(began.elapsed() >= seconds(12) && began.elapsed() < seconds(13), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedules_detail_is_the_json_in_its_text_and_the_event_says_which_schedule_it_is() {
+    let world = World::new();
+    let journal = world.journal.clone();
+    let service = world.once.eventbridge(Key::message_id(), move |detail: Value, context: RecordContext| {
+        let [schedule, replay] = ["resources", "replay-name"].map(|name| context.attribute(name).map(str::to_owned));
+        journal.note(format!("{detail} {schedule:?} {replay:?}"));
+        async { Ok::<_, Failure>(()) }
+    });
+    let arn = "arn:aws:scheduler:us-east-1:123456789012:schedule/default/nightly";
+    for (id, detail, seen) in
+        [("1", r#""{}""#, "{}"), ("2", r#""{\"n\":1}""#, r#"{"n":1}"#), ("3", r#""text""#, r#""text""#)]
+    {
+        let event =
+            event(id, detail).replace(r#""resources":[]"#, &format!(r#""resources":["{arn}"],"replay-name":"r""#));
+        assert_eq!(world.deliver(&service, &event).await, "null");
+        assert_eq!(world.journal.names().pop().unwrap(), format!("{seen} Some({arn:?}) Some(\"r\")"));
+    }
 }

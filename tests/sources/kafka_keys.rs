@@ -38,10 +38,22 @@ async fn by_default_a_record_is_its_place_in_its_cluster() {
     assert_eq!(world.deliver(&service, &event).await, ALL_DONE);
     assert_eq!(world.deliver(&service, &event).await, ALL_DONE);
     assert_eq!(world.journal.names().len(), 3);
-    assert_eq!(world.status(&(event["eventSourceArn"].clone(), "orders-0-2")).await, Some(Status::Completed));
+    let id = format!("orders-0-2@{}", event["records"]["orders-0"][1]["timestamp"]);
+    assert_eq!(world.status(&(event["eventSourceArn"].clone(), id)).await, Some(Status::Completed));
     event["eventSourceArn"] = json!("arn:aws:kafka:us-east-1:123456789012:cluster/other/1");
     assert_eq!(world.deliver(&service, &event).await, ALL_DONE);
     assert_eq!(world.journal.names().len(), 6, "another cluster has the same places");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_was_created_anew_has_new_records_at_the_same_offsets() {
+    let world = World::new();
+    let service = service(&world, Key::message_id());
+    let mut event = event([record(0, 0, &good("x"))]);
+    assert_eq!(world.deliver(&service, &event).await, ALL_DONE);
+    event["records"]["orders-0"][0]["timestamp"] = json!(1_799_999_999_999_u64);
+    assert_eq!(world.deliver(&service, &event).await, ALL_DONE);
+    assert_eq!(world.journal.names().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +132,7 @@ async fn a_handler_is_told_where_its_record_stands() {
     let file = std::fs::read_to_string("events/kafka-msk.json").unwrap();
     assert_eq!(world.deliver(&service, &file).await, ALL_DONE);
     let expected = concat!(
-        r#"orders-0-100 ["orders", "0", "100", "1795255200000", "0c6f9c1e-6c0f-4f0b-9a5d-3b0f7f3c8a11", "#,
+        r#"orders-0-100@1795255200000 ["orders", "0", "100", "1795255200000", "0c6f9c1e-6c0f-4f0b-9a5d-3b0f7f3c8a11", "#,
         r#""MGM2ZjljMWUtNmMwZi00ZjBiLTlhNWQtM2IwZjdmM2M4YTEx"] Some("Kassa München")"#
     );
     assert_eq!(world.journal.names()[0], expected);

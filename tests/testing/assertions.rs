@@ -162,3 +162,10 @@ async fn a_failure_that_is_remembered_and_acknowledged_is_no_repetition() {
     assert_eq!(deliveries.second.outcomes(), [Ok(OutcomeKind::ReplayedFailure)]);
     deliveries.assert_once();
 }
+
+#[tokio::test]
+async fn a_test_whose_handler_never_ran_is_found_out() {
+    let service = testing::engine().sqs(Key::message_id(), succeed).permanent_failures(PermanentFailures::Acknowledge);
+    let complaint = complaint(&testing::deliver_twice(&service, &sqs::batch([sqs::text("{").id("m-7")])).await);
+    assert!(complaint.ends_with("0 m-7   invalid_payload  invalid_payload  did not run\n"), "{complaint}");
+}

@@ -83,7 +83,7 @@ async fn every_kind_of_change_has_its_keys_and_images() {
     testing::deliver_twice(&service, &batch).await.assert_once();
     let changes = journal.payloads();
     let of = |change: &Change<Order>| {
-        (change.kind, change.old.as_ref().and_then(|old| old.cents), change.new.as_ref().and_then(|new| new.cents))
+        (change.kind, change.old().unwrap().and_then(|old| old.cents), change.new.as_ref().and_then(|new| new.cents))
     };
     let expected = [
         (ChangeKind::Insert, None, Some(1)),
@@ -118,7 +118,7 @@ async fn a_stream_holds_the_images_of_its_view() {
         let batch = dynamodb::batch(["order_id"], [dynamodb::modify(&order(1), &order(2))]).view(view);
         testing::deliver_twice(&service, &batch).await.assert_once();
         let change = journal.payloads().pop().unwrap();
-        assert_eq!((change.old.is_some(), change.new.is_some()), images, "{view:?}");
+        assert_eq!((change.old_image.is_some(), change.new.is_some()), images, "{view:?}");
     }
 }
 

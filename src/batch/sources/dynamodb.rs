@@ -11,7 +11,7 @@ use super::{
     stream::{SEQUENCE_NUMBER, StreamOrder, StreamResponse, WindowState, unnamed},
 };
 use crate::{
-    BoxError, Error, Idempotency, Key,
+    BoxError, Error, Failure, Idempotency, Key,
     batch::{BatchService, Handler, RecordInfo, Source},
 };
 
@@ -100,11 +100,32 @@ pub struct Change<T> {
     pub keys: Item,
     /// The item after the change; `None` if it was deleted, or if the stream does not hold new images.
     pub new: Option<T>,
-    /// The item before the change; `None` if there was none, or if the stream does not hold old images.
-    pub old: Option<T>,
+    /// The item before the change; `None` if there was none, or if the stream does not hold old images. [`old`](Self::old)
+    /// makes the handler's type of it: it may have been written before that had its present shape, and not every handler
+    /// looks at it.
+    pub old_image: Option<Item>,
     /// Whether DynamoDB itself deleted the item, as its time to live was over.
     /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html>
     pub is_expiry: bool,
+}
+
+impl<T> Change<T> {
+    /// A change to the item with this key, for tests of a handler. It has no images.
+    pub fn new(kind: ChangeKind, keys: Item) -> Self {
+        Self { kind, keys, new: None, old_image: None, is_expiry: false }
+    }
+
+    /// The item before the change, in the handler's type.
+    ///
+    /// # Errors
+    ///
+    /// A permanent [`Failure`], if the item is not of that type.
+    pub fn old(&self) -> Result<Option<T>, Failure>
+    where
+        T: DeserializeOwned,
+    {
+        self.old_image.clone().map(serde_dynamo::from_item).transpose().map_err(Failure::permanent)
+    }
 }
 
 /// The body of a record.
@@ -123,12 +144,11 @@ impl std::fmt::Debug for ChangeBody {
 
 impl ChangeBody {
     fn decode<T: DeserializeOwned>(&self) -> Result<Change<T>, BoxError> {
-        let decode = |image: &Option<Item>| image.clone().map(serde_dynamo::from_item).transpose();
         Ok(Change {
             kind: self.kind,
             keys: self.images.keys.clone(),
-            new: decode(&self.images.new)?,
-            old: decode(&self.images.old)?,
+            new: self.images.new.clone().map(serde_dynamo::from_item).transpose()?,
+            old_image: self.images.old.clone(),
             is_expiry: self.is_expiry,
         })
     }
@@ -204,7 +224,6 @@ impl Source for DynamoDbStream {
 
 impl<H, T, Args> DynamoDbStreamService<H, T, Args> {
     /// What the order of the records is kept within. Default: the shard.
-    #[must_use]
     pub fn order(self, order: StreamOrder) -> Self {
         self.map_source(|source| source.order = order)
     }

@@ -17,8 +17,9 @@ pub type EventBridgeService<H, T, Args> = BatchService<EventBridge, H, T, Args>;
 /// Events of an EventBridge bus or schedule. EventBridge invokes a function asynchronously, with one event at a time: if it
 /// fails the invocation fails, and Lambda tries again.
 ///
-/// The body is the event's `detail`. Its id is unique; `source`, `detail-type`, `account`, `time` and `region` are its
-/// attributes.
+/// The body is the event's `detail`; where that is a text that holds JSON, as EventBridge Scheduler sends it, the JSON in it.
+/// The attributes are `source`, `detail-type`, `account`, `time`, `region`, `resources` (joined by commas: the rule or the
+/// schedule) and `replay-name`.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct EventBridge;
@@ -39,6 +40,10 @@ pub struct EventBridgeEvent {
     time: Option<String>,
     #[serde(default)]
     region: Option<String>,
+    #[serde(default)]
+    resources: Option<Vec<String>>,
+    #[serde(rename = "replay-name", default)]
+    replay_name: Option<String>,
     detail: Box<RawValue>,
 }
 
@@ -73,6 +78,7 @@ impl Source for EventBridge {
     type Response = ();
 
     const OPERATION: &'static str = "eventbridge";
+    const IS_PATIENT: bool = true;
 
     fn split(&self, event: EventBridgeEvent) -> Result<(Vec<EventBridgeEvent>, ()), Error> {
         if event.id.is_empty() {
@@ -87,21 +93,37 @@ impl Source for EventBridge {
     }
 
     fn open(&self, event: EventBridgeEvent) -> (RecordInfo, Detail) {
-        let EventBridgeEvent { id, source, detail_type, account, time, region, detail } = event;
+        let EventBridgeEvent { id, source, detail_type, account, time, region, resources, replay_name, detail } = event;
+        let resources = resources.filter(|resources| !resources.is_empty()).map(|resources| resources.join(","));
         let mut info = RecordInfo::new(id).with_source(source.clone());
-        for (name, text) in
-            [("source", source), ("detail-type", detail_type), ("account", account), ("time", time), ("region", region)]
-        {
+        for (name, text) in [
+            ("source", source),
+            ("detail-type", detail_type),
+            ("account", account),
+            ("time", time),
+            ("region", region),
+            ("resources", resources),
+            ("replay-name", replay_name),
+        ] {
             if let Some(text) = text {
                 info = info.with_attribute(name, text);
             }
         }
-        (info, Detail(detail))
+        (info, Detail(unquoted(detail)))
     }
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {
         all_or_error(failed)
     }
+}
+
+/// EventBridge Scheduler sends its `detail` as a text that holds JSON.
+fn unquoted(detail: Box<RawValue>) -> Box<RawValue> {
+    if !detail.get().starts_with('"') {
+        return detail;
+    }
+    let text = serde_json::from_str::<String>(detail.get());
+    text.and_then(RawValue::from_string).unwrap_or(detail)
 }
 
 impl Idempotency {

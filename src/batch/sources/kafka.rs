@@ -24,7 +24,8 @@ pub type KafkaService<H, T, Args> = BatchService<Kafka, H, T, Args>;
 
 /// Records of Kafka topics, in the order of their partitions. Partitions run side by side.
 ///
-/// A record's id is its topic, partition and offset, joined by `-`, within the cluster. Its attributes are `topic`,
+/// A record's id is its topic, partition and offset, and its timestamp, as in `orders-0-100@1595035749700`, within the
+/// cluster. The timestamp tells the records of a topic that was created anew from those that had their offsets before. Its attributes are `topic`,
 /// `partition`, `offset`, `timestamp` (milliseconds), `keyBase64` (the key's bytes) and, if these are UTF-8, `key`. Headers
 /// that are not UTF-8 are left out. A record without a value, a tombstone, has the body `null`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -203,7 +204,11 @@ impl Source for Kafka {
 
     fn open(&self, record: KafkaRecord) -> (RecordInfo, KafkaValue) {
         let KafkaRecord { place, topic, partition, offset, timestamp, key, value, headers } = record;
-        let id = format!("{topic}-{partition}-{offset}");
+        // A topic that was created anew begins at offset 0 again.
+        let id = match timestamp {
+            Some(timestamp) => format!("{topic}-{partition}-{offset}@{timestamp}"),
+            None => format!("{topic}-{partition}-{offset}"),
+        };
         let mut info = match place.and_then(|place| place.cluster.clone()) {
             Some(cluster) => RecordInfo::within(cluster, id),
             None => RecordInfo::new(id),

@@ -108,7 +108,6 @@ impl Source for Kinesis {
 
 impl<H, T, Args> KinesisService<H, T, Args> {
     /// What the order of the records is kept within. Default: the shard.
-    #[must_use]
     pub fn order(self, order: StreamOrder) -> Self {
         self.map_source(|source| source.order = order)
     }

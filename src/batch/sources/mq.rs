@@ -159,6 +159,7 @@ impl Source for Mq {
     type Response = ();
 
     const OPERATION: &'static str = "mq";
+    const IS_PATIENT: bool = true;
 
     fn split(&self, event: MqEvent) -> Result<(Vec<MqMessage>, ()), Error> {
         let broker = event.event_source_arn.as_deref();

@@ -77,6 +77,7 @@ impl Source for Sns {
     type Response = ();
 
     const OPERATION: &'static str = "sns";
+    const IS_PATIENT: bool = true;
 
     fn split(&self, event: SnsEvent) -> Result<(Vec<SnsRecord>, ()), Error> {
         if event.records.iter().any(|record| record.message.message_id.is_empty()) {

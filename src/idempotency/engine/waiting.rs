@@ -53,8 +53,7 @@ impl Idempotency {
             && let left = ends.before(LOOK_AT_LEAST).since(self.clock.now())
             && !left.is_zero()
         {
-            let lapses =
-                lease_until.map(|until| until.after(self.settings.skew_margin).after(Duration::from_millis(1)));
+            let lapses = lease_until.map(|until| rules::lapses(until, self.settings.skew_margin));
             // Where it has lapsed by our clock, but not by the store's, it is claimed at the usual pauses.
             let until_lapse = lapses.map(|lapses| lapses.since(self.clock.now())).filter(|time| !time.is_zero());
             sleep(backoff.next_look().min(left).min(until_lapse.unwrap_or(left))).await;

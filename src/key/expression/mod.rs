@@ -3,7 +3,7 @@
 use std::fmt;
 
 use jmespath::{
-    Context,
+    Context, ErrorReason, JmespathError,
     ast::{Ast, KeyValuePair},
     interpret, parse,
 };
@@ -46,14 +46,26 @@ impl Expression {
         self.parsed.as_ref().map_err(|why| Error::config(format!("{self} is not a JMESPath expression: {why}")))
     }
 
+    /// An error that is the same for every body is the expression's own, and no delivery is to blame.
+    fn inapplicable(&self, error: &JmespathError) -> Error {
+        use jmespath::RuntimeError::{InvalidSlice, NotEnoughArguments, TooManyArguments, UnknownFunction};
+        let message = format!("{self} cannot be applied to the body: {}", error.reason);
+        match &error.reason {
+            ErrorReason::Runtime(
+                InvalidSlice | NotEnoughArguments { .. } | TooManyArguments { .. } | UnknownFunction(_),
+            ) => Error::config(message),
+            // Functions of our own give their reasons as such of the parser.
+            ErrorReason::Runtime(_) | ErrorReason::Parse(_) => Error::payload(message),
+        }
+    }
+
     /// What the expression finds in canonical JSON, in canonical JSON.
     pub(super) fn search(&self, json: &[u8]) -> Result<Vec<u8>, Error> {
         let ast = self.ast()?;
         tree::within(json, |root| {
             let mut context = Context::new(&self.text, &RUNTIME);
             // The reason names types and places, and nothing of the body.
-            let found = interpret(root, ast, &mut context)
-                .map_err(|error| Error::payload(format!("{self} cannot be applied to the body: {}", error.reason)))?;
+            let found = interpret(root, ast, &mut context).map_err(|error| self.inapplicable(&error))?;
             let mut out = Vec::new();
             tree::write(&mut out, &found)
                 .map_err(|problem| Error::payload(format!("what {self} finds is no key: {problem}")))?;

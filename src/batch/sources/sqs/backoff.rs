@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use aws_sdk_sqs::{Client, types::ChangeMessageVisibilityBatchRequestEntry as Entry};
 use futures_util::{StreamExt, stream};
 
-use super::queue_url;
+use super::{LONGEST_CALL, queue_url};
 use crate::{
     ErrorKind, OutcomeKind, Verdict,
     batch::{RecordReport, Redelivery},
@@ -129,7 +129,12 @@ impl VisibilityBackoff {
             Entry::builder().id(i.to_string()).receipt_handle(receipt).visibility_timeout(seconds).build()
         };
         let Ok(entries) = changes.into_iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>() else { return };
-        match self.client.change_message_visibility_batch().queue_url(queue).set_entries(Some(entries)).send().await {
+        let call = self.client.change_message_visibility_batch().queue_url(queue).set_entries(Some(entries)).send();
+        let Ok(answer) = tokio::time::timeout(LONGEST_CALL, call).await else {
+            tracing::warn!(target: "lambda_once", messages, "SQS did not answer in time when visibility time-outs were to be changed");
+            return;
+        };
+        match answer {
             Ok(answer) => {
                 for failed in answer.failed() {
                     tracing::warn!(target: "lambda_once", code = failed.code(), "SQS did not change a message's visibility time-out");

@@ -9,6 +9,7 @@ use aws_sdk_sqs::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use sha2::{Digest, Sha256};
 
+use super::LONGEST_CALL;
 use crate::{
     BoxError,
     batch::{DeadLetter, DeadLetters, RecordInfo},
@@ -29,6 +30,8 @@ const LONGEST_ERROR: usize = 1_000;
 /// most 1,000 characters), `lambda-once.key` (the hash under which the record of the operation is stored),
 /// `lambda-once.message-id`, `lambda-once.source`, and `lambda-once.encoding` where the body is in `base64`.
 /// In a FIFO queue a message keeps its group, and is sent once however often that is tried within five minutes.
+///
+/// A message that SQS has not taken within 3 s is not put aside.
 ///
 /// It needs the permission `sqs:SendMessage` on the queue.
 ///
@@ -90,7 +93,9 @@ impl SqsDeadLetters {
             let group = letter.record.attribute("MessageGroupId").unwrap_or("lambda-once");
             request = request.message_group_id(group).message_deduplication_id(deduplication_id(letter.record));
         }
-        request.send().await.map_err(|error| aws_sdk_sqs::error::DisplayErrorContext(error).to_string())?;
+        let sent =
+            tokio::time::timeout(LONGEST_CALL, request.send()).await.map_err(|_| "SQS did not answer in time")?;
+        sent.map_err(|error| aws_sdk_sqs::error::DisplayErrorContext(error).to_string())?;
         Ok(())
     }
 }

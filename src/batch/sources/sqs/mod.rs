@@ -134,6 +134,10 @@ impl Idempotency {
     }
 }
 
+/// The longest that one call may take, the client's retries included: what waits for it has little time.
+#[cfg(feature = "sqs-client")]
+const LONGEST_CALL: std::time::Duration = std::time::Duration::from_secs(3);
+
 /// The URL of the queue with this ARN. A client does not call it, but its own endpoint; the URL says which queue is meant.
 #[cfg(feature = "sqs-client")]
 fn queue_url(arn: &str) -> Option<String> {
