@@ -7,12 +7,11 @@ use std::{
     time::Duration,
 };
 
-use lambda_runtime::Context;
-
 use super::{
     Options, PermanentFailures, RecordInfo,
     lanes::Lanes,
     observer::Observer,
+    processor::Task,
     report::{Decision, replayed},
     schedule::{Room, Schedule},
     source::Source,
@@ -117,7 +116,6 @@ impl Hasher for HashOfHash {
 /// The state of one invocation.
 pub(super) struct Invocation<S: Source, T> {
     pub(super) source: S,
-    pub(super) lambda: Arc<Context>,
     /// Whose keys these are.
     pub(super) scope: KeyHasher,
     pub(super) window: Window,
@@ -141,6 +139,8 @@ pub(super) struct Invocation<S: Source, T> {
     pub(super) dead: Vec<(usize, Decision)>,
     /// How many are being put aside.
     pub(super) burying: usize,
+    /// What is to be begun.
+    pub(super) tasks: Vec<Task<T>>,
     /// Records that have been looked at and want a claim.
     pub(super) prepared: Vec<(Ready<T>, Candidate)>,
     pub(super) ready: VecDeque<Ready<T>>,
@@ -150,7 +150,7 @@ pub(super) struct Invocation<S: Source, T> {
     pub(super) running: usize,
     pub(super) claiming: bool,
     /// Claims whose handlers have ended, to be settled by the next call.
-    pub(super) due: Vec<(usize, Due<()>)>,
+    pub(super) due: Vec<(usize, Claim, Due<()>)>,
     /// How many claims are due or being settled.
     pub(super) unsettled: usize,
     /// How many first calls to settle are under way.
@@ -171,7 +171,7 @@ impl<S: Source, T> Invocation<S, T> {
     pub(super) fn new(
         source: S,
         records: Vec<S::Record>,
-        lambda: Context,
+        tenant: Option<&str>,
         window: Window,
         engine: &Idempotency,
         options: &Options,
@@ -185,13 +185,12 @@ impl<S: Source, T> Invocation<S, T> {
             settings.after_unknown,
         );
         let operation = engine.operation_name(S::OPERATION);
-        let scope = engine.scope(operation, lambda.tenant_id.as_deref().map(str::as_bytes)).hasher();
+        let scope = engine.scope(operation, tenant.map(str::as_bytes)).hasher();
         let count = records.len();
         let bodies = if options.dead_letters.is_some() { count } else { 0 };
         let lanes = Lanes::new(records.iter().map(|record| source.lane(record)), options.on_failure);
         Self {
             source,
-            lambda: Arc::new(lambda),
             scope,
             window,
             schedule,
@@ -208,6 +207,7 @@ impl<S: Source, T> Invocation<S, T> {
             bodies: (0..bodies).map(|_| None).collect(),
             dead: Vec::new(),
             burying: 0,
+            tasks: Vec::new(),
             prepared: Vec::new(),
             ready: VecDeque::new(),
             patient: Vec::new(),
@@ -412,6 +412,14 @@ impl<S: Source, T> Invocation<S, T> {
             }
         }
         self.schedule.room(startable, waiting, self.running, self.unsettled)
+    }
+
+    /// Settles all that is due with one call.
+    pub(super) fn settle(&mut self) {
+        self.settling += 1;
+        self.yielded = false;
+        let next = Vec::with_capacity(self.due.len());
+        self.tasks.push(Task::Settle(std::mem::replace(&mut self.due, next)));
     }
 
     /// Whether there is something to settle, and no call under way that it has to wait for. After the stop point there

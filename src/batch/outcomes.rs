@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{
     PermanentFailures, RecordInfo,
     invocation::{Follows, Invocation, Slot},
+    processor::Task,
     report::{Decision, RecordOutcome, RecordReport, Report},
     source::Source,
 };
@@ -57,8 +58,19 @@ impl<S: Source, T> Invocation<S, T> {
         self.bodies.get(index).is_some_and(Option::is_some) && self.is_last_in_order(index)
     }
 
+    /// Puts a record aside that no retry can help.
+    pub(super) fn bury(&mut self, index: usize, decision: Decision) {
+        match self.letter(index) {
+            Some((info, body)) => {
+                self.burying += 1;
+                self.tasks.push(Task::Bury(index, decision, info, body, self.keys[index]));
+            }
+            None => self.decided(index, decision),
+        }
+    }
+
     /// What is to be put aside of a record.
-    pub(super) fn letter(&mut self, index: usize) -> Option<(Arc<RecordInfo>, Vec<u8>)> {
+    fn letter(&mut self, index: usize) -> Option<(Arc<RecordInfo>, Vec<u8>)> {
         let Slot::Open(info) = &self.records[index] else { return None };
         let body = self.bodies.get_mut(index)?.take()?;
         Some((Arc::clone(info), body.as_ref().to_vec()))

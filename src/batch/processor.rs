@@ -2,9 +2,14 @@
 //!
 //! It knows nothing of where they come from: a [`Source`] has taken them apart, and is told which of them failed.
 
-use std::{convert::Infallible, future::poll_fn, sync::Arc, task::Poll};
+use std::{
+    convert::Infallible,
+    future::{Future, poll_fn},
+    sync::Arc,
+    task::Poll,
+};
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, future::Either, stream::FuturesUnordered};
 use lambda_runtime::Context;
 use tracing::{Instrument, Span};
 
@@ -19,11 +24,14 @@ use crate::{
     BoxError, Claim, Error, Idempotency, Key, Outcome, Probed,
     clock::Timestamp,
     idempotency::{
-        engine::{Backoff, Conclusion, Finished, Ran, Seen, Settling, Standing, Success, forget, probed},
+        engine::{
+            Backoff, Candidate, Conclusion, Due, Finished, Open, Ran, Seen, Settling, Standing, Success, forget, probed,
+        },
         guard::{Unfinished, bounded, contain},
         window::Window,
     },
-    store::{BoxFuture, Refusal, rules::lapses},
+    record::KeyHash,
+    store::{Refusal, rules::lapses},
 };
 
 /// How many records are put aside at once.
@@ -39,7 +47,25 @@ pub(super) struct Processor<S: Source, H, T> {
     pub(super) options: Options,
 }
 
-/// Something under way has come to its end.
+/// Something to be begun that takes time.
+pub(super) enum Task<T> {
+    Claim(Vec<Ready<T>>, Vec<Candidate>),
+    /// Runs one record to its end.
+    Run(Begun, Ready<T>),
+    /// Runs several records to their end by one call of the handler.
+    RunTogether(Timestamp, Vec<Ready<T>>),
+    /// Settles all that is due with one call.
+    Settle(Vec<(usize, Claim, Due<()>)>),
+    /// Settles what takes more than one call.
+    SettleAgain(Vec<Open<usize, ()>>),
+    Release(Vec<Claim>),
+    /// Looks at what is waited for.
+    Look(Vec<usize>, Vec<Candidate>),
+    /// Puts a record aside.
+    Bury(usize, Decision, Arc<RecordInfo>, Vec<u8>, Option<KeyHash>),
+}
+
+/// A task has come to its end.
 #[expect(clippy::large_enum_variant, reason = "most steps are of the large kind; a box would cost each record one")]
 enum Step<T> {
     Claimed(Vec<Ready<T>>, Vec<Result<Standing, Error>>),
@@ -58,8 +84,6 @@ enum Step<T> {
     Buried(usize, Decision, Result<(), Option<String>>),
 }
 
-type Steps<'a, T> = FuturesUnordered<BoxFuture<'a, Step<T>>>;
-
 impl<S, H, T> Processor<S, H, T>
 where
     S: Source,
@@ -75,22 +99,25 @@ where
     where
         H: Handler<T, Args>,
     {
-        let mut invocation = Invocation::new(self.source.clone(), records, lambda, window, &self.engine, &self.options);
+        let tenant = lambda.tenant_id.as_deref();
+        let mut invocation = Invocation::new(self.source.clone(), records, tenant, window, &self.engine, &self.options);
         invocation.schedule.hands_over(self.handler.most());
-        let mut steps = Steps::new();
+        let lambda = Arc::new(lambda);
+        let mut steps = FuturesUnordered::new();
         loop {
-            self.start(&mut invocation, &steps);
+            self.start::<Args>(&mut invocation);
             if invocation.schedule.fills_a_call(invocation.due.len()) {
-                self.settle(&mut invocation, &steps);
+                invocation.settle();
             }
+            steps.extend(invocation.tasks.drain(..).map(|task| self.perform(task, &lambda, window)));
             match poll_fn(|context| Poll::Ready(steps.poll_next_unpin(context))).await {
-                Poll::Ready(Some(step)) => self.finish(&mut invocation, &steps, step),
+                Poll::Ready(Some(step)) => self.finish(&mut invocation, step),
                 // Whatever ends at the same time shares one call: nothing is waited for but one turn of the runtime.
                 _ if invocation.may_settle() && !invocation.yielded => {
                     tokio::task::yield_now().await;
                     invocation.yielded = true;
                 }
-                _ if invocation.may_settle() => self.settle(&mut invocation, &steps),
+                _ if invocation.may_settle() => invocation.settle(),
                 none => {
                     let is_under_way = none.is_pending();
                     match (is_under_way, invocation.wakes_after(self.engine.clock.now(), is_under_way)) {
@@ -100,7 +127,7 @@ where
                                 None => steps.next().await,
                             };
                             if let Some(step) = step {
-                                self.finish(&mut invocation, &steps, step);
+                                self.finish(&mut invocation, step);
                             }
                         }
                         (false, Some(time)) => tokio::time::sleep(time).await,
@@ -115,19 +142,19 @@ where
     }
 
     /// Starts whatever may be started now.
-    fn start<'a, Args>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>)
+    fn start<Args>(&self, invocation: &mut Invocation<S, T>)
     where
         H: Handler<T, Args>,
     {
-        self.start_work(invocation, steps);
+        self.start_work::<Args>(invocation);
         while invocation.burying < MOST_BURIED_AT_ONCE
             && let Some((index, decision)) = invocation.take_dead()
         {
-            self.bury(invocation, steps, index, decision);
+            invocation.bury(index, decision);
         }
     }
 
-    fn start_work<'a, Args>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>)
+    fn start_work<Args>(&self, invocation: &mut Invocation<S, T>)
     where
         H: Handler<T, Args>,
     {
@@ -136,7 +163,10 @@ where
             if !invocation.stopped && !invocation.schedule.in_time(invocation.now) {
                 invocation.stopped = true;
             }
-            self.release(invocation.give_up(), steps);
+            let given_up = invocation.give_up();
+            if !given_up.is_empty() {
+                invocation.tasks.push(Task::Release(given_up));
+            }
             if invocation.stopped {
                 return;
             }
@@ -144,23 +174,22 @@ where
                 && let Some(ready) = invocation.next_ready()
             {
                 invocation.running += 1;
-                let (lambda, window) = (Arc::clone(&invocation.lambda), invocation.window);
+                let at = invocation.now;
                 let most = self.handler.most();
                 let is_alone = |ready: &Ready<T>| H::PROBES && ready.claim.as_ref().is_some_and(Claim::took_over);
                 if most > 1 && !is_alone(&ready) {
                     let together = invocation.take_together(ready, most, is_alone);
-                    steps.push(self.run_together(together, &lambda, window));
+                    invocation.tasks.push(Task::RunTogether(at, together));
                 } else {
-                    steps.push(self.run(ready, lambda, window));
+                    invocation.tasks.push(Task::Run(Begun { index: ready.index, at }, ready));
                 }
                 continue;
             }
             let watched = invocation.watched();
             if !watched.is_empty() {
                 invocation.looking = true;
-                let (indices, candidates): (Vec<_>, Vec<_>) = watched.into_iter().unzip();
-                let stop = invocation.window.stop;
-                steps.push(Box::pin(async move { Step::Looked(indices, self.engine.watch(&candidates, stop).await) }));
+                let (indices, candidates) = watched.into_iter().unzip();
+                invocation.tasks.push(Task::Look(indices, candidates));
             }
             if invocation.claiming {
                 return;
@@ -172,24 +201,54 @@ where
             }
             if !candidates.is_empty() {
                 invocation.claiming = true;
-                let window = invocation.window;
-                steps.push(Box::pin(async move {
-                    let standings = self.engine.claim(&candidates, window).await;
-                    Step::Claimed(waiting, standings)
-                }));
+                invocation.tasks.push(Task::Claim(waiting, candidates));
             } else if invocation.next == seen {
                 return;
             }
         }
     }
 
-    /// Runs one record to its end.
-    fn run<'a, Args>(&'a self, ready: Ready<T>, lambda: Arc<Context>, window: Window) -> BoxFuture<'a, Step<T>>
+    /// Does what takes time. Most tasks are runs, so what others need is put into boxes: each run would have to have room
+    /// for it.
+    async fn perform<Args>(&self, task: Task<T>, lambda: &Arc<Context>, window: Window) -> Step<T>
     where
         H: Handler<T, Args>,
     {
-        let Ready { index, payload, info, claim, .. } = ready;
-        let begun = Begun { index, at: self.engine.clock.now() };
+        match task {
+            Task::Run(begun, ready) => self.run(begun, ready, Arc::clone(lambda), window).await,
+            Task::RunTogether(at, records) => Box::pin(self.run_together(at, records, lambda, window)).await,
+            Task::Claim(waiting, candidates) => {
+                let standings = Box::pin(self.engine.claim(&candidates, window)).await;
+                Step::Claimed(waiting, standings)
+            }
+            Task::Settle(due) => Step::Settled(Box::pin(self.engine.settle_together(due)).await),
+            Task::SettleAgain(open) => Step::SettledAgain(Box::pin(self.engine.settle_again(open)).await),
+            Task::Release(claims) => {
+                Box::pin(self.engine.release(claims)).await;
+                Step::Released
+            }
+            Task::Look(indices, candidates) => {
+                let seen = Box::pin(self.engine.watch(&candidates, window.stop)).await;
+                Step::Looked(indices, seen)
+            }
+            Task::Bury(index, decision, record, body, key) => {
+                let sent = Box::pin(self.send_letter(&decision, &record, &body, key, window)).await;
+                Step::Buried(index, decision, sent)
+            }
+        }
+    }
+
+    fn run<Args>(
+        &self,
+        begun: Begun,
+        ready: Ready<T>,
+        lambda: Arc<Context>,
+        window: Window,
+    ) -> impl Future<Output = Step<T>> + Send
+    where
+        H: Handler<T, Args>,
+    {
+        let Ready { payload, info, claim, .. } = ready;
         let span = span(&info, claim.as_ref());
         let context = RecordContext { record: info, lambda, claim: claim.clone(), stop: window.stop };
         // The handler's own future is made inside, so that a panic in making it is caught too.
@@ -205,27 +264,29 @@ where
             self.handler.call(payload, context).await.map(Success::Remember)
         };
         let work = work.instrument(span);
-        Box::pin(async move {
-            let Some(claim) = claim else {
-                let work = async move { work.await.map(drop) };
-                return Step::Ran(begun, Ran::Unprotected(self.engine.run_unprotected(window, work).await));
-            };
-            let finished = self.engine.run(claim.clone(), work, forget).await;
-            Step::Ran(begun, Ran::Protected(claim, finished))
-        })
+        let ran = match claim {
+            Some(claim) => {
+                let run = self.engine.run(claim, work, forget);
+                Either::Left(run.map(|(claim, finished)| Ran::Protected(claim, finished)))
+            }
+            None => {
+                let work = work.map(|result| result.map(drop));
+                Either::Right(self.engine.run_unprotected(window, work).map(Ran::Unprotected))
+            }
+        };
+        ran.map(move |ran| Step::Ran(begun, ran))
     }
 
-    /// Runs several records to their end by one call of the handler.
-    fn run_together<'a, Args>(
-        &'a self,
+    async fn run_together<Args>(
+        &self,
+        at: Timestamp,
         records: Vec<Ready<T>>,
         lambda: &Arc<Context>,
         window: Window,
-    ) -> BoxFuture<'a, Step<T>>
+    ) -> Step<T>
     where
         H: Handler<T, Args>,
     {
-        let at = self.engine.clock.now();
         let count = records.len();
         let (mut begun, mut claims, mut given) = (Vec::new(), Vec::new(), Vec::new());
         for Ready { index, payload, info, claim, .. } in records {
@@ -235,56 +296,33 @@ where
         }
         let span = tracing::info_span!(target: "lambda_once", "records", count);
         let work = async move { self.handler.call_all(given).await }.instrument(span);
-        Box::pin(async move {
-            let ran = self.engine.run_together(claims, window, work, |verdicts| miscounted(verdicts, count)).await;
-            Step::RanTogether(begun, ran)
-        })
+        let ran = self.engine.run_together(claims, window, work, |verdicts| miscounted(verdicts, count)).await;
+        Step::RanTogether(begun, ran)
     }
 
-    /// Puts a record aside that no retry can help.
-    fn bury<'a>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>, index: usize, decision: Decision) {
-        let letter = invocation.letter(index);
-        let (Some((record, body)), Some(letters)) = (letter, &self.options.dead_letters) else {
-            return invocation.decided(index, decision);
-        };
-        invocation.burying += 1;
-        let left = invocation.window.settle_by.since(self.engine.clock.now());
-        let key = invocation.keys[index];
-        steps.push(Box::pin(async move {
-            let Report { outcome, .. } = decision.report;
-            let (reason, error) = (decision.report.name(), decision.error.as_deref());
-            let letter = DeadLetter { record: &record, body: &body, key, outcome, reason, error };
-            // The call is made inside, so that a panic in making it is caught too.
-            let sent = match bounded(async { letters.send(letter).await }, left).await {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => Err(text_of(error)),
-                Err(Unfinished::Panicked) => Err(Some("putting it aside panicked".to_owned())),
-                Err(Unfinished::OutOfTime) => Err(Some("there was no time left".to_owned())),
-            };
-            Step::Buried(index, decision, sent)
-        }));
-    }
-
-    fn release<'a>(&'a self, claims: Vec<Claim>, steps: &Steps<'a, T>) {
-        if !claims.is_empty() {
-            let engine = &self.engine;
-            steps.push(Box::pin(async move {
-                engine.release(claims).await;
-                Step::Released
-            }));
+    async fn send_letter(
+        &self,
+        decision: &Decision,
+        record: &RecordInfo,
+        body: &[u8],
+        key: Option<KeyHash>,
+        window: Window,
+    ) -> Result<(), Option<String>> {
+        let Some(letters) = &self.options.dead_letters else { return Err(None) };
+        let left = window.settle_by.since(self.engine.clock.now());
+        let Report { outcome, .. } = decision.report;
+        let (reason, error) = (decision.report.name(), decision.error.as_deref());
+        let letter = DeadLetter { record, body, key, outcome, reason, error };
+        // The call is made inside, so that a panic in making it is caught too.
+        match bounded(async { letters.send(letter).await }, left).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(text_of(error)),
+            Err(Unfinished::Panicked) => Err(Some("putting it aside panicked".to_owned())),
+            Err(Unfinished::OutOfTime) => Err(Some("there was no time left".to_owned())),
         }
     }
 
-    /// Settles all that is due with one call.
-    fn settle<'a>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>) {
-        invocation.settling += 1;
-        invocation.yielded = false;
-        let due = std::mem::take(&mut invocation.due);
-        let engine = &self.engine;
-        steps.push(Box::pin(async move { Step::Settled(engine.settle_together(due).await) }));
-    }
-
-    fn finish<'a>(&'a self, invocation: &mut Invocation<S, T>, steps: &Steps<'a, T>, step: Step<T>) {
+    fn finish(&self, invocation: &mut Invocation<S, T>, step: Step<T>) {
         match step {
             Step::Released => {}
             Step::Looked(indices, seen) => {
@@ -324,8 +362,7 @@ where
                 self.conclude_settled(invocation, concluded);
                 // They hold nobody else up.
                 if !open.is_empty() {
-                    let engine = &self.engine;
-                    steps.push(Box::pin(async move { Step::SettledAgain(engine.settle_again(open).await) }));
+                    invocation.tasks.push(Task::SettleAgain(open));
                 }
             }
             Step::SettledAgain(concluded) => self.conclude_settled(invocation, concluded),
@@ -345,12 +382,12 @@ where
             Ran::Protected(claim, Finished::Concluded(conclusion)) => {
                 self.conclude(invocation, index, &claim, conclusion);
             }
-            Ran::Protected(_, Finished::Due(due)) => {
+            Ran::Protected(claim, Finished::Due(due)) => {
                 if due.is_release() && !invocation.may_be_buried(index) {
                     invocation.lanes.fail(index);
                 }
                 invocation.unsettled += 1;
-                invocation.due.push((index, due));
+                invocation.due.push((index, claim, due));
             }
         }
     }

@@ -25,7 +25,7 @@ pub(crate) use running::Finished;
 #[cfg(feature = "batch")]
 pub(crate) use running::{Ran, forget};
 #[cfg(feature = "batch")]
-pub(crate) use settling::{Due, Settling};
+pub(crate) use settling::{Due, Open, Settling};
 #[cfg(feature = "batch")]
 pub(crate) use waiting::Seen;
 
@@ -108,8 +108,8 @@ impl Idempotency {
     {
         let concluded = AssertUnwindSafe(async {
             match self.run(claim.clone(), work, |value| value).await {
-                Finished::Concluded(conclusion) => conclusion,
-                Finished::Due(due) => self.settle(due).await,
+                (_, Finished::Concluded(conclusion)) => conclusion,
+                (claim, Finished::Due(due)) => self.settle(claim, due).await,
             }
         });
         concluded.catch_unwind().await.unwrap_or_else(|panic| {

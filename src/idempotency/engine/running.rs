@@ -33,44 +33,49 @@ pub(crate) enum Finished<T> {
 
 impl Idempotency {
     /// Runs a claimed operation. Of its value, `keep` makes what is to be kept besides the stored result.
-    pub(crate) async fn run<T, U, F>(&self, claim: Claim, work: F, keep: impl FnOnce(T) -> U + Send) -> Finished<U>
+    ///
+    /// No `async fn`: each would hold its work twice, as an argument and as a future that it awaits.
+    pub(crate) fn run<T, U, F>(
+        &self,
+        claim: Claim,
+        work: F,
+        keep: impl FnOnce(T) -> U + Send,
+    ) -> impl Future<Output = (Claim, Finished<U>)> + Send
     where
         T: Serialize + Send,
+        U: Send,
         F: Future<Output = Result<Success<T>, Failure>> + Send,
     {
+        let ended = self.guarded(work, claim.window).map({
+            let claim = claim.clone();
+            move |ended| self.ended(&claim, ended, keep)
+        });
         // The handler's own panics are caught where it runs. Its future may also panic when it is dropped.
-        let run = AssertUnwindSafe(self.run_to_its_end(claim, work, keep)).catch_unwind();
-        run.await.unwrap_or_else(|panic| {
-            discard(panic);
-            Finished::Concluded(Conclusion::Interrupted(Interruption::Panicked))
+        AssertUnwindSafe(ended).catch_unwind().map(|finished| {
+            let finished = finished.unwrap_or_else(|panic| {
+                discard(panic);
+                Finished::Concluded(Conclusion::Interrupted(Interruption::Panicked))
+            });
+            (claim, finished)
         })
-    }
-
-    async fn run_to_its_end<T, U, F>(&self, claim: Claim, work: F, keep: impl FnOnce(T) -> U + Send) -> Finished<U>
-    where
-        T: Serialize + Send,
-        F: Future<Output = Result<Success<T>, Failure>> + Send,
-    {
-        let ended = self.guarded(work, claim.window).await;
-        self.ended(claim, ended, keep)
     }
 
     /// What the end of a claimed operation's run asks of the store. The value is encoded by code of the user's, which may
     /// panic.
     fn ended<T: Serialize, U>(
         &self,
-        claim: Claim,
+        claim: &Claim,
         ended: Ended<Result<Success<T>, Failure>>,
         keep: impl FnOnce(T) -> U,
     ) -> Finished<U> {
         match ended {
             Ended::Returned(Ok(Success::Remember(value))) => {
                 let settlement = self.completion(&value);
-                Finished::Due(Due::new(claim, settlement, End::Completed(keep(value))))
+                Finished::Due(Due::new(settlement, End::Completed(keep(value))))
             }
             Ended::Returned(Ok(Success::Recover(value))) => {
                 let settlement = self.completion(&value);
-                Finished::Due(Due::new(claim, settlement, End::Recovered(keep(value))))
+                Finished::Due(Due::new(settlement, End::Recovered(keep(value))))
             }
             Ended::Returned(Ok(Success::Forget(value))) => {
                 Finished::Due(Due::release(claim, End::Forgotten(keep(value))))
@@ -94,14 +99,14 @@ impl Idempotency {
         Settlement::Complete { result, retention: self.settings.retention() }
     }
 
-    fn failed<T>(&self, claim: Claim, failure: Failure) -> Finished<T> {
+    fn failed<T>(&self, claim: &Claim, failure: Failure) -> Finished<T> {
         match failure.verdict() {
             Verdict::Unknown => Finished::Concluded(Conclusion::Failed(failure)),
             Verdict::Transient => Finished::Due(Due::release(claim, End::Failed(failure))),
             Verdict::Permanent => {
                 let result = result::encode_failure(&failure, &self.settings, self.store.limits());
                 let settlement = Settlement::Fail { result, retention: self.settings.failed_retention() };
-                Finished::Due(Due::new(claim, settlement, End::Failed(failure)))
+                Finished::Due(Due::new(settlement, End::Failed(failure)))
             }
         }
     }
@@ -149,7 +154,7 @@ impl Idempotency {
             Some(claim) => {
                 let finished = contain(|| {
                     let ended = ended.map(|verdict| verdict.map(Success::Remember));
-                    self.ended(claim.clone(), ended, forget)
+                    self.ended(&claim, ended, forget)
                 });
                 let panicked = Finished::Concluded(Conclusion::Interrupted(Interruption::Panicked));
                 Ran::Protected(claim, finished.unwrap_or(panicked))

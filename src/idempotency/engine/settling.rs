@@ -26,10 +26,9 @@ const SETTLE_WHEN_LATE: Duration = Duration::from_secs(1);
 /// What is too short for a call to the store.
 const SETTLE_AT_LEAST: Duration = Duration::from_millis(100);
 
-/// A claim that is to be settled, and what its caller is told then.
+/// How a claim is to be settled, and what its caller is told then.
 #[derive(Debug)]
 pub(crate) struct Due<T> {
-    claim: Claim,
     settlement: Settlement,
     end: End<T>,
 }
@@ -57,19 +56,19 @@ pub(crate) struct Settling<K, T> {
 #[derive(Debug)]
 pub(crate) struct Open<K, T> {
     name: K,
+    claim: Claim,
     due: Due<T>,
     /// What was in its way; `None` if it was changed since, and can be sent at once.
     trouble: Option<Error>,
 }
 
 impl<T> Due<T> {
-    pub(super) fn new(claim: Claim, settlement: Settlement, end: End<T>) -> Self {
-        Self { claim, settlement, end }
+    pub(super) fn new(settlement: Settlement, end: End<T>) -> Self {
+        Self { settlement, end }
     }
 
-    pub(super) fn release(claim: Claim, end: End<T>) -> Self {
-        let settlement = Settlement::Release { took_over: claim.took_over() };
-        Self { claim, settlement, end }
+    pub(super) fn release(claim: &Claim, end: End<T>) -> Self {
+        Self { settlement: Settlement::Release { took_over: claim.took_over() }, end }
     }
 
     /// Whether the operation may run again.
@@ -80,8 +79,8 @@ impl<T> Due<T> {
 
 impl Idempotency {
     /// Settles one claim, for as long as it takes and there is time.
-    pub(super) async fn settle<T: Send>(&self, due: Due<T>) -> Conclusion<T> {
-        let Settling { mut concluded, open } = self.settle_together(vec![((), due)]).await;
+    pub(super) async fn settle<T: Send>(&self, claim: Claim, due: Due<T>) -> Conclusion<T> {
+        let Settling { mut concluded, open } = self.settle_together(vec![((), claim, due)]).await;
         concluded.extend(self.settle_again(open).await);
         concluded.pop().map_or(Conclusion::LeaseLost, |((), _, conclusion)| conclusion)
     }
@@ -91,28 +90,31 @@ impl Idempotency {
         if claims.is_empty() {
             return;
         }
-        let dues = claims.into_iter().map(|claim| (0_usize, Due::<()>::release(claim, End::NotStarted))).collect();
-        let open = self.settle_together(dues).await.open;
+        let due = |claim| {
+            let due = Due::<()>::release(&claim, End::NotStarted);
+            (0_usize, claim, due)
+        };
+        let open = self.settle_together(claims.into_iter().map(due).collect()).await.open;
         self.settle_again(open).await;
     }
 
     /// Settles claims of one invocation with one call to the store.
-    pub(crate) async fn settle_together<K: Send, T: Send>(&self, dues: Vec<(K, Due<T>)>) -> Settling<K, T> {
+    pub(crate) async fn settle_together<K: Send, T: Send>(&self, dues: Vec<(K, Claim, Due<T>)>) -> Settling<K, T> {
         self.send_settles(dues, SETTLE_WHEN_LATE).await
     }
 
     /// `late` is the time that outcomes get if there is none left.
-    async fn send_settles<K: Send, T: Send>(&self, dues: Vec<(K, Due<T>)>, late: Duration) -> Settling<K, T> {
-        let Some((_, first)) = dues.first() else {
+    async fn send_settles<K: Send, T: Send>(&self, dues: Vec<(K, Claim, Due<T>)>, late: Duration) -> Settling<K, T> {
+        let Some((_, first, due)) = dues.first() else {
             return Settling { concluded: Vec::new(), open: Vec::new() };
         };
-        let left = first.claim.window.settle_by.since(self.clock.now());
-        let is_worth_waiting = dues.iter().any(|(_, due)| !due.is_release());
+        let left = first.window.settle_by.since(self.clock.now());
+        let is_worth_waiting = dues.iter().any(|(_, _, due)| !due.is_release());
         let time = if is_worth_waiting && left < SETTLE_AT_LEAST { left.max(late) } else { left };
-        let operation = first.settlement.as_str();
+        let operation = due.settlement.as_str();
         let mut requests = Vec::with_capacity(dues.len());
         let mut ends = Vec::with_capacity(dues.len());
-        for (name, Due { claim, settlement, end }) in dues {
+        for (name, claim, Due { settlement, end }) in dues {
             let (key, owner, fingerprint) = (claim.key(), claim.owner, claim.fingerprint);
             requests.push(SettleRequest { key, owner, fingerprint, settlement });
             ends.push((name, claim, end));
@@ -121,19 +123,19 @@ impl Idempotency {
 
         let mut settling = Settling { concluded: Vec::with_capacity(ends.len()), open: Vec::new() };
         for ((request, (name, claim, end)), answer) in requests.into_iter().zip(ends).zip(answers) {
-            let due = Due { claim, settlement: request.settlement, end };
+            let due = Due { settlement: request.settlement, end };
             match answer {
                 Err(error) if error.retry_helps() => {
-                    settling.open.push(Open { name, due, trouble: Some(error) });
+                    settling.open.push(Open { name, claim, due, trouble: Some(error) });
                 }
                 Err(error)
                     if error.kind() == ErrorKind::Request && !error.redelivery_helps() && due.settlement.has_data() =>
                 {
-                    tracing::error!(target: "lambda_once", key = %due.claim.key(), %error, "the store does not take the result, so it is not kept; the operation stays done");
+                    tracing::error!(target: "lambda_once", key = %claim.key(), %error, "the store does not take the result, so it is not kept; the operation stays done");
                     let due = Due { settlement: due.settlement.without_data(), ..due };
-                    settling.open.push(Open { name, due, trouble: None });
+                    settling.open.push(Open { name, claim, due, trouble: None });
                 }
-                answer => settling.concluded.push(self.concluded(name, due, answer)),
+                answer => settling.concluded.push(self.concluded(name, claim, due, answer)),
             }
         }
         settling
@@ -147,13 +149,13 @@ impl Idempotency {
         let mut concluded = Vec::with_capacity(open.len());
         let mut backoff = Backoff::default();
         while let Some(first) = open.first() {
-            let settle_by = first.due.claim.window.settle_by;
+            let settle_by = first.claim.window.settle_by;
             if open.iter().all(|open| open.trouble.is_some()) {
                 let pause = backoff.next();
                 if self.clock.now().after(pause) >= settle_by {
-                    let given_up = open
-                        .into_iter()
-                        .filter_map(|Open { name, due, trouble }| Some(self.concluded(name, due, Err(trouble?))));
+                    let given_up = open.into_iter().filter_map(|Open { name, claim, due, trouble }| {
+                        Some(self.concluded(name, claim, due, Err(trouble?)))
+                    });
                     concluded.extend(given_up);
                     return concluded;
                 }
@@ -163,7 +165,7 @@ impl Idempotency {
             let (now, later) = open.into_iter().partition(|open| open.trouble.is_none());
             let are_changed = !Vec::is_empty(&now);
             let (now, later): (Vec<_>, Vec<_>) = if are_changed { (now, later) } else { (later, now) };
-            let dues = now.into_iter().map(|Open { name, due, .. }| (name, due)).collect();
+            let dues = now.into_iter().map(|Open { name, claim, due, .. }| (name, claim, due)).collect();
             let late = if are_changed { SETTLE_WHEN_LATE } else { Duration::ZERO };
             let mut settling = self.send_settles(dues, late).await;
             concluded.append(&mut settling.concluded);
@@ -174,8 +176,13 @@ impl Idempotency {
     }
 
     /// What a caller is told of a claim whose settle has been answered.
-    fn concluded<K, T>(&self, name: K, due: Due<T>, answer: Result<Settled, Error>) -> (K, Claim, Conclusion<T>) {
-        let Due { claim, settlement, end } = due;
+    fn concluded<K, T>(
+        &self,
+        name: K,
+        claim: Claim,
+        Due { settlement, end }: Due<T>,
+        answer: Result<Settled, Error>,
+    ) -> (K, Claim, Conclusion<T>) {
         let conclusion = match (end, answer) {
             // A run that is not recorded decides nothing, not even its failure. What was to be released may be lost.
             (end @ (End::Completed(_) | End::Recovered(_) | End::Failed(_)), Ok(Settled::LeaseLost { current }))
