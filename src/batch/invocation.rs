@@ -37,9 +37,11 @@ pub(super) struct Ready<T> {
     pub(super) index: usize,
     pub(super) payload: T,
     pub(super) info: Arc<RecordInfo>,
+    /// `None` if it runs unprotected.
+    pub(super) candidate: Option<Candidate>,
     pub(super) claim: Option<Claim>,
-    /// What to claim once more when the lease in its way has ended; `None` if that was done, or needs no claim.
-    pub(super) again: Option<Candidate>,
+    /// Whether it may wait for a lease in its way to end, and be claimed once more.
+    pub(super) may_wait: bool,
 }
 
 impl<T> Ready<T> {
@@ -54,7 +56,6 @@ impl<T> Ready<T> {
 /// A record that waits for the lease in its way to end.
 pub(super) struct Patient<T> {
     pub(super) ready: Ready<T>,
-    pub(super) candidate: Candidate,
     /// When that lease is over for others.
     pub(super) until: Timestamp,
     /// What became of it, if it does not get its second claim.
@@ -142,7 +143,7 @@ pub(super) struct Invocation<S: Source, T> {
     /// What is to be begun.
     pub(super) tasks: Vec<Task<T>>,
     /// Records that have been looked at and want a claim.
-    pub(super) prepared: Vec<(Ready<T>, Candidate)>,
+    pub(super) prepared: Vec<Ready<T>>,
     pub(super) ready: VecDeque<Ready<T>>,
     pub(super) patient: Vec<Patient<T>>,
     /// Whether a look at what is waited for is under way.
@@ -253,18 +254,17 @@ impl<S: Source, T> Invocation<S, T> {
         if !self.lanes.are_several() {
             return self.prepared.len() < room.total;
         }
-        self.prepared.len() < LOOK_AHEAD
-            && self.prepared.iter().filter(|(ready, _)| may_start(ready)).count() < room.total
+        self.prepared.len() < LOOK_AHEAD && self.prepared.iter().filter(|ready| may_start(ready)).count() < room.total
     }
 
     /// Takes out what may be claimed: first what can start at once, then what comes next.
-    pub(super) fn take_prepared(&mut self, room: Room) -> (Vec<Ready<T>>, Vec<Candidate>) {
+    pub(super) fn take_prepared(&mut self, room: Room) -> Vec<Ready<T>> {
         let Self { lanes, prepared, .. } = self;
-        let mut taken: Vec<_> =
-            prepared.extract_if(.., |(ready, _)| lanes.may_start(ready.index)).take(room.total).collect();
+        let mut taken = Vec::with_capacity(room.total.min(prepared.len()));
+        taken.extend(prepared.extract_if(.., |ready| lanes.may_start(ready.index)).take(room.total));
         let ahead = room.ahead.min(room.total - taken.len());
-        taken.extend(prepared.extract_if(.., |(ready, _)| !lanes.is_held_up(ready.index)).take(ahead));
-        taken.into_iter().unzip()
+        taken.extend(prepared.extract_if(.., |ready| !lanes.is_held_up(ready.index)).take(ahead));
+        taken
     }
 
     /// The next record whose turn it is.
@@ -298,7 +298,7 @@ impl<S: Source, T> Invocation<S, T> {
                 self.decide(ready.index, Ok(replayed(refusal)));
                 ready.give_up();
             }
-            for (ready, _) in self.prepared.drain(..) {
+            for ready in self.prepared.drain(..) {
                 ready.give_up();
             }
             return self.ready.drain(..).filter_map(Ready::give_up).collect();
@@ -328,21 +328,21 @@ impl<S: Source, T> Invocation<S, T> {
         if let Some(at) = self.patient.iter().position(|patient| self.lanes.is_held_up(patient.ready.index)) {
             return Some(self.patient.swap_remove(at).ready);
         }
-        if let Some(at) = self.prepared.iter().position(|(ready, _)| self.lanes.is_held_up(ready.index)) {
-            return Some(self.prepared.remove(at).0);
+        if let Some(at) = self.prepared.iter().position(|ready| self.lanes.is_held_up(ready.index)) {
+            return Some(self.prepared.remove(at));
         }
         let at = self.ready.iter().position(|ready| self.lanes.is_held_up(ready.index))?;
         self.ready.remove(at)
     }
 
     /// Takes out the records that may be claimed again.
-    pub(super) fn take_patient(&mut self) -> (Vec<Ready<T>>, Vec<Candidate>) {
+    pub(super) fn take_patient(&mut self) -> Vec<Ready<T>> {
         let late = self.schedule.claims_late();
         let room = self.schedule.room(0, 0, self.running, self.unsettled).total;
         let (lanes, now) = (&self.lanes, self.now);
         let is_due = |patient: &mut Patient<T>| patient.until <= now && (!late || lanes.may_start(patient.ready.index));
         let due = self.patient.extract_if(.., is_due).take(room);
-        due.map(|patient| (patient.ready, patient.candidate)).unzip()
+        due.map(|patient| patient.ready).collect()
     }
 
     /// What is to be looked at, as it may have come to its end before its lease has.
@@ -353,7 +353,7 @@ impl<S: Source, T> Invocation<S, T> {
             return Vec::new();
         }
         // One call for all of them.
-        waiting().map(|patient| (patient.ready.index, patient.candidate)).collect()
+        waiting().filter_map(|patient| Some((patient.ready.index, patient.ready.candidate?))).collect()
     }
 
     /// What a look has shown of a record that waits, if it still does.

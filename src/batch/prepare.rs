@@ -23,12 +23,13 @@ struct Prepared<T> {
 
 impl<S: Source, H, T> Processor<S, H, T> {
     /// Decodes records until as many of them want a claim as may be claimed now, and takes those out that may.
-    pub(super) fn next_chunk(&self, invocation: &mut Invocation<S, T>) -> (Vec<Ready<T>>, Vec<Candidate>) {
+    pub(super) fn next_chunk(&self, invocation: &mut Invocation<S, T>) -> Vec<Ready<T>> {
         let room = invocation.room();
+        let mut buffer = Vec::new();
         while invocation.wants_more(room)
             && let Some((index, info, body)) = invocation.next_incoming()
         {
-            let prepared = self.prepare(&info, &body, &invocation.scope);
+            let prepared = self.prepare(&info, &body, &invocation.scope, &mut buffer);
             if let Some(kept) = invocation.bodies.get_mut(index) {
                 *kept = Some(body);
             }
@@ -48,8 +49,8 @@ impl<S: Source, H, T> Processor<S, H, T> {
             Ok(prepared) => prepared,
             Err(error) => return invocation.decide(index, Err(error)),
         };
-        let again = candidate.filter(|_| S::IS_PATIENT || invocation.lanes.is_ordered(index));
-        let ready = Ready { index, payload, info, claim: None, again };
+        let may_wait = S::IS_PATIENT || invocation.lanes.is_ordered(index);
+        let ready = Ready { index, payload, info, candidate, claim: None, may_wait };
         let Some(candidate) = candidate else {
             return invocation.ready.push_back(ready);
         };
@@ -61,19 +62,25 @@ impl<S: Source, H, T> Processor<S, H, T> {
             }
             None => {
                 invocation.leaders.insert(candidate.key, (index, candidate.fingerprint));
-                invocation.prepared.push((ready, candidate));
+                invocation.prepared.push(ready);
             }
         }
     }
 
     /// Decodes one body and hashes its key. Code of the user's runs here, and may panic.
-    fn prepare(&self, info: &RecordInfo, body: &S::Body, scope: &KeyHasher) -> Result<Prepared<T>, Error> {
+    fn prepare(
+        &self,
+        info: &RecordInfo,
+        body: &S::Body,
+        scope: &KeyHasher,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Prepared<T>, Error> {
         let prepared = contain(|| {
             let payload = (self.decode)(body).map_err(|source| undecodable(&*source))?;
             if self.engine.settings.disabled {
                 return Ok(Prepared { payload, candidate: None });
             }
-            let candidate = match self.candidate(info, body.as_ref(), scope) {
+            let candidate = match self.candidate(info, body.as_ref(), scope, buffer) {
                 Ok(candidate) => Some(candidate),
                 Err(error) if error.kind() == ErrorKind::KeyMissing && self.engine.runs_without_key() => {
                     tracing::warn!(target: "lambda_once", message_id = info.id(), "the record has no key and runs unprotected");
@@ -86,12 +93,18 @@ impl<S: Source, H, T> Processor<S, H, T> {
         prepared.unwrap_or_else(|| Err(Error::payload("decoding the body, or finding its key, panicked")))
     }
 
-    fn candidate(&self, info: &RecordInfo, body: &[u8], scope: &KeyHasher) -> Result<Candidate, Error> {
+    fn candidate(
+        &self,
+        info: &RecordInfo,
+        body: &[u8],
+        scope: &KeyHasher,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Candidate, Error> {
         let body = Body::new(body);
         let delivery = Delivery::new(&body, info);
-        let key = self.key.select(&delivery)?;
+        let key = self.key.select(&delivery, buffer)?;
         let fingerprint = self.options.payload.fingerprint(&body, &delivery)?;
-        Ok(Candidate { key: scope.hash(&key), fingerprint })
+        Ok(Candidate { key: scope.hash(key), fingerprint })
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Processor<S: Source, H, T> {
 
 /// Something to be begun that takes time.
 pub(super) enum Task<T> {
-    Claim(Vec<Ready<T>>, Vec<Candidate>),
+    Claim(Vec<Ready<T>>),
     /// Runs one record to its end.
     Run(Begun, Ready<T>),
     /// Runs several records to their end by one call of the handler.
@@ -195,13 +195,13 @@ where
                 return;
             }
             let seen = invocation.next;
-            let (mut waiting, mut candidates) = invocation.take_patient();
-            if candidates.is_empty() {
-                (waiting, candidates) = self.next_chunk(invocation);
+            let mut waiting = invocation.take_patient();
+            if waiting.is_empty() {
+                waiting = self.next_chunk(invocation);
             }
-            if !candidates.is_empty() {
+            if !waiting.is_empty() {
                 invocation.claiming = true;
-                invocation.tasks.push(Task::Claim(waiting, candidates));
+                invocation.tasks.push(Task::Claim(waiting));
             } else if invocation.next == seen {
                 return;
             }
@@ -217,7 +217,9 @@ where
         match task {
             Task::Run(begun, ready) => self.run(begun, ready, Arc::clone(lambda), window).await,
             Task::RunTogether(at, records) => Box::pin(self.run_together(at, records, lambda, window)).await,
-            Task::Claim(waiting, candidates) => {
+            Task::Claim(waiting) => {
+                let mut candidates = Vec::with_capacity(waiting.len());
+                candidates.extend(waiting.iter().filter_map(|ready| ready.candidate));
                 let standings = Box::pin(self.engine.claim(&candidates, window)).await;
                 Step::Claimed(waiting, standings)
             }
@@ -401,11 +403,10 @@ where
             }
             Ok(Standing::Refused(refusal)) => {
                 if let Some(until) = self.lapses_in_time(invocation, &refusal)
-                    && let Some(candidate) = ready.again.take()
+                    && std::mem::take(&mut ready.may_wait)
                 {
                     let now = self.engine.clock.now();
-                    let looks = Backoff::default();
-                    let mut patient = Patient { ready, candidate, until, refusal, look_at: now, looks };
+                    let mut patient = Patient { ready, until, refusal, look_at: now, looks: Backoff::default() };
                     patient.look_later(now);
                     invocation.patient.push(patient);
                     return;

@@ -146,13 +146,14 @@ impl Settings {
             .map_err(|source| Error::payload("the event cannot be written as JSON").with_source(source))?;
         let body = Body::new(&json);
         let delivery = Delivery::new(&body, &Bare);
-        let key = self.key.select(&delivery)?;
-        if canonical::may_have_lost_digits(&key) {
+        let mut buffer = Vec::new();
+        let key = self.key.select(&delivery, &mut buffer)?;
+        if canonical::may_have_lost_digits(key) {
             let message = "a number of the key is a float with an exponent or more than 15 digits, so some may be lost";
             return Err(Error::payload(message));
         }
         let tenant = event.context.tenant_id.as_deref().map(str::as_bytes);
-        let key = self.engine.scope(operation, tenant).hash(&key);
+        let key = self.engine.scope(operation, tenant).hash(key);
         Ok(Candidate { key, fingerprint: self.payload.fingerprint(&body, &delivery)? })
     }
 }

@@ -334,6 +334,7 @@ impl Writer<'_> {
 
 #[cfg(any(feature = "batch", feature = "invocation"))]
 pub(crate) fn write_string(out: &mut Vec<u8>, string: &str) {
+    out.reserve(string.len() + 2);
     out.push(b'"');
     write_characters(out, string);
     out.push(b'"');

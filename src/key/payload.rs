@@ -32,7 +32,7 @@ impl Payload {
     pub(crate) fn fingerprint(&self, body: &Body<'_>, delivery: &Delivery<'_>) -> Result<Option<Fingerprint>, Error> {
         Ok(match self {
             Self::Ignored => None,
-            Self::Part(part) => Some(fingerprint(Form::CanonicalJson, &[&part.select_part(delivery)?])),
+            Self::Part(part) => Some(fingerprint(Form::CanonicalJson, &[part.select_part(delivery, &mut Vec::new())?])),
             Self::Body => Some(body.fingerprint()),
         })
     }

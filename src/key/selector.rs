@@ -250,20 +250,26 @@ impl Key {
         }
     }
 
-    /// The key of a delivery in canonical JSON.
-    pub(crate) fn select<'a>(&self, delivery: &Delivery<'a>) -> Result<Cow<'a, [u8]>, Error> {
-        self.look_up(delivery, is_missing)
+    /// The key of a delivery in canonical JSON. `buffer` is for a key that is not in the body as it is.
+    pub(crate) fn select<'a>(&self, delivery: &Delivery<'a>, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Error> {
+        self.look_up(delivery, buffer, is_missing)
     }
 
     /// The part of a delivery that stands for its payload. It must be there, and may hold anything.
-    pub(crate) fn select_part<'a>(&self, delivery: &Delivery<'a>) -> Result<Cow<'a, [u8]>, Error> {
-        self.look_up(delivery, |_| false).map_err(|error| match error.kind() {
+    pub(crate) fn select_part<'a>(&self, delivery: &Delivery<'a>, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Error> {
+        self.look_up(delivery, buffer, |_| false).map_err(|error| match error.kind() {
             ErrorKind::KeyMissing => Error::payload("the part that stands for the payload is not there"),
             _ => error,
         })
     }
 
-    fn look_up<'a>(&self, delivery: &Delivery<'a>, is_missing: fn(&[u8]) -> bool) -> Result<Cow<'a, [u8]>, Error> {
+    fn look_up<'a>(
+        &self,
+        delivery: &Delivery<'a>,
+        buffer: &'a mut Vec<u8>,
+        is_missing: fn(&[u8]) -> bool,
+    ) -> Result<&'a [u8], Error> {
+        buffer.clear();
         match &self.0 {
             Selector::Pointer { text, parsed } => {
                 let Some(pointer) = parsed else { return Err(not_a_pointer(text)) };
@@ -271,8 +277,11 @@ impl Key {
                     Error::payload(format!("`{text}` cannot be looked up in the body: {problem}"))
                 })?;
                 match find(json, pointer) {
-                    Some(value) if !is_missing(value) => Ok(value.into()),
-                    _ => Err(Error::key_missing(format!("the body has nothing at `{text}`, or something empty in it"))),
+                    Some(value) if !is_missing(value) => return Ok(value),
+                    _ => {
+                        let message = format!("the body has nothing at `{text}`, or something empty in it");
+                        return Err(Error::key_missing(message));
+                    }
                 }
             }
             #[cfg(feature = "jmespath")]
@@ -282,52 +291,60 @@ impl Key {
                 })?;
                 match expression.search(json)? {
                     value if value == b"null" || is_missing(&value) => {
-                        Err(Error::key_missing(format!("{expression} finds nothing in the body, or something empty")))
+                        let message = format!("{expression} finds nothing in the body, or something empty");
+                        return Err(Error::key_missing(message));
                     }
-                    value => Ok(value.into()),
+                    value => *buffer = value,
                 }
             }
             Selector::MessageId => {
                 let id = delivery.message_id().filter(|id| !id.is_empty());
                 let id = id.ok_or_else(|| Error::key_missing("the delivery has no message id"))?;
-                Ok(match delivery.envelope.id_scope() {
-                    None => string(id),
-                    Some(scope) => [b"[", &*string(scope), b",", &*string(id), b"]"].concat().into(),
-                })
+                match delivery.envelope.id_scope() {
+                    None => write_string(buffer, id),
+                    Some(scope) => {
+                        buffer.push(b'[');
+                        write_string(buffer, scope);
+                        buffer.push(b',');
+                        write_string(buffer, id);
+                        buffer.push(b']');
+                    }
+                }
             }
             Selector::Attribute(name) => {
                 let text = delivery.attribute(name).filter(|text| !text.is_empty());
-                text.map(string).ok_or_else(|| match &**name {
+                let text = text.ok_or_else(|| match &**name {
                     DEDUPLICATION_ID => {
                         Error::key_missing("the delivery has no deduplication id: the queue is not FIFO")
                     }
                     name => Error::key_missing(format!("the delivery has no attribute `{name}`")),
-                })
+                })?;
+                write_string(buffer, text);
             }
             Selector::Header(name) => {
                 let text = delivery.header(name).filter(|text| !text.is_empty());
-                text.map(string).ok_or_else(|| {
+                let text = text.ok_or_else(|| {
                     Error::key_missing(format!("the sender has set no attribute or header `{name}` that is a text"))
-                })
+                })?;
+                write_string(buffer, text);
             }
             Selector::Closure(select) => {
                 let key = select(delivery)
                     .map_err(|source| Error::payload("the key's function failed").with_source(source))?
                     .filter(|key| !key.is_empty());
-                key.as_deref().map(string).ok_or_else(|| Error::key_missing("the key's function found no key"))
+                let key = key.ok_or_else(|| Error::key_missing("the key's function found no key"))?;
+                write_string(buffer, &key);
             }
             Selector::All(keys) => {
-                let mut out = vec![b'['];
+                let mut part = Vec::new();
                 for key in keys.iter() {
-                    if out.len() > 1 {
-                        out.push(b',');
-                    }
-                    out.extend_from_slice(&key.look_up(delivery, is_missing)?);
+                    buffer.push(if buffer.is_empty() { b'[' } else { b',' });
+                    buffer.extend_from_slice(key.look_up(delivery, &mut part, is_missing)?);
                 }
-                out.push(b']');
-                Ok(out.into())
+                buffer.push(b']');
             }
         }
+        Ok(buffer)
     }
 }
 
@@ -348,13 +365,6 @@ impl fmt::Debug for Key {
 
 fn not_a_pointer(text: &str) -> Error {
     Error::config(format!("`{text}` is not a JSON Pointer: write `/` before each member's name, as in `/order_id`"))
-}
-
-/// A string in canonical JSON.
-fn string(text: &str) -> Cow<'static, [u8]> {
-    let mut out = Vec::with_capacity(text.len() + 2);
-    write_string(&mut out, text);
-    out.into()
 }
 
 #[cfg(test)]
@@ -386,13 +396,15 @@ mod tests {
     fn a_body_is_made_canonical_when_it_is_needed_and_once() {
         let body = Body::new(br#"{"b":1,"a":"x"}"#);
         let delivery = Delivery::new(&body, &Some("m-1"));
-        Key::message_id().select(&delivery).unwrap();
-        Key::from_fn(|delivery| Ok(delivery.message_id().map(str::to_owned))).select(&delivery).unwrap();
+        let mut buffer = Vec::new();
+        Key::message_id().select(&delivery, &mut buffer).unwrap();
+        let from_fn = Key::from_fn(|delivery| Ok(delivery.message_id().map(str::to_owned)));
+        from_fn.select(&delivery, &mut buffer).unwrap();
         assert!(body.canonical.get().is_none());
 
-        let key = Key::pointer("/a").select(&delivery).unwrap();
+        let key = Key::pointer("/a").select(&delivery, &mut buffer).unwrap();
         let canonical = body.canonical.get().unwrap().as_ref().unwrap();
-        assert!(matches!(key, Cow::Borrowed(key) if std::ptr::eq(key, &canonical[5..8])));
+        assert!(std::ptr::eq(key, &canonical[5..8]));
         assert_eq!(body.fingerprint(), fingerprint(Form::CanonicalJson, &[canonical]));
     }
 }

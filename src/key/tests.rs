@@ -158,7 +158,9 @@ fn a_pointer_finds_what_rfc_6901_says() {
 fn select(key: &Key, body: &str) -> Result<String, ErrorKind> {
     let body = Body::new(body.as_bytes());
     let delivery = Delivery::new(&body, &Some("m-1"));
-    key.select(&delivery).map(|key| String::from_utf8(key.into_owned()).unwrap()).map_err(|error| error.kind())
+    key.select(&delivery, &mut Vec::new())
+        .map(|key| String::from_utf8(key.to_vec()).unwrap())
+        .map_err(|error| error.kind())
 }
 
 #[test]
@@ -200,8 +202,8 @@ fn a_partly_missing_key_is_missing() {
 #[test]
 fn the_message_id_is_a_key() {
     assert_eq!(select(&Key::message_id(), "not json").as_deref(), Ok("\"m-1\""));
-    assert!(Key::message_id().select(&Delivery::new(&Body::new(b"{}"), &None::<&str>)).is_err());
-    assert!(Key::message_id().select(&Delivery::new(&Body::new(b"{}"), &Some(""))).is_err());
+    assert!(Key::message_id().select(&Delivery::new(&Body::new(b"{}"), &None::<&str>), &mut Vec::new()).is_err());
+    assert!(Key::message_id().select(&Delivery::new(&Body::new(b"{}"), &Some("")), &mut Vec::new()).is_err());
 }
 
 #[test]

@@ -9,8 +9,9 @@ use crate::{
 
 fn look_up(key: &Key, body: &str) -> Result<String, Error> {
     let body = Body::new(body.as_bytes());
-    let found = key.select(&Delivery::new(&body, &None))?;
-    Ok(String::from_utf8(found.into_owned()).unwrap())
+    let mut buffer = Vec::new();
+    let found = key.select(&Delivery::new(&body, &None), &mut buffer)?;
+    Ok(String::from_utf8(found.to_vec()).unwrap())
 }
 
 fn select(expression: &str, body: &str) -> Result<String, ErrorKind> {
