@@ -14,6 +14,8 @@ pub(super) struct Lanes {
     /// The lane of each record; empty if the source has no order.
     of: Vec<Option<usize>>,
     lanes: Vec<Lane>,
+    /// For a record without order: the lanes in which one waits for it.
+    followers: HashMap<usize, Vec<usize>>,
     on_failure: OnFailure,
     any_failed: bool,
     halted: bool,
@@ -47,7 +49,7 @@ impl Lanes {
         if lanes.is_empty() {
             of = Vec::new();
         }
-        Self { of, lanes, on_failure, any_failed: false, halted: false }
+        Self { of, lanes, followers: HashMap::new(), on_failure, any_failed: false, halted: false }
     }
 
     fn lane(&self, index: usize) -> Option<usize> {
@@ -84,13 +86,14 @@ impl Lanes {
 
     /// A record waits for the outcome of another one.
     pub(super) fn wait_for(&mut self, follower: usize, leader: usize) {
-        if let (Some(behind), Some(ahead)) = (self.lane(follower), self.lane(leader))
-            && behind != ahead
-        {
-            let followers = &mut self.lanes[ahead].followers;
-            if !followers.contains(&behind) {
-                followers.push(behind);
-            }
+        let Some(behind) = self.lane(follower) else { return };
+        let followers = match self.lane(leader) {
+            Some(ahead) if ahead == behind => return,
+            Some(ahead) => &mut self.lanes[ahead].followers,
+            None => self.followers.entry(leader).or_default(),
+        };
+        if !followers.contains(&behind) {
+            followers.push(behind);
         }
     }
 
@@ -127,10 +130,11 @@ impl Lanes {
     /// failed; `None` while it is not decided. Returns the records whose turn is over.
     pub(super) fn advance(&mut self, index: usize, verdict: impl Fn(usize) -> Option<bool>) -> Vec<usize> {
         let mut over = Vec::new();
-        let Some(lane) = self.lane(index) else { return over };
         // What follows this record may go on now, even if its own lane cannot; what follows others, if their lanes moved.
-        let mut open = vec![lane];
-        open.extend(&self.lanes[lane].followers);
+        let mut open = match self.lane(index) {
+            Some(lane) => [&[lane], &*self.lanes[lane].followers].concat(),
+            None => self.followers.remove(&index).unwrap_or_default(),
+        };
         while let Some(lane) = open.pop() {
             let before = over.len();
             self.lanes[lane].advance(&verdict, &mut over);
@@ -202,5 +206,14 @@ mod tests {
         assert!(lanes.may_start(1) && !lanes.may_start(2));
         lanes.advance(0, verdict);
         assert!(lanes.is_held_up(2), "it failed as its leader did");
+    }
+
+    #[test]
+    fn a_lane_goes_on_when_the_leader_of_its_record_has_no_order() {
+        let mut lanes = lanes(&["", "b", "b"], OnFailure::StopGroup);
+        lanes.wait_for(1, 0);
+        lanes.advance(1, |_| None);
+        assert_eq!(lanes.advance(0, |index| (index < 2).then_some(false)), [1]);
+        assert!(lanes.may_start(2));
     }
 }

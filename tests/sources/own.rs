@@ -123,6 +123,15 @@ async fn its_order_is_kept_and_its_failures_are_answered_in_its_words() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_behind_the_duplicate_of_a_record_without_an_order_runs() {
+    let world = World::new();
+    let service = service(&world, Key::pointer("/name"));
+    let event = issue("daily", [(None, good("0")), (Some("art"), good("0")), (Some("art"), good("1"))]);
+    assert_eq!(world.deliver(&service, &event).await, r#"{"feed":"daily","positions":[]}"#);
+    assert_eq!(world.journal.names(), ["0", "1"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn its_ids_are_within_its_source() {
     let world = World::new();
     let service = service(&world, Key::message_id());
