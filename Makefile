@@ -15,7 +15,7 @@ first-build = if [[ ! -d $(1) ]]; then echo "-- first build: $(2) on two cores" 
 
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help demo test lint lint-rust lint-features lint-rest watch build e2e bench clean
+.PHONY: help demo test stress lint lint-rust lint-features lint-rest watch build e2e bench clean
 
 help: ## Lists the targets
 	@sed -nE 's/^([a-z0-9]+):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -28,6 +28,9 @@ demo: ## Duplicate, failing and poisonous deliveries, with protection and withou
 test: ## All tests, against DynamoDB Local (or the endpoint in DYNAMODB_ENDPOINT)
 	@$(call first-build,target/debug,3 to 8 minutes)
 	@$(PYTHON) tools/with-dynamodb-local.py cargo test --workspace --all-features
+
+stress: ## Ten times the cases of the property test of batches (PROPERTY_CASES)
+	@PROPERTY_CASES=$${PROPERTY_CASES:-100000} cargo test --workspace --all-features --test property
 
 lint: lint-rust lint-features lint-rest ## Formatting, clippy, features, docs, dependencies, template
 

@@ -29,7 +29,6 @@ mod letters_property;
 mod logs;
 mod permanent;
 mod probes;
-mod property;
 mod redelivery;
 mod reports;
 mod spy;

@@ -113,8 +113,6 @@ pub(crate) struct Run {
     pub(crate) ended: Option<Timestamp>,
     /// Whether it came to its last line.
     pub(crate) succeeded: bool,
-    /// Whether it failed for good.
-    pub(crate) refused: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -149,7 +147,7 @@ impl Journal {
     fn begin(&self, job: &Job) -> Entry {
         let mut runs = self.runs.lock().unwrap();
         let key = job.order_id.clone();
-        runs.push(Run { key, began: self.clock.now(), ended: None, succeeded: false, refused: false });
+        runs.push(Run { key, began: self.clock.now(), ended: None, succeeded: false });
         let at_once = runs.iter().filter(|run| run.ended.is_none()).count();
         let mut most = self.most_at_once.lock().unwrap();
         *most = at_once.max(*most);
@@ -197,10 +195,7 @@ async fn perform(journal: Journal, job: Job) -> Result<String, Failure> {
         "transient" => error()?,
         "transient once" if entry.runs_of(&job.order_id) == 1 => error()?,
         "transient once" => {}
-        "permanent" => {
-            entry.note(|run| run.refused = true);
-            error().permanent()?;
-        }
+        "permanent" => error().permanent()?,
         "unknown" => error().unknown()?,
         "panic" => burn(),
         "hang" => std::future::pending().await,

@@ -1,0 +1,125 @@
+//! Many cases: run on all processors, shrunk where one fails, saved and read again.
+
+use std::{
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use proptest::{
+    strategy::{Strategy, ValueTree},
+    test_runner::{Config, TestRunner},
+};
+
+use crate::{
+    checker::{Promise, Verdict, Violation, check},
+    plan::Plan,
+    plants::Plant,
+    stage::perform,
+};
+
+/// A plan that breaks a promise.
+pub(crate) struct Failing {
+    pub(crate) plan: Plan,
+    pub(crate) violation: Violation,
+}
+
+/// Performs a plan and checks what was seen.
+pub(crate) fn try_out(plan: &Plan, plant: Option<Plant>) -> Verdict {
+    let plan = Arc::new(plan.clone());
+    let tried = catch_unwind(AssertUnwindSafe(|| check(&perform(&plan, plant))));
+    tried.unwrap_or_else(|_| {
+        Err(Violation { promise: Promise::Answer, text: "the service panicked, or never answered".to_owned() })
+    })
+}
+
+/// Runs so many cases, and stops at the first that fails. That one is made smaller for as long as `shrinking`.
+pub(crate) fn search<S>(
+    cases: usize,
+    plant: Option<Plant>,
+    plans: impl Fn() -> S + Sync,
+    shrinking: Duration,
+) -> Option<Failing>
+where
+    S: Strategy<Value = Plan>,
+{
+    let is_found = AtomicBool::new(false);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let run = |nth: usize| {
+        let mut runner = TestRunner::new(Config::default());
+        let plans = plans();
+        for _ in (nth..cases).step_by(threads) {
+            if is_found.load(Ordering::Relaxed) {
+                return None;
+            }
+            let mut tree = plans.new_tree(&mut runner).unwrap();
+            if let Err(violation) = try_out(&tree.current(), plant) {
+                is_found.store(true, Ordering::Relaxed);
+                let whole = Failing { plan: tree.current(), violation };
+                return Some(shrink(&mut tree, whole, plant, shrinking));
+            }
+        }
+        None
+    };
+    thread::scope(|scope| {
+        let run = &run;
+        let running: Vec<_> = (0..threads).map(|nth| scope.spawn(move || run(nth))).collect();
+        running.into_iter().filter_map(|running| running.join().unwrap()).next()
+    })
+}
+
+/// The smallest plan found that still fails.
+fn shrink(
+    tree: &mut impl ValueTree<Value = Plan>,
+    whole: Failing,
+    plant: Option<Plant>,
+    shrinking: Duration,
+) -> Failing {
+    let began = Instant::now();
+    let mut failing = whole;
+    let mut may_go_on = tree.simplify();
+    while may_go_on && began.elapsed() < shrinking {
+        let plan = tree.current();
+        may_go_on = match try_out(&plan, plant) {
+            Err(violation) => {
+                failing = Failing { plan, violation };
+                tree.simplify()
+            }
+            Ok(()) => tree.complicate(),
+        };
+    }
+    failing
+}
+
+/// A number from the environment.
+pub(crate) fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+}
+
+impl Failing {
+    /// Saves the plan in a file that is named after what is in it.
+    pub(crate) fn save(&self) -> PathBuf {
+        let folder = std::env::var_os("PROPERTY_FAILED")
+            .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("property"), PathBuf::from);
+        fs::create_dir_all(&folder).unwrap();
+        let text = serde_json::to_string_pretty(&self.plan).unwrap();
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let path = folder.join(format!("{:016x}.json", hasher.finish()));
+        fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+/// Reads a plan that was saved.
+pub(crate) fn read(path: &Path) -> Plan {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap()
+}

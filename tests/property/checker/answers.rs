@@ -1,0 +1,156 @@
+//! Answers: what is not decided, that and nothing else, in the order of the event.
+
+use std::{collections::HashSet, time::Duration};
+
+use lambda_once::{ErrorKind, clock::Timestamp};
+
+use super::{
+    Verdict, View, ensure,
+    fates::{Fate, Guess},
+};
+use crate::{
+    desk::Told,
+    journal::End,
+    post::name,
+    stage::{Call, MARGIN_MS},
+    watch::millis,
+};
+
+impl View<'_> {
+    pub(super) fn check_answer(&self, call: &Call) -> Verdict {
+        let records = || (0..call.places.len()).map(|place| self.record(call, place));
+        if records().any(|record| record.id.is_none()) {
+            return self.check_refused(call);
+        }
+        let guesses = self.guesses(call);
+        let reported = self.reported(call, &guesses);
+        self.check_behind_failures(call, &reported)?;
+        self.check_letters(call, &guesses)?;
+        self.check_progress(call, &guesses, &reported)?;
+        let settings = &self.seen.plan.settings;
+        let are_all = !reported.is_empty() && reported.iter().all(|reported| *reported);
+        if settings.total_failure_is_error && are_all {
+            ensure!(call.answer == Err(ErrorKind::Batch), Answer, "all failed, and the answer is {:?}", call.answer);
+            return Ok(());
+        }
+        let ids = records().zip(&reported).filter(|(_, reported)| **reported).filter_map(|(record, _)| record.id);
+        // SQS is told of an id once, others of each record.
+        let mut told = HashSet::new();
+        let ids = ids.filter(|id| !self.seen.plan.origin.is_sqs() || told.insert(*id));
+        let due: Vec<String> = ids.map(name).collect();
+        let is_due = call.answer.as_ref().is_ok_and(|answer| *answer == due);
+        ensure!(is_due, Answer, "{}", self.difference(call, &due, &guesses));
+        Ok(())
+    }
+
+    /// An event with a record that has no id is refused before anything is done.
+    fn check_refused(&self, call: &Call) -> Verdict {
+        ensure!(call.answer == Err(ErrorKind::Event), Answer, "a record without an id: {:?}", call.answer);
+        let is_claimed = self.seen.asked.claims.iter().any(|claim| claim.invocation == call.number);
+        let is_untouched = !is_claimed && self.of_call(call.number).is_empty() && self.looked_at(call) == 0;
+        ensure!(is_untouched, Answer, "a refused event was looked at");
+        Ok(())
+    }
+
+    /// Whatever is behind a record that is reported, in its order, is reported too.
+    fn reported(&self, call: &Call, guesses: &[Guess]) -> Vec<bool> {
+        let mut failed = HashSet::new();
+        let report = |(place, guess): (usize, &Guess)| {
+            let lane = self.lane(call, place);
+            let is_held_up = lane.is_some_and(|lane| failed.contains(&lane));
+            let reported = guess.reported || is_held_up;
+            if reported {
+                failed.extend(lane);
+            }
+            reported
+        };
+        guesses.iter().enumerate().map(report).collect()
+    }
+
+    fn check_behind_failures(&self, call: &Call, reported: &[bool]) -> Verdict {
+        let mut failed = HashSet::new();
+        for (place, reported) in reported.iter().enumerate() {
+            let Some(lane) = self.lane(call, place) else { continue };
+            let ran = self.attempts(call.number, place);
+            ensure!(!failed.contains(&lane) || ran.is_empty(), Order, "{ran:?} ran behind a record that is reported");
+            if *reported {
+                failed.insert(lane);
+            }
+        }
+        Ok(())
+    }
+
+    /// What no retry can help is put aside once, and nothing else is.
+    fn check_letters(&self, call: &Call, guesses: &[Guess]) -> Verdict {
+        for (place, guess) in guesses.iter().enumerate() {
+            let letters = self.letters.get(&(call.number, place)).map_or(0, Vec::len);
+            let due = usize::from(guess.is_dead);
+            ensure!(letters == due, Answer, "{letters} letters of record {place}, which is {guess:?}");
+        }
+        Ok(())
+    }
+
+    /// If the time was never up, all was looked at, claimed, waited for and run that nothing held up.
+    fn check_progress(&self, call: &Call, guesses: &[Guess], reported: &[bool]) -> Verdict {
+        let settings = &self.seen.plan.settings;
+        let expected = self.expected(call, call.answered.after(millis(1)));
+        let may_halt = settings.stops_batch
+            && reported.iter().enumerate().any(|(place, reported)| *reported && self.lane(call, place).is_some());
+        let had_time = call.answered < call.stop() && call.answered.after(expected) <= call.stop();
+        // What blocks its thread takes time from all others, in every invocation.
+        if !had_time || may_halt || self.seen.pages.blocked {
+            return Ok(());
+        }
+        let looked_at = self.looked_at(call);
+        ensure!(looked_at == guesses.len(), Progress, "{looked_at} of {} records were looked at", guesses.len());
+        let mut failed = HashSet::new();
+        for (place, guess) in guesses.iter().enumerate() {
+            let lane = self.lane(call, place);
+            let is_held_up = lane.is_some_and(|lane| failed.contains(&lane));
+            if reported[place] {
+                failed.extend(lane);
+            }
+            if is_held_up || guess.leader.is_some() {
+                continue;
+            }
+            ensure!(guess.fate != Fate::Open, Progress, "record {place} was not run, and there was time");
+            let is_cut_off = self
+                .attempts(call.number, place)
+                .iter()
+                .any(|attempt| attempt.end.is_none_or(|(end, _)| end == End::CutOff));
+            ensure!(!is_cut_off, Progress, "record {place} was cut off before its time");
+            if lane.is_some() {
+                self.check_patience(call, place, expected)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where there is an order, a lease that ends in time is waited for.
+    fn check_patience(&self, call: &Call, place: usize, expected: Duration) -> Verdict {
+        let Some(key) = self.record(call, place).key() else { return Ok(()) };
+        let claims = self.claims(call.number, key);
+        let owners: HashSet<_> = claims.iter().map(|claim| claim.owner).collect();
+        let Some(Told::InProgress(Some(until))) = claims.last().map(|claim| claim.told) else { return Ok(()) };
+        let until = Timestamp::from_millis(until).after(millis(MARGIN_MS + 1));
+        let is_too_late = until >= call.stop() || until.after(expected) > call.stop();
+        ensure!(owners.len() == 2 || is_too_late, Progress, "record {place} did not wait until {until:?}");
+        Ok(())
+    }
+
+    /// What is wrong with an answer, record by record.
+    fn difference(&self, call: &Call, due: &[String], guesses: &[Guess]) -> String {
+        let Ok(answer) = &call.answer else { return format!("{:?}, and not {} ids", call.answer, due.len()) };
+        let mut text = format!("{} ids, and not {}", answer.len(), due.len());
+        let (found, wanted): (HashSet<_>, HashSet<_>) = (answer.iter().collect(), due.iter().collect());
+        for (place, guess) in guesses.iter().enumerate() {
+            let id = self.record(call, place).id.map(name).unwrap_or_default();
+            if found.contains(&id) != wanted.contains(&id) {
+                let attempts = self.attempts(call.number, place);
+                text += &format!("\n{id} at {place}, in the answer: {}, {guess:?} {attempts:?}", found.contains(&id));
+            }
+        }
+        let unknown: Vec<_> = found.difference(&wanted).collect();
+        text + &format!("\nnot due: {unknown:?}")
+    }
+}
