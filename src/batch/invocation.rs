@@ -247,14 +247,13 @@ impl<S: Source, T> Invocation<S, T> {
     /// Whether to look at another record before claiming. They are looked at in the order of the event, as of several with
     /// one key the first one counts; but the turn of a record behind others may come first, in another lane.
     pub(super) fn wants_more(&self, room: Room) -> bool {
-        let may_start = |ready: &Ready<T>| self.lanes.may_start(ready.index);
-        if room.total == 0 || self.ready.iter().any(may_start) {
-            return false;
-        }
+        let may_start = |ready: &&Ready<T>| self.lanes.may_start(ready.index);
+        // What runs unprotected is ready already.
+        let startable = self.ready.iter().filter(may_start).count();
         if !self.lanes.are_several() {
-            return self.prepared.len() < room.total;
+            return startable + self.prepared.len() < room.total;
         }
-        self.prepared.len() < LOOK_AHEAD && self.prepared.iter().filter(|ready| may_start(ready)).count() < room.total
+        self.prepared.len() < LOOK_AHEAD && startable + self.prepared.iter().filter(may_start).count() < room.total
     }
 
     /// Takes out what may be claimed: first what can start at once, then what comes next.
@@ -304,6 +303,10 @@ impl<S: Source, T> Invocation<S, T> {
             return self.ready.drain(..).filter_map(Ready::give_up).collect();
         }
         let mut claims = Vec::new();
+        while let Some(at) = self.dead.iter().position(|(index, _)| self.lanes.has_failed(*index)) {
+            let (index, _) = self.dead.swap_remove(at);
+            self.decide(index, Ok(Outcome::Skipped));
+        }
         // To decide one may hold up more, so they are looked for anew each time.
         while let Some((ready, outcome)) = self.take_lost() {
             self.decide(ready.index, Ok(outcome));

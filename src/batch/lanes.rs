@@ -66,9 +66,14 @@ impl Lanes {
         !self.halted && self.has_its_turn(index)
     }
 
+    /// Whether a record before this one in its lane has failed, or it has itself.
+    pub(super) fn has_failed(&self, index: usize) -> bool {
+        self.lane(index).is_some_and(|lane| self.lanes[lane].failed)
+    }
+
     /// Whether a failure before it keeps this record from running.
     pub(super) fn is_held_up(&self, index: usize) -> bool {
-        self.halted || self.lane(index).is_some_and(|lane| self.lanes[lane].failed)
+        self.halted || self.has_failed(index)
     }
 
     /// Whether what becomes of the record counts now: none before it in its lane is undecided, or has failed.

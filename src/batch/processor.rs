@@ -7,6 +7,7 @@ use std::{
     future::{Future, poll_fn},
     sync::Arc,
     task::Poll,
+    time::Duration,
 };
 
 use futures_util::{FutureExt, StreamExt, future::Either, stream::FuturesUnordered};
@@ -14,7 +15,7 @@ use lambda_runtime::Context;
 use tracing::{Instrument, Span};
 
 use super::{
-    DeadLetter, Decode, Handler, Options, RecordContext, RecordInfo,
+    DeadLetter, DeadLetters, Decode, Handler, Options, RecordContext, RecordInfo,
     bulk::miscounted,
     invocation::{Begun, Invocation, Patient, Ready},
     report::{Decision, Report, replayed},
@@ -66,7 +67,6 @@ pub(super) enum Task<T> {
 }
 
 /// A task has come to its end.
-#[expect(clippy::large_enum_variant, reason = "most steps are of the large kind; a box would cost each record one")]
 enum Step<T> {
     Claimed(Vec<Ready<T>>, Vec<Result<Standing, Error>>),
     /// A handler has ended.
@@ -234,7 +234,9 @@ where
                 Step::Looked(indices, seen)
             }
             Task::Bury(index, decision, record, body, key) => {
-                let sent = Box::pin(self.send_letter(&decision, &record, &body, key, window)).await;
+                let left = window.settle_by.since(self.engine.clock.now());
+                let letters = self.options.dead_letters.as_deref();
+                let sent = Box::pin(send_letter(letters, left, &decision, &record, &body, key)).await;
                 Step::Buried(index, decision, sent)
             }
         }
@@ -300,28 +302,6 @@ where
         let work = async move { self.handler.call_all(given).await }.instrument(span);
         let ran = self.engine.run_together(claims, window, work, |verdicts| miscounted(verdicts, count)).await;
         Step::RanTogether(begun, ran)
-    }
-
-    async fn send_letter(
-        &self,
-        decision: &Decision,
-        record: &RecordInfo,
-        body: &[u8],
-        key: Option<KeyHash>,
-        window: Window,
-    ) -> Result<(), Option<String>> {
-        let Some(letters) = &self.options.dead_letters else { return Err(None) };
-        let left = window.settle_by.since(self.engine.clock.now());
-        let Report { outcome, .. } = decision.report;
-        let (reason, error) = (decision.report.name(), decision.error.as_deref());
-        let letter = DeadLetter { record, body, key, outcome, reason, error };
-        // The call is made inside, so that a panic in making it is caught too.
-        match bounded(async { letters.send(letter).await }, left).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(text_of(error)),
-            Err(Unfinished::Panicked) => Err(Some("putting it aside panicked".to_owned())),
-            Err(Unfinished::OutOfTime) => Err(Some("there was no time left".to_owned())),
-        }
     }
 
     fn finish(&self, invocation: &mut Invocation<S, T>, step: Step<T>) {
@@ -460,4 +440,26 @@ fn span(record: &RecordInfo, claim: Option<&Claim>) -> Span {
         attempt = claim.map(Claim::attempt),
         aws_trace_header = record.attribute("AWSTraceHeader"),
     )
+}
+
+/// Puts a record aside; or why that failed.
+async fn send_letter(
+    letters: Option<&dyn DeadLetters>,
+    left: Duration,
+    decision: &Decision,
+    record: &RecordInfo,
+    body: &[u8],
+    key: Option<KeyHash>,
+) -> Result<(), Option<String>> {
+    let letters = letters.ok_or(None)?;
+    let Report { outcome, .. } = decision.report;
+    let (reason, error) = (decision.report.name(), decision.error.as_deref());
+    let letter = DeadLetter { record, body, key, outcome, reason, error };
+    // The call is made inside, so that a panic in making it is caught too.
+    match bounded(async { letters.send(letter).await }, left).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(text_of(error)),
+        Err(Unfinished::Panicked) => Err(Some("putting it aside panicked".to_owned())),
+        Err(Unfinished::OutOfTime) => Err(Some("there was no time left".to_owned())),
+    }
 }

@@ -214,3 +214,19 @@ async fn a_body_that_cannot_be_read_is_not_handed_over() {
     assert_eq!(world.deliver_to(&service(&world, 25, &calls), [order("A"), json!("no"), order("B")]).await, ["m1"]);
     assert_eq!(*calls.lock().unwrap(), [["A", "B"]]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn records_without_a_key_are_handed_over_together_as_well() {
+    let (world, calls) =
+        (World::with(|builder| builder.missing_key(lambda_once::MissingKey::RunUnprotected)), Calls::default());
+    assert!(world.deliver_to(&service(&world, 25, &calls), (0..50).map(|_| order(""))).await.is_empty());
+    assert_eq!(sizes(&calls), [25, 25]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_without_a_key_do_not_divide_the_claims_of_others() {
+    let world = World::with(|builder| builder.missing_key(lambda_once::MissingKey::RunUnprotected));
+    let bodies = (0..40).map(|i| order(&if i % 2 == 0 { String::new() } else { format!("k{i}") }));
+    assert!(world.deliver(bodies).await.is_empty());
+    assert!(world.calls(Call::Claim).len() <= 3, "{:?}", world.calls(Call::Claim));
+}

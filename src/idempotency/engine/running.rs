@@ -178,7 +178,6 @@ impl Idempotency {
 /// How the run of one operation of several ended.
 #[cfg(feature = "batch")]
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "most runs are protected; a box would cost each record one")]
 pub(crate) enum Ran<T> {
     Unprotected(Outcome<T>),
     Protected(Claim, Finished<T>),
