@@ -19,12 +19,12 @@ pub struct Ledger {
 /// A row of the ledger.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What took effect: `order` or `charge`.
+    /// What took effect: `order`, `payout` or `charge`.
     pub operation: &'static str,
     /// The operation's key.
     pub key: String,
-    /// Whom it concerns.
-    pub customer_id: String,
+    /// Whom it concerns: a customer or a seller.
+    pub party_id: String,
     /// How much, in hundredths of the currency's unit.
     pub amount_cents: u64,
     /// The currency's ISO 4217 code.
@@ -54,7 +54,7 @@ impl Ledger {
             .item("operation", AttributeValue::S(entry.operation.to_owned()))
             .item("key", AttributeValue::S(entry.key.clone()))
             .item("at", AttributeValue::N(now.as_millis().to_string()))
-            .item("customer_id", AttributeValue::S(entry.customer_id.clone()))
+            .item("party_id", AttributeValue::S(entry.party_id.clone()))
             .item("amount_cents", AttributeValue::N(entry.amount_cents.to_string()))
             .item("currency", AttributeValue::S(entry.currency.clone()));
         // One attempt: behind a second one's refusal the first may have written the row.
@@ -90,7 +90,7 @@ fn read(answer: GetItemOutput, operation: &'static str) -> Option<Entry> {
     Some(Entry {
         operation,
         key: text("key")?,
-        customer_id: text("customer_id")?,
+        party_id: text("party_id")?,
         amount_cents: item.get("amount_cents")?.as_n().ok()?.parse().ok()?,
         currency: text("currency")?,
     })

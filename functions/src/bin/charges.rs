@@ -45,8 +45,13 @@ async fn charge(ledger: &Ledger, request: Request) -> Result<Response<Body>, Err
         simulation.run(1).await.map_err(lambda_once::Failure::into_source)?;
     }
     let Charge { customer_id, amount_cents, currency, .. } = charge;
-    let entry =
-        Entry { operation: OPERATION, key: key.trim_matches('"').to_owned(), customer_id, amount_cents, currency };
+    let entry = Entry {
+        operation: OPERATION,
+        key: key.trim_matches('"').to_owned(),
+        party_id: customer_id,
+        amount_cents,
+        currency,
+    };
     let id = ledger.enter(&entry).await?;
     json_response(StatusCode::CREATED, &body(&id, &entry))
 }
@@ -61,7 +66,7 @@ async fn read(ledger: &Ledger, id: &str) -> Result<Response<Body>, Error> {
 fn body(id: &str, entry: &Entry) -> Value {
     json!({
         "charge_id": id,
-        "customer_id": entry.customer_id,
+        "customer_id": entry.party_id,
         "amount_cents": entry.amount_cents,
         "currency": entry.currency,
     })

@@ -21,7 +21,7 @@ async fn book(ledger: Ledger, order: Order, context: RecordContext) -> Result<St
         simulation.run(context.receive_count()).await?;
     }
     let Order { order_id, customer_id, amount_cents, currency, .. } = order;
-    let entry = Entry { operation: "order", key: order_id, customer_id, amount_cents, currency };
+    let entry = Entry { operation: "order", key: order_id, party_id: customer_id, amount_cents, currency };
     Ok(ledger.enter(&entry).await?)
 }
 

@@ -15,7 +15,7 @@ struct Order {
 
 async fn book(ledger: Ledger, order: Order) -> Result<String, Failure> {
     let Order { order_id, customer_id, amount_cents, currency } = order;
-    let entry = Entry { operation: "order", key: order_id, customer_id, amount_cents, currency };
+    let entry = Entry { operation: "order", key: order_id, party_id: customer_id, amount_cents, currency };
     Ok(ledger.enter(&entry).await?)
 }
 

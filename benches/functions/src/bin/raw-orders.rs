@@ -209,7 +209,7 @@ impl Tables {
             .item("operation", text("order"))
             .item("key", text(order.order_id))
             .item("at", millis(now()))
-            .item("customer_id", text(order.customer_id))
+            .item("party_id", text(order.customer_id))
             .item("amount_cents", AttributeValue::N(order.amount_cents.to_string()))
             .item("currency", text(order.currency))
             .send()
