@@ -21,10 +21,21 @@ struct Order {
     currency: String,
 }
 
+/// The message of a FIFO queue.
+#[derive(Deserialize)]
+struct Payout {
+    payout_id: String,
+    seller_id: String,
+    amount_cents: u64,
+    currency: String,
+}
+
 /// Orders that fail in a shop that has run out of something: in the second record of a file, and in the only one.
 const SOLD_OUT: [&str; 2] = ["5d1f0f1c-50b4-4c0e-8a7e-9be9a6c6f222", "0c6f9c1e-6c0f-4f0b-9a5d-3b0f7f3c8a11"];
+/// The payout in the second record, which that shop cannot make either.
+const UNPAID: &str = "1509bb0a-9bf1-4331-8a11-8783593942a4";
 
-/// Takes orders.
+/// Takes orders, and pays sellers.
 #[derive(Clone)]
 struct Shop {
     journal: Journal,
@@ -33,21 +44,31 @@ struct Shop {
 
 impl Shop {
     fn place(&self, order: Option<Order>) -> BoxFuture<'static, Result<(), Failure>> {
-        let Self { journal, sold_out } = self.clone();
+        let shop = self.clone();
         Box::pin(async move {
             let Some(Order { order_id, customer_id, amount_cents, currency }) = order else { return Ok(()) };
             assert!(customer_id.starts_with("customer-") && amount_cents > 0 && currency.len() == 3);
-            journal.note(&order_id);
-            match sold_out {
-                Some(sold_out) if sold_out == order_id => Err(Failure::transient("sold out")),
-                _ => Ok(()),
-            }
+            shop.run(&order_id)
         })
+    }
+
+    fn run(&self, id: &str) -> Result<(), Failure> {
+        self.journal.note(id);
+        if self.sold_out == Some(id) { Err(Failure::transient("sold out")) } else { Ok(()) }
     }
 
     fn orders(&self) -> impl Fn(Order) -> BoxFuture<'static, Result<(), Failure>> + Clone + Send + Sync + use<> {
         let shop = self.clone();
         move |order| shop.place(Some(order))
+    }
+
+    fn payouts(&self) -> impl Fn(Payout) -> BoxFuture<'static, Result<(), Failure>> + Clone + Send + Sync + use<> {
+        let shop = self.clone();
+        move |Payout { payout_id, seller_id, amount_cents, currency }| {
+            assert!(seller_id.starts_with("seller-") && amount_cents > 0 && currency.len() == 3);
+            let shop = shop.clone();
+            Box::pin(async move { shop.run(&payout_id) })
+        }
     }
 }
 
@@ -101,9 +122,14 @@ where
 
 #[tokio::test(start_paused = true)]
 async fn sqs_fifo() {
-    let [done, failed] = partial("sqs-fifo.json", |once, shop| once.sqs(Key::message_id(), shop.orders())).await;
-    assert_eq!(done, ALL_DONE);
-    assert_eq!(failed, r#"{"batchItemFailures":[{"itemIdentifier":"e88b7591-31db-4e32-98dc-b35f94c662cd"}]}"#);
+    let service = |once: &Idempotency, shop: Shop| once.sqs(Key::message_id(), shop.payouts());
+    let answers = answers("sqs-fifo.json", UNPAID, service).await.map(Result::unwrap);
+    // The one that fails, and the one behind it in its group.
+    let expected = concat!(
+        r#"{"batchItemFailures":[{"itemIdentifier":"fcc1c0c8-b0cd-420a-990d-3cd8381df22f"},"#,
+        r#"{"itemIdentifier":"fee7a16b-0a6b-4830-a560-0642060d5a21"}]}"#
+    );
+    assert_eq!(answers, [ALL_DONE, expected]);
 }
 
 #[tokio::test(start_paused = true)]
