@@ -15,6 +15,10 @@ async fn orders(environment: &[(&str, &str)]) -> Sandbox {
     Sandbox::start(env!("CARGO_BIN_EXE_orders"), environment).await
 }
 
+async fn payouts(environment: &[(&str, &str)]) -> Sandbox {
+    Sandbox::start(env!("CARGO_BIN_EXE_payouts"), environment).await
+}
+
 async fn charges() -> Sandbox {
     Sandbox::start(env!("CARGO_BIN_EXE_charges"), &[]).await
 }
@@ -32,7 +36,17 @@ fn reported(batch: &Value, answer: &Value) -> Vec<usize> {
 fn key(batch: &Value, position: usize) -> String {
     let body = batch["Records"][position]["body"].as_str().unwrap();
     let body: Value = serde_json::from_str(body).unwrap();
-    body["order_id"].as_str().unwrap().to_owned()
+    let key = body.get("order_id").or(body.get("payout_id")).unwrap();
+    key.as_str().unwrap().to_owned()
+}
+
+/// The batch as the queue delivers it for the second time.
+fn again(batch: &Value) -> Value {
+    let mut batch = batch.clone();
+    for record in batch["Records"].as_array_mut().unwrap() {
+        record["attributes"]["ApproximateReceiveCount"] = "2".into();
+    }
+    batch
 }
 
 #[tokio::test]
@@ -49,13 +63,10 @@ async fn orders_reaches_dynamodb_through_the_proxy_of_its_environment() {
 #[tokio::test]
 async fn orders_books_each_order_once_and_reports_what_failed() {
     let mut function = orders(&[("ALLOW_SIMULATION", "1")]).await;
-    let mut batch = event("sqs-batch.json");
+    let batch = event("sqs-batch.json");
     // New, new, the first again, not an order, fails at first, fails for good, the second with another amount, panics.
     assert_eq!(reported(&batch, &function.invoke(&batch).await), [3, 4, 5, 6, 7]);
-    for record in batch["Records"].as_array_mut().unwrap() {
-        record["attributes"]["ApproximateReceiveCount"] = "2".into();
-    }
-    assert_eq!(reported(&batch, &function.invoke(&batch).await), [3, 5, 6, 7], "the panic's claim stands");
+    assert_eq!(reported(&batch, &function.invoke(&again(&batch)).await), [3, 5, 6, 7], "the panic's claim stands");
     for (position, effects) in [(0, 1), (1, 1), (4, 1), (5, 0), (7, 0)] {
         assert_eq!(function.effects(&key(&batch, position)).await, effects, "message {position}");
     }
@@ -76,6 +87,37 @@ async fn orders_without_protection_books_an_order_each_time() {
     function.invoke(&batch).await;
     function.invoke(&batch).await;
     assert_eq!(function.effects(&key(&batch, 0)).await, 4, "twice in each batch");
+}
+
+#[tokio::test]
+async fn payouts_pays_a_seller_in_order_and_each_payout_once() {
+    let mut function = payouts(&[("ALLOW_SIMULATION", "1")]).await;
+    // The first takes a second, and is sent again as the last; the sixth fails for good.
+    let batch = again(&event("sqs-fifo.json"));
+    for _ in 0..2 {
+        assert_eq!(reported(&batch, &function.invoke(&batch).await), [5]);
+    }
+    for (seller, payouts) in [("seller-17", vec![0, 2]), ("seller-23", vec![1, 3]), ("seller-58", vec![4])] {
+        let expected: Vec<String> = payouts.into_iter().map(|position| key(&batch, position)).collect();
+        assert_eq!(function.keys_in_order(seller).await, expected, "{seller}");
+    }
+    assert!(function.keys_in_order("seller-42").await.is_empty());
+}
+
+#[tokio::test]
+async fn payouts_holds_up_the_seller_whose_payout_failed_and_no_other() {
+    let mut function = payouts(&[("ALLOW_SIMULATION", "1")]).await;
+    let batch = event("sqs-fifo.json");
+    assert_eq!(
+        reported(&batch, &function.invoke(&batch).await),
+        [1, 3, 5],
+        "the second fails, the fourth is behind it"
+    );
+    assert!(function.keys_in_order("seller-23").await.is_empty());
+    assert_eq!(function.keys_in_order("seller-17").await, [key(&batch, 0), key(&batch, 2)]);
+    assert_eq!(function.keys_in_order("seller-58").await, [key(&batch, 4)]);
+    assert_eq!(reported(&batch, &function.invoke(&again(&batch)).await), [5]);
+    assert_eq!(function.keys_in_order("seller-23").await, [key(&batch, 1), key(&batch, 3)]);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html>
 
 use std::{
+    collections::HashMap,
     convert::Infallible,
     sync::{
         Arc,
@@ -92,10 +93,20 @@ impl Sandbox {
 
     /// How often an operation took effect.
     pub async fn effects(&self, key: &str) -> usize {
+        self.rows().await.iter().filter(|row| row["key"].as_s().unwrap() == key).count()
+    }
+
+    /// The keys of a party's operations, in the order in which they took effect.
+    pub async fn keys_in_order(&self, party: &str) -> Vec<String> {
+        let mut rows = self.rows().await;
+        rows.retain(|row| row["party_id"].as_s().unwrap() == party);
+        rows.sort_by_key(|row| row["at"].as_n().unwrap().parse::<u64>().unwrap());
+        rows.iter().map(|row| row["key"].as_s().unwrap().clone()).collect()
+    }
+
+    async fn rows(&self) -> Vec<HashMap<String, AttributeValue>> {
         let rows = self.client.scan().table_name(&self.ledger).consistent_read(true).send().await.unwrap();
-        let of_key =
-            |row: &std::collections::HashMap<String, AttributeValue>| row["key"].as_s().is_ok_and(|found| found == key);
-        rows.items().iter().filter(|row| of_key(row)).count()
+        rows.items().to_vec()
     }
 }
 

@@ -1,0 +1,64 @@
+//! Pays sellers: each payout once, and those to one seller in the order in which they were sent.
+//!
+//! The queue is FIFO, and the message group is the seller's id. A payout that fails holds up those to the same seller
+//! that are behind it, and no other seller's.
+
+use functions::{Entry, Ledger, Simulation, init, simulation_if_allowed};
+use lambda_once::{Failure, Key, RecordContext};
+use serde::Deserialize;
+
+/// The queue's `maxReceiveCount` in `template.yaml`: with it the log warns when a last delivery fails, as the dead-letter
+/// queue takes the seller's next payouts along if they were delivered as often. Change both.
+const MAX_RECEIVES: u32 = 5;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Payout {
+    payout_id: String,
+    seller_id: String,
+    amount_cents: u64,
+    currency: String,
+    #[serde(default, deserialize_with = "simulation_if_allowed")]
+    simulate: Option<Simulation>,
+}
+
+/// Runs once for each payout id, when the payout before it in the group has its outcome.
+async fn pay(ledger: Ledger, payout: Payout, context: RecordContext) -> Result<String, Failure> {
+    if let Some(simulation) = payout.simulate {
+        simulation.run(context.receive_count()).await?;
+    }
+    let Payout { payout_id, seller_id, amount_cents, currency, .. } = payout;
+    let entry = Entry { operation: "payout", key: payout_id, party_id: seller_id, amount_cents, currency };
+    Ok(ledger.enter(&entry).await?)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), lambda_runtime::Error> {
+    lambda_runtime::tracing::init_default_subscriber();
+    let (once, ledger) = init().await?;
+    let handler = move |payout, context| pay(ledger.clone(), payout, context);
+    let service = once.sqs(Key::pointer("/payout_id"), handler).max_receive_count(MAX_RECEIVES).checked()?;
+    lambda_runtime::run(service).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payout_has_exactly_its_fields() {
+        let payout =
+            |more: &str| format!(r#"{{"payout_id":"p","seller_id":"s","amount_cents":1,"currency":"EUR"{more}}}"#);
+        assert!(serde_json::from_str::<Payout>(&payout("")).is_ok());
+        assert!(serde_json::from_str::<Payout>(&payout(r#","x":1"#)).is_err());
+        assert!(serde_json::from_str::<Payout>(r#"{"payout_id":"p"}"#).is_err());
+    }
+
+    #[test]
+    fn a_simulation_is_refused_where_it_is_not_allowed() {
+        let body =
+            r#"{"payout_id":"p","seller_id":"s","amount_cents":1,"currency":"EUR","simulate":{"outcome":"panic"}}"#;
+        let error = serde_json::from_str::<Payout>(body).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.starts_with("unknown field `simulate`")));
+    }
+}
