@@ -61,4 +61,12 @@ mod tests {
         let error = serde_json::from_str::<Payout>(body).err().map(|error| error.to_string());
         assert!(error.is_some_and(|error| error.starts_with("unknown field `simulate`")));
     }
+
+    #[test]
+    fn the_last_delivery_is_the_one_that_the_template_says() {
+        let template = include_str!("../../../template.yaml");
+        let queue = template.split("\n  PayoutsQueue:\n").nth(1).and_then(|rest| rest.split("\n\n").next());
+        let limit = format!("maxReceiveCount: {MAX_RECEIVES}\n");
+        assert!(queue.is_some_and(|queue| format!("{queue}\n").contains(&limit)), "{queue:?}");
+    }
 }
