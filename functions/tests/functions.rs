@@ -92,7 +92,7 @@ async fn orders_without_protection_books_an_order_each_time() {
 #[tokio::test]
 async fn payouts_pays_a_seller_in_order_and_each_payout_once() {
     let mut function = payouts(&[("ALLOW_SIMULATION", "1")]).await;
-    // The first takes a second, and is sent again as the last; the sixth fails for good.
+    // The first takes a while, and is sent again as the last; the sixth fails for good.
     let batch = again(&event("sqs-fifo.json"));
     for _ in 0..2 {
         assert_eq!(reported(&batch, &function.invoke(&batch).await), [5]);

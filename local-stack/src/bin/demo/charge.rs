@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::order::Simulation;
+use crate::body::Simulation;
 
 /// One event of API Gateway.
 #[derive(Debug)]

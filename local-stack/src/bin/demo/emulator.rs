@@ -1,4 +1,4 @@
-//! Both functions under `cargo lambda watch`.
+//! The functions under `cargo lambda watch`.
 
 use std::{
     env, fs,
@@ -22,8 +22,10 @@ use crate::{
 
 /// The package that holds the functions.
 const PACKAGE: &str = "functions";
-/// The function behind the queue.
+/// The function behind the standard queue.
 pub(crate) const ORDERS: &str = "orders";
+/// The function behind the FIFO queue.
+pub(crate) const PAYOUTS: &str = "payouts";
 /// The function behind the API.
 pub(crate) const CHARGES: &str = "charges";
 /// Instances of each function: enough for every event to be handled twice at the same time.
@@ -37,12 +39,12 @@ const FUNCTION_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long to wait for the other instances once the first one answers.
 const WARM_UP: Duration = Duration::from_secs(5);
 
-/// Builds both functions with the packages, profile and features that `cargo lambda watch` will
+/// Builds the functions with the packages, profile and features that `cargo lambda watch` will
 /// ask for, so that it finds nothing left to do. Cargo's own messages are shown.
 pub(crate) async fn build(project: &Project) -> Result<()> {
     let mut build = cargo(project);
     build.args(["build", "--package", PACKAGE]);
-    build.args(["--bin", ORDERS, "--bin", CHARGES]);
+    build.args(["--bin", ORDERS, "--bin", PAYOUTS, "--bin", CHARGES]);
     ensure!(succeeds(&mut build).await?, "the functions do not build");
 
     let mut version = cargo(project);
@@ -146,18 +148,19 @@ impl Emulator {
         let no_charge = no_charge();
         let mut until = None;
         loop {
-            let (orders, charges) = tokio::try_join!(
+            let (orders, payouts, charges) = tokio::try_join!(
                 invoke(self.address, ORDERS, &no_records, COLD_START),
+                invoke(self.address, PAYOUTS, &no_records, COLD_START),
                 invoke(self.address, CHARGES, &no_charge, COLD_START),
             )?;
-            for (function, answer) in [(ORDERS, orders), (CHARGES, charges)] {
+            for (function, answer) in [(ORDERS, orders), (PAYOUTS, payouts), (CHARGES, charges)] {
                 if let Invocation::Failed(reason) = answer {
                     bail!("{function} fails when it is called with nothing to do: {reason}");
                 }
             }
             // With fewer instances less overlaps: no reason to give up.
             let until = *until.get_or_insert_with(|| Instant::now() + WARM_UP);
-            if self.logs.instances() >= 2 * CONCURRENCY || Instant::now() > until {
+            if self.logs.instances() >= 3 * CONCURRENCY || Instant::now() > until {
                 return Ok(());
             }
             sleep(Duration::from_millis(50)).await;

@@ -10,16 +10,17 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::{
+    body::Function,
     charge::{Charge, Request},
-    order::{Fate, Message, Order},
+    message::{Earlier, Fate, Message},
 };
 
 /// An effect that may happen once: one key of one operation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Effect {
-    /// `order` or `charge`, as in the ledger.
+    /// `order`, `payout` or `charge`, as in the ledger.
     pub(crate) operation: String,
-    /// The order's id or the `Idempotency-Key`.
+    /// The order's or the payout's id, or the `Idempotency-Key`.
     pub(crate) key: String,
 }
 
@@ -41,17 +42,19 @@ impl fmt::Display for Effect {
 pub(crate) struct Batch {
     /// The file's name.
     pub(crate) file: String,
+    /// The function behind the queue.
+    pub(crate) function: Function,
     /// Its records, in order.
     pub(crate) messages: Vec<Message>,
 }
 
 /// How the names of those files begin that are events of sources of which the demo has no function.
-const OTHER_SOURCES: [&str; 7] = ["dynamodb-", "eventbridge", "kafka-", "kinesis-", "mq-", "sns", "sqs-fifo"];
+const OTHER_SOURCES: [&str; 6] = ["dynamodb-", "eventbridge", "kafka-", "kinesis-", "mq-", "sns"];
 
 /// Everything the demo sends.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    /// The files `sqs-batch*.json`, for `orders`.
+    /// The files `sqs-batch*.json`, for `orders`, and `sqs-fifo*.json`, for `payouts`.
     pub(crate) batches: Vec<Batch>,
     /// The files `charge-*.json`, for `charges`.
     pub(crate) requests: Vec<Request>,
@@ -73,7 +76,7 @@ impl Events {
 
     fn parse(files: Vec<(String, String)>) -> Result<Self> {
         let mut events = Self::default();
-        let mut orders = HashMap::new();
+        let mut earlier: HashMap<Function, Earlier> = HashMap::new();
         let mut charges = HashMap::new();
         let mut ids = HashSet::new();
         for (file, text) in files {
@@ -81,12 +84,13 @@ impl Events {
                 continue;
             }
             let event: Value = serde_json::from_str(&text).with_context(|| file.clone())?;
-            if file.starts_with("sqs-batch") {
-                let messages = messages(&event, &mut orders).with_context(|| file.clone())?;
+            if let Some(function) = behind_queue(&file) {
+                let earlier = earlier.entry(function).or_default();
+                let messages = messages(&event, function, earlier).with_context(|| file.clone())?;
                 for message in &messages {
                     ensure!(ids.insert(message.id.clone()), "{file}: messageId {} occurs twice", message.id);
                 }
-                events.batches.push(Batch { file, messages });
+                events.batches.push(Batch { file, function, messages });
             } else if file.starts_with("charge-") {
                 let charge = Charge::parse(&event).with_context(|| file.clone())?;
                 let expected = charge.expect(&mut charges);
@@ -95,7 +99,9 @@ impl Events {
                 bail!("{file}: its name says neither which function takes it nor that it is of another source");
             }
         }
-        ensure!(!events.batches.is_empty(), "there is no file sqs-batch*.json");
+        for (function, files) in [(Function::Orders, "sqs-batch*.json"), (Function::Payouts, "sqs-fifo*.json")] {
+            ensure!(events.batches.iter().any(|batch| batch.function == function), "there is no file {files}");
+        }
         ensure!(!events.requests.is_empty(), "there is no file charge-*.json");
         Ok(events)
     }
@@ -103,16 +109,17 @@ impl Events {
     /// How often each effect has to happen.
     pub(crate) fn effects(&self) -> BTreeMap<Effect, usize> {
         let mut effects = BTreeMap::new();
-        let messages = self.batches.iter().flat_map(|batch| &batch.messages);
-        let orders = messages.filter_map(|message| {
-            let effect = Effect::new("order", message.key.as_ref()?);
-            Some((effect, usize::from(message.expected == Fate::Deleted)))
+        let messages = self.batches.iter().flat_map(|batch| {
+            batch.messages.iter().filter_map(|message| {
+                let effect = Effect::new(batch.function.operation(), message.key.as_ref()?);
+                Some((effect, usize::from(message.expected == Fate::Deleted)))
+            })
         });
         let charges = self.requests.iter().filter_map(|request| {
             let effect = Effect::new("charge", request.charge.key.as_ref()?);
             Some((effect, usize::from(request.expected.has_effect())))
         });
-        for (effect, times) in orders.chain(charges) {
+        for (effect, times) in messages.chain(charges) {
             let expected = effects.entry(effect).or_default();
             *expected = times.max(*expected);
         }
@@ -120,10 +127,21 @@ impl Events {
     }
 }
 
-fn messages(event: &Value, orders: &mut HashMap<String, (Order, Fate)>) -> Result<Vec<Message>> {
+/// The function that takes the event of a queue, by its file's name.
+fn behind_queue(file: &str) -> Option<Function> {
+    if file.starts_with("sqs-batch") {
+        Some(Function::Orders)
+    } else if file.starts_with("sqs-fifo") {
+        Some(Function::Payouts)
+    } else {
+        None
+    }
+}
+
+fn messages(event: &Value, function: Function, earlier: &mut Earlier) -> Result<Vec<Message>> {
     let records = event.get("Records").and_then(Value::as_array);
     let records = records.context("the event has no `Records`")?;
-    records.iter().map(|record| Message::parse(record, orders)).collect()
+    records.iter().map(|record| Message::parse(record, function, earlier)).collect()
 }
 
 #[cfg(test)]
@@ -145,22 +163,32 @@ mod tests {
         json!({ "messageId": id, "body": body })
     }
 
+    fn payout(id: &str) -> Value {
+        let body = r#"{"payout_id":"p","seller_id":"s","amount_cents":1,"currency":"EUR"}"#;
+        json!({ "messageId": id, "attributes": { "MessageGroupId": "s" }, "body": body })
+    }
+
     #[test]
     fn the_files_of_the_repository_are_taken() {
         let events = Events::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../events")).unwrap();
-        assert_eq!((events.batches.len(), events.requests.len()), (1, 5));
+        assert_eq!((events.batches.len(), events.requests.len()), (2, 5));
     }
 
     #[test]
     fn every_file_is_taken_or_refused() {
         let batch = json!({ "Records": [order("a"), order("b")] });
-        let events = Events::parse(vec![file("charge-a.json", &charge()), file("sqs-batch-a.json", &batch)]).unwrap();
-        assert_eq!(Vec::from_iter(events.effects()), [(Effect::new("charge", "k"), 1), (Effect::new("order", "o"), 1)]);
-        let other = file("kinesis-a.json", &json!({}));
-        assert!(Events::parse(vec![file("charge-a.json", &charge()), other, file("sqs-batch-a.json", &batch)]).is_ok());
-        assert!(Events::parse(vec![file("other.json", &batch)]).is_err());
-        assert!(Events::parse(vec![file("sqs-batch-a.json", &batch)]).is_err());
-        let twice = json!({ "Records": [order("a"), order("a")] });
-        assert!(Events::parse(vec![file("charge-a.json", &charge()), file("sqs-batch-a.json", &twice)]).is_err());
+        let fifo = json!({ "Records": [payout("c")] });
+        let all = [file("charge-a.json", &charge()), file("sqs-batch-a.json", &batch), file("sqs-fifo-a.json", &fifo)];
+        let with = |more: &[(String, String)]| Events::parse([&all[..], more].concat());
+        let effects = [("charge", "k"), ("order", "o"), ("payout", "p")];
+        let effects = effects.map(|(operation, key)| (Effect::new(operation, key), 1));
+        assert_eq!(Vec::from_iter(with(&[]).unwrap().effects()), effects);
+        assert!(with(&[file("kinesis-a.json", &json!({}))]).is_ok());
+        assert!(with(&[file("other.json", &batch)]).is_err());
+        assert!(with(&[file("sqs-batch-b.json", &json!({ "Records": [order("a")] }))]).is_err(), "an id occurs twice");
+        for missing in 0..all.len() {
+            let rest = all.iter().enumerate().filter(|(place, _)| *place != missing).map(|(_, file)| file.clone());
+            assert!(Events::parse(rest.collect()).is_err(), "{}", all[missing].0);
+        }
     }
 }

@@ -7,20 +7,39 @@ use aws_sdk_dynamodb::Client;
 
 use crate::events::Effect;
 
-/// How often each effect happened.
-pub(crate) async fn count(client: &Client, table: &str) -> Result<BTreeMap<Effect, usize>> {
-    let rows = client.scan().table_name(table).consistent_read(true).into_paginator().items().send();
-    let rows = rows.collect::<Result<Vec<_>, _>>().await;
-    let mut effects = BTreeMap::new();
-    for row in rows.context("the ledger cannot be read")? {
-        let text = |name: &str| {
-            let value = row.get(name).and_then(|value| value.as_s().ok());
-            value.with_context(|| format!("a ledger row has no string {name:?}: {row:?}"))
-        };
-        // An `Idempotency-Key` may be quoted; bare or quoted, it is the same key.
-        let key = text("key")?.trim_matches('"');
-        let times: &mut usize = effects.entry(Effect::new(text("operation")?, key)).or_default();
-        *times += 1;
+/// What happened, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    /// The effect of each row.
+    pub(crate) effects: Vec<Effect>,
+}
+
+impl Ledger {
+    /// Reads the rows in the order of their times.
+    pub(crate) async fn read(client: &Client, table: &str) -> Result<Self> {
+        let rows = client.scan().table_name(table).consistent_read(true).into_paginator().items().send();
+        let rows = rows.collect::<Result<Vec<_>, _>>().await;
+        let mut effects = Vec::new();
+        for row in rows.context("the ledger cannot be read")? {
+            let text = |name: &str| {
+                let value = row.get(name).and_then(|value| value.as_s().or_else(|_| value.as_n()).ok());
+                value.with_context(|| format!("a ledger row has no {name:?}: {row:?}"))
+            };
+            let at: u64 = text("at")?.parse().with_context(|| format!("a ledger row's time: {row:?}"))?;
+            // An `Idempotency-Key` may be quoted; bare or quoted, it is the same key.
+            let key = text("key")?.trim_matches('"');
+            effects.push((at, Effect::new(text("operation")?, key)));
+        }
+        effects.sort_by_key(|(at, _)| *at);
+        Ok(Self { effects: effects.into_iter().map(|(_, effect)| effect).collect() })
     }
-    Ok(effects)
+
+    /// How often each effect happened.
+    pub(crate) fn counts(&self) -> BTreeMap<&Effect, usize> {
+        let mut counts = BTreeMap::new();
+        for effect in &self.effects {
+            *counts.entry(effect).or_default() += 1;
+        }
+        counts
+    }
 }

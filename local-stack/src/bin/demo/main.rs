@@ -1,21 +1,22 @@
 //! `demo` — duplicate, failing and poisonous deliveries through the real functions.
 //!
-//! It plays the part of SQS and of API Gateway's clients against the functions `orders` and
-//! `charges`, which run under `cargo lambda watch` and keep their claims in a DynamoDB inside this
-//! process. Then it does the same with the protection switched off. It exits with 0 if every effect
-//! happened as often as it had to, every message ended where it had to, and the unprotected run
-//! shows double effects; with 1 otherwise, and with 128 + the signal's number after SIGHUP, SIGINT or SIGTERM.
+//! It plays the part of SQS and of API Gateway's clients against the functions `orders`, `payouts` and `charges`, which
+//! run under `cargo lambda watch` and keep their claims in a DynamoDB inside this process. Then it does the same with
+//! the protection switched off. It exits with 0 if every effect happened as often as it had to, every seller was paid
+//! in order, every message ended where it had to, and the unprotected run shows double effects; with 1 otherwise, and
+//! with 128 + the signal's number after SIGHUP, SIGINT or SIGTERM.
 //!
 //! Nothing listens beyond 127.0.0.1, and everything that was started is stopped, however it ends.
 
 mod api;
+mod body;
 mod charge;
 mod emulator;
 mod events;
 mod invoke;
 mod ledger;
 mod logs;
-mod order;
+mod message;
 mod process;
 mod project;
 mod report;

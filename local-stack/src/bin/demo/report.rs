@@ -4,11 +4,11 @@ use crate::{
     api::{Answer, Exchange},
     charge::Request,
     events::{Batch, Events},
-    order::{Fate, MAX_RECEIVES},
+    message::{Fate, MAX_RECEIVES},
     scenario::Run,
     sqs::{Delivery, Queue, Queued},
     table::{Cell, Colour, Table},
-    verdict::{self, Count},
+    verdict::{self, Count, Sequence},
 };
 
 /// The longest key that is shown in full, and how much is shown of a longer one, such as a UUID.
@@ -23,18 +23,28 @@ pub(crate) fn print(events: &Events, protected: &Run, unprotected: &Run) -> bool
     request_table(&events.requests, &protected.exchanges, &mut wrong);
     let counts = verdict::counts(&events.effects(), protected, unprotected);
     effect_table(&counts, &mut wrong);
+    for batch in &events.batches {
+        sequence_table(&verdict::sequences(batch, &protected.ledger, &unprotected.ledger), &mut wrong);
+    }
     conclusion(protected, &counts, &wrong)
 }
 
 fn batch_table(batch: &Batch, queue: &Queue, wrong: &mut Vec<String>) {
-    println!("\nSQS: events/{} to the function `orders`", batch.file);
-    println!("Receives 1 and 2 overlap. What is reported as failed comes back after the visibility timeout,");
-    println!("{MAX_RECEIVES} receives in all; what SQS deleted is delivered once more (late).\n");
+    let queue_is = if batch.function.is_fifo() { "SQS FIFO" } else { "SQS" };
+    println!("\n{queue_is}: events/{} to the function `{}`", batch.file, batch.function.name());
+    if batch.function.is_fifo() {
+        println!("Each seller's messages are a group. Receive 1 takes longer than the visibility timeout: receive 2");
+        println!("overlaps it, and SQS deletes nothing any more for receive 1. What is reported comes back, together");
+        println!("with what is behind it in its group; {MAX_RECEIVES} receives in all.\n");
+    } else {
+        println!("Receives 1 and 2 overlap. What is reported as failed comes back after the visibility timeout,");
+        println!("{MAX_RECEIVES} receives in all; what SQS deleted is delivered once more (late).\n");
+    }
     let mut table = Table::new(["message", "key", "receive", "the function answered", "so SQS", "in the end", ""]);
     for (number, queued) in (1..).zip(&queue.messages) {
         let faults = verdict::message(queued);
         let mut first = [
-            format!("{number} {}", queued.message.what).into(),
+            what(number, queued).into(),
             queued.message.key.as_deref().map_or("–".to_owned(), shorten).into(),
             fate(queued.fate()).into(),
             mark(faults.is_empty()),
@@ -42,8 +52,7 @@ fn batch_table(batch: &Batch, queue: &Queue, wrong: &mut Vec<String>) {
         for group in groups(queued) {
             let [what, key, end, mark] = std::mem::take(&mut first);
             let delivery = group[0];
-            let so = if delivery.deletes { "deletes it" } else { "keeps it" };
-            table.row([what, key, receives(group).into(), said(delivery).into(), so.into(), end, mark]);
+            table.row([what, key, receives(group).into(), said(delivery).into(), so(delivery).into(), end, mark]);
         }
         wrong.extend(faults.iter().map(|fault| format!("{} message {number}: {fault}", batch.file)));
     }
@@ -52,7 +61,7 @@ fn batch_table(batch: &Batch, queue: &Queue, wrong: &mut Vec<String>) {
 
 /// Successive deliveries that were answered alike.
 fn groups(queued: &Queued) -> Vec<Vec<&Delivery>> {
-    let alike = |a: &Delivery, b: &Delivery| (a.late, a.deletes, said(a)) == (b.late, b.deletes, said(b));
+    let alike = |a: &Delivery, b: &Delivery| (a.late, so(a), said(a)) == (b.late, so(b), said(b));
     let mut groups: Vec<Vec<&Delivery>> = Vec::new();
     for delivery in &queued.deliveries {
         match groups.last_mut() {
@@ -61,6 +70,21 @@ fn groups(queued: &Queued) -> Vec<Vec<&Delivery>> {
         }
     }
     groups
+}
+
+fn what(number: usize, queued: &Queued) -> String {
+    match &queued.message.group {
+        Some(group) => format!("{number} {group}: {}", queued.message.what),
+        None => format!("{number} {}", queued.message.what),
+    }
+}
+
+fn so(delivery: &Delivery) -> &'static str {
+    match (delivery.acknowledged, delivery.expired) {
+        (true, false) => "deletes it",
+        (true, true) => "cannot delete it",
+        (false, _) => "keeps it",
+    }
 }
 
 fn receives(group: Vec<&Delivery>) -> String {
@@ -149,6 +173,39 @@ fn effect_table(counts: &[Count], wrong: &mut Vec<String>) {
     print_table(&table);
 }
 
+fn sequence_table(sequences: &[Sequence], wrong: &mut Vec<String>) {
+    if sequences.is_empty() {
+        return;
+    }
+    println!("\nThe same in order: the numbers of the messages that took effect, group by group\n");
+    let mut table = Table::new(["group", "has to happen", "happened", "", "unprotected"]);
+    for sequence in sequences {
+        table.row([
+            sequence.group.as_str().into(),
+            numbers(&sequence.expected).into(),
+            numbers(&sequence.protected).into(),
+            mark(sequence.is_right()),
+            numbers(&sequence.unprotected).into(),
+        ]);
+        if !sequence.is_right() {
+            wrong.push(format!(
+                "{}: {} happened, and it had to be {}",
+                sequence.group,
+                numbers(&sequence.protected),
+                numbers(&sequence.expected)
+            ));
+        }
+    }
+    print_table(&table);
+}
+
+fn numbers(numbers: &[usize]) -> String {
+    if numbers.is_empty() {
+        return "–".to_owned();
+    }
+    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(" ")
+}
+
 fn conclusion(protected: &Run, counts: &[Count], wrong: &[String]) -> bool {
     let effects: usize = counts.iter().map(|count| count.protected).sum();
     let doubles: usize = counts.iter().map(Count::doubles).sum();
@@ -166,7 +223,7 @@ fn conclusion(protected: &Run, counts: &[Count], wrong: &[String]) -> bool {
     let passed = wrong.is_empty() && doubles > 0;
     if passed {
         println!(
-            "{} {deliveries} deliveries and {requests} requests had {effects} effects, each of them once, and no message was lost.",
+            "{} {deliveries} deliveries and {requests} requests had {effects} effects, each of them once, each seller's in order, and no message was lost.",
             Colour::Good.paint("PASSED")
         );
         println!("       Without protection they had {doubles} double effects.");

@@ -1,19 +1,22 @@
 //! One run: every event through the functions, repeated as SQS and HTTP clients repeat.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use anyhow::Result;
 use aws_sdk_dynamodb::{Client, types::Select};
 use futures_util::future::try_join_all;
 use local_stack::{EmbeddedDynamoDb, client, create_table};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, sleep},
+};
 
 use crate::{
     api::{self, Exchange},
-    emulator::{Emulator, Environment, ORDERS},
-    events::{Batch, Effect, Events},
+    emulator::{Emulator, Environment},
+    events::{Batch, Events},
     invoke::Invocation,
-    ledger,
+    ledger::Ledger,
     project::Project,
     sqs::{Queue, Received},
 };
@@ -29,6 +32,9 @@ const VISIBILITY_UNPROTECTED: Duration = Duration::from_millis(100);
 const FIRST_CLAIM: Duration = Duration::from_millis(500);
 /// Without claims the second copy is sent this much later than the first.
 const HEAD_START: Duration = Duration::from_millis(20);
+/// The visibility timeout of the first receive of a FIFO queue, too short for what it delivers: a group is delivered a
+/// second time only when it has ended.
+const VISIBILITY_TOO_SHORT: Duration = Duration::from_millis(250);
 /// How long the log of a delivery may lag behind the answer.
 const LOG_LAG: Duration = Duration::from_secs(2);
 
@@ -48,8 +54,8 @@ pub(crate) struct Run {
     pub(crate) queues: Vec<Queue>,
     /// The answers, one for each request, in the same order.
     pub(crate) exchanges: Vec<Exchange>,
-    /// How often each effect happened.
-    pub(crate) effects: BTreeMap<Effect, usize>,
+    /// What happened.
+    pub(crate) ledger: Ledger,
 }
 
 /// Starts the functions with fresh tables, sends them everything and counts the effects.
@@ -77,13 +83,14 @@ pub(crate) async fn run(project: &Project, dynamodb: &EmbeddedDynamoDb, events: 
         client: client.clone(),
         idempotency_table: idempotency_table.clone(),
         mode,
+        overlapping: Mutex::new(()),
     };
     let (queues, exchanges) = match stage.send(events).await {
         Ok(sent) => sent,
         Err(error) => return Err(stage.emulator.explain(&error)),
     };
-    let effects = ledger::count(&client, &ledger_table).await?;
-    Ok(Run { queues, exchanges, effects })
+    let ledger = Ledger::read(&client, &ledger_table).await?;
+    Ok(Run { queues, exchanges, ledger })
 }
 
 /// The running functions and the table of their claims.
@@ -92,6 +99,8 @@ struct Stage {
     client: Client,
     idempotency_table: String,
     mode: Mode,
+    /// Held while a batch is under way twice: a new claim is then one of that batch.
+    overlapping: Mutex<()>,
 }
 
 impl Stage {
@@ -105,28 +114,39 @@ impl Stage {
 
     /// Delivers a batch twice at once, then what SQS would redeliver, then what it has deleted.
     async fn deliver(&self, batch: &Batch) -> Result<Queue> {
-        let mut queue = Queue::new(&batch.messages);
-        let (Some(first), Some(second)) = (queue.receive(), queue.receive()) else {
-            return Ok(queue);
-        };
-        let claims = self.claims().await?;
-        let overlapping = async {
-            self.wait_for_a_claim(claims).await?;
-            self.emulator.invoke(ORDERS, &second.event).await
-        };
-        let (first_answer, second_answer) = tokio::try_join!(self.emulator.invoke(ORDERS, &first.event), overlapping)?;
-        self.settle(&mut queue, first, &first_answer).await;
-        self.settle(&mut queue, second, &second_answer).await;
-
+        let function = batch.function.name();
+        let mut queue = Queue::new(&batch.messages, batch.function.is_fifo());
+        self.deliver_twice_at_once(batch, &mut queue).await?;
         while let Some(visible) = self.receive_visible(&mut queue).await {
-            let answer = self.emulator.invoke(ORDERS, &visible.event).await?;
+            let answer = self.emulator.invoke(function, &visible.event).await?;
             self.settle(&mut queue, visible, &answer).await;
         }
         if let Some(deleted) = queue.receive_deleted() {
-            let answer = self.emulator.invoke(ORDERS, &deleted.event).await?;
+            let answer = self.emulator.invoke(function, &deleted.event).await?;
             self.settle(&mut queue, deleted, &answer).await;
         }
         Ok(queue)
+    }
+
+    async fn deliver_twice_at_once(&self, batch: &Batch, queue: &mut Queue) -> Result<()> {
+        let _overlapping = self.overlapping.lock().await;
+        let (Some(first), Some(second)) = (queue.receive(), queue.receive()) else {
+            return Ok(());
+        };
+        let function = batch.function.name();
+        let claims = self.claims().await?;
+        let overlapping = async {
+            self.wait_for_a_claim(claims).await?;
+            if batch.function.is_fifo() {
+                sleep(VISIBILITY_TOO_SHORT).await;
+            }
+            self.emulator.invoke(function, &second.event).await
+        };
+        let (first_answer, second_answer) =
+            tokio::try_join!(self.emulator.invoke(function, &first.event), overlapping)?;
+        self.settle(queue, first, &first_answer).await;
+        self.settle(queue, second, &second_answer).await;
+        Ok(())
     }
 
     /// Waits until the first copy of a batch has begun to claim. The second then overlaps it, and

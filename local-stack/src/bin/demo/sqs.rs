@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     invoke::Invocation,
     logs::Logged,
-    order::{Fate, MAX_RECEIVES, Message},
+    message::{Fate, MAX_RECEIVES, Message},
 };
 
 /// A queue with the messages of one event.
@@ -15,6 +15,7 @@ use crate::{
 pub(crate) struct Queue {
     /// The messages, in the order of the event.
     pub(crate) messages: Vec<Queued>,
+    is_fifo: bool,
 }
 
 /// A message in the queue.
@@ -37,8 +38,10 @@ pub(crate) struct Delivery {
     pub(crate) late: bool,
     /// What the function logged about it.
     pub(crate) logged: Option<Logged>,
-    /// Whether SQS deletes the message: it was not reported as failed.
-    pub(crate) deletes: bool,
+    /// Whether Lambda has SQS delete the message: it was not reported as failed.
+    pub(crate) acknowledged: bool,
+    /// Whether SQS refuses to: the message has been received again since, and the queue is FIFO.
+    pub(crate) expired: bool,
     /// Why the whole batch counts as failed, if it does.
     pub(crate) batch_failure: Option<String>,
 }
@@ -55,17 +58,19 @@ pub(crate) struct Received {
 
 impl Queue {
     /// A queue that holds these messages, none of them received yet.
-    pub(crate) fn new(messages: &[Message]) -> Self {
+    pub(crate) fn new(messages: &[Message], is_fifo: bool) -> Self {
         let queued = |message: &Message| Queued {
             message: message.clone(),
             deliveries: Vec::new(),
             receives: 0,
             deleted: false,
         };
-        Self { messages: messages.iter().map(queued).collect() }
+        Self { messages: messages.iter().map(queued).collect(), is_fifo }
     }
 
-    /// Receives every message that is neither deleted nor used up; `None` if there is none.
+    /// Receives every message that is neither deleted nor used up, in order; `None` if there is none. A standard queue
+    /// may do that at any time. A FIFO queue does it when the visibility timeout of the last receive has ended: until
+    /// then it delivers nothing of a group, and from then on it deletes nothing by that receive's handles.
     pub(crate) fn receive(&mut self) -> Option<Received> {
         self.receive_where(false, Queued::comes_back)
     }
@@ -75,9 +80,10 @@ impl Queue {
         !self.messages.iter().any(Queued::comes_back)
     }
 
-    /// Receives every deleted message once more. A standard queue may do that.
+    /// Receives every deleted message once more. A standard queue may do that, a FIFO queue does not.
     pub(crate) fn receive_deleted(&mut self) -> Option<Received> {
-        self.receive_where(true, |queued| queued.deleted)
+        let is_standard = !self.is_fifo;
+        self.receive_where(true, |queued| queued.deleted && is_standard)
     }
 
     fn receive_where(&mut self, late: bool, wanted: impl Fn(&Queued) -> bool) -> Option<Received> {
@@ -92,19 +98,22 @@ impl Queue {
         (!records.is_empty()).then_some(received)
     }
 
-    /// Notes the answer to a delivery. A message is deleted as soon as one delivery of it succeeds.
+    /// Notes the answer to a delivery. A message is deleted as soon as one delivery of it succeeds; in a FIFO queue,
+    /// if it has not been received again by then.
     pub(crate) fn settle(&mut self, received: Received, answer: &Invocation, logged: Vec<Option<Logged>>) {
         let ids = received.records.iter().map(|(place, _)| self.messages[*place].message.id.as_str());
         let reported = reported(answer, &ids.collect());
         for ((place, receive), logged) in received.records.into_iter().zip(logged) {
             let queued = &mut self.messages[place];
-            let deletes = reported.as_ref().is_ok_and(|ids| !ids.contains(&queued.message.id));
-            queued.deleted |= deletes;
+            let acknowledged = reported.as_ref().is_ok_and(|ids| !ids.contains(&queued.message.id));
+            let expired = self.is_fifo && receive < queued.receives;
+            queued.deleted |= acknowledged && !expired;
             queued.deliveries.push(Delivery {
                 receive,
                 late: received.late,
                 logged,
-                deletes,
+                acknowledged,
+                expired,
                 batch_failure: reported.as_ref().err().cloned(),
             });
             queued.deliveries.sort_by_key(|delivery| delivery.receive);
@@ -162,11 +171,12 @@ fn reported(answer: &Invocation, sent: &HashSet<&str>) -> Result<HashSet<String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashMap;
+    use crate::{body::Function, message::Earlier};
 
-    fn queue() -> Queue {
-        let message = |id: &str| Message::parse(&json!({ "messageId": id, "body": "" }), &mut HashMap::new()).unwrap();
-        Queue::new(&[message("a"), message("b")])
+    fn queue(is_fifo: bool) -> Queue {
+        let record = |id: &str| json!({ "messageId": id, "body": "" });
+        let message = |id: &str| Message::parse(&record(id), Function::Orders, &mut Earlier::default()).unwrap();
+        Queue::new(&[message("a"), message("b")], is_fifo)
     }
 
     fn returned(answer: &str) -> Invocation {
@@ -204,7 +214,7 @@ mod tests {
 
     #[test]
     fn every_receive_is_counted_and_has_its_own_handle() {
-        let mut queue = queue();
+        let mut queue = queue(false);
         let first = queue.receive().unwrap();
         let second = queue.receive().unwrap();
         assert_eq!(first.records, [(0, 1), (1, 1)]);
@@ -216,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_message_is_deleted_by_any_delivery_and_dead_lettered_after_the_last_receive() {
-        let mut queue = queue();
+        let mut queue = queue(false);
         let first = queue.receive().unwrap();
         let second = queue.receive().unwrap();
         queue.settle(second, &failing(&["a", "b"]), vec![None, None]);
@@ -231,5 +241,17 @@ mod tests {
         assert_eq!(queue.messages[0].fate(), Fate::Deleted);
         assert_eq!(queue.messages[1].fate(), Fate::DeadLettered);
         assert_eq!(queue.receive_deleted().unwrap().records, [(0, 3)]);
+    }
+
+    #[test]
+    fn a_fifo_queue_deletes_by_the_last_receive_only() {
+        let mut queue = queue(true);
+        let first = queue.receive().unwrap();
+        let second = queue.receive().unwrap();
+        queue.settle(first, &failing(&[]), vec![None, None]);
+        queue.settle(second, &failing(&["a"]), vec![None, None]);
+        assert!(queue.messages.iter().all(|queued| queued.deliveries[0].acknowledged && queued.deliveries[0].expired));
+        assert_eq!(queue.receive().unwrap().records, [(0, 3)]);
+        assert!(queue.receive_deleted().is_none());
     }
 }

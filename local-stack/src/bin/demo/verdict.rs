@@ -1,12 +1,13 @@
 //! Whether what happened is what had to happen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     api::{Answer, Exchange},
     charge::{Expected, Request},
-    events::Effect,
-    order::Fate,
+    events::{Batch, Effect},
+    ledger::Ledger,
+    message::Fate,
     scenario::Run,
     sqs::{Delivery, Queued},
 };
@@ -38,18 +39,18 @@ fn delivery_fault(queued: &Queued, delivery: &Delivery) -> Option<String> {
     let Some(logged) = &delivery.logged else {
         return Some("the function logged no outcome".to_owned());
     };
-    if logged.reported == delivery.deletes {
+    if logged.reported == delivery.acknowledged {
         return Some(format!(
             "logged as reported: {}, but {} in `batchItemFailures`",
             logged.reported,
-            if delivery.deletes { "not" } else { "is" }
+            if delivery.acknowledged { "not" } else { "is" }
         ));
     }
     if delivery.late {
         let ran = ["executed", "took_over"].contains(&logged.outcome.as_str());
         // Behind another message of its key a duplicate may go by another name.
         let replayed = logged.outcome.starts_with("replayed") || queued.message.follows;
-        if ran || !replayed || !delivery.deletes {
+        if ran || !replayed || !delivery.acknowledged {
             return Some(format!("a late duplicate was {:?}, not replayed", logged.outcome));
         }
     }
@@ -123,20 +124,64 @@ impl Count {
 
 /// Every effect that had to happen, must not happen, or happened.
 pub(crate) fn counts(expected: &BTreeMap<Effect, usize>, protected: &Run, unprotected: &Run) -> Vec<Count> {
-    let mut effects: Vec<_> =
-        expected.keys().chain(protected.effects.keys()).chain(unprotected.effects.keys()).collect();
-    effects.sort();
-    effects.dedup();
-    let times = |counted: &BTreeMap<Effect, usize>, effect| counted.get(effect).copied().unwrap_or(0);
+    let [protected, unprotected] = [protected, unprotected].map(|run| run.ledger.counts());
+    let effects: BTreeSet<_> =
+        expected.keys().chain(protected.keys().copied()).chain(unprotected.keys().copied()).collect();
+    let times = |counted: &BTreeMap<&Effect, usize>, effect| counted.get(effect).copied().unwrap_or(0);
     effects
         .into_iter()
         .map(|effect| Count {
             effect: effect.clone(),
-            expected: times(expected, effect),
-            protected: times(&protected.effects, effect),
-            unprotected: times(&unprotected.effects, effect),
+            expected: expected.get(effect).copied().unwrap_or(0),
+            protected: times(&protected, effect),
+            unprotected: times(&unprotected, effect),
         })
         .collect()
+}
+
+/// The effects of a message group, by the numbers of the messages that were the first of their keys.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Sequence {
+    /// The group.
+    pub(crate) group: String,
+    /// What has to happen, in the order of the queue.
+    pub(crate) expected: Vec<usize>,
+    /// What happened with protection, in the order of the ledger.
+    pub(crate) protected: Vec<usize>,
+    /// What happened without.
+    pub(crate) unprotected: Vec<usize>,
+}
+
+impl Sequence {
+    /// Whether everything happened once and in order.
+    pub(crate) fn is_right(&self) -> bool {
+        self.protected == self.expected
+    }
+}
+
+/// The sequence of each group of a batch; none if its queue is no FIFO queue.
+pub(crate) fn sequences(batch: &Batch, protected: &Ledger, unprotected: &Ledger) -> Vec<Sequence> {
+    let groups: BTreeSet<_> = batch.messages.iter().filter_map(|message| message.group.as_ref()).collect();
+    let sequence = |group: &String| {
+        let numbered = (1..).zip(&batch.messages);
+        let members: Vec<_> = numbered
+            .filter(|(_, message)| message.group.as_ref() == Some(group) && !message.follows)
+            .filter_map(|(number, message)| {
+                let effect = Effect::new(batch.function.operation(), message.key.as_ref()?);
+                Some((number, effect, message.expected))
+            })
+            .collect();
+        let number =
+            |effect: &Effect| members.iter().find(|(_, member, _)| member == effect).map(|(number, ..)| *number);
+        let happened = |ledger: &Ledger| ledger.effects.iter().filter_map(number).collect();
+        Sequence {
+            group: group.clone(),
+            expected: members.iter().filter(|(.., fate)| *fate == Fate::Deleted).map(|(number, ..)| *number).collect(),
+            protected: happened(protected),
+            unprotected: happened(unprotected),
+        }
+    };
+    groups.into_iter().map(sequence).collect()
 }
 
 #[cfg(test)]
@@ -146,14 +191,21 @@ mod tests {
 
     use serde_json::json;
 
-    use crate::{charge::Charge, invoke::Invocation, logs::Logged, order::Message, sqs::Queue};
+    use crate::{
+        body::Function,
+        charge::Charge,
+        invoke::Invocation,
+        logs::Logged,
+        message::{Earlier, Message},
+        sqs::Queue,
+    };
 
     /// A queue whose only message was answered like this, receive by receive; after the first
     /// answer that does not report it, it is delivered late.
     fn queue(body: &str, answers: &[(&str, bool)]) -> Queue {
         let record = json!({ "messageId": "m", "body": body });
-        let message = Message::parse(&record, &mut HashMap::new()).unwrap();
-        let mut queue = Queue::new(&[message]);
+        let message = Message::parse(&record, Function::Orders, &mut Earlier::default()).unwrap();
+        let mut queue = Queue::new(&[message], false);
         for (outcome, reported) in answers {
             let received = queue.receive().or_else(|| queue.receive_deleted()).unwrap();
             let failures = if *reported { json!([{ "itemIdentifier": "m" }]) } else { json!([]) };
@@ -191,10 +243,33 @@ mod tests {
     #[test]
     fn a_log_that_contradicts_the_answer_or_is_missing_is_wrong() {
         let mut queue = queue(ORDER, &[("executed", false)]);
-        queue.messages[0].deliveries[0].deletes = false;
+        queue.messages[0].deliveries[0].acknowledged = false;
         assert_ne!(message(&queue.messages[0]), [""; 0]);
         queue.messages[0].deliveries[0].logged = None;
         assert_ne!(message(&queue.messages[0]), [""; 0]);
+    }
+
+    #[test]
+    fn a_group_is_right_if_each_effect_happened_once_and_in_the_order_of_its_messages() {
+        let mut earlier = Earlier::default();
+        let mut message = |id: &str, seller: &str, key: &str| {
+            let body =
+                json!({ "payout_id": key, "seller_id": seller, "amount_cents": 1, "currency": "EUR" }).to_string();
+            let record = json!({ "messageId": id, "attributes": { "MessageGroupId": seller }, "body": body });
+            Message::parse(&record, Function::Payouts, &mut earlier).unwrap()
+        };
+        let messages =
+            vec![message("1", "a", "p"), message("2", "b", "q"), message("3", "a", "r"), message("4", "a", "p")];
+        let batch = Batch { file: "sqs-fifo.json".to_owned(), function: Function::Payouts, messages };
+        let ledger = |keys: &[&str]| Ledger { effects: keys.iter().map(|key| Effect::new("payout", key)).collect() };
+        let right = sequences(&batch, &ledger(&["q", "p", "r"]), &ledger(&["p", "p", "r"]));
+        assert_eq!(right.iter().map(|group| group.group.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert!(right.iter().all(Sequence::is_right), "{right:?}");
+        assert_eq!(right[0].unprotected, [1, 1, 3]);
+        for wrong in [&["q", "r", "p"][..], &["q", "p"], &["q", "p", "r", "p"], &["p", "r"]] {
+            let found = sequences(&batch, &ledger(wrong), &ledger(&[]));
+            assert!(!found.iter().all(Sequence::is_right), "{found:?}");
+        }
     }
 
     fn answer(status: u16, replayed: bool, body: &str) -> Vec<Answer> {

@@ -1,0 +1,121 @@
+//! The bodies that the functions behind queues accept.
+
+use serde::{Deserialize, de::DeserializeOwned};
+
+use crate::emulator::{ORDERS, PAYOUTS};
+
+/// A function behind a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Function {
+    /// Books orders, from a standard queue.
+    Orders,
+    /// Pays sellers, from a FIFO queue.
+    Payouts,
+}
+
+impl Function {
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Orders => ORDERS,
+            Self::Payouts => PAYOUTS,
+        }
+    }
+
+    /// What takes effect, as in the ledger.
+    pub(crate) fn operation(self) -> &'static str {
+        match self {
+            Self::Orders => "order",
+            Self::Payouts => "payout",
+        }
+    }
+
+    /// Whether its queue is FIFO.
+    pub(crate) fn is_fifo(self) -> bool {
+        self == Self::Payouts
+    }
+
+    /// What the function makes of a body, if it accepts it.
+    pub(crate) fn read(self, body: &str) -> Option<Body> {
+        match self {
+            Self::Orders => read::<Order>(body),
+            Self::Payouts => read::<Payout>(body),
+        }
+    }
+}
+
+fn read<T: DeserializeOwned + Into<Body>>(body: &str) -> Option<Body> {
+    serde_json::from_str::<T>(body).ok().map(Into::into)
+}
+
+/// A body that its function accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Body {
+    /// The id of the order or the payout.
+    pub(crate) key: String,
+    /// What else distinguishes it: the party, the amount and the currency.
+    rest: (String, u64, String),
+    /// The trouble it asks for.
+    pub(crate) simulate: Option<Simulation>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Order {
+    order_id: String,
+    customer_id: String,
+    amount_cents: u64,
+    currency: String,
+    simulate: Option<Simulation>,
+}
+
+impl From<Order> for Body {
+    fn from(order: Order) -> Self {
+        let Order { order_id, customer_id, amount_cents, currency, simulate } = order;
+        Self { key: order_id, rest: (customer_id, amount_cents, currency), simulate }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Payout {
+    payout_id: String,
+    seller_id: String,
+    amount_cents: u64,
+    currency: String,
+    simulate: Option<Simulation>,
+}
+
+impl From<Payout> for Body {
+    fn from(payout: Payout) -> Self {
+        let Payout { payout_id, seller_id, amount_cents, currency, simulate } = payout;
+        Self { key: payout_id, rest: (seller_id, amount_cents, currency), simulate }
+    }
+}
+
+/// The trouble that a body asks the handler for.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Simulation {
+    /// What happens instead of the effect.
+    pub(crate) outcome: Option<Trouble>,
+    /// The last receive it happens on; absent means that it always happens.
+    pub(crate) until_receive: Option<u32>,
+    /// How long the handler takes.
+    #[serde(rename = "delay_ms")]
+    pub(crate) delay: Option<u64>,
+}
+
+/// How a handler fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Trouble {
+    /// An error that may pass.
+    Transient,
+    /// An error that is remembered.
+    Permanent,
+    /// A panic.
+    Panic,
+    /// A handler that never returns.
+    Hang,
+}
