@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The end-to-end test: deploys template.yaml onto MiniStack, a local AWS endpoint, and uses what was deployed.
 
-Duplicate and failing orders go through the real queue and event source mapping, a retried charge through the REST
-API. The ledger then tells how often each operation was executed. Linux only: MiniStack runs the functions'
-binaries as processes of this machine.
+Duplicate and failing orders and payouts go through the real queues and event source mappings, a retried charge through
+the REST API. The ledger then tells how often each operation was executed, and in which order. Linux only: MiniStack
+runs the functions' binaries as processes of this machine.
 """
 
 import json
@@ -105,18 +105,19 @@ class Stack:
         self.outputs = {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 
     def prepare(self):
-        """Lets orders simulate failures, which the template never does, and redelivers them after seconds."""
-        name = self.outputs["OrdersFunctionName"]
-        variables = self.functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
-        variables["ALLOW_SIMULATION"] = "1"
-        self.functions.update_function_configuration(FunctionName=name, Environment={"Variables": variables})
-        self.functions.get_waiter("function_updated_v2").wait(FunctionName=name)
-        self.sqs.set_queue_attributes(
-            QueueUrl=self.outputs["OrdersQueueUrl"], Attributes={"VisibilityTimeout": "5"}
-        )
+        """Lets the queues' functions simulate failures, which the template never does, and redelivers after seconds."""
+        for part in ("Orders", "Payouts"):
+            name = self.outputs[f"{part}FunctionName"]
+            variables = self.functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+            variables["ALLOW_SIMULATION"] = "1"
+            self.functions.update_function_configuration(FunctionName=name, Environment={"Variables": variables})
+            self.functions.get_waiter("function_updated_v2").wait(FunctionName=name)
+            self.sqs.set_queue_attributes(
+                QueueUrl=self.outputs[f"{part}QueueUrl"], Attributes={"VisibilityTimeout": "5"}
+            )
 
-    def send(self, order):
-        self.sqs.send_message(QueueUrl=self.outputs["OrdersQueueUrl"], MessageBody=json.dumps(order))
+    def send(self, queue, body, **options):
+        self.sqs.send_message(QueueUrl=self.outputs[queue], MessageBody=json.dumps(body), **options)
 
     def messages(self, queue):
         """How many messages a queue holds, those in flight included."""
@@ -124,10 +125,14 @@ class Stack:
         found = self.sqs.get_queue_attributes(QueueUrl=self.outputs[queue], AttributeNames=names)["Attributes"]
         return sum(int(found[name]) for name in names)
 
+    def rows(self):
+        """The ledger: a row for each execution, in their order."""
+        rows = self.ledger_table(self.outputs["LedgerTableName"]).scan(ConsistentRead=True)["Items"]
+        return sorted(rows, key=lambda row: row["at"])
+
     def ledger(self):
         """How many executions the ledger shows for each operation's key."""
-        rows = self.ledger_table(self.outputs["LedgerTableName"]).scan(ConsistentRead=True)["Items"]
-        return Counter(row["key"] for row in rows)
+        return Counter(row["key"] for row in self.rows())
 
     def request(self, method, path, body=None, headers=()):
         """Status, headers and body of one call of the REST API, by the path that MiniStack gives it."""
@@ -146,13 +151,33 @@ def test_orders(stack, check):
     plain = {"order_id": str(uuid.uuid4()), "customer_id": "customer-17", "amount_cents": 4990, "currency": "EUR"}
     failing = {**plain, "order_id": str(uuid.uuid4()), "simulate": {"outcome": "transient", "until_receive": 1}}
     for order in (plain, failing, plain):
-        stack.send(order)
+        stack.send("OrdersQueueUrl", order)
     wait_until(lambda: stack.messages("OrdersQueueUrl") == 0, 60)
     ledger = stack.ledger()
     check.equal("executions of the order sent twice", ledger[plain["order_id"]], 1)
     check.equal("executions of the order that failed at first", ledger[failing["order_id"]], 1)
     check.equal("messages left in the queue", stack.messages("OrdersQueueUrl"), 0)
     check.equal("messages in the dead-letter queue", stack.messages("OrdersDeadLettersUrl"), 0)
+
+
+def test_payouts(stack, check):
+    say("payouts: two to one seller, the first failing at first and sent twice, and one to another seller")
+    names = {}
+
+    def payout(name, seller, **more):
+        body = {"payout_id": str(uuid.uuid4()), "seller_id": seller, "amount_cents": 4990, "currency": "EUR", **more}
+        names[body["payout_id"]] = name
+        return body
+
+    first = payout("first", "seller-17", simulate={"outcome": "transient", "until_receive": 1})
+    for body in (first, payout("second", "seller-17"), first, payout("another", "seller-23")):
+        # An id of its own for each send: the queue takes the repeated one for a new message, as after 5 minutes.
+        stack.send("PayoutsQueueUrl", body, MessageGroupId=body["seller_id"], MessageDeduplicationId=str(uuid.uuid4()))
+    wait_until(lambda: stack.messages("PayoutsQueueUrl") == 0, 60)
+    paid = [names[row["key"]] for row in stack.rows() if row["key"] in names]
+    check.equal("payouts, in order", paid, ["another", "first", "second"])
+    check.equal("messages left in the FIFO queue", stack.messages("PayoutsQueueUrl"), 0)
+    check.equal("messages in its dead-letter queue", stack.messages("PayoutsDeadLettersUrl"), 0)
 
 
 def test_charges(stack, check):
@@ -207,6 +232,7 @@ def main():
             stack = Stack(endpoint, env)
             stack.prepare()
             test_orders(stack, check)
+            test_payouts(stack, check)
             test_charges(stack, check)
     seconds = round(time.monotonic() - started)
     if check.failed:

@@ -48,7 +48,9 @@ def main():
         # Named, because cargo lambda invoke tries [::1] otherwise.
         address = f"--invoke-address 127.0.0.1 --invoke-port {port}"
         say(f"DynamoDB at {endpoint}; functions at http://127.0.0.1:{port}, each built at its first invocation. Try:")
-        say(f"  .venv/cargo-lambda/bin/cargo-lambda lambda invoke orders {address} --data-file events/sqs-batch.json")
+        invoke = ".venv/cargo-lambda/bin/cargo-lambda lambda invoke"
+        for function, file in (("orders", "sqs-batch"), ("payouts", "sqs-fifo")):
+            say(f"  {invoke} {function} {address} --data-file events/{file}.json")
         watch = ["cargo", "lambda", "watch", "--invoke-address", "127.0.0.1", "--invoke-port", str(port)]
         return run([*watch, *sys.argv[1:]], {**env, "AWS_ENDPOINT_URL_DYNAMODB": endpoint})
 
