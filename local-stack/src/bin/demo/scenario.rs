@@ -32,8 +32,8 @@ const VISIBILITY_UNPROTECTED: Duration = Duration::from_millis(100);
 const FIRST_CLAIM: Duration = Duration::from_millis(500);
 /// Without claims the second copy is sent this much later than the first.
 const HEAD_START: Duration = Duration::from_millis(20);
-/// The visibility timeout of the first receive of a FIFO queue, too short for what it delivers: a group is delivered a
-/// second time only when it has ended.
+/// The visibility timeout of the first receive of a FIFO queue: a group is delivered a second time only when it has ended.
+/// It is too short for the batch, so that the two deliveries overlap; the template's outlasts every invocation.
 const VISIBILITY_TOO_SHORT: Duration = Duration::from_millis(250);
 /// How long the log of a delivery may lag behind the answer.
 const LOG_LAG: Duration = Duration::from_secs(2);
