@@ -69,6 +69,15 @@ pub(crate) enum Verdict {
     Nothing,
 }
 
+/// A read of a record, and what it showed. `Nothing` if there is none, or no answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub(crate) invocation: usize,
+    pub(crate) key: KeyHash,
+    pub(crate) told: Told,
+    pub(crate) fingerprint: Option<Fingerprint>,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settle {
     pub(crate) owner: Owner,
@@ -80,6 +89,7 @@ pub(crate) struct Settle {
 pub(crate) struct Asked {
     pub(crate) claims: Vec<Claim>,
     pub(crate) settles: Vec<Settle>,
+    pub(crate) looks: Vec<Look>,
 }
 
 #[derive(Clone, Debug)]
@@ -113,6 +123,14 @@ pub(crate) fn told(answer: &Claimed) -> Told {
         }
         Claimed::Refused(Refusal::Abandoned { .. }) => Told::Abandoned,
         Claimed::Refused(Refusal::Mismatch) => Told::Mismatch,
+    }
+}
+
+fn shown(record: &Record) -> Told {
+    match record.status {
+        Status::Completed => Told::Completed,
+        Status::Failed => Told::Failed,
+        Status::InProgress => Told::InProgress(record.lease_until.map(Timestamp::as_millis)),
     }
 }
 
@@ -172,7 +190,17 @@ impl Store for Desk {
     }
 
     fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
-        self.inner.read(keys)
+        Box::pin(async move {
+            let answers = self.inner.read(keys).await;
+            let invocation = invocation();
+            let looks = keys.iter().zip(&answers).map(|(key, answer)| {
+                let record = answer.as_ref().ok().and_then(Option::as_ref);
+                let fingerprint = record.and_then(|record| record.fingerprint);
+                Look { invocation, key: *key, told: record.map_or(Told::Nothing, shown), fingerprint }
+            });
+            self.lock().looks.extend(looks);
+            answers
+        })
     }
 
     fn limits(&self) -> Limits {

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     desk::Told,
     journal::End,
+    plan::Policy,
     post::name,
     stage::{Call, MARGIN_MS},
     watch::millis,
@@ -25,7 +26,6 @@ impl View<'_> {
         let guesses = self.guesses(call);
         let reported = self.reported(call, &guesses);
         self.check_behind_failures(call, &reported)?;
-        self.check_letters(call, &guesses)?;
         self.check_progress(call, &guesses, &reported)?;
         let settings = &self.seen.plan.settings;
         let are_all = !reported.is_empty() && reported.iter().all(|reported| *reported);
@@ -40,7 +40,7 @@ impl View<'_> {
         let due: Vec<String> = ids.map(name).collect();
         let is_due = call.answer.as_ref().is_ok_and(|answer| *answer == due);
         ensure!(is_due, Answer, "{}", self.difference(call, &due, &guesses));
-        Ok(())
+        self.check_letters(call, &guesses, &reported)
     }
 
     /// An event with a record that has no id is refused before anything is done.
@@ -80,12 +80,20 @@ impl View<'_> {
         Ok(())
     }
 
-    /// What no retry can help is put aside once, and nothing else is.
-    fn check_letters(&self, call: &Call, guesses: &[Guess]) -> Verdict {
+    /// What no retry can help is put aside once, unless a failure before it in its order has it delivered again, or no time is
+    /// left; and nothing else is.
+    fn check_letters(&self, call: &Call, guesses: &[Guess], reported: &[bool]) -> Verdict {
+        let mut failed = HashSet::new();
         for (place, guess) in guesses.iter().enumerate() {
+            let lane = self.lane(call, place);
+            let is_held_up = lane.is_some_and(|lane| failed.contains(&lane));
             let letters = self.letters.get(&(call.number, place)).map_or(0, Vec::len);
-            let due = usize::from(guess.is_dead);
-            ensure!(letters == due, Answer, "{letters} letters of record {place}, which is {guess:?}");
+            let due = usize::from(guess.is_dead && !is_held_up);
+            let was_late = letters == 0 && call.answered >= call.stop();
+            ensure!(letters == due || was_late, Answer, "{letters} letters of record {place}, which is {guess:?}");
+            if reported[place] {
+                failed.extend(lane);
+            }
         }
         Ok(())
     }
@@ -132,6 +140,13 @@ impl View<'_> {
         let claims = self.claims(call.number, key);
         let owners: HashSet<_> = claims.iter().map(|claim| claim.owner).collect();
         let Some(Told::InProgress(Some(until))) = claims.last().map(|claim| claim.told) else { return Ok(()) };
+        let until = match self.look(call, key) {
+            // A look that takes its time may see the lease lapsed, and that is an answer where nobody may take over.
+            Some(Told::InProgress(_)) if self.seen.plan.settings.after_unknown == Policy::Refuse => return Ok(()),
+            Some(Told::InProgress(Some(renewed))) => renewed,
+            Some(Told::Nothing) | None => until,
+            Some(_) => return Ok(()),
+        };
         let until = Timestamp::from_millis(until).after(millis(MARGIN_MS + 1));
         let is_too_late = until >= call.stop() || until.after(expected) > call.stop();
         ensure!(owners.len() == 2 || is_too_late, Progress, "record {place} did not wait until {until:?}");

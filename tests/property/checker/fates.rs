@@ -6,9 +6,10 @@ use lambda_once::record::{Fingerprint, Status};
 
 use super::View;
 use crate::{
-    desk::{Claim, Told, Verdict},
+    desk::{Claim, Look, Told, Verdict},
     journal::{Attempt, End},
     plan::Body,
+    post::name,
     stage::Call,
 };
 
@@ -119,9 +120,38 @@ impl View<'_> {
             // Of several claims the last one counts: the first was refused, and its lease waited for.
             Body::Order { key, .. } => match self.claims(call.number, key).last() {
                 None => Fate::Open,
+                // Given up before that was known, it was in progress.
+                Some(claim) if matches!(claim.told, Told::InProgress(_)) && self.is_answered_by(call, place) => {
+                    let told = self.look(call, key).unwrap_or(claim.told);
+                    self.of_claim(&Claim { told, ..**claim }, None)
+                }
                 Some(claim) => self.of_claim(claim, attempt.copied()),
             },
         }
+    }
+
+    /// What a look at a record that is waited for has shown at last.
+    pub(super) fn look(&self, call: &Call, key: usize) -> Option<Told> {
+        let hash = self.seen.hashes[&key];
+        let is_of_it = |look: &&Look| look.invocation == call.number && look.key == hash;
+        let look = self.seen.asked.looks.iter().rev().find(is_of_it)?;
+        let ours = self.claims(call.number, key).last().and_then(|claim| claim.fingerprint);
+        let is_other = ours.zip(look.fingerprint).is_some_and(|(ours, theirs)| ours != theirs);
+        Some(if is_other { Told::Mismatch } else { look.told })
+    }
+
+    /// Whether the record was acknowledged or put aside.
+    fn is_answered_by(&self, call: &Call, place: usize) -> bool {
+        let is_listed = match (&call.answer, self.record(call, place).id) {
+            // Several records may have one id.
+            (Ok(answer), Some(id)) => {
+                let twins = (0..call.places.len()).filter(|twin| self.record(call, *twin).id == Some(id)).count();
+                let due = if self.seen.plan.origin.is_sqs() { 1 } else { twins };
+                answer.iter().filter(|told| **told == name(id)).count() >= due
+            }
+            _ => true,
+        };
+        !is_listed || self.letters.contains_key(&(call.number, place))
     }
 
     fn of_claim(&self, claim: &Claim, attempt: Option<&Attempt>) -> Fate {
