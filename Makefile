@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-# For `make bench`: `--quick`, or parts of it (`batches`, `alone`, `starts`).
+# For `make bench`: `--quick`, or parts of it (`batches`, `alone`, `starts`); `--write` renews their sections of the page.
 BENCH_ARGS ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 

@@ -7,10 +7,14 @@ use serde::{Deserialize, Serialize};
 pub struct Times {
     /// The length of a record's body, in bytes.
     pub body_bytes: usize,
-    /// SHA-256 of the body.
-    pub sha256_us: f64,
+    /// Scheduling alone, for batches of these sizes.
+    pub scheduling_us: Vec<(usize, f64)>,
     /// Decoding the body into the handler's type.
     pub decode_us: f64,
+    /// Its canonical form.
+    pub canonical_us: f64,
+    /// SHA-256 of the canonical body, and of a key.
+    pub hashes_us: f64,
     /// Key, fingerprint and claim: what the library does until it knows that a record must not run.
     pub claim_us: f64,
     /// The whole way of new records through the service, for batches of these sizes, with a store in memory.
@@ -22,16 +26,34 @@ pub struct Times {
 /// Memory on the heap.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Heap {
+    /// Allocations for each record that is only scheduled.
+    pub allocations_of_scheduling: f64,
     /// Allocations for each record on its whole way through the service.
     pub allocations: f64,
     /// Of these: by decoding the body and encoding the result.
     pub allocations_of_serde: f64,
-    /// Records in the batch whose memory was measured.
+    /// Records in that batch.
     pub size: usize,
+    /// Its memory.
+    pub memory: Memory,
+    /// The same for Lambda's 6 MB in bodies of 1 MB.
+    pub memory_of_large: Memory,
+}
+
+/// What a batch holds.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Memory {
     /// The event's JSON, in bytes.
     pub json_bytes: u64,
     /// The decoded event, in bytes.
     pub event_bytes: u64,
     /// The most that was held while the service had the event, the event included, in bytes.
     pub peak_bytes: u64,
+}
+
+impl Memory {
+    /// The most that was held, beside what it may be: the decoded event and once its JSON.
+    pub fn share(&self) -> f64 {
+        self.peak_bytes as f64 / (self.event_bytes + self.json_bytes) as f64
+    }
 }

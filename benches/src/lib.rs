@@ -9,6 +9,7 @@ pub mod endpoint;
 pub mod instant;
 pub mod library;
 pub mod order;
+pub mod plain;
 pub mod raw;
 pub mod seed;
 pub mod usage;

@@ -61,8 +61,13 @@ pub async fn deliver<S>(service: &S, event: SqsEvent) -> Result<SqsBatchResponse
 where
     S: Service<LambdaEvent<SqsEvent>, Response = SqsBatchResponse, Error = Error, Future: Send> + Clone + Send + Sync,
 {
+    service.clone().call(LambdaEvent::new(event, context())).await
+}
+
+/// The context of an invocation that has all the time there is.
+pub fn context() -> Context {
     let deadline = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + TIME_LEFT;
     let mut context = Context::default();
     context.deadline = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
-    service.clone().call(LambdaEvent::new(event, context)).await
+    context
 }

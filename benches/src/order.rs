@@ -77,6 +77,11 @@ pub fn body(order_id: &str) -> String {
     )
 }
 
+/// The body of an order with this id and a long note, of so many bytes more or less.
+pub fn large_body(order_id: &str, bytes: usize) -> String {
+    body(order_id).replace("in number 14.", &"n".repeat(bytes))
+}
+
 /// The text of an event from SQS, as Lambda sends it, with an order for each id.
 pub fn event_json(order_ids: &[String]) -> String {
     event_of_bodies(order_ids.iter().map(|id| body(id)))

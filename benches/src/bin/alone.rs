@@ -8,9 +8,9 @@ use benches::{
     instant::InstantStore,
     library,
     order::{self, Order},
-    usage,
+    plain, usage,
 };
-use lambda_once::{Failure, Idempotency, Key, MemoryStore};
+use lambda_once::{Failure, Idempotency, Key, MemoryStore, key::canonical::canonical};
 use sha2::{Digest, Sha256};
 
 const SIZES: [usize; 3] = [100, 1_000, 10_000];
@@ -25,20 +25,34 @@ async fn main() -> Result<()> {
     let refusing = library::engine(InstantStore::Refuses)?;
     let refused = refusing.sqs_with(Key::pointer("/order_id"), |_| Ok(()), |()| async { Ok::<_, Failure>(()) });
 
-    let (mut sha256, mut decode, mut claim) = (Vec::new(), Vec::new(), Vec::new());
+    let granting = library::engine(InstantStore::Grants)?;
+
+    let (mut decode, mut canonicalise, mut hashes, mut claim) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut scheduling = SIZES.map(|size| (size, Vec::new()));
     let (mut in_memory, mut granted) = (SIZES.map(|size| (size, Vec::new())), SIZES.map(|size| (size, Vec::new())));
     for _ in 0..ROUNDS {
-        let begun = usage::cpu();
-        for body in &bodies {
-            black_box(Sha256::digest(black_box(body)));
+        for (size, times) in &mut scheduling {
+            times.push(schedule(&granting, &ids, *size).await?);
         }
-        sha256.push(usage::cpu() - begun);
 
         let begun = usage::cpu();
         for body in &bodies {
             black_box(serde_json::from_str::<Order>(black_box(body))?);
         }
         decode.push(usage::cpu() - begun);
+
+        let begun = usage::cpu();
+        for body in &bodies {
+            black_box(canonical(black_box(body.as_bytes())).map_err(anyhow::Error::msg)?);
+        }
+        canonicalise.push(usage::cpu() - begun);
+
+        let begun = usage::cpu();
+        for (id, body) in ids.iter().zip(&bodies) {
+            black_box(Sha256::digest(black_box(body)));
+            black_box(Sha256::digest(black_box(id)));
+        }
+        hashes.push(usage::cpu() - begun);
 
         let mut spent = Duration::ZERO;
         for ids in ids.chunks(1_000) {
@@ -59,14 +73,28 @@ async fn main() -> Result<()> {
     }
     let times = Times {
         body_bytes: bodies.first().map_or(0, String::len),
-        sha256_us: per_record(sha256),
+        scheduling_us: scheduling.map(|(size, times)| (size, per_record(times))).into(),
         decode_us: per_record(decode),
+        canonical_us: per_record(canonicalise),
+        hashes_us: per_record(hashes),
         claim_us: per_record(claim),
         in_memory_us: in_memory.map(|(size, times)| (size, per_record(times))).into(),
         granted_us: granted.map(|(size, times)| (size, per_record(times))).into(),
     };
     println!("{}", serde_json::to_string(&times)?);
     Ok(())
+}
+
+/// The CPU time for records with these ids of which nothing is to be decoded, in batches of `size`.
+async fn schedule(engine: &Idempotency, ids: &[String], size: usize) -> Result<Duration> {
+    let mut spent = Duration::ZERO;
+    for ids in ids.chunks(size) {
+        let ids = ids.to_vec();
+        let begun = usage::cpu();
+        plain::deliver(engine, ids).await?;
+        spent += usage::cpu() - begun;
+    }
+    Ok(spent)
 }
 
 /// The CPU time for these orders in batches of `size`, with an engine for each batch.

@@ -1,6 +1,7 @@
 //! `make bench`: measures, prints tables, and writes `docs/benchmark.md` and `docs/benchmark.svg`.
 //!
-//! `bench [--quick] [batches|alone|starts]…`: one round of each, or the named parts only; then nothing is written.
+//! `bench [--quick] [--write] [batches|alone|starts]…`: one round of each, or the named parts only. Then nothing is written,
+//! but for the sections of named parts with `--write`.
 
 mod alone;
 mod batches;
@@ -12,6 +13,7 @@ mod runtime_api;
 mod starts;
 mod table;
 mod targets;
+mod update;
 
 use std::{env, time::Instant};
 
@@ -30,15 +32,16 @@ enum Part {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let mut quick = false;
+    let (mut quick, mut write) = (false, false);
     let mut parts = Vec::new();
     for argument in env::args().skip(1) {
         match argument.as_str() {
             "--quick" => quick = true,
+            "--write" => write = true,
             "batches" => parts.push(Part::Batches),
             "alone" => parts.push(Part::Alone),
             "starts" => parts.push(Part::Starts),
-            _ => bail!("usage: bench [--quick] [batches|alone|starts]..."),
+            _ => bail!("usage: bench [--quick] [--write] [batches|alone|starts]..."),
         }
     }
     let complete = parts.is_empty();
@@ -57,8 +60,8 @@ async fn main() -> Result<()> {
     }
     page.print();
     eprintln!("-- measured in {:.0} s", begun.elapsed().as_secs_f64());
-    if complete && !quick {
-        page.write()?;
+    if !quick && (complete || write) {
+        page.write(complete)?;
     }
     Ok(())
 }

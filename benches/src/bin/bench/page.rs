@@ -8,6 +8,7 @@ use crate::{
     chart::{self, Chart},
     table::Table,
     targets::{self, Target},
+    update,
 };
 
 const PAGE: &str = "docs/benchmark.md";
@@ -21,6 +22,16 @@ pub(crate) struct Section {
     pub(crate) tables: Vec<Table>,
     pub(crate) targets: Vec<Target>,
     pub(crate) charts: Vec<Chart>,
+}
+
+impl Section {
+    fn markdown(&self) -> String {
+        let mut text = format!("## {}\n\n{}", self.title, self.text);
+        for table in &self.tables {
+            let _ = write!(text, "\n{}", table.markdown("###"));
+        }
+        text
+    }
 }
 
 /// All of it.
@@ -46,23 +57,32 @@ impl Page {
         print!("{}", self.targets().text());
     }
 
-    /// The page and its chart, in the repository's `docs`.
-    pub(crate) fn write(&self) -> Result<()> {
+    /// The page and its chart, in the repository's `docs`: all of it, or the sections that were measured.
+    pub(crate) fn write(&self, complete: bool) -> Result<()> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let charts = self.sections.iter().flat_map(|section| &section.charts);
-        fs::write(root.join(CHART), chart::svg(charts))?;
-        fs::write(root.join(PAGE), self.markdown())?;
-        eprintln!("-- wrote {PAGE} and {CHART}");
+        let charts: Vec<&Chart> = self.sections.iter().flat_map(|section| &section.charts).collect();
+        if !charts.is_empty() {
+            fs::write(root.join(CHART), chart::svg(charts.into_iter()))?;
+            eprintln!("-- wrote {CHART}");
+        }
+        let page = root.join(PAGE);
+        let text = if complete { self.markdown() } else { self.update(fs::read_to_string(&page)?)? };
+        fs::write(page, text)?;
+        eprintln!("-- wrote {PAGE}");
         Ok(())
+    }
+
+    fn update(&self, mut text: String) -> Result<String> {
+        for section in &self.sections {
+            text = update::replace_section(&text, section.title, &section.markdown())?;
+        }
+        update::replace_rows(&text, self.targets())
     }
 
     fn markdown(&self) -> String {
         let mut text = include_str!("page.md").replace("{machine}", &machine());
         for section in &self.sections {
-            let _ = write!(text, "\n## {}\n\n{}", section.title, section.text);
-            for table in &section.tables {
-                let _ = write!(text, "\n{}", table.markdown("###"));
-            }
+            let _ = write!(text, "\n{}", section.markdown());
         }
         let _ = write!(text, "\n{}", self.targets().markdown("##"));
         text
