@@ -1,11 +1,14 @@
 //! What a handler can know about its record.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use lambda_runtime::Context;
 
 use super::RecordInfo;
-use crate::{Claim, clock::Timestamp};
+use crate::{
+    Claim,
+    clock::{Clock, Timestamp},
+};
 
 /// What a handler can know about its record besides the payload. Cheap to clone; it may be sent to other tasks.
 #[derive(Clone)]
@@ -14,6 +17,7 @@ pub struct RecordContext {
     pub(crate) lambda: Arc<Context>,
     pub(crate) claim: Option<Claim>,
     pub(crate) stop: Timestamp,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl RecordContext {
@@ -55,6 +59,12 @@ impl RecordContext {
         self.claim.as_ref()
     }
 
+    /// How often the operation has been granted since its record was made, this run included; `None` where it runs
+    /// unprotected.
+    pub fn attempt(&self) -> Option<u64> {
+        self.claim.as_ref().map(Claim::attempt)
+    }
+
     /// Whether an earlier run ended without an outcome, so that the operation may already have taken effect.
     pub fn took_over(&self) -> bool {
         self.claim.as_ref().is_some_and(Claim::took_over)
@@ -63,6 +73,32 @@ impl RecordContext {
     /// When the handler is cut off if it is still running.
     pub fn stop_point(&self) -> Timestamp {
         self.stop
+    }
+
+    /// How much time the handler has until then.
+    pub fn time_left(&self) -> Duration {
+        self.stop.since(self.clock.now())
+    }
+
+    /// Comes to its end when the handler is cut off. The handler itself need not ask: its future is dropped then. What it
+    /// has spawned goes on, unprotected, unless it stops by this.
+    ///
+    /// ```
+    /// # async fn work() {}
+    /// # fn handler(context: lambda_once::RecordContext) {
+    /// tokio::spawn(async move {
+    ///     tokio::select! {
+    ///         () = work() => {}
+    ///         () = context.cancelled() => {}
+    ///     }
+    /// });
+    /// # }
+    /// ```
+    pub async fn cancelled(&self) {
+        // A sandbox that was frozen wakes late or early.
+        while !self.time_left().is_zero() {
+            tokio::time::sleep(self.time_left()).await;
+        }
     }
 
     /// The invocation's context.

@@ -254,7 +254,13 @@ where
     {
         let Ready { payload, info, claim, .. } = ready;
         let span = span(&info, claim.as_ref());
-        let context = RecordContext { record: info, lambda, claim: claim.clone(), stop: window.stop };
+        let context = RecordContext {
+            record: info,
+            lambda,
+            claim: claim.clone(),
+            stop: window.stop,
+            clock: Arc::clone(&self.engine.clock),
+        };
         // The handler's own future is made inside, so that a panic in making it is caught too.
         let work = async move {
             if H::PROBES
@@ -296,7 +302,8 @@ where
         for Ready { index, payload, info, claim, .. } in records {
             begun.push(Begun { index, at });
             claims.push(claim.clone());
-            given.push((payload, RecordContext { record: info, lambda: Arc::clone(lambda), claim, stop: window.stop }));
+            let (lambda, clock) = (Arc::clone(lambda), Arc::clone(&self.engine.clock));
+            given.push((payload, RecordContext { record: info, lambda, claim, stop: window.stop, clock }));
         }
         let span = tracing::info_span!(target: "lambda_once", "records", count);
         let work = async move { self.handler.call_all(given).await }.instrument(span);

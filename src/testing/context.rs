@@ -79,7 +79,13 @@ pub fn record_context(record: RecordInfo) -> RecordContext {
     let lambda = context(TIME_LEFT);
     let claim = claim(record.id());
     let stop = window(&lambda).stop;
-    RecordContext { record: Arc::new(record), lambda: Arc::new(lambda), claim: Some(claim), stop }
+    RecordContext {
+        record: Arc::new(record),
+        lambda: Arc::new(lambda),
+        claim: Some(claim),
+        stop,
+        clock: Arc::new(TokioClock),
+    }
 }
 
 fn window(context: &Context) -> Window {

@@ -9,13 +9,13 @@ use std::{
 use anyhow::Context as _;
 use lambda_once::{
     Classify, Failure, Key, RecordContext, Verdict,
-    clock::Timestamp,
+    clock::{Clock, Timestamp},
     record::{KeyHash, Status},
 };
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::world::{START, World, batch, invoke, order, seconds, work};
+use crate::world::{START, World, batch, invoke, millis, order, seconds, work};
 
 fn by_order() -> Key {
     Key::pointer("/order_id")
@@ -285,4 +285,26 @@ async fn an_error_that_panics_when_it_is_dropped_touches_no_other_record() {
     });
     let bodies = [work("A", "bomb", 0), order("B")];
     assert_eq!(world.deliver_to(&service, bodies).await, ["m0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_handler_has_spawned_can_stop_when_the_handler_is_cut_off() {
+    let world = World::new();
+    let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+    let clock = world.clock.clone();
+    let handler = move |_: Value, context: RecordContext| {
+        let (send, clock) = (send.clone(), clock.clone());
+        async move {
+            assert_eq!((context.attempt(), context.time_left()), (Some(1), millis(4_500)));
+            tokio::spawn(async move {
+                context.cancelled().await;
+                send.send((clock.now(), context.stop_point(), context.time_left())).unwrap();
+            });
+            std::future::pending::<Result<(), Failure>>().await
+        }
+    };
+    let service = world.once.sqs(Key::pointer("/order_id"), handler);
+    assert_eq!(invoke(&service, batch([order("A")]), world.left(seconds(5))).await.unwrap(), ["m0"]);
+    let (ended, stop, left) = receive.recv().await.unwrap();
+    assert_eq!((ended, left), (stop, millis(0)));
 }
