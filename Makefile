@@ -30,7 +30,7 @@ test: ## All tests, against DynamoDB Local (or the endpoint in DYNAMODB_ENDPOINT
 	@$(PYTHON) tools/with-dynamodb-local.py cargo test --workspace --all-features
 
 stress: ## Ten times the cases of the property test of batches (PROPERTY_CASES)
-	@PROPERTY_CASES=$${PROPERTY_CASES:-100000} cargo test --workspace --all-features --test property
+	@PROPERTY_CASES=$${PROPERTY_CASES:-100000} PROPERTY_SEED=$${PROPERTY_SEED:-$$RANDOM} cargo test --workspace --all-features --test property
 
 lint: lint-rust lint-features lint-rest ## Formatting, clippy, features, docs, dependencies, template
 

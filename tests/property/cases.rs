@@ -15,7 +15,7 @@ use std::{
 
 use proptest::{
     strategy::{Strategy, ValueTree},
-    test_runner::{Config, TestRunner},
+    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
 };
 
 use crate::{
@@ -51,15 +51,15 @@ where
     S: Strategy<Value = Plan>,
 {
     let is_found = AtomicBool::new(false);
+    let seed = number("PROPERTY_SEED", 0);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let run = |nth: usize| {
-        let mut runner = TestRunner::new(Config::default());
         let plans = plans();
-        for _ in (nth..cases).step_by(threads) {
+        for case in (nth..cases).step_by(threads) {
             if is_found.load(Ordering::Relaxed) {
                 return None;
             }
-            let mut tree = plans.new_tree(&mut runner).unwrap();
+            let mut tree = plans.new_tree(&mut runner(seed, case)).unwrap();
             if let Err(violation) = try_out(&tree.current(), plant) {
                 is_found.store(true, Ordering::Relaxed);
                 let whole = Failing { plan: tree.current(), violation };
@@ -73,6 +73,14 @@ where
         let running: Vec<_> = (0..threads).map(|nth| scope.spawn(move || run(nth))).collect();
         running.into_iter().filter_map(|running| running.join().unwrap()).next()
     })
+}
+
+/// Draws the same plan for a case each time, whatever thread it is on.
+fn runner(seed: usize, case: usize) -> TestRunner {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    bytes[8..16].copy_from_slice(&case.to_le_bytes());
+    TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
 
 /// The smallest plan found that still fails.
