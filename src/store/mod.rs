@@ -217,7 +217,8 @@ pub enum Settlement {
     /// The operation may run again.
     Release {
         /// Whether the claim took over. Then the record is handed back (no owner, lease over) instead of deleted, so that
-        /// the next claim still learns that an outcome was lost.
+        /// the next claim still learns that an outcome was lost. Without it, a record whose own claim took over is not
+        /// deleted: the lease is lost. A release that arrives late cannot know of that.
         took_over: bool,
     },
     /// The claim stands for another `lease` from now.

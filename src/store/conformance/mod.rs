@@ -58,6 +58,7 @@ macro_rules! conformance_tests {
             a_settle_creates_no_record,
             an_outcome_is_decided_once,
             a_taken_over_claim_is_handed_back,
+            a_late_release_does_not_forget_a_takeover,
             a_renewed_claim_stands_longer,
         );
     };

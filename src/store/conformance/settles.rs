@@ -166,6 +166,25 @@ pub async fn a_taken_over_claim_is_handed_back(subject: &Subject) {
     assert_eq!(subject.completed(&rival(&claim)).await, json("2"));
 }
 
+/// A claim and its release arrive a second time, after another claim of the key has come and lapsed: the claim takes over
+/// from that, and its old release, which knows nothing of it, leaves the record. The next claim still learns of the
+/// outcome that was lost.
+pub async fn a_late_release_does_not_forget_a_takeover(subject: &Subject) {
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    assert_eq!(subject.settle(&claim, RELEASE).await, Settled::Done);
+    subject.granted(&rival(&claim)).await;
+    subject.advance(LAPSE).await;
+    assert!(subject.granted(&claim).await.took_over());
+    let before = subject.read(claim.key).await.expect("the record that was taken over");
+
+    let answer = subject.settle(&claim, RELEASE).await;
+    assert_eq!(answer, Settled::LeaseLost { current: Some(Box::new(before.clone())) });
+    assert_eq!(subject.read(claim.key).await, Some(before));
+    subject.advance(LAPSE).await;
+    assert!(subject.granted(&rival(&claim)).await.took_over());
+}
+
 /// A renewed claim stands for another lease, and its record with it.
 pub async fn a_renewed_claim_stands_longer(subject: &Subject) {
     let claim = ClaimRequest { retention: Duration::ZERO, ..new_claim() };

@@ -48,9 +48,7 @@ impl View<'_> {
         for (moment, event) in events {
             match event {
                 Event::Applied(Applied::Claim(request, answer)) => claim(&mut book, request, answer, moment.at)?,
-                Event::Applied(Applied::Settle(request, answer)) => {
-                    settle(&mut book, request, answer, self.seen.plan.trouble.late > 0)?
-                }
+                Event::Applied(Applied::Settle(request, answer)) => settle(&mut book, request, answer)?,
                 Event::Began(attempt) => self.check_holds(&book, attempt)?,
                 Event::Looked((moment, records)) => self.check_records(&book, records, moment.at)?,
             }
@@ -136,7 +134,7 @@ fn claim(book: &mut Book, request: &ClaimRequest, answer: &Claimed, now: Timesta
     Ok(())
 }
 
-fn settle(book: &mut Book, request: &SettleRequest, answer: &Settled, may_be_late: bool) -> Verdict {
+fn settle(book: &mut Book, request: &SettleRequest, answer: &Settled) -> Verdict {
     let line = book.get(&request.key).cloned();
     let is_mine = line.as_ref().is_some_and(|line| line.owner == Some(request.owner));
     let status = line.as_ref().map(|line| line.status);
@@ -144,20 +142,18 @@ fn settle(book: &mut Book, request: &SettleRequest, answer: &Settled, may_be_lat
     let is_done = match request.settlement {
         Settlement::Complete { .. } => holds || is_mine && status == Some(Status::Completed),
         Settlement::Fail { .. } => holds || is_mine && status == Some(Status::Failed),
-        Settlement::Release { .. } => true,
+        // A late copy of a release says what its claim was told at first: it must not forget what is known since.
+        Settlement::Release { took_over } => !holds || took_over || !line.as_ref().is_some_and(|line| line.took_over),
         Settlement::Renew { .. } => holds,
     };
     let answered = matches!(answer, Settled::Done);
     ensure!(answered == is_done, Record, "{request:?} is answered by {answer:?}, and the record is {line:?}");
-    let Some(line) = line.filter(|_| holds) else { return Ok(()) };
+    let Some(line) = line.filter(|_| holds && is_done) else { return Ok(()) };
     match request.settlement {
         Settlement::Complete { .. } => drop(book.insert(request.key, Line { status: Status::Completed, ..line })),
         Settlement::Fail { .. } => drop(book.insert(request.key, Line { status: Status::Failed, ..line })),
         Settlement::Release { took_over } => {
-            // A claim and its release that both arrive again much later can meet a record that was lost in between: the release
-            // says what its claim was told at first.
-            let is_true = took_over == line.took_over || may_be_late;
-            ensure!(is_true, Record, "{request:?} forgets what is known of {line:?}");
+            ensure!(took_over == line.took_over, Record, "{request:?} is not true of {line:?}");
             if took_over {
                 let lease_until = Some(Timestamp::EPOCH);
                 book.insert(request.key, Line { owner: None, lease_until, ..line });

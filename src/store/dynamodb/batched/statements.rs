@@ -62,7 +62,7 @@ impl Statements {
             record: update(&outcome, ""),
             record_with_data: update(&[outcome[0], outcome[1], &names.data], ""),
             record_dropped: update(&[outcome[0], outcome[1], &names.result_dropped], ""),
-            delete: format!("DELETE FROM {table} WHERE {still_mine}"),
+            delete: format!("DELETE FROM {table} WHERE {still_mine} AND {}<>?", quoted(&names.prior_status)),
             hand_back: update(&[&names.in_progress_expiration], &format!(" REMOVE {}", quoted(&names.owner))),
             renew: update(&[&names.in_progress_expiration, &names.expiration], ""),
         }
@@ -124,6 +124,9 @@ impl Statements {
         };
         values.extend(schema.key_values(&request.key));
         values.extend([text(request.owner.to_hex()), text(Status::InProgress.as_str())]);
+        if let Settlement::Release { took_over: false } = request.settlement {
+            values.push(text(Status::InProgress.as_str()));
+        }
         write_statement(statement.as_str(), values)
     }
 

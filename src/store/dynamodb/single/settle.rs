@@ -20,6 +20,8 @@ use crate::{
 };
 
 const STILL_MINE: &str = "#owner = :owner AND #status = :inprogress";
+/// Of a claim that took over the record stays.
+const STILL_MINE_ALONE: &str = "#owner = :owner AND #status = :inprogress AND #prior <> :inprogress";
 
 /// What an attempt to settle found.
 enum Attempt {
@@ -72,7 +74,7 @@ impl DynamoDbStore {
         let operation = request.settlement.as_str();
         let found = match item {
             Some(item) => self.schema.record(item, operation).map(Some),
-            // Whatever is there instead, it is not in progress under this owner.
+            // No record stands in the way: nothing is left to release.
             None if matches!(request.settlement, Settlement::Release { .. }) => return Ok(Settled::Done),
             None => self.read_one(&request.key, operation).await,
         };
@@ -143,8 +145,8 @@ impl DynamoDbStore {
             .delete_item()
             .table_name(&self.schema.table)
             .set_key(Some(self.schema.key(&request.key)))
-            .condition_expression(STILL_MINE)
-            .set_expression_attribute_names(Some(self.placeholders("")))
+            .condition_expression(STILL_MINE_ALONE)
+            .set_expression_attribute_names(Some(self.placeholders(STILL_MINE_ALONE)))
             .set_expression_attribute_values(Some(self.condition_values(request)))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .send()
@@ -167,19 +169,20 @@ impl DynamoDbStore {
         ])
     }
 
-    /// The placeholders of the condition, and those that `update` uses: DynamoDB refuses unused ones.
-    fn placeholders(&self, update: &str) -> HashMap<String, String> {
+    /// The placeholders of [`STILL_MINE`], and those that `more` uses: DynamoDB refuses unused ones.
+    fn placeholders(&self, more: &str) -> HashMap<String, String> {
         let names = &self.schema.names;
         [
             ("#owner", &names.owner),
             ("#status", &names.status),
+            ("#prior", &names.prior_status),
             ("#expiration", &names.expiration),
             ("#lease", &names.in_progress_expiration),
             ("#data", &names.data),
             ("#dropped", &names.result_dropped),
         ]
         .into_iter()
-        .filter(|(placeholder, _)| STILL_MINE.contains(placeholder) || update.contains(placeholder))
+        .filter(|(placeholder, _)| STILL_MINE.contains(placeholder) || more.contains(placeholder))
         .map(|(placeholder, name)| (placeholder.to_owned(), name.clone()))
         .collect()
     }
