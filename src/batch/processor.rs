@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{FutureExt, StreamExt, future::Either, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use lambda_runtime::Context;
 use tracing::{Instrument, Span};
 
@@ -25,9 +25,7 @@ use crate::{
     BoxError, Claim, Error, Idempotency, Key, Outcome, Probed,
     clock::Timestamp,
     idempotency::{
-        engine::{
-            Backoff, Candidate, Conclusion, Due, Finished, Open, Ran, Seen, Settling, Standing, Success, forget, probed,
-        },
+        engine::{Backoff, Candidate, Conclusion, Due, Finished, Open, Ran, Seen, Settling, Standing, Success, probed},
         guard::{Unfinished, bounded, contain},
         window::Window,
     },
@@ -273,17 +271,7 @@ where
             }
             self.handler.call(payload, context).await.map(Success::Remember)
         };
-        let work = work.instrument(span);
-        let ran = match claim {
-            Some(claim) => {
-                let run = self.engine.run(claim, work, forget);
-                Either::Left(run.map(|(claim, finished)| Ran::Protected(claim, finished)))
-            }
-            None => {
-                let work = work.map(|result| result.map(drop));
-                Either::Right(self.engine.run_unprotected(window, work).map(Ran::Unprotected))
-            }
-        };
+        let ran = self.engine.run_record(claim, window, work.instrument(span));
         ran.map(move |ran| Step::Ran(begun, ran))
     }
 

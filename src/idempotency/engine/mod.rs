@@ -23,7 +23,7 @@ pub(crate) use calls::Backoff;
 pub(crate) use probing::probed;
 pub(crate) use running::Finished;
 #[cfg(feature = "batch")]
-pub(crate) use running::{Ran, forget};
+pub(crate) use running::Ran;
 #[cfg(feature = "batch")]
 pub(crate) use settling::{Due, Open, Settling};
 #[cfg(feature = "batch")]
@@ -107,9 +107,9 @@ impl Idempotency {
         F: Future<Output = Result<Success<T>, Failure>> + Send,
     {
         let concluded = AssertUnwindSafe(async {
-            match self.run(claim.clone(), work, |value| value).await {
-                (_, Finished::Concluded(conclusion)) => conclusion,
-                (claim, Finished::Due(due)) => self.settle(claim, due).await,
+            match self.run(claim, work, |value| value).await {
+                Finished::Concluded(conclusion) => conclusion,
+                Finished::Due(due) => self.settle(claim.clone(), due).await,
             }
         });
         concluded.catch_unwind().await.unwrap_or_else(|panic| {

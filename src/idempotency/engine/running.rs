@@ -9,6 +9,8 @@ use super::{
     Conclusion, Success,
     settling::{Due, End},
 };
+#[cfg(feature = "batch")]
+use crate::idempotency::guard::contain;
 use crate::{
     Claim, Failure, Idempotency, Interruption, OnPanic, Outcome, Verdict,
     idempotency::{
@@ -18,9 +20,6 @@ use crate::{
     },
     store::Settlement,
 };
-
-#[cfg(feature = "batch")]
-use crate::idempotency::guard::contain;
 
 /// How the run of a claimed operation ended.
 #[derive(Debug)]
@@ -33,31 +32,14 @@ pub(crate) enum Finished<T> {
 
 impl Idempotency {
     /// Runs a claimed operation. Of its value, `keep` makes what is to be kept besides the stored result.
-    ///
-    /// No `async fn`: each would hold its work twice, as an argument and as a future that it awaits.
-    pub(crate) fn run<T, U, F>(
-        &self,
-        claim: Claim,
-        work: F,
-        keep: impl FnOnce(T) -> U + Send,
-    ) -> impl Future<Output = (Claim, Finished<U>)> + Send
+    pub(crate) async fn run<T, U, F>(&self, claim: &Claim, work: F, keep: impl FnOnce(T) -> U + Send) -> Finished<U>
     where
         T: Serialize + Send,
         U: Send,
         F: Future<Output = Result<Success<T>, Failure>> + Send,
     {
-        let ended = self.guarded(work, claim.window).map({
-            let claim = claim.clone();
-            move |ended| self.ended(&claim, ended, keep)
-        });
-        // The handler's own panics are caught where it runs. Its future may also panic when it is dropped.
-        AssertUnwindSafe(ended).catch_unwind().map(|finished| {
-            let finished = finished.unwrap_or_else(|panic| {
-                discard(panic);
-                Finished::Concluded(Conclusion::Interrupted(Interruption::Panicked))
-            });
-            (claim, finished)
-        })
+        let finished = self.guarded(work, claim.window, |ended| self.ended(claim, ended, keep)).await;
+        finished.unwrap_or(Finished::Concluded(Conclusion::Interrupted(Interruption::Panicked)))
     }
 
     /// What the end of a claimed operation's run asks of the store. The value is encoded by code of the user's, which may
@@ -117,7 +99,35 @@ impl Idempotency {
         T: Send,
         F: Future<Output = Result<T, Failure>> + Send,
     {
-        ended_unprotected(self.guarded_to_its_end(work, window).await)
+        let outcome = self.guarded(work, window, |ended| ended_unprotected(ended, |value| value)).await;
+        outcome.unwrap_or_else(|| ended_unprotected(Ended::Panicked(None), |value| value))
+    }
+
+    /// Runs an operation of a batch, with a claim or without.
+    ///
+    /// No `async fn`: that would hold its work twice, as an argument and as a future that it awaits.
+    #[cfg(feature = "batch")]
+    pub(crate) fn run_record<T, F>(
+        &self,
+        claim: Option<Claim>,
+        window: Window,
+        work: F,
+    ) -> impl Future<Output = Ran<()>> + Send
+    where
+        T: Serialize + Send,
+        F: Future<Output = Result<Success<T>, Failure>> + Send,
+    {
+        let ended = {
+            let claim = claim.clone();
+            move |ended| match claim {
+                Some(claim) => {
+                    let finished = self.ended(&claim, ended, forget);
+                    Ran::Protected(claim, finished)
+                }
+                None => Ran::Unprotected(ended_unprotected(ended, forget)),
+            }
+        };
+        self.guarded(work, window, ended).map(|ran| ran.unwrap_or_else(|| Ran::panicked(claim)))
     }
 
     /// Runs several operations of one invocation, with claims or without, by one piece of work that gives a verdict for
@@ -134,7 +144,7 @@ impl Idempotency {
         T: Serialize + Send,
         F: Future<Output = Vec<Result<T, Failure>>> + Send,
     {
-        let mut ended = self.guarded_to_its_end(work, window).await;
+        let mut ended = self.guarded(work, window, |ended| ended).await.unwrap_or(Ended::Panicked(None));
         if let Ended::Returned(verdicts) = &mut ended
             && verdicts.len() != claims.len()
         {
@@ -150,7 +160,7 @@ impl Idempotency {
             Ended::NotStarted => claims.iter().map(|_| Ended::NotStarted).collect(),
         };
         let run = |(claim, ended): (Option<Claim>, Ended<Result<T, Failure>>)| match claim {
-            None => Ran::Unprotected(ended_unprotected(ended.map(|verdict| verdict.map(forget)))),
+            None => Ran::Unprotected(ended_unprotected(ended, forget)),
             Some(claim) => {
                 let finished = contain(|| {
                     let ended = ended.map(|verdict| verdict.map(Success::Remember));
@@ -163,24 +173,40 @@ impl Idempotency {
         claims.into_iter().zip(ends).map(run).collect()
     }
 
-    async fn guarded_to_its_end<F: Future + Send>(&self, work: F, window: Window) -> Ended<F::Output> {
-        AssertUnwindSafe(self.guarded(work, window)).catch_unwind().await.unwrap_or_else(|panic| {
-            discard(panic);
-            Ended::Panicked(None)
-        })
-    }
-
-    fn guarded<F: Future>(&self, work: F, window: Window) -> Guarded<F> {
-        Guarded::new(work, Arc::clone(&self.clock), window.stop)
+    /// Runs work within the bounds of an invocation, and hands its end on. `None` if it panicked outside of its run, as its
+    /// future may when it is dropped.
+    fn guarded<F, U>(
+        &self,
+        work: F,
+        window: Window,
+        ended: impl FnOnce(Ended<F::Output>) -> U + Send,
+    ) -> impl Future<Output = Option<U>> + Send
+    where
+        F: Future + Send,
+    {
+        // The future is dropped before its end is handed on, and so within what catches panics.
+        let run = Guarded::new(work, Arc::clone(&self.clock), window.stop).map(ended);
+        AssertUnwindSafe(run).catch_unwind().map(|caught| caught.map_err(discard).ok())
     }
 }
 
-/// How the run of one operation of several ended.
+/// How the run of an operation of a batch ended.
 #[cfg(feature = "batch")]
 #[derive(Debug)]
 pub(crate) enum Ran<T> {
     Unprotected(Outcome<T>),
     Protected(Claim, Finished<T>),
+}
+
+#[cfg(feature = "batch")]
+impl<T> Ran<T> {
+    /// The run panicked where its end is not known.
+    fn panicked(claim: Option<Claim>) -> Self {
+        match claim {
+            Some(claim) => Self::Protected(claim, Finished::Concluded(Conclusion::Interrupted(Interruption::Panicked))),
+            None => Self::Unprotected(ended_unprotected(Ended::Panicked(None), |value| value)),
+        }
+    }
 }
 
 /// Only the stored form of a value is needed. Dropping it runs code of the user's.
@@ -189,9 +215,9 @@ pub(crate) fn forget<T>(value: T) {
     let _ = contain(|| drop(value));
 }
 
-fn ended_unprotected<T>(ended: Ended<Result<T, Failure>>) -> Outcome<T> {
+fn ended_unprotected<T, U>(ended: Ended<Result<T, Failure>>, keep: impl FnOnce(T) -> U) -> Outcome<U> {
     match ended {
-        Ended::Returned(Ok(value)) => Outcome::Executed(value),
+        Ended::Returned(Ok(value)) => Outcome::Executed(keep(value)),
         Ended::Returned(Err(failure)) => Outcome::Failed(failure),
         Ended::Panicked(message) => {
             tracing::error!(target: "lambda_once", panic = message, "the handler panicked, unprotected");
