@@ -76,7 +76,7 @@ where
 }
 
 /// Draws the same plan for a case each time, whatever thread it is on.
-fn runner(seed: usize, case: usize) -> TestRunner {
+pub(crate) fn runner(seed: usize, case: usize) -> TestRunner {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     bytes[8..16].copy_from_slice(&case.to_le_bytes());
