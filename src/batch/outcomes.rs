@@ -127,7 +127,7 @@ impl<S: Source, T> Invocation<S, T> {
     fn report(&self, index: usize) -> Report {
         let decided = |index: usize| self.decisions[index].as_ref().map(|decision| decision.report);
         let not_run = |index: usize| {
-            let outcome = if self.is_skipped(index) { OutcomeKind::Skipped } else { OutcomeKind::NotStarted };
+            let outcome = if self.lanes.is_held_up(index) { OutcomeKind::Skipped } else { OutcomeKind::NotStarted };
             Report::new(Ok(outcome), self.policy)
         };
         if self.is_skipped(index) {
@@ -162,7 +162,14 @@ impl<S: Source, T> Invocation<S, T> {
         let reported = report.reported;
         let is_skipped = self.is_skipped(index);
         let error = self.decisions[index].as_mut().and_then(|decision| decision.error.take()).filter(|_| !is_skipped);
-        let dead_lettered = self.decisions[index].as_ref().is_some_and(|decision| decision.dead_lettered);
+        let follows = self.follows[index];
+        let decided_by = self.decisions[follows.map_or(index, |follows| follows.leader)].as_ref();
+        let decided_by = decided_by.filter(|_| !is_skipped);
+        // A letter says all there is to say of a record with the same payload.
+        let has_letter = follows.is_none_or(|follows| follows.same_payload);
+        let dead_lettered = has_letter && decided_by.is_some_and(|decision| decision.dead_lettered);
+        // The claim in the way of one that has another's key is the other's.
+        let held_until = decided_by.and_then(|decision| decision.held_until);
         event_at!(
             report.level(),
             message_id = info.id(),
@@ -176,9 +183,6 @@ impl<S: Source, T> Invocation<S, T> {
             "record"
         );
         if let Some(observer) = &self.observer {
-            // The claim in the way of one that has another's key is the other's.
-            let follows = self.follows[index];
-            let decided_by = self.decisions[follows.map_or(index, |follows| follows.leader)].as_ref();
             observer.observe(&RecordReport {
                 index,
                 record: Arc::clone(&info),
@@ -187,7 +191,7 @@ impl<S: Source, T> Invocation<S, T> {
                 reported,
                 dead_lettered,
                 error,
-                held_until: decided_by.filter(|_| !is_skipped).and_then(|decision| decision.held_until),
+                held_until,
             });
         }
         if let Some(body) = self.bodies.get_mut(index) {
@@ -203,16 +207,21 @@ impl<S: Source, T> Invocation<S, T> {
 
     /// The records that failed, in the order of the event.
     pub(super) fn into_failures(mut self) -> Vec<Arc<RecordInfo>> {
-        // What has no outcome by now was not started, and holds up what is behind it as a failure does.
-        let mut fronts: Vec<usize> = self.lanes.fronts().collect();
-        fronts.sort_unstable();
-        if !self.lanes.are_halted() {
-            fronts.iter().for_each(|index| self.conclude(*index));
+        // What no failure holds up was not started, and holds up what is behind it as a failure does.
+        let is_open = |index: &usize| self.decisions[*index].is_none() && self.follows[*index].is_none();
+        let all = 0..self.records.len();
+        let not_started: Vec<usize> =
+            all.clone().filter(|index| self.lanes.may_start(*index) && is_open(index)).collect();
+        for index in not_started {
+            self.decide(index, Ok(Outcome::NotStarted));
         }
-        fronts.into_iter().for_each(|index| self.lanes.fail(index));
-        for index in 0..self.records.len() {
+        // What now stands first in a lane has the key of one that is held up in another.
+        let fronts: Vec<usize> = self.lanes.fronts().collect();
+        for index in fronts {
             self.conclude(index);
+            self.lanes.fail(index);
         }
+        all.for_each(|index| self.conclude(index));
         let failures = self.records.into_iter().filter_map(|record| match record {
             Slot::Failed(info) => Some(info),
             _ => None,

@@ -9,14 +9,13 @@ use std::{
 use futures_util::future::join_all;
 use lambda_once::{
     ErrorKind, Idempotency, Key, MemoryStore, MissingKey, OnPanic, PermanentFailures, RecordContext, Store,
-    batch::{BatchService, Handler, OnFailure, TotalFailure, bulk},
+    batch::{BatchService, Handler, OnFailure, RecordReport, TotalFailure, bulk},
     clock::{Clock, Timestamp},
     idempotency::Builder,
     record::{Fingerprint, KeyHash, Owner, RECORD_VERSION, Record, Status, StoredResult},
     store::fault::FaultStore,
 };
 use lambda_runtime::{Context, LambdaEvent};
-use tower_service::Service;
 
 use crate::{
     desk::{Asked, Desk},
@@ -51,6 +50,8 @@ pub(crate) struct Call {
     pub(crate) left_ms: u64,
     pub(crate) answered: Timestamp,
     pub(crate) answer: Result<Vec<String>, ErrorKind>,
+    /// What is said of each record.
+    pub(crate) reports: Vec<RecordReport>,
 }
 
 /// What the store had at a time.
@@ -219,8 +220,8 @@ impl Stage {
         if delivery.left_ms > 0 {
             context.deadline = began.after(millis(delivery.left_ms)).as_millis();
         }
-        let answer = INVOCATION.scope(number, service.clone().call(LambdaEvent::new(event, context)));
-        let answer = tokio::time::timeout(FOR_EVER, answer).await.expect("the service answers some time");
+        let answer = INVOCATION.scope(number, service.process(LambdaEvent::new(event, context)));
+        let processed = tokio::time::timeout(FOR_EVER, answer).await.expect("the service answers some time");
         let answered = self.watch.clock.now();
         Call {
             number,
@@ -229,7 +230,8 @@ impl Stage {
             began,
             left_ms: delivery.left_ms,
             answered,
-            answer: answer.map_err(|error| error.kind()),
+            answer: processed.response.map_err(|error| error.kind()),
+            reports: processed.records,
         }
     }
 

@@ -1,13 +1,13 @@
 //! What waits in a FIFO queue: for its turn, for another's outcome, for a lease, for a free handler.
 
 use lambda_once::{
-    AfterUnknown, Failure, Idempotency, Key, MemoryStore, MissingKey,
+    AfterUnknown, ErrorKind, Failure, Idempotency, Key, MemoryStore, MissingKey, OutcomeKind,
     batch::OnFailure,
     clock::{Clock, ManualClock, Timestamp},
     record::{RECORD_VERSION, Record, Status, StoredResult},
     store::fault::{Call, Fault},
 };
-use lambda_runtime::Context;
+use lambda_runtime::{Context, LambdaEvent};
 
 use crate::world::{START, World, fifo, invoke, millis, order, seconds, work};
 
@@ -133,7 +133,9 @@ async fn a_body_that_stops_the_batch_keeps_what_is_behind_it_from_being_claimed(
     let world = World::new();
     let service = world.service().on_failure(OnFailure::StopBatch);
     let event = fifo([("a", serde_json::json!("not an order")), ("b", order("B"))]);
-    assert_eq!(invoke(&service, event, world.left(seconds(60))).await.unwrap(), ["m0", "m1"]);
+    let processed = service.process(LambdaEvent::new(event, world.left(seconds(60)))).await;
+    assert_eq!(processed.reported(), ["m0", "m1"]);
+    assert_eq!(processed.outcomes(), [Err(ErrorKind::Payload), Ok(OutcomeKind::Skipped)], "there was time for it");
     assert!(world.store.calls().is_empty());
 }
 

@@ -107,7 +107,8 @@ async fn duplicates_of_a_head_that_is_put_aside_hold_up_nothing() {
     let failing = || work("A", "transient", 10);
     let event = fifo([("a", failing()), ("a", failing()), ("a", order("B")), ("b", failing()), ("b", order("C"))]);
     let processed = world.process(&service, event).await;
-    assert_eq!((reported(&processed), dead_lettered(&processed)), (vec![], ids(0..1)));
+    assert!(reported(&processed).is_empty());
+    assert_eq!(dead_lettered(&processed), ["m0", "m1", "m3"]);
     assert_eq!(letters.ids(), ["m0"], "one letter for one operation");
     assert_eq!(world.journal.times_run().len(), 3);
 }

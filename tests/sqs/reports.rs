@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use lambda_once::{
     ErrorKind, Failure, Interruption, Key, OutcomeKind, Verdict,
-    batch::{Processed, RecordReport},
+    batch::{OnFailure, Processed, RecordReport},
     record::Status,
 };
 use lambda_runtime::LambdaEvent;
@@ -79,13 +79,28 @@ async fn every_record_is_reported_with_what_became_of_it() {
 #[tokio::test(start_paused = true)]
 async fn what_is_held_up_or_not_started_is_reported_too() {
     let world = World::new();
-    let messages =
-        [("a", work("A", "transient", 0)), ("a", order("B")), ("b", work("C", "hang", 0)), ("b", order("D"))];
-    let event = LambdaEvent::new(fifo(messages), world.left(seconds(5)));
-    let outcomes: Vec<_> = world.service().process(event).await.records.iter().map(|report| report.outcome).collect();
+    let bodies =
+        [work("A", "transient", 0), order("B"), work("C", "hang", 0), order("D"), order("E"), order("F"), order("E")];
+    let event =
+        LambdaEvent::new(fifo(["a", "a", "b", "b", "c", "c", "d"].into_iter().zip(bodies)), world.left(seconds(5)));
+    let processed = world.service().concurrency(1).process(event).await;
     let failed = OutcomeKind::Failed(Verdict::Transient);
     let cut_off = OutcomeKind::Interrupted(Interruption::CutOff);
-    assert_eq!(outcomes, [failed, OutcomeKind::Skipped, cut_off, OutcomeKind::Skipped].map(Ok));
+    let (skipped, not_started) = (OutcomeKind::Skipped, OutcomeKind::NotStarted);
+    let outcomes = [failed, skipped, cut_off, skipped, not_started, skipped, not_started];
+    assert_eq!(processed.outcomes(), outcomes.map(Ok));
+    assert_eq!(processed.reported().len(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_failure_of_another_group_keeps_from_starting_is_skipped() {
+    let world = World::new();
+    let service = world.service().concurrency(1).on_failure(OnFailure::StopBatch);
+    let bodies = [order("A"), work("B", "transient", 0), order("C"), order("D"), order("C")];
+    let event = LambdaEvent::new(fifo(["a", "b", "a", "c", "d"].into_iter().zip(bodies)), world.left(seconds(60)));
+    let outcomes = service.process(event).await.outcomes();
+    let (failed, skipped) = (OutcomeKind::Failed(Verdict::Transient), OutcomeKind::Skipped);
+    assert_eq!(outcomes, [OutcomeKind::Executed, failed, skipped, skipped, skipped].map(Ok));
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use lambda_once::{ErrorKind, clock::Timestamp};
+use lambda_once::{ErrorKind, Interruption, OutcomeKind, Verdict as Mark, batch::RecordReport, clock::Timestamp};
 
 use super::{
     Verdict, View, ensure,
@@ -27,6 +27,7 @@ impl View<'_> {
         let reported = self.reported(call, &guesses);
         self.check_behind_failures(call, &reported)?;
         self.check_progress(call, &guesses, &reported)?;
+        self.check_reports(call, &guesses, &reported)?;
         let settings = &self.seen.plan.settings;
         let are_all = !reported.is_empty() && reported.iter().all(|reported| *reported);
         if settings.total_failure_is_error && are_all {
@@ -98,15 +99,19 @@ impl View<'_> {
         Ok(())
     }
 
+    /// Whether the time was never up. What blocks its thread takes time from all others, in every invocation.
+    fn had_time(&self, call: &Call) -> bool {
+        let expected = self.expected(call, call.answered.after(millis(1)));
+        !self.seen.pages.blocked && call.answered < call.stop() && call.answered.after(expected) <= call.stop()
+    }
+
     /// If the time was never up, all was looked at, claimed, waited for and run that nothing held up.
     fn check_progress(&self, call: &Call, guesses: &[Guess], reported: &[bool]) -> Verdict {
         let settings = &self.seen.plan.settings;
         let expected = self.expected(call, call.answered.after(millis(1)));
         let may_halt = settings.stops_batch
             && reported.iter().enumerate().any(|(place, reported)| *reported && self.lane(call, place).is_some());
-        let had_time = call.answered < call.stop() && call.answered.after(expected) <= call.stop();
-        // What blocks its thread takes time from all others, in every invocation.
-        if !had_time || may_halt || self.seen.pages.blocked {
+        if !self.had_time(call) || may_halt {
             return Ok(());
         }
         let looked_at = self.looked_at(call);
@@ -153,6 +158,47 @@ impl View<'_> {
         Ok(())
     }
 
+    /// Of each record is said what became of it, once, in the order of the event.
+    fn check_reports(&self, call: &Call, guesses: &[Guess], reported: &[bool]) -> Verdict {
+        ensure!(call.reports.len() == guesses.len(), Report, "{} of {}", call.reports.len(), guesses.len());
+        let stops_batch = self.seen.plan.settings.stops_batch;
+        let mut failed = HashSet::new();
+        for (place, (guess, report)) in guesses.iter().zip(&call.reports).enumerate() {
+            let id = self.record(call, place).id.map(name);
+            let is_its = report.index == place && Some(report.record.id()) == id.as_deref();
+            ensure!(is_its, Report, "{report:?} in the place of record {place}");
+            let lane = self.lane(call, place);
+            let is_held_up = lane.is_some_and(|lane| failed.contains(&lane));
+            if reported[place] {
+                failed.extend(lane);
+            }
+            ensure!(report.reported == reported[place], Report, "{report:?} of {guess:?}");
+            let is_put_aside = guess.is_put_aside && !is_held_up;
+            ensure!(report.dead_lettered == is_put_aside, Report, "{report:?} of {guess:?}");
+            let is_skipped = |guess: &Guess| {
+                let leader = guess.leader.map(|leader| call.reports[leader].outcome);
+                leader == Some(Ok(OutcomeKind::Skipped))
+            };
+            let first = guess.leader.unwrap_or(place);
+            let is_begun = !self.attempts(call.number, first).is_empty();
+            // What is waited for as somebody else has it is open too, and what is to be put aside in its turn.
+            let is_open = !is_begun && matches!(guesses[first].fate, Fate::Open | Fate::Retry { failed: false })
+                || first != place && guesses[first].is_dead;
+            let is_true = match report.outcome {
+                // One with an earlier one's key is not run either where that is held up.
+                Ok(OutcomeKind::Skipped) => is_held_up || is_open && (stops_batch || is_skipped(guess)),
+                // Its claim was granted when its lease had passed.
+                Ok(OutcomeKind::InProgress) if !is_held_up && guess.fate == Fate::Open => {
+                    report.held_until.is_some_and(|until| until <= call.answered.after(millis(MARGIN_MS + 1)))
+                }
+                Ok(OutcomeKind::NotStarted) if stops_batch && self.had_time(call) => false,
+                _ => !is_held_up && guess.fate.is_told_by(report),
+            };
+            ensure!(is_true, Report, "{report:?} of {guess:?}, held up: {is_held_up}");
+        }
+        Ok(())
+    }
+
     /// What is wrong with an answer, record by record.
     fn difference(&self, call: &Call, due: &[String], guesses: &[Guess]) -> String {
         let Ok(answer) = &call.answer else { return format!("{:?}, and not {} ids", call.answer, due.len()) };
@@ -167,5 +213,27 @@ impl View<'_> {
         }
         let unknown: Vec<_> = found.difference(&wanted).collect();
         text + &format!("\nnot due: {unknown:?}")
+    }
+}
+
+impl Fate {
+    /// Whether this is what is said of a record that nothing holds up.
+    fn is_told_by(self, report: &RecordReport) -> bool {
+        match (self, report.outcome) {
+            (Self::Done, Ok(outcome)) => outcome.is_done(),
+            (Self::Permanent, Ok(outcome)) => outcome.has_failed_for_good(),
+            (Self::Refused, Ok(outcome)) => outcome == OutcomeKind::Mismatch,
+            (Self::Refused, Err(kind)) => matches!(kind, ErrorKind::KeyMissing | ErrorKind::Payload),
+            (Self::Retry { failed: true }, Ok(outcome)) => matches!(
+                outcome,
+                OutcomeKind::Failed(Mark::Transient | Mark::Unknown) | OutcomeKind::Interrupted(Interruption::Panicked)
+            ),
+            (Self::Retry { failed: false }, Ok(outcome)) => {
+                !outcome.is_done() && !outcome.has_failed_for_good() && outcome != OutcomeKind::Mismatch
+            }
+            (Self::Retry { failed: false }, Err(kind)) => !matches!(kind, ErrorKind::KeyMissing | ErrorKind::Payload),
+            (Self::Open, Ok(outcome)) => outcome == OutcomeKind::NotStarted,
+            (Self::Done | Self::Permanent | Self::Retry { failed: true } | Self::Open, Err(_)) => false,
+        }
     }
 }

@@ -9,7 +9,6 @@ use crate::{
     desk::{Claim, Look, Told, Verdict},
     journal::{Attempt, End},
     plan::Body,
-    post::name,
     stage::Call,
 };
 
@@ -35,6 +34,8 @@ pub(super) struct Guess {
     pub(super) reported: bool,
     /// Whether it has to be put aside.
     pub(super) is_dead: bool,
+    /// Whether it was, or its operation was as another record.
+    pub(super) is_put_aside: bool,
     /// For a record with the key of an earlier one: that one.
     pub(super) leader: Option<usize>,
 }
@@ -84,7 +85,7 @@ impl View<'_> {
         }
         let stands = matches!(theirs.fate, Fate::Done | Fate::Permanent);
         let fate = Fate::Refused;
-        Guess { fate, reported: !(stands && self.acknowledges(fate)), is_dead: false, leader }
+        Guess { fate, reported: !(stands && self.acknowledges(fate)), is_dead: false, is_put_aside: false, leader }
     }
 
     fn lead(&self, call: &Call, place: usize) -> Guess {
@@ -92,7 +93,7 @@ impl View<'_> {
         let is_dead = self.is_dead(call, place, fate);
         let is_put_aside = self.letters.get(&(call.number, place)).is_some_and(|sent| sent.contains(&true));
         let reported = !(self.acknowledges(fate) || is_dead && is_put_aside);
-        Guess { fate, reported, is_dead, leader: None }
+        Guess { fate, reported, is_dead, is_put_aside: is_dead && is_put_aside, leader: None }
     }
 
     fn is_dead(&self, call: &Call, place: usize, fate: Fate) -> bool {
@@ -142,16 +143,8 @@ impl View<'_> {
 
     /// Whether the record was acknowledged or put aside.
     fn is_answered_by(&self, call: &Call, place: usize) -> bool {
-        let is_listed = match (&call.answer, self.record(call, place).id) {
-            // Several records may have one id.
-            (Ok(answer), Some(id)) => {
-                let twins = (0..call.places.len()).filter(|twin| self.record(call, *twin).id == Some(id)).count();
-                let due = if self.seen.plan.origin.is_sqs() { 1 } else { twins };
-                answer.iter().filter(|told| **told == name(id)).count() >= due
-            }
-            _ => true,
-        };
-        !is_listed || self.letters.contains_key(&(call.number, place))
+        let is_acknowledged = call.reports.get(place).is_some_and(|report| !report.reported);
+        is_acknowledged || self.letters.contains_key(&(call.number, place))
     }
 
     fn of_claim(&self, claim: &Claim, attempt: Option<&Attempt>) -> Fate {

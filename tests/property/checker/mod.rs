@@ -31,6 +31,8 @@ pub(crate) struct Violation {
 pub(crate) enum Promise {
     /// The answer lists exactly what is not decided.
     Answer,
+    /// What is said of each record is true.
+    Report,
     /// The store's records are as its answers say, and only a claim's owner changes them.
     Record,
     /// No handler runs twice for one key.
