@@ -178,18 +178,19 @@ impl<S: Source, T> Invocation<S, T> {
         options: &Options,
     ) -> Self {
         let settings = &engine.settings;
+        let lanes = Lanes::new(records.iter().map(|record| source.lane(record)), options.on_failure);
         let schedule = Schedule::new(
             window.stop,
             options.expected_duration,
             options.concurrency,
             engine.store.limits().batch,
             settings.after_unknown,
+            lanes.are_one_line(),
         );
         let operation = engine.operation_name(S::OPERATION);
         let scope = engine.scope(operation, tenant.map(str::as_bytes)).hasher();
         let count = records.len();
         let bodies = if options.dead_letters.is_some() { count } else { 0 };
-        let lanes = Lanes::new(records.iter().map(|record| source.lane(record)), options.on_failure);
         Self {
             source,
             scope,
@@ -258,12 +259,7 @@ impl<S: Source, T> Invocation<S, T> {
 
     /// Takes out what may be claimed: first what can start at once, then what comes next.
     pub(super) fn take_prepared(&mut self, room: Room) -> Vec<Ready<T>> {
-        let Self { lanes, prepared, .. } = self;
-        let mut taken = Vec::with_capacity(room.total.min(prepared.len()));
-        taken.extend(prepared.extract_if(.., |ready| lanes.may_start(ready.index)).take(room.total));
-        let ahead = room.ahead.min(room.total - taken.len());
-        taken.extend(prepared.extract_if(.., |ready| !lanes.is_held_up(ready.index)).take(ahead));
-        taken
+        take_for_claims(&mut self.prepared, &self.lanes, room, |_| true, |ready| ready.index)
     }
 
     /// The next record whose turn it is.
@@ -339,13 +335,11 @@ impl<S: Source, T> Invocation<S, T> {
     }
 
     /// Takes out the records that may be claimed again.
-    pub(super) fn take_patient(&mut self) -> Vec<Ready<T>> {
-        let late = self.schedule.claims_late();
-        let room = self.schedule.room(0, 0, self.running, self.unsettled).total;
-        let (lanes, now) = (&self.lanes, self.now);
-        let is_due = |patient: &mut Patient<T>| patient.until <= now && (!late || lanes.may_start(patient.ready.index));
-        let due = self.patient.extract_if(.., is_due).take(room);
-        due.map(|patient| patient.ready).collect()
+    pub(super) fn take_patient(&mut self, room: Room) -> Vec<Ready<T>> {
+        let now = self.now;
+        let is_due = |patient: &Patient<T>| patient.until <= now;
+        let due = take_for_claims(&mut self.patient, &self.lanes, room, is_due, |patient| patient.ready.index);
+        due.into_iter().map(|patient| patient.ready).collect()
     }
 
     /// What is to be looked at, as it may have come to its end before its lease has.
@@ -430,4 +424,21 @@ impl<S: Source, T> Invocation<S, T> {
     pub(super) fn may_settle(&self) -> bool {
         !self.due.is_empty() && (self.settling == 0 || self.stopped)
     }
+}
+
+/// Takes records out that may be claimed: first what can start at once, then what comes next in its order.
+fn take_for_claims<R>(
+    records: &mut Vec<R>,
+    lanes: &Lanes,
+    room: Room,
+    may_be_taken: impl Fn(&R) -> bool,
+    index: impl Fn(&R) -> usize,
+) -> Vec<R> {
+    let mut taken = Vec::with_capacity(room.total.min(records.len()));
+    let can_start = |record: &mut R| may_be_taken(record) && lanes.may_start(index(record));
+    taken.extend(records.extract_if(.., can_start).take(room.total));
+    let ahead = room.ahead.min(room.total - taken.len());
+    let comes_next = |record: &mut R| may_be_taken(record) && !lanes.is_held_up(index(record));
+    taken.extend(records.extract_if(.., comes_next).take(ahead));
+    taken
 }

@@ -131,6 +131,11 @@ impl Lanes {
         self.lanes.len() > 1
     }
 
+    /// Whether all records are in one lane, so that one alone may start.
+    pub(super) fn are_one_line(&self) -> bool {
+        self.lanes.len() == 1 && self.of.iter().all(Option::is_some)
+    }
+
     /// Moves lanes on, after `index` was decided or found to follow another record. `verdict` says of a record whether it
     /// failed; `None` while it is not decided. Returns the records whose turn is over.
     pub(super) fn advance(&mut self, index: usize, verdict: impl Fn(usize) -> Option<bool>) -> Vec<usize> {

@@ -6,6 +6,7 @@ use super::{
     RecordInfo,
     invocation::{Follows, Invocation, Ready},
     processor::Processor,
+    schedule::Room,
     source::Source,
 };
 use crate::{
@@ -23,8 +24,7 @@ struct Prepared<T> {
 
 impl<S: Source, H, T> Processor<S, H, T> {
     /// Decodes records until as many of them want a claim as may be claimed now, and takes those out that may.
-    pub(super) fn next_chunk(&self, invocation: &mut Invocation<S, T>) -> Vec<Ready<T>> {
-        let room = invocation.room();
+    pub(super) fn next_chunk(&self, invocation: &mut Invocation<S, T>, room: Room) -> Vec<Ready<T>> {
         let mut buffer = Vec::new();
         while invocation.wants_more(room)
             && let Some((index, info, body)) = invocation.next_incoming()

@@ -193,9 +193,10 @@ where
                 return;
             }
             let seen = invocation.next;
-            let mut waiting = invocation.take_patient();
+            let room = invocation.room();
+            let mut waiting = invocation.take_patient(room);
             if waiting.is_empty() {
-                waiting = self.next_chunk(invocation);
+                waiting = self.next_chunk(invocation, room);
             }
             if !waiting.is_empty() {
                 invocation.claiming = true;

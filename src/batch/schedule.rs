@@ -15,6 +15,8 @@ pub(super) struct Schedule {
     longest: Duration,
     concurrency: usize,
     chunk: usize,
+    /// How many claimed records may wait for others before them.
+    most_waiting: usize,
     after_unknown: AfterUnknown,
     /// How many records a handler takes at once.
     together: usize,
@@ -27,14 +29,18 @@ impl Schedule {
         concurrency: usize,
         store_batch: usize,
         after_unknown: AfterUnknown,
+        is_one_line: bool,
     ) -> Self {
         let chunk = store_batch.clamp(1, LARGEST_CHUNK);
+        // There is always room for a claim of what could start: of one line that is one record.
+        let most_waiting = if is_one_line { chunk - 1 } else { chunk / 2 };
         Self {
             stop,
             expected,
             longest: Duration::ZERO,
             concurrency: concurrency.max(1),
             chunk,
+            most_waiting,
             after_unknown,
             together: 1,
         }
@@ -65,11 +71,6 @@ impl Schedule {
         due >= self.chunk
     }
 
-    /// Whether a record is claimed only when its handler is about to start.
-    pub(super) fn claims_late(&self) -> bool {
-        self.after_unknown != AfterUnknown::Rerun
-    }
-
     /// How many records may be claimed while `ready` claimed ones can start, `waiting` claimed ones wait for others before
     /// them in their order, `running` ones run, and `unsettled` ones have run and are not settled yet.
     ///
@@ -82,9 +83,11 @@ impl Schedule {
             return Room { total: 0, ahead: 0 };
         }
         match self.after_unknown {
-            // Half a chunk at the least, or an order of many records would claim them one by one.
-            AfterUnknown::Rerun if waiting > self.chunk / 2 => Room { total: self.chunk, ahead: 0 },
-            AfterUnknown::Rerun => Room { total: self.chunk, ahead: self.chunk - waiting },
+            AfterUnknown::Rerun => {
+                // Several together, or an order of many records would claim them one by one.
+                let ahead = if waiting > self.most_waiting / 2 { 0 } else { self.most_waiting - waiting };
+                Room { total: self.chunk.saturating_sub(waiting), ahead }
+            }
             AfterUnknown::Refuse | AfterUnknown::Probe => {
                 let slots = self.concurrency.saturating_sub(running);
                 Room { total: self.chunk.min(slots.saturating_mul(self.together)), ahead: 0 }
@@ -108,7 +111,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_seconds(1_000);
 
     fn schedule(expected: Option<Duration>, after_unknown: AfterUnknown) -> Schedule {
-        Schedule::new(NOW.after(Duration::from_millis(500)), expected, 10, 40, after_unknown)
+        Schedule::new(NOW.after(Duration::from_millis(500)), expected, 10, 40, after_unknown, false)
     }
 
     #[test]
@@ -132,21 +135,25 @@ mod tests {
         let rerun = schedule(None, AfterUnknown::Rerun);
         let total = |ready, running| rerun.room(ready, 0, running, 0).total;
         assert_eq!([total(0, 0), total(0, 10), total(1, 0)], [25, 25, 0]);
-        assert!(!rerun.claims_late());
         for policy in [AfterUnknown::Refuse, AfterUnknown::Probe] {
             let late = schedule(None, policy);
             let room = |running, unsettled| late.room(0, 0, running, unsettled);
             assert_eq!([room(0, 9), room(7, 0), room(10, 0)], [10, 3, 0].map(|total| Room { total, ahead: 0 }));
-            assert!(late.claims_late(), "{policy:?}");
         }
     }
 
     #[test]
-    fn what_waits_for_its_turn_is_claimed_at_most_one_chunk_ahead_and_keeps_nothing_else_waiting() {
-        let rerun = schedule(None, AfterUnknown::Rerun);
-        let room = |waiting| rerun.room(0, waiting, 0, 0);
-        assert_eq!([0, 12, 13, 25].map(|waiting| room(waiting).ahead), [25, 13, 0, 0]);
-        assert_eq!([0, 12, 13, 25].map(|waiting| room(waiting).total), [25; 4]);
+    fn what_waits_for_its_turn_is_part_of_the_chunk_and_leaves_room_for_what_can_start() {
+        for (is_one_line, largest, most_waiting) in [(true, 40, 24), (false, 40, 12), (true, 1, 0), (false, 1, 0)] {
+            let schedule = Schedule::new(NOW, None, 10, largest, AfterUnknown::Rerun, is_one_line);
+            for waiting in 0..=most_waiting {
+                let Room { total, ahead } = schedule.room(0, waiting, 0, 0);
+                assert_eq!(total, largest.min(25) - waiting);
+                assert!(total > 0 && waiting + ahead <= most_waiting, "{waiting} wait, {ahead} more");
+            }
+            assert_eq!(schedule.room(0, 0, 0, 0).ahead, most_waiting);
+            assert_eq!(schedule.room(0, most_waiting / 2 + 1, 0, 0).ahead, 0, "not one by one");
+        }
     }
 
     #[test]
