@@ -82,7 +82,7 @@ impl<S: Source, T> Invocation<S, T> {
             Slot::Open(info) | Slot::Failed(info) => info,
             Slot::Incoming(_) | Slot::Acknowledged => return false,
         };
-        self.lanes.is_ordered(index) && self.max_receive_count.is_some_and(|max| info.receive_count() >= max)
+        self.lanes.is_ordered(index) && self.max_receive_count.is_some_and(|max| info.is_last_of(max))
     }
 
     /// Until when the record's key is held by somebody who gave no outcome.

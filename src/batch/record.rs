@@ -11,7 +11,7 @@ pub struct RecordInfo {
     source: Option<String>,
     /// Whether the id is unique within its source only.
     is_local: bool,
-    receive_count: u32,
+    receive_count: Option<u32>,
     receipt: Option<String>,
     attributes: Attributes,
     headers: Attributes,
@@ -45,7 +45,7 @@ impl RecordInfo {
             id: id.into(),
             source: None,
             is_local: false,
-            receive_count: 1,
+            receive_count: None,
             receipt: None,
             attributes: Attributes::default(),
             headers: Attributes::default(),
@@ -71,7 +71,7 @@ impl RecordInfo {
     /// How often it has been delivered, this delivery included.
     #[must_use]
     pub fn with_receive_count(mut self, count: u32) -> Self {
-        self.receive_count = count;
+        self.receive_count = Some(count);
         self
     }
 
@@ -115,7 +115,12 @@ impl RecordInfo {
 
     /// How often it has been delivered, this delivery included; 1 if the source does not say.
     pub fn receive_count(&self) -> u32 {
-        self.receive_count
+        self.receive_count.unwrap_or(1)
+    }
+
+    /// Whether no delivery follows this one, by the source's own count.
+    pub(super) fn is_last_of(&self, max_receive_count: u32) -> bool {
+        self.receive_count.is_some_and(|count| count >= max_receive_count)
     }
 
     /// The handle of this delivery, for calls to the source about it: the receipt handle of a message in SQS.
@@ -145,7 +150,7 @@ impl fmt::Debug for RecordInfo {
         f.debug_struct("RecordInfo")
             .field("id", &self.id)
             .field("source", &self.source)
-            .field("receive_count", &self.receive_count)
+            .field("receive_count", &self.receive_count())
             .finish_non_exhaustive()
     }
 }

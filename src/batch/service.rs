@@ -109,7 +109,8 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
 
     /// The queue's `maxReceiveCount`. A record in an order that fails on its last delivery would take healthy ones behind it
     /// along to the dead-letter queue, since they have been delivered as often. With [`dead_letters`](Self::dead_letters) it is
-    /// put aside instead, and they run; without, a warning is logged.
+    /// put aside instead, and they run; without, a warning is logged. It is of use where the source says how often a record
+    /// has been delivered, as SQS does; of a record of a stream nobody knows which delivery is its last.
     pub fn max_receive_count(mut self, count: u32) -> Self {
         self.options.max_receive_count = Some(count);
         self

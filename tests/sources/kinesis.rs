@@ -1,15 +1,24 @@
 //! Kinesis: what is read of a record, and its keys.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use lambda_once::{
-    Failure, Key, RecordContext,
-    batch::kinesis::{KinesisEvent, KinesisService},
+    BoxError, Failure, Key, RecordContext,
+    batch::{
+        DeadLetter, DeadLetters,
+        kinesis::{KinesisEvent, KinesisService},
+    },
     record::Status,
+    store::BoxFuture,
 };
 use serde_json::{Value, json};
 
 use crate::{
     streams::{checkpoint, sequence_number},
-    world::{ALL_DONE, Job, World, base64, good, unreadable},
+    world::{ALL_DONE, Job, World, base64, good, job, unreadable},
 };
 
 pub(crate) const STREAM: &str = "arn:aws:kinesis:us-east-1:123456789012:stream/orders";
@@ -145,4 +154,24 @@ fn an_event_of_something_else_is_not_read() {
     assert!(unreadable::<KinesisEvent>(&event([record])).contains("missing field `kinesis`"));
     assert!(unreadable::<KinesisEvent>(&"{}").contains("missing field `Records`"));
     unreadable::<KinesisEvent>(&r#"{"Records":null}"#);
+}
+
+/// A place for dead letters that takes them all.
+#[derive(Clone, Debug, Default)]
+struct Letters(Arc<AtomicUsize>);
+
+impl DeadLetters for Letters {
+    fn send<'a>(&'a self, _: DeadLetter<'a>) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_delivery_is_known_to_be_the_last_one_of_a_record() {
+    let (world, letters) = (World::new(), Letters::default());
+    let service = service(&world, Key::message_id()).dead_letters(letters.clone()).max_receive_count(1);
+    let event = event([record(0, "a", job("0", "transient", 0).to_string()), record(1, "a", good("1").to_string())]);
+    assert_eq!(world.deliver(&service, &event).await, checkpoint(0));
+    assert_eq!(letters.0.load(Ordering::Relaxed), 0, "a retry may help it");
 }
