@@ -25,8 +25,10 @@ impl<F> fmt::Debug for Bulk<F> {
 /// order.
 ///
 /// Every record is an operation as with other handlers: it has its own key, claim, verdict and stored result, and duplicates
-/// are not among those that are handed over. What is claimed together is handed over together: that is at most 25. Where
-/// records have an order there is one of each lane at most. `concurrency` is how many calls run at once.
+/// are not among those that are handed over. A call gets what is claimed and may start, up to `most`; claims are made for 25
+/// at a time at the most. Where records have an order there is one of each lane at most. `concurrency` is how many calls run
+/// at once. Under [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) a record that took over is probed, and run, alone, after those that
+/// go together.
 ///
 /// A panic, and a cut-off at the stop point, leave it unknown for each of them whether it took effect. So does a number of
 /// verdicts that is not that of the records.

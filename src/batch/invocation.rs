@@ -29,7 +29,7 @@ use crate::{
     store::{Refusal, rules::lapses},
 };
 
-/// How many records may have been decoded and wait for their turn to be claimed.
+/// How many records may have been decoded and wait for their turn: to be claimed, to run, or to be put aside.
 const LOOK_AHEAD: usize = 100;
 
 /// A record that can run.
@@ -248,13 +248,16 @@ impl<S: Source, T> Invocation<S, T> {
     /// Whether to look at another record before claiming. They are looked at in the order of the event, as of several with
     /// one key the first one counts; but the turn of a record behind others may come first, in another lane.
     pub(super) fn wants_more(&self, room: Room) -> bool {
+        if self.prepared.len() + self.ready.len() + self.dead.len() >= LOOK_AHEAD {
+            return false;
+        }
         let may_start = |ready: &&Ready<T>| self.lanes.may_start(ready.index);
         // What runs unprotected is ready already.
         let startable = self.ready.iter().filter(may_start).count();
         if !self.lanes.are_several() {
             return startable + self.prepared.len() < room.total;
         }
-        self.prepared.len() < LOOK_AHEAD && startable + self.prepared.iter().filter(may_start).count() < room.total
+        startable + self.prepared.iter().filter(may_start).count() < room.total
     }
 
     /// Takes out what may be claimed: first what can start at once, then what comes next.
@@ -262,9 +265,11 @@ impl<S: Source, T> Invocation<S, T> {
         take_for_claims(&mut self.prepared, &self.lanes, room, |_| true, |ready| ready.index)
     }
 
-    /// The next record whose turn it is.
-    pub(super) fn next_ready(&mut self) -> Option<Ready<T>> {
-        let at = self.ready.iter().position(|ready| self.lanes.may_start(ready.index))?;
+    /// The next record whose turn it is, other than those that are to come later if they can.
+    pub(super) fn next_ready(&mut self, comes_later: impl Fn(&Ready<T>) -> bool) -> Option<Ready<T>> {
+        let can_start = |ready: &Ready<T>| self.lanes.may_start(ready.index);
+        let first = self.ready.iter().position(|ready| can_start(ready) && !comes_later(ready));
+        let at = first.or_else(|| self.ready.iter().position(can_start))?;
         self.ready.remove(at)
     }
 

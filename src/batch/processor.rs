@@ -168,13 +168,16 @@ where
             if invocation.stopped {
                 return;
             }
+            let most = self.handler.most();
+            let is_alone = |ready: &Ready<T>| H::PROBES && ready.claim.as_ref().is_some_and(Claim::took_over);
+            // Those that go together go first: a crash would leave the claims of many that never began. What took over has
+            // lost its outcome before.
+            let comes_later = |ready: &Ready<T>| most > 1 && is_alone(ready);
             if invocation.schedule.has_free_slot(invocation.running)
-                && let Some(ready) = invocation.next_ready()
+                && let Some(ready) = invocation.next_ready(comes_later)
             {
                 invocation.running += 1;
                 let at = invocation.now;
-                let most = self.handler.most();
-                let is_alone = |ready: &Ready<T>| H::PROBES && ready.claim.as_ref().is_some_and(Claim::took_over);
                 if most > 1 && !is_alone(&ready) {
                     let together = invocation.take_together(ready, most, is_alone);
                     invocation.tasks.push(Task::RunTogether(at, together));

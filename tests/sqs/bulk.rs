@@ -181,8 +181,19 @@ async fn under_refuse_as_many_are_claimed_as_calls_can_take() {
     let (world, calls) = (World::with(|builder| builder.after_unknown(AfterUnknown::Refuse)), Calls::default());
     let service = service(&world, 4, &calls).concurrency(2);
     assert!(world.deliver_to(&service, orders(20, "succeed", 0)).await.is_empty());
-    assert!(world.calls(Call::Claim).iter().all(|claimed| *claimed <= 8), "{:?}", world.calls(Call::Claim));
-    assert!(sizes(&calls).iter().all(|size| *size <= 4));
+    assert_eq!(world.calls(Call::Claim), [8, 4, 4, 4]);
+    assert_eq!(sizes(&calls), [4; 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_probed_alone_lets_those_that_go_together_go_first() {
+    let (world, calls) = (World::with(|builder| builder.after_unknown(AfterUnknown::Probe)), Calls::default());
+    world.abandon("A").await;
+    world.abandon("C").await;
+    let probe = |_: Job, _: RecordContext| async { Ok::<_, Failure>(Probed::NotDone) };
+    let service = service(&world, 25, &calls).probe(probe).concurrency(1);
+    assert!(world.deliver_to(&service, ["A", "B", "C", "D"].map(order)).await.is_empty());
+    assert_eq!(*calls.lock().unwrap(), [vec!["B", "D"], vec!["A"], vec!["C"]]);
 }
 
 #[tokio::test(start_paused = true)]

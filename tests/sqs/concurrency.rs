@@ -1,13 +1,22 @@
 //! How many handlers run at once, and how far claims run ahead of them.
 
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
 use lambda_once::{
-    AfterUnknown,
+    AfterUnknown, Failure, Key,
     store::fault::{Call, Fault, FaultStore},
 };
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
 
 use crate::{
     spy::Spy,
-    world::{World, batch, ids, invoke, millis, orders, seconds, work},
+    world::{World, batch, fifo, ids, invoke, millis, order, orders, seconds, work},
 };
 
 #[tokio::test(start_paused = true)]
@@ -59,6 +68,36 @@ async fn claims_run_at_most_one_chunk_ahead_of_the_work() {
         assert!(world.spy.most_open() <= concurrency + takes.min(25), "{} open", world.spy.most_open());
         assert_eq!(world.spy.held(), 0);
     }
+}
+
+thread_local! {
+    static DECODED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts how often it is decoded.
+struct Counted;
+
+impl<'de> Deserialize<'de> for Counted {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        DECODED.set(DECODED.get() + 1);
+        IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_that_runs_unprotected_is_decoded_as_it_runs() {
+    let world = World::with(|builder| builder.disabled(true));
+    let most_ahead = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&most_ahead);
+    let service = world.once.sqs(Key::message_id(), move |_: Counted| {
+        DECODED.set(DECODED.get() - 1);
+        seen.fetch_max(DECODED.get(), Ordering::Relaxed);
+        std::future::ready(Ok::<_, Failure>(()))
+    });
+    let event = fifo((0..1_000).map(|i| ("a", order(&format!("{i}")))));
+    assert!(invoke(&service, event, world.left(seconds(60))).await.unwrap().is_empty());
+    let most_ahead = most_ahead.load(Ordering::Relaxed);
+    assert!(most_ahead <= 100, "{most_ahead} were decoded and had not run");
 }
 
 #[tokio::test(start_paused = true)]
