@@ -1,7 +1,5 @@
 //! Claims: sent, sent again in trouble, and given back where nobody will act on them.
 
-use std::collections::HashMap;
-
 use futures_util::future::join;
 use tokio::time::sleep;
 
@@ -96,24 +94,19 @@ impl Idempotency {
 
     /// Releases claims that may have been granted although nobody will act on them: their answers were lost for good.
     /// One try; what it does not reach ends with its lease.
-    async fn withdraw(&self, owners: HashMap<KeyHash, Owner>, window: Window) {
-        if owners.is_empty() {
+    async fn withdraw(&self, lost: Vec<(KeyHash, Owner)>, window: Window) {
+        if lost.is_empty() {
             return;
         }
         let left = || window.settle_by.since(self.clock.now());
-        let keys: Vec<KeyHash> = owners.keys().copied().collect();
+        let keys: Vec<KeyHash> = lost.iter().map(|(key, _)| *key).collect();
         let found = within(left(), "read", keys.len(), self.store.read(&keys)).await;
-        let granted = keys.iter().zip(found).filter_map(|(key, record)| {
+        let granted = lost.into_iter().zip(found).filter_map(|((key, owner), record)| {
             let record = record.ok()??;
             let took_over = record.prior_status == Some(Status::InProgress);
-            let is_ours = record.status == Status::InProgress && record.owner == owners.get(key).copied();
+            let is_ours = record.status == Status::InProgress && record.owner == Some(owner);
             let settlement = Settlement::Release { took_over };
-            is_ours.then(|| SettleRequest {
-                key: *key,
-                owner: owners[key],
-                fingerprint: record.fingerprint,
-                settlement,
-            })
+            is_ours.then_some(SettleRequest { key, owner, fingerprint: record.fingerprint, settlement })
         });
         let releases: Vec<SettleRequest> = granted.collect();
         if !releases.is_empty() {
@@ -123,7 +116,7 @@ impl Idempotency {
 }
 
 /// The owners of claims that may have been applied although they were answered by errors.
-fn lost(requests: &[ClaimRequest], answers: &[Result<Claimed, Error>]) -> HashMap<KeyHash, Owner> {
+fn lost(requests: &[ClaimRequest], answers: &[Result<Claimed, Error>]) -> Vec<(KeyHash, Owner)> {
     // Of several tries only the last error is known, and an earlier one may have been applied.
     let may_stand = |error: &Error| error.retry_helps() || error.status() == ErrorStatus::Ambiguous;
     let lost = requests.iter().zip(answers).filter(|(_, answer)| answer.as_ref().is_err_and(may_stand));
