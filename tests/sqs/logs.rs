@@ -148,3 +148,16 @@ async fn the_key_in_an_event_is_the_hash_under_which_the_record_is_stored() {
     let lines = lines(&world, PermanentFailures::Report, [order("A")]).await;
     assert_eq!(lines[0].get("key"), world.hash("A").to_hex());
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_settles_share_a_call_of_is_not_named_after_one_of_them() {
+    let world = World::new();
+    world.store.always(Call::Settle, Fault::Silence);
+    for (other, operation) in [("transient", "settle"), ("succeed", "complete")] {
+        let bodies = [work(&format!("{other} A"), other, 0), work(&format!("{other} B"), "succeed", 0)];
+        let lines = lines(&world, PermanentFailures::Report, bodies).await;
+        let unrecorded = lines.iter().filter(|line| line.get("message").starts_with("the operation is done but"));
+        let errors: Vec<_> = unrecorded.map(|line| line.get("error")).collect();
+        assert!(!errors.is_empty() && errors.iter().all(|error| error.starts_with(operation)), "{errors:?}");
+    }
+}

@@ -9,6 +9,9 @@ use crate::{
     store::Answers,
 };
 
+/// What is too short for a call to the store.
+pub(super) const CALL_AT_LEAST: Duration = Duration::from_millis(100);
+
 /// Awaits a store call for as long as there is time, and holds the store to one answer for each request.
 pub(super) async fn within<T>(
     time: Duration,

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use super::{
     Conclusion,
-    calls::{Backoff, within},
+    calls::{Backoff, CALL_AT_LEAST, within},
 };
 use crate::{
     Claim, Failure, Idempotency, Interruption,
@@ -22,9 +22,6 @@ use crate::{
 /// The time for outcomes after a handler that blocked its thread until the time for settling was over, or nearly so.
 /// To give up without asking would report an operation as unrecorded, although a successor may have decided its outcome.
 const SETTLE_WHEN_LATE: Duration = Duration::from_secs(1);
-
-/// What is too short for a call to the store.
-const SETTLE_AT_LEAST: Duration = Duration::from_millis(100);
 
 /// How a claim is to be settled, and what its caller is told then.
 #[derive(Debug)]
@@ -110,8 +107,10 @@ impl Idempotency {
         };
         let left = first.window.settle_by.since(self.clock.now());
         let is_worth_waiting = dues.iter().any(|(_, _, due)| !due.is_release());
-        let time = if is_worth_waiting && left < SETTLE_AT_LEAST { left.max(late) } else { left };
+        let time = if is_worth_waiting && left < CALL_AT_LEAST { left.max(late) } else { left };
         let operation = due.settlement.as_str();
+        let are_alike = dues.iter().all(|(_, _, due)| due.settlement.as_str() == operation);
+        let operation = if are_alike { operation } else { "settle" };
         let mut requests = Vec::with_capacity(dues.len());
         let mut ends = Vec::with_capacity(dues.len());
         for (name, claim, Due { settlement, end }) in dues {

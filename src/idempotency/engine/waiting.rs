@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use super::{
     Candidate, Standing,
-    calls::{Backoff, within},
+    calls::{Backoff, CALL_AT_LEAST, within},
 };
 use crate::{
     Idempotency,
@@ -19,9 +19,6 @@ use crate::{
         rules::{self, Judgement},
     },
 };
-
-/// What is too short for a call to the store.
-const LOOK_AT_LEAST: Duration = Duration::from_millis(100);
 
 /// What a read of a record that was in progress has shown.
 #[derive(Debug)]
@@ -50,7 +47,7 @@ impl Idempotency {
         let mut backoff = Backoff::default();
         let mut trouble = None;
         while let Standing::Refused(Refusal::InProgress { lease_until, .. }) = standing
-            && let left = ends.before(LOOK_AT_LEAST).since(self.clock.now())
+            && let left = ends.before(CALL_AT_LEAST).since(self.clock.now())
             && !left.is_zero()
         {
             let lapses = lease_until.map(|until| rules::lapses(until, self.settings.skew_margin));
