@@ -18,7 +18,7 @@ pub enum ErrorKind {
     /// The event is not what its source sends. Nothing of it was claimed.
     Event,
     /// Every record of a batch failed, and [`TotalFailure::Error`](crate::batch::TotalFailure::Error) makes that an error
-    /// of the invocation.
+    /// of the invocation; or any record did, and Lambda takes no partial answer for its source.
     Batch,
     /// The store refused because of its rate limits.
     Throttled,

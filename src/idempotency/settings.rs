@@ -133,7 +133,7 @@ fn warn_that_it_is_disabled() {
 /// | setting | default |
 /// |---|---|
 /// | [`scope`](Self::scope) | `AWS_LAMBDA_FUNCTION_NAME`, or `local` where it is not set |
-/// | [`named`](Self::named) | `sqs`, `http`, `invocation` or `operation`, by how the engine is used |
+/// | [`named`](Self::named) | the source (`sqs`, `kinesis`, `kafka`, …), `http`, `invocation` or `operation`, by how the engine is used |
 /// | [`lease`](Self::lease) | 30 s; used only when the invocation's deadline is not known |
 /// | [`reserve`](Self::reserve) | 5 % of the time left at entry, at least 500 ms, at most 2 s |
 /// | [`skew_margin`](Self::skew_margin) | 1 s |

@@ -12,10 +12,12 @@
 //! | `attempt` | how often the key has been granted; 0 where nothing was. Not for records of a batch |
 //! | `message_id`, `receive_count` | of a record of a batch: which message, and which delivery of it |
 //! | `reported` | of a record of a batch: whether it is in the list of failures |
+//! | `dead_lettered` | of a record of a batch: `true` if it was put aside |
 //! | `error` | what went wrong, if something did |
 //!
 //! The handler of a record runs in a span `record` at *info*, with `message_id`, `key`, `attempt` and `aws_trace_header` (of an
 //! SQS message that has one: the trace that its sender has begun), so that what the handler logs says which record it is about.
+//! A handler of several records at once runs in a span `records` with their `count`.
 //!
 //! Levels: *debug* for what is expected (executed, replayed), *info* for what will be tried again (in progress, not
 //! started, skipped, a transient failure), for replayed failures and for what a probe has recovered, *warn* for what needs

@@ -313,6 +313,8 @@ async fn a_lease_that_is_over_by_the_engines_clock_alone_is_claimed_at_the_usual
     let outcome = ahead.operation(KEY).deadline(deadline).wait_up_to(10 * SECOND).run(|| world.work()).await;
     assert_outcome!(outcome, Ok(Outcome::InProgress { .. }));
     assert_eq!((begun.elapsed(), world.count(Call::Read)), (10 * SECOND - LAST_LOOK, 0));
+    // The first one made it abandoned.
+    assert!(LOOKS_IN_10_SECONDS.contains(&(world.count(Call::Claim) - 1)), "{:?}", world.calls());
 }
 
 /// Shows a later time than the clock that it follows.

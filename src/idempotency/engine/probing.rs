@@ -35,9 +35,9 @@ impl Idempotency {
     pub(crate) fn check_probe(&self, is_given: bool) -> Result<(), Error> {
         match (self.settings.after_unknown, is_given) {
             _ if self.settings.disabled => Ok(()),
-            (AfterUnknown::Probe, false) => {
-                Err(Error::config("AfterUnknown::Probe needs a probe, and none is given; `Operation::probe` takes one"))
-            }
+            (AfterUnknown::Probe, false) => Err(Error::config(
+                "AfterUnknown::Probe needs a probe, and none is given; `Operation::probe` or, of a batch, `BatchService::probe` takes one",
+            )),
             (AfterUnknown::Rerun | AfterUnknown::Refuse, true) => {
                 Err(Error::config("a probe is given, but it is asked under AfterUnknown::Probe only"))
             }
