@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use lambda_once::record::{Fingerprint, Status};
+use lambda_once::{
+    OutcomeKind,
+    record::{Fingerprint, Status},
+};
 
 use super::View;
 use crate::{
@@ -121,8 +124,8 @@ impl View<'_> {
             // Of several claims the last one counts: the first was refused, and its lease waited for.
             Body::Order { key, .. } => match self.claims(call.number, key).last() {
                 None => Fate::Open,
-                // Given up before that was known, it was in progress.
-                Some(claim) if matches!(claim.told, Told::InProgress(_)) && self.is_answered_by(call, place) => {
+                // Given up before what a look shows was known, it was in progress.
+                Some(claim) if matches!(claim.told, Told::InProgress(_)) && !was_given_up(call, place) => {
                     let told = self.look(call, key).unwrap_or(claim.told);
                     self.of_claim(&Claim { told, ..**claim }, None)
                 }
@@ -139,12 +142,6 @@ impl View<'_> {
         let ours = self.claims(call.number, key).last().and_then(|claim| claim.fingerprint);
         let is_other = ours.zip(look.fingerprint).is_some_and(|(ours, theirs)| ours != theirs);
         Some(if is_other { Told::Mismatch } else { look.told })
-    }
-
-    /// Whether the record was acknowledged or put aside.
-    fn is_answered_by(&self, call: &Call, place: usize) -> bool {
-        let is_acknowledged = call.reports.get(place).is_some_and(|report| !report.reported);
-        is_acknowledged || self.letters.contains_key(&(call.number, place))
     }
 
     fn of_claim(&self, claim: &Claim, attempt: Option<&Attempt>) -> Fate {
@@ -170,6 +167,10 @@ impl View<'_> {
             Verdict::Done | Verdict::Nothing => None,
         }
     }
+}
+
+fn was_given_up(call: &Call, place: usize) -> bool {
+    call.reports.get(place).is_some_and(|report| report.outcome == Ok(OutcomeKind::InProgress))
 }
 
 fn is_outcome(attempt: &Attempt) -> bool {
