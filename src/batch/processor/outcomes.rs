@@ -3,14 +3,19 @@
 use std::sync::Arc;
 
 use super::{
-    PermanentFailures, RecordInfo,
-    invocation::{Follows, Invocation, Slot},
-    processor::Task,
-    report::{Decision, RecordOutcome, RecordReport, Report},
-    source::Source,
+    state::{Follows, Invocation, Slot},
+    tasks::Task,
 };
 use crate::{
-    Interruption, Outcome, OutcomeKind, Verdict, clock::Timestamp, idempotency::guard::contain, store::rules::lapses,
+    Interruption, Outcome, OutcomeKind, Verdict,
+    batch::{
+        PermanentFailures, RecordInfo,
+        report::{Decision, RecordOutcome, RecordReport, Report},
+        source::Source,
+    },
+    clock::Timestamp,
+    idempotency::guard::contain,
+    store::rules::lapses,
     telemetry::event_at,
 };
 
@@ -54,16 +59,16 @@ impl<S: Source, T> Invocation<S, T> {
     }
 
     /// Whether the record would be put aside if its handler failed now, although a retry could help.
-    pub(super) fn may_be_buried(&self, index: usize) -> bool {
+    pub(super) fn may_be_put_aside(&self, index: usize) -> bool {
         self.bodies.get(index).is_some_and(Option::is_some) && self.is_last_in_order(index)
     }
 
     /// Puts a record aside that no retry can help.
-    pub(super) fn bury(&mut self, index: usize, decision: Decision) {
+    pub(super) fn put_aside(&mut self, index: usize, decision: Decision) {
         match self.letter(index) {
             Some((info, body)) => {
-                self.burying += 1;
-                self.tasks.push(Task::Bury(index, decision, info, body, self.keys[index]));
+                self.being_put_aside += 1;
+                self.tasks.push(Task::PutAside(index, decision, info, body, self.keys[index]));
             }
             None => self.decided(index, decision),
         }

@@ -8,25 +8,27 @@ use std::{
 };
 
 use super::{
-    Options, PermanentFailures, RecordInfo,
     lanes::Lanes,
-    observer::Observer,
-    processor::Task,
-    report::{Decision, replayed},
     schedule::{Room, Schedule},
-    source::Source,
+    tasks::Task,
+    waiting::Patient,
 };
 use crate::{
-    Claim, Error, Idempotency, OnPanic, Outcome,
+    Claim, Idempotency, OnPanic, Outcome,
+    batch::{
+        Options, PermanentFailures, RecordInfo,
+        observer::Observer,
+        report::{Decision, replayed},
+        source::Source,
+    },
     clock::Timestamp,
     idempotency::{
-        engine::{Backoff, Candidate, Due, Seen},
+        engine::{Candidate, Due},
         guard::contain,
         window::Window,
     },
     key::hash::KeyHasher,
     record::{Fingerprint, KeyHash},
-    store::{Refusal, rules::lapses},
 };
 
 /// How many records may have been decoded and wait for their turn: to be claimed, to run, or to be put aside.
@@ -50,25 +52,6 @@ impl<T> Ready<T> {
         let Self { payload, claim, .. } = self;
         let _ = contain(|| drop(payload));
         claim
-    }
-}
-
-/// A record that waits for the lease in its way to end.
-pub(super) struct Patient<T> {
-    pub(super) ready: Ready<T>,
-    /// When that lease is over for others.
-    pub(super) until: Timestamp,
-    /// What became of it, if it does not get its second claim.
-    pub(super) refusal: Refusal,
-    /// When to look whether it has come to its end before that.
-    pub(super) look_at: Timestamp,
-    pub(super) looks: Backoff,
-}
-
-impl<T> Patient<T> {
-    /// Sets the time of the next look.
-    pub(super) fn look_later(&mut self, now: Timestamp) {
-        self.look_at = now.after(self.looks.next_look());
     }
 }
 
@@ -139,7 +122,7 @@ pub(super) struct Invocation<S: Source, T> {
     /// Records that are to be put aside, and what is to be said of them if that fails.
     pub(super) dead: Vec<(usize, Decision)>,
     /// How many are being put aside.
-    pub(super) burying: usize,
+    pub(super) being_put_aside: usize,
     /// What is to be begun.
     pub(super) tasks: Vec<Task<T>>,
     /// Records that have been looked at and want a claim.
@@ -208,7 +191,7 @@ impl<S: Source, T> Invocation<S, T> {
             max_receive_count: options.max_receive_count,
             bodies: (0..bodies).map(|_| None).collect(),
             dead: Vec::new(),
-            burying: 0,
+            being_put_aside: 0,
             tasks: Vec::new(),
             prepared: Vec::new(),
             ready: VecDeque::new(),
@@ -339,58 +322,6 @@ impl<S: Source, T> Invocation<S, T> {
         self.ready.remove(at)
     }
 
-    /// Takes out the records that may be claimed again.
-    pub(super) fn take_patient(&mut self, room: Room) -> Vec<Ready<T>> {
-        let now = self.now;
-        let is_due = |patient: &Patient<T>| patient.until <= now;
-        let due = take_for_claims(&mut self.patient, &self.lanes, room, is_due, |patient| patient.ready.index);
-        due.into_iter().map(|patient| patient.ready).collect()
-    }
-
-    /// What is to be looked at, as it may have come to its end before its lease has.
-    pub(super) fn watched(&mut self) -> Vec<(usize, Candidate)> {
-        let now = self.now;
-        let waiting = || self.patient.iter().filter(|patient| patient.until > now);
-        if self.looking || waiting().all(|patient| patient.look_at > now) {
-            return Vec::new();
-        }
-        // One call for all of them.
-        waiting().filter_map(|patient| Some((patient.ready.index, patient.ready.candidate?))).collect()
-    }
-
-    /// What a look has shown of a record that waits, if it still does.
-    pub(super) fn seen(&mut self, index: usize, seen: Result<Seen, Error>, margin: Duration) {
-        let Some(at) = self.patient.iter().position(|patient| patient.ready.index == index) else { return };
-        let outcome = match seen {
-            Ok(Seen::Free) => {
-                self.patient[at].until = self.now;
-                return;
-            }
-            Ok(Seen::Refused(refusal @ Refusal::InProgress { lease_until: Some(lease_until), .. })) => {
-                let patient = &mut self.patient[at];
-                patient.until = lapses(lease_until, margin);
-                patient.refusal = refusal;
-                return patient.look_later(self.now);
-            }
-            Ok(Seen::Trouble(_)) => return self.patient[at].look_later(self.now),
-            Ok(Seen::Refused(refusal)) => Ok(replayed(refusal)),
-            Err(error) => Err(error),
-        };
-        self.patient.swap_remove(at).ready.give_up();
-        self.decide(index, outcome);
-    }
-
-    /// How long until there is something to do even if nothing comes to an end: a lease that is waited for is over, or,
-    /// with something under way, the stop point has come and outcomes or claims are at hand, which must not wait for that.
-    pub(super) fn wakes_after(&self, now: Timestamp, is_under_way: bool) -> Option<Duration> {
-        let is_at_hand = !self.due.is_empty() || !self.ready.is_empty();
-        let stop = (is_under_way && is_at_hand && !self.stopped).then_some(self.window.stop);
-        let waiting = self.patient.iter().filter(|patient| patient.until > self.now);
-        let leases = waiting.clone().map(|patient| patient.until);
-        let looks = waiting.map(|patient| patient.look_at).filter(|_| !self.looking && !self.stopped);
-        leases.chain(looks).chain(stop).min().map(|wake| wake.since(now))
-    }
-
     /// The next record to be put aside. In an order its turn must have come: behind one that fails it comes again.
     pub(super) fn take_dead(&mut self) -> Option<(usize, Decision)> {
         let at = self.dead.iter().position(|(index, _)| self.lanes.has_its_turn(*index))?;
@@ -432,7 +363,7 @@ impl<S: Source, T> Invocation<S, T> {
 }
 
 /// Takes records out that may be claimed: first what can start at once, then what comes next in its order.
-fn take_for_claims<R>(
+pub(super) fn take_for_claims<R>(
     records: &mut Vec<R>,
     lanes: &Lanes,
     room: Room,

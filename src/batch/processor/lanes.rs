@@ -6,7 +6,7 @@ use std::{
     collections::{HashMap, VecDeque},
 };
 
-use super::OnFailure;
+use crate::batch::OnFailure;
 
 /// Where each record of a batch stands in its lane.
 #[derive(Debug)]

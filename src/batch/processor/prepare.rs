@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use super::{
-    RecordInfo,
-    invocation::{Follows, Invocation, Ready},
-    processor::Processor,
+    Processor,
     schedule::Room,
-    source::Source,
+    state::{Follows, Invocation, Ready},
 };
 use crate::{
     Error, ErrorKind,
+    batch::{RecordInfo, source::Source},
     idempotency::{engine::Candidate, guard::contain},
     key::{Body, Delivery, hash::KeyHasher},
 };
