@@ -265,3 +265,29 @@ async fn of_a_store_in_trouble_and_of_what_was_cut_off_it_is_told_as_such() {
     assert_eq!(outcomes, [(Err(ErrorKind::AccessDenied), None), (cut_off, Some(LAPSE))]);
     assert_eq!(now, START.after(seconds(58)), "the stop point; a second is left for calls");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_could_not_be_settled_holds_its_key() {
+    let (world, hook) = (World::new(), Hook::new());
+    world.store.always(Call::Settle, Fault::AccessDenied);
+    let service = world.service().redelivery(hook.clone());
+    world.process(&service, batch([work("A", "transient", 0), work("B", "permanent", 0)])).await;
+    let held: Vec<_> = hook.told().1.iter().map(|report| report.held_until).collect();
+    assert_eq!(held, [Some(LAPSE); 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_holds_the_key_of_a_claim_that_lost_its_lease() {
+    for (successor, held) in [(Status::InProgress, Some(LAPSE_ELSEWHERE.after(millis(5)))), (Status::Failed, None)] {
+        let (world, hook) = (World::new(), Hook::new());
+        let service = world.service().redelivery(hook.clone());
+        let takes_over = async {
+            tokio::time::sleep(millis(5)).await;
+            world.put("A", successor, "1");
+        };
+        tokio::join!(world.process(&service, batch([work("A", "succeed", 10)])), takes_over);
+        let (_, failed) = hook.told();
+        let outcome = if held.is_some() { OutcomeKind::LeaseLost } else { OutcomeKind::ReplayedFailure };
+        assert_eq!((failed[0].outcome, failed[0].held_until), (Ok(outcome), held));
+    }
+}

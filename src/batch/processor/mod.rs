@@ -12,7 +12,7 @@ use crate::{
     Claim, Error, Idempotency, Key, Outcome,
     clock::Timestamp,
     idempotency::{
-        engine::{Backoff, Conclusion, Finished, Ran, Settling, Standing},
+        engine::{Backoff, Concluded, Conclusion, Finished, Ran, Settling, Standing},
         window::Window,
     },
     store::{Refusal, rules::lapses},
@@ -229,7 +229,7 @@ where
         match ran {
             Ran::Unprotected(outcome) => invocation.decide(index, Ok(outcome)),
             Ran::Protected(claim, Finished::Concluded(conclusion)) => {
-                self.conclude(invocation, index, &claim, conclusion);
+                invocation.decide(index, Ok(outcome(&claim, conclusion)));
             }
             Ran::Protected(claim, Finished::Due(due)) => {
                 if due.is_release() && !invocation.may_be_put_aside(index) {
@@ -276,16 +276,16 @@ where
         invocation.schedule.in_time(until).then_some(until)
     }
 
-    fn conclude_settled(&self, invocation: &mut Invocation<S, T>, concluded: Vec<(usize, Claim, Conclusion<()>)>) {
-        for (index, claim, conclusion) in concluded {
+    fn conclude_settled(&self, invocation: &mut Invocation<S, T>, concluded: Vec<Concluded<usize, ()>>) {
+        for Concluded { name: index, claim, conclusion, lease_until } in concluded {
             invocation.unsettled -= 1;
-            self.conclude(invocation, index, &claim, conclusion);
+            invocation.decide_held(index, Ok(outcome(&claim, conclusion)), lease_until);
         }
     }
+}
 
-    fn conclude(&self, invocation: &mut Invocation<S, T>, index: usize, claim: &Claim, conclusion: Conclusion<()>) {
-        let replay = |refusal| Ok::<_, Infallible>(replayed(refusal));
-        let Ok(outcome) = conclusion.into_outcome(claim, |()| (), replay);
-        invocation.decide(index, Ok(outcome));
-    }
+fn outcome(claim: &Claim, conclusion: Conclusion<()>) -> Outcome<()> {
+    let replay = |refusal| Ok::<_, Infallible>(replayed(refusal));
+    let Ok(outcome) = conclusion.into_outcome(claim, |()| (), replay);
+    outcome
 }

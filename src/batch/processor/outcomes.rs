@@ -34,8 +34,15 @@ impl<S: Source, T> Invocation<S, T> {
     /// What became of a record is known. In an order it counts when the record's turn has come: behind one that failed it
     /// would not.
     pub(super) fn decide(&mut self, index: usize, outcome: RecordOutcome) {
+        let lease_until = self.lease_until(&outcome);
+        self.decide_held(index, outcome, lease_until);
+    }
+
+    /// The same, where the end of the lease is known that holds the record's key, if one does.
+    pub(super) fn decide_held(&mut self, index: usize, outcome: RecordOutcome, lease_until: Option<Timestamp>) {
         let mut decision = Decision::new(&outcome, self.policy);
-        decision.held_until = self.held_until(index, &outcome);
+        let holds = |lease_until| self.keys[index].map(|_| lapses(lease_until, self.skew_margin));
+        decision.held_until = lease_until.and_then(holds);
         // An error of the user's may panic when it is dropped.
         let _ = contain(|| drop(outcome));
         if self.is_dead(index, decision.report) {
@@ -90,16 +97,15 @@ impl<S: Source, T> Invocation<S, T> {
         self.lanes.is_ordered(index) && self.max_receive_count.is_some_and(|max| info.is_last_of(max))
     }
 
-    /// Until when the record's key is held by somebody who gave no outcome.
-    fn held_until(&self, index: usize, outcome: &RecordOutcome) -> Option<Timestamp> {
-        let lease_until = match outcome {
-            Ok(Outcome::InProgress { lease_until, .. }) => (*lease_until)?,
-            Ok(Outcome::Interrupted(Interruption::Panicked)) if self.releases_panics => return None,
-            Ok(Outcome::Interrupted(_)) => self.window.lease_until,
-            Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Unknown => self.window.lease_until,
-            _ => return None,
-        };
-        self.keys[index].map(|_| lapses(lease_until, self.skew_margin))
+    /// The end of the lease of whoever holds the record's key and gave no outcome.
+    fn lease_until(&self, outcome: &RecordOutcome) -> Option<Timestamp> {
+        match outcome {
+            Ok(Outcome::InProgress { lease_until, .. }) => *lease_until,
+            Ok(Outcome::Interrupted(Interruption::Panicked)) if self.releases_panics => None,
+            Ok(Outcome::Interrupted(_)) => Some(self.window.lease_until),
+            Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Unknown => Some(self.window.lease_until),
+            _ => None,
+        }
     }
 
     /// A record has the key of another one, and takes its outcome.

@@ -21,7 +21,7 @@ use crate::{
     },
     clock::Timestamp,
     idempotency::{
-        engine::{Candidate, Conclusion, Due, Open, Ran, Seen, Settling, Standing, Success, probed},
+        engine::{Candidate, Concluded, Due, Open, Ran, Seen, Settling, Standing, Success, probed},
         guard::{Unfinished, bounded, contain},
         window::Window,
     },
@@ -56,7 +56,7 @@ pub(super) enum Step<T> {
     /// The first call for claims that were settled together.
     Settled(Settling<usize, ()>),
     /// Those of them that took more than one call.
-    SettledAgain(Vec<(usize, Claim, Conclusion<()>)>),
+    SettledAgain(Vec<Concluded<usize, ()>>),
     Released,
     /// A look at what is waited for.
     Looked(Vec<usize>, Vec<Result<Seen, Error>>),

@@ -25,7 +25,7 @@ pub(crate) use running::Finished;
 #[cfg(feature = "batch")]
 pub(crate) use running::Ran;
 #[cfg(feature = "batch")]
-pub(crate) use settling::{Due, Open, Settling};
+pub(crate) use settling::{Concluded, Due, Open, Settling};
 #[cfg(feature = "batch")]
 pub(crate) use waiting::Seen;
 

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     Claim, Failure, Idempotency, Interruption,
+    clock::Timestamp,
     error::{Error, ErrorKind},
     idempotency::guard::contain,
     record::{Record, StoredResult},
@@ -44,9 +45,19 @@ pub(super) enum End<T> {
 /// What became of claims that were settled together, each under the caller's name for it.
 #[derive(Debug)]
 pub(crate) struct Settling<K, T> {
-    pub(crate) concluded: Vec<(K, Claim, Conclusion<T>)>,
+    pub(crate) concluded: Vec<Concluded<K, T>>,
     /// Those that are to be sent again.
     pub(crate) open: Vec<Open<K, T>>,
+}
+
+/// What became of one of them.
+#[derive(Debug)]
+pub(crate) struct Concluded<K, T> {
+    pub(crate) name: K,
+    pub(crate) claim: Claim,
+    pub(crate) conclusion: Conclusion<T>,
+    /// The end of the lease that holds the key nevertheless: the claim's own if it could not be settled, or a successor's.
+    pub(crate) lease_until: Option<Timestamp>,
 }
 
 /// A settle that is to be sent again.
@@ -79,7 +90,7 @@ impl Idempotency {
     pub(super) async fn settle<T: Send>(&self, claim: Claim, due: Due<T>) -> Conclusion<T> {
         let Settling { mut concluded, open } = self.settle_together(vec![((), claim, due)]).await;
         concluded.extend(self.settle_again(open).await);
-        concluded.pop().map_or(Conclusion::LeaseLost, |((), _, conclusion)| conclusion)
+        concluded.pop().map_or(Conclusion::LeaseLost, |concluded| concluded.conclusion)
     }
 
     /// Gives claims up that nobody acted on, so that their operations may run again at once.
@@ -141,10 +152,7 @@ impl Idempotency {
     }
 
     /// Sends settles again until each is answered, or the time is up.
-    pub(crate) async fn settle_again<K: Send, T: Send>(
-        &self,
-        mut open: Vec<Open<K, T>>,
-    ) -> Vec<(K, Claim, Conclusion<T>)> {
+    pub(crate) async fn settle_again<K: Send, T: Send>(&self, mut open: Vec<Open<K, T>>) -> Vec<Concluded<K, T>> {
         let mut concluded = Vec::with_capacity(open.len());
         let mut backoff = Backoff::default();
         while let Some(first) = open.first() {
@@ -181,8 +189,8 @@ impl Idempotency {
         claim: Claim,
         Due { settlement, end }: Due<T>,
         answer: Result<Settled, Error>,
-    ) -> (K, Claim, Conclusion<T>) {
-        let conclusion = match (end, answer) {
+    ) -> Concluded<K, T> {
+        let (conclusion, lease_until) = match (end, answer) {
             // A run that is not recorded decides nothing, not even its failure. What was to be released may be lost.
             (end @ (End::Completed(_) | End::Recovered(_) | End::Failed(_)), Ok(Settled::LeaseLost { current }))
                 if !matches!(settlement, Settlement::Release { .. }) =>
@@ -191,20 +199,22 @@ impl Idempotency {
                 let _ = contain(|| drop(end));
                 self.overtaken(&claim, current)
             }
-            (end, Ok(_)) => end.into_conclusion(),
+            (end, Ok(_)) => (end.into_conclusion(), None),
             (end, Err(error)) => {
                 log_unsettled(&claim, &settlement, &error);
-                match end {
+                let conclusion = match end {
                     End::Completed(value) | End::Recovered(value) => Conclusion::Unrecorded(value),
                     end => end.into_conclusion(),
-                }
+                };
+                (conclusion, Some(claim.lease_until()))
             }
         };
-        (name, claim, conclusion)
+        Concluded { name, claim, conclusion, lease_until }
     }
 
-    /// What the record says about an operation whose lease was lost: a successor's outcome counts, our own does not.
-    fn overtaken<T>(&self, claim: &Claim, current: Option<Box<Record>>) -> Conclusion<T> {
+    /// What the record says about an operation whose lease was lost: a successor's outcome counts, our own does not. And
+    /// until when it holds the key if it has none yet.
+    fn overtaken<T>(&self, claim: &Claim, current: Option<Box<Record>>) -> (Conclusion<T>, Option<Timestamp>) {
         tracing::warn!(target: "lambda_once", key = %claim.key(), attempt = claim.attempt(), "the lease was lost before the outcome was recorded");
         let request = ClaimRequest {
             key: claim.key(),
@@ -217,9 +227,12 @@ impl Idempotency {
         };
         match current.map(|record| rules::judge(&record, &request, self.clock.now())) {
             Some(Ok(Judgement::Refused(refusal @ (Refusal::Completed(_) | Refusal::Failed(_))))) => {
-                Conclusion::Overtaken(refusal)
+                (Conclusion::Overtaken(refusal), None)
             }
-            _ => Conclusion::LeaseLost,
+            Some(Ok(Judgement::Refused(Refusal::InProgress { lease_until, .. }))) => {
+                (Conclusion::LeaseLost, lease_until)
+            }
+            _ => (Conclusion::LeaseLost, None),
         }
     }
 }
