@@ -22,13 +22,14 @@ mod lanes;
 mod outcomes;
 mod prepare;
 mod schedule;
+mod stages;
 mod state;
 mod tasks;
 mod waiting;
 
-use state::{Begun, Invocation, Ready};
+use stages::{Begun, Patient, Ready};
+use state::Invocation;
 use tasks::{Step, Task};
-use waiting::Patient;
 
 /// How many records are put aside at once.
 const MOST_PUT_ASIDE_AT_ONCE: usize = 10;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    state::{Follows, Invocation, Slot},
+    stages::{Follows, Slot},
+    state::Invocation,
     tasks::Task,
 };
 use crate::{

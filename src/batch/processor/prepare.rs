@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{
     Processor,
     schedule::Room,
-    state::{Follows, Invocation, Ready},
+    stages::{Follows, Ready},
+    state::Invocation,
 };
 use crate::{
     Error, ErrorKind,

@@ -10,8 +10,8 @@ use std::{
 use super::{
     lanes::Lanes,
     schedule::{Room, Schedule},
+    stages::{Begun, Follows, Patient, Ready, Slot},
     tasks::Task,
-    waiting::Patient,
 };
 use crate::{
     Claim, Idempotency, OnPanic, Outcome,
@@ -22,64 +22,13 @@ use crate::{
         source::Source,
     },
     clock::Timestamp,
-    idempotency::{
-        engine::{Candidate, Due},
-        guard::contain,
-        window::Window,
-    },
+    idempotency::{engine::Due, window::Window},
     key::hash::KeyHasher,
     record::{Fingerprint, KeyHash},
 };
 
 /// How many records may have been decoded and wait for their turn: to be claimed, to run, or to be put aside.
 const LOOK_AHEAD: usize = 100;
-
-/// A record that can run.
-pub(super) struct Ready<T> {
-    pub(super) index: usize,
-    pub(super) payload: T,
-    pub(super) info: Arc<RecordInfo>,
-    /// `None` if it runs unprotected.
-    pub(super) candidate: Option<Candidate>,
-    pub(super) claim: Option<Claim>,
-    /// Whether it may wait for a lease in its way to end, and be claimed once more.
-    pub(super) may_wait: bool,
-}
-
-impl<T> Ready<T> {
-    /// The claim that is to be released. Dropping the payload runs code of the user's.
-    pub(super) fn give_up(self) -> Option<Claim> {
-        let Self { payload, claim, .. } = self;
-        let _ = contain(|| drop(payload));
-        claim
-    }
-}
-
-/// A record whose handler has begun.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Begun {
-    pub(super) index: usize,
-    pub(super) at: Timestamp,
-}
-
-/// A record's place behind an earlier one with the same key.
-#[derive(Clone, Copy)]
-pub(super) struct Follows {
-    pub(super) leader: usize,
-    /// Whether its payload is the leader's too.
-    pub(super) same_payload: bool,
-}
-
-/// A record of the event.
-pub(super) enum Slot<R> {
-    Incoming(R),
-    /// Its body has been decoded.
-    Open(Arc<RecordInfo>),
-    /// Its outcome counts, and nothing more of it is needed.
-    Acknowledged,
-    /// Its outcome counts, and it is reported.
-    Failed(Arc<RecordInfo>),
-}
 
 /// A key's hash is as good as random already: its last bytes will do.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use tracing::{Instrument, Span};
 
 use super::{
     Processor,
-    state::{Begun, Ready},
+    stages::{Begun, Ready},
 };
 use crate::{
     BoxError, Claim, Error, Probed,

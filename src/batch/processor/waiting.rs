@@ -5,34 +5,16 @@ use std::time::Duration;
 
 use super::{
     schedule::Room,
-    state::{Invocation, Ready, take_for_claims},
+    stages::{Patient, Ready},
+    state::{Invocation, take_for_claims},
 };
 use crate::{
     Error,
     batch::{report::replayed, source::Source},
     clock::Timestamp,
-    idempotency::engine::{Backoff, Candidate, Seen},
+    idempotency::engine::{Candidate, Seen},
     store::{Refusal, rules::lapses},
 };
-
-/// A record that waits for the lease in its way to end.
-pub(super) struct Patient<T> {
-    pub(super) ready: Ready<T>,
-    /// When that lease is over for others.
-    pub(super) until: Timestamp,
-    /// What became of it, if it does not get its second claim.
-    pub(super) refusal: Refusal,
-    /// When to look whether it has come to its end before that.
-    pub(super) look_at: Timestamp,
-    pub(super) looks: Backoff,
-}
-
-impl<T> Patient<T> {
-    /// Sets the time of the next look.
-    pub(super) fn look_later(&mut self, now: Timestamp) {
-        self.look_at = now.after(self.looks.next_look());
-    }
-}
 
 impl<S: Source, T> Invocation<S, T> {
     /// Takes out the records that may be claimed again.
