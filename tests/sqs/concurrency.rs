@@ -101,6 +101,18 @@ async fn an_order_that_runs_unprotected_is_decoded_as_it_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_failure_holds_up_is_not_decoded_where_nothing_else_is_left() {
+    let world = World::new();
+    let service =
+        world.once.sqs(Key::message_id(), |_: Counted| std::future::ready(Err::<(), _>(Failure::transient("no"))));
+    DECODED.set(0);
+    let event = fifo((0..1_000).map(|i| ("a", order(&format!("{i}")))));
+    assert_eq!(invoke(&service, event, world.left(seconds(60))).await.unwrap().len(), 1_000);
+    // The first chunk, and at most another one.
+    assert!(DECODED.get() <= 50, "{} were decoded", DECODED.get());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_next_chunk_is_claimed_while_the_last_one_works() {
     let world = World::on(4, |store| store, |builder| builder);
     let service = world.service().concurrency(4);

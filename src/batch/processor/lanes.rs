@@ -17,7 +17,9 @@ pub(super) struct Lanes {
     /// For a record without order: the lanes in which one waits for it.
     followers: HashMap<usize, Vec<usize>>,
     on_failure: OnFailure,
-    any_failed: bool,
+    /// How many lanes have not failed.
+    standing: usize,
+    any_unordered: bool,
     halted: bool,
 }
 
@@ -46,10 +48,12 @@ impl Lanes {
                 lane
             }));
         }
+        let any_unordered = of.iter().any(Option::is_none);
         if lanes.is_empty() {
             of = Vec::new();
         }
-        Self { of, lanes, followers: HashMap::new(), on_failure, any_failed: false, halted: false }
+        let standing = lanes.len();
+        Self { of, lanes, followers: HashMap::new(), on_failure, standing, any_unordered, halted: false }
     }
 
     fn lane(&self, index: usize) -> Option<usize> {
@@ -86,7 +90,7 @@ impl Lanes {
 
     /// Whether any record may be held up.
     pub(super) fn any_failed(&self) -> bool {
-        self.any_failed
+        self.standing < self.lanes.len()
     }
 
     /// A record waits for the outcome of another one.
@@ -111,8 +115,9 @@ impl Lanes {
     pub(super) fn fail(&mut self, index: usize) {
         if let Some(lane) = self.lane(index) {
             self.lanes[lane].waiting.pop_front_if(|first| *first == index);
-            self.lanes[lane].failed = true;
-            self.failed();
+            if !std::mem::replace(&mut self.lanes[lane].failed, true) {
+                self.lost_one();
+            }
         }
     }
 
@@ -133,7 +138,7 @@ impl Lanes {
 
     /// Whether all records are in one lane, so that one alone may start.
     pub(super) fn are_one_line(&self) -> bool {
-        self.lanes.len() == 1 && self.of.iter().all(Option::is_some)
+        self.lanes.len() == 1 && !self.any_unordered
     }
 
     /// Moves lanes on, after `index` was decided or found to follow another record. `verdict` says of a record whether it
@@ -146,21 +151,22 @@ impl Lanes {
             None => self.followers.remove(&index).unwrap_or_default(),
         };
         while let Some(lane) = open.pop() {
-            let before = over.len();
+            let (before, had_failed) = (over.len(), self.lanes[lane].failed);
             self.lanes[lane].advance(&verdict, &mut over);
             if over.len() > before {
                 open.extend(&self.lanes[lane].followers);
             }
-            if self.lanes[lane].failed {
-                self.failed();
+            if self.lanes[lane].failed && !had_failed {
+                self.lost_one();
             }
         }
         over
     }
 
-    fn failed(&mut self) {
-        self.any_failed = true;
-        self.halted |= self.on_failure == OnFailure::StopBatch;
+    /// A lane has failed. If that was the last one, it is as if the batch were stopped: what is left need not be decoded.
+    fn lost_one(&mut self) {
+        self.standing -= 1;
+        self.halted |= self.on_failure == OnFailure::StopBatch || self.standing == 0 && !self.any_unordered;
     }
 }
 
@@ -204,6 +210,18 @@ mod tests {
             lanes.advance(0, |index| (index == 0).then_some(true));
             assert!(lanes.any_failed() && lanes.is_held_up(1) && !lanes.may_start(1));
             assert_eq!(lanes.may_start(2), others_run);
+        }
+    }
+
+    #[test]
+    fn when_every_lane_has_failed_nothing_is_left_to_do_but_for_what_has_no_order() {
+        for (names, is_left) in [(["a", "b", "b"], false), (["a", "b", ""], true)] {
+            let mut lanes = lanes(&names, OnFailure::StopGroup);
+            lanes.fail(0);
+            lanes.fail(0);
+            assert!(!lanes.are_halted() && lanes.may_start(1), "{names:?}");
+            lanes.advance(1, |index| (index == 1).then_some(true));
+            assert_eq!((lanes.are_halted(), lanes.may_start(2)), (!is_left, is_left), "{names:?}");
         }
     }
 
