@@ -159,9 +159,9 @@ async fn a_body_that_a_message_cannot_hold_is_sent_in_base64() {
     }
 }
 
-/// Records of bytes, from somewhere else.
+/// Records of bytes, from somewhere else. All have this id.
 #[derive(Clone, Debug)]
-struct Elsewhere;
+struct Elsewhere(&'static str);
 
 impl Source for Elsewhere {
     type Event = Vec<Vec<u8>>;
@@ -180,7 +180,7 @@ impl Source for Elsewhere {
     }
 
     fn open(&self, record: Vec<u8>) -> (RecordInfo, Vec<u8>) {
-        (RecordInfo::new("r").with_header("empty", "").with_header("control", "a\u{1}b"), record)
+        (RecordInfo::new(self.0).with_header("empty", "").with_header("control", "a\u{1}b"), record)
     }
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<usize, Error> {
@@ -188,23 +188,37 @@ impl Source for Elsewhere {
     }
 }
 
+/// What is sent to the queue at this URL of records with this id and these bodies, none of which can be decoded.
+async fn sent_from_elsewhere(url: &str, id: &'static str, bodies: &[&[u8]]) -> Vec<Value> {
+    let (function, server) = (Function::new(), Server::start().await);
+    let decode = |_: &Vec<u8>| Err::<(), _>("no".into());
+    let service = function.once.batch(Elsewhere(id), Key::message_id(), decode, |()| async { Ok::<_, Failure>(()) });
+    let service = service.dead_letters(SqsDeadLetters::new(server.client().await, url));
+    let event = LambdaEvent::new(bodies.iter().map(|body| body.to_vec()).collect(), function.context());
+    assert_eq!(service.process(event).await.response.unwrap(), 0, "all are acknowledged");
+    server.bodies("SendMessage")
+}
+
 #[tokio::test]
 async fn records_of_other_sources_are_sent_too() {
-    let (function, server) = (Function::new(), Server::start().await);
-    let service = function.once.batch(
-        Elsewhere,
-        Key::message_id(),
-        |_| Err::<(), _>("no".into()),
-        |()| async { Ok::<_, Failure>(()) },
-    );
-    let service = service.dead_letters(SqsDeadLetters::new(server.client().await, DEAD));
-    let event = LambdaEvent::new(vec![vec![0xff, 0x00]], function.context());
-    assert_eq!(service.process(event).await.response.unwrap(), 0);
-    let letter = server.bodies("SendMessage").remove(0);
+    let letter = sent_from_elsewhere(DEAD, "r", &[&[0xff, 0x00]]).await.remove(0);
     assert_eq!(letter["MessageBody"], "/wA=");
     let attributes = attributes(&letter);
     assert_eq!(attributes["control"], "a\u{fffd}b");
     assert!(!attributes.contains_key("empty") && !attributes.contains_key("lambda-once.source"));
+}
+
+#[tokio::test]
+async fn in_a_fifo_queue_no_letter_of_another_record_is_taken_for_a_repeated_one() {
+    // Nobody need set an id, or another one for each message: publishers to RabbitMQ, for instance.
+    for (id, bodies) in [("r", ["a", "b"]), ("", ["a", "b"]), ("", ["a", "a"])] {
+        let letters = sent_from_elsewhere(DEAD_FIFO, id, &bodies.map(str::as_bytes)).await;
+        let [first, second] = [0, 1].map(|i| letters[i]["MessageDeduplicationId"].as_str().unwrap());
+        assert_ne!(first, second, "{id:?} {bodies:?}");
+        for id in [first, second] {
+            assert!((32..=128).contains(&id.len()) && id.chars().all(|c| c.is_ascii_hexdigit()), "{id}");
+        }
+    }
 }
 
 #[tokio::test]

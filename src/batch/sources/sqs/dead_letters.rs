@@ -7,12 +7,12 @@ use aws_sdk_sqs::{
     types::{MessageAttributeValue, MessageSystemAttributeNameForSends, MessageSystemAttributeValue},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use sha2::{Digest, Sha256};
 
 use super::LONGEST_CALL;
 use crate::{
     BoxError,
-    batch::{DeadLetter, DeadLetters, RecordInfo},
+    batch::{DeadLetter, DeadLetters},
+    key::hash::{Form, fingerprint},
     store::BoxFuture,
 };
 
@@ -29,7 +29,8 @@ const LONGEST_ERROR: usize = 1_000;
 /// sender's as there is room for: `lambda-once.reason` (a name as in the log's field `outcome`), `lambda-once.error` (its text, at
 /// most 1,000 characters), `lambda-once.key` (the hash under which the record of the operation is stored),
 /// `lambda-once.message-id`, `lambda-once.source`, and `lambda-once.encoding` where the body is in `base64`.
-/// In a FIFO queue a message keeps its group, and is sent once however often that is tried within five minutes.
+/// In a FIFO queue a message keeps its group, and is sent once however often that is tried within five minutes, unless it has
+/// no id.
 ///
 /// A message that SQS has not taken within 3 s is not put aside.
 ///
@@ -91,7 +92,7 @@ impl SqsDeadLetters {
         }
         if self.queue_url.ends_with(".fifo") {
             let group = letter.record.attribute("MessageGroupId").unwrap_or("lambda-once");
-            request = request.message_group_id(group).message_deduplication_id(deduplication_id(letter.record));
+            request = request.message_group_id(group).message_deduplication_id(deduplication_id(&letter));
         }
         let sent =
             tokio::time::timeout(LONGEST_CALL, request.send()).await.map_err(|_| "SQS did not answer in time")?;
@@ -122,12 +123,13 @@ fn is_name(name: &str) -> bool {
         && !name.contains("..")
 }
 
-/// Equal for every try to send the same record.
-fn deduplication_id(record: &RecordInfo) -> String {
-    let mut hasher = Sha256::new();
-    for part in [record.source().unwrap_or_default(), record.id()] {
-        hasher.update((part.len() as u64).to_be_bytes());
-        hasher.update(part);
+/// Equal for every try to send the same record. With it goes the body, as a sender may use an id for several: SQS would take
+/// the letter of the first and drop the others.
+fn deduplication_id(letter: &DeadLetter<'_>) -> String {
+    let (source, id) = (letter.record.source().unwrap_or_default(), letter.record.id());
+    if id.is_empty() {
+        // Nothing says of two records without an id that they are one, even if all else is equal.
+        return format!("{:032x}", fastrand::u128(..));
     }
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    fingerprint(Form::Bytes, &[source.as_bytes(), id.as_bytes(), letter.body]).to_hex()
 }
