@@ -180,7 +180,11 @@ impl Source for Elsewhere {
     }
 
     fn open(&self, record: Vec<u8>) -> (RecordInfo, Vec<u8>) {
-        (RecordInfo::new(self.0).with_header("empty", "").with_header("control", "a\u{1}b"), record)
+        let mut info = RecordInfo::new(self.0).with_header("empty", "").with_header("control", "a\u{1}b");
+        for tenant in 0..20 {
+            info = info.with_header("tenant", tenant.to_string());
+        }
+        (info.with_header("trace", "t-1"), record)
     }
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<usize, Error> {
@@ -205,6 +209,8 @@ async fn records_of_other_sources_are_sent_too() {
     assert_eq!(letter["MessageBody"], "/wA=");
     let attributes = attributes(&letter);
     assert_eq!(attributes["control"], "a\u{fffd}b");
+    // Of several headers with one name the last counts, and they take the room of one.
+    assert_eq!((&*attributes["tenant"], &*attributes["trace"]), ("19", "t-1"));
     assert!(!attributes.contains_key("empty") && !attributes.contains_key("lambda-once.source"));
 }
 

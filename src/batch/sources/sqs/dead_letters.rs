@@ -74,8 +74,11 @@ impl SqsDeadLetters {
             }
         };
         let ours = attributes.into_iter().map(|(name, text)| (format!("lambda-once.{name}"), text));
+        // A header may be there several times, and counts once.
         let theirs = letter.record.headers().filter(|(name, _)| is_name(name));
-        let theirs = theirs.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        let theirs = theirs.filter_map(|(name, _)| Some((name, letter.record.header(name)?)));
+        let theirs: BTreeMap<_, _> = theirs.collect();
+        let theirs = theirs.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned()));
         // An attribute must not be empty either.
         let attributes = ours.chain(theirs).filter(|(_, text)| !text.is_empty()).take(MOST_ATTRIBUTES);
 
