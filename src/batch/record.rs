@@ -164,6 +164,10 @@ impl Envelope for RecordInfo {
         self.source.as_deref().filter(|_| self.is_local)
     }
 
+    fn source(&self) -> Option<&str> {
+        self.source.as_deref()
+    }
+
     fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes.get(name)
     }

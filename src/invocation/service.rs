@@ -162,11 +162,15 @@ impl Settings {
 struct Bare;
 
 impl Envelope for Bare {
+    fn message_id(&self) -> Option<&str> {
+        None
+    }
+
     fn id_scope(&self) -> Option<&str> {
         None
     }
 
-    fn message_id(&self) -> Option<&str> {
+    fn source(&self) -> Option<&str> {
         None
     }
 

@@ -54,6 +54,9 @@ pub(crate) trait Envelope {
     /// Within what the message id is unique; `None` if it is so everywhere.
     fn id_scope(&self) -> Option<&str>;
 
+    /// Where it comes from.
+    fn source(&self) -> Option<&str>;
+
     /// An attribute that the source has set.
     fn attribute(&self, name: &str) -> Option<&str>;
 
@@ -93,9 +96,6 @@ impl fmt::Debug for Delivery<'_> {
     }
 }
 
-/// Where SQS says it.
-const DEDUPLICATION_ID: &str = "MessageDeduplicationId";
-
 type Closure = dyn Fn(&Delivery<'_>) -> Result<Option<String>, BoxError> + Send + Sync;
 
 /// Selects the key of an operation from a delivery.
@@ -120,6 +120,7 @@ enum Selector {
     #[cfg(feature = "jmespath")]
     Jmespath(Arc<Expression>),
     MessageId,
+    DeduplicationId,
     Attribute(Cow<'static, str>),
     Header(Arc<str>),
     Closure(Arc<Closure>),
@@ -175,14 +176,18 @@ impl Key {
         Self(Selector::MessageId)
     }
 
-    /// The deduplication id of a message in an SQS FIFO queue: the sender's, or the hash of the body.
+    /// The deduplication id of a message in an SQS FIFO queue, together with the queue's ARN and the message group. The id is
+    /// the sender's, or the hash of the body.
+    ///
+    /// SQS compares the ids of a queue or, with `DeduplicationScope: messageGroup`, those of a group. The same id in two groups
+    /// is two operations here in either case: one that is sent again has to be sent to the same group.
     ///
     /// SQS itself drops a second message with the same id for five minutes only, so senders may use one again later. Then
     /// that is another operation for them, and the same one here: choose this key only if ids are unique for as long as
     /// records are kept. A message that has moved to a FIFO dead-letter queue has its message id instead.
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/using-messagededuplicationid-property.html>
     pub fn deduplication_id() -> Self {
-        Self(Selector::Attribute(DEDUPLICATION_ID.into()))
+        Self(Selector::DeduplicationId)
     }
 
     /// An attribute that the source has set, such as `partitionKey` in Kinesis or the record's `key` in Kafka. Which there
@@ -242,7 +247,7 @@ impl Key {
     #[cfg(feature = "invocation")]
     pub(crate) fn is_for_messages(&self) -> bool {
         match &self.0 {
-            Selector::MessageId | Selector::Attribute(_) | Selector::Header(_) => true,
+            Selector::MessageId | Selector::DeduplicationId | Selector::Attribute(_) | Selector::Header(_) => true,
             #[cfg(feature = "jmespath")]
             Selector::Jmespath(_) => false,
             Selector::Pointer { .. } | Selector::Closure(_) => false,
@@ -302,23 +307,20 @@ impl Key {
                 let id = id.ok_or_else(|| Error::key_missing("the delivery has no message id"))?;
                 match delivery.envelope.id_scope() {
                     None => write_string(buffer, id),
-                    Some(scope) => {
-                        buffer.push(b'[');
-                        write_string(buffer, scope);
-                        buffer.push(b',');
-                        write_string(buffer, id);
-                        buffer.push(b']');
-                    }
+                    Some(scope) => write_strings(buffer, &[scope, id]),
                 }
+            }
+            Selector::DeduplicationId => {
+                let id = delivery.attribute("MessageDeduplicationId").filter(|id| !id.is_empty());
+                let id = id
+                    .ok_or_else(|| Error::key_missing("the delivery has no deduplication id: the queue is not FIFO"))?;
+                let group = delivery.attribute("MessageGroupId");
+                let [queue, group] = [delivery.envelope.source(), group].map(Option::unwrap_or_default);
+                write_strings(buffer, &[queue, group, id]);
             }
             Selector::Attribute(name) => {
                 let text = delivery.attribute(name).filter(|text| !text.is_empty());
-                let text = text.ok_or_else(|| match &**name {
-                    DEDUPLICATION_ID => {
-                        Error::key_missing("the delivery has no deduplication id: the queue is not FIFO")
-                    }
-                    name => Error::key_missing(format!("the delivery has no attribute `{name}`")),
-                })?;
+                let text = text.ok_or_else(|| Error::key_missing(format!("the delivery has no attribute `{name}`")))?;
                 write_string(buffer, text);
             }
             Selector::Header(name) => {
@@ -355,12 +357,22 @@ impl fmt::Debug for Key {
             #[cfg(feature = "jmespath")]
             Selector::Jmespath(expression) => write!(f, "Key::jmespath({:?})", expression.text()),
             Selector::MessageId => f.write_str("Key::message_id()"),
+            Selector::DeduplicationId => f.write_str("Key::deduplication_id()"),
             Selector::Attribute(name) => write!(f, "Key::attribute({name:?})"),
             Selector::Header(name) => write!(f, "Key::header({name:?})"),
             Selector::Closure(_) => f.write_str("Key::from_fn(..)"),
             Selector::All(keys) => f.debug_tuple("Key::all").field(keys).finish(),
         }
     }
+}
+
+/// An array of texts.
+fn write_strings(buffer: &mut Vec<u8>, texts: &[&str]) {
+    for (i, text) in texts.iter().enumerate() {
+        buffer.push(if i == 0 { b'[' } else { b',' });
+        write_string(buffer, text);
+    }
+    buffer.push(b']');
 }
 
 fn not_a_pointer(text: &str) -> Error {
@@ -374,6 +386,10 @@ impl Envelope for Option<&str> {
     }
 
     fn id_scope(&self) -> Option<&str> {
+        None
+    }
+
+    fn source(&self) -> Option<&str> {
         None
     }
 

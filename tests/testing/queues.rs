@@ -109,6 +109,26 @@ async fn a_fifo_queue_has_groups_and_deduplication_ids() {
     assert_eq!(outcomes, ["failed", "skipped", "executed", "executed", "replayed", "executed", "mismatch"]);
 }
 
+#[tokio::test]
+async fn a_deduplication_id_stands_for_a_message_of_its_queue_and_group() {
+    let engine = testing::engine();
+    let service = engine.sqs(Key::deduplication_id(), |_: Value| async { Ok::<_, Failure>(()) });
+    let message = |group: &str| sqs::message(&group).group(group).deduplication_id("d");
+    let other = "arn:aws:sqs:us-east-1:123456789012:others.fifo";
+    // With `DeduplicationScope: messageGroup` SQS delivers all of these.
+    for batch in [sqs::fifo([message("a"), message("b")]), sqs::fifo([message("a"), message("b")]).source(other)] {
+        for expected in [OutcomeKind::Executed, OutcomeKind::Replayed] {
+            assert_eq!(testing::deliver(&service, &batch).await.outcomes(), [Ok(expected), Ok(expected)]);
+        }
+    }
+    let hash = engine.named("sqs").key_hash(&(other, "a", "d")).unwrap();
+    assert!(engine.store().read(&[hash]).await.remove(0).unwrap().is_some());
+
+    let standard = testing::deliver(&service, &sqs::batch([sqs::message("a").group("a")])).await;
+    assert_eq!(standard.outcomes(), [Err(ErrorKind::KeyMissing)]);
+    assert!(standard.records[0].error.as_ref().unwrap().contains("the queue is not FIFO"));
+}
+
 #[test]
 #[should_panic(expected = "the payload cannot be JSON: key must be a string")]
 fn a_payload_that_cannot_be_json_is_a_mistake_of_the_test() {
