@@ -48,7 +48,8 @@ impl RecordContext {
         self.record.header(name)
     }
 
-    /// The ARN of the queue or the stream; of a self-managed Kafka cluster its bootstrap servers; of an event its `source`.
+    /// The ARN of the queue or the stream; of a self-managed Kafka cluster its bootstrap servers; of a broker its ARN and the
+    /// queue; of an event its `source`.
     pub fn source(&self) -> Option<&str> {
         self.record.source()
     }

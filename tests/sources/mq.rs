@@ -125,17 +125,26 @@ async fn a_permanent_failure_fails_every_delivery_unless_it_is_acknowledged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_id_stands_for_one_message_of_its_broker_or_queue() {
+async fn a_message_id_stands_for_one_message_of_its_queue() {
     let world = World::new();
     let service = service(&world, Key::message_id());
-    world.deliver(&service, &active_event([active("ID:1", &good("active"))])).await;
-    assert_eq!(world.status(&(BROKER, "ID:1")).await, Some(Status::Completed));
+    // As of a composite destination.
+    let mut copy = active("ID:1", &good("copy"));
+    copy["destination"]["physicalName"] = json!("archive");
+    let event = active_event([active("ID:1", &good("active")), copy]);
+    for _ in 0..2 {
+        assert_eq!(world.deliver(&service, &event).await, "null");
+    }
+    for queue in ["orders", "archive"] {
+        assert_eq!(world.status(&(format!("{BROKER}/{queue}"), "ID:1")).await, Some(Status::Completed));
+    }
     let message = |name| rabbit(Some("m-1"), &good(name));
     let event = rabbit_event([("orders::/", message("order")), ("refunds::/", message("refund"))]);
     for _ in 0..2 {
         assert_eq!(world.deliver(&service, &event).await, "null");
     }
-    assert_eq!(world.journal.names(), ["active", "order", "refund"], "publishers of two queues may choose one id");
+    let names = world.journal.names();
+    assert_eq!(names, ["active", "copy", "order", "refund"], "publishers of two queues may choose one id");
     assert_eq!(world.status(&(format!("{BROKER}/orders::/"), "m-1")).await, Some(Status::Completed));
 }
 

@@ -70,7 +70,7 @@ async fn an_activemq_message_has_what_it_was_given() {
     testing::deliver_twice(&service, &batch).await.assert_once();
     let (order, context) = journal.runs().swap_remove(0);
     assert_eq!(order["order_id"], "7");
-    assert_eq!((context.message_id(), context.source()), ("ID:7", Some("arn:broker")));
+    assert_eq!((context.message_id(), context.source()), ("ID:7", Some("arn:broker/other")));
     assert_eq!((context.attribute("queue"), context.attribute("correlationId")), (Some("other"), Some("c-7")));
     assert_eq!((context.header("tenant"), context.attribute("redelivered")), (Some("a"), Some("false")));
 }

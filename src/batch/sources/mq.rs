@@ -19,9 +19,10 @@ pub type MqService<H, T, Args> = BatchService<Mq, H, T, Args>;
 /// Lambda takes no partial answer from a broker: if any message failed, the invocation fails, everything is delivered again,
 /// and what was done is replayed.
 ///
-/// An ActiveMQ message's id is unique within its broker. Of a RabbitMQ message it is what the publisher has set, within the
-/// queue, and there may be none: then choose a key from the body or a header. Properties and headers that are texts, numbers
-/// or truth values are headers here. The attributes are `queue`, `redelivered`, `correlationId` and `timestamp`.
+/// A record's id is the message's, within its broker and queue. ActiveMQ sets it, and puts a message that is sent to several
+/// queues at once into each with the same one. Of a RabbitMQ message it is what the publisher has set, and there may be none:
+/// then choose a key from the body or a header. Properties and headers that are texts, numbers or truth values are headers
+/// here. The attributes are `queue`, `redelivered`, `correlationId` and `timestamp`.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Mq;
@@ -104,10 +105,11 @@ pub struct MqMessage {
 
 impl MqMessage {
     fn active(broker: Option<&str>, message: ActiveMqMessage) -> Self {
+        let queue = message.destination.and_then(|destination| destination.physical_name);
         Self {
-            scope: broker.map(str::to_owned),
+            scope: scope(broker, queue.as_deref()),
             id: message.message_id,
-            queue: message.destination.and_then(|destination| destination.physical_name),
+            queue,
             correlation_id: message.correlation_id,
             timestamp: message.timestamp,
             redelivered: message.redelivered,
@@ -119,7 +121,7 @@ impl MqMessage {
     fn rabbit(broker: Option<&str>, queue: &str, message: RabbitMqMessage) -> Self {
         let properties = message.basic_properties;
         Self {
-            scope: Some(format!("{}/{queue}", broker.unwrap_or_default())),
+            scope: scope(broker, Some(queue)),
             id: properties.message_id,
             queue: Some(queue.to_owned()),
             correlation_id: properties.correlation_id,
@@ -128,6 +130,14 @@ impl MqMessage {
             headers: properties.headers.unwrap_or_default(),
             data: message.data,
         }
+    }
+}
+
+/// Within what an id is unique.
+fn scope(broker: Option<&str>, queue: Option<&str>) -> Option<String> {
+    match (broker, queue) {
+        (broker, Some(queue)) => Some(format!("{}/{queue}", broker.unwrap_or_default())),
+        (broker, None) => broker.map(str::to_owned),
     }
 }
 
