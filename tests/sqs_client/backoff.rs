@@ -1,8 +1,8 @@
 //! Visibility time-outs.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use lambda_once::batch::sqs::VisibilityBackoff;
+use lambda_once::{Failure, Key, OutcomeKind, batch::sqs::VisibilityBackoff};
 use serde_json::{Value, json};
 use tracing::Level;
 
@@ -125,6 +125,20 @@ async fn what_may_have_taken_effect_comes_back_when_its_claim_has_ended() {
         assert_eq!(changes["receipt of m0"], 64, "{act}");
         assert!(changes["receipt of m1"] <= 2);
     }
+}
+
+#[tokio::test]
+async fn what_lost_its_lease_keeps_the_queues_own_time_as_another_holds_that() {
+    let (function, server) = (Arc::new(Function::new()), Server::start().await);
+    let stolen = Arc::clone(&function);
+    let service = function.once.sqs(Key::pointer("/id"), move |_: Value| {
+        stolen.hold("m0", seconds(600));
+        async { Ok::<_, Failure>(()) }
+    });
+    let service = service.redelivery(VisibilityBackoff::new(server.client().await));
+    let processed = function.process(&service, [message(ARN, "m0", "")]).await;
+    assert_eq!((reported(&processed), processed.outcomes()), (vec!["m0".to_owned()], vec![Ok(OutcomeKind::LeaseLost)]));
+    assert!(server.calls().is_empty());
 }
 
 #[tokio::test]

@@ -31,7 +31,8 @@ const LONGEST: Duration = Duration::from_secs(12 * 3_600 - 15 * 60);
 /// * what may have taken effect (unknown failures, panics, cut-offs), and keeps its claim: not before that has ended;
 /// * what was held up in a FIFO queue: with the message that held it up.
 ///
-/// All else keeps the queue's time-out: what was not started, and what fails for good.
+/// All else keeps the queue's time-out: what was not started, what fails for good, and what lost its lease, as nobody knows
+/// how long another will hold that.
 ///
 /// It needs the permission `sqs:ChangeMessageVisibility` on the queue, and makes one call for ten messages. A call that fails
 /// is logged, and those messages keep the queue's time-out.
@@ -94,9 +95,7 @@ impl VisibilityBackoff {
             Ok(OutcomeKind::Failed(Verdict::Permanent)) => None,
             Ok(OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_)) => Some(held.unwrap_or_default().max(backoff())),
             Ok(OutcomeKind::InProgress) => held,
-            Ok(OutcomeKind::LeaseLost) | Err(ErrorKind::Throttled | ErrorKind::Timeout | ErrorKind::Unavailable) => {
-                Some(backoff())
-            }
+            Err(ErrorKind::Throttled | ErrorKind::Timeout | ErrorKind::Unavailable) => Some(backoff()),
             _ => None,
         };
         delay.map(|delay| delay.min(LONGEST))
