@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use lambda_once::{Failure, Key, OutcomeKind, batch::sqs::VisibilityBackoff};
+use lambda_once::{
+    Failure, Key, OutcomeKind,
+    batch::{OnFailure, sqs::VisibilityBackoff},
+};
 use serde_json::{Value, json};
 use tracing::Level;
 
@@ -242,6 +245,37 @@ async fn what_is_held_up_in_a_group_comes_back_with_the_one_before_it() {
     let conflicts = ["b0", "b1", "b2"].map(|id| changes[&format!("receipt of {id}")]);
     assert_eq!(conflicts, [103; 3]);
     assert_eq!(changes.len(), 7, "what fails for good, and what is behind it, keep the queue's own time");
+}
+
+/// What is changed after two messages of the groups `a` and `b` that do this, one behind the first of them and one of another
+/// group, of which the last two are not started as the batch is stopped.
+async fn changes_after_a_stop(acts: [&str; 2], at_once: usize) -> BTreeMap<String, u64> {
+    let (function, server) = (Function::new(), Server::start().await);
+    let backoff = VisibilityBackoff::new(server.client().await).base(seconds(1));
+    let service = function.service().redelivery(backoff).on_failure(OnFailure::StopBatch).concurrency(at_once);
+    let messages = [("a", "a0", acts[0]), ("b", "b0", acts[1]), ("a", "a1", ""), ("c", "c0", "")];
+    let messages = messages.map(|(group, id, act)| in_group(group, message("", id, act)));
+    let outcomes = function.process(&service, messages).await.outcomes();
+    assert_eq!(outcomes[2..], [Ok(OutcomeKind::Skipped); 2], "{outcomes:?}");
+    assert!(!outcomes[..2].contains(&Ok(OutcomeKind::Skipped)), "{outcomes:?}");
+    changes(&server)
+}
+
+#[tokio::test]
+async fn what_is_held_up_when_the_batch_is_stopped_does_not_come_back_before_what_stopped_it() {
+    let stopped = ["b0", "a1", "c0"].map(|id| change(id, 64)).into();
+    assert_eq!(changes_after_a_stop(["", "unknown"], 1).await, stopped, "also what is behind one that did not fail");
+
+    let changes = changes_after_a_stop(["transient", "unknown"], 2).await;
+    assert!(changes["receipt of a0"] <= 2 && changes["receipt of a1"] == changes["receipt of a0"], "{changes:?}");
+    assert_eq!(["b0", "c0"].map(|id| changes[&format!("receipt of {id}")]), [64, 64], "either may have stopped it");
+
+    let changes = changes_after_a_stop(["unknown", "permanent"], 2).await;
+    let expected = ["a0", "a1"].map(|id| change(id, 64)).into();
+    assert_eq!(
+        changes, expected,
+        "one that may have stopped it keeps the queue's own time, and so does what it held up"
+    );
 }
 
 #[tokio::test]

@@ -29,7 +29,9 @@ const LONGEST: Duration = Duration::from_secs(12 * 3_600 - 15 * 60);
 ///   [`longest`](Self::longest), so that what failed together does not come back together;
 /// * what is in progress elsewhere: a second after that lease and the margin have ended;
 /// * what may have taken effect (unknown failures, panics, cut-offs), and keeps its claim: not before that has ended;
-/// * what was held up in a FIFO queue: with the message that held it up.
+/// * what was held up in a FIFO queue: with the message that held it up. By
+///   [`OnFailure::StopBatch`](crate::batch::OnFailure::StopBatch) that may be any message that failed, so those of other groups
+///   come back with the last of them; they keep the queue's time-out if one of them does.
 ///
 /// All else keeps the queue's time-out: what was not started, what fails for good, and what lost its lease, as nobody knows
 /// how long another will hold that.
@@ -103,17 +105,18 @@ impl VisibilityBackoff {
 
     /// The changes to make, by queue.
     fn changes(&self, failed: &[RecordReport], now: Timestamp) -> HashMap<String, Vec<Change>> {
-        let mut delays_of_groups = HashMap::new();
+        let group = |report: &RecordReport| report.record.attribute("MessageGroupId").map(str::to_owned);
+        let is_skipped = |report: &RecordReport| report.outcome == Ok(OutcomeKind::Skipped);
+        let delays: Vec<_> = failed.iter().map(|report| self.delay(report, now)).collect();
+        let failures = || failed.iter().zip(&delays).filter(|(report, _)| !is_skipped(report));
+        let of_groups: HashMap<_, _> = failures().map(|(report, delay)| (group(report), *delay)).collect();
+        // It is not known which of them has stopped the batch, nor how long the queue's time-out is.
+        let of_all: Option<Vec<_>> = failures().map(|(_, delay)| *delay).collect();
+        let longest = of_all.and_then(|delays| delays.into_iter().max());
         let mut changes: HashMap<String, Vec<_>> = HashMap::new();
-        for report in failed {
-            let group = report.record.attribute("MessageGroupId");
-            let delay = if report.outcome == Ok(OutcomeKind::Skipped) {
-                delays_of_groups.get(&group).copied().flatten()
-            } else {
-                let delay = self.delay(report, now);
-                delays_of_groups.insert(group, delay);
-                delay
-            };
+        for (report, delay) in failed.iter().zip(&delays) {
+            let held_up = || of_groups.get(&group(report)).copied().unwrap_or(longest);
+            let delay = if is_skipped(report) { held_up() } else { *delay };
             let queue = report.record.source().and_then(queue_url);
             if let (Some(delay), Some(queue), Some(receipt)) = (delay, queue, report.record.receipt()) {
                 changes.entry(queue).or_default().push(Change { receipt: receipt.to_owned(), seconds: seconds(delay) });
