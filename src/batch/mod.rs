@@ -29,7 +29,9 @@
 //! * Claims run at most one chunk ahead of the work. Under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) and
 //!   [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) a record is claimed only when its handler is about to start.
 //! * Where records have an order (a FIFO queue's message group, a shard, a partition) they run in it, and one that is
-//!   reported holds up those behind it. One that is in progress elsewhere is waited for, if its lease ends in time.
+//!   reported holds up those behind it.
+//! * A record that is in progress elsewhere is waited for, if its lease ends in time, where it would hold up others (in an
+//!   order; in Amazon MQ, as a whole batch comes back) or has few tries (SNS, EventBridge). Elsewhere it is reported at once.
 //! * Nothing is spawned: when the service answers, nothing of it is left running.
 
 use std::{

@@ -11,7 +11,7 @@ use lambda_once::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{Job, World, base64, good, job, unreadable};
+use crate::world::{Job, World, base64, good, job, seconds, unreadable};
 
 const BROKER: &str = "arn:aws:mq:us-east-1:123456789012:broker:shop:b-9bcfa592-423a-4942-879d-eb284b418fc8";
 
@@ -105,11 +105,22 @@ async fn a_message_that_failed_fails_the_invocation_and_the_rest_is_replayed_in_
             "answer (batch): 1 of the event's records failed, and its source takes no partial answer"
         );
         assert_eq!(world.journal.names(), ["1", "2", "3"], "{act}");
-        // A broker has no order, so a claim that stands is not waited for.
-        tokio::time::sleep(crate::world::seconds(5)).await;
         assert_eq!(world.deliver(&service, &event).await, "null");
         assert_eq!(world.journal.names(), ["1", "2", "3", "2"], "{act}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_another_invocation_left_unknown_is_waited_for_as_it_would_bring_all_others_back() {
+    let world = World::new();
+    let service = service(&world, Key::message_id());
+    let event = active_event([active("ID:1", &job("1", "hang once", 0)), active("ID:2", &good("2"))]);
+    let began = tokio::time::Instant::now();
+    assert!(world.invoke(&service, &event, seconds(10)).await.is_err());
+    assert_eq!(world.deliver(&service, &event).await, "null");
+    assert_eq!(world.journal.names(), ["1", "2", "1"]);
+    // The lease ends a second after the deadline, and the margin is a second.
+    assert!(began.elapsed() >= seconds(12) && began.elapsed() < seconds(13), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

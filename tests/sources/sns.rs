@@ -11,7 +11,7 @@ use lambda_once::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{Job, World, good, job, unreadable};
+use crate::world::{Job, World, good, job, seconds, unreadable};
 
 const TOPIC: &str = "arn:aws:sns:us-east-1:123456789012:orders";
 
@@ -65,6 +65,19 @@ async fn a_message_that_failed_fails_the_invocation_and_lambdas_retry_runs_it_ag
         assert_eq!(world.deliver(&service, &event).await, "null");
     }
     assert_eq!(world.journal.names(), ["1", "1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_another_invocation_left_unknown_is_waited_for_as_there_are_few_retries() {
+    let world = World::new();
+    let service = service(&world, Key::message_id());
+    let event = event("m-1", &job("1", "hang once", 0));
+    let began = tokio::time::Instant::now();
+    assert!(world.invoke(&service, &event, seconds(10)).await.is_err());
+    assert_eq!(world.deliver(&service, &event).await, "null");
+    assert_eq!(world.journal.names(), ["1", "1"]);
+    // The lease ends a second after the deadline, and the margin is a second.
+    assert!(began.elapsed() >= seconds(12) && began.elapsed() < seconds(13), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
