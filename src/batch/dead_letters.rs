@@ -29,6 +29,10 @@ pub trait DeadLetters: Debug + Send + Sync + 'static {
     /// Puts a record aside. It is acknowledged if this succeeds. If it fails, or takes until the invocation's time is up, the
     /// record is reported as failed: it is not lost, and may be put aside twice. Without time left it is not called.
     ///
+    /// It is called again for a record that is acknowledged and delivered again all the same: one of Amazon MQ each time that
+    /// another message of the event fails, and one of a Kinesis or DynamoDB stream behind the checkpoint, where keys run side by
+    /// side (`StreamOrder::Key`).
+    ///
     /// # Errors
     ///
     /// Whatever kept the record from being put aside.
