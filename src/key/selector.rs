@@ -190,8 +190,10 @@ impl Key {
         Self(Selector::DeduplicationId)
     }
 
-    /// An attribute that the source has set, such as `partitionKey` in Kinesis or the record's `key` in Kafka. Which there
-    /// are stands in the documentation of each source.
+    /// An attribute that the source has set. Which there are stands in the documentation of each source.
+    ///
+    /// `partitionKey` in Kinesis and the record's `key` in Kafka are keys only where they name one event. As a rule they name
+    /// what the events are about, such as a customer, and all events of a customer would be one operation.
     pub fn attribute(name: impl Into<String>) -> Self {
         Self(Selector::Attribute(name.into().into()))
     }
