@@ -100,8 +100,9 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     }
 
     /// Where records go that no retry can help; they are acknowledged then, whatever
-    /// [`permanent_failures`](Self::permanent_failures) says, and hold up nothing. Those with the same key and payload in the
-    /// batch are acknowledged with them. The bodies of a batch are kept until its records are decided.
+    /// [`permanent_failures`](Self::permanent_failures) says, and hold up nothing. One with another payload for a key that occurs
+    /// earlier in the same batch is reported at first, and put aside when it comes again. Those with the same key and payload in
+    /// the batch are acknowledged with them. The bodies of a batch are kept until its records are decided.
     pub fn dead_letters(mut self, letters: impl DeadLetters) -> Self {
         self.options.dead_letters = Some(Arc::new(letters));
         self
