@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | done now or before, also after a takeover | the result | |
 //! | done, but not recorded | the result: the work is done | |
-//! | done before, its result is not kept | [`ResultNotKept`](crate::ErrorKind::ResultNotKept); a result of a type with one value, such as `()`, needs no keeping | ends the same way |
+//! | done before, its result is not kept | [`ResultNotKept`](crate::ErrorKind::ResultNotKept); `()` and unit structs need no keeping | ends the same way |
 //! | done before, its result no longer decodes | [`StoredResult`](crate::ErrorKind::StoredResult) | ends the same way |
 //! | failed now | the handler's own error | runs; after a permanent error: [`FailedBefore`](crate::ErrorKind::FailedBefore) |
 //! | failed for good before | [`FailedBefore`](crate::ErrorKind::FailedBefore), with what that error said | ends the same way |

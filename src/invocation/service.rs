@@ -248,7 +248,7 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
     Err(error.into())
 }
 
-/// Of a type that has but one, such as `()`: nothing is lost when it is not kept.
+/// Of `()` or a unit struct: nothing is lost when it is not kept. Other types with one value are not written as `null`.
 fn the_only_value<R: DeserializeOwned>() -> Option<R> {
     if size_of::<R>() == 0 { serde_json::from_str("null").ok() } else { None }
 }
