@@ -1,6 +1,7 @@
 //! One event, from its key to its result.
 
 use std::{
+    any::TypeId,
     fmt, mem,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
@@ -8,6 +9,7 @@ use std::{
 
 use lambda_runtime::LambdaEvent;
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
 use tower_service::Service;
 
 use super::{HandlerError, InvocationError, claim::under, layer::Settings};
@@ -83,7 +85,7 @@ impl Settings {
         S: Service<LambdaEvent<T>, Response = R> + Send,
         S::Future: Send,
         S::Error: HandlerError + Send,
-        T: Serialize + Send,
+        T: Serialize + Send + 'static,
         R: Serialize + DeserializeOwned + Send,
     {
         self.check()?;
@@ -122,7 +124,7 @@ impl Settings {
     }
 
     /// What to claim; `None` if the event runs unprotected. Code of the user's runs here, and may panic.
-    fn candidate<T: Serialize>(&self, event: &LambdaEvent<T>) -> Result<Option<Candidate>, Error> {
+    fn candidate<T: Serialize + 'static>(&self, event: &LambdaEvent<T>) -> Result<Option<Candidate>, Error> {
         if self.engine.settings.disabled {
             return Ok(None);
         }
@@ -141,14 +143,16 @@ impl Settings {
         }
     }
 
-    fn select<T: Serialize>(&self, event: &LambdaEvent<T>, operation: &str) -> Result<Candidate, Error> {
+    fn select<T: Serialize + 'static>(&self, event: &LambdaEvent<T>, operation: &str) -> Result<Candidate, Error> {
         let json = serde_json::to_vec(&event.payload)
             .map_err(|source| Error::payload("the event cannot be written as JSON").with_source(source))?;
         let body = Body::new(&json);
         let delivery = Delivery::new(&body, &Bare);
         let mut buffer = Vec::new();
         let key = self.key.select(&delivery, &mut buffer)?;
-        if canonical::may_have_lost_digits(key) {
+        // What has not been decoded has lost nothing.
+        let is_raw = TypeId::of::<T>() == TypeId::of::<Box<RawValue>>();
+        if !is_raw && canonical::may_have_lost_digits(key) {
             let message = "a number of the key is a float with an exponent or more than 15 digits, so some may be lost";
             return Err(Error::payload(message));
         }

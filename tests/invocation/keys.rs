@@ -189,6 +189,18 @@ async fn numbers_that_differ_are_never_one_key() {
     assert_eq!(runs::<Value>("/id", &small).await, Ok(vec![0, 1, 0]));
     assert_eq!(runs::<Wide>("/id", &large).await, Ok(vec![0, 1]));
     assert_eq!(runs::<Box<RawValue>>("/id", &large).await, Ok(vec![0, 1]));
+    let raw = [
+        r#"{"id":1e5}"#,
+        r#"{"id":100000}"#,
+        r#" { "id" : 1e5 } "#,
+        r#"{"id":1.00000000000000000001}"#,
+        r#"{"id":1.00000000000000000002}"#,
+        r#"{"id":1e-999999999999}"#,
+        r#"{"id":1.00000000000000000001}"#,
+    ];
+    for key in ["", "/id"] {
+        assert_eq!(runs::<Box<RawValue>>(key, &raw).await, Ok(vec![0, 1, 0, 2, 3, 4, 2]));
+    }
     // A float has lost the digits that tell them apart.
     assert_eq!(runs::<Value>("/id", &large).await, Err(ErrorKind::Payload));
     assert_eq!(runs::<Value>("", &[r#"{"a":["1e5",{"b":-1e300}]}"#]).await, Err(ErrorKind::Payload));
