@@ -26,7 +26,8 @@ impl RecordContext {
         &self.record
     }
 
-    /// The id that the queue gave the message, or the record's place in its stream. The same in every delivery of it.
+    /// The id that the queue gave the message, or the record's place in its stream. The same in every delivery of it. Empty for
+    /// a RabbitMQ message whose publisher has set none.
     pub fn message_id(&self) -> &str {
         self.record.id()
     }

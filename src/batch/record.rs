@@ -103,7 +103,7 @@ impl RecordInfo {
         self
     }
 
-    /// The id.
+    /// The id; empty for a RabbitMQ message whose publisher has set none.
     pub fn id(&self) -> &str {
         &self.id
     }

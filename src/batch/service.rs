@@ -264,17 +264,19 @@ impl<S: Source, H, T, Args> fmt::Debug for BatchService<S, H, T, Args> {
 pub struct Processed<R> {
     /// What Lambda is told.
     pub response: Result<R, Error>,
-    /// What became of each record, in the order of the event. Empty if the event or the service is not what it should be.
+    /// What became of each record, in the order of the event; of Kafka in that in which they are looked at
+    /// ([`RecordReport::index`]). Empty if the event or the service is not what it should be.
     pub records: Vec<RecordReport>,
 }
 
 impl<R> Processed<R> {
-    /// What became of each record's operation, in the order of the event.
+    /// What became of each record's operation, in the order of [`records`](Self::records).
     pub fn outcomes(&self) -> Vec<Result<OutcomeKind, ErrorKind>> {
         self.records.iter().map(|report| report.outcome).collect()
     }
 
-    /// The ids of the records that failed, in the order of the event.
+    /// The ids of the records that failed, in the order of [`records`](Self::records). That of a RabbitMQ message without one is
+    /// empty.
     pub fn reported(&self) -> Vec<&str> {
         self.records.iter().filter(|report| report.reported).map(|report| report.record.id()).collect()
     }

@@ -115,7 +115,8 @@ where
 /// Delivers an event to two invocations at once. The second one begins when the first one waits for something: for its
 /// handlers, or for their outcomes to be recorded.
 ///
-/// Each record runs in one of them. The other one finds it in progress and reports it, as [`Deliveries::assert_once`] allows.
+/// Each record runs in one of them. The other one finds it done, and replays it, or in progress, and reports it or waits for it;
+/// [`Deliveries::assert_once`] allows each.
 pub async fn deliver_at_once<S, H, T, Args, E>(
     service: &BatchService<S, H, T, Args>,
     event: &E,
