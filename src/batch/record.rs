@@ -58,6 +58,15 @@ impl RecordInfo {
         Self { source: Some(source.into()), is_local: true, ..Self::new(id) }
     }
 
+    /// A record with an id that is unique within its source only, and this source, if the event names it.
+    #[cfg(any(feature = "kinesis", feature = "dynamodb-streams", feature = "kafka", feature = "mq"))]
+    pub(super) fn local(source: Option<String>, id: String) -> Self {
+        match source {
+            Some(source) => Self::within(source, id),
+            None => Self::new(id),
+        }
+    }
+
     /// Where it comes from: the ARN of a queue or a stream. A record that was made by [`within`](Self::within) has that as its
     /// source, and keeps it.
     #[must_use]

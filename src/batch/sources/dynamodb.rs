@@ -204,11 +204,9 @@ impl Source for DynamoDbStream {
         let DynamoDbStreamRecord { event_id, event_name: kind, stream, user_identity, dynamodb } = record;
         let Data { keys, new_image, old_image, sequence_number, approximate_creation_date_time } = dynamodb;
         let id = event_id.unwrap_or_else(|| sequence_number.clone());
-        let mut info = match stream {
-            Some(stream) => RecordInfo::within(stream, id),
-            None => RecordInfo::new(id),
-        };
-        info = info.with_attribute(SEQUENCE_NUMBER, sequence_number).with_attribute("eventName", kind.as_str());
+        let mut info = RecordInfo::local(stream, id)
+            .with_attribute(SEQUENCE_NUMBER, sequence_number)
+            .with_attribute("eventName", kind.as_str());
         if let Some(time) = approximate_creation_date_time {
             info = info.with_attribute("approximateCreationDateTime", time.to_string());
         }

@@ -209,11 +209,7 @@ impl Source for Kafka {
             Some(timestamp) => format!("{topic}-{partition}-{offset}@{timestamp}"),
             None => format!("{topic}-{partition}-{offset}"),
         };
-        let mut info = match place.and_then(|place| place.cluster.clone()) {
-            Some(cluster) => RecordInfo::within(cluster, id),
-            None => RecordInfo::new(id),
-        };
-        info = info
+        let mut info = RecordInfo::local(place.and_then(|place| place.cluster.clone()), id)
             .with_attribute("topic", topic)
             .with_attribute("partition", partition.to_string())
             .with_attribute("offset", offset.to_string());

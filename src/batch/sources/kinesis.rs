@@ -90,11 +90,9 @@ impl Source for Kinesis {
     fn open(&self, record: KinesisRecord) -> (RecordInfo, Vec<u8>) {
         let Data { partition_key, sequence_number, data, approximate_arrival_timestamp } = record.kinesis;
         let id = record.event_id.unwrap_or_else(|| sequence_number.clone());
-        let mut info = match record.stream {
-            Some(stream) => RecordInfo::within(stream, id),
-            None => RecordInfo::new(id),
-        };
-        info = info.with_attribute("partitionKey", partition_key).with_attribute(SEQUENCE_NUMBER, sequence_number);
+        let mut info = RecordInfo::local(record.stream, id)
+            .with_attribute("partitionKey", partition_key)
+            .with_attribute(SEQUENCE_NUMBER, sequence_number);
         if let Some(time) = approximate_arrival_timestamp {
             info = info.with_attribute("approximateArrivalTimestamp", time.to_string());
         }

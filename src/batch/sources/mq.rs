@@ -190,11 +190,8 @@ impl Source for Mq {
 
     fn open(&self, message: MqMessage) -> (RecordInfo, Vec<u8>) {
         let id = message.id.unwrap_or_default();
-        let mut info = match message.scope {
-            Some(scope) => RecordInfo::within(scope, id),
-            None => RecordInfo::new(id),
-        };
-        info = info.with_attribute("redelivered", message.redelivered.to_string());
+        let mut info =
+            RecordInfo::local(message.scope, id).with_attribute("redelivered", message.redelivered.to_string());
         let timestamp = message.timestamp.and_then(text);
         for (name, value) in
             [("queue", message.queue), ("correlationId", message.correlation_id), ("timestamp", timestamp)]
