@@ -190,6 +190,20 @@ impl World {
         self.invoke(service, event, seconds(60)).await.unwrap_err()
     }
 
+    /// Two invocations, the first of which is cut off and leaves a claim behind: the second one waits until that is over.
+    pub(crate) async fn deliver_after_a_cut_off<S, E>(&self, service: &S, event: &impl Display)
+    where
+        S: Service<LambdaEvent<E>, Error = Error> + Clone,
+        S::Response: Serialize,
+        E: DeserializeOwned,
+    {
+        let began = tokio::time::Instant::now();
+        assert!(self.invoke(service, event, seconds(10)).await.is_err());
+        assert_eq!(self.deliver(service, event).await, "null");
+        // The lease ends a second after the deadline, and the margin is a second.
+        assert!(began.elapsed() >= seconds(12) && began.elapsed() < seconds(13), "{:?}", began.elapsed());
+    }
+
     /// The message of an event that is refused: nothing of it was claimed, and nothing ran.
     pub(crate) async fn refuse<S, E>(&self, service: &S, event: &impl Display) -> String
     where

@@ -8,7 +8,7 @@
 //! ```
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::parts;
 use crate::{
@@ -59,7 +59,7 @@ pub fn bytes(data: impl Into<Vec<u8>>) -> Message {
 /// Messages of a broker, sent now. Each that has no id gets one of its own.
 pub fn batch(messages: impl IntoIterator<Item = Message>) -> Batch {
     Batch {
-        source: "arn:aws:mq:us-east-1:123456789012:broker:orders:b-00000000-0000-4000-8000-000000000000".to_owned(),
+        source: parts::BROKER.to_owned(),
         sent: parts::now(),
         messages: messages.into_iter().map(|message| (ids::number(), message)).collect(),
     }
@@ -95,8 +95,7 @@ impl Message {
     }
 
     fn wire(&self, sent: Timestamp, number: u64, delivery: u32) -> Value {
-        let properties: Map<String, Value> =
-            self.headers.iter().map(|(name, text)| (name.clone(), text.clone().into())).collect();
+        let properties = parts::object(&self.headers, |text| text.into());
         let drawn = || format!("ID:orders-1.mq.us-east-1.amazonaws.com-34859-1598944546501-4:12:1:1:{number}");
         json!({
             "messageID": self.id.clone().unwrap_or_else(drawn),

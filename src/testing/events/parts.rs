@@ -3,10 +3,14 @@
 #[cfg(any(feature = "kinesis", feature = "kafka", feature = "mq"))]
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Serialize, de::DeserializeOwned};
+#[cfg(any(feature = "sqs", feature = "mq", feature = "sns"))]
+use serde_json::Map;
+#[cfg(any(feature = "sqs", feature = "kinesis", feature = "dynamodb-streams", feature = "mq", feature = "sns"))]
+use serde_json::Value;
+#[cfg(any(feature = "kinesis", feature = "dynamodb-streams"))]
+use serde_json::json;
 #[cfg(any(feature = "kinesis", feature = "dynamodb-streams", feature = "eventbridge"))]
 use serde_json::value::{RawValue, to_raw_value};
-#[cfg(any(feature = "kinesis", feature = "dynamodb-streams"))]
-use serde_json::{Value, json};
 
 use crate::{
     clock::{Clock, Timestamp},
@@ -21,6 +25,17 @@ pub(super) fn now() -> Timestamp {
 pub(super) fn json<T: Serialize + ?Sized>(payload: &T) -> String {
     serde_json::to_string(payload).unwrap_or_else(|error| panic!("the payload cannot be JSON: {error}"))
 }
+
+/// Texts by name, each written in this way.
+#[cfg(any(feature = "sqs", feature = "mq", feature = "sns"))]
+pub(super) fn object(texts: &[(String, String)], value: impl Fn(&str) -> Value) -> Map<String, Value> {
+    texts.iter().map(|(name, text)| (name.clone(), value(text))).collect()
+}
+
+/// The ARN of a broker.
+#[cfg(feature = "mq")]
+pub(super) const BROKER: &str =
+    "arn:aws:mq:us-east-1:123456789012:broker:orders:b-00000000-0000-4000-8000-000000000000";
 
 #[cfg(any(feature = "kinesis", feature = "kafka", feature = "mq"))]
 pub(super) fn base64(bytes: &[u8]) -> String {

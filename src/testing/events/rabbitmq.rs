@@ -46,10 +46,7 @@ pub fn bytes(data: impl Into<Vec<u8>>) -> Message {
 
 /// Messages of a broker. An event has them by queue, in the order of the queues' names.
 pub fn batch(messages: impl IntoIterator<Item = Message>) -> Batch {
-    Batch {
-        source: "arn:aws:mq:us-east-1:123456789012:broker:orders:b-00000000-0000-4000-8000-000000000000".to_owned(),
-        messages: messages.into_iter().collect(),
-    }
+    Batch { source: parts::BROKER.to_owned(), messages: messages.into_iter().collect() }
 }
 
 impl Message {
@@ -84,8 +81,7 @@ impl Message {
     fn wire(&self, delivery: u32) -> Value {
         // Java's bytes are signed.
         let bytes = |text: &str| text.bytes().map(|byte| byte.cast_signed()).collect::<Vec<i8>>();
-        let headers: Map<String, Value> =
-            self.headers.iter().map(|(name, text)| (name.clone(), json!({ "bytes": bytes(text) }))).collect();
+        let headers = parts::object(&self.headers, |text| json!({ "bytes": bytes(text) }));
         json!({
             "basicProperties": {
                 "contentType": "application/json",

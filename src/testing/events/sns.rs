@@ -8,7 +8,7 @@
 //! ```
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::parts;
 use crate::{
@@ -90,8 +90,7 @@ impl Redeliver for Message {
 
     fn delivery(&self, _: u32) -> SnsEvent {
         let header = |text: &str| json!({ "Type": "String", "Value": text });
-        let headers: Map<String, Value> =
-            self.headers.iter().map(|(name, text)| (name.clone(), header(text))).collect();
+        let headers = parts::object(&self.headers, header);
         parts::event(&json!({ "Records": [{
             "EventVersion": "1.0",
             "EventSubscriptionArn": format!("{}:00000000-0000-4000-8000-000000000000", self.source),

@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 use super::parts;
 use crate::{
     clock::Timestamp,
+    record::Fingerprint,
     testing::{Redeliver, ids},
 };
 
@@ -133,15 +134,13 @@ impl Message {
             attributes.insert("MessageGroupId".to_owned(), group.into());
         }
         if is_fifo {
-            let digest = Sha256::digest(&self.body);
-            let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-            attributes.insert("MessageDeduplicationId".to_owned(), digits.into());
+            let digest = Fingerprint::from_bytes(Sha256::digest(&self.body).into());
+            attributes.insert("MessageDeduplicationId".to_owned(), digest.to_hex().into());
             attributes.insert("SequenceNumber".to_owned(), format!("188{number:017}").into());
         }
-        attributes.extend(self.attributes.iter().map(|(name, text)| (name.clone(), text.clone().into())));
+        attributes.extend(parts::object(&self.attributes, |text| text.into()));
         let header = |text: &str| json!({ "stringValue": text, "stringListValues": [], "binaryListValues": [], "dataType": "String" });
-        let headers: Map<String, Value> =
-            self.headers.iter().map(|(name, text)| (name.clone(), header(text))).collect();
+        let headers = parts::object(&self.headers, header);
         json!({
             "messageId": id,
             "receiptHandle": format!("{id}/{receive_count}"),
