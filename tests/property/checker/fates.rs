@@ -125,7 +125,7 @@ impl View<'_> {
             Body::Order { key, .. } => match self.claims(call.number, key).last() {
                 None => Fate::Open,
                 // Given up before what a look shows was known, it was in progress.
-                Some(claim) if matches!(claim.told, Told::InProgress(_)) && !was_given_up(call, place) => {
+                Some(claim) if matches!(claim.told, Told::InProgress(_)) && !self.was_given_up(call, place) => {
                     let told = self.look(call, key).unwrap_or(claim.told);
                     self.of_claim(&Claim { told, ..**claim }, None)
                 }
@@ -142,6 +142,17 @@ impl View<'_> {
         let ours = self.claims(call.number, key).last().and_then(|claim| claim.fingerprint);
         let is_other = ours.zip(look.fingerprint).is_some_and(|(ours, theirs)| ours != theirs);
         Some(if is_other { Told::Mismatch } else { look.told })
+    }
+
+    /// Whether a record that waited did so in vain. Of one that was held up its duplicates tell, if there are any: they have
+    /// what had become known of it.
+    fn was_given_up(&self, call: &Call, place: usize) -> bool {
+        let is_told =
+            |place: usize, outcome| call.reports.get(place).is_some_and(|report| report.outcome == Ok(outcome));
+        let body = self.record(call, place).body;
+        let mut duplicates = (place + 1..call.places.len()).filter(|later| self.record(call, *later).body == body);
+        is_told(place, OutcomeKind::InProgress)
+            || is_told(place, OutcomeKind::Skipped) && duplicates.all(|later| is_told(later, OutcomeKind::Skipped))
     }
 
     fn of_claim(&self, claim: &Claim, attempt: Option<&Attempt>) -> Fate {
@@ -167,10 +178,6 @@ impl View<'_> {
             Verdict::Done | Verdict::Nothing => None,
         }
     }
-}
-
-fn was_given_up(call: &Call, place: usize) -> bool {
-    call.reports.get(place).is_some_and(|report| report.outcome == Ok(OutcomeKind::InProgress))
 }
 
 fn is_outcome(attempt: &Attempt) -> bool {
