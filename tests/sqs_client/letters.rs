@@ -1,9 +1,16 @@
 //! Dead letters in a queue.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use lambda_once::{
-    Error, Failure, Key,
+    BoxError, Error, Failure, Key,
     batch::{RecordInfo, Source, sqs::SqsDeadLetters},
 };
 use lambda_runtime::LambdaEvent;
@@ -159,9 +166,9 @@ async fn a_body_that_a_message_cannot_hold_is_sent_in_base64() {
     }
 }
 
-/// Records of bytes, from somewhere else. All have this id.
+/// Records of bytes, from somewhere else. All have this id, and are numbered.
 #[derive(Clone, Debug)]
-struct Elsewhere(&'static str);
+struct Elsewhere(&'static str, Arc<AtomicUsize>);
 
 impl Source for Elsewhere {
     type Event = Vec<Vec<u8>>;
@@ -184,7 +191,8 @@ impl Source for Elsewhere {
         for tenant in 0..20 {
             info = info.with_header("tenant", tenant.to_string());
         }
-        (info.with_header("trace", "t-1"), record)
+        let number = self.1.fetch_add(1, Ordering::Relaxed);
+        (info.with_header("trace", "t-1").with_header("number", number.to_string()), record)
     }
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<usize, Error> {
@@ -194,9 +202,24 @@ impl Source for Elsewhere {
 
 /// What is sent to the queue at this URL of records with this id and these bodies, none of which can be decoded.
 async fn sent_from_elsewhere(url: &str, id: &'static str, bodies: &[&[u8]]) -> Vec<Value> {
-    let (function, server) = (Function::new(), Server::start().await);
     let decode = |_: &Vec<u8>| Err::<(), _>("no".into());
-    let service = function.once.batch(Elsewhere(id), Key::message_id(), decode, |()| async { Ok::<_, Failure>(()) });
+    refused_elsewhere(url, Elsewhere(id, Arc::default()), decode, bodies).await
+}
+
+/// The same of records that are told apart by a header, and fail for good.
+async fn failed_elsewhere(url: &str, id: &'static str, bodies: &[&[u8]]) -> Vec<Value> {
+    refused_elsewhere(url, Elsewhere(id, Arc::default()), |_: &Vec<u8>| Ok(()), bodies).await
+}
+
+async fn refused_elsewhere(
+    url: &str,
+    source: Elsewhere,
+    decode: impl Fn(&Vec<u8>) -> Result<(), BoxError> + Send + Sync + 'static,
+    bodies: &[&[u8]],
+) -> Vec<Value> {
+    let (function, server) = (Function::new(), Server::start().await);
+    let handler = |()| async { Err::<(), _>(Failure::permanent("the shop is closed")) };
+    let service = function.once.batch(source, Key::header("number"), decode, handler);
     let service = service.dead_letters(SqsDeadLetters::new(server.client().await, url));
     let event = LambdaEvent::new(bodies.iter().map(|body| body.to_vec()).collect(), function.context());
     assert_eq!(service.process(event).await.response.unwrap(), 0, "all are acknowledged");
@@ -222,8 +245,19 @@ async fn in_a_fifo_queue_no_letter_of_another_record_is_taken_for_a_repeated_one
         let [first, second] = [0, 1].map(|i| letters[i]["MessageDeduplicationId"].as_str().unwrap());
         assert_ne!(first, second, "{id:?} {bodies:?}");
         for id in [first, second] {
-            assert!((32..=128).contains(&id.len()) && id.chars().all(|c| c.is_ascii_hexdigit()), "{id}");
+            assert!(id.len() == 64 && id.chars().all(|c| c.is_ascii_hexdigit()), "{id}");
         }
+    }
+    for id in ["r", ""] {
+        let twice = async || {
+            let letters = failed_elsewhere(DEAD_FIFO, id, &[b"a", b"a"]).await;
+            [0, 1].map(|i| letters[i]["MessageDeduplicationId"].as_str().unwrap().to_owned())
+        };
+        let [mut first, mut again] = [twice().await, twice().await];
+        assert_ne!(first[0], first[1], "{id:?}: two operations");
+        first.sort_unstable();
+        again.sort_unstable();
+        assert_eq!(first, again, "{id:?}: the next try is the same letter");
     }
 }
 

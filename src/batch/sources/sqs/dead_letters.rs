@@ -30,7 +30,7 @@ const LONGEST_ERROR: usize = 1_000;
 /// most 1,000 characters), `lambda-once.key` (the hash under which the record of the operation is stored),
 /// `lambda-once.message-id`, `lambda-once.source`, and `lambda-once.encoding` where the body is in `base64`.
 /// In a FIFO queue a message keeps its group, and is sent once however often that is tried within five minutes, unless it has
-/// no id.
+/// neither an id nor a key.
 ///
 /// A message that SQS has not taken within 3 s is not put aside.
 ///
@@ -95,7 +95,7 @@ impl SqsDeadLetters {
         }
         if self.queue_url.ends_with(".fifo") {
             let group = letter.record.attribute("MessageGroupId").unwrap_or("lambda-once");
-            request = request.message_group_id(group).message_deduplication_id(deduplication_id(&letter));
+            request = request.message_group_id(group).message_deduplication_id(deduplication_id(&letter)?);
         }
         let sent =
             tokio::time::timeout(LONGEST_CALL, request.send()).await.map_err(|_| "SQS did not answer in time")?;
@@ -126,13 +126,15 @@ fn is_name(name: &str) -> bool {
         && !name.contains("..")
 }
 
-/// Equal for every try to send the same record. With it goes the body, as a sender may use an id for several: SQS would take
-/// the letter of the first and drop the others.
-fn deduplication_id(letter: &DeadLetter<'_>) -> String {
+/// Equal for every try to send the same record. With it go key and body, as a sender may use an id for several: SQS would
+/// take the letter of the first and drop the others.
+fn deduplication_id(letter: &DeadLetter<'_>) -> Result<String, BoxError> {
     let (source, id) = (letter.record.source().unwrap_or_default(), letter.record.id());
-    if id.is_empty() {
-        // Nothing says of two records without an id that they are one, even if all else is equal.
-        return format!("{:032x}", fastrand::u128(..));
+    let key = letter.key.as_ref().map_or(&[][..], |key| key.as_bytes());
+    // Nothing says of two records with neither id nor key that they are one, even if all else is equal.
+    let mut nonce = [0; 16];
+    if id.is_empty() && key.is_empty() {
+        getrandom::fill(&mut nonce).map_err(|_| "the operating system gave no random bytes")?;
     }
-    fingerprint(Form::Bytes, &[source.as_bytes(), id.as_bytes(), letter.body]).to_hex()
+    Ok(fingerprint(Form::Bytes, &[source.as_bytes(), id.as_bytes(), key, letter.body, &nonce]).to_hex())
 }
