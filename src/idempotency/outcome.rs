@@ -52,7 +52,8 @@ pub enum Outcome<T> {
     LeaseLost,
     /// It did not run: there was no time left before the stop point. The claim, if any, was released.
     NotStarted,
-    /// It did not run: an operation that comes before it in their order failed. The claim, if any, was released.
+    /// It did not run: an operation that comes before it in their order failed, or any operation in an order, where that
+    /// stops the batch. The claim, if any, was released.
     Skipped,
 }
 

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use lambda_once::{
     Failure, Key, OutcomeKind,
     batch::{OnFailure, sqs::VisibilityBackoff},
+    store::fault::{Call, Fault},
 };
 use serde_json::{Value, json};
 use tracing::Level;
@@ -131,7 +132,7 @@ async fn what_may_have_taken_effect_comes_back_when_its_claim_has_ended() {
 }
 
 #[tokio::test]
-async fn what_lost_its_lease_keeps_the_queues_own_time_as_another_holds_that() {
+async fn what_lost_its_lease_comes_back_when_the_lease_of_the_other_has_ended() {
     let (function, server) = (Arc::new(Function::new()), Server::start().await);
     let stolen = Arc::clone(&function);
     let service = function.once.sqs(Key::pointer("/id"), move |_: Value| {
@@ -141,7 +142,14 @@ async fn what_lost_its_lease_keeps_the_queues_own_time_as_another_holds_that() {
     let service = service.redelivery(VisibilityBackoff::new(server.client().await));
     let processed = function.process(&service, [message(ARN, "m0", "")]).await;
     assert_eq!((reported(&processed), processed.outcomes()), (vec!["m0".to_owned()], vec![Ok(OutcomeKind::LeaseLost)]));
-    assert!(server.calls().is_empty());
+    assert_eq!(changes(&server), [change("m0", 603)].into());
+}
+
+#[tokio::test]
+async fn what_failed_for_good_and_could_not_be_recorded_comes_back_when_its_claim_has_ended() {
+    let function = Function::new();
+    function.store.always(Call::Settle, Fault::AccessDenied);
+    assert_eq!(changes_after(&function, [message(ARN, "m0", "permanent")]).await, [change("m0", 64)].into());
 }
 
 #[tokio::test]
@@ -245,6 +253,24 @@ async fn what_is_held_up_in_a_group_comes_back_with_the_one_before_it() {
     let conflicts = ["b0", "b1", "b2"].map(|id| changes[&format!("receipt of {id}")]);
     assert_eq!(conflicts, [103; 3]);
     assert_eq!(changes.len(), 7, "what fails for good, and what is behind it, keep the queue's own time");
+}
+
+#[tokio::test]
+async fn what_waited_for_a_duplicate_in_another_group_comes_back_with_that() {
+    let function = Function::new();
+    function.hold("c0", seconds(600));
+    let mut twin = message("", "twin", "");
+    twin["body"] = message("", "a1", "")["body"].clone();
+    let messages = [
+        in_group("a", message("", "a0", "unknown")),
+        in_group("a", message("", "a1", "")),
+        in_group("b", twin),
+        in_group("b", message("", "b1", "")),
+        in_group("c", message("", "c0", "")),
+    ];
+    let changes = changes_after(&function, messages).await;
+    let expected = [("a0", 64), ("a1", 64), ("twin", 64), ("b1", 64), ("c0", 603)];
+    assert_eq!(changes, expected.map(|(id, time)| change(id, time)).into());
 }
 
 /// What is changed after two messages of the groups `a` and `b` that do this, one behind the first of them and one of another

@@ -6,6 +6,7 @@ use lambda_once::{
     batch::{Handler, Processed, sqs::SqsService},
     clock::{Clock, ManualClock},
     record::{RECORD_VERSION, Record, Status, StoredResult},
+    store::fault::FaultStore,
 };
 use lambda_runtime::{Context, LambdaEvent};
 use serde_json::{Value, json};
@@ -43,6 +44,7 @@ pub(crate) fn reported(processed: &Processed<SqsBatchResponse>) -> Vec<String> {
 pub(crate) struct Function {
     pub(crate) clock: ManualClock,
     pub(crate) memory: MemoryStore,
+    pub(crate) store: FaultStore<MemoryStore>,
     pub(crate) once: Idempotency,
 }
 
@@ -50,8 +52,9 @@ impl Function {
     pub(crate) fn new() -> Self {
         let clock = ManualClock::at(FUTURE);
         let memory = MemoryStore::with_clock(clock.clone());
-        let once = Idempotency::builder(memory.clone()).clock(clock.clone()).named("sqs").disabled(false);
-        Self { clock, memory, once: once.build().unwrap() }
+        let store = FaultStore::new(memory.clone(), 0);
+        let once = Idempotency::builder(store.clone()).clock(clock.clone()).named("sqs").disabled(false);
+        Self { clock, memory, store, once: once.build().unwrap() }
     }
 
     pub(crate) fn service(&self) -> SqsService<impl Handler<Value, (Value,)> + use<>, Value, (Value,)> {

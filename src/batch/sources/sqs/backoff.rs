@@ -27,14 +27,14 @@ const LONGEST: Duration = Duration::from_secs(12 * 3_600 - 15 * 60);
 ///
 /// * what failed for now, or met a store in trouble: after a random part of `base` × 2^(receive count), at most
 ///   [`longest`](Self::longest), so that what failed together does not come back together;
-/// * what is in progress elsewhere: a second after that lease and the margin have ended;
 /// * what may have taken effect (unknown failures, panics, cut-offs), and keeps its claim: not before that has ended;
+/// * whatever else has its key held, by somebody else or by a claim that could not be settled: a second after that lease and
+///   the margin have ended;
 /// * what was held up in a FIFO queue: with the message that held it up. By
 ///   [`OnFailure::StopBatch`](crate::batch::OnFailure::StopBatch) that may be any message that failed, so those of other groups
 ///   come back with the last of them; they keep the queue's time-out if one of them does.
 ///
-/// All else keeps the queue's time-out: what was not started, what fails for good, and what lost its lease, as nobody knows
-/// how long another will hold that.
+/// All else keeps the queue's time-out: what was not started, and what fails for good.
 ///
 /// It needs the permission `sqs:ChangeMessageVisibility` on the queue, and makes one call for ten messages. A call that fails
 /// is logged, and those messages keep the queue's time-out.
@@ -94,11 +94,12 @@ impl VisibilityBackoff {
         let held = report.held_until.map(|until| until.since(now) + Duration::from_secs(1));
         let backoff = || self.jittered(report.record.receive_count());
         let delay = match report.outcome {
-            Ok(OutcomeKind::Failed(Verdict::Permanent)) => None,
-            Ok(OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_)) => Some(held.unwrap_or_default().max(backoff())),
-            Ok(OutcomeKind::InProgress) => held,
+            Ok(OutcomeKind::Failed(Verdict::Transient | Verdict::Unknown) | OutcomeKind::Interrupted(_)) => {
+                Some(held.unwrap_or_default().max(backoff()))
+            }
             Err(ErrorKind::Throttled | ErrorKind::Timeout | ErrorKind::Unavailable) => Some(backoff()),
-            _ => None,
+            // Sooner it would only find its key in progress.
+            _ => held,
         };
         delay.map(|delay| delay.min(LONGEST))
     }
@@ -109,14 +110,20 @@ impl VisibilityBackoff {
         let is_skipped = |report: &RecordReport| report.outcome == Ok(OutcomeKind::Skipped);
         let delays: Vec<_> = failed.iter().map(|report| self.delay(report, now)).collect();
         let failures = || failed.iter().zip(&delays).filter(|(report, _)| !is_skipped(report));
-        let of_groups: HashMap<_, _> = failures().map(|(report, delay)| (group(report), *delay)).collect();
+        let mut of_groups: HashMap<_, _> = failures().map(|(report, delay)| (group(report), *delay)).collect();
+        let mut of_keys = HashMap::new();
         // It is not known which of them has stopped the batch, nor how long the queue's time-out is.
         let of_all: Option<Vec<_>> = failures().map(|(_, delay)| *delay).collect();
         let longest = of_all.and_then(|delays| delays.into_iter().max());
         let mut changes: HashMap<String, Vec<_>> = HashMap::new();
         for (report, delay) in failed.iter().zip(&delays) {
-            let held_up = || of_groups.get(&group(report)).copied().unwrap_or(longest);
-            let delay = if is_skipped(report) { held_up() } else { *delay };
+            // Where nothing of its group has failed, it waited for the outcome of one with its key, or the batch was stopped.
+            let elsewhere = || report.key.and_then(|key| of_keys.get(&key).copied()).unwrap_or(longest);
+            let delay =
+                if is_skipped(report) { *of_groups.entry(group(report)).or_insert_with(elsewhere) } else { *delay };
+            if let Some(key) = report.key {
+                of_keys.entry(key).or_insert(delay);
+            }
             let queue = report.record.source().and_then(queue_url);
             if let (Some(delay), Some(queue), Some(receipt)) = (delay, queue, report.record.receipt()) {
                 changes.entry(queue).or_default().push(Change { receipt: receipt.to_owned(), seconds: seconds(delay) });
