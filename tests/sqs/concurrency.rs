@@ -10,6 +10,7 @@ use std::{
 
 use lambda_once::{
     AfterUnknown, Failure, Key,
+    record::Status,
     store::fault::{Call, Fault, FaultStore},
 };
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
@@ -67,6 +68,29 @@ async fn claims_run_at_most_one_chunk_ahead_of_the_work() {
         assert!(world.deliver_to(&service, orders(60, "succeed", 50)).await.is_empty());
         assert!(world.spy.most_open() <= concurrency + takes.min(25), "{} open", world.spy.most_open());
         assert_eq!(world.spy.held(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_an_order_too_claims_run_at_most_one_chunk_ahead_of_the_work() {
+    const GROUPS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+    // Leases that end together after ten seconds are in the way of all messages, or of none.
+    for are_held in [false, true] {
+        for (takes, concurrency, groups) in [(4, 1, 1), (4, 3, 6), (100, 1, 1), (100, 1, 6), (100, 3, 2), (100, 10, 6)]
+        {
+            let world = World::on(takes, |store| store, |builder| builder);
+            let keys: Vec<String> = (0..60).map(|i| format!("order-{i}")).collect();
+            if are_held {
+                keys.iter().for_each(|key| world.put(key, Status::InProgress, ""));
+            }
+            let event =
+                fifo(GROUPS[..groups].iter().copied().cycle().zip(keys.iter().map(|key| work(key, "succeed", 50))));
+            let service = world.service().concurrency(concurrency);
+            assert!(invoke(&service, event, world.left(seconds(60))).await.unwrap().is_empty());
+            let (open, most) = (world.spy.most_open(), concurrency + takes.min(25));
+            assert!(open <= most, "{open} of {most} open: {takes}, {concurrency}, {groups}, held: {are_held}");
+            assert_eq!((world.spy.held(), world.journal.keys().len()), (0, 60));
+        }
     }
 }
 
