@@ -74,7 +74,7 @@ impl DynamoDbStore {
         let operation = request.settlement.as_str();
         let found = match item {
             Some(item) => self.schema.record(item, operation).map(Some),
-            // No record stands in the way: nothing is left to release.
+            // Nothing is left to release. (Where an emulator keeps the item to itself it may be there, and stays as it is.)
             None if matches!(request.settlement, Settlement::Release { .. }) => return Ok(Settled::Done),
             None => self.read_one(&request.key, operation).await,
         };
