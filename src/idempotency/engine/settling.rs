@@ -52,6 +52,7 @@ pub(crate) struct Settling<K, T> {
 
 /// What became of one of them.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "batch"), expect(dead_code, reason = "a single operation has no name, and its claim at hand"))]
 pub(crate) struct Concluded<K, T> {
     pub(crate) name: K,
     pub(crate) claim: Claim,
