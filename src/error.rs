@@ -164,6 +164,11 @@ impl Error {
     pub(crate) fn payload(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Payload, ErrorStatus::Permanent, "key", message)
     }
+
+    #[cfg(feature = "batch")]
+    pub(crate) fn undecodable(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Payload, ErrorStatus::Permanent, "decode", message)
+    }
 }
 
 impl fmt::Display for Error {

@@ -29,7 +29,7 @@ pub struct RecordReport {
     /// Whether it was put aside by [`dead_letters`](super::BatchService::dead_letters), or has the key and the payload of an
     /// earlier record of the batch that was.
     pub dead_lettered: bool,
-    /// What went wrong, in words; those of a handler's error are its own.
+    /// What went wrong, in words; those of a handler's error are its own, and its sources'.
     pub error: Option<String>,
     /// Until when its key is held, with the margin for clocks: to deliver it again before that is of no use. `None` if it
     /// is free, or if nobody knows.
@@ -57,7 +57,7 @@ impl Decision {
     pub(super) fn new(outcome: &RecordOutcome, policy: PermanentFailures) -> Self {
         let error = match outcome {
             // The text is the user's, and printing it may panic.
-            Ok(Outcome::Failed(failure)) => contain(|| failure.to_string()),
+            Ok(Outcome::Failed(failure)) => contain(|| failure.words()),
             Ok(_) => None,
             Err(error) => Some(error.to_string()),
         };

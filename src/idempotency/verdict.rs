@@ -41,6 +41,10 @@ impl Verdict {
     }
 }
 
+/// How many sources of an error are printed.
+#[cfg(feature = "batch")]
+const MOST_SOURCES: usize = 8;
+
 /// A handler's error, with its [`Verdict`].
 ///
 /// Any error becomes one through `?`. It is transient unless [`Classify`] has marked it, anywhere in its chain of
@@ -93,6 +97,25 @@ impl Failure {
     /// The error itself.
     pub fn source(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.source
+    }
+
+    /// The error's text and those of its sources, from the outermost to the first cause. Printing them runs code of the
+    /// user's.
+    #[cfg(feature = "batch")]
+    pub(crate) fn words(&self) -> String {
+        let mut text = self.source.to_string();
+        let mut next = self.source.source();
+        for _ in 0..MOST_SOURCES {
+            let Some(source) = next else { break };
+            let words = source.to_string();
+            // Some errors say what their source says, and a mark says nothing of its own.
+            if !text.ends_with(&words) {
+                text.push_str(": ");
+                text.push_str(&words);
+            }
+            next = source.source();
+        }
+        text
     }
 
     /// The error itself, without its verdict.
@@ -243,6 +266,21 @@ mod tests {
         assert_eq!(verdict_of(fails()), Verdict::Transient);
         assert_eq!(verdict_of(Err::<(), _>("text")), Verdict::Transient);
         assert_eq!(verdict_of(Err::<(), _>(anyhow::anyhow!("text"))), Verdict::Transient);
+    }
+
+    #[cfg(feature = "batch")]
+    #[test]
+    fn in_words_an_error_is_told_with_its_causes_and_nothing_twice() {
+        let words = |error: anyhow::Error| Failure::from(error).words();
+        assert_eq!(words(anyhow::anyhow!("broken")), "broken");
+        assert_eq!(
+            words(anyhow::anyhow!("broken").context("the press").context("the shop")),
+            "the shop: the press: broken"
+        );
+        let marked = fails().permanent().context("the shop").unwrap_err();
+        assert_eq!(words(marked), "the shop: broken", "a mark has no words");
+        let endless = (0..100).fold(anyhow::anyhow!("0"), |error, i| error.context(format!("{}", i % 7 + 1)));
+        assert!(words(endless).len() < 50);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::error::Category;
+
 use super::{
     Processor,
     schedule::Room,
@@ -90,7 +92,7 @@ impl<S: Source, H, T> Processor<S, H, T> {
             };
             Ok(Prepared { payload, candidate })
         });
-        prepared.unwrap_or_else(|| Err(Error::payload("decoding the body, or finding its key, panicked")))
+        prepared.unwrap_or_else(|| Err(Error::undecodable("decoding the body, or finding its key, panicked")))
     }
 
     fn candidate(
@@ -108,13 +110,43 @@ impl<S: Source, H, T> Processor<S, H, T> {
     }
 }
 
-/// The decoder's own text may quote the body, so of `serde_json`'s errors only the place is kept.
+/// The decoder's own text may quote the body, so of `serde_json`'s errors only the place is kept, and the name of a missing
+/// field, which is the type's.
 fn undecodable(source: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
-    let place = source.downcast_ref::<serde_json::Error>().map(|error| (error.line(), error.column()));
-    match place {
-        Some((line, column)) => {
-            Error::payload(format!("the body is not what the handler takes, at line {line} column {column}"))
-        }
-        None => Error::payload("the body is not what the handler takes"),
+    let Some(error) = source.downcast_ref::<serde_json::Error>() else {
+        return Error::undecodable("the body is not what the handler takes");
+    };
+    let text = error.to_string();
+    let what = match error.classify() {
+        Category::Syntax | Category::Eof => "the body is not JSON".to_owned(),
+        _ if text.starts_with("missing field `") => format!("the body has a {text}"),
+        _ => "the body is not what the handler takes".to_owned(),
+    };
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    Error::undecodable(if what.ends_with(&place) { what } else { what + &place })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Order {
+        #[serde(rename = "order_id")]
+        _id: u64,
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_said_without_anything_of_the_body() {
+        let said = |body: &str| undecodable(&serde_json::from_str::<Order>(body).unwrap_err()).to_string();
+        let place = "at line 1 column";
+        assert_eq!(said("{}"), format!("decode (invalid_payload): the body has a missing field `order_id` {place} 2"));
+        let expected = format!("decode (invalid_payload): the body is not what the handler takes {place} 20");
+        assert_eq!(said(r#"{"order_id":"secret"}"#), expected);
+        assert_eq!(said("{secret"), format!("decode (invalid_payload): the body is not JSON {place} 2"));
+        assert_eq!(
+            undecodable(&std::fmt::Error).to_string(),
+            "decode (invalid_payload): the body is not what the handler takes"
+        );
     }
 }
