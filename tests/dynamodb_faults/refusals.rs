@@ -54,6 +54,7 @@ async fn a_claim_that_is_not_permitted_is_sent_once_and_nothing_runs() {
     world.proxy.on("UpdateItem").access_denied();
     let error = world.run().await.unwrap_err();
     assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::AccessDenied, true));
+    assert!(error.to_string().contains("injected by the test"), "{error}");
     assert_eq!((world.runs(), world.requests().len()), (0, 1));
 }
 
@@ -63,6 +64,15 @@ async fn a_claim_that_cannot_be_sent_runs_nothing(calls: Calls) {
     let error = world.run().await.unwrap_err();
     assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Unavailable, true));
     assert_eq!((world.runs(), world.item().await), (0, None));
+}
+
+#[tokio::test]
+async fn an_error_of_the_connection_names_its_first_cause() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let client = support::client(&format!("http://{free}")).await;
+    let error = Idempotency::new(DynamoDbStore::new(client, "any")).warm().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().to_lowercase().contains("refused"), "{error}");
 }
 
 #[tokio::test]

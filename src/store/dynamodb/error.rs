@@ -24,11 +24,21 @@ where
         SdkError::ServiceError(answer) => {
             let code = answer.err().code().unwrap_or("an error without a code");
             let (kind, status) = of_code(code, answer.raw().status().as_u16());
-            (kind, status, format!("DynamoDB answered {code}"))
+            // This names the caller, the action and the table, and nothing of an item.
+            let said = answer.err().message().filter(|_| code == "AccessDeniedException");
+            (kind, status, ["DynamoDB answered ", code, said.map_or("", |_| ": "), said.unwrap_or_default()].concat())
         }
-        _ => (ErrorKind::Unavailable, ErrorStatus::Ambiguous, "the connection to DynamoDB failed".to_owned()),
+        // The first cause tells a refused connection from credentials that are missing.
+        other => {
+            let message = format!("the connection to DynamoDB failed: {}", first_cause(other));
+            (ErrorKind::Unavailable, ErrorStatus::Ambiguous, message)
+        }
     };
     Error::new(kind, status, operation, message).with_source(error)
+}
+
+fn first_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error).to_string()
 }
 
 /// The error of one statement of a batch that was answered as a whole.
