@@ -10,6 +10,12 @@ use crate::{BoxError, Failure, Probed};
 /// A handler of one record: an async function of the decoded body, or of the body and its [`RecordContext`].
 ///
 /// `Args` only tells the two forms apart; it is inferred.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not handle records of `{T}`",
+    label = "not a handler of one record",
+    note = "a handler is a cloneable async fn(T) or async fn(T, RecordContext), whose future is Send",
+    note = "it returns a Result<R, E>: R is Serialize + Send; E is a std::error::Error, a Failure, or another Into<Failure>"
+)]
 pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
     /// What it makes of the record. Stored as JSON.
     type Output: Serialize + Send;
