@@ -35,7 +35,7 @@ pub(super) fn complaint<R>(first: &Processed<R>, second: &Processed<R>) -> Optio
         let name = format!("{} {}", first.index, first.record.id());
         [name.trim_end().to_owned(), outcome(first), outcome(second), faults.clone()]
     }));
-    let mut text = "a redelivery ran a handler again, or a record was reported\n\n".to_owned();
+    let mut text = "not every record was handled once, by one of the deliveries\n\n".to_owned();
     write_table(&mut text, &rows);
     let mut errors = String::new();
     for (delivery, ordinal) in [(first, "first"), (second, "second")] {

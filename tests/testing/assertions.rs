@@ -42,7 +42,7 @@ async fn a_handler_without_protection_is_found_out() {
     let complaint = complaint(&testing::deliver_twice(&service, &one()).await);
     assert_eq!(
         complaint,
-        "a redelivery ran a handler again, or a record was reported\n\n\
+        "not every record was handled once, by one of the deliveries\n\n\
          record  first delivery  second delivery\n\
          0 m-7   executed        executed         ran again, unprotected\n"
     );
