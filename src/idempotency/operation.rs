@@ -114,7 +114,8 @@ impl<P> Operation<'_, P> {
         self
     }
 
-    /// When the invocation ends: a [`Timestamp`], or a Lambda `Context` (with the feature `sqs`, `http` or `invocation`).
+    /// When the invocation ends: a [`Timestamp`], or a Lambda `Context` (with the feature of any
+    /// source, `batch`, `http` or `invocation`).
     /// Without it the configured lease is used.
     pub fn deadline(mut self, deadline: impl Into<Deadline>) -> Self {
         self.deadline = deadline.into();
