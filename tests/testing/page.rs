@@ -7,7 +7,7 @@ fn the_examples_are_those_of_the_page() {
     let page = include_str!("../../docs/testing.md");
     let blocks = page.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next());
     let examples: Vec<&str> = blocks.filter(|block| block.contains("testing::")).collect();
-    assert_eq!(examples.len(), 4);
+    assert_eq!(examples.len(), 6);
     for example in examples {
         for part in example.split("\n\n") {
             assert!(here.contains(&lines(part)), "{part}");
@@ -86,5 +86,46 @@ mod time {
 
         tokio::time::advance(TIME_LEFT + Duration::from_secs(3)).await; // the lease ends after 61 s; the margin is 1 s
         assert_eq!(testing::deliver(&book, &batch).await.outcomes(), [Ok(OutcomeKind::TookOver)]);
+    }
+}
+
+#[cfg(feature = "http")]
+#[rustfmt::skip]
+mod requests {
+    use lambda_http::{Body, Request, Response, http, service_fn};
+    use lambda_once::{http::{IdempotencyKeyLayer, Scope}, testing};
+    use tower::{Layer, ServiceExt};
+
+    #[tokio::test]
+    async fn a_request_that_is_sent_again_gets_the_first_answer() {
+        let charge = service_fn(|_: Request| async { Ok::<_, lambda_http::Error>(Response::new(Body::from("charged"))) });
+        let service = IdempotencyKeyLayer::new(testing::engine(), Scope::authorizer().or_anonymous()).layer(charge);
+        for replayed in [false, true] {
+            let request = http::Request::post("/charges").header("idempotency-key", "k-1").body(Body::Empty).unwrap();
+            let answer = service.clone().oneshot(request).await.unwrap();
+            assert_eq!(answer.headers().contains_key("idempotency-replayed"), replayed);
+        }
+    }
+}
+
+#[cfg(feature = "invocation")]
+#[rustfmt::skip]
+mod invocations {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use lambda_once::{Key, invocation::InvocationLayer, testing::{self, TIME_LEFT}};
+    use lambda_runtime::{LambdaEvent, service_fn};
+    use tower::{Layer, ServiceExt};
+
+    #[tokio::test]
+    async fn an_event_that_comes_again_gets_the_first_result() {
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let book = service_fn(|_: LambdaEvent<serde_json::Value>| async {
+            Ok::<_, lambda_runtime::Error>(RUNS.fetch_add(1, Ordering::Relaxed))
+        });
+        let service = InvocationLayer::new(testing::engine(), Key::pointer("/order_id")).layer(book);
+        for _ in 0..2 {
+            let event = LambdaEvent::new(serde_json::json!({ "order_id": "7" }), testing::context(TIME_LEFT));
+            assert_eq!(service.clone().oneshot(event).await.unwrap(), 0);
+        }
     }
 }
