@@ -11,8 +11,8 @@ use crate::{BoxError, Failure, Probed};
 ///
 /// `Args` only tells the two forms apart; it is inferred.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not handle records of `{T}`",
-    label = "not a handler of one record",
+    message = "`{Self}` is not a handler of records",
+    label = "not a handler",
     note = "a handler is a cloneable async fn(T) or async fn(T, RecordContext), whose future is Send",
     note = "it returns a Result<R, E>: R is Serialize + Send; E is a std::error::Error, a Failure, or another Into<Failure>"
 )]
