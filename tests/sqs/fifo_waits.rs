@@ -1,8 +1,10 @@
 //! What waits in a FIFO queue: for its turn, for another's outcome, for a lease, for a free handler.
 
+use std::sync::{Arc, Mutex};
+
 use lambda_once::{
     AfterUnknown, ErrorKind, Failure, Idempotency, Key, MemoryStore, MissingKey, OutcomeKind,
-    batch::OnFailure,
+    batch::{OnFailure, bulk},
     clock::{Clock, ManualClock, Timestamp},
     record::{RECORD_VERSION, Record, Status, StoredResult},
     store::fault::{Call, Fault},
@@ -137,6 +139,24 @@ async fn a_body_that_stops_the_batch_keeps_what_is_behind_it_from_being_claimed(
     assert_eq!(processed.reported(), ["m0", "m1"]);
     assert_eq!(processed.outcomes(), [Err(ErrorKind::Payload), Ok(OutcomeKind::Skipped)], "there was time for it");
     assert!(world.store.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_to_run_with_a_message_that_stops_the_batch_at_once_does_not_begin() {
+    for most in [1, 3] {
+        let (world, begun) = (World::new(), Arc::new(Mutex::new(Vec::new())));
+        let notes = Arc::clone(&begun);
+        let handle = move |jobs: Vec<serde_json::Value>| {
+            notes.lock().unwrap().extend(jobs.iter().map(|job| job["order_id"].as_str().unwrap().to_owned()));
+            std::future::ready(jobs.iter().map(|_| Err::<(), _>(Failure::transient("no"))).collect::<Vec<_>>())
+        };
+        let service = world.once.sqs(Key::pointer("/order_id"), bulk(most, handle)).on_failure(OnFailure::StopBatch);
+        let event = fifo(["a", "b", "c", "d"].map(|group| (group, order(group))));
+        let processed = service.concurrency(4).process(LambdaEvent::new(event, world.left(seconds(60)))).await;
+        assert_eq!(begun.lock().unwrap().len(), most, "of those that were to begin at the same time");
+        let skipped = processed.outcomes().into_iter().filter(|outcome| *outcome == Ok(OutcomeKind::Skipped)).count();
+        assert_eq!((skipped, processed.reported().len(), world.spy.held()), (4 - most, 4, 0));
+    }
 }
 
 /// A clock that moves a millisecond each time somebody looks at it, so that no two readings are the same.

@@ -2,7 +2,15 @@
 //!
 //! It knows nothing of where they come from: a [`Source`] has taken them apart, and is told which of them failed.
 
-use std::{convert::Infallible, future::poll_fn, sync::Arc, task::Poll};
+use std::{
+    convert::Infallible,
+    future::poll_fn,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use lambda_runtime::Context;
@@ -63,13 +71,16 @@ where
         let mut invocation = Invocation::new(self.source.clone(), records, tenant, window, &self.engine, &self.options);
         invocation.schedule.hands_over(self.handler.most());
         let lambda = Arc::new(lambda);
+        // What was to be run begins at its first poll, and before that another's end may have stopped the batch.
+        let halted = AtomicBool::new(false);
         let mut steps = FuturesUnordered::new();
         loop {
             self.start::<Args>(&mut invocation);
             if invocation.schedule.fills_a_call(invocation.due.len()) {
                 invocation.settle();
             }
-            steps.extend(invocation.tasks.drain(..).map(|task| self.perform(task, &lambda, window)));
+            steps.extend(invocation.tasks.drain(..).map(|task| self.perform(task, &lambda, window, &halted)));
+            halted.store(invocation.lanes.are_halted(), Ordering::Relaxed);
             match poll_fn(|context| Poll::Ready(steps.poll_next_unpin(context))).await {
                 Poll::Ready(Some(step)) => self.finish(&mut invocation, step),
                 // Whatever ends at the same time shares one call: nothing is waited for but one turn of the runtime.
@@ -175,6 +186,7 @@ where
     fn finish(&self, invocation: &mut Invocation<S, T>, step: Step<T>) {
         match step {
             Step::Released => {}
+            Step::NotBegun(records) => invocation.not_begun(records),
             Step::Looked(indices, seen) => {
                 invocation.looking = false;
                 invocation.now = self.engine.clock.now();

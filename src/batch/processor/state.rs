@@ -277,6 +277,12 @@ impl<S: Source, T> Invocation<S, T> {
         Some(self.dead.swap_remove(at))
     }
 
+    /// These were to be handed over, and were not.
+    pub(super) fn not_begun(&mut self, records: Vec<Ready<T>>) {
+        self.running -= 1;
+        self.ready.extend(records);
+    }
+
     /// A handler has ended.
     pub(super) fn ended(&mut self, begun: Begun, now: Timestamp) {
         self.running -= 1;

@@ -1,7 +1,14 @@
 //! What takes time: calls to the store, handlers, dead letters. Each is a task while it is under way, and a step when it has
 //! come to its end.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::FutureExt;
 use lambda_runtime::Context;
@@ -49,6 +56,8 @@ pub(super) enum Task<T> {
 /// A task has come to its end.
 pub(super) enum Step<T> {
     Claimed(Vec<Ready<T>>, Vec<Result<Standing, Error>>),
+    /// The batch was stopped before the first poll of a run of these.
+    NotBegun(Vec<Ready<T>>),
     /// A handler has ended.
     Ran(Begun, Ran<()>),
     /// A handler of several records has ended.
@@ -71,11 +80,20 @@ where
 {
     /// Does what takes time. Most tasks are runs, so what others need is put into boxes: each run would have to have room
     /// for it.
-    pub(super) async fn perform<Args>(&self, task: Task<T>, lambda: &Arc<Context>, window: Window) -> Step<T>
+    pub(super) async fn perform<Args>(
+        &self,
+        task: Task<T>,
+        lambda: &Arc<Context>,
+        window: Window,
+        halted: &AtomicBool,
+    ) -> Step<T>
     where
         H: Handler<T, Args>,
     {
+        let is_halted = halted.load(Ordering::Relaxed);
         match task {
+            Task::Run(_, ready) if is_halted => Step::NotBegun(vec![ready]),
+            Task::RunTogether(_, records) if is_halted => Step::NotBegun(records),
             Task::Run(begun, ready) => self.run(begun, ready, Arc::clone(lambda), window).await,
             Task::RunTogether(at, records) => Box::pin(self.run_together(at, records, lambda, window)).await,
             Task::Claim(waiting) => {
