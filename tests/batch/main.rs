@@ -1,0 +1,12 @@
+//! Batches of records, from the event to its answer: SQS, the other sources, the SQS client, and the test kit.
+
+#![allow(clippy::unwrap_used, reason = "a test panics")]
+#![allow(clippy::future_not_send, reason = "a test's futures stay on its thread")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod sources;
+mod sqs;
+mod sqs_client;
+mod testing;

@@ -1,0 +1,218 @@
+//! How many handlers run at once, and how far claims run ahead of them.
+
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use lambda_once::{
+    AfterUnknown, Failure, Key,
+    record::Status,
+    store::fault::{Call, Fault, FaultStore},
+};
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
+
+use crate::sqs::{
+    spy::Spy,
+    world::{World, batch, fifo, ids, invoke, millis, order, orders, seconds, work},
+};
+
+#[tokio::test(start_paused = true)]
+async fn never_more_handlers_run_at_once_than_allowed_and_that_many_do() {
+    for (allowed, at_once) in [(0, 1), (1, 1), (3, 3), (10, 10), (1_000, 40)] {
+        let world = World::new();
+        let service = world.service().concurrency(allowed);
+        assert!(world.deliver_to(&service, orders(40, "succeed", 50)).await.is_empty());
+        assert_eq!(world.journal.most_at_once(), at_once, "of {allowed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_handlers_run_at_once_unless_said_otherwise() {
+    let world = World::new();
+    world.deliver(orders(30, "succeed", 50)).await;
+    assert_eq!(world.journal.most_at_once(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_record_holds_up_no_free_slot() {
+    let world = World::new();
+    let service = world.service().concurrency(2);
+    let mut bodies = orders(11, "succeed", 100);
+    bodies[0] = work("order-0", "succeed", 1_000);
+    let began = tokio::time::Instant::now();
+    assert!(world.deliver_to(&service, bodies).await.is_empty());
+    assert_eq!(began.elapsed(), seconds(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_are_made_in_chunks_as_large_as_the_store_takes_and_at_most_25() {
+    for (takes, sizes) in [(100, vec![25, 25, 10]), (25, vec![25, 25, 10]), (8, vec![8, 8, 8, 8, 8, 8, 8, 4])] {
+        let world = World::on(takes, |store| store, |builder| builder);
+        world.deliver(orders(60, "succeed", 10)).await;
+        assert_eq!(world.calls(Call::Claim), sizes, "a store that takes {takes}");
+    }
+    let world = World::on(0, |store| store, |builder| builder);
+    world.deliver(orders(3, "succeed", 10)).await;
+    assert_eq!(world.calls(Call::Claim), [1, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_run_at_most_one_chunk_ahead_of_the_work() {
+    for (takes, concurrency) in [(4, 1), (4, 3), (100, 1), (100, 10)] {
+        let world = World::on(takes, |store| store, |builder| builder);
+        let service = world.service().concurrency(concurrency);
+        assert!(world.deliver_to(&service, orders(60, "succeed", 50)).await.is_empty());
+        assert!(world.spy.most_open() <= concurrency + takes.min(25), "{} open", world.spy.most_open());
+        assert_eq!(world.spy.held(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_an_order_too_claims_run_at_most_one_chunk_ahead_of_the_work() {
+    const GROUPS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+    // Leases that end together after ten seconds are in the way of all messages, or of none.
+    for are_held in [false, true] {
+        for (takes, concurrency, groups) in [(4, 1, 1), (4, 3, 6), (100, 1, 1), (100, 1, 6), (100, 3, 2), (100, 10, 6)]
+        {
+            let world = World::on(takes, |store| store, |builder| builder);
+            let keys: Vec<String> = (0..60).map(|i| format!("order-{i}")).collect();
+            if are_held {
+                keys.iter().for_each(|key| world.put(key, Status::InProgress, ""));
+            }
+            let event =
+                fifo(GROUPS[..groups].iter().copied().cycle().zip(keys.iter().map(|key| work(key, "succeed", 50))));
+            let service = world.service().concurrency(concurrency);
+            assert!(invoke(&service, event, world.left(seconds(60))).await.unwrap().is_empty());
+            let (open, most) = (world.spy.most_open(), concurrency + takes.min(25));
+            assert!(open <= most, "{open} of {most} open: {takes}, {concurrency}, {groups}, held: {are_held}");
+            assert_eq!((world.spy.held(), world.journal.keys().len()), (0, 60));
+        }
+    }
+}
+
+thread_local! {
+    static DECODED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts how often it is decoded.
+struct Counted;
+
+impl<'de> Deserialize<'de> for Counted {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        DECODED.set(DECODED.get() + 1);
+        IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_that_runs_unprotected_is_decoded_as_it_runs() {
+    let world = World::with(|builder| builder.disabled(true));
+    let most_ahead = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&most_ahead);
+    let service = world.once.sqs(Key::message_id(), move |_: Counted| {
+        DECODED.set(DECODED.get() - 1);
+        seen.fetch_max(DECODED.get(), Ordering::Relaxed);
+        std::future::ready(Ok::<_, Failure>(()))
+    });
+    let event = fifo((0..1_000).map(|i| ("a", order(&format!("{i}")))));
+    assert!(invoke(&service, event, world.left(seconds(60))).await.unwrap().is_empty());
+    let most_ahead = most_ahead.load(Ordering::Relaxed);
+    assert!(most_ahead <= 100, "{most_ahead} were decoded and had not run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_failure_holds_up_is_not_decoded_where_nothing_else_is_left() {
+    let world = World::new();
+    let service =
+        world.once.sqs(Key::message_id(), |_: Counted| std::future::ready(Err::<(), _>(Failure::transient("no"))));
+    DECODED.set(0);
+    let event = fifo((0..1_000).map(|i| ("a", order(&format!("{i}")))));
+    assert_eq!(invoke(&service, event, world.left(seconds(60))).await.unwrap().len(), 1_000);
+    // The first chunk, and at most another one.
+    assert!(DECODED.get() <= 50, "{} were decoded", DECODED.get());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_chunk_is_claimed_while_the_last_one_works() {
+    let world = World::on(4, |store| store, |builder| builder);
+    let service = world.service().concurrency(4);
+    world.deliver_to(&service, orders(20, "succeed", 50)).await;
+    assert!(world.spy.most_held() > 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_slow_to_settle_is_not_swamped_with_claims() {
+    for concurrency in [1, 10, 1_000] {
+        let world = World::on(10, |store| store, |builder| builder);
+        world.spy.settle_after(millis(200));
+        let service = world.service().concurrency(concurrency);
+        assert!(world.deliver_to(&service, orders(500, "succeed", 0)).await.is_empty());
+        // A chunk that is not settled yet, one that is claimed ahead, and what was running in between.
+        assert!(world.spy.most_held() <= 20 + concurrency.min(10), "{} held", world.spy.most_held());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn settles_that_are_due_while_a_call_is_under_way_share_the_next() {
+    let slow = |store: FaultStore<Spy>| {
+        store.always(Call::Settle, Fault::Delay(millis(3)));
+        store
+    };
+    let world = World::on(100, slow, |builder| builder);
+    let service = world.service().concurrency(20);
+    let bodies = (0..20).map(|i| work(&format!("order-{i}"), "succeed", 10 + i));
+    assert!(world.deliver_to(&service, bodies).await.is_empty());
+    let calls = world.calls(Call::Settle);
+    assert_eq!(calls.iter().sum::<usize>(), 20);
+    // The first goes at once, alone; each of the others with those of the three milliseconds or more before it.
+    assert!(calls[0] == 1 && calls.len() <= 8, "{calls:?}");
+    assert_eq!(world.spy.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settle_that_the_store_has_trouble_with_holds_up_no_other() {
+    let world = World::new();
+    for _ in 0..4 {
+        world.store.next(Call::Settle, Fault::Throttled);
+    }
+    let service = world.service().concurrency(2);
+    assert!(world.deliver_to(&service, orders(20, "succeed", 10)).await.is_empty());
+    assert_eq!((world.journal.runs().len(), world.spy.held()), (20, 0));
+    let last = world.journal.runs().into_iter().filter_map(|run| run.ended).max().unwrap();
+    let first = world.journal.runs()[0].began;
+    assert_eq!(last.since(first), millis(100), "the handlers run on while two settles are sent again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_refuse_a_record_is_claimed_only_when_its_handler_is_about_to_start() {
+    for (takes, concurrency) in [(100, 1), (100, 3), (2, 3), (100, 40)] {
+        let world = World::on(takes, |store| store, |builder| builder.after_unknown(AfterUnknown::Refuse));
+        let service = world.service().concurrency(concurrency);
+        let bodies = (0..40).map(|i| work(&format!("order-{i}"), "succeed", 20 + 7 * (i % 5)));
+        assert!(world.deliver_to(&service, bodies).await.is_empty());
+        assert!(world.spy.most_open() <= concurrency, "{} open of {concurrency}", world.spy.most_open());
+        assert_eq!(world.journal.most_at_once(), concurrency.min(40));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_refuse_a_batch_that_is_cut_off_abandons_only_what_was_running() {
+    let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
+    let service = world.service().concurrency(2);
+    let context = world.left(seconds(10));
+    assert_eq!(invoke(&service, batch(orders(12, "hang", 0)), context).await.unwrap(), ids(0..12));
+    assert_eq!(world.spy.records().await.len(), 2);
+    assert_eq!(world.spy.releases(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_messages_are_handled_in_one_invocation() {
+    let world = World::new();
+    let service = world.service().concurrency(100);
+    assert!(world.deliver_to(&service, orders(10_000, "succeed", 10)).await.is_empty());
+    assert_eq!(world.journal.times_run().len(), 10_000);
+}

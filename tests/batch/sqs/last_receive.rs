@@ -1,0 +1,214 @@
+//! The last delivery of a message in a FIFO queue: those behind it must not go to the dead-letter queue with it.
+
+use aws_lambda_events::sqs::SqsEvent;
+use lambda_once::{
+    AfterUnknown, OutcomeKind, Verdict,
+    batch::{Handler, OnFailure, sqs::SqsService},
+    clock::Clock,
+    record::Status,
+    store::fault::{Call, Fault},
+};
+use lambda_runtime::LambdaEvent;
+use serde_json::{Value, json};
+use tracing::Level;
+
+use crate::sqs::{
+    collector::Collector,
+    dead_letters::{Act, Letters, dead_lettered, reported},
+    world::{START, World, batch, fifo, ids, millis, order, seconds, work},
+};
+
+/// How often each message of the tests has been delivered.
+const DELIVERIES: u32 = 3;
+
+const FAILURES: [&str; 4] = ["transient", "unknown", "panic", "panic at once"];
+
+/// A group whose first message does this, and two behind it.
+fn group(act: &str) -> SqsEvent {
+    fifo([work("A", act, 10), order("B"), order("C")].map(|body| ("a", body)))
+}
+
+/// The same with numbers of deliveries.
+fn delivered<const N: usize>(bodies: [Value; N], times: [u32; N]) -> SqsEvent {
+    let mut event = fifo(bodies.map(|body| ("a", body)));
+    for (message, times) in event.records.iter_mut().zip(times) {
+        message.attributes.insert("ApproximateReceiveCount".to_owned(), times.to_string());
+    }
+    event
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_fails_on_its_last_delivery_is_put_aside_and_those_behind_it_run() {
+    for act in FAILURES {
+        for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
+            let (world, letters) =
+                (World::with(|builder| builder.after_unknown(policy)), Letters::that(Act::Take(millis(50))));
+            let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES);
+            let processed = world.process(&service, group(act)).await;
+            assert_eq!((reported(&processed), dead_lettered(&processed)), (vec![], ids(0..1)), "{act}");
+            assert_eq!((letters.ids(), world.journal.keys()), (ids(0..1), vec!["A".into(), "B".into(), "C".into()]));
+            let status = (act == "unknown" || act.starts_with("panic")).then_some(Status::InProgress);
+            assert_eq!(world.status("A").await, status, "{act}: what is made of its claim does not change");
+            assert_eq!(world.spy.held(), usize::from(status.is_some()));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_its_last_delivery_a_failing_head_holds_up_its_group() {
+    for act in FAILURES {
+        let (world, letters) = (World::new(), Letters::new());
+        let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES + 1);
+        assert_eq!(reported(&world.process(&service, group(act)).await), ids(0..3), "{act}");
+        assert!(letters.ids().is_empty());
+        let never_told = world.service().dead_letters(letters.clone());
+        world.process(&never_told, fifo([("b", work("D", act, 10))])).await;
+        assert!(letters.ids().is_empty(), "the queue's maximum is not known");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_cannot_be_put_aside_on_its_last_delivery_holds_up_its_group() {
+    for act in [Act::Refuse, Act::Panic, Act::Hang] {
+        let (world, letters) = (World::new(), Letters::that(act));
+        let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES);
+        let processed = world.process(&service, group("transient")).await;
+        assert_eq!(reported(&processed), ids(0..3), "{act:?}");
+        assert_eq!(processed.records[0].outcome, Ok(OutcomeKind::Failed(Verdict::Transient)));
+        assert_eq!(world.journal.keys(), ["A"]);
+        for key in ["A", "B", "C"] {
+            assert_eq!(world.record(key).await, None, "{act:?}: the claim of {key} is released");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_after_the_other_on_its_last_delivery_is_put_aside() {
+    let (world, letters) = (World::new(), Letters::new());
+    let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES);
+    let bodies = || [work("A", "transient", 10), work("B", "panic", 10), work("C", "transient", 10), order("D")];
+    let processed = world.process(&service, delivered(bodies(), [3, 4, 2, 2])).await;
+    assert_eq!((reported(&processed), dead_lettered(&processed)), (ids(2..4), ids(0..2)));
+    assert_eq!(letters.ids(), ["m0", "m1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permanent_failure_is_put_aside_in_any_delivery() {
+    let (world, letters) = (World::new(), Letters::new());
+    let service = world.service().dead_letters(letters.clone()).max_receive_count(10);
+    assert!(reported(&world.process(&service, group("permanent")).await).is_empty());
+    assert_eq!(letters.ids(), ["m0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn duplicates_of_a_head_that_is_put_aside_hold_up_nothing() {
+    let (world, letters) = (World::new(), Letters::new());
+    let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES);
+    let failing = || work("A", "transient", 10);
+    let event = fifo([("a", failing()), ("a", failing()), ("a", order("B")), ("b", failing()), ("b", order("C"))]);
+    let processed = world.process(&service, event).await;
+    assert!(reported(&processed).is_empty());
+    assert_eq!(dead_lettered(&processed), ["m0", "m1", "m3"]);
+    assert_eq!(letters.ids(), ["m0"], "one letter for one operation");
+    assert_eq!(world.journal.times_run().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_is_put_aside_does_not_stop_the_batch() {
+    let (world, letters) = (World::new(), Letters::new());
+    let service = world.service().dead_letters(letters).max_receive_count(DELIVERIES);
+    let service = service.on_failure(OnFailure::StopBatch);
+    let event = fifo([("a", work("A", "transient", 10)), ("b", work("B", "succeed", 50)), ("b", order("C"))]);
+    assert!(reported(&world.process(&service, event).await).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_did_not_run_to_its_end_is_not_put_aside_on_its_last_delivery() {
+    let (world, letters) = (World::new(), Letters::new());
+    world.store.next(Call::Claim, Fault::AccessDenied);
+    let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES);
+    let processed = world.process(&service, fifo([("a", order("A"))])).await;
+    assert_eq!(reported(&processed), ["m0"]);
+    let event = LambdaEvent::new(group("hang"), world.left(seconds(20)));
+    assert_eq!(reported(&service.process(event).await), ids(0..3));
+    world.put("X", Status::InProgress, "");
+    let event = LambdaEvent::new(fifo([("a", order("X"))]), world.left(seconds(5)));
+    assert_eq!(reported(&service.process(event).await), ids(0..1));
+    assert!(letters.ids().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_fails_at_the_stop_point_is_put_aside_and_those_behind_it_are_not_started() {
+    let (world, letters) = (World::new(), Letters::that(Act::Take(millis(100))));
+    let service = world.service().dead_letters(letters).max_receive_count(DELIVERIES);
+    let event = fifo([("a", work("A", "transient", 499)), ("a", order("B"))]);
+    let processed = service.process(LambdaEvent::new(event, world.left(seconds(1)))).await;
+    assert_eq!((reported(&processed), dead_lettered(&processed)), (ids(1..2), ids(0..1)));
+    assert_eq!(processed.records[1].outcome, Ok(OutcomeKind::NotStarted));
+    assert_eq!((world.record("B").await, world.clock.now()), (None, START.after(millis(599))));
+}
+
+/// The messages of which it is warned that the queue will move them, with what became of them.
+async fn warned<H, T, Args>(world: &World, service: &SqsService<H, T, Args>, event: SqsEvent) -> Vec<(String, String)>
+where
+    H: Handler<T, Args>,
+    T: Send + 'static,
+    Args: 'static,
+{
+    let (collector, guard) = Collector::install();
+    let _ = service.process(LambdaEvent::new(event, world.left(seconds(5)))).await;
+    drop(guard);
+    let lines = collector.lines().into_iter().filter(|line| line.get("message").contains("the last delivery"));
+    lines
+        .map(|line| {
+            assert_eq!(line.level, Level::WARN);
+            (line.get("message_id").to_owned(), line.get("outcome").to_owned())
+        })
+        .collect()
+}
+
+fn pairs<const N: usize>(pairs: [(&str, &str); N]) -> Vec<(String, String)> {
+    pairs.map(|(id, outcome)| (id.to_owned(), outcome.to_owned())).to_vec()
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_place_to_put_it_a_warning_names_each_message_that_is_lost_to_the_queue() {
+    let world = World::new();
+    let told = world.service().max_receive_count(DELIVERIES);
+    let skipped = [("m1", "skipped"), ("m2", "skipped")];
+    for (act, outcome) in [("transient", "failed"), ("permanent", "failed"), ("panic", "panicked"), ("hang", "cut_off")]
+    {
+        let world = World::new();
+        let told = world.service().max_receive_count(DELIVERIES);
+        let expected = pairs([("m0", outcome), skipped[0], skipped[1]]);
+        assert_eq!(warned(&world, &told, group(act)).await, expected, "{act}");
+    }
+    let bodies = || [work("D", "transient", 0), order("E")];
+    assert_eq!(warned(&world, &told, delivered(bodies(), [3, 2])).await, pairs([("m0", "failed")]));
+    assert_eq!(warned(&world, &told, delivered(bodies(), [2, 3])).await, pairs([("m1", "skipped")]));
+    let out_of_time = world.service().max_receive_count(DELIVERIES).expected_duration(seconds(60));
+    let not_started = pairs([("m0", "not_started"), ("m1", "skipped")]);
+    assert_eq!(warned(&world, &out_of_time, delivered(bodies(), [3, 3])).await, not_started);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_warning_is_given_of_what_is_not_lost() {
+    let world = World::new();
+    let told = || world.service().max_receive_count(DELIVERIES);
+    assert_eq!(warned(&world, &told(), group("succeed")).await, []);
+    let standard = batch([work("D", "transient", 0), json!("not an order")]);
+    assert_eq!(warned(&world, &told(), standard).await, [], "a standard queue has no order");
+    assert_eq!(warned(&world, &world.service(), group("transient")).await, [], "the maximum is not known");
+    let early = world.service().max_receive_count(DELIVERIES + 1);
+    assert_eq!(warned(&world, &early, group("transient")).await, []);
+    let aside = told().dead_letters(Letters::new());
+    assert_eq!(warned(&world, &aside, fifo([("a", work("F", "transient", 0)), ("a", order("G"))])).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_put_aside_on_its_last_delivery_is_warned_of_too() {
+    let (world, letters) = (World::new(), Letters::that(Act::Refuse));
+    let service = world.service().dead_letters(letters).max_receive_count(DELIVERIES);
+    let expected = pairs([("m0", "failed"), ("m1", "skipped"), ("m2", "skipped")]);
+    assert_eq!(warned(&world, &service, group("transient")).await, expected);
+}

@@ -1,0 +1,164 @@
+//! One event for each record, and no payload or key in any.
+
+use lambda_once::{AfterUnknown, Key, PermanentFailures, record::Status, store::fault::Call, store::fault::Fault};
+use serde_json::{Value, json};
+use tracing::Level;
+
+use crate::sqs::{
+    collector::{Collector, Line},
+    world::{World, order, work},
+};
+
+/// All that is logged while these bodies are delivered.
+async fn lines(world: &World, policy: PermanentFailures, bodies: impl IntoIterator<Item = Value>) -> Vec<Line> {
+    let (collector, guard) = Collector::install();
+    let service = world.service().permanent_failures(policy);
+    world.deliver_to(&service, bodies).await;
+    drop(guard);
+    collector.lines()
+}
+
+/// Of each record: message id, what became of it, whether it was reported, and how loudly that was said.
+async fn records(world: &World, bodies: impl IntoIterator<Item = Value>) -> Vec<(String, String, String, Level)> {
+    let lines = lines(world, PermanentFailures::Report, bodies).await;
+    let records = lines.iter().filter(|line| line.get("message") == "record");
+    let mut records: Vec<_> = records
+        .map(|line| {
+            assert_eq!(line.get("receive_count"), "3");
+            assert_eq!(line.get("operation"), "sqs");
+            let get = |field| line.get(field).to_owned();
+            (get("message_id"), get("outcome"), get("reported"), line.level)
+        })
+        .collect();
+    // They come as the outcomes become known.
+    records.sort_by_key(|(id, ..)| id[1..].parse::<u32>().unwrap());
+    records
+}
+
+fn line(id: &str, outcome: &str, reported: bool, level: Level) -> (String, String, String, Level) {
+    (id.to_owned(), outcome.to_owned(), reported.to_string(), level)
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_event_for_each_record_says_what_became_of_it_and_whether_it_was_reported() {
+    let world = World::new();
+    world.put("done", Status::Completed, "1");
+    world.put("failed", Status::Failed, "1");
+    world.put("running", Status::InProgress, "1");
+    world.abandon("lost").await;
+    let bodies = [
+        order("A"),
+        work("B", "transient", 0),
+        json!("not an order"),
+        work("A", "succeed", 1),
+        work("C", "permanent", 0),
+        work("D", "unknown", 0),
+        work("E", "panic", 0),
+        work("F", "hang", 0),
+        order(""),
+        order("done"),
+        order("failed"),
+        order("running"),
+        order("lost"),
+    ];
+    let expected = [
+        line("m0", "executed", false, Level::DEBUG),
+        line("m1", "failed", true, Level::INFO),
+        line("m2", "invalid_payload", true, Level::WARN),
+        line("m3", "mismatch", true, Level::WARN),
+        line("m4", "failed", true, Level::WARN),
+        line("m5", "failed", true, Level::WARN),
+        line("m6", "panicked", true, Level::ERROR),
+        line("m7", "cut_off", true, Level::ERROR),
+        line("m8", "key_missing", true, Level::WARN),
+        line("m9", "replayed", false, Level::DEBUG),
+        line("m10", "replayed_failure", true, Level::INFO),
+        line("m11", "in_progress", true, Level::INFO),
+        line("m12", "took_over", false, Level::WARN),
+    ];
+    assert_eq!(records(&world, bodies).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_is_logged_as_loudly_as_the_one_whose_verdict_it_gets() {
+    let world = World::new();
+    let bodies = [order("A"), order("A"), work("B", "permanent", 0), work("B", "permanent", 0)];
+    let expected = [
+        line("m0", "executed", false, Level::DEBUG),
+        line("m1", "replayed", false, Level::DEBUG),
+        line("m2", "failed", true, Level::WARN),
+        line("m3", "failed", true, Level::WARN),
+    ];
+    assert_eq!(records(&world, bodies).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn trouble_with_the_store_is_logged_for_each_record() {
+    let world = World::new();
+    world.store.next(Call::Claim, Fault::AccessDenied);
+    world.store.always(Call::Settle, Fault::AccessDenied);
+    let expected = [line("m0", "access_denied", true, Level::ERROR), line("m1", "unrecorded", false, Level::ERROR)];
+    assert_eq!(records(&world, [order("A"), order("B")]).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_started_or_abandoned_is_logged_too() {
+    let world =
+        World::with(|builder| builder.after_unknown(AfterUnknown::Refuse).reserve(crate::sqs::world::seconds(5)));
+    world.abandon("A").await;
+    let bodies = (0..12).map(|i| work(&format!("order-{i}"), "hang", 0));
+    let logged = records(&world, std::iter::once(order("A")).chain(bodies)).await;
+    assert_eq!(logged.len(), 13);
+    assert_eq!(logged[0], line("m0", "abandoned", true, Level::WARN));
+    assert_eq!(logged[12], line("m12", "not_started", true, Level::INFO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_event_holds_a_payload_or_a_plain_key() {
+    let secret = |act: &str| json!({"order_id": "secret-7", "act": act, "ms": 0, "card": "secret-8"});
+    for act in ["succeed", "transient", "permanent", "unknown", "panic", "hang"] {
+        for policy in [PermanentFailures::Report, PermanentFailures::Acknowledge] {
+            let world = World::new();
+            let other_payload = json!({"order_id": "secret-7", "act": act, "ms": 1, "card": "secret-9"});
+            let bodies = [secret(act), secret(act), other_payload, json!("secret-0"), json!({"order_id": "secret-1"})];
+            let lines = lines(&world, policy, bodies).await;
+            assert_eq!(lines.iter().filter(|line| line.get("message") == "record").count(), 5);
+            assert!(!format!("{lines:?}").contains("secret"), "{lines:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_errors_of_a_key_function_and_of_a_decoder_are_not_quoted() {
+    let world = World::new();
+    let (collector, guard) = Collector::install();
+    let key = Key::from_fn(|delivery| Err(format!("secret {:?}", delivery.body()).into()));
+    let fails = world.once.sqs(key, |_: Value| async { anyhow::Ok(()) });
+    let decode = |body: &str| Err::<Value, _>(format!("secret {body}").into());
+    let undecodable = world.once.sqs_with(Key::message_id(), decode, |_: Value| async { anyhow::Ok(()) });
+    assert_eq!(world.deliver_to(&fails, [order("secret-7")]).await, ["m0"]);
+    assert_eq!(world.deliver_to(&undecodable, [order("secret-7")]).await, ["m0"]);
+    drop(guard);
+    let lines = format!("{:?}", collector.lines());
+    assert!(lines.contains("record") && !lines.contains("secret"), "{lines}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_key_in_an_event_is_the_hash_under_which_the_record_is_stored() {
+    let world = World::new();
+    let lines = lines(&world, PermanentFailures::Report, [order("A")]).await;
+    assert_eq!(lines[0].get("key"), world.hash("A").to_hex());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_settles_share_a_call_of_is_not_named_after_one_of_them() {
+    let world = World::new();
+    world.store.always(Call::Settle, Fault::Silence);
+    for (other, operation) in [("transient", "settle"), ("succeed", "complete")] {
+        let bodies = [work(&format!("{other} A"), other, 0), work(&format!("{other} B"), "succeed", 0)];
+        let lines = lines(&world, PermanentFailures::Report, bodies).await;
+        let unrecorded = lines.iter().filter(|line| line.get("message").starts_with("the operation is done but"));
+        let errors: Vec<_> = unrecorded.map(|line| line.get("error")).collect();
+        assert!(!errors.is_empty() && errors.iter().all(|error| error.starts_with(operation)), "{errors:?}");
+    }
+}

@@ -1,0 +1,145 @@
+//! A store that throttles, loses answers, or is away.
+
+use lambda_once::{
+    record::Status,
+    store::fault::{Call, Fault},
+};
+
+use crate::sqs::world::{World, batch, ids, invoke, millis, order, orders, seconds, work};
+
+#[tokio::test(start_paused = true)]
+async fn work_that_is_done_but_cannot_be_recorded_is_acknowledged_and_never_released() {
+    for fault in [Fault::Throttled, Fault::ErrorBefore, Fault::AccessDenied, Fault::Silence] {
+        let world = World::new();
+        world.store.always(Call::Settle, fault);
+        assert!(world.deliver([order("A"), order("B")]).await.is_empty(), "{fault:?}");
+        world.store.heal();
+        assert_eq!(world.spy.releases(), 0, "{fault:?}");
+        if fault != Fault::Silence {
+            assert_eq!(world.status("A").await, Some(Status::InProgress), "{fault:?}");
+            assert_eq!(world.deliver([order("A")]).await, ["m0"], "{fault:?}");
+        }
+        assert_eq!(world.journal.keys(), ["A", "B"], "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_is_tried_again_until_it_is_recorded() {
+    for fault in [Fault::Throttled, Fault::ErrorBefore, Fault::ErrorAfter] {
+        let world = World::new();
+        (0..4).for_each(|_| world.store.next(Call::Settle, fault));
+        assert!(world.deliver([order("A")]).await.is_empty(), "{fault:?}");
+        assert_eq!(world.status("A").await, Some(Status::Completed), "{fault:?}");
+        assert_eq!(world.calls(Call::Settle), [1; 5], "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_does_not_wait_for_the_store_beyond_the_deadline() {
+    for (call, fault) in [
+        (Call::Settle, Fault::Throttled),
+        (Call::Settle, Fault::Silence),
+        (Call::Claim, Fault::Silence),
+        (Call::Claim, Fault::Delay(seconds(600))),
+    ] {
+        let world = World::new();
+        world.store.always(call, fault);
+        let context = world.left(seconds(10));
+        let deadline = context.deadline;
+        invoke(&world.service(), batch(orders(3, "succeed", 0)), context).await.unwrap();
+        assert!(lambda_once::clock::Clock::now(&world.clock).as_millis() < deadline, "{call:?} {fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_store_away_every_record_is_reported_and_none_runs() {
+    for (fault, calls) in
+        [(Fault::ErrorBefore, 3), (Fault::Throttled, 3), (Fault::AccessDenied, 1), (Fault::Silence, 1)]
+    {
+        let world = World::new();
+        world.store.always(Call::Claim, fault);
+        assert_eq!(world.deliver(orders(8, "succeed", 0)).await, ids(0..8), "{fault:?}");
+        assert!(world.journal.keys().is_empty(), "{fault:?}");
+        assert_eq!(world.calls(Call::Claim), vec![8; calls], "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_throttled_is_sent_again_alone() {
+    let world = World::new();
+    world.store.next(Call::Claim, Fault::Throttled);
+    assert!(world.deliver(orders(8, "succeed", 0)).await.is_empty());
+    assert_eq!(world.calls(Call::Claim), [8, 1]);
+    assert_eq!(world.journal.keys().len(), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_answer_was_lost_runs_once() {
+    let world = World::new();
+    (0..3).for_each(|_| world.store.next(Call::Claim, Fault::ErrorAfter));
+    assert!(world.deliver(orders(3, "succeed", 0)).await.is_empty());
+    assert_eq!(world.calls(Call::Claim), [3, 3]);
+    assert!(world.journal.times_run().values().all(|times| *times == 1));
+    assert!(world.deliver(orders(3, "succeed", 0)).await.is_empty());
+    assert_eq!(world.journal.keys().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn trouble_with_one_record_touches_no_other() {
+    let world = World::new();
+    world.store.next(Call::Claim, Fault::AccessDenied);
+    assert_eq!(world.deliver(orders(4, "succeed", 0)).await, ["m0"]);
+    assert_eq!(world.journal.keys(), ["order-1", "order-2", "order-3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_fails_leaves_a_claim_that_ends_with_its_lease() {
+    let world = World::new();
+    world.store.always(Call::Settle, Fault::Throttled);
+    assert_eq!(world.deliver([work("A", "transient once", 0)]).await, ["m0"]);
+    world.store.heal();
+    assert_eq!(world.status("A").await, Some(Status::InProgress));
+    tokio::time::advance(seconds(63)).await;
+    assert!(world.deliver([work("A", "transient once", 0)]).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permanent_failure_that_cannot_be_recorded_is_reported() {
+    let world = World::new();
+    world.store.always(Call::Settle, Fault::Throttled);
+    assert_eq!(world.deliver([work("A", "permanent", 0)]).await, ["m0"]);
+    assert_eq!(world.status("A").await, Some(Status::InProgress));
+    assert_eq!(world.spy.releases(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_waits_behind_a_call_that_hangs_is_sent_at_the_stop_point() {
+    let world = World::new();
+    world.store.always(Call::Settle, Fault::Silence);
+    let service = world.service().concurrency(2);
+    let began = tokio::time::Instant::now();
+    let event = batch([work("A", "succeed", 10), work("B", "succeed", 20)]);
+    assert!(invoke(&service, event, world.left(seconds(10))).await.unwrap().is_empty());
+    assert!(began.elapsed() < seconds(10), "{:?}", began.elapsed());
+    assert_eq!(world.calls(Call::Settle), [1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn settles_that_are_sent_again_end_in_time() {
+    for _ in 0..50 {
+        let world = World::with(|builder| builder.reserve(millis(500)));
+        world.store.always(Call::Settle, Fault::Throttled);
+        let began = tokio::time::Instant::now();
+        // Settling ends at 9.75 s, the invocation at 10 s.
+        let service = world.service();
+        let invocation = invoke(&service, batch([work("A", "succeed", 9_490)]), world.left(seconds(10)));
+        let silence = async {
+            tokio::time::sleep(millis(9_660)).await;
+            world.store.heal();
+            world.store.always(Call::Settle, Fault::Silence);
+        };
+        let (reported, ()) = tokio::join!(invocation, silence);
+        assert!(reported.unwrap().is_empty());
+        assert!(began.elapsed() <= millis(9_760), "{:?}", began.elapsed());
+    }
+}

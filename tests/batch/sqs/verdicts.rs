@@ -1,0 +1,177 @@
+//! Each record has its own verdict, and the answer names exactly those that must come again.
+
+use lambda_once::{AfterUnknown, ErrorKind, OnPanic, batch::TotalFailure, record::Status};
+use lambda_runtime::LambdaEvent;
+use tower_service::Service;
+
+use crate::sqs::world::{World, batch, ids, invoke, order, orders, seconds, work};
+
+/// The answer as Lambda gets it, byte for byte.
+async fn answer(world: &World, bodies: Vec<serde_json::Value>) -> String {
+    let event = LambdaEvent::new(batch(bodies), world.left(seconds(60)));
+    serde_json::to_string(&world.service().call(event).await.unwrap()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_a_hang_and_a_bad_body_among_ten_touch_none_of_the_other_seven() {
+    let world = World::new();
+    let mut bodies = orders(10, "succeed", 5);
+    bodies[8] = work("order-8", "panic", 0);
+    bodies[1] = work("order-1", "hang", 0);
+    bodies[5] = serde_json::json!("not an order");
+    let answer = answer(&world, bodies).await;
+    assert_eq!(
+        answer,
+        r#"{"batchItemFailures":[{"itemIdentifier":"m1"},{"itemIdentifier":"m5"},{"itemIdentifier":"m8"}]}"#
+    );
+    for i in [0, 2, 3, 4, 6, 7, 9] {
+        assert_eq!(world.status(&format!("order-{i}")).await, Some(Status::Completed), "order {i}");
+    }
+    assert_eq!(world.status("order-1").await, Some(Status::InProgress));
+    assert_eq!(world.status("order-8").await, Some(Status::InProgress));
+    assert_eq!(world.status("order-5").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_failures_is_an_empty_list() {
+    assert_eq!(answer(&World::new(), orders(3, "succeed", 0)).await, r#"{"batchItemFailures":[]}"#);
+    assert_eq!(answer(&World::new(), vec![]).await, r#"{"batchItemFailures":[]}"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_listed_in_event_order_however_late_they_fail() {
+    let world = World::new();
+    let bodies = (0..8).map(|i: u64| work(&format!("order-{i}"), "transient", 100 * (8 - i)));
+    assert_eq!(world.deliver(bodies).await, ids(0..8));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_failed_for_now_is_reported_and_runs_again() {
+    let world = World::new();
+    assert_eq!(world.deliver([work("A", "transient once", 0)]).await, ["m0"]);
+    assert_eq!(world.status("A").await, None);
+    assert!(world.deliver([work("A", "transient once", 0)]).await.is_empty());
+    assert_eq!(world.status("A").await, Some(Status::Completed));
+    assert_eq!(world.journal.keys(), ["A", "A"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_unknown_outcome_the_claim_is_kept_until_its_lease_ends() {
+    for act in ["unknown", "panic", "panic at once", "hang"] {
+        let world = World::new();
+        let deadline = world.left(seconds(60)).deadline;
+        assert_eq!(world.deliver([work("A", act, 0)]).await, ["m0"], "{act}");
+        let record = world.record("A").await.unwrap();
+        assert_eq!(record.status, Status::InProgress, "{act}");
+        assert_eq!(record.lease_until.unwrap().as_millis(), deadline + 1_000, "{act}");
+        assert_eq!(world.deliver([work("A", act, 0)]).await, ["m0"], "{act}");
+        assert_eq!(world.journal.keys(), ["A"], "{act}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_said_to_be_transient_releases_the_claim() {
+    let world = World::with(|builder| builder.on_panic(OnPanic::Transient));
+    assert_eq!(world.deliver([work("A", "panic", 0), order("B")]).await, ["m0"]);
+    assert_eq!(world.status("A").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_runs_again_after_its_lease_or_never_by_policy() {
+    for (policy, runs) in [(AfterUnknown::Rerun, 2), (AfterUnknown::Refuse, 1)] {
+        let world = World::with(|builder| builder.after_unknown(policy));
+        world.deliver([work("A", "unknown", 0)]).await;
+        tokio::time::advance(seconds(63)).await;
+        assert_eq!(world.deliver([work("A", "unknown", 0)]).await, ["m0"], "{policy:?}");
+        assert_eq!(world.journal.keys().len(), runs, "{policy:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_while_the_handlers_future_is_dropped_stays_within_its_record() {
+    struct PanicsWhenDropped;
+    impl Drop for PanicsWhenDropped {
+        fn drop(&mut self) {
+            panic!("in drop");
+        }
+    }
+    let world = World::new();
+    let service = world.once.sqs(lambda_once::Key::message_id(), |body: serde_json::Value| async move {
+        if body["act"] == "hang" {
+            let _panics = PanicsWhenDropped;
+            std::future::pending::<()>().await;
+        }
+        Ok::<_, lambda_once::Failure>(())
+    });
+    let bodies = [order("A"), work("B", "hang", 0), order("C")];
+    assert_eq!(world.deliver_to(&service, bodies).await, ["m1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_whose_message_panics_when_dropped_stays_within_its_record() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("again");
+        }
+    }
+    let world = World::new();
+    let service = world.once.sqs(lambda_once::Key::message_id(), |body: serde_json::Value| async move {
+        if body["act"] == "panic" {
+            std::panic::panic_any(Bomb);
+        }
+        Ok::<_, lambda_once::Failure>(())
+    });
+    let bodies = || [order("A"), work("B", "panic", 0), order("C")];
+    assert_eq!(world.deliver_to(&service, bodies()).await, ["m1"]);
+
+    let decode = |body: &str| {
+        if body.contains("panic") {
+            std::panic::panic_any(Bomb);
+        }
+        Ok(())
+    };
+    let world = World::new();
+    let service = world.once.sqs_with(lambda_once::Key::message_id(), decode, |()| async { anyhow::Ok(()) });
+    assert_eq!(world.deliver_to(&service, bodies()).await, ["m1"], "in decoding");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_that_panics_when_it_is_printed_stays_within_its_record() {
+    #[derive(Debug)]
+    struct Unprintable;
+    impl std::fmt::Display for Unprintable {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("in Display");
+        }
+    }
+    impl std::error::Error for Unprintable {}
+    for verdict in [lambda_once::Verdict::Transient, lambda_once::Verdict::Permanent] {
+        let world = World::new();
+        let service = world.once.sqs(lambda_once::Key::message_id(), move |body: serde_json::Value| async move {
+            match body["act"].as_str() {
+                Some("fail") => Err(lambda_once::Failure::new(verdict, Unprintable)),
+                _ => Ok(()),
+            }
+        });
+        let bodies = [order("A"), work("B", "fail", 0), order("C")];
+        assert_eq!(world.deliver_to(&service, bodies).await, ["m1"], "{verdict:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_failed_as_a_whole_is_an_error_if_that_is_wanted() {
+    let world = World::new();
+    let service = world.service().total_failure(TotalFailure::Error);
+    let failing = || batch([work("A", "transient", 0), work("B", "panic", 0)]);
+    let error = invoke(&service, failing(), world.left(seconds(60))).await.unwrap_err();
+    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Batch, true));
+    assert_eq!(world.record("A").await, None, "every verdict is settled all the same");
+
+    let partly = batch([work("C", "transient", 0), order("D")]);
+    assert_eq!(invoke(&service, partly, world.left(seconds(60))).await.unwrap(), ["m0"]);
+    assert!(invoke(&service, batch([order("D")]), world.left(seconds(60))).await.unwrap().is_empty());
+    let none: [serde_json::Value; 0] = [];
+    assert!(invoke(&service, batch(none), world.left(seconds(60))).await.unwrap().is_empty());
+    assert_eq!(world.deliver([work("E", "transient", 0)]).await, ["m0"], "by default it is reported");
+}

@@ -1,0 +1,111 @@
+//! A function whose messages say what becomes of them.
+
+use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
+use lambda_once::{
+    Classify, Failure, Idempotency, Key, MemoryStore,
+    batch::{Handler, Processed, sqs::SqsService},
+    clock::{Clock, ManualClock},
+    record::{RECORD_VERSION, Record, Status, StoredResult},
+    store::fault::FaultStore,
+};
+use lambda_runtime::{Context, LambdaEvent};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+use crate::sqs_client::clock::FUTURE;
+
+pub(crate) const ARN: &str = "arn:aws:sqs:us-east-1:123456789012:orders";
+pub(crate) const URL: &str = "https://sqs.us-east-1.amazonaws.com/123456789012/orders";
+
+/// A message of the queue with this ARN, in its first delivery, with a key and a receipt handle of its own.
+pub(crate) fn message(arn: &str, id: &str, act: &str) -> Value {
+    json!({
+        "messageId": id,
+        "receiptHandle": format!("receipt of {id}"),
+        "body": json!({ "id": id, "act": act }).to_string(),
+        "attributes": { "ApproximateReceiveCount": "1" },
+        "messageAttributes": {},
+        "eventSource": "aws:sqs",
+        "eventSourceARN": arn,
+    })
+}
+
+pub(crate) fn event(messages: impl IntoIterator<Item = Value>) -> SqsEvent {
+    let messages: Vec<Value> = messages.into_iter().collect();
+    serde_json::from_value(json!({ "Records": messages })).unwrap()
+}
+
+/// The ids of the messages that the answer names.
+pub(crate) fn reported(processed: &Processed<SqsBatchResponse>) -> Vec<String> {
+    let response = processed.response.as_ref().unwrap();
+    response.batch_item_failures.iter().map(|failure| failure.item_identifier.clone()).collect()
+}
+
+pub(crate) struct Function {
+    pub(crate) clock: ManualClock,
+    pub(crate) memory: MemoryStore,
+    pub(crate) store: FaultStore<MemoryStore>,
+    pub(crate) once: Idempotency,
+}
+
+impl Function {
+    pub(crate) fn new() -> Self {
+        let clock = ManualClock::at(FUTURE);
+        let memory = MemoryStore::with_clock(clock.clone());
+        let store = FaultStore::new(memory.clone(), 0);
+        let once = Idempotency::builder(store.clone()).clock(clock.clone()).named("sqs").disabled(false);
+        Self { clock, memory, store, once: once.build().unwrap() }
+    }
+
+    pub(crate) fn service(&self) -> SqsService<impl Handler<Value, (Value,)> + use<>, Value, (Value,)> {
+        self.once.sqs(Key::pointer("/id"), |order: Value| async move {
+            // Those that run side by side have begun before the first of them ends.
+            tokio::task::yield_now().await;
+            let error = || Err::<(), _>(std::io::Error::other("the shop is closed"));
+            match order["act"].as_str().unwrap_or_default() {
+                "transient" => error()?,
+                "permanent" => error().permanent()?,
+                "unknown" => error().unknown()?,
+                "panic" => std::panic::resume_unwind(Box::new("the shop is on fire")),
+                _ => {}
+            }
+            Ok::<_, Failure>(())
+        })
+    }
+
+    /// Puts a claim of another invocation, with this much of its lease left.
+    pub(crate) fn hold(&self, id: &str, left: Duration) {
+        let record = Record {
+            status: Status::InProgress,
+            owner: None,
+            attempt: 1,
+            prior_status: None,
+            lease_until: Some(self.clock.now().after(left)),
+            expiration: Some(self.clock.now().after(left + Duration::from_secs(3_600)).seconds_rounded_up()),
+            fingerprint: None,
+            result: StoredResult::default(),
+            version: RECORD_VERSION,
+        };
+        self.memory.insert(self.once.key_hash(id).unwrap(), record);
+    }
+
+    /// The context of an invocation that has a minute left.
+    pub(crate) fn context(&self) -> Context {
+        let mut context = Context::default();
+        context.deadline = self.clock.now().after(Duration::from_secs(60)).as_millis();
+        context
+    }
+
+    pub(crate) async fn process<H, T, Args>(
+        &self,
+        service: &SqsService<H, T, Args>,
+        messages: impl IntoIterator<Item = Value>,
+    ) -> Processed<SqsBatchResponse>
+    where
+        H: Handler<T, Args>,
+        T: Send + 'static,
+        Args: 'static,
+    {
+        service.process(LambdaEvent::new(event(messages), self.context())).await
+    }
+}

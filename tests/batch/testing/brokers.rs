@@ -1,0 +1,113 @@
+//! Kafka, ActiveMQ and RabbitMQ.
+
+use lambda_once::{
+    ErrorKind, Failure, Key, OutcomeKind,
+    testing::{self, activemq, kafka, rabbitmq},
+};
+use serde_json::{Value, json};
+
+use crate::testing::journal::Journal;
+
+#[tokio::test]
+async fn a_kafka_record_has_what_it_was_given() {
+    let journal = Journal::<Value>::new();
+    let service = testing::engine().kafka(Key::message_id(), journal.handler());
+    let record = kafka::record(&json!({ "order_id": "7" }))
+        .topic("shop-orders")
+        .partition(3)
+        .offset(42)
+        .key("é")
+        .header("tenant", "ä")
+        .header("raw", [0, 255]);
+    testing::deliver_twice(&service, &kafka::batch([record]).source("arn:cluster")).await.assert_once();
+    let (order, context) = journal.runs().pop().unwrap();
+    assert_eq!(order["order_id"], "7");
+    assert!(context.message_id().starts_with("shop-orders-3-42@"));
+    assert_eq!(context.source(), Some("arn:cluster"));
+    assert_eq!((context.attribute("key"), context.header("tenant")), (Some("é"), Some("ä")));
+    assert_eq!(context.header("raw"), None, "it is not text");
+}
+
+#[tokio::test]
+async fn a_tombstone_has_no_value() {
+    let journal = Journal::<Option<Value>>::new();
+    let service = testing::engine().kafka(Key::message_id(), journal.handler());
+    testing::deliver_twice(&service, &kafka::batch([kafka::tombstone().key("7")])).await.assert_once();
+    assert_eq!(journal.payloads(), [None]);
+}
+
+#[tokio::test]
+async fn kafka_records_without_offsets_follow_each_other_in_their_partitions() {
+    let fail = |_: Vec<u8>| async { Err::<(), _>(Failure::transient("closed")) };
+    let decode = |value: Option<&[u8]>| Ok(value.unwrap_or_default().to_vec());
+    let service = testing::engine().kafka_with(Key::message_id(), decode, fail);
+    let batch = kafka::batch((0..6).map(|i| kafka::bytes([i]).partition(u32::from(i % 2))));
+    let delivered = testing::deliver(&service, &batch.self_managed("b:9092,a:9092")).await;
+    let failures = delivered.response.as_ref().unwrap().batch_item_failures.clone();
+    let mut offsets = std::collections::BTreeMap::<_, Vec<i64>>::new();
+    for report in &delivered.records {
+        let attribute = |name: &str| report.record.attribute(name).unwrap().to_owned();
+        offsets.entry(attribute("partition")).or_default().push(attribute("offset").parse().unwrap());
+        assert_eq!(report.record.source(), Some("a:9092,b:9092"));
+    }
+    assert_eq!(offsets.values().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
+    assert!(offsets.values().all(|offsets| offsets.is_sorted()));
+    let reported: Vec<_> =
+        failures.iter().map(|failure| (&*failure.item_identifier.partition, failure.item_identifier.offset)).collect();
+    assert!(reported.contains(&("orders-0", offsets["0"][0])) && reported.contains(&("orders-1", offsets["1"][0])));
+}
+
+#[tokio::test]
+async fn an_activemq_message_has_what_it_was_given() {
+    let journal = Journal::<Value>::new();
+    let service = testing::engine().mq(Key::message_id(), journal.handler());
+    let given = activemq::message(&json!({ "order_id": "7" }))
+        .id("ID:7")
+        .queue("other")
+        .correlation_id("c-7")
+        .header("tenant", "a");
+    let batch = activemq::batch([given, activemq::bytes("[]")]).source("arn:broker");
+    testing::deliver_twice(&service, &batch).await.assert_once();
+    let (order, context) = journal.runs().swap_remove(0);
+    assert_eq!(order["order_id"], "7");
+    assert_eq!((context.message_id(), context.source()), ("ID:7", Some("arn:broker/other")));
+    assert_eq!((context.attribute("queue"), context.attribute("correlationId")), (Some("other"), Some("c-7")));
+    assert_eq!((context.header("tenant"), context.attribute("redelivered")), (Some("a"), Some("false")));
+}
+
+#[tokio::test]
+async fn a_rabbitmq_message_has_what_it_was_given() {
+    let journal = Journal::<Value>::new();
+    let service = testing::engine().mq(Key::message_id(), journal.handler());
+    let given = rabbitmq::message(&json!({ "order_id": "7" }))
+        .id("m-7")
+        .queue("other::/shop")
+        .correlation_id("c-7")
+        .header("tenant", "ä");
+    let batch = rabbitmq::batch([given]).source("arn:broker");
+    testing::deliver_twice(&service, &batch).await.assert_once();
+    let (order, context) = journal.runs().pop().unwrap();
+    assert_eq!(order["order_id"], "7");
+    assert_eq!((context.message_id(), context.source()), ("m-7", Some("arn:broker/other::/shop")));
+    assert_eq!((context.header("tenant"), context.attribute("correlationId")), (Some("ä"), Some("c-7")));
+}
+
+#[tokio::test]
+async fn a_rabbitmq_message_has_no_id_unless_its_publisher_sets_one() {
+    let nothing = |_: Vec<u8>| async { Ok::<_, Failure>(()) };
+    let service = testing::engine().mq_with(Key::message_id(), |data| Ok(data.to_vec()), nothing);
+    let batch = rabbitmq::batch([rabbitmq::bytes("7")]);
+    assert_eq!(testing::deliver(&service, &batch).await.outcomes(), [Err(ErrorKind::KeyMissing)]);
+}
+
+#[tokio::test]
+async fn a_broker_says_that_a_message_comes_again() {
+    let redelivered = Key::from_fn(|delivery| Ok(delivery.attribute("redelivered").map(str::to_owned)));
+    let service = testing::engine().mq(redelivered, |_: Value| async { Ok::<_, Failure>(()) });
+    let executed = [Ok(OutcomeKind::Executed)];
+    let deliveries = testing::deliver_twice(&service, &activemq::batch([activemq::message(&7)])).await;
+    assert_eq!((deliveries.first.outcomes(), deliveries.second.outcomes()), (executed.to_vec(), executed.to_vec()));
+    let replayed = [Ok(OutcomeKind::Replayed)];
+    let deliveries = testing::deliver_twice(&service, &rabbitmq::batch([rabbitmq::message(&7)])).await;
+    assert_eq!((deliveries.first.outcomes(), deliveries.second.outcomes()), (replayed.to_vec(), replayed.to_vec()));
+}

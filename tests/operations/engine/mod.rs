@@ -1,0 +1,126 @@
+//! What an operation promises from its claim to its end, on a store in memory whose faults the tests choose. Time is
+//! tokio's, paused: it goes on only when every task waits.
+
+#![allow(clippy::unwrap_used, reason = "a test panics")]
+
+use crate::support;
+
+mod claims;
+mod engines;
+mod leases;
+mod logs;
+mod probes;
+mod results;
+mod settles;
+mod successors;
+mod waits;
+
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use lambda_once::{
+    Error, Failure, Idempotency, MemoryStore, Outcome, Store,
+    idempotency::Builder,
+    record::Record,
+    store::fault::{Call, FaultStore},
+};
+use support::{assert_outcome, clock::TokioClock};
+
+const KEY: &str = "order 7";
+/// The lease of claims without a deadline, and the margin that comes on top: the defaults.
+const LEASE: Duration = Duration::from_secs(30);
+const MARGIN: Duration = Duration::from_secs(1);
+const MILLISECOND: Duration = Duration::from_millis(1);
+/// How long the defaults let a handler run.
+const UNTIL_STOP: Duration = Duration::from_millis(28_500);
+
+/// An engine with the default settings on a store in memory, all on one clock.
+struct World {
+    clock: TokioClock,
+    records: MemoryStore,
+    store: FaultStore<MemoryStore>,
+    once: Idempotency,
+    runs: Arc<AtomicU32>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::with(|builder| builder)
+    }
+
+    /// With other settings.
+    fn with(settings: impl FnOnce(Builder) -> Builder) -> Self {
+        let clock = TokioClock::new();
+        let records = MemoryStore::with_clock(clock.clone());
+        let store = FaultStore::new(records.clone(), 1);
+        let once = settings(Idempotency::builder(store.clone()).clock(clock.clone())).build().unwrap();
+        Self { clock, records, store, once, runs: Arc::default() }
+    }
+
+    /// Another engine on the same store and clock, as in another sandbox.
+    fn another(&self, settings: impl FnOnce(Builder) -> Builder) -> Idempotency {
+        settings(Idempotency::builder(self.store.clone()).clock(self.clock.clone())).build().unwrap()
+    }
+
+    /// Work that succeeds, and whose result is how often it has run.
+    fn work(&self) -> impl Future<Output = Result<u32, Failure>> + Send + use<> {
+        let runs = Arc::clone(&self.runs);
+        async move { Ok(runs.fetch_add(1, Ordering::SeqCst) + 1) }
+    }
+
+    fn runs(&self) -> u32 {
+        self.runs.load(Ordering::SeqCst)
+    }
+
+    /// Runs the operation, with work that succeeds.
+    async fn run(&self) -> Result<Outcome<u32>, Error> {
+        self.once.operation(KEY).run(|| self.work()).await
+    }
+
+    /// Runs the operation with this payload, with work that succeeds.
+    async fn run_on(&self, payload: &str) -> Result<Outcome<u32>, Error> {
+        self.once.operation(KEY).payload(payload).run(|| self.work()).await
+    }
+
+    /// Runs the operation, with work that ends as given.
+    async fn run_to(&self, end: Result<u32, Failure>) -> Result<Outcome<u32>, Error> {
+        self.once.operation(KEY).run(|| async { end }).await
+    }
+
+    /// Leaves a claim whose outcome nobody knows.
+    async fn abandon(&self) {
+        assert_outcome!(self.run_to(Err(Failure::unknown("timed out"))).await, Ok(Outcome::Failed(_)));
+    }
+
+    /// Lets any lease end, for others too.
+    async fn lapse(&self) {
+        tokio::time::advance(LEASE + MARGIN + MILLISECOND).await;
+    }
+
+    async fn record(&self) -> Option<Record> {
+        let key = self.once.key_hash(KEY).unwrap();
+        self.records.read(&[key]).await.remove(0).unwrap()
+    }
+
+    /// Changes the record past every rule.
+    async fn alter(&self, change: impl FnOnce(&mut Record)) {
+        let mut record = self.record().await.unwrap();
+        change(&mut record);
+        self.records.insert(self.once.key_hash(KEY).unwrap(), record);
+    }
+
+    /// The calls that the store has seen.
+    fn calls(&self) -> Vec<Call> {
+        self.store.calls().into_iter().map(|(call, _)| call).collect()
+    }
+
+    fn count(&self, call: Call) -> usize {
+        self.calls().into_iter().filter(|seen| *seen == call).count()
+    }
+}

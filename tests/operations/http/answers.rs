@@ -1,0 +1,171 @@
+//! First time, done, running, and which answers decide an operation.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::Full;
+use tokio::sync::Notify;
+
+use crate::http::setup::{App, numbered, post};
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_gets_the_first_answer_byte_for_byte() {
+    let app = App::new();
+    let first = app.post("k", "{}").await;
+    assert_eq!((first.status, &first.body[..]), (201, &b"{\"run\": 1}\n"[..]));
+    assert!(!first.is_replay());
+
+    let mut second = app.post("k", "{}").await;
+    assert!(second.is_replay());
+    second.headers.remove("idempotency-replayed");
+    assert_eq!(second, first);
+    assert_eq!(app.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_key_is_another_operation() {
+    let app = App::new();
+    app.post("a", "{}").await;
+    assert_eq!(app.post("b", "{}").await.header("x-run"), Some("2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_while_the_first_one_runs_is_told_to_come_back() {
+    let go = Arc::new(Notify::new());
+    let gate = Arc::clone(&go);
+    let app = App::with(
+        |engine| engine,
+        |layer| layer,
+        move |run, request| {
+            let gate = Arc::clone(&gate);
+            async move {
+                gate.notified().await;
+                numbered(run, request).await
+            }
+        },
+    );
+    let meanwhile = async {
+        let got = app.post("k", "{}").await;
+        assert_eq!((got.status, got.code()), (409, "in_progress".to_owned()));
+        assert_eq!(got.header("retry-after"), Some("2"));
+        go.notify_one();
+    };
+    let (first, ()) = tokio::join!(biased; app.post("k", "{}"), meanwhile);
+    assert_eq!(first.status, 201);
+    assert!(app.post("k", "{}").await.is_replay());
+    assert_eq!(app.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_key_for_another_request_is_refused() {
+    let app = App::new();
+    app.post("k", r#"{"a":1}"#).await;
+    let request = |method, uri: &str, body: &'static str| {
+        Request::builder()
+            .method(method)
+            .uri(uri)
+            .header("idempotency-key", "k")
+            .body(Full::<Bytes>::from(body))
+            .unwrap()
+    };
+    for other in [
+        request(Method::POST, "/charges?x=1", r#"{"a":2}"#),
+        request(Method::POST, "/charges?x=1", ""),
+        request(Method::POST, "/charges?x=2", r#"{"a":1}"#),
+        request(Method::POST, "/charges", r#"{"a":1}"#),
+        request(Method::POST, "/refunds?x=1", r#"{"a":1}"#),
+        request(Method::PATCH, "/charges?x=1", r#"{"a":1}"#),
+    ] {
+        let got = app.send(other).await;
+        assert_eq!((got.status, got.code()), (422, "key_reused".to_owned()));
+    }
+    assert!(app.post("k", "{ \"a\" : 1 }").await.is_replay(), "the same JSON, spelled differently");
+    assert_eq!(app.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn methods_that_are_not_covered_pass_through() {
+    let app = App::new();
+    for run in 1..=2 {
+        let get = Request::get("/charges/1").header("idempotency-key", "k").body(Full::default()).unwrap();
+        let got = app.send(get).await;
+        assert_eq!((got.header("x-run").unwrap(), got.is_replay()), (run.to_string().as_str(), false));
+    }
+    assert!(app.store.calls().is_empty());
+
+    let app = App::with(|engine| engine, |layer| layer.methods([Method::PUT]), numbered);
+    app.post("k", "{}").await;
+    app.post("k", "{}").await;
+    assert_eq!(app.runs(), 2);
+}
+
+async fn answering(status: u16) -> App {
+    let handler = move |run, _| async move {
+        Response::builder().status(status).header("x-run", run).body(Full::default()).unwrap()
+    };
+    App::with(|engine| engine, |layer| layer, handler)
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_a_retry_may_change_release_the_key() {
+    for status in [401, 403, 408, 409, 425, 429, 500, 502, 503, 504] {
+        let app = answering(status).await;
+        assert_eq!(app.post("k", "{}").await.status, status);
+        let again = app.post("k", "other").await;
+        assert_eq!((again.status, again.header("x-run")), (status, Some("2")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_the_last_word_are_replayed() {
+    for status in [200, 204, 303, 400, 404, 422] {
+        let app = answering(status).await;
+        app.post("k", "{}").await;
+        let again = app.post("k", "{}").await;
+        assert_eq!((again.status, again.is_replay(), app.runs()), (status, true, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn which_answers_are_remembered_can_be_chosen() {
+    let refuse = |run, _| async move {
+        Response::builder().status(if run == 1 { 400 } else { 201 }).body(Full::default()).unwrap()
+    };
+    let app = App::with(|engine| engine, |layer| layer.remember(|status| status.is_success()), refuse);
+    assert_eq!(app.post("k", "bad").await.status, 400);
+    assert_eq!(app.post("k", "corrected").await.status, 201);
+    assert_eq!(app.post("k", "bad").await.status, 422);
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_live_for_a_day_unless_the_engine_says_otherwise() {
+    let day = Duration::from_secs(24 * 60 * 60);
+    for (app, lives) in
+        [(App::new(), day), (App::with(|engine| engine.retention(day / 2), |layer| layer, numbered), day / 2)]
+    {
+        app.post("k", "{}").await;
+        app.clock.jump(lives - Duration::from_secs(1));
+        assert!(app.post("k", "{}").await.is_replay());
+        app.clock.jump(Duration::from_secs(2));
+        assert!(!app.post("k", "{}").await.is_replay());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_are_two_for_a_new_request_and_one_for_a_repeated_one() {
+    let app = App::new();
+    app.send(post("k", "{}")).await;
+    assert_eq!(app.store.calls().len(), 2);
+    app.send(post("k", "{}")).await;
+    assert_eq!(app.store.calls().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disabled_engine_lets_everything_through() {
+    let app = App::with(|engine| engine.disabled(true), |layer| layer, numbered);
+    app.post("k", "{}").await;
+    assert!(!app.post("k", "{}").await.is_replay());
+    assert_eq!(app.runs(), 2);
+    assert!(app.store.calls().is_empty());
+}

@@ -1,0 +1,107 @@
+//! Bodies: read, handed on, stored, capped.
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use lambda_http::{Body, IntoResponse, request::from_str};
+use lambda_once::{
+    Idempotency, MemoryStore,
+    http::{IdempotencyKeyLayer, Scope},
+};
+use tower::{Layer, Service, ServiceExt};
+
+use crate::http::setup::{App, numbered};
+
+fn layer() -> IdempotencyKeyLayer {
+    IdempotencyKeyLayer::new(Idempotency::new(MemoryStore::new()), Scope::authorizer().or_anonymous())
+}
+
+#[tokio::test]
+async fn over_lambda_http_events_of_both_versions_are_answered_and_replayed() {
+    for file in ["charge-rest-v1.json", "charge-http-v2.json"] {
+        let event = std::fs::read_to_string(format!("events/{file}")).unwrap();
+        let handler = tower::service_fn(|request: Request<Body>| async move {
+            assert!(matches!(request.body(), Body::Text(_)), "text stays text");
+            let answer = Response::builder().status(201).header("content-type", "application/json");
+            Ok::<_, lambda_http::Error>(answer.body(request.into_body()).unwrap())
+        });
+        let mut service = layer().layer(handler);
+        let mut answers = Vec::new();
+        for _ in 0..2 {
+            let request = from_str(&event).unwrap();
+            let answer = service.ready().await.unwrap().call(request).await.unwrap();
+            answers.push(answer.into_response().await);
+        }
+        assert_eq!(answers[0].status(), 201);
+        assert!(matches!(answers[0].body(), Body::Text(text) if text.contains("customer_id")), "{file}");
+        assert_eq!(answers[0].body(), answers[1].body());
+        let replayed: Vec<_> =
+            answers.iter().map(|answer| answer.headers().contains_key("idempotency-replayed")).collect();
+        assert_eq!(replayed, [false, true], "{file}");
+    }
+}
+
+#[tokio::test]
+async fn binary_bodies_stay_binary() {
+    let bytes: &[u8] = b"\xff\x00\xfe";
+    let handler = tower::service_fn(move |request: Request<Body>| async move {
+        assert!(matches!(request.body(), Body::Binary(body) if body == bytes));
+        Ok::<_, lambda_http::Error>(Response::new(request.into_body()))
+    });
+    let service = layer().layer(handler);
+    for _ in 0..2 {
+        let request = Request::post("/").header("idempotency-key", "k").body(Body::Binary(bytes.to_vec())).unwrap();
+        let answer = service.clone().oneshot(request).await.unwrap();
+        assert_eq!(&answer.into_body().collect().await.unwrap().to_bytes()[..], bytes);
+    }
+}
+
+#[tokio::test]
+async fn over_axum_a_whole_router_is_covered() {
+    let app = axum::Router::new()
+        .route("/charges", axum::routing::post(|body: String| async move { (http::StatusCode::CREATED, body) }))
+        .layer(layer());
+    let send = |body: &'static str| {
+        let request =
+            Request::post("/charges").header("idempotency-key", "k").body(axum::body::Body::from(body)).unwrap();
+        let app = app.clone();
+        async move {
+            let (parts, body) = app.oneshot(request).await.unwrap().into_parts();
+            (
+                parts.status.as_u16(),
+                parts.headers.contains_key("idempotency-replayed"),
+                body.collect().await.unwrap().to_bytes(),
+            )
+        }
+    };
+    assert_eq!(send("a").await, (201, false, Bytes::from("a")));
+    assert_eq!(send("a").await, (201, true, Bytes::from("a")));
+    assert_eq!(send("b").await.0, 422);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_beyond_the_cap_is_refused() {
+    let app = App::with(|engine| engine, |layer| layer.max_body(4), numbered);
+    let got = app.post("k", "12345").await;
+    assert_eq!((got.status, got.code(), app.runs()), (413, "body_too_large".to_owned(), 0));
+    assert!(app.store.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_beyond_the_cap_is_not_given_and_its_operation_stays_done() {
+    let long = |_, _| async { Response::new(Full::from("12345")) };
+    let app = App::with(|engine| engine, |layer| layer.max_body(4), long);
+    let got = app.post("k", "1").await;
+    assert_eq!((got.status, got.code()), (500, "answer_too_large".to_owned()));
+    let again = app.post("k", "1").await;
+    assert_eq!((again.status, again.code(), again.is_replay()), (410, "answer_not_kept".to_owned(), true));
+    assert_eq!(app.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_not_kept_is_gone_and_its_operation_stays_done() {
+    let app = App::with(|engine| engine.keep_results(false), |layer| layer, numbered);
+    assert_eq!(app.post("k", "{}").await.status, 201);
+    let again = app.post("k", "{}").await;
+    assert_eq!((again.status, again.is_replay(), app.runs()), (410, true, 1));
+}

@@ -1,0 +1,171 @@
+//! The key, and whose it is.
+
+use http::Request;
+use lambda_http::{Body, request::from_str};
+use lambda_once::{
+    Idempotency, MemoryStore,
+    http::{IdempotencyKeyLayer, Scope},
+};
+use serde_json::{Value, json};
+use tower::{Layer, ServiceExt};
+
+use crate::http::setup::{App, numbered, post};
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_the_same_with_and_without_quotes() {
+    let app = App::new();
+    app.post("8e03978e-40d5", "{}").await;
+    assert!(app.post("\"8e03978e-40d5\"", "{}").await.is_replay());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_key_is_refused_or_passes_through() {
+    let keyless = || Request::post("/charges").body("{}".into()).unwrap();
+    let app = App::new();
+    let got = app.send(keyless()).await;
+    assert_eq!((got.status, got.code(), app.runs()), (400, "key_missing".to_owned(), 0));
+
+    let app = App::with(|engine| engine, |layer| layer.optional(), numbered);
+    assert_eq!(app.send(keyless()).await.status, 201);
+    assert_eq!(app.send(keyless()).await.header("x-run"), Some("2"));
+    assert!(app.store.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_malformed_or_repeated_key_is_refused() {
+    let app = App::with(|engine| engine, |layer| layer.optional(), numbered);
+    let long = "k".repeat(256);
+    for key in ["", "a b", "a,b", "\"a", "a\"b", &long] {
+        let got = app.post(key, "{}").await;
+        assert_eq!((got.status, got.code()), (400, "key_malformed".to_owned()), "{key:?}");
+    }
+    let mut twice = post("a", "{}");
+    twice.headers_mut().append("idempotency-key", "a".parse().unwrap());
+    assert_eq!(app.send(twice).await.code(), "key_malformed");
+    assert_eq!(app.runs(), 0);
+    assert!(app.store.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_names_of_the_headers_can_be_chosen() {
+    let app = App::with(
+        |engine| engine,
+        |layer| layer.header("x-request-key".parse().unwrap()).replay_header("x-again".parse().unwrap()),
+        numbered,
+    );
+    let request = || Request::post("/").header("X-Request-Key", "k").body("{}".into()).unwrap();
+    app.send(request()).await;
+    assert_eq!(app.send(request()).await.header("x-again"), Some("true"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_caller_is_never_shown_anothers_answer() {
+    let app = App::new();
+    let of = |caller: &str| {
+        let mut request = post("k", "{}");
+        if !caller.is_empty() {
+            request.headers_mut().insert("x-caller", caller.parse().unwrap());
+        }
+        request
+    };
+    for caller in ["alice", "bob", "", "anonymous"] {
+        assert!(!app.send(of(caller)).await.is_replay(), "{caller}");
+    }
+    for caller in ["alice", "bob", ""] {
+        assert!(app.send(of(caller)).await.is_replay(), "{caller}");
+    }
+}
+
+/// Sends an event of API Gateway to a handler behind `Scope::authorizer`. The answer's status, and whether it is a replay.
+async fn send(once: &Idempotency, event: &Value) -> (u16, bool) {
+    let handler =
+        tower::service_fn(|_: Request<Body>| async { Ok::<_, lambda_http::Error>(http::Response::new(Body::Empty)) });
+    let service = IdempotencyKeyLayer::new(once.clone(), Scope::authorizer()).layer(handler);
+    let answer = service.oneshot(from_str(&event.to_string()).unwrap()).await.unwrap();
+    (answer.status().as_u16(), answer.headers().contains_key("idempotency-replayed"))
+}
+
+fn event(file: &str) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(format!("events/{file}")).unwrap()).unwrap()
+}
+
+fn with_authorizer(file: &str, authorizer: &Value) -> Value {
+    let mut event = event(file);
+    event["requestContext"]["authorizer"] = authorizer.clone();
+    event
+}
+
+/// All users of an identity pool have this ARN.
+const POOL_ROLE: &str = "arn:aws:sts::1:assumed-role/pool/CognitoIdentityCredentials";
+
+fn of_identity_pool(id: &str) -> Value {
+    let mut event = with_authorizer("charge-rest-v1.json", &Value::Null);
+    event["requestContext"]["identity"]["userArn"] = POOL_ROLE.into();
+    event["requestContext"]["identity"]["cognitoIdentityId"] = id.into();
+    event
+}
+
+#[tokio::test]
+async fn the_principal_of_each_kind_of_authorizer_is_a_scope() {
+    const V1: &str = "charge-rest-v1.json";
+    const V2: &str = "charge-http-v2.json";
+    let jwt =
+        |issuer: &str, subject: &str| json!({ "jwt": { "claims": { "iss": issuer, "sub": subject }, "scopes": null } });
+    let callers = [
+        with_authorizer(V1, &json!({ "principalId": "alice" })),
+        with_authorizer(V1, &json!({ "principalId": "bob" })),
+        with_authorizer(V1, &json!({ "claims": { "iss": "i", "sub": "alice" } })),
+        with_authorizer(V1, &json!({ "claims": { "iss": "j", "sub": "alice" } })),
+        with_authorizer(V2, &jwt("i", "bob")),
+        with_authorizer(V2, &jwt("j", "bob")),
+        with_authorizer(V2, &json!({ "iam": { "userArn": "arn:aws:iam::1:user/alice" } })),
+        of_identity_pool("eu-west-1:alice"),
+        of_identity_pool("eu-west-1:bob"),
+        with_authorizer(
+            V2,
+            &json!({ "iam": { "userArn": POOL_ROLE, "cognitoIdentity": { "amr": ["a"], "identityId": "eu-west-1:carol", "identityPoolId": "p" } } }),
+        ),
+        with_authorizer(
+            V2,
+            &json!({ "iam": { "userArn": POOL_ROLE, "cognitoIdentity": { "amr": ["a"], "identityId": "eu-west-1:dave", "identityPoolId": "p" } } }),
+        ),
+    ];
+    let once = Idempotency::new(MemoryStore::new());
+    for caller in &callers {
+        assert_eq!(send(&once, caller).await, (200, false), "{}", caller["requestContext"]["authorizer"]);
+    }
+    for caller in &callers {
+        assert_eq!(send(&once, caller).await, (200, true), "{}", caller["requestContext"]["authorizer"]);
+    }
+}
+
+#[tokio::test]
+async fn a_request_without_a_principal_is_refused() {
+    let once = Idempotency::new(MemoryStore::new());
+    for file in ["charge-rest-v1.json", "charge-http-v2.json"] {
+        for authorizer in
+            [json!({}), json!({ "principalId": "" }), json!({ "jwt": { "claims": { "iss": "i" } } }), Value::Null]
+        {
+            assert_eq!(send(&once, &with_authorizer(file, &authorizer)).await.0, 403, "{file} {authorizer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn tenants_of_one_function_do_not_meet() {
+    let once = Idempotency::new(MemoryStore::new());
+    let of = |tenant: &str| {
+        let mut context = lambda_runtime::Context::default();
+        context.tenant_id = Some(tenant.to_owned());
+        let mut request = from_str(&event("charge-rest-v1.json").to_string()).unwrap();
+        request.extensions_mut().insert(context);
+        request
+    };
+    let handler =
+        tower::service_fn(|_: Request<Body>| async { Ok::<_, lambda_http::Error>(http::Response::new(Body::Empty)) });
+    let service = IdempotencyKeyLayer::new(once, Scope::authorizer()).layer(handler);
+    for (tenant, replay) in [("a", false), ("b", false), ("a", true)] {
+        let answer = service.clone().oneshot(of(tenant)).await.unwrap();
+        assert_eq!(answer.headers().contains_key("idempotency-replayed"), replay, "{tenant}");
+    }
+}

@@ -1,0 +1,13 @@
+//! The `Idempotency-Key` layer, over `lambda_http` and `axum`.
+
+#![allow(clippy::unwrap_used, reason = "a test panics")]
+#![allow(clippy::future_not_send, reason = "the futures of tests stay on their thread")]
+
+mod answers;
+mod bodies;
+mod compile;
+mod keys;
+mod logs;
+mod setup;
+use crate::support;
+mod trouble;

@@ -1,0 +1,235 @@
+//! Panics, time-outs, lost leases, and a store in trouble.
+
+use std::{
+    convert::Infallible,
+    future,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::Request;
+use http_body_util::Full;
+use lambda_once::{
+    AfterUnknown, BoxError, Claim, Classify, Idempotency, MemoryStore,
+    http::{IdempotencyKeyLayer, Scope},
+    store::fault::{Call, Fault},
+};
+use lambda_runtime::Context;
+use tower::{Layer, ServiceExt};
+
+use crate::http::setup::{App, Got, LAPSE, numbered, post};
+
+fn without_settings<H>(handler: H) -> App
+where
+    H: Fn(u32, Request<Full<Bytes>>) -> future::Pending<http::Response<Full<Bytes>>> + Clone + Send + Sync + 'static,
+{
+    App::with(|engine| engine, |layer| layer, handler)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_keeps_the_key_until_the_lease_ends() {
+    let app = App::with(
+        |engine| engine,
+        |layer| layer,
+        |run, request| async move {
+            assert!(run > 1, "the first run panics");
+            numbered(run, request).await
+        },
+    );
+    let got = app.post("k", "{}").await;
+    assert_eq!((got.status, got.code()), (500, "handler_failed".to_owned()));
+    assert_eq!(app.post("k", "{}").await.code(), "in_progress");
+    tokio::time::advance(LAPSE).await;
+    assert_eq!(app.post("k", "{}").await.header("x-run"), Some("2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_hangs_is_cut_off_whatever_the_deadline() {
+    for deadline in [None, Some(0), Some(600_000)] {
+        let app = without_settings(|_, _| future::pending());
+        let mut request = post("k", "{}");
+        if let Some(deadline) = deadline {
+            let mut context = Context::default();
+            context.deadline = deadline;
+            request.extensions_mut().insert(context);
+        }
+        let began = tokio::time::Instant::now();
+        let got = app.send(request).await;
+        assert_eq!((got.status, got.code()), (504, "out_of_time".to_owned()));
+        // The configured lease of 30 s, less its reserve.
+        assert_eq!(began.elapsed().as_millis() / 100, 285, "{deadline:?}");
+        assert_eq!(app.post("k", "{}").await.code(), "in_progress", "the claim is kept");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_known_deadline_cuts_off_before_it() {
+    let app = without_settings(|_, _| future::pending());
+    let mut context = Context::default();
+    let now = lambda_once::clock::Clock::now(&app.clock);
+    context.deadline = now.after(Duration::from_secs(10)).as_millis();
+    let mut request = post("k", "{}");
+    request.extensions_mut().insert(context);
+    let began = tokio::time::Instant::now();
+    assert_eq!(app.send(request).await.status, 504);
+    assert_eq!(began.elapsed().as_millis() / 100, 95);
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_refuse_an_unknown_outcome_stays_unknown() {
+    let app = App::with(|engine| engine.after_unknown(AfterUnknown::Refuse), |layer| layer, |_, _| future::pending());
+    app.post("k", "{}").await;
+    tokio::time::advance(LAPSE).await;
+    let got = app.post("k", "{}").await;
+    assert_eq!((got.status, got.code(), got.header("retry-after")), (409, "outcome_unknown".to_owned(), None));
+    assert_eq!(app.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_a_policy_that_needs_a_probe_requests_are_refused_before_anything_is_claimed() {
+    let app = App::with(|engine| engine.after_unknown(AfterUnknown::Probe), |layer| layer.fail_open(), numbered);
+    let got = app.post("k", "{}").await;
+    assert_eq!((got.status, got.code()), (500, "misconfigured".to_owned()));
+    assert_eq!((app.runs(), app.store.calls()), (0, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_store_requests_are_refused_unless_failing_open_is_chosen() {
+    let app = App::new();
+    app.store.always(Call::Claim, Fault::AccessDenied);
+    let got = app.post("k", "{}").await;
+    assert_eq!((got.status, got.code(), got.header("retry-after")), (503, "unavailable".to_owned(), Some("1")));
+    assert_eq!(app.runs(), 0);
+
+    let app = App::with(|engine| engine, |layer| layer.fail_open(), numbered);
+    app.store.always(Call::Claim, Fault::ErrorBefore);
+    assert_eq!(app.post("k", "{}").await.status, 201);
+    assert_eq!(app.post("k", "{}").await.header("x-run"), Some("2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_that_fails_for_good_still_answers_and_does_not_run_again() {
+    let app = App::new();
+    app.store.always(Call::Settle, Fault::Throttled);
+    assert_eq!(app.post("k", "{}").await.status, 201);
+    app.store.heal();
+    assert_eq!(app.post("k", "{}").await.status, 409, "kept, not released");
+    assert_eq!(app.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_of_the_store_does_not_show() {
+    let app = App::new();
+    app.store.next(Call::Claim, Fault::ErrorAfter);
+    app.store.next(Call::Settle, Fault::ErrorAfter);
+    assert_eq!(app.post("k", "{}").await.status, 201);
+    assert!(app.post("k", "{}").await.is_replay());
+    assert_eq!(app.runs(), 1);
+}
+
+/// The first run blocks its thread until its lease has passed, while another request takes over. What that one answers,
+/// if it finishes, and then the first.
+async fn overtaken(successor_finishes: bool) -> (Option<Got>, Got) {
+    let app: Arc<OnceLock<App>> = Arc::default();
+    let successor: Arc<OnceLock<Option<Got>>> = Arc::default();
+    let (itself, answer) = (Arc::clone(&app), Arc::clone(&successor));
+    let handler = move |run, request| {
+        let (app, answer) = (Arc::clone(&itself), Arc::clone(&answer));
+        async move {
+            if run == 1 {
+                let app = app.get().unwrap();
+                app.clock.jump(LAPSE);
+                answer.set(app.post("k", "{}").now_or_never()).unwrap();
+            } else if !successor_finishes {
+                future::pending::<()>().await;
+            }
+            numbered(run, request).await
+        }
+    };
+    app.set(App::with(|engine| engine, |layer| layer, handler)).ok().unwrap();
+    let first = app.get().unwrap().post("k", "{}").await;
+    (successor.get().unwrap().clone(), first)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_holder_gives_its_successors_answer() {
+    let (successor, first) = overtaken(true).await;
+    let successor = successor.unwrap();
+    assert_eq!((successor.header("x-run"), successor.is_replay()), (Some("2"), false));
+    assert_eq!((first.header("x-run"), first.is_replay()), (Some("2"), true));
+    assert_eq!(first.body, successor.body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_holder_whose_successor_is_not_done_has_no_answer() {
+    let (successor, first) = overtaken(false).await;
+    assert_eq!(successor, None);
+    assert_eq!((first.status, first.code()), (409, "in_progress".to_owned()));
+}
+
+/// What a retry is answered after a boxed error.
+async fn after(error: fn() -> Result<Infallible, BoxError>) -> u16 {
+    let once = Idempotency::new(MemoryStore::new());
+    let runs = Arc::new(AtomicU32::new(0));
+    let handler = tower::service_fn(move |_: Request<Full<Bytes>>| {
+        let first = runs.fetch_add(1, Ordering::SeqCst) == 0;
+        async move {
+            match first {
+                true => error().map(|never| match never {}),
+                false => Ok(http::Response::new(Full::<Bytes>::default())),
+            }
+        }
+    });
+    let service = IdempotencyKeyLayer::new(once, Scope::from_fn(|_| Some("alice".to_owned()))).layer(handler);
+    assert!(service.clone().oneshot(post("k", "{}")).await.is_err(), "the error is handed on");
+    service.oneshot(post("k", "{}")).await.unwrap().status().as_u16()
+}
+
+#[tokio::test]
+async fn an_error_of_the_service_releases_the_key_unless_its_outcome_is_unknown() {
+    assert_eq!(after(|| Err("try again".into())).await, 200);
+    assert_eq!(after(|| Ok(Err("declined").permanent()?)).await, 200);
+    assert_eq!(after(|| Ok(Err("timed out").unknown()?)).await, 409);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_handler_finds_its_claim_among_the_extensions() {
+    let app = App::with(
+        |engine| engine,
+        |layer| layer,
+        |run, request| async move {
+            let claim = request.extensions().get::<Claim>().expect("the claim").clone();
+            assert_eq!(claim.took_over(), run == 2);
+            assert!(run > 1, "the first run panics");
+            numbered(run, request).await
+        },
+    );
+    app.post("k", "{}").await;
+    tokio::time::advance(LAPSE).await;
+    assert_eq!(app.post("k", "{}").await.status, 201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_spawned_that_outlives_a_request() {
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let app = App::with(
+        |engine| engine,
+        |layer| layer,
+        |run, request| async move {
+            if run == 2 {
+                future::pending::<()>().await;
+            }
+            numbered(run, request).await
+        },
+    );
+    for (key, status) in [("done", 201), ("cut off", 504), ("done", 201)] {
+        assert_eq!(app.post(&format!("\"{key}\""), "{}").await.status, status);
+        assert_eq!(tasks(), before, "{key}");
+    }
+}

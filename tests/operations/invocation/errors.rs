@@ -1,0 +1,156 @@
+//! A handler's own errors: what is made of the claim, and what the caller sees.
+
+use std::fmt;
+
+use anyhow::Context as _;
+use lambda_once::{
+    BoxError, Classify, ErrorKind, Failure, Verdict,
+    invocation::{HandlerError, InvocationError},
+};
+use lambda_runtime::Diagnostic;
+
+use crate::invocation::setup::{Function, LAPSE, order, refusal};
+
+/// What a handler says about its operation.
+#[derive(Debug, PartialEq)]
+struct Charge(Verdict);
+
+impl fmt::Display for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not charged")
+    }
+}
+
+impl HandlerError for Charge {
+    fn verdict(&self) -> Verdict {
+        self.0
+    }
+}
+
+impl From<Charge> for Diagnostic {
+    fn from(error: Charge) -> Self {
+        Self { error_type: "ChargeFailed".to_owned(), error_message: error.to_string() }
+    }
+}
+
+fn own<R, E>(answer: Result<R, InvocationError<E>>) -> E {
+    match answer {
+        Err(InvocationError::Handler(error)) => error,
+        Err(_) => panic!("an error of the library"),
+        Ok(_) => panic!("a result"),
+    }
+}
+
+/// What the second invocation comes to after the first one's error: a run, or the kind of a refusal.
+async fn after<E: HandlerError + Send + 'static>(error: fn() -> E) -> Result<u32, ErrorKind> {
+    let function = Function::of(move |run, _| async move { if run == 1 { Err(error()) } else { Ok(run) } });
+    own(function.invoke(order()).await);
+    match function.invoke(order()).await {
+        Ok(run) => Ok(run),
+        error => Err(refusal(error).0),
+    }
+}
+
+fn broken() -> Result<(), std::io::Error> {
+    Err(std::io::Error::other("broken"))
+}
+
+#[tokio::test]
+async fn a_verdict_is_found_in_every_kind_of_error() {
+    assert_eq!(after::<BoxError>(|| "busy".into()).await, Ok(2));
+    assert_eq!(after(|| anyhow::anyhow!("busy")).await, Ok(2));
+    assert_eq!(after(|| Failure::transient("busy")).await, Ok(2));
+    assert_eq!(after(|| Charge(Verdict::Transient)).await, Ok(2));
+
+    let (permanent, unknown) = (Err(ErrorKind::FailedBefore), Err(ErrorKind::InProgress));
+    assert_eq!(after::<BoxError>(|| broken().permanent().unwrap_err().into()).await, permanent);
+    assert_eq!(after(|| broken().permanent().context("while charging").unwrap_err()).await, permanent);
+    assert_eq!(after(|| Failure::permanent("declined")).await, permanent);
+    assert_eq!(after(|| Charge(Verdict::Permanent)).await, permanent);
+
+    assert_eq!(after::<BoxError>(|| broken().unknown().unwrap_err().into()).await, unknown);
+    assert_eq!(after(|| broken().unknown().context("while charging").unwrap_err()).await, unknown);
+    assert_eq!(after(|| Failure::unknown("timed out")).await, unknown);
+    assert_eq!(after(|| Charge(Verdict::Unknown)).await, unknown);
+}
+
+#[tokio::test]
+async fn the_handlers_error_is_handed_on_unchanged() {
+    for verdict in [Verdict::Transient, Verdict::Permanent, Verdict::Unknown] {
+        let function = Function::<u32, _>::of(move |_, _| async move { Err(Charge(verdict)) });
+        assert_eq!(own(function.invoke(order()).await), Charge(verdict));
+    }
+    let function = Function::<u32, BoxError>::of(|_, _| async move { Ok(broken().permanent().map(|()| 1)?) });
+    let error = own(function.invoke(order()).await);
+    assert_eq!(Verdict::of(&*error), Verdict::Permanent, "with its mark");
+}
+
+#[tokio::test]
+async fn a_handlers_error_type_is_the_one_that_lambda_reports_without_the_layer() {
+    let function = Function::<u32, _>::of(|_, _| async { Err(Charge(Verdict::Transient)) });
+    let error = function.invoke(order()).await.unwrap_err();
+    assert_eq!(error.to_string(), "not charged");
+    assert_eq!(format!("{error:?}"), "Charge(Transient)");
+    assert_eq!(Diagnostic::from(error), Diagnostic::from(Charge(Verdict::Transient)));
+
+    let function = Function::<u32, BoxError>::of(|_, _| async { Err("busy".into()) });
+    let error = function.invoke(order()).await.unwrap_err();
+    assert_eq!(Diagnostic::from(error), Diagnostic::from(BoxError::from("busy")));
+}
+
+#[tokio::test]
+async fn a_failures_error_type_tells_its_verdict() {
+    for (failure, name) in [
+        (Failure::transient("no"), "lambda_once.transient_failure"),
+        (Failure::permanent("no"), "lambda_once.permanent_failure"),
+        (Failure::unknown("no"), "lambda_once.unknown_failure"),
+    ] {
+        let reported = Diagnostic::from(failure);
+        assert_eq!((reported.error_type.as_str(), reported.error_message.as_str()), (name, "no"));
+    }
+}
+
+#[tokio::test]
+async fn a_permanent_error_is_replayed_with_its_text() {
+    let function = Function::<u32, _>::of(|_, _| async { Err(Failure::permanent("card declined")) });
+    own(function.invoke(order()).await);
+    let replayed = function.invoke(order()).await.unwrap_err();
+    let reported = Diagnostic::from(replayed);
+    assert_eq!(reported.error_type, "lambda_once.failed_before");
+    assert!(reported.error_message.ends_with("the operation failed for good before: card declined"));
+    assert_eq!(refusal(function.invoke(order()).await), (ErrorKind::FailedBefore, false));
+    assert_eq!(function.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_error_keeps_the_claim_until_its_lease_ends() {
+    let function =
+        Function::of(|run, _| async move { if run == 1 { Err(Failure::unknown("timed out")) } else { Ok(run) } });
+    own(function.invoke(order()).await);
+    assert_eq!(function.refusal().await, (ErrorKind::InProgress, true));
+    tokio::time::advance(LAPSE).await;
+    assert_eq!(function.invoke(order()).await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn an_unprotected_run_hands_its_error_on_too() {
+    let fails = |_, _| async { Err::<u32, _>(Charge(Verdict::Permanent)) };
+    let function = Function::with(|engine| engine.disabled(true), |layer| layer, fails);
+    assert_eq!(own(function.invoke(order()).await), Charge(Verdict::Permanent));
+}
+
+#[tokio::test]
+async fn an_error_whose_text_panics_is_handed_on_and_remembered() {
+    struct Nasty;
+    impl fmt::Display for Nasty {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            panic!("in display");
+        }
+    }
+    impl HandlerError for Nasty {
+        fn verdict(&self) -> Verdict {
+            Verdict::Permanent
+        }
+    }
+    assert_eq!(after(|| Nasty).await, Err(ErrorKind::FailedBefore));
+}

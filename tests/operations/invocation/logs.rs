@@ -1,0 +1,51 @@
+//! One event for each invocation, and nothing of its key or payload in any.
+
+use lambda_once::{
+    MissingKey,
+    store::fault::{Call, Fault},
+};
+use serde_json::{Value, json};
+use tracing::Level;
+
+use crate::invocation::{
+    setup::{Function, numbered},
+    support::collector::{Collector, Line},
+};
+
+/// What one invocation logs of its outcome, and what else.
+async fn logged(function: &Function, event: Value) -> (Line, Vec<Line>) {
+    let (collector, guard) = Collector::install();
+    function.invoke(event).await.ok();
+    drop(guard);
+    let lines = collector.lines();
+    assert!(!format!("{lines:?}").contains("secret"), "{lines:?}");
+    let (mut outcomes, others): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| !line.get("outcome").is_empty());
+    assert_eq!(outcomes.len(), 1, "one event for each invocation");
+    let line = outcomes.remove(0);
+    assert_eq!(line.get("operation"), "invocation");
+    (line, others)
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_invocation_logs_its_outcome_under_the_hash_of_its_key() {
+    let function = Function::new();
+    let event = |cents: u32| json!({"id": "secret", "cents": cents, "note": "secret"});
+    for (cents, outcome) in [(1, "executed"), (1, "replayed"), (2, "mismatch")] {
+        let line = logged(&function, event(cents)).await.0;
+        assert_eq!((line.get("outcome"), line.get("key").len()), (outcome, 64));
+    }
+    function.store.always(Call::Claim, Fault::AccessDenied);
+    assert_eq!(logged(&function, event(1)).await.0.get("outcome"), "access_denied");
+}
+
+#[tokio::test]
+async fn an_event_without_a_key_is_logged_as_a_warning() {
+    let line = logged(&Function::new(), json!({"secret": "secret"})).await.0;
+    assert_eq!((line.get("outcome"), line.get("key"), line.level), ("key_missing", "", Level::WARN));
+
+    let unprotected = Function::with(|engine| engine.missing_key(MissingKey::RunUnprotected), |layer| layer, numbered);
+    let (line, others) = logged(&unprotected, json!({"secret": "secret"})).await;
+    assert_eq!((line.get("outcome"), line.get("key")), ("executed", ""));
+    assert_eq!(others.len(), 1);
+    assert_eq!(others[0].level, Level::WARN);
+}

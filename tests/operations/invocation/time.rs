@@ -1,0 +1,101 @@
+//! Panics, deadlines, and what is left behind.
+
+use std::{future, time::Duration};
+
+use lambda_once::{BoxError, ErrorKind, OnPanic, clock::Clock};
+use lambda_runtime::{Context, LambdaEvent};
+
+use crate::invocation::setup::{Function, LAPSE, numbered, order, refusal};
+
+/// The usual event, in an invocation that ends after this time.
+fn within(function: &Function, time: Duration) -> LambdaEvent<serde_json::Value> {
+    let mut context = Context::default();
+    context.deadline = function.clock.now().after(time).as_millis();
+    LambdaEvent::new(order(), context)
+}
+
+async fn panics_first(run: u32, _: serde_json::Value) -> Result<u32, BoxError> {
+    assert!(run > 1, "the first run panics");
+    Ok(run)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_an_error_and_keeps_the_claim_until_its_lease_ends() {
+    let function = Function::of(panics_first);
+    assert_eq!(function.refusal().await, (ErrorKind::Panicked, true));
+    assert_eq!(function.refusal().await, (ErrorKind::InProgress, true));
+    tokio::time::advance(LAPSE).await;
+    assert_eq!(function.invoke(order()).await.unwrap(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_may_be_set_to_release_the_claim() {
+    let function = Function::with(|engine| engine.on_panic(OnPanic::Transient), |layer| layer, panics_first);
+    assert_eq!(function.refusal().await, (ErrorKind::Panicked, true));
+    assert_eq!(function.invoke(order()).await.unwrap(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_making_the_handlers_future_is_caught_too() {
+    let function = Function::<u32>::of(|run, event| {
+        assert!(run > 1, "the first run panics");
+        numbered(run, event)
+    });
+    assert_eq!(function.refusal().await, (ErrorKind::Panicked, true));
+    assert_eq!(function.refusal().await, (ErrorKind::InProgress, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_hangs_is_cut_off_before_the_deadline_and_keeps_its_claim() {
+    let function = Function::<u32>::of(|_, _| future::pending());
+    let began = tokio::time::Instant::now();
+    let answer = function.send(within(&function, Duration::from_secs(10))).await;
+    assert_eq!(refusal(answer), (ErrorKind::OutOfTime, true));
+    assert_eq!(began.elapsed().as_millis() / 100, 95);
+    assert_eq!(function.refusal().await, (ErrorKind::InProgress, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_is_not_known_gives_the_configured_lease() {
+    for deadline in [0, 600_000] {
+        let function = Function::<u32>::of(|_, _| future::pending());
+        let mut context = Context::default();
+        context.deadline = deadline;
+        let began = tokio::time::Instant::now();
+        assert_eq!(refusal(function.send(LambdaEvent::new(order(), context)).await).0, ErrorKind::OutOfTime);
+        assert_eq!(began.elapsed().as_millis() / 100, 285, "{deadline}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_time_left_nothing_starts_and_nothing_is_claimed() {
+    let function = Function::new();
+    let answer = function.send(within(&function, Duration::from_millis(400))).await;
+    assert_eq!(refusal(answer), (ErrorKind::OutOfTime, true));
+    assert_eq!((function.runs(), function.calls().len()), (0, 0));
+    assert_eq!(function.invoke(order()).await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unprotected_run_is_cut_off_too() {
+    let hangs = |_, _| future::pending::<Result<u32, BoxError>>();
+    let function = Function::with(|engine| engine.disabled(true), |layer| layer, hangs);
+    assert_eq!(function.refusal().await, (ErrorKind::OutOfTime, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_spawned_that_outlives_an_invocation() {
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let function = Function::of(|run, event| async move {
+        if run == 1 {
+            future::pending::<()>().await;
+        }
+        numbered(run, event).await
+    });
+    assert_eq!(function.refusal().await.0, ErrorKind::OutOfTime);
+    assert_eq!(tasks(), before);
+    tokio::time::advance(LAPSE).await;
+    function.invoke(order()).await.unwrap();
+    assert_eq!(tasks(), before);
+}

@@ -1,0 +1,188 @@
+//! Statements that fail inside an answer that succeeded, and requests that DynamoDB does not take.
+
+use lambda_once::{Error, ErrorKind, ErrorStatus, Store, store::Settlement};
+use serde_json::json;
+
+use super::{Claimed, LEASE, MARGIN, Settled, Stores, batch, claim, claims, complete, complete_with, granted, single};
+use crate::dynamodb_faults::requests::Purpose;
+
+const THROTTLED: [&str; 3] = ["ProvisionedThroughputExceeded", "RequestLimitExceeded", "ThrottlingError"];
+
+#[tokio::test]
+async fn a_throttled_statement_is_sent_again_alone() {
+    for code in THROTTLED {
+        let stores = Stores::new().await;
+        stores.world.on(Purpose::Claim).fail_member(1, code);
+        let claims = claims(0..3);
+        stores.grants(&claims).await;
+        stores.world.on(Purpose::Outcome).fail_member(2, code);
+        let settled = stores.settle(&claims, &complete()).await;
+        assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{settled:?}");
+        stores.world.all_struck();
+        assert_eq!(stores.requests(), [batch(3), batch(1), batch(3), batch(1)]);
+    }
+}
+
+#[tokio::test]
+async fn a_statement_that_stays_throttled_fails_alone() {
+    let stores = Stores::new().await;
+    stores.world.on(Purpose::Claim).fail_member(1, "ThrottlingError");
+    stores.world.on(Purpose::Claim).nth(2).fail_member(0, "ThrottlingError");
+    let mut answers = stores.store.claim(&claims(0..3)).await;
+    let error = answers.remove(1).unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Throttled, ErrorStatus::Temporary));
+    answers.into_iter().for_each(|answer| {
+        granted(answer);
+    });
+}
+
+#[tokio::test]
+async fn a_claim_that_failed_inside_dynamodb_is_looked_up() {
+    let stores = Stores::new().await;
+    stores.world.on(Purpose::Claim).fail_member_after(1, "InternalServerError");
+    let grants = stores.grants(&claims(0..3)).await;
+    assert!(grants.iter().all(|grant| grant.attempt == 1 && grant.prior_status.is_none()), "{grants:?}");
+    assert_eq!(stores.requests(), [batch(3), batch(1)]);
+    stores.world.proxy.reset();
+    stores.world.on(Purpose::Claim).fail_member(1, "InternalServerError");
+    let grants = stores.grants(&claims(3..6)).await;
+    assert!(grants.iter().all(|grant| grant.attempt == 1 && grant.prior_status.is_none()), "{grants:?}");
+    assert_eq!(stores.requests(), [batch(3), batch(1), batch(1)]);
+    stores.world.all_struck();
+}
+
+#[tokio::test]
+async fn a_claim_that_keeps_failing_inside_dynamodb_is_ambiguous() {
+    let stores = Stores::new().await;
+    stores.world.on(Purpose::Claim).fail_member(0, "InternalServerError");
+    stores.world.on(Purpose::Claim).nth(2).fail_member(0, "InternalServerError");
+    let answer = stores.store.claim(&claims(0..1)).await.remove(0);
+    stores.world.all_struck();
+    assert_eq!(answer.map_err(|error| error.status()), Err(ErrorStatus::Ambiguous));
+}
+
+#[tokio::test]
+async fn a_takeover_that_failed_inside_dynamodb_is_looked_up() {
+    for applied in [true, false] {
+        let stores = Stores::new().await;
+        stores.grants(&claims(0..2)).await;
+        stores.world.clock.jump(LEASE + MARGIN * 2);
+        let fault = stores.world.on(Purpose::Takeover);
+        if applied {
+            fault.fail_member_after(1, "InternalServerError");
+        } else {
+            fault.fail_member(1, "InternalServerError");
+        }
+        let mut answers = stores.store.claim(&claims(0..2)).await;
+        let second = answers.remove(1);
+        assert!(granted(answers.remove(0)).took_over());
+        if applied {
+            let grant = granted(second);
+            assert!(grant.took_over() && grant.attempt == 2, "{grant:?}");
+        } else {
+            let error = second.unwrap_err();
+            assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Ambiguous));
+        }
+        stores.world.all_struck();
+    }
+}
+
+#[tokio::test]
+async fn a_settle_that_failed_inside_dynamodb_is_ambiguous_and_can_be_sent_again() {
+    let settlements = [complete(), Settlement::Release { took_over: false }, Settlement::Release { took_over: true }];
+    for settlement in settlements {
+        let stores = Stores::new().await;
+        let claims = claims(0..2);
+        stores.grants(&claims).await;
+        stores.world.proxy.on_matching(|_| true).fail_member_after(1, "InternalServerError");
+        let answers = stores.settle(&claims, &settlement).await;
+        assert!(matches!(answers[0], Ok(Settled::Done)), "{answers:?}");
+        assert_eq!(answers[1].as_ref().map_err(Error::status), Err(ErrorStatus::Ambiguous));
+        let again = stores.settle(&claims, &settlement).await;
+        assert!(again.iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{again:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_role_may_not_do_in_batches_is_done_one_by_one_from_then_on() {
+    let stores = Stores::new().await;
+    stores.world.on(Purpose::Claim).access_denied();
+    let claims = claims(0..2);
+    stores.grants(&claims).await;
+    stores.settle(&claims, &complete()).await;
+    assert_eq!(
+        stores.requests(),
+        [batch(2), single("UpdateItem"), single("UpdateItem"), single("UpdateItem"), single("UpdateItem")]
+    );
+}
+
+#[tokio::test]
+async fn a_statement_that_is_not_permitted_or_not_valid_goes_alone() {
+    for code in ["AccessDenied", "ValidationError"] {
+        for purpose in [Purpose::Claim, Purpose::Look, Purpose::Takeover, Purpose::Outcome] {
+            let stores = Stores::new().await;
+            let first = claims(0..2);
+            stores.grants(&first).await;
+            stores.world.clock.jump(LEASE + MARGIN * 2);
+            // A key more, so that there is something for the first step to create.
+            let second = claims(0..3);
+            stores.world.on(purpose).fail_member(0, code);
+            stores.grants(&second).await;
+            let settled = stores.settle(&second, &complete()).await;
+            assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{settled:?}");
+            stores.world.all_struck();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_not_valid_is_replaced_by_single_ones_that_time_only() {
+    let stores = Stores::new().await;
+    stores.world.on(Purpose::Claim).validation();
+    stores.grants(&claims(0..2)).await;
+    stores.grants(&claims(2..4)).await;
+    assert_eq!(stores.requests(), [batch(2), single("UpdateItem"), single("UpdateItem"), batch(2)]);
+}
+
+#[tokio::test]
+async fn a_read_that_is_not_permitted_in_batches_goes_one_by_one() {
+    let stores = Stores::new().await;
+    let claims = claims(0..2);
+    stores.grants(&claims).await;
+    stores.world.on(Purpose::Look).access_denied();
+    let records = stores.store.read(&[claims[0].key, claims[1].key, claim(9).key]).await;
+    let found: Vec<_> = records.into_iter().map(|record| record.unwrap().map(|record| record.owner)).collect();
+    assert_eq!(found, [Some(Some(claims[0].owner)), Some(Some(claims[1].owner)), None]);
+}
+
+#[tokio::test]
+async fn a_result_that_an_item_cannot_hold_fails_alone() {
+    let stores = Stores::new().await;
+    let claims = claims(0..2);
+    stores.grants(&claims).await;
+    let settles =
+        [super::settle(&claims[0], complete_with("x".repeat(410_000))), super::settle(&claims[1], complete())];
+    let answers = stores.store.settle(&settles).await;
+    assert_eq!(answers[0].as_ref().map_err(Error::kind), Err(ErrorKind::Request));
+    assert!(matches!(answers[1], Ok(Settled::Done)), "{answers:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_leaves_statements_out_is_ambiguous() {
+    let stores = Stores::new().await;
+    stores.world.on(Purpose::Claim).respond(200, json!({ "Responses": [{}] }));
+    let answers = stores.store.claim(&claims(0..2)).await;
+    assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(|error| error.status() == ErrorStatus::Ambiguous)));
+}
+
+#[tokio::test]
+async fn a_lost_answer_leaves_the_whole_batch_ambiguous_and_the_claims_recognisable() {
+    let stores = Stores::new().await;
+    let claims = claims(0..3);
+    stores.world.on(Purpose::Claim).times(2).drop_response();
+    let answers = stores.store.claim(&claims).await;
+    assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(|error| error.status() == ErrorStatus::Ambiguous)));
+    let grants = stores.grants(&claims).await;
+    assert!(grants.iter().all(|grant| grant.attempt == 1 && grant.prior_status.is_none()), "{grants:?}");
+    assert!(matches!(stores.claim_elsewhere(&claim(0)).await, Claimed::Refused(_)));
+}

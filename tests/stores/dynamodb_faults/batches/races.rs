@@ -1,0 +1,236 @@
+//! What another owner does between the steps of a batched claim. Whatever it is, the claim ends as one that was made in
+//! a single step after it would have, or gives way.
+
+use lambda_once::{
+    Store,
+    record::{Fingerprint, Record},
+    store::{
+        ClaimRequest, Claimed, Grant, Refusal, Settlement,
+        rules::{Judgement, judge},
+    },
+};
+
+use super::{Duration, LEASE, MARGIN, RETENTION, Stores, claim, complete};
+use crate::dynamodb_faults::requests::Purpose;
+
+/// What is there when the claim begins.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    Standing,
+    Lapsed,
+    HandedBack,
+    Done,
+    Expired,
+    ExpiredInProgress,
+}
+
+/// What happens in between.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Nothing,
+    Claim,
+    /// Given back at once; the record's lease is over as before, but it was granted once more.
+    ClaimAndHandBack,
+    ClaimOfAnotherPayload,
+    Renewal,
+    Completion,
+    Release,
+    Deletion,
+    /// By TTL, and then another owner claims.
+    DeletionAndClaim,
+    /// By TTL, and then another owner claims and completes.
+    DeletionAndCompletion,
+}
+
+const STARTS: [Start; 6] =
+    [Start::Standing, Start::Lapsed, Start::HandedBack, Start::Done, Start::Expired, Start::ExpiredInProgress];
+
+const EVENTS: [Event; 10] = [
+    Event::Nothing,
+    Event::Claim,
+    Event::ClaimAndHandBack,
+    Event::ClaimOfAnotherPayload,
+    Event::Renewal,
+    Event::Completion,
+    Event::Release,
+    Event::Deletion,
+    Event::DeletionAndClaim,
+    Event::DeletionAndCompletion,
+];
+
+impl Start {
+    /// Whether the claim sees something that it may replace.
+    fn is_replaceable(self) -> bool {
+        !matches!(self, Self::Standing | Self::Done)
+    }
+}
+
+impl Stores {
+    /// Makes the start, and returns the claim of its holder.
+    async fn begin(&self, start: Start) -> ClaimRequest {
+        let mut holder = claim(1);
+        if matches!(start, Start::ExpiredInProgress) {
+            holder.retention = Duration::ZERO;
+        }
+        self.claim_elsewhere(&holder).await;
+        let lapse = || self.world.clock.jump(LEASE + MARGIN + Duration::from_secs(1));
+        match start {
+            Start::Standing => {}
+            Start::Lapsed | Start::ExpiredInProgress => lapse(),
+            Start::HandedBack => {
+                lapse();
+                holder = claim(1);
+                self.claim_elsewhere(&holder).await;
+                self.settle_elsewhere(&holder, Settlement::Release { took_over: true }).await;
+            }
+            Start::Done => self.settle_elsewhere(&holder, complete()).await,
+            Start::Expired => {
+                self.settle_elsewhere(&holder, complete()).await;
+                self.world.clock.jump(RETENTION + Duration::from_secs(1));
+            }
+        }
+        holder
+    }
+
+    async fn happen(&self, event: Event, holder: &ClaimRequest) {
+        let other = claim(1);
+        match event {
+            Event::Nothing => {}
+            Event::Claim => drop(self.claim_elsewhere(&other).await),
+            Event::ClaimAndHandBack => {
+                if matches!(self.claim_elsewhere(&other).await, Claimed::Granted(_)) {
+                    self.settle_elsewhere(&other, Settlement::Release { took_over: true }).await;
+                }
+            }
+            Event::ClaimOfAnotherPayload => {
+                let fingerprint = Some(Fingerprint::from_bytes([2; 32]));
+                self.claim_elsewhere(&ClaimRequest { fingerprint, ..other }).await;
+            }
+            Event::Renewal => {
+                let renewal = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: RETENTION };
+                self.settle_elsewhere(holder, renewal).await;
+            }
+            Event::Completion => self.settle_elsewhere(holder, complete()).await,
+            Event::Release => self.settle_elsewhere(holder, Settlement::Release { took_over: false }).await,
+            Event::Deletion => self.delete(holder).await,
+            Event::DeletionAndClaim => {
+                self.delete(holder).await;
+                self.claim_elsewhere(&other).await;
+            }
+            Event::DeletionAndCompletion => {
+                self.delete(holder).await;
+                self.claim_elsewhere(&other).await;
+                self.settle_elsewhere(&other, complete()).await;
+            }
+        }
+    }
+
+    async fn delete(&self, claim: &ClaimRequest) {
+        let id = super::super::text(&format!("once#{}", claim.key));
+        self.world.direct.delete_item().table_name(&self.world.table).key("id", id).send().await.unwrap();
+    }
+
+    async fn record(&self, claim: &ClaimRequest) -> Option<Record> {
+        self.direct.read(&[claim.key]).await.remove(0).unwrap()
+    }
+
+    /// Claims in a batch while `event` happens before the step with this purpose, and holds the answer to the rules.
+    async fn race(&self, start: Start, event: Event, before: Purpose) {
+        let holder = self.begin(start).await;
+        let at_start = self.record(&holder).await;
+        let ours = claim(1);
+        let mut step = self.world.on(before).hold();
+        let meanwhile = async {
+            step.arrived().await;
+            self.happen(event, &holder).await;
+            let record = self.record(&holder).await;
+            step.release();
+            record
+        };
+        let (mut answers, in_the_way) = tokio::join!(self.store.claim(std::slice::from_ref(&ours)), meanwhile);
+        let answer = answers.remove(0).unwrap();
+        let after = self.record(&holder).await;
+        let case = format!("{start:?}, {event:?} before {before:?}: {in_the_way:?} and then {after:?}");
+        self.check(&ours, &answer, in_the_way.as_ref(), after.as_ref(), in_the_way == at_start, &case);
+    }
+
+    fn check(
+        &self,
+        ours: &ClaimRequest,
+        answer: &Claimed,
+        in_the_way: Option<&Record>,
+        after: Option<&Record>,
+        unchanged: bool,
+        case: &str,
+    ) {
+        let now = lambda_once::clock::Clock::now(&self.world.clock);
+        let (free, refusal) = match in_the_way.map(|record| judge(record, ours, now).unwrap()) {
+            None | Some(Judgement::Free) => (true, None),
+            Some(Judgement::Refused(refusal)) => (false, Some(refusal)),
+            Some(Judgement::Mine(grant)) => panic!("{case}: {grant:?} is nobody's"),
+        };
+        match answer {
+            Claimed::Granted(Grant { attempt, prior_status, .. }) => {
+                assert!(free, "{case}: granted");
+                let expected = in_the_way.map_or((1, None), |record| (record.attempt + 1, Some(record.status)));
+                assert_eq!((*attempt, *prior_status), expected, "{case}");
+                let after = after.unwrap();
+                assert_eq!(
+                    (after.owner, after.attempt, after.prior_status),
+                    (Some(ours.owner), expected.0, expected.1)
+                );
+            }
+            Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 }) => {
+                assert!(!unchanged && in_the_way.is_some(), "{case}: gave way to nobody");
+                assert_eq!(after, in_the_way, "{case}: a claim that gives way changes nothing");
+            }
+            Claimed::Refused(given) => {
+                assert_eq!(Some(given), refusal.as_ref(), "{case}");
+                assert_eq!(after, in_the_way, "{case}: a refused claim changes nothing");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn between_the_insert_and_the_select() {
+    for start in STARTS {
+        for event in EVENTS {
+            Stores::new().await.race(start, event, Purpose::Look).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn between_the_select_and_the_update() {
+    for start in STARTS.into_iter().filter(|start| start.is_replaceable()) {
+        for event in EVENTS {
+            Stores::new().await.race(start, event, Purpose::Takeover).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn between_the_select_and_the_second_insert() {
+    for event in [Event::Nothing, Event::DeletionAndClaim, Event::DeletionAndCompletion, Event::ClaimOfAnotherPayload] {
+        let stores = Stores::new().await;
+        let holder = stores.begin(Start::Standing).await;
+        let ours = claim(1);
+        let mut look = stores.world.on(Purpose::Look).hold();
+        let mut insert = stores.world.on(Purpose::Claim).nth(2).hold();
+        let meanwhile = async {
+            look.arrived().await;
+            stores.delete(&holder).await;
+            look.release();
+            insert.arrived().await;
+            stores.happen(event, &holder).await;
+            let record = stores.record(&holder).await;
+            insert.release();
+            record
+        };
+        let (mut answers, in_the_way) = tokio::join!(stores.store.claim(std::slice::from_ref(&ours)), meanwhile);
+        let after = stores.record(&holder).await;
+        let case = format!("{event:?} before the second insert");
+        stores.check(&ours, &answers.remove(0).unwrap(), in_the_way.as_ref(), after.as_ref(), true, &case);
+    }
+}

@@ -1,0 +1,176 @@
+//! What an operation promises on DynamoDB when requests and answers are lost, late or refused: a proxy between the real
+//! client, with its own retries, and DynamoDB Local plays the network.
+
+#![allow(clippy::unwrap_used, reason = "a test panics")]
+
+use crate::support;
+
+mod batches;
+mod calls;
+mod deliveries;
+mod items;
+mod late;
+mod lost;
+mod refusals;
+mod requests;
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use aws_sdk_dynamodb::{Client, types::AttributeValue};
+use lambda_once::{
+    Error, Failure, Idempotency, Outcome,
+    idempotency::Builder,
+    store::dynamodb::{Calls, Config},
+};
+use support::{assert_outcome, clock::TokioClock, proxy::Proxy};
+
+const KEY: &str = "order 7";
+/// The lease of claims without a deadline, and the margin that comes on top: the defaults.
+const LEASE: Duration = Duration::from_secs(30);
+const MARGIN: Duration = Duration::from_secs(1);
+
+type Item = HashMap<String, AttributeValue>;
+
+/// Runs each of these tests with one request for each key, and with PartiQL batches.
+macro_rules! in_both_shapes {
+    ($($test:ident),* $(,)?) => {
+        mod single {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test(lambda_once::store::dynamodb::Calls::Single).await;
+                }
+            )*
+        }
+
+        mod batched {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test(lambda_once::store::dynamodb::Calls::Batched).await;
+                }
+            )*
+        }
+    };
+}
+use in_both_shapes;
+
+/// A table of its own, an engine that reaches it through the proxy, and another one that does not.
+struct World {
+    proxy: Proxy,
+    direct: Client,
+    table: String,
+    clock: TokioClock,
+    /// Whether the engine behind the proxy sends PartiQL batches for single keys, too.
+    is_batched: bool,
+    once: Idempotency,
+    elsewhere: Idempotency,
+    runs: Arc<AtomicU32>,
+}
+
+impl World {
+    async fn new() -> Self {
+        Self::build(Calls::Auto, |builder| builder).await
+    }
+
+    /// With these shapes of requests behind the proxy.
+    async fn of(calls: Calls) -> Self {
+        Self::build(calls, |builder| builder).await
+    }
+
+    /// With these shapes of requests, and other settings of the engine, behind the proxy.
+    async fn build(calls: Calls, settings: impl FnOnce(Builder) -> Builder) -> Self {
+        let table = support::unique_name("faults");
+        let clock = TokioClock::new();
+        let proxy = Proxy::start(&support::dynamodb_endpoint()).await;
+        let direct = support::client(&support::dynamodb_endpoint()).await;
+        let store =
+            |client, calls| Config::new(table.clone()).calls(calls).build(client).unwrap().with_clock(clock.clone());
+        store(direct.clone(), Calls::Single).create_table().await.unwrap();
+        let builder = |store| Idempotency::builder(store).clock(clock.clone());
+        let once = settings(builder(store(support::client(proxy.endpoint()).await, calls))).build().unwrap();
+        let elsewhere = builder(store(direct.clone(), Calls::Single)).build().unwrap();
+        let is_batched = calls == Calls::Batched;
+        Self { proxy, direct, table, clock, is_batched, once, elsewhere, runs: Arc::default() }
+    }
+
+    /// Work that succeeds, and whose result is how often it has run.
+    fn work(&self) -> impl Future<Output = Result<u32, Failure>> + Send + use<> {
+        let runs = Arc::clone(&self.runs);
+        async move { Ok(runs.fetch_add(1, Ordering::SeqCst) + 1) }
+    }
+
+    fn runs(&self) -> u32 {
+        self.runs.load(Ordering::SeqCst)
+    }
+
+    /// Runs the operation through the proxy, with work that succeeds.
+    async fn run(&self) -> Result<Outcome<u32>, Error> {
+        self.once.operation(KEY).run(|| self.work()).await
+    }
+
+    /// Runs the operation past the proxy, with work that succeeds.
+    async fn run_elsewhere(&self) -> Result<Outcome<u32>, Error> {
+        self.elsewhere.operation(KEY).run(|| self.work()).await
+    }
+
+    /// Runs the operation through the proxy, with work that ends as given.
+    async fn run_to(&self, end: Result<u32, Failure>) -> Result<Outcome<u32>, Error> {
+        self.once.operation(KEY).run(|| async { end }).await
+    }
+
+    /// Leaves, past the proxy, a claim whose outcome nobody knows.
+    async fn abandon(&self) {
+        let unknown = self.elsewhere.operation(KEY).run(|| async { Err::<u32, _>(Failure::unknown("timed out")) });
+        assert_outcome!(unknown.await, Ok(Outcome::Failed(_)));
+    }
+
+    /// Lets any lease end, for others too.
+    fn lapse(&self) {
+        self.clock.jump(LEASE + MARGIN + Duration::from_millis(1));
+    }
+
+    fn id(&self) -> AttributeValue {
+        AttributeValue::S(format!("once#{}", self.once.key_hash(KEY).unwrap()))
+    }
+
+    async fn item(&self) -> Option<Item> {
+        let get = self.direct.get_item().table_name(&self.table).key("id", self.id()).consistent_read(true);
+        get.send().await.unwrap().item
+    }
+
+    /// Puts an item with these attributes besides its key, past every rule.
+    async fn put(&self, attributes: impl IntoIterator<Item = (&str, AttributeValue)>) {
+        let mut put = self.direct.put_item().table_name(&self.table).item("id", self.id());
+        for (name, value) in attributes {
+            put = put.item(name, value);
+        }
+        put.send().await.unwrap();
+    }
+
+    /// The operations of the requests that the proxy has seen.
+    fn requests(&self) -> Vec<String> {
+        self.proxy.calls().into_iter().map(|call| call.operation).collect()
+    }
+
+    /// Every fault that the test asked for has struck.
+    fn all_struck(&self) {
+        assert_eq!(self.proxy.pending_faults(), 0, "faults that found no request");
+    }
+}
+
+fn text(value: &str) -> AttributeValue {
+    AttributeValue::S(value.to_owned())
+}
+
+fn number(value: u64) -> AttributeValue {
+    AttributeValue::N(value.to_string())
+}

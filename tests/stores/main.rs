@@ -1,0 +1,11 @@
+//! Stores: the suite that each must pass, and DynamoDB behind a network that loses, delays and refuses requests.
+
+#![allow(clippy::unwrap_used, reason = "a test panics")]
+#![allow(clippy::future_not_send, reason = "a test's futures stay on its thread")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod conformance;
+mod dynamodb_faults;
+mod proxy;
