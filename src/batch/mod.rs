@@ -66,7 +66,7 @@ pub use record::RecordInfo;
 pub use redelivery::Redelivery;
 pub use report::RecordReport;
 pub use service::{BatchService, Processed};
-pub use source::Source;
+pub use source::{Answer, Source};
 #[allow(unused_imports, unreachable_pub, reason = "without the feature of any source there is none")]
 pub use sources::*;
 
@@ -108,6 +108,9 @@ pub enum TotalFailure {
     Error,
 }
 
+/// How long a record waits for a claim that is held elsewhere, unless a setting says otherwise.
+const WAIT_UP_TO: Duration = Duration::from_secs(20);
+
 /// The settings of a batch.
 #[derive(Clone, Debug)]
 struct Options {
@@ -120,6 +123,9 @@ struct Options {
     observer: Option<Observer>,
     dead_letters: Option<Arc<dyn DeadLetters>>,
     max_receive_count: Option<u32>,
+    longest_run: Option<Duration>,
+    dead_letter_abandoned: bool,
+    wait_up_to: Duration,
     redelivery: Option<Arc<dyn Redelivery>>,
 }
 
@@ -135,6 +141,9 @@ impl Default for Options {
             observer: None,
             dead_letters: None,
             max_receive_count: None,
+            longest_run: None,
+            dead_letter_abandoned: false,
+            wait_up_to: WAIT_UP_TO,
             redelivery: None,
         }
     }

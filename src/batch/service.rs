@@ -33,6 +33,9 @@ use crate::{
 /// | [`permanent_failures`](Self::permanent_failures) | [`PermanentFailures::Report`] |
 /// | [`dead_letters`](Self::dead_letters) | none: the queue's own |
 /// | [`max_receive_count`](Self::max_receive_count) | not known |
+/// | [`longest_run`](Self::longest_run) | half of the time left |
+/// | [`dead_letter_abandoned`](Self::dead_letter_abandoned) | no |
+/// | [`wait_up_to`](Self::wait_up_to) | 20 s |
 /// | [`redelivery`](Self::redelivery) | none: as the source is set |
 /// | [`expected_duration`](Self::expected_duration) | the longest run of the invocation so far |
 /// | [`payload`](Self::payload) | [`Payload::Body`] |
@@ -114,6 +117,38 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// has been delivered, as SQS does; of a record of a stream nobody knows which delivery is its last.
     pub fn max_receive_count(mut self, count: u32) -> Self {
         self.options.max_receive_count = Some(count);
+        self
+    }
+
+    /// How long a handler may run on the last delivery of a record that others stand behind in its order: with
+    /// [`dead_letters`](Self::dead_letters) and [`max_receive_count`](Self::max_receive_count), so that one that hangs does not
+    /// take them along to the dead-letter queue. It is cut off then, its claim is kept until its lease ends, the record is
+    /// dead-lettered, and the others run. A handler that blocks its thread cannot be cut off.
+    ///
+    /// Default: half of the time left when it begins.
+    pub fn longest_run(mut self, duration: Duration) -> Self {
+        self.options.longest_run = Some(duration);
+        self
+    }
+
+    /// Whether [`dead_letters`](Self::dead_letters) also takes records that are abandoned: an earlier run left no outcome, and
+    /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids another. Such a record may or may not have taken effect;
+    /// whoever reads the dead-letter queue has to find out. Otherwise it is reported, and stops a shard or a partition until
+    /// its retries end. On its last delivery an abandoned record in an order is dead-lettered in any case, where
+    /// [`max_receive_count`](Self::max_receive_count) is known.
+    ///
+    /// Default: no.
+    pub fn dead_letter_abandoned(mut self, dead_letter: bool) -> Self {
+        self.options.dead_letter_abandoned = dead_letter;
+        self
+    }
+
+    /// How long a record waits, at most, for a claim that is held elsewhere, before it is reported as in progress: in an
+    /// order, and where the source [waits](Source::WAITS_FOR_LEASE). It does not wait once the answer no longer depends on it.
+    ///
+    /// Default: 20 seconds.
+    pub fn wait_up_to(mut self, duration: Duration) -> Self {
+        self.options.wait_up_to = duration;
         self
     }
 

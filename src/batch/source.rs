@@ -5,6 +5,18 @@ use std::{borrow::Cow, sync::Arc};
 use super::RecordInfo;
 use crate::Error;
 
+/// What an answer can say about the records of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Answer {
+    /// It names each record that failed (SQS), or the first one of each lane (Kafka).
+    EachRecord,
+    /// It names the first record that failed, and what comes after it is delivered again with it (Kinesis, DynamoDB streams).
+    FirstFailure,
+    /// It is success or an error: one failure, and everything is delivered again (Amazon MQ, SNS, EventBridge).
+    AllOrNothing,
+}
+
 /// A kind of event: how it is taken apart, in which order its records run, and what Lambda is told of those that failed.
 ///
 /// Everything else is the same for all sources: keys, claims, concurrency, the deadline, panics and verdicts. The sources of
@@ -76,7 +88,10 @@ pub trait Source: Clone + Send + Sync + 'static {
 
     /// Whether a record that is in progress elsewhere is waited for although it has no order: where to fail at once would
     /// spend one of few tries.
-    const IS_PATIENT: bool = false;
+    const WAITS_FOR_LEASE: bool = false;
+
+    /// What of a batch the answer tells apart. It decides when waiting for a record no longer changes the answer.
+    const ANSWER: Answer = Answer::EachRecord;
 
     /// Takes an event apart. The order of the records is the order in which they are looked at.
     ///

@@ -51,7 +51,7 @@ impl<S: Source, H, T> Processor<S, H, T> {
             Ok(prepared) => prepared,
             Err(error) => return invocation.decide(index, Err(error)),
         };
-        let may_wait = S::IS_PATIENT || invocation.lanes.is_ordered(index);
+        let may_wait = S::WAITS_FOR_LEASE || invocation.lanes.is_ordered(index);
         let ready = Ready { index, payload, info, candidate, claim: None, may_wait };
         let Some(candidate) = candidate else {
             return invocation.ready.push_back(ready);

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     BoxError, Error, Failure, Idempotency, Key,
-    batch::{BatchService, Handler, RecordInfo, Source},
+    batch::{Answer, BatchService, Handler, RecordInfo, Source},
 };
 
 /// Handles the batches of a DynamoDB stream. Made by [`Idempotency::dynamodb_stream`].
@@ -187,6 +187,7 @@ impl Source for DynamoDbStream {
     type Response = StreamResponse;
 
     const OPERATION: &'static str = "dynamodb-stream";
+    const ANSWER: Answer = Answer::FirstFailure;
 
     fn split(&self, event: DynamoDbStreamEvent) -> Result<(Vec<DynamoDbStreamRecord>, Option<WindowState>), Error> {
         if event.records.iter().any(|record| record.dynamodb.sequence_number.is_empty()) {

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::whole::all_or_error;
 use crate::{
     Error, ErrorKind, ErrorStatus, Idempotency, Key,
-    batch::{BatchService, Handler, RecordInfo, Source},
+    batch::{Answer, BatchService, Handler, RecordInfo, Source},
 };
 
 /// Handles the events of an EventBridge bus. Made by [`Idempotency::eventbridge`].
@@ -78,7 +78,8 @@ impl Source for EventBridge {
     type Response = ();
 
     const OPERATION: &'static str = "eventbridge";
-    const IS_PATIENT: bool = true;
+    const WAITS_FOR_LEASE: bool = true;
+    const ANSWER: Answer = Answer::AllOrNothing;
 
     fn split(&self, event: EventBridgeEvent) -> Result<(Vec<EventBridgeEvent>, ()), Error> {
         if event.id.is_empty() {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     BoxError, Error, Idempotency, Key,
-    batch::{BatchService, Handler, RecordInfo, Source},
+    batch::{Answer, BatchService, Handler, RecordInfo, Source},
 };
 
 /// Handles the batches of a Kinesis data stream. Made by [`Idempotency::kinesis`].
@@ -75,6 +75,7 @@ impl Source for Kinesis {
     type Response = StreamResponse;
 
     const OPERATION: &'static str = "kinesis";
+    const ANSWER: Answer = Answer::FirstFailure;
 
     fn split(&self, event: KinesisEvent) -> Result<(Vec<KinesisRecord>, Option<WindowState>), Error> {
         if event.records.iter().any(|record| record.kinesis.sequence_number.is_empty()) {

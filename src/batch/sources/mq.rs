@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{encoding::base64, whole::all_or_error};
 use crate::{
     BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key,
-    batch::{BatchService, Handler, RecordInfo, Source},
+    batch::{Answer, BatchService, Handler, RecordInfo, Source},
 };
 
 /// Handles the batches of an Amazon MQ broker. Made by [`Idempotency::mq`].
@@ -169,7 +169,8 @@ impl Source for Mq {
     type Response = ();
 
     const OPERATION: &'static str = "mq";
-    const IS_PATIENT: bool = true;
+    const WAITS_FOR_LEASE: bool = true;
+    const ANSWER: Answer = Answer::AllOrNothing;
 
     fn split(&self, event: MqEvent) -> Result<(Vec<MqMessage>, ()), Error> {
         let broker = event.event_source_arn.as_deref();

@@ -7,7 +7,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use super::whole::all_or_error;
 use crate::{
     BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key,
-    batch::{BatchService, Handler, RecordInfo, Source},
+    batch::{Answer, BatchService, Handler, RecordInfo, Source},
 };
 
 /// Handles the messages of an SNS topic. Made by [`Idempotency::sns`].
@@ -77,7 +77,8 @@ impl Source for Sns {
     type Response = ();
 
     const OPERATION: &'static str = "sns";
-    const IS_PATIENT: bool = true;
+    const WAITS_FOR_LEASE: bool = true;
+    const ANSWER: Answer = Answer::AllOrNothing;
 
     fn split(&self, event: SnsEvent) -> Result<(Vec<SnsRecord>, ()), Error> {
         if event.records.iter().any(|record| record.message.message_id.is_empty()) {

@@ -22,7 +22,7 @@ async fn a_test_that_a_handler_is_safe_to_deliver_again_is_three_lines() {
 /// Runs the test above where the protection is switched off.
 #[test]
 fn the_engine_protects_whatever_the_environment_says() {
-    let test = "queues::a_test_that_a_handler_is_safe_to_deliver_again_is_three_lines";
+    let test = "testing::queues::a_test_that_a_handler_is_safe_to_deliver_again_is_three_lines";
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
     let output = again.args(["--exact", test]).env("LAMBDA_ONCE_DISABLED", "1").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
