@@ -15,6 +15,8 @@ pub enum ErrorKind {
     KeyMissing,
     /// The key or the payload cannot be read: not JSON where JSON is needed, nested too deeply, or a member twice.
     Payload,
+    /// The decoder of a record failed for now, or panicked. Nothing of the record ran.
+    Decode,
     /// The event is not what its source sends. Nothing of it was claimed.
     Event,
     /// Every record of a batch failed, and [`TotalFailure::Error`](crate::batch::TotalFailure::Error) makes that an error
@@ -59,6 +61,7 @@ impl ErrorKind {
             Self::Config => "config",
             Self::KeyMissing => "key_missing",
             Self::Payload => "invalid_payload",
+            Self::Decode => "decode",
             Self::Event => "event",
             Self::Batch => "batch",
             Self::Throttled => "throttled",
@@ -168,6 +171,11 @@ impl Error {
     #[cfg(feature = "batch")]
     pub(crate) fn undecodable(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Payload, ErrorStatus::Permanent, "decode", message)
+    }
+
+    #[cfg(feature = "batch")]
+    pub(crate) fn not_decoded(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Decode, ErrorStatus::Temporary, "decode", message)
     }
 }
 

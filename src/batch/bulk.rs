@@ -66,12 +66,12 @@ where
     F: Fn(Vec<T>) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Vec<Result<R, E>>> + Send,
     T: Send,
-    R: Serialize + Send,
+    R: Serialize + Send + 'static,
     E: Into<Failure>,
 {
     type Output = R;
 
-    fn most(&self) -> usize {
+    fn max_records(&self) -> usize {
         self.most
     }
 
@@ -90,12 +90,12 @@ where
     F: Fn(Vec<T>, Vec<RecordContext>) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Vec<Result<R, E>>> + Send,
     T: Send,
-    R: Serialize + Send,
+    R: Serialize + Send + 'static,
     E: Into<Failure>,
 {
     type Output = R;
 
-    fn most(&self) -> usize {
+    fn max_records(&self) -> usize {
         self.most
     }
 

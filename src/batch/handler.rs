@@ -18,7 +18,7 @@ use crate::{BoxError, Failure, Probed};
 )]
 pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
     /// What it makes of the record. Stored as JSON.
-    type Output: Serialize + Send;
+    type Output: Serialize + Send + 'static;
 
     /// Whether [`probe`](Self::probe) looks at anything.
     const PROBES: bool = false;
@@ -27,7 +27,7 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
     fn call(&self, payload: T, context: RecordContext) -> impl Future<Output = Result<Self::Output, Failure>> + Send;
 
     /// How many records [`call_all`](Self::call_all) takes at once, if that is to be called: see [`bulk`](super::bulk).
-    fn most(&self) -> usize {
+    fn max_records(&self) -> usize {
         1
     }
 
@@ -81,8 +81,8 @@ where
         self.handler.call(payload, context)
     }
 
-    fn most(&self) -> usize {
-        self.handler.most()
+    fn max_records(&self) -> usize {
+        self.handler.max_records()
     }
 
     fn call_all(
@@ -107,7 +107,7 @@ where
     F: Fn(T) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<R, E>> + Send,
     T: Send,
-    R: Serialize + Send,
+    R: Serialize + Send + 'static,
     E: Into<Failure>,
 {
     type Output = R;
@@ -122,7 +122,7 @@ where
     F: Fn(T, RecordContext) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<R, E>> + Send,
     T: Send,
-    R: Serialize + Send,
+    R: Serialize + Send + 'static,
     E: Into<Failure>,
 {
     type Output = R;

@@ -34,13 +34,7 @@
 //!   order; in Amazon MQ, as a whole batch comes back) or has few tries (SNS, EventBridge). Elsewhere it is reported at once.
 //! * Nothing is spawned: when the service answers, nothing of it is left running.
 
-use std::{
-    sync::{
-        Arc,
-        mpsc::{self, Receiver},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use crate::BoxError;
 
@@ -146,24 +140,6 @@ impl Default for Options {
             wait_up_to: WAIT_UP_TO,
             redelivery: None,
         }
-    }
-}
-
-impl Options {
-    /// Hears of every record that is `wanted` from now on, beside whoever did already.
-    fn listen(&mut self, wanted: fn(&RecordReport) -> bool) -> Receiver<RecordReport> {
-        let (send, receive) = mpsc::channel();
-        let observer = self.observer.take();
-        self.observer = Some(Observer::new(move |report| {
-            if wanted(report) {
-                // Nobody receives any more only if the invocation was dropped.
-                let _ = send.send(report.clone());
-            }
-            if let Some(observer) = &observer {
-                observer.observe(report);
-            }
-        }));
-        receive
     }
 }
 

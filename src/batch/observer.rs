@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use super::RecordReport;
-use crate::idempotency::guard::contain;
+use crate::idempotency::guard::catch_panic;
 
 /// A function of the user's that is told of each record.
 #[derive(Clone)]
@@ -16,7 +16,7 @@ impl Observer {
 
     /// Whatever it does, it changes nothing.
     pub(super) fn observe(&self, report: &RecordReport) {
-        if contain(|| (self.0)(report)).is_none() {
+        if catch_panic(|| (self.0)(report)).is_none() {
             tracing::error!(target: "lambda_once", message_id = report.record.id(), "the observer of records panicked");
         }
     }

@@ -38,10 +38,10 @@ pub(super) async fn delay(
     // The call is made inside, so that a panic in making it is caught too.
     match bounded(async { redelivery.delay(failed, now).await }, until.since(now)).await {
         Ok(()) => {}
-        Err(Unfinished::Panicked) => {
+        Err(Unfinished::Panicked(_)) => {
             tracing::error!(target: "lambda_once", "setting the time of redelivery panicked");
         }
-        Err(Unfinished::OutOfTime) => {
+        Err(Unfinished::CutOff | Unfinished::NotStarted) => {
             tracing::warn!(target: "lambda_once", "there was no time left to set the time of redelivery");
         }
     }

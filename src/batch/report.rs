@@ -1,11 +1,15 @@
 //! From what became of a record to what its source is told.
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
 use super::{PermanentFailures, RecordInfo};
 use crate::{
-    Error, ErrorKind, Interruption, Outcome, OutcomeKind, StoredFailure, clock::Timestamp, idempotency::guard::contain,
-    record::KeyHash, store::Refusal, telemetry,
+    Error, ErrorKind, Outcome, OutcomeKind, StoredFailure,
+    clock::Timestamp,
+    idempotency::guard::catch_panic,
+    record::{KeyHash, StoredResult},
+    store::Refusal,
+    telemetry,
 };
 
 /// What became of a record. Its result is not needed: a queue takes none.
@@ -57,7 +61,7 @@ impl Decision {
     pub(super) fn new(outcome: &RecordOutcome, policy: PermanentFailures) -> Self {
         let error = match outcome {
             // The text is the user's, and printing it may panic.
-            Ok(Outcome::Failed(failure)) => contain(|| failure.words()),
+            Ok(Outcome::Failed(failure)) => catch_panic(|| failure.words()),
             Ok(_) => None,
             Err(error) => Some(error.to_string()),
         };
@@ -87,10 +91,9 @@ impl Report {
         }
     }
 
-    /// Whether the record's handler ran to its end and failed.
+    /// Whether the record's handler ran and failed, panicked or was cut off.
     pub(super) fn is_failure(self) -> bool {
-        let panicked = OutcomeKind::Interrupted(Interruption::Panicked);
-        self.outcome.is_ok_and(|outcome| matches!(outcome, OutcomeKind::Failed(_)) || outcome == panicked)
+        self.outcome.is_ok_and(|outcome| matches!(outcome, OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_)))
     }
 
     /// The name of what became of the record.
@@ -126,21 +129,17 @@ impl Report {
     }
 }
 
-/// A record that did not run. A queue acknowledges what is done without decoding its result.
-pub(super) fn replayed(refusal: Refusal) -> Outcome<()> {
-    match refusal {
-        Refusal::Completed(_) => Outcome::Replayed(()),
-        Refusal::Failed(_) => Outcome::ReplayedFailure(StoredFailure { message: None }),
-        Refusal::InProgress { lease_until, attempt } => Outcome::InProgress { lease_until, attempt },
-        Refusal::Abandoned { attempt } => Outcome::Abandoned { attempt },
-        Refusal::Mismatch => Outcome::Mismatch,
-    }
+/// The outcome of a record that did not run. A queue acknowledges what is done without decoding its result.
+pub(super) fn outcome_of(refusal: Refusal) -> Outcome<()> {
+    let failure = |_: &StoredResult| Ok(StoredFailure { message: None });
+    let Ok(outcome) = Outcome::of_refusal::<Infallible>(refusal, |_| Ok(Some(())), failure);
+    outcome
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ErrorStatus, Failure};
+    use crate::{ErrorStatus, Failure, Interruption};
 
     fn reported(outcome: RecordOutcome) -> [bool; 2] {
         [PermanentFailures::Report, PermanentFailures::Acknowledge]

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     marker::PhantomData,
-    sync::{Arc, mpsc::Receiver},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -17,7 +17,9 @@ use super::{
 };
 use crate::{
     BoxError, Error, ErrorKind, ErrorStatus, Failure, Idempotency, Key, OutcomeKind, Probed, RecordContext,
-    clock::Deadline, idempotency::window::Window, store::BoxFuture,
+    clock::{Deadline, Timestamp},
+    idempotency::window::Window,
+    store::BoxFuture,
 };
 
 /// Handles the batches of a [`Source`]. Made by [`Idempotency::batch`] and its siblings for each source; given to
@@ -341,38 +343,65 @@ where
     /// # }}
     /// ```
     pub async fn process(&self, event: LambdaEvent<S::Event>) -> Processed<S::Response> {
-        let mut service = self.clone();
-        let reports = service.options.listen(|_| true);
-        let response = service.handle(event).await;
-        Processed { response, records: in_order(&reports) }
+        match self.clone().handle(event).await {
+            Ok(processed) => processed,
+            Err(error) => Processed { response: Err(error), records: Vec::new() },
+        }
     }
 
-    async fn handle(mut self, event: LambdaEvent<S::Event>) -> Result<S::Response, Error> {
+    /// # Errors
+    ///
+    /// Those by which nothing was claimed.
+    async fn handle(self, event: LambdaEvent<S::Event>) -> Result<Processed<S::Response>, Error> {
         self.check()?;
-        let reports = self.options.redelivery.is_some().then(|| self.options.listen(|report| report.reported));
         let Self { source, engine, key, handler, decode, options, .. } = self;
         let (records, envelope) = source.split(event.payload)?;
-        let (count, policy) = (records.len(), options.total_failure);
-        let window = Window::new(engine.clock.now(), Deadline::from(&event.context), &engine.settings);
+        let now = engine.clock.now();
+        let window = Window::new(now, Deadline::from(&event.context), &engine.settings);
+        if !records.is_empty() {
+            check_time(now, window, options.expected_duration)?;
+        }
         let processor = Processor { source, engine, key, handler, decode, options };
-        let failed = processor.process(records, event.context, window).await;
-        if let (Some(redelivery), Some(reports)) = (&processor.options.redelivery, reports) {
-            let failed: Vec<_> = in_order(&reports).into_iter().filter(|report| report.reported).collect();
+        let records = processor.process(records, event.context, window).await;
+        if let Some(redelivery) = &processor.options.redelivery {
+            let failed: Vec<_> = records.iter().filter(|report| report.reported).cloned().collect();
             redelivery::delay(redelivery, &failed, &*processor.engine.clock, window.settle_by).await;
         }
-        if policy == TotalFailure::Error && count > 0 && failed.len() == count {
-            let message = format!("every one of the batch's {count} records failed");
-            return Err(Error::new(ErrorKind::Batch, ErrorStatus::Temporary, "answer", message));
-        }
-        processor.source.respond(envelope, &failed)
+        let response = respond(&processor.source, envelope, &records, processor.options.total_failure);
+        Ok(Processed { response, records })
     }
 }
 
-/// What was heard, in the order of the event.
-fn in_order(reports: &Receiver<RecordReport>) -> Vec<RecordReport> {
-    let mut reports: Vec<_> = reports.try_iter().collect();
-    reports.sort_unstable_by_key(|report| report.index);
-    reports
+/// Whether any record could begin at all. If not, none could in another invocation either, and each would spend the
+/// deliveries of the batch.
+fn check_time(now: Timestamp, window: Window, expected: Option<Duration>) -> Result<(), Error> {
+    let expected = expected.unwrap_or_default();
+    if now < window.stop && now.after(expected) <= window.stop {
+        return Ok(());
+    }
+    let time = window.stop.since(now);
+    let message = format!(
+        "no record could begin: an invocation has {time:?} before its reserve, and a handler is expected to take {expected:?}; \
+         set a longer time-out of the function, a shorter reserve or a shorter expected duration"
+    );
+    Err(Error::new(ErrorKind::Config, ErrorStatus::Temporary, "receive", message))
+}
+
+/// What Lambda is told.
+fn respond<S: Source>(
+    source: &S,
+    envelope: S::Envelope,
+    records: &[RecordReport],
+    policy: TotalFailure,
+) -> Result<S::Response, Error> {
+    let failed: Vec<_> =
+        records.iter().filter(|report| report.reported).map(|report| Arc::clone(&report.record)).collect();
+    let count = records.len();
+    if policy == TotalFailure::Error && count > 0 && failed.len() == count {
+        let message = format!("every one of the batch's {count} records failed");
+        return Err(Error::new(ErrorKind::Batch, ErrorStatus::Temporary, "answer", message));
+    }
+    source.respond(envelope, &failed)
 }
 
 impl<S, H, T, Args> Service<LambdaEvent<S::Event>> for BatchService<S, H, T, Args>
@@ -391,6 +420,7 @@ where
     }
 
     fn call(&mut self, event: LambdaEvent<S::Event>) -> Self::Future {
-        Box::pin(self.clone().handle(event))
+        let service = self.clone();
+        Box::pin(async move { service.handle(event).await?.response })
     }
 }

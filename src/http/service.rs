@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    convert::Infallible,
     fmt, mem,
     sync::Arc,
     task::{Context, Poll},
@@ -20,10 +21,10 @@ use super::{
     response::StoredResponse,
 };
 use crate::{
-    BoxError, Claim, Deadline, ErrorKind, Failure, Interruption, Outcome, StoredFailure, Verdict,
+    BoxError, Deadline, ErrorKind, Failure, Interruption, Outcome, OutcomeKind, StoredFailure, Verdict,
     clock::Timestamp,
     idempotency::{
-        engine::{Candidate, Conclusion, Standing, Success},
+        engine::{Candidate, ClaimAnswer, Conclusion, End, Success},
         result,
         window::Window,
     },
@@ -43,7 +44,7 @@ const LONGEST_RETRY_AFTER: u64 = 2;
 
 /// The service that [`IdempotencyKeyLayer`](super::IdempotencyKeyLayer) makes.
 ///
-/// The request that it hands on has the [`Claim`] among its extensions.
+/// The request that it hands on has the [`Claim`](crate::Claim) among its extensions.
 #[derive(Clone)]
 pub struct IdempotencyKeyService<S> {
     pub(super) inner: S,
@@ -144,10 +145,10 @@ impl Settings {
         };
         let candidate = self.candidate(&entry, &parts, &bytes);
         let claim = match self.engine.claim_one(candidate, entry.window).await {
-            Ok(Standing::Claimed(claim)) => claim,
-            Ok(Standing::Refused(refusal)) => return Ok(self.refuse(refusal, candidate.key, 0)),
-            Ok(Standing::NotStarted) => {
-                return Ok(self.problem(Problem::UNAVAILABLE, Outcome::NotStarted, candidate.key, 0));
+            Ok(ClaimAnswer::Granted(claim)) => claim,
+            Ok(ClaimAnswer::Refused(refusal)) => return Ok(self.refuse(refusal, candidate.key, 0)),
+            Ok(ClaimAnswer::OutOfTime) => {
+                return Ok(self.problem(Problem::UNAVAILABLE, OutcomeKind::NotStarted, candidate.key, 0));
             }
             Err(error) => {
                 telemetry::error(&error, self.engine.operation_name(OPERATION), candidate.key);
@@ -162,8 +163,8 @@ impl Settings {
         let work = async move {
             let response = match inner.call(request).await {
                 Ok(response) => response,
-                Err(error) if is_doubtful(&error) => return Ok(Success::Doubt(Ran::Error(error))),
-                Err(error) => return Ok(Success::Forget(Ran::Error(error))),
+                Err(error) if is_doubtful(&error) => return Ok(Success::Keep(Ran::Error(error))),
+                Err(error) => return Ok(Success::Release(Ran::Error(error))),
             };
             let (parts, body) = response.into_parts();
             let remember = (self.remember)(parts.status);
@@ -172,9 +173,11 @@ impl Settings {
                 Err(BodyProblem::TooLarge) => Ran::TooLarge,
                 Err(BodyProblem::Broken(error)) => return Err(Failure::unknown(error)),
             };
-            Ok(if remember { Success::Remember(ran) } else { Success::Forget(ran) })
+            Ok(if remember { Success::Complete(ran) } else { Success::Release(ran) })
         };
-        self.conclude(claim.clone(), self.engine.conclude(&claim, work).await)
+        let (key, attempt, took_over) = (claim.key(), claim.attempt(), claim.took_over());
+        let end = self.engine.run_and_settle(claim, work).await;
+        self.conclude(end, key, attempt, took_over)
     }
 
     /// `None` if the request passes through.
@@ -219,95 +222,105 @@ impl Settings {
         Candidate { key: scope.hash(entry.key.as_bytes()), fingerprint: Some(fingerprint(form, &pieces)) }
     }
 
-    fn conclude<R, E>(&self, claim: Claim, conclusion: Conclusion<Ran<E>>) -> Result<Response<ResponseBody<R>>, E> {
-        let (key, attempt) = (claim.key(), claim.attempt());
-        let log =
-            |outcome: Outcome<()>| telemetry::outcome(&outcome, self.engine.operation_name(OPERATION), key, attempt);
-        let ran = match conclusion {
-            Conclusion::Completed(ran) => {
-                log(if claim.took_over() { Outcome::TookOver(()) } else { Outcome::Executed(()) });
+    fn conclude<R, E>(
+        &self,
+        end: End<Ran<E>>,
+        key: KeyHash,
+        attempt: u64,
+        took_over: bool,
+    ) -> Result<Response<ResponseBody<R>>, E> {
+        let log = |verdict: Verdict| {
+            telemetry::outcome_kind(OutcomeKind::Failed(verdict), self.engine.operation_name(OPERATION), key, attempt);
+        };
+        let ran = match end.into_conclusion() {
+            Conclusion::Released(ran) => {
+                log(Verdict::Transient);
                 ran
             }
-            Conclusion::Recovered(ran) => {
-                log(Outcome::Recovered(()));
+            Conclusion::Kept(ran) => {
+                log(Verdict::Unknown);
                 ran
             }
-            Conclusion::Unrecorded(ran) => {
-                log(Outcome::Unrecorded(()));
-                ran
-            }
-            Conclusion::Forgotten(ran) => {
-                log(Outcome::Failed(Failure::transient("the answer is not one to remember")));
-                ran
-            }
-            Conclusion::Doubted(ran) => {
-                log(Outcome::Failed(Failure::unknown("the service's error says that its outcome is unknown")));
-                ran
-            }
-            Conclusion::Failed(failure) => {
-                return Ok(self.problem(Problem::ANSWER_BROKEN, Outcome::Failed(failure), key, attempt));
-            }
-            Conclusion::Interrupted(interruption) => {
-                let problem = match interruption {
-                    Interruption::Panicked => Problem::PANICKED,
-                    Interruption::CutOff => Problem::CUT_OFF,
-                };
-                return Ok(self.problem(problem, Outcome::Interrupted(interruption), key, attempt));
-            }
-            Conclusion::NotStarted => return Ok(self.problem(Problem::UNAVAILABLE, Outcome::NotStarted, key, attempt)),
             Conclusion::Overtaken(refusal) => return Ok(self.refuse(refusal, key, attempt)),
-            Conclusion::LeaseLost => {
-                let problem = Problem::IN_PROGRESS.retry_after(LONGEST_RETRY_AFTER);
-                return Ok(self.problem(problem, Outcome::LeaseLost, key, attempt));
+            conclusion => {
+                let Ok(outcome) = conclusion.into_outcome(took_over, |_| Ok::<_, Infallible>(Outcome::LeaseLost));
+                let kind = outcome.kind();
+                let problem = match outcome {
+                    Outcome::Executed(ran)
+                    | Outcome::TookOver(ran)
+                    | Outcome::Recovered(ran)
+                    | Outcome::Unrecorded(ran) => {
+                        telemetry::outcome_kind(kind, self.engine.operation_name(OPERATION), key, attempt);
+                        return answered(ran);
+                    }
+                    Outcome::Failed(_) => Problem::ANSWER_BROKEN,
+                    Outcome::Interrupted(Interruption::Panicked) => Problem::PANICKED,
+                    Outcome::Interrupted(Interruption::CutOff) => Problem::CUT_OFF,
+                    Outcome::NotStarted => Problem::UNAVAILABLE,
+                    _ => Problem::IN_PROGRESS.retry_after(LONGEST_RETRY_AFTER),
+                };
+                return Ok(self.problem(problem, kind, key, attempt));
             }
         };
-        match ran {
-            Ran::Answered(parts, bytes) => Ok(Response::from_parts(parts, ResponseBody::replayed(bytes))),
-            Ran::TooLarge => Ok(Problem::ANSWER_TOO_LARGE.response()),
-            Ran::Error(error) => Err(error),
-        }
+        answered(ran)
     }
 
     /// The answer to a request whose operation is not run.
     fn refuse<R>(&self, refusal: Refusal, key: KeyHash, attempt: u64) -> Response<ResponseBody<R>> {
-        let (problem, outcome) = match refusal {
-            Refusal::Completed(record) => match result::decode::<StoredResponse>(&record.result) {
-                Ok(Some(stored)) => match stored.into_response() {
-                    Some(response) => return self.replayed(response, key, attempt),
-                    None => (Problem::ANSWER_UNREADABLE, Outcome::Replayed(())),
-                },
-                Ok(None) => return self.replayed(Problem::ANSWER_NOT_KEPT.response(), key, attempt),
-                Err(error) => {
-                    telemetry::error(&error, self.engine.operation_name(OPERATION), key);
-                    return Problem::ANSWER_UNREADABLE.response();
-                }
-            },
-            Refusal::Failed(_) => (Problem::FAILED_BEFORE, Outcome::ReplayedFailure(StoredFailure { message: None })),
-            Refusal::InProgress { lease_until, attempt } => {
-                let problem = Problem::IN_PROGRESS.retry_after(retry_after(lease_until, self.engine.clock.now()));
-                (problem, Outcome::InProgress { lease_until, attempt })
+        let outcome =
+            Outcome::of_refusal(refusal, result::decode::<StoredResponse>, |_| Ok(StoredFailure { message: None }));
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                telemetry::error(&error, self.engine.operation_name(OPERATION), key);
+                return Problem::ANSWER_UNREADABLE.response();
             }
-            Refusal::Abandoned { attempt } => (Problem::ABANDONED, Outcome::Abandoned { attempt }),
-            Refusal::Mismatch => (Problem::MISMATCH, Outcome::Mismatch),
         };
-        self.problem(problem, outcome, key, attempt)
+        let kind = outcome.kind();
+        let problem = match outcome {
+            Outcome::Replayed(stored) => match stored.into_response() {
+                Some(response) => return self.replayed(response, key, attempt),
+                None => Problem::ANSWER_UNREADABLE,
+            },
+            Outcome::ReplayedWithoutResult => {
+                return self.replayed(Problem::ANSWER_NOT_KEPT.response(), key, attempt);
+            }
+            Outcome::ReplayedFailure(_) => Problem::FAILED_BEFORE,
+            Outcome::Mismatch => Problem::MISMATCH,
+            Outcome::Abandoned { .. } => Problem::ABANDONED,
+            Outcome::InProgress { lease_until, .. } => {
+                Problem::IN_PROGRESS.retry_after(retry_after(lease_until, self.engine.clock.now()))
+            }
+            // No refusal becomes another outcome.
+            _ => Problem::UNAVAILABLE,
+        };
+        self.problem(problem, kind, key, attempt)
     }
 
     fn replayed<R>(&self, mut response: Response<R>, key: KeyHash, attempt: u64) -> Response<R> {
         response.headers_mut().insert(self.replay_header.clone(), HeaderValue::from_static("true"));
-        telemetry::outcome(&Outcome::Replayed(()), self.engine.operation_name(OPERATION), key, attempt);
+        telemetry::outcome_kind(OutcomeKind::Replayed, self.engine.operation_name(OPERATION), key, attempt);
         response
     }
 
     fn problem<R>(
         &self,
         problem: Problem,
-        outcome: Outcome<()>,
+        outcome: OutcomeKind,
         key: KeyHash,
         attempt: u64,
     ) -> Response<ResponseBody<R>> {
-        telemetry::outcome(&outcome, self.engine.operation_name(OPERATION), key, attempt);
+        telemetry::outcome_kind(outcome, self.engine.operation_name(OPERATION), key, attempt);
         problem.response()
+    }
+}
+
+/// The service's own answer, or its error.
+fn answered<R, E>(ran: Ran<E>) -> Result<Response<ResponseBody<R>>, E> {
+    match ran {
+        Ran::Answered(parts, bytes) => Ok(Response::from_parts(parts, ResponseBody::replayed(bytes))),
+        Ran::TooLarge => Ok(Problem::ANSWER_TOO_LARGE.response()),
+        Ran::Error(error) => Err(error),
     }
 }
 

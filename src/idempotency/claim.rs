@@ -58,6 +58,15 @@ impl Claim {
     }
 }
 
+#[cfg(feature = "batch")]
+impl Claim {
+    /// The same claim for a handler that is cut off at `stop`.
+    pub(crate) fn stopping_at(mut self, stop: Timestamp) -> Self {
+        self.window.stop = stop;
+        self
+    }
+}
+
 /// For tests of what is done with a claim. None of it reaches a store.
 #[cfg(feature = "testing")]
 impl Claim {

@@ -1,4 +1,4 @@
-//! Runs a handler's future within its bounds: a panic is caught, and at the stop point the future is dropped.
+//! Bounds for the user's code: panics are caught, and futures are dropped when their time is up.
 
 #[cfg(feature = "batch")]
 use std::time::Duration;
@@ -18,33 +18,21 @@ use tokio::time::Sleep;
 
 use crate::clock::{Clock, Timestamp};
 
-/// How a handler's future ended.
-#[derive(Debug)]
-pub(crate) enum Ended<T> {
-    Returned(T),
+/// Why a future of the user's returned nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unfinished {
     /// With the panic's message, if it has one.
     Panicked(Option<String>),
+    /// It was still running when its time was up.
     CutOff,
-    /// The stop point had passed before it was polled for the first time: nothing of it ran.
+    /// Its time was up before its first poll: nothing of it ran.
     NotStarted,
 }
 
-#[cfg(feature = "batch")]
-impl<T> Ended<T> {
-    pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> Ended<U> {
-        match self {
-            Self::Returned(value) => Ended::Returned(map(value)),
-            Self::Panicked(message) => Ended::Panicked(message),
-            Self::CutOff => Ended::CutOff,
-            Self::NotStarted => Ended::NotStarted,
-        }
-    }
-}
-
 pin_project! {
-    /// Awaits `work` until the stop point.
+    /// Awaits `work` within its bounds.
     ///
-    /// The clock is asked before every poll, besides the timer: while a sandbox is frozen its timers stand still, and a
+    /// The clock is read before every poll, besides the timer: while a sandbox is frozen its timers stand still, and a
     /// handler that thaws after its lease must not go on.
     pub(crate) struct Guarded<F> {
         #[pin]
@@ -52,72 +40,89 @@ pin_project! {
         #[pin]
         timer: Sleep,
         clock: Arc<dyn Clock>,
-        stop: Timestamp,
+        bounds: Bounds,
         started: bool,
     }
 }
 
+/// When a future of the user's may begin at the latest, and when it is dropped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) begin_by: Timestamp,
+    pub(crate) stop: Timestamp,
+}
+
+impl Bounds {
+    /// It may begin at any time until then.
+    pub(crate) fn until(stop: Timestamp) -> Self {
+        Self { begin_by: stop, stop }
+    }
+}
+
 impl<F> Guarded<F> {
-    pub(crate) fn new(work: F, clock: Arc<dyn Clock>, stop: Timestamp) -> Self {
-        let timer = tokio::time::sleep(stop.since(clock.now()));
-        Self { work, timer, clock, stop, started: false }
+    pub(crate) fn new(work: F, clock: Arc<dyn Clock>, bounds: Bounds) -> Self {
+        let timer = tokio::time::sleep(bounds.stop.since(clock.now()));
+        Self { work, timer, clock, bounds, started: false }
     }
 }
 
 impl<F: Future> Future for Guarded<F> {
-    type Output = Ended<F::Output>;
+    type Output = Result<F::Output, Unfinished>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        if this.clock.now() >= *this.stop {
-            return Poll::Ready(if *this.started { Ended::CutOff } else { Ended::NotStarted });
+        let now = this.clock.now();
+        if !*this.started && now > this.bounds.begin_by {
+            return Poll::Ready(Err(Unfinished::NotStarted));
+        }
+        if now >= this.bounds.stop {
+            return Poll::Ready(Err(if *this.started { Unfinished::CutOff } else { Unfinished::NotStarted }));
         }
         *this.started = true;
         // The future is not polled again after a panic, so it does not matter in which state that left it.
         match catch_unwind(AssertUnwindSafe(|| this.work.poll(context))) {
-            Ok(Poll::Ready(value)) => Poll::Ready(Ended::Returned(value)),
-            Ok(Poll::Pending) => this.timer.poll(context).map(|()| Ended::CutOff),
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Ok(Poll::Pending) => this.timer.poll(context).map(|()| Err(Unfinished::CutOff)),
             Err(panic) => {
                 let message = message(&*panic);
-                discard(panic);
-                Poll::Ready(Ended::Panicked(message))
+                drop_panic(panic);
+                Poll::Ready(Err(Unfinished::Panicked(message)))
             }
         }
     }
 }
 
-/// Why a hook of the user's came to no end.
-#[cfg(feature = "batch")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unfinished {
-    Panicked,
-    OutOfTime,
-}
-
-/// Awaits a hook of the user's for at most this long. Without any time it is not begun: what it does would stay unseen.
+/// Awaits a hook of the user's for at most this long. Without any time it is not begun: its effect would go unnoticed.
 #[cfg(feature = "batch")]
 pub(crate) async fn bounded<F: Future>(hook: F, time: Duration) -> Result<F::Output, Unfinished> {
     if time.is_zero() {
-        return Err(Unfinished::OutOfTime);
+        return Err(Unfinished::NotStarted);
     }
     // The future is dropped inside, as that may panic too.
     let bounded = AssertUnwindSafe(async { tokio::time::timeout(time, hook).await }).catch_unwind();
     match bounded.await {
-        Ok(in_time) => in_time.map_err(|_| Unfinished::OutOfTime),
+        Ok(in_time) => in_time.map_err(|_| Unfinished::CutOff),
         Err(panic) => {
-            discard(panic);
-            Err(Unfinished::Panicked)
+            let message = message(&*panic);
+            drop_panic(panic);
+            Err(Unfinished::Panicked(message))
         }
     }
 }
 
-/// Runs code that may panic where it must not end the caller: in a drop, or in printing an error of the user's.
-pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(code)).map_err(discard).ok()
+/// Runs code of the user's where a panic must not end the caller: in a drop, or when an error is printed. `None` if it
+/// panicked.
+pub(crate) fn catch_panic<T>(code: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(drop_panic).ok()
 }
 
-/// Drops what a panic has thrown, which may panic once more.
-pub(crate) fn discard(panic: Box<dyn Any + Send>) {
+/// Drops a value of the user's, which may panic.
+pub(crate) fn drop_contained<T>(value: T) {
+    let _ = catch_panic(|| drop(value));
+}
+
+/// Drops the payload of a panic, which may panic once more.
+pub(crate) fn drop_panic(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);
     }

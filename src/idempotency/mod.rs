@@ -14,7 +14,7 @@ use crate::{
     store::{Store, memory::MemoryStore},
 };
 
-mod claim;
+pub(crate) mod claim;
 pub(crate) mod engine;
 pub(crate) mod guard;
 mod operation;

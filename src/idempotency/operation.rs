@@ -4,21 +4,15 @@ use std::{fmt, future::Future, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{
-    Claim, Failure, Idempotency, Outcome, Probe, Probed, Unprobed,
-    engine::{Candidate, Standing, Success, probed},
-    result,
-    window::Window,
-};
+use super::{Claim, Failure, Idempotency, Outcome, Probe, Probed, Unprobed, engine::Candidate, window::Window};
 use crate::{
     clock::{Deadline, Timestamp},
     error::Error,
     key::{
-        self, MissingKey,
+        self,
         hash::{self, Form},
     },
     record::{Fingerprint, KeyHash},
-    store::Refusal,
     telemetry,
 };
 
@@ -199,72 +193,12 @@ impl<P> Operation<'_, P> {
     }
 }
 
-impl Idempotency {
-    /// Claims an operation, runs its work and settles it. The outcome, and how often the key has been granted.
-    pub(crate) async fn run_protected<T, P, E, W, F>(
-        &self,
-        candidate: Candidate,
-        window: Window,
-        patience: Duration,
-        probe: P,
-        work: W,
-    ) -> Result<(Outcome<T>, u64), Error>
-    where
-        P: Probe<T>,
-        T: Serialize + DeserializeOwned + Send,
-        E: Into<Failure>,
-        W: FnOnce(Option<Claim>) -> F + Send,
-        F: Future<Output = Result<T, E>> + Send,
-    {
-        let claim = match self.claim_or_wait(candidate, window, patience).await? {
-            Standing::Claimed(claim) => claim,
-            Standing::Refused(refusal) => return replay(refusal).map(|outcome| (outcome, 0)),
-            Standing::NotStarted => return Ok((Outcome::NotStarted, 0)),
-        };
-        let given = claim.clone();
-        let work = async move {
-            if let Probed::Done(found) = probed(&given, |claim| probe.probe(claim)).await? {
-                return Ok(Success::Recover(found));
-            }
-            work(Some(given)).await.map(Success::Remember).map_err(Into::into)
-        };
-        let outcome = self.conclude(&claim, work).await.into_outcome(&claim, |value| value, replay)?;
-        Ok((outcome, claim.attempt()))
-    }
-
-    /// Claims a single operation. Past the stop point nothing is claimed.
-    pub(crate) async fn claim_one(&self, candidate: Candidate, window: Window) -> Result<Standing, Error> {
-        if self.clock.now() >= window.stop {
-            return Ok(Standing::NotStarted);
-        }
-        self.claim(&[candidate], window).await.pop().unwrap_or(Ok(Standing::NotStarted))
-    }
-
-    pub(crate) fn runs_without_key(&self) -> bool {
-        self.settings.missing_key == MissingKey::RunUnprotected
-    }
-}
-
 /// Work that runs without a claim. It is called inside, so that a panic in the call is caught too.
 async fn unprotected<T, E: Into<Failure>, F>(work: impl FnOnce(Option<Claim>) -> F + Send) -> Result<T, Failure>
 where
     F: Future<Output = Result<T, E>> + Send,
 {
     work(None).await.map_err(Into::into)
-}
-
-/// The outcome of an operation that did not run.
-fn replay<T: DeserializeOwned>(refusal: Refusal) -> Result<Outcome<T>, Error> {
-    Ok(match refusal {
-        Refusal::Completed(record) => match result::decode(&record.result)? {
-            Some(value) => Outcome::Replayed(value),
-            None => Outcome::ReplayedWithoutResult,
-        },
-        Refusal::Failed(record) => Outcome::ReplayedFailure(result::decode_failure(&record.result)?),
-        Refusal::InProgress { lease_until, attempt } => Outcome::InProgress { lease_until, attempt },
-        Refusal::Abandoned { attempt } => Outcome::Abandoned { attempt },
-        Refusal::Mismatch => Outcome::Mismatch,
-    })
 }
 
 impl From<Timestamp> for Deadline {

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use miniz_oxide::{deflate::compress_to_vec, inflate::decompress_to_vec_with_limit};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{Failure, guard::contain, outcome::StoredFailure, settings::Settings};
+use super::{Failure, guard::catch_panic, outcome::StoredFailure, settings::Settings};
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     record::{StoredData, StoredResult},
@@ -57,7 +57,7 @@ pub(crate) fn encode<T: Serialize>(value: &T, settings: &Settings, limits: Limit
 
 pub(crate) fn encode_failure(failure: &Failure, settings: &Settings, limits: Limits) -> StoredResult {
     // The text is the user's, and printing it may panic.
-    match contain(|| failure.to_string()) {
+    match catch_panic(|| failure.to_string()) {
         Some(text) => encode(&FailureData { error: text.into() }, settings, limits),
         None => StoredResult::DROPPED,
     }

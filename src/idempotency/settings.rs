@@ -22,6 +22,9 @@ const RETENTION: Duration = Duration::from_secs(15 * 24 * 60 * 60);
 
 const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
+/// The first half of the reserve is for settling, and a call to the store is not worth beginning in less time than that.
+const SHORTEST_RESERVE: Duration = Duration::from_millis(200);
+
 /// The settings of an engine. See [`Builder`] for what they mean.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -91,6 +94,11 @@ impl Settings {
         }
         if self.reserve.is_some_and(|reserve| reserve >= self.lease) {
             return Err(Error::config("the reserve must be shorter than the lease, or nothing could start within it"));
+        }
+        if self.reserve.is_some_and(|reserve| reserve < SHORTEST_RESERVE) {
+            return Err(Error::config(
+                "the reserve must be at least 200 milliseconds, or an outcome could not be recorded within it",
+            ));
         }
         let shortest = self.lease.saturating_add(self.skew_margin);
         for (name, retention) in [
@@ -181,7 +189,7 @@ impl Builder {
     }
 
     /// The time before the deadline (or before the end of the lease, where there is none) in which no handler runs.
-    /// The first half of it is for settling what has just ended.
+    /// The first half of it is for settling what has just ended. At least 200 milliseconds.
     pub fn reserve(mut self, reserve: Duration) -> Self {
         self.settings.reserve = Some(reserve);
         self
@@ -261,6 +269,7 @@ impl Builder {
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if
     /// * the lease is shorter than a second, or not longer than the reserve;
+    /// * the reserve is shorter than 200 milliseconds;
     /// * a retention is shorter than the lease and the skew margin: the record would expire under its holder;
     /// * under [`AfterUnknown::Refuse`] or [`AfterUnknown::Probe`] the retention while in progress is shorter than the
     ///   retention.
@@ -302,6 +311,7 @@ mod tests {
             builder().in_progress_retention(second),
             builder().lease(second / 2),
             builder().reserve(30 * second),
+            builder().reserve(second / 5 - Duration::from_millis(1)),
             builder().lease(Duration::MAX),
             builder().after_unknown(AfterUnknown::Refuse).in_progress_retention(60 * second),
             builder().after_unknown(AfterUnknown::Probe).in_progress_retention(60 * second),

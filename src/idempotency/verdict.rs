@@ -30,14 +30,19 @@ impl Verdict {
     /// assert_eq!(Verdict::of(&std::io::Error::other("broken")), Verdict::Transient);
     /// ```
     pub fn of(error: &(dyn StdError + 'static)) -> Self {
+        Self::marked(error).unwrap_or_default()
+    }
+
+    /// What the outermost mark in an error's chain of sources says, if there is one.
+    pub(crate) fn marked(error: &(dyn StdError + 'static)) -> Option<Self> {
         let mut link = Some(error);
         while let Some(error) = link {
             if let Some(mark) = error.downcast_ref::<Mark>() {
-                return mark.verdict;
+                return Some(mark.verdict);
             }
             link = error.source();
         }
-        Self::default()
+        None
     }
 }
 

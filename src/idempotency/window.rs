@@ -1,17 +1,27 @@
-//! The time an invocation has: when its lease ends, and when its work must stop.
+//! The time an invocation has: when its leases end, when its work stops, and how long it may settle.
 
 use std::time::Duration;
 
 use super::settings::Settings;
 use crate::clock::{Deadline, Timestamp};
 
-/// How long after its deadline an invocation's lease ends: Lambda ends a sandbox a little late.
+/// How long after its deadline an invocation's lease ends: Lambda ends a sandbox a little late (L1).
 const AFTER_DEADLINE: Duration = Duration::from_secs(1);
 
-const RESERVE_AT_LEAST: Duration = Duration::from_millis(500);
-const RESERVE_AT_MOST: Duration = Duration::from_secs(2);
+const MIN_RESERVE: Duration = Duration::from_millis(500);
+const MAX_RESERVE: Duration = Duration::from_secs(2);
 
-/// The time that one invocation has. Computed once when it begins.
+/// How long before a deadline the last settle ends, so that the answer still arrives.
+const ANSWER: Duration = Duration::from_millis(50);
+
+/// How long a settle may take where the deadline is unknown or has passed: a handler blocked its thread until then. To
+/// give up without a call would report an operation as unrecorded although a successor may have decided its outcome.
+const LAST_SETTLE: Duration = Duration::from_secs(1);
+
+/// The shortest time in which a call to the store is worth beginning.
+pub(crate) const MIN_CALL_TIME: Duration = Duration::from_millis(100);
+
+/// The time that one invocation has. Computed once, when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     /// When the claims of the invocation end.
@@ -21,22 +31,43 @@ pub(crate) struct Window {
     /// When settling ends. It lies within the reserve: a handler that returns just before the stop point is done, and
     /// to leave that unrecorded for want of time would have it run again.
     pub(crate) settle_by: Timestamp,
+    /// When the invocation ends, if that is known.
+    deadline: Option<Timestamp>,
 }
 
 impl Window {
     pub(crate) fn new(now: Timestamp, deadline: Deadline, settings: &Settings) -> Self {
-        let (ends, lease_until) = match deadline.ahead_of(now) {
+        let deadline = deadline.ahead_of(now);
+        let (ends, lease_until) = match deadline {
             Some(deadline) => (deadline, deadline.after(AFTER_DEADLINE)),
             None => (now.after(settings.lease), now.after(settings.lease)),
         };
         let reserve = settings.reserve.unwrap_or_else(|| default_reserve(ends.since(now)));
-        Self { lease_until, stop: ends.before(reserve), settle_by: ends.before(reserve / 2) }
+        Self { lease_until, stop: ends.before(reserve), settle_by: ends.before(reserve / 2), deadline }
+    }
+
+    /// The same window, in which settling ends at `until` if that is earlier.
+    pub(crate) fn settled_by(self, until: Timestamp) -> Self {
+        Self { settle_by: self.settle_by.min(until), ..self }
+    }
+
+    /// How long a settle that begins at `now` may take. One that records an outcome and comes late gets what is left until
+    /// shortly before the deadline; a release ends with its lease anyway.
+    pub(crate) fn time_to_settle(&self, now: Timestamp, records_outcome: bool) -> Duration {
+        let left = self.settle_by.since(now);
+        if left >= MIN_CALL_TIME || !records_outcome {
+            return left;
+        }
+        left.max(match self.deadline {
+            Some(deadline) if now < deadline => deadline.before(ANSWER).since(now),
+            _ => LAST_SETTLE,
+        })
     }
 }
 
 /// A twentieth of the time left, at least half a second, at most two seconds.
 fn default_reserve(left: Duration) -> Duration {
-    (left / 20).clamp(RESERVE_AT_LEAST, RESERVE_AT_MOST)
+    (left / 20).clamp(MIN_RESERVE, MAX_RESERVE)
 }
 
 #[cfg(test)]
@@ -72,5 +103,20 @@ mod tests {
         assert_eq!(default_reserve(Duration::from_secs(1)), Duration::from_millis(500));
         assert_eq!(default_reserve(Duration::from_secs(20)), Duration::from_secs(1));
         assert_eq!(default_reserve(Duration::from_secs(900)), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_late_settle_ends_before_a_deadline_that_is_ahead_and_has_a_second_otherwise() {
+        let millis = Duration::from_millis;
+        let deadline = NOW.after(Duration::from_secs(20));
+        let known = window(Deadline::at(deadline));
+        let time = |left: u64, records_outcome| known.time_to_settle(deadline.before(millis(left)), records_outcome);
+        assert_eq!(time(1_000, true), millis(500), "from the stop point to half of the reserve");
+        assert_eq!([590, 400, 90].map(|left| time(left, true)), [540, 350, 40].map(millis));
+        assert_eq!([50, 1].map(|left| time(left, true)), [0, 0].map(millis));
+        assert_eq!(time(0, true), LAST_SETTLE, "the deadline has passed");
+        assert_eq!([590, 400, 0].map(|left| time(left, false)), [90, 0, 0].map(millis), "releases");
+        let unknown = window(Deadline::UNKNOWN);
+        assert_eq!(unknown.time_to_settle(NOW.after(Duration::from_secs(40)), true), LAST_SETTLE);
     }
 }

@@ -15,7 +15,7 @@ use tower_service::Service;
 use super::{HandlerError, InvocationError, claim::under, layer::Settings};
 use crate::{
     Deadline, Error, ErrorKind, ErrorStatus, Failure, Interruption, Outcome,
-    idempotency::{Unprobed, engine::Candidate, guard::contain, window::Window},
+    idempotency::{Unprobed, engine::Candidate, guard::catch_panic, window::Window},
     key::{Body, Delivery, Envelope, canonical},
     store::BoxFuture,
     telemetry,
@@ -129,7 +129,7 @@ impl Settings {
             return Ok(None);
         }
         let operation = self.engine.operation_name(OPERATION);
-        let found = contain(|| self.select(event, operation));
+        let found = catch_panic(|| self.select(event, operation));
         match found.unwrap_or_else(|| Err(Error::payload("writing the event as JSON, or finding its key, panicked"))) {
             Ok(candidate) => Ok(Some(candidate)),
             Err(error) if error.kind() == ErrorKind::KeyMissing && self.engine.runs_without_key() => {
@@ -190,7 +190,7 @@ impl Envelope for Bare {
 /// The engine's view of the handler's error, which itself is handed on.
 fn failure_of<E: HandlerError>(error: &E) -> Failure {
     // The text is the user's, and printing it may panic.
-    let text = contain(|| error.to_string()).unwrap_or_else(|| "the error's text is not known".to_owned());
+    let text = catch_panic(|| error.to_string()).unwrap_or_else(|| "the error's text is not known".to_owned());
     Failure::new(error.verdict(), text)
 }
 

@@ -9,7 +9,7 @@ use super::{ClaimRequest, Grant, Refusal, SettleRequest, Settlement, Takeover};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
-    record::{NEWEST_KNOWN_VERSION, Record, Status},
+    record::{Fingerprint, NEWEST_KNOWN_VERSION, Owner, Record, Status},
 };
 
 /// What an existing record means for a claim.
@@ -36,11 +36,27 @@ pub enum Judgement {
 ///
 /// [`ErrorKind::Format`], temporary, for a record of a format beyond [`NEWEST_KNOWN_VERSION`].
 pub fn judge(record: &Record, request: &ClaimRequest, now: Timestamp) -> Result<Judgement, Error> {
+    let ClaimRequest { fingerprint, skew_margin, takeover, .. } = *request;
+    judge_for(record, &Claimant { owner: Some(request.owner), fingerprint, skew_margin, takeover }, now)
+}
+
+/// Who asks for a key: what the rules need to know of a claim, made or intended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claimant {
+    /// `None` for a claim that is not made yet.
+    pub(crate) owner: Option<Owner>,
+    pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) skew_margin: Duration,
+    pub(crate) takeover: Takeover,
+}
+
+/// [`judge`] for a claim that may not be made yet.
+pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) -> Result<Judgement, Error> {
     if is_expired(record, now) {
         return Ok(Judgement::Free);
     }
     check_version(record, "claim")?;
-    if let (Some(theirs), Some(ours)) = (record.fingerprint, request.fingerprint)
+    if let (Some(theirs), Some(ours)) = (record.fingerprint, claimant.fingerprint)
         && theirs != ours
     {
         return Ok(Judgement::Refused(Refusal::Mismatch));
@@ -50,14 +66,14 @@ pub fn judge(record: &Record, request: &ClaimRequest, now: Timestamp) -> Result<
         Status::Completed => Judgement::Refused(Refusal::Completed(Box::new(record.clone()))),
         Status::Failed => Judgement::Refused(Refusal::Failed(Box::new(record.clone()))),
         Status::InProgress => match record.lease_until {
-            Some(lease_until) if record.owner == Some(request.owner) => {
+            Some(lease_until) if claimant.owner.is_some() && record.owner == claimant.owner => {
                 Judgement::Mine(Grant { lease_until, attempt, prior_status: record.prior_status })
             }
-            Some(lease_until) if lease_until >= now.before(request.skew_margin) => {
+            Some(lease_until) if lease_until >= now.before(claimant.skew_margin) => {
                 Judgement::Refused(Refusal::InProgress { lease_until: Some(lease_until), attempt })
             }
             None => Judgement::Refused(Refusal::InProgress { lease_until: None, attempt }),
-            Some(_) => match request.takeover {
+            Some(_) => match claimant.takeover {
                 Takeover::Allowed => Judgement::Free,
                 Takeover::Refused => Judgement::Refused(Refusal::Abandoned { attempt }),
             },

@@ -75,5 +75,9 @@ pub(crate) fn unprotected<T>(outcome: &Outcome<T>, operation: &str) {
 }
 
 pub(crate) fn outcome<T>(outcome: &Outcome<T>, operation: &str, key: KeyHash, attempt: u64) {
-    event_at!(level(outcome.kind()), outcome = outcome.as_str(), operation, %key, attempt, "operation");
+    outcome_kind(outcome.kind(), operation, key, attempt);
+}
+
+pub(crate) fn outcome_kind(outcome: OutcomeKind, operation: &str, key: KeyHash, attempt: u64) {
+    event_at!(level(outcome), outcome = outcome.as_str(), operation, %key, attempt, "operation");
 }

@@ -1,5 +1,5 @@
-//! Order: the records of one lane run one after the other, in the order of the event, and a failure holds up those behind
-//! it. Lanes run side by side.
+//! Order (B4): the records of one lane run one after the other, in the order of the event, and a failure blocks those
+//! behind it. Lanes run side by side.
 
 use std::{
     borrow::Cow,
@@ -21,6 +21,7 @@ pub(super) struct Lanes {
     standing: usize,
     any_unordered: bool,
     halted: bool,
+    is_changed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -53,7 +54,16 @@ impl Lanes {
             of = Vec::new();
         }
         let standing = lanes.len();
-        Self { of, lanes, followers: HashMap::new(), on_failure, standing, any_unordered, halted: false }
+        Self {
+            of,
+            lanes,
+            followers: HashMap::new(),
+            on_failure,
+            standing,
+            any_unordered,
+            halted: false,
+            is_changed: false,
+        }
     }
 
     fn lane(&self, index: usize) -> Option<usize> {
@@ -75,12 +85,12 @@ impl Lanes {
         self.lane(index).is_some_and(|lane| self.lanes[lane].failed)
     }
 
-    /// Whether a failure before it keeps this record from running.
-    pub(super) fn is_held_up(&self, index: usize) -> bool {
+    /// Whether a failure keeps this record from running: one before it in its lane, or one that stopped the batch.
+    pub(super) fn is_blocked(&self, index: usize) -> bool {
         self.halted || self.has_failed(index)
     }
 
-    /// Whether what becomes of the record counts now: none before it in its lane is undecided, or has failed.
+    /// Whether the record's outcome counts now: none before it in its lane is undecided, or has failed.
     pub(super) fn has_its_turn(&self, index: usize) -> bool {
         self.lane(index).is_none_or(|lane| {
             let lane = &self.lanes[lane];
@@ -88,9 +98,19 @@ impl Lanes {
         })
     }
 
-    /// Whether any record may be held up.
+    /// Whether a failure may block any record.
     pub(super) fn any_failed(&self) -> bool {
         self.standing < self.lanes.len()
+    }
+
+    /// Whether a failure has blocked records since this was asked.
+    pub(super) fn take_change(&mut self) -> bool {
+        std::mem::take(&mut self.is_changed)
+    }
+
+    /// Whether any record has a place in an order.
+    pub(super) fn any_order(&self) -> bool {
+        !self.lanes.is_empty()
     }
 
     /// A record waits for the outcome of another one.
@@ -116,7 +136,7 @@ impl Lanes {
         if let Some(lane) = self.lane(index) {
             self.lanes[lane].waiting.pop_front_if(|first| *first == index);
             if !std::mem::replace(&mut self.lanes[lane].failed, true) {
-                self.lost_one();
+                self.lane_failed();
             }
         }
     }
@@ -126,9 +146,14 @@ impl Lanes {
         self.lanes.iter().filter(|lane| !lane.failed).filter_map(|lane| lane.waiting.front().copied())
     }
 
-    /// Whether a failure holds up everything that has not been started.
+    /// Whether a failure blocks everything that has not been started.
     pub(super) fn are_halted(&self) -> bool {
         self.halted
+    }
+
+    /// Whether a record of the same lane waits behind this one.
+    pub(super) fn has_followers(&self, index: usize) -> bool {
+        self.lane(index).is_some_and(|lane| self.lanes[lane].waiting.iter().any(|waiting| *waiting > index))
     }
 
     /// Whether records of one lane may run while others of another one wait.
@@ -137,7 +162,7 @@ impl Lanes {
     }
 
     /// Whether all records are in one lane, so that one alone may start.
-    pub(super) fn are_one_line(&self) -> bool {
+    pub(super) fn is_single_lane(&self) -> bool {
         self.lanes.len() == 1 && !self.any_unordered
     }
 
@@ -157,14 +182,15 @@ impl Lanes {
                 open.extend(&self.lanes[lane].followers);
             }
             if self.lanes[lane].failed && !had_failed {
-                self.lost_one();
+                self.lane_failed();
             }
         }
         over
     }
 
     /// A lane has failed. If that was the last one, it is as if the batch were stopped: what is left need not be decoded.
-    fn lost_one(&mut self) {
+    fn lane_failed(&mut self) {
+        self.is_changed = true;
         self.standing -= 1;
         self.halted |= self.on_failure == OnFailure::StopBatch || self.standing == 0 && !self.any_unordered;
     }
@@ -203,12 +229,12 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_holds_up_what_is_behind_it_in_its_lane_or_in_the_batch() {
+    fn a_failure_blocks_what_is_behind_it_in_its_lane_or_in_the_batch() {
         for (on_failure, others_run) in [(OnFailure::StopGroup, true), (OnFailure::StopBatch, false)] {
             let mut lanes = lanes(&["a", "a", "b"], on_failure);
             assert!(!lanes.any_failed());
             lanes.advance(0, |index| (index == 0).then_some(true));
-            assert!(lanes.any_failed() && lanes.is_held_up(1) && !lanes.may_start(1));
+            assert!(lanes.any_failed() && lanes.is_blocked(1) && !lanes.may_start(1));
             assert_eq!(lanes.may_start(2), others_run);
         }
     }
@@ -233,7 +259,7 @@ mod tests {
         lanes.advance(1, |_| None);
         assert!(lanes.may_start(1) && !lanes.may_start(2));
         lanes.advance(0, verdict);
-        assert!(lanes.is_held_up(2), "it failed as its leader did");
+        assert!(lanes.is_blocked(2), "it failed as its leader did");
     }
 
     #[test]

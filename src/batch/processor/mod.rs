@@ -1,46 +1,35 @@
 //! Takes the records of one invocation through decoding, claiming, running and settling.
 //!
-//! It knows nothing of where they come from: a [`Source`] has taken them apart, and is told which of them failed.
+//! It knows nothing of where they come from: a [`Source`] has taken them apart, and is told which of them failed. What
+//! happens when is decided in [`Machine::turn`]; here is the loop that does it.
 
 use std::{
-    convert::Infallible,
     future::poll_fn,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::Poll,
+    sync::Arc,
+    task::{self, Poll},
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{StreamExt, future::Either, stream::FuturesUnordered};
 use lambda_runtime::Context;
 
-use super::{Decode, Handler, Options, RecordInfo, report::replayed, source::Source};
+use super::{Decode, Handler, Options, RecordReport, source::Source};
 use crate::{
-    Claim, Error, Idempotency, Key, Outcome,
     clock::Timestamp,
-    idempotency::{
-        engine::{Backoff, Concluded, Conclusion, Finished, Ran, Settling, Standing},
-        window::Window,
-    },
-    store::{Refusal, rules::lapses},
+    idempotency::{Idempotency, window::Window},
+    key::Key,
 };
 
+mod actions;
+mod decode;
 mod lanes;
+mod machine;
 mod outcomes;
-mod prepare;
-mod schedule;
-mod stages;
-mod state;
-mod tasks;
-mod waiting;
+mod pace;
+mod records;
+mod waits;
 
-use stages::{Begun, Patient, Ready};
-use state::Invocation;
-use tasks::{Step, Task};
-
-/// How many records are put aside at once.
-const MOST_PUT_ASIDE_AT_ONCE: usize = 10;
+use actions::{Event, Step};
+use machine::{Machine, Terms};
 
 /// What all records of a service share.
 pub(super) struct Processor<S: Source, H, T> {
@@ -57,248 +46,103 @@ where
     S: Source,
     T: Send + 'static,
 {
-    /// The records that failed, in order.
+    /// One report for each record, in the order of the event.
     pub(super) async fn process<Args>(
         &self,
         records: Vec<S::Record>,
         lambda: Context,
         window: Window,
-    ) -> Vec<Arc<RecordInfo>>
+    ) -> Vec<RecordReport>
     where
         H: Handler<T, Args>,
     {
-        let tenant = lambda.tenant_id.as_deref();
-        let mut invocation = Invocation::new(self.source.clone(), records, tenant, window, &self.engine, &self.options);
-        invocation.schedule.hands_over(self.handler.most());
+        let scope = self.scope(&lambda);
         let lambda = Arc::new(lambda);
-        // What was to be run begins at its first poll, and before that another's end may have stopped the batch.
-        let halted = AtomicBool::new(false);
-        let mut steps = FuturesUnordered::new();
-        loop {
-            self.start::<Args>(&mut invocation);
-            if invocation.schedule.fills_a_call(invocation.due.len()) {
-                invocation.settle();
-            }
-            steps.extend(invocation.tasks.drain(..).map(|task| self.perform(task, &lambda, window, &halted)));
-            halted.store(invocation.lanes.are_halted(), Ordering::Relaxed);
-            match poll_fn(|context| Poll::Ready(steps.poll_next_unpin(context))).await {
-                Poll::Ready(Some(step)) => self.finish(&mut invocation, step),
-                // Whatever ends at the same time shares one call: nothing is waited for but one turn of the runtime.
-                _ if invocation.may_settle() && !invocation.yielded => {
-                    tokio::task::yield_now().await;
-                    invocation.yielded = true;
-                }
-                _ if invocation.may_settle() => invocation.settle(),
-                none => {
-                    let is_under_way = none.is_pending();
-                    match (is_under_way, invocation.wakes_after(self.engine.clock.now(), is_under_way)) {
-                        (true, time) => {
-                            let step = match time {
-                                Some(time) => tokio::time::timeout(time, steps.next()).await.ok().flatten(),
-                                None => steps.next().await,
-                            };
-                            if let Some(step) = step {
-                                self.finish(&mut invocation, step);
-                            }
-                        }
-                        (false, Some(time)) => tokio::time::sleep(time).await,
-                        (false, None) if invocation.stopped => break,
-                        // Nothing is under way, and nothing more could be started.
-                        (false, None) => invocation.stopped = true,
-                    }
-                }
-            }
-        }
-        invocation.into_failures()
-    }
-
-    /// Starts whatever may be started now.
-    fn start<Args>(&self, invocation: &mut Invocation<S, T>)
-    where
-        H: Handler<T, Args>,
-    {
-        self.start_work::<Args>(invocation);
-        while invocation.being_put_aside < MOST_PUT_ASIDE_AT_ONCE
-            && let Some((index, decision)) = invocation.take_dead()
-        {
-            invocation.put_aside(index, decision);
-        }
-    }
-
-    fn start_work<Args>(&self, invocation: &mut Invocation<S, T>)
-    where
-        H: Handler<T, Args>,
-    {
-        loop {
-            invocation.now = self.engine.clock.now();
-            if !invocation.stopped && !invocation.schedule.in_time(invocation.now) {
-                invocation.stopped = true;
-            }
-            let given_up = invocation.give_up();
-            if !given_up.is_empty() {
-                invocation.tasks.push(Task::Release(given_up));
-            }
-            if invocation.stopped {
-                return;
-            }
-            let most = self.handler.most();
-            let is_alone = |ready: &Ready<T>| H::PROBES && ready.claim.as_ref().is_some_and(Claim::took_over);
-            // Those that go together go first: a crash would leave the claims of many that never began. What took over has
-            // lost its outcome before.
-            let comes_later = |ready: &Ready<T>| most > 1 && is_alone(ready);
-            if invocation.schedule.has_free_slot(invocation.running)
-                && let Some(ready) = invocation.next_ready(comes_later)
-            {
-                invocation.running += 1;
-                let at = invocation.now;
-                if most > 1 && !is_alone(&ready) {
-                    let together = invocation.take_together(ready, most, is_alone);
-                    invocation.tasks.push(Task::RunTogether(at, together));
-                } else {
-                    invocation.tasks.push(Task::Run(Begun { index: ready.index, at }, ready));
-                }
-                continue;
-            }
-            let watched = invocation.watched();
-            if !watched.is_empty() {
-                invocation.looking = true;
-                let (indices, candidates) = watched.into_iter().unzip();
-                invocation.tasks.push(Task::Look(indices, candidates));
-            }
-            if invocation.claiming {
-                return;
-            }
-            let seen = invocation.next;
-            let room = invocation.room();
-            let mut waiting = invocation.take_patient(room);
-            if waiting.is_empty() {
-                waiting = self.next_chunk(invocation, room);
-            }
-            if !waiting.is_empty() {
-                invocation.claiming = true;
-                invocation.tasks.push(Task::Claim(waiting));
-            } else if invocation.next == seen {
-                return;
-            }
-        }
-    }
-
-    fn finish(&self, invocation: &mut Invocation<S, T>, step: Step<T>) {
-        match step {
-            Step::Released => {}
-            Step::NotBegun(records) => invocation.not_begun(records),
-            Step::Looked(indices, seen) => {
-                invocation.looking = false;
-                invocation.now = self.engine.clock.now();
-                for (index, seen) in indices.into_iter().zip(seen) {
-                    invocation.seen(index, seen, self.engine.settings.skew_margin);
-                }
-            }
-            Step::PutAside(index, mut decision, sent) => {
-                invocation.being_put_aside -= 1;
-                match sent {
-                    Ok(()) => {
-                        decision.dead_lettered = true;
-                        decision.report.reported = false;
-                    }
-                    Err(error) => {
-                        tracing::error!(target: "lambda_once", error, outcome = decision.report.name(), "the record could not be put aside, so it is reported");
-                    }
-                }
-                invocation.decided(index, decision);
-            }
-            Step::Ran(begun, ran) => {
-                invocation.ended(begun, self.engine.clock.now());
-                self.ran(invocation, begun.index, ran);
-            }
-            Step::RanTogether(begun, ran) => {
-                if let Some(first) = begun.first() {
-                    invocation.ended(*first, self.engine.clock.now());
-                }
-                for (begun, ran) in begun.into_iter().zip(ran) {
-                    self.ran(invocation, begun.index, ran);
-                }
-            }
-            Step::Settled(Settling { concluded, open }) => {
-                invocation.settling -= 1;
-                self.conclude_settled(invocation, concluded);
-                // They hold nobody else up.
-                if !open.is_empty() {
-                    invocation.tasks.push(Task::SettleAgain(open));
-                }
-            }
-            Step::SettledAgain(concluded) => self.conclude_settled(invocation, concluded),
-            Step::Claimed(waiting, standings) => {
-                invocation.claiming = false;
-                for (ready, standing) in waiting.into_iter().zip(standings) {
-                    self.claimed(invocation, ready, standing);
-                }
-            }
-        }
-    }
-
-    /// The handler of a record has ended, and its claim may be due to be settled.
-    fn ran(&self, invocation: &mut Invocation<S, T>, index: usize, ran: Ran<()>) {
-        match ran {
-            Ran::Unprotected(outcome) => invocation.decide(index, Ok(outcome)),
-            Ran::Protected(claim, Finished::Concluded(conclusion)) => {
-                invocation.decide(index, Ok(outcome(&claim, conclusion)));
-            }
-            Ran::Protected(claim, Finished::Due(due)) => {
-                if due.is_release() && !invocation.may_be_put_aside(index) {
-                    invocation.lanes.fail(index);
-                }
-                invocation.unsettled += 1;
-                invocation.due.push((index, claim, due));
-            }
-        }
-    }
-
-    fn claimed(&self, invocation: &mut Invocation<S, T>, mut ready: Ready<T>, standing: Result<Standing, Error>) {
-        let outcome = match standing {
-            Ok(Standing::Claimed(claim)) => {
-                ready.claim = Some(claim);
-                invocation.ready.push_back(ready);
-                return;
-            }
-            Ok(Standing::Refused(refusal)) => {
-                if let Some(until) = self.lapses_in_time(invocation, &refusal)
-                    && std::mem::take(&mut ready.may_wait)
-                {
-                    let now = self.engine.clock.now();
-                    let mut patient = Patient { ready, until, refusal, look_at: now, looks: Backoff::default() };
-                    patient.look_later(now);
-                    invocation.patient.push(patient);
-                    return;
-                }
-                Ok(replayed(refusal))
-            }
-            Ok(Standing::NotStarted) => Ok(Outcome::NotStarted),
-            Err(error) => Err(error),
+        let terms = Terms {
+            options: &self.options,
+            engine: &self.engine,
+            probes: H::PROBES,
+            bulk_size: self.handler.max_records(),
         };
-        let index = ready.index;
-        ready.give_up();
-        invocation.decide(index, outcome);
-    }
-
-    /// When the lease in the way will be over for others, if there is still time to run something then. To fail at once
-    /// would fail everything behind the record too, and spend a delivery of each.
-    fn lapses_in_time(&self, invocation: &Invocation<S, T>, refusal: &Refusal) -> Option<Timestamp> {
-        let Refusal::InProgress { lease_until: Some(lease_until), .. } = refusal else { return None };
-        let until = lapses(*lease_until, self.engine.settings.skew_margin);
-        invocation.schedule.in_time(until).then_some(until)
-    }
-
-    fn conclude_settled(&self, invocation: &mut Invocation<S, T>, concluded: Vec<Concluded<usize, ()>>) {
-        for Concluded { name: index, claim, conclusion, lease_until } in concluded {
-            invocation.unsettled -= 1;
-            invocation.decide_held(index, Ok(outcome(&claim, conclusion)), lease_until);
+        let mut machine = Machine::new(self.source.clone(), records, window, self.now(), terms);
+        let mut under_way = FuturesUnordered::new();
+        let mut buffer = Vec::new();
+        let mut is_quiet = true;
+        loop {
+            let now = self.now();
+            let mut is_first_poll = false;
+            match machine.turn(now, is_quiet) {
+                Step::Decode(index, info, body) => {
+                    let work = self.decode(&info, &body, &scope, &mut buffer);
+                    machine.decoded(index, body, work);
+                    continue;
+                }
+                Step::Call(action) => under_way.push(Either::Right(self.call(action, window))),
+                Step::Begin(run, bounds) => {
+                    under_way.push(Either::Left(self.run(run, &lambda, now, bounds)));
+                    is_first_poll = true;
+                }
+                Step::BeginTogether(runs, bounds) => {
+                    under_way.push(Either::Right(self.run_together(runs, &lambda, now, bounds)));
+                    is_first_poll = true;
+                }
+                Step::Poll => {}
+                Step::Yield => {
+                    // In the first turn I/O wakes its tasks, in the second they run.
+                    tokio::task::yield_now().await;
+                    tokio::task::yield_now().await;
+                    machine.had_turn(self.now());
+                }
+                Step::Wait(until) => {
+                    self.wait(&mut machine, &mut under_way, until).await;
+                    is_quiet = false;
+                    continue;
+                }
+                Step::Done => return machine.into_reports(),
+            }
+            let polled =
+                poll_fn(|context| Poll::Ready(self.poll(&mut machine, &mut under_way, context, is_first_poll)));
+            is_quiet = polled.await.is_pending();
         }
     }
-}
 
-fn outcome(claim: &Claim, conclusion: Conclusion<()>) -> Outcome<()> {
-    let replay = |refusal| Ok::<_, Infallible>(replayed(refusal));
-    let Ok(outcome) = conclusion.into_outcome(claim, |()| (), replay);
-    outcome
+    fn now(&self) -> Timestamp {
+        self.engine.clock.now()
+    }
+
+    /// Polls what is under way until something ends, and tells the machine of that. As nothing has anything to tell when a
+    /// handler begins, its first poll is the only one then: it may block its thread.
+    fn poll<F: Future<Output = Event>>(
+        &self,
+        machine: &mut Machine<'_, S, T>,
+        under_way: &mut FuturesUnordered<F>,
+        context: &mut task::Context<'_>,
+        is_first_poll: bool,
+    ) -> Poll<()> {
+        let begun = self.now();
+        let polled = under_way.poll_next_unpin(context);
+        let now = self.now();
+        machine.polled(now.since(begun), is_first_poll);
+        match polled {
+            Poll::Ready(Some(event)) => Poll::Ready(machine.ended(event, now)),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Waits until something ends, or the time has come.
+    async fn wait<F: Future<Output = Event>>(
+        &self,
+        machine: &mut Machine<'_, S, T>,
+        under_way: &mut FuturesUnordered<F>,
+        until: Option<Timestamp>,
+    ) {
+        let time = until.map(|until| until.since(self.now()));
+        let ended = poll_fn(|context| self.poll(machine, under_way, context, false));
+        match time {
+            // What ends at the same time counts: a time-out polls it first.
+            Some(time) => tokio::time::timeout(time, ended).await.unwrap_or_default(),
+            None => ended.await,
+        }
+        machine.had_turn(self.now());
+    }
 }

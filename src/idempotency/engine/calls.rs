@@ -1,4 +1,4 @@
-//! Calls to a store: how long they may take, and when they are made again.
+//! Calls to a store: how long one may take, and the pauses before the next.
 
 use std::{future::Future, time::Duration};
 
@@ -9,21 +9,22 @@ use crate::{
     store::Answers,
 };
 
-/// What is too short for a call to the store.
-pub(super) const CALL_AT_LEAST: Duration = Duration::from_millis(100);
+/// The longest that one call may take, whatever the client's own time-outs are: a call that stays silent leaves time for
+/// another.
+pub(super) const MAX_CALL_TIME: Duration = Duration::from_secs(3);
 
-/// Awaits a store call for as long as there is time, and holds the store to one answer for each request.
+/// Awaits one call to the store for at most `time` and [`MAX_CALL_TIME`], and holds the store to one answer a request.
 pub(super) async fn within<T>(
     time: Duration,
     operation: &'static str,
     requests: usize,
     call: impl Future<Output = Answers<T>> + Send,
 ) -> Answers<T> {
-    match timeout(time, call).await {
+    match timeout(time.min(MAX_CALL_TIME), call).await {
         Ok(answers) if answers.len() == requests => answers,
         Ok(_) => repeat(miscounted(operation), requests),
         Err(_) => {
-            let message = "the store did not answer before the invocation's time was up";
+            let message = "the store did not answer in time";
             repeat(Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, operation, message), requests)
         }
     }
@@ -40,10 +41,10 @@ fn miscounted(operation: &'static str) -> Error {
     Error::new(ErrorKind::Request, ErrorStatus::Ambiguous, operation, message)
 }
 
-/// Pauses that double up to a ceiling, each cut to a random part of itself, so that many callers do not come back at
-/// the same moment.
-#[derive(Default)]
-pub(crate) struct Backoff {
+/// Pauses that double up to a ceiling, each cut to a random part of itself, so that many callers do not return at the
+/// same moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Backoff {
     retries: u32,
 }
 
@@ -55,9 +56,9 @@ impl Backoff {
         self.ceiling().mul_f64(fastrand::f64())
     }
 
-    /// The pause before a look at what somebody else may have changed: never less than half of its ceiling, since a look
-    /// that comes early is a call for nothing.
-    pub(crate) fn next_look(&mut self) -> Duration {
+    /// The pause before a poll of what somebody else may change: never less than half of its ceiling, since a poll that
+    /// comes early is a wasted call.
+    pub(super) fn next_poll(&mut self) -> Duration {
         self.ceiling().mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
@@ -80,7 +81,7 @@ mod tests {
             assert!(backoff.next() <= Duration::from_secs(2));
         }
         for _ in 0..100 {
-            assert!((Duration::from_secs(1)..=Duration::from_secs(2)).contains(&backoff.next_look()));
+            assert!((Duration::from_secs(1)..=Duration::from_secs(2)).contains(&backoff.next_poll()));
         }
     }
 }

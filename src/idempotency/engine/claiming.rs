@@ -1,57 +1,70 @@
-//! Claims: sent, sent again in trouble, and given back where nobody will act on them.
+//! Claims: sent, sent again after trouble, and given back where nobody acts on them.
+
+use std::time::Duration;
 
 use futures_util::future::join;
 use tokio::time::sleep;
 
 use super::{
-    Candidate, Standing,
+    Candidate, ClaimAnswer,
     calls::{Backoff, repeat, within},
 };
 use crate::{
-    Claim, Idempotency,
+    clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
-    idempotency::window::Window,
-    record::{KeyHash, Owner, Status},
-    store::{Answers, ClaimRequest, Claimed, Refusal, SettleRequest, Settlement},
+    idempotency::{AfterUnknown, Idempotency, claim::Claim, window::Window},
+    record::{KeyHash, Owner, Record, Status},
+    store::{Answers, ClaimRequest, Claimed, Grant, Refusal},
 };
 
-/// How often a claim is sent when the store is in trouble, the first time included. A delivery that gets no answer is
-/// better given back than waited for.
+/// How often a claim is sent, the first time included. A delivery that gets no answer is better reported than waited for.
 const CLAIM_ATTEMPTS: u32 = 3;
+
+/// How long a withdrawal may take where the claim would end with its lease anyway.
+const WITHDRAW_FOR: Duration = Duration::from_secs(3);
 
 impl Idempotency {
     /// Claims operations with distinct keys. One answer each, in order.
-    pub(crate) async fn claim(&self, candidates: &[Candidate], window: Window) -> Vec<Result<Standing, Error>> {
+    pub(crate) async fn claim(&self, candidates: &[Candidate], window: Window) -> Vec<Result<ClaimAnswer, Error>> {
+        if self.clock.now() >= window.stop {
+            return candidates.iter().map(|_| Ok(ClaimAnswer::OutOfTime)).collect();
+        }
         let requests = match self.claim_requests(candidates, window) {
             Ok(requests) => requests,
             Err(error) => return repeat(error, candidates.len()),
         };
         let answers = self.send_claims(&requests, window).await;
-        let lost = lost(&requests, &answers);
-        let mut standings = Vec::with_capacity(requests.len());
-        let mut late = Vec::new();
+        let doubtful = doubtful(&requests, &answers);
+        let mut granted_late = Vec::new();
+        let mut result = Vec::with_capacity(requests.len());
         for (request, answer) in requests.iter().zip(answers) {
-            standings.push(answer.map(|claimed| match claimed {
-                Claimed::Refused(refusal) => Standing::Refused(refusal),
+            result.push(answer.map(|claimed| match claimed {
+                Claimed::Refused(refusal) => ClaimAnswer::Refused(refusal),
                 Claimed::Granted(grant) => {
-                    let now = self.clock.now();
                     let claim = Claim::new(request.key, request.fingerprint, request.owner, grant, window);
-                    if now < window.stop && now < grant.lease_until {
-                        return Standing::Claimed(claim);
-                    }
-                    late.push(claim);
-                    if now < grant.lease_until {
-                        return Standing::NotStarted;
-                    }
-                    // The lease has passed, so somebody else may hold the key by now.
-                    let lease_until = Some(grant.lease_until);
-                    Standing::Refused(Refusal::InProgress { lease_until, attempt: grant.attempt })
+                    self.granted(claim, grant, window, &mut granted_late)
                 }
             }));
         }
         // Neither waits for the other: there may be little time.
-        join(self.withdraw(lost, window), self.release(late)).await;
-        standings
+        join(self.withdraw(doubtful, window), self.release(granted_late)).await;
+        result
+    }
+
+    /// A grant that arrives when nothing may be started any more is not acted on (C9).
+    fn granted(&self, claim: Claim, grant: Grant, window: Window, late: &mut Vec<Claim>) -> ClaimAnswer {
+        let now = self.clock.now();
+        let is_held = now < grant.lease_until;
+        if is_held && now < window.stop {
+            return ClaimAnswer::Granted(claim);
+        }
+        late.push(claim);
+        if is_held {
+            return ClaimAnswer::OutOfTime;
+        }
+        // Somebody else may hold the key by now.
+        let lease_until = Some(grant.lease_until);
+        ClaimAnswer::Refused(Refusal::InProgress { lease_until, attempt: grant.attempt })
     }
 
     fn claim_requests(&self, candidates: &[Candidate], window: Window) -> Result<Vec<ClaimRequest>, Error> {
@@ -69,8 +82,8 @@ impl Idempotency {
         Ok(candidates.iter().zip(owners).map(request).collect())
     }
 
-    /// Sends claims, and again those that the store had trouble with. A claim keeps its owner token, so one that was
-    /// applied while its answer was lost is recognised.
+    /// Sends claims, and sends those again that the store had trouble with. A claim keeps its owner token, so one that was
+    /// applied while its answer was lost is recognised (C5).
     async fn send_claims(&self, requests: &[ClaimRequest], window: Window) -> Answers<Claimed> {
         let left = || window.stop.since(self.clock.now());
         let mut answers = within(left(), "claim", requests.len(), self.store.claim(requests)).await;
@@ -92,35 +105,54 @@ impl Idempotency {
         answers
     }
 
-    /// Releases claims that may have been granted although nobody will act on them: their answers were lost for good.
-    /// One try; what it does not reach ends with its lease.
-    async fn withdraw(&self, lost: Vec<(KeyHash, Owner)>, window: Window) {
-        if lost.is_empty() {
+    /// Releases claims that may have been applied although their answers were lost: nobody acts on them. Where such a
+    /// claim would block its operation for good, this goes on while there is time; elsewhere it ends with its lease.
+    async fn withdraw(&self, doubtful: Vec<(KeyHash, Owner)>, window: Window) {
+        if doubtful.is_empty() {
             return;
         }
-        let left = || window.settle_by.since(self.clock.now());
-        let keys: Vec<KeyHash> = lost.iter().map(|(key, _)| *key).collect();
-        let found = within(left(), "read", keys.len(), self.store.read(&keys)).await;
-        let granted = lost.into_iter().zip(found).filter_map(|((key, owner), record)| {
+        let until = match self.settings.after_unknown {
+            AfterUnknown::Rerun => window.settle_by.min(self.clock.now().after(WITHDRAW_FOR)),
+            AfterUnknown::Refuse | AfterUnknown::Probe => window.settle_by,
+        };
+        let keys: Vec<KeyHash> = doubtful.iter().map(|(key, _)| *key).collect();
+        let found = self.read_until(&keys, until).await;
+        let ours = doubtful.into_iter().zip(found).filter_map(|((key, owner), record)| {
             let record = record.ok()??;
-            let took_over = record.prior_status == Some(Status::InProgress);
             let is_ours = record.status == Status::InProgress && record.owner == Some(owner);
-            let settlement = Settlement::Release { took_over };
-            is_ours.then_some(SettleRequest { key, owner, fingerprint: record.fingerprint, settlement })
+            let grant =
+                Grant { lease_until: record.lease_until?, attempt: record.attempt, prior_status: record.prior_status };
+            is_ours.then(|| Claim::new(key, record.fingerprint, owner, grant, window.settled_by(until)))
         });
-        let releases: Vec<SettleRequest> = granted.collect();
-        if !releases.is_empty() {
-            within(left(), "release", releases.len(), self.store.settle(&releases)).await;
+        self.release(ours.collect()).await;
+    }
+
+    /// Reads records, and reads those again that the store had trouble with, until each is answered or the time is up.
+    async fn read_until(&self, keys: &[KeyHash], until: Timestamp) -> Answers<Option<Record>> {
+        let left = || until.since(self.clock.now());
+        let mut answers = within(left(), "read", keys.len(), self.store.read(keys)).await;
+        let mut backoff = Backoff::default();
+        loop {
+            let may_work = |i: &usize| answers[*i].as_ref().is_err_and(Error::retry_helps);
+            let open: Vec<usize> = (0..answers.len()).filter(may_work).collect();
+            let pause = backoff.next();
+            if open.is_empty() || self.clock.now().after(pause) >= until {
+                return answers;
+            }
+            sleep(pause).await;
+            let again: Vec<KeyHash> = open.iter().map(|&i| keys[i]).collect();
+            let given = within(left(), "read", again.len(), self.store.read(&again)).await;
+            open.into_iter().zip(given).for_each(|(i, answer)| answers[i] = answer);
         }
     }
 }
 
-/// The owners of claims that may have been applied although they were answered by errors.
-fn lost(requests: &[ClaimRequest], answers: &[Result<Claimed, Error>]) -> Vec<(KeyHash, Owner)> {
+/// The claims that may have been applied although they were answered by errors.
+fn doubtful(requests: &[ClaimRequest], answers: &[Result<Claimed, Error>]) -> Vec<(KeyHash, Owner)> {
     // Of several tries only the last error is known, and an earlier one may have been applied.
     let may_stand = |error: &Error| error.retry_helps() || error.status() == ErrorStatus::Ambiguous;
-    let lost = requests.iter().zip(answers).filter(|(_, answer)| answer.as_ref().is_err_and(may_stand));
-    lost.map(|(request, _)| (request.key, request.owner)).collect()
+    let doubtful = requests.iter().zip(answers).filter(|(_, answer)| answer.as_ref().is_err_and(may_stand));
+    doubtful.map(|(request, _)| (request.key, request.owner)).collect()
 }
 
 /// Fresh tokens. Never drawn in init: sandboxes restored from one snapshot would share them.

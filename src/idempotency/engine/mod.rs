@@ -1,33 +1,38 @@
-//! The protocol: claim, run, settle. Everything that wraps a handler goes through here.
+//! The protocol: claim, run, settle. Whatever wraps a handler goes through here.
 
-use std::{future::Future, panic::AssertUnwindSafe};
+use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
 
 use futures_util::FutureExt;
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Claim, Failure, Idempotency, Interruption, Outcome, guard::discard};
+use super::{
+    Failure, Idempotency, Outcome, Probe, Probed,
+    claim::Claim,
+    guard::{Bounds, drop_panic},
+    result,
+    window::Window,
+};
 use crate::{
+    error::Error,
+    key::MissingKey,
     record::{Fingerprint, KeyHash},
     store::Refusal,
 };
 
 mod calls;
 mod claiming;
+mod ending;
 mod probing;
 mod running;
 mod settling;
 mod waiting;
 
-#[cfg(feature = "batch")]
-pub(crate) use calls::Backoff;
+pub(crate) use ending::{Conclusion, End, Success};
 pub(crate) use probing::probed;
-pub(crate) use running::Finished;
 #[cfg(feature = "batch")]
-pub(crate) use running::Ran;
+pub(crate) use settling::Unsettled;
 #[cfg(feature = "batch")]
-pub(crate) use settling::{Concluded, Due, Open, Settling};
-#[cfg(feature = "batch")]
-pub(crate) use waiting::Seen;
+pub(crate) use waiting::{LeaseWait, Polled, WaitStep};
 
 /// An operation that wants to be claimed.
 #[derive(Clone, Copy, Debug)]
@@ -36,85 +41,82 @@ pub(crate) struct Candidate {
     pub(crate) fingerprint: Option<Fingerprint>,
 }
 
-/// What a claim led to.
+/// The answer to a claim.
 #[derive(Debug)]
-pub(crate) enum Standing {
-    Claimed(Claim),
+pub(crate) enum ClaimAnswer {
+    Granted(Claim),
     Refused(Refusal),
-    /// Granted after the stop point; released again.
-    NotStarted,
-}
-
-/// A handler's success, and whether it is to be remembered.
-#[derive(Debug)]
-pub(crate) enum Success<T> {
-    Remember(T),
-    /// It is remembered in the same way, but it is an earlier run's: a probe has found it.
-    Recover(T),
-    /// The operation may run again, as after a transient failure.
-    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the HTTP layer has answers that are not remembered"))]
-    Forget(T),
-    /// Nobody knows whether the operation took effect, as after an unknown failure.
-    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the HTTP layer hands on errors as they are"))]
-    Doubt(T),
-}
-
-/// What became of a claim.
-#[derive(Debug)]
-pub(crate) enum Conclusion<T> {
-    Completed(T),
-    Recovered(T),
-    Forgotten(T),
-    Doubted(T),
-    Unrecorded(T),
-    Failed(Failure),
-    Interrupted(Interruption),
-    /// The stop point passed before the handler's first step; released again.
-    NotStarted,
-    /// The lease was lost, and the successor decided the outcome.
-    Overtaken(Refusal),
-    LeaseLost,
-}
-
-impl<T> Conclusion<T> {
-    /// What the caller is told; `replay` makes it of an outcome that a successor has decided.
-    pub(crate) fn into_outcome<U, E>(
-        self,
-        claim: &Claim,
-        value: impl FnOnce(T) -> U,
-        replay: impl FnOnce(Refusal) -> Result<Outcome<U>, E>,
-    ) -> Result<Outcome<U>, E> {
-        Ok(match self {
-            Self::Completed(done) if claim.took_over() => Outcome::TookOver(value(done)),
-            Self::Completed(done) | Self::Forgotten(done) => Outcome::Executed(value(done)),
-            Self::Recovered(found) => Outcome::Recovered(value(found)),
-            Self::Doubted(_) => Outcome::Failed(Failure::unknown("whether the operation took effect is not known")),
-            Self::Unrecorded(done) => Outcome::Unrecorded(value(done)),
-            Self::Failed(failure) => Outcome::Failed(failure),
-            Self::Interrupted(interruption) => Outcome::Interrupted(interruption),
-            Self::NotStarted => Outcome::NotStarted,
-            Self::Overtaken(refusal) => replay(refusal)?,
-            Self::LeaseLost => Outcome::LeaseLost,
-        })
-    }
+    /// The stop point has passed. If it was granted after that, it was released again.
+    OutOfTime,
 }
 
 impl Idempotency {
+    /// Claims an operation, waits for up to `budget` if somebody else is running it, runs its work and settles it. The
+    /// outcome, and how often the key has been granted.
+    pub(crate) async fn run_protected<T, P, E, W, F>(
+        &self,
+        candidate: Candidate,
+        window: Window,
+        budget: Duration,
+        probe: P,
+        work: W,
+    ) -> Result<(Outcome<T>, u64), Error>
+    where
+        P: Probe<T>,
+        T: Serialize + DeserializeOwned + Send,
+        E: Into<Failure>,
+        W: FnOnce(Option<Claim>) -> F + Send,
+        F: Future<Output = Result<T, E>> + Send,
+    {
+        let claim = match self.claim_or_wait(candidate, window, budget).await? {
+            ClaimAnswer::Granted(claim) => claim,
+            ClaimAnswer::Refused(refusal) => return Ok((replay(refusal)?, 0)),
+            ClaimAnswer::OutOfTime => return Ok((Outcome::NotStarted, 0)),
+        };
+        let (attempt, given) = (claim.attempt(), claim.clone());
+        let work = async move {
+            if let Probed::Done(found) = probed(&given, |claim| probe.probe(claim)).await? {
+                return Ok(Success::Recover(found));
+            }
+            work(Some(given)).await.map(Success::Complete).map_err(Into::into)
+        };
+        let outcome = self.run_and_settle(claim, work).await.into_outcome(replay)?;
+        Ok((outcome, attempt))
+    }
+
     /// Runs a claimed operation and settles the claim by its verdict.
-    pub(crate) async fn conclude<T, F>(&self, claim: &Claim, work: F) -> Conclusion<T>
+    pub(crate) async fn run_and_settle<T, F>(&self, claim: Claim, work: F) -> End<T>
     where
         T: Serialize + Send,
         F: Future<Output = Result<Success<T>, Failure>> + Send,
     {
-        let concluded = AssertUnwindSafe(async {
-            match self.run(claim, work, |value| value).await {
-                Finished::Concluded(conclusion) => conclusion,
-                Finished::Due(due) => self.settle(claim.clone(), due).await,
-            }
-        });
-        concluded.catch_unwind().await.unwrap_or_else(|panic| {
-            discard(panic);
-            Conclusion::Interrupted(Interruption::Panicked)
+        let (claim_of_panic, bounds) = (claim.clone(), Bounds::until(claim.stop_point()));
+        let settled =
+            AssertUnwindSafe(async { self.settle(self.run(Some(claim), bounds, work, |value| value).await).await });
+        settled.catch_unwind().await.unwrap_or_else(|panic| {
+            drop_panic(panic);
+            End::panicked(claim_of_panic)
         })
     }
+
+    /// Runs work without a claim, still within the bounds of an invocation.
+    pub(crate) async fn run_unprotected<T, F>(&self, window: Window, work: F) -> Outcome<T>
+    where
+        T: Serialize + Send,
+        F: Future<Output = Result<T, Failure>> + Send,
+    {
+        let work = async { work.await.map(Success::Complete) };
+        let end = self.run(None, Bounds::until(window.stop), work, |value| value).await;
+        let Ok(outcome) = end.into_outcome(|_| Ok::<_, std::convert::Infallible>(Outcome::NotStarted));
+        outcome
+    }
+
+    pub(crate) fn runs_without_key(&self) -> bool {
+        self.settings.missing_key == MissingKey::RunUnprotected
+    }
+}
+
+/// The outcome of an operation that did not run.
+fn replay<T: DeserializeOwned>(refusal: Refusal) -> Result<Outcome<T>, Error> {
+    Outcome::of_refusal(refusal, result::decode, result::decode_failure)
 }

@@ -2,7 +2,10 @@
 
 use std::future::Future;
 
-use crate::{AfterUnknown, BoxError, Claim, Error, Failure, Idempotency, Probed, idempotency::guard::contain};
+use crate::{
+    error::{BoxError, Error},
+    idempotency::{AfterUnknown, Failure, Idempotency, Probed, claim::Claim, guard::catch_panic},
+};
 
 /// What a probe says of the operation, if its claim took over; to be awaited within the same bounds as the work after it.
 ///
@@ -20,7 +23,7 @@ where
     // Boxed, since it is rare: every run would have to have room for it.
     Box::pin(probe(claim.clone())).await.map_err(|error| {
         // The text is the user's, and printing it may panic.
-        let text = contain(|| error.to_string());
+        let text = catch_panic(|| error.to_string());
         tracing::warn!(target: "lambda_once", key = %claim.key(), error = text, "the probe failed: whether the operation took effect is still not known");
         Failure::transient(error)
     })

@@ -1,76 +1,107 @@
-//! Runs: a handler within the bounds of its invocation, and what its end asks of the store.
+//! Runs: work within the bounds of its invocation, and its end.
 
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
 use serde::Serialize;
 
-use super::{
-    Conclusion, Success,
-    settling::{Due, End},
-};
+use super::ending::{Conclusion, End, Success};
 #[cfg(feature = "batch")]
-use crate::idempotency::guard::contain;
+use crate::idempotency::guard::catch_panic;
 use crate::{
-    Claim, Failure, Idempotency, Interruption, OnPanic, Outcome, Verdict,
     idempotency::{
-        guard::{Ended, Guarded, discard},
+        Failure, Idempotency, Interruption, OnPanic, Verdict,
+        claim::Claim,
+        guard::{Bounds, Guarded, Unfinished, drop_panic},
         result,
-        window::Window,
     },
     store::Settlement,
 };
 
-/// How the run of a claimed operation ended.
-#[derive(Debug)]
-pub(crate) enum Finished<T> {
-    /// The claim is to be settled.
-    Due(Due<T>),
-    /// The claim stands until its lease ends.
-    Concluded(Conclusion<T>),
-}
-
 impl Idempotency {
-    /// Runs a claimed operation. Of its value, `keep` makes what is to be kept besides the stored result.
-    pub(crate) async fn run<T, U, F>(&self, claim: &Claim, work: F, keep: impl FnOnce(T) -> U + Send) -> Finished<U>
+    /// Runs work under a claim, or without one, within its bounds. `keep` takes what its caller needs of the value, besides the
+    /// stored result.
+    ///
+    /// No `async fn`: that would hold the work twice, as an argument and as a future that it awaits.
+    pub(crate) fn run<T, U, F>(
+        &self,
+        claim: Option<Claim>,
+        bounds: Bounds,
+        work: F,
+        keep: impl FnOnce(T) -> U + Send,
+    ) -> impl Future<Output = End<U>> + Send
     where
         T: Serialize + Send,
-        U: Send,
         F: Future<Output = Result<Success<T>, Failure>> + Send,
     {
-        let finished = self.guarded(work, claim.window, |ended| self.ended(claim, ended, keep)).await;
-        finished.unwrap_or(Finished::Concluded(Conclusion::Interrupted(Interruption::Panicked)))
+        let claim_of_panic = claim.clone();
+        // The future is dropped before its end is made, and so within what catches panics. The end is made there too:
+        // code of the user's encodes the value.
+        let run = Guarded::new(work, Arc::clone(&self.clock), bounds).map(move |ended| self.end(claim, ended, keep));
+        AssertUnwindSafe(run).catch_unwind().map(|caught| {
+            caught.map_err(drop_panic).unwrap_or_else(|()| End::kept(claim_of_panic, Conclusion::PANICKED))
+        })
     }
 
-    /// What the end of a claimed operation's run asks of the store. The value is encoded by code of the user's, which may
-    /// panic.
-    fn ended<T: Serialize, U>(
+    /// Runs work that gives a verdict for each of several claims, in their order. One end each.
+    #[cfg(feature = "batch")]
+    pub(crate) async fn run_all<T, F>(&self, claims: Vec<Option<Claim>>, bounds: Bounds, work: F) -> Vec<End<()>>
+    where
+        T: Serialize + Send,
+        F: Future<Output = Vec<Result<T, Failure>>> + Send,
+    {
+        let run = Guarded::new(work, Arc::clone(&self.clock), bounds);
+        let ended = AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|panic| {
+            drop_panic(panic);
+            Err(Unfinished::Panicked(None))
+        });
+        let ends: Vec<Result<Result<Success<T>, Failure>, Unfinished>> = match ended {
+            Ok(verdicts) => verdicts.into_iter().map(|verdict| Ok(verdict.map(Success::Complete))).collect(),
+            Err(unfinished) => claims.iter().map(|_| Err(unfinished.clone())).collect(),
+        };
+        let end = |(claim, ended): (Option<Claim>, _)| {
+            let claim_of_panic = claim.clone();
+            catch_panic(|| self.end(claim, ended, crate::idempotency::guard::drop_contained))
+                .unwrap_or_else(|| End::kept(claim_of_panic, Conclusion::PANICKED))
+        };
+        claims.into_iter().zip(ends).map(end).collect()
+    }
+
+    /// What the end of a run asks of the store, by the handler's verdict.
+    fn end<T: Serialize, U>(
         &self,
-        claim: &Claim,
-        ended: Ended<Result<Success<T>, Failure>>,
+        claim: Option<Claim>,
+        ended: Result<Result<Success<T>, Failure>, Unfinished>,
         keep: impl FnOnce(T) -> U,
-    ) -> Finished<U> {
+    ) -> End<U> {
+        let completion = |value: &T| claim.is_some().then(|| self.completion(value));
         match ended {
-            Ended::Returned(Ok(Success::Remember(value))) => {
-                let settlement = self.completion(&value);
-                Finished::Due(Due::new(settlement, End::Completed(keep(value))))
+            Ok(Ok(Success::Complete(value))) => {
+                let settlement = completion(&value);
+                End::settled_by(claim, settlement, Conclusion::Completed(keep(value)))
             }
-            Ended::Returned(Ok(Success::Recover(value))) => {
-                let settlement = self.completion(&value);
-                Finished::Due(Due::new(settlement, End::Recovered(keep(value))))
+            Ok(Ok(Success::Recover(value))) => {
+                let settlement = completion(&value);
+                End::settled_by(claim, settlement, Conclusion::Recovered(keep(value)))
             }
-            Ended::Returned(Ok(Success::Forget(value))) => {
-                Finished::Due(Due::release(claim, End::Forgotten(keep(value))))
-            }
-            Ended::Returned(Ok(Success::Doubt(value))) => Finished::Concluded(Conclusion::Doubted(keep(value))),
-            Ended::Returned(Err(failure)) => self.failed(claim, failure),
-            Ended::CutOff => Finished::Concluded(Conclusion::Interrupted(Interruption::CutOff)),
-            Ended::NotStarted => Finished::Due(Due::release(claim, End::NotStarted)),
-            Ended::Panicked(message) => {
-                tracing::error!(target: "lambda_once", key = %claim.key(), panic = message, "a panic ended the run");
+            Ok(Ok(Success::Release(value))) => End::released(claim, Conclusion::Released(keep(value))),
+            Ok(Ok(Success::Keep(value))) => End::kept(claim, Conclusion::Kept(keep(value))),
+            Ok(Err(failure)) => match failure.verdict() {
+                Verdict::Unknown => End::kept(claim, Conclusion::Failed(failure)),
+                Verdict::Transient => End::released(claim, Conclusion::Failed(failure)),
+                Verdict::Permanent => {
+                    let settlement = claim.is_some().then(|| self.failure(&failure));
+                    End::settled_by(claim, settlement, Conclusion::Failed(failure))
+                }
+            },
+            Err(Unfinished::CutOff) => End::kept(claim, Conclusion::Interrupted(Interruption::CutOff)),
+            Err(Unfinished::NotStarted) => End::released(claim, Conclusion::NotStarted),
+            Err(Unfinished::Panicked(message)) => {
+                let key = claim.as_ref().map(|claim| tracing::field::display(claim.key()));
+                tracing::error!(target: "lambda_once", key, panic = message, "a panic ended the run");
                 match self.settings.on_panic {
-                    OnPanic::Transient => Finished::Due(Due::release(claim, End::Panicked)),
-                    _ => Finished::Concluded(Conclusion::Interrupted(Interruption::Panicked)),
+                    OnPanic::Transient => End::released(claim, Conclusion::PANICKED),
+                    OnPanic::Unknown => End::kept(claim, Conclusion::PANICKED),
                 }
             }
         }
@@ -81,149 +112,8 @@ impl Idempotency {
         Settlement::Complete { result, retention: self.settings.retention() }
     }
 
-    fn failed<T>(&self, claim: &Claim, failure: Failure) -> Finished<T> {
-        match failure.verdict() {
-            Verdict::Unknown => Finished::Concluded(Conclusion::Failed(failure)),
-            Verdict::Transient => Finished::Due(Due::release(claim, End::Failed(failure))),
-            Verdict::Permanent => {
-                let result = result::encode_failure(&failure, &self.settings, self.store.limits());
-                let settlement = Settlement::Fail { result, retention: self.settings.failed_retention() };
-                Finished::Due(Due::new(settlement, End::Failed(failure)))
-            }
-        }
-    }
-
-    /// Runs work without a claim, still within the bounds of an invocation.
-    pub(crate) async fn run_unprotected<T, F>(&self, window: Window, work: F) -> Outcome<T>
-    where
-        T: Send,
-        F: Future<Output = Result<T, Failure>> + Send,
-    {
-        let outcome = self.guarded(work, window, |ended| ended_unprotected(ended, |value| value)).await;
-        outcome.unwrap_or_else(|| ended_unprotected(Ended::Panicked(None), |value| value))
-    }
-
-    /// Runs an operation of a batch, with a claim or without.
-    ///
-    /// No `async fn`: that would hold its work twice, as an argument and as a future that it awaits.
-    #[cfg(feature = "batch")]
-    pub(crate) fn run_record<T, F>(
-        &self,
-        claim: Option<Claim>,
-        window: Window,
-        work: F,
-    ) -> impl Future<Output = Ran<()>> + Send
-    where
-        T: Serialize + Send,
-        F: Future<Output = Result<Success<T>, Failure>> + Send,
-    {
-        let ended = {
-            let claim = claim.clone();
-            move |ended| match claim {
-                Some(claim) => {
-                    let finished = self.ended(&claim, ended, forget);
-                    Ran::Protected(claim, finished)
-                }
-                None => Ran::Unprotected(ended_unprotected(ended, forget)),
-            }
-        };
-        self.guarded(work, window, ended).map(|ran| ran.unwrap_or_else(|| Ran::panicked(claim)))
-    }
-
-    /// Runs several operations of one invocation, with claims or without, by one piece of work that gives a verdict for
-    /// each, in their order. How each ended, in the same order.
-    #[cfg(feature = "batch")]
-    pub(crate) async fn run_together<T, F>(
-        &self,
-        claims: Vec<Option<Claim>>,
-        window: Window,
-        work: F,
-        miscounted: impl Fn(usize) -> Failure + Send,
-    ) -> Vec<Ran<()>>
-    where
-        T: Serialize + Send,
-        F: Future<Output = Vec<Result<T, Failure>>> + Send,
-    {
-        let mut ended = self.guarded(work, window, |ended| ended).await.unwrap_or(Ended::Panicked(None));
-        if let Ended::Returned(verdicts) = &mut ended
-            && verdicts.len() != claims.len()
-        {
-            let given = verdicts.len();
-            // What is the user's may panic when it is dropped.
-            let _ = contain(|| drop(std::mem::take(verdicts)));
-            verdicts.extend(claims.iter().map(|_| Err(miscounted(given))));
-        }
-        let ends: Vec<Ended<Result<T, Failure>>> = match ended {
-            Ended::Returned(verdicts) => verdicts.into_iter().map(Ended::Returned).collect(),
-            Ended::Panicked(message) => claims.iter().map(|_| Ended::Panicked(message.clone())).collect(),
-            Ended::CutOff => claims.iter().map(|_| Ended::CutOff).collect(),
-            Ended::NotStarted => claims.iter().map(|_| Ended::NotStarted).collect(),
-        };
-        let run = |(claim, ended): (Option<Claim>, Ended<Result<T, Failure>>)| match claim {
-            None => Ran::Unprotected(ended_unprotected(ended, forget)),
-            Some(claim) => {
-                let finished = contain(|| {
-                    let ended = ended.map(|verdict| verdict.map(Success::Remember));
-                    self.ended(&claim, ended, forget)
-                });
-                let panicked = Finished::Concluded(Conclusion::Interrupted(Interruption::Panicked));
-                Ran::Protected(claim, finished.unwrap_or(panicked))
-            }
-        };
-        claims.into_iter().zip(ends).map(run).collect()
-    }
-
-    /// Runs work within the bounds of an invocation, and hands its end on. `None` if it panicked outside of its run, as its
-    /// future may when it is dropped.
-    fn guarded<F, U>(
-        &self,
-        work: F,
-        window: Window,
-        ended: impl FnOnce(Ended<F::Output>) -> U + Send,
-    ) -> impl Future<Output = Option<U>> + Send
-    where
-        F: Future + Send,
-    {
-        // The future is dropped before its end is handed on, and so within what catches panics.
-        let run = Guarded::new(work, Arc::clone(&self.clock), window.stop).map(ended);
-        AssertUnwindSafe(run).catch_unwind().map(|caught| caught.map_err(discard).ok())
-    }
-}
-
-/// How the run of an operation of a batch ended.
-#[cfg(feature = "batch")]
-#[derive(Debug)]
-pub(crate) enum Ran<T> {
-    Unprotected(Outcome<T>),
-    Protected(Claim, Finished<T>),
-}
-
-#[cfg(feature = "batch")]
-impl<T> Ran<T> {
-    /// The run panicked where its end is not known.
-    fn panicked(claim: Option<Claim>) -> Self {
-        match claim {
-            Some(claim) => Self::Protected(claim, Finished::Concluded(Conclusion::Interrupted(Interruption::Panicked))),
-            None => Self::Unprotected(ended_unprotected(Ended::Panicked(None), |value| value)),
-        }
-    }
-}
-
-/// Only the stored form of a value is needed. Dropping it runs code of the user's.
-#[cfg(feature = "batch")]
-pub(crate) fn forget<T>(value: T) {
-    let _ = contain(|| drop(value));
-}
-
-fn ended_unprotected<T, U>(ended: Ended<Result<T, Failure>>, keep: impl FnOnce(T) -> U) -> Outcome<U> {
-    match ended {
-        Ended::Returned(Ok(value)) => Outcome::Executed(keep(value)),
-        Ended::Returned(Err(failure)) => Outcome::Failed(failure),
-        Ended::Panicked(message) => {
-            tracing::error!(target: "lambda_once", panic = message, "the handler panicked, unprotected");
-            Outcome::Interrupted(Interruption::Panicked)
-        }
-        Ended::CutOff => Outcome::Interrupted(Interruption::CutOff),
-        Ended::NotStarted => Outcome::NotStarted,
+    fn failure(&self, failure: &Failure) -> Settlement {
+        let result = result::encode_failure(failure, &self.settings, self.store.limits());
+        Settlement::Fail { result, retention: self.settings.failed_retention() }
     }
 }

@@ -1,268 +1,211 @@
-//! Settles: what a run's end asks of the store, one by one or together.
-
-use std::time::Duration;
+//! Settles: the ends of runs, written one by one or together.
 
 use tokio::time::sleep;
 
 use super::{
-    Conclusion,
-    calls::{Backoff, CALL_AT_LEAST, within},
+    calls::{Backoff, within},
+    ending::{Conclusion, End},
 };
 use crate::{
-    Claim, Failure, Idempotency, Interruption,
     clock::Timestamp,
     error::{Error, ErrorKind},
-    idempotency::guard::contain,
-    record::{Record, StoredResult},
-    store::{
-        ClaimRequest, Refusal, SettleRequest, Settled, Settlement, Takeover,
-        rules::{self, Judgement},
-    },
+    idempotency::{Idempotency, claim::Claim, guard::drop_contained},
+    record::{Record, Status, StoredResult},
+    store::{Refusal, SettleRequest, Settled, Settlement, rules},
 };
 
-/// The time for outcomes after a handler that blocked its thread until the time for settling was over, or nearly so.
-/// To give up without asking would report an operation as unrecorded, although a successor may have decided its outcome.
-const SETTLE_WHEN_LATE: Duration = Duration::from_secs(1);
-
-/// How a claim is to be settled, and what its caller is told then.
+/// An end that a call to the store did not settle, and that is to be sent again.
 #[derive(Debug)]
-pub(crate) struct Due<T> {
+pub(crate) struct Unsettled<T> {
+    claim: Claim,
     settlement: Settlement,
     end: End<T>,
-}
-
-/// How a run ended whose claim is to be settled.
-#[derive(Debug)]
-pub(super) enum End<T> {
-    Completed(T),
-    Recovered(T),
-    Forgotten(T),
-    Failed(Failure),
-    Panicked,
-    NotStarted,
-}
-
-/// What became of claims that were settled together, each under the caller's name for it.
-#[derive(Debug)]
-pub(crate) struct Settling<K, T> {
-    pub(crate) concluded: Vec<Concluded<K, T>>,
-    /// Those that are to be sent again.
-    pub(crate) open: Vec<Open<K, T>>,
-}
-
-/// What became of one of them.
-#[derive(Debug)]
-#[cfg_attr(not(feature = "batch"), expect(dead_code, reason = "a single operation has no name, and its claim at hand"))]
-pub(crate) struct Concluded<K, T> {
-    pub(crate) name: K,
-    pub(crate) claim: Claim,
-    pub(crate) conclusion: Conclusion<T>,
-    /// The end of the lease that holds the key nevertheless: the claim's own if it could not be settled, or a successor's.
-    pub(crate) lease_until: Option<Timestamp>,
-}
-
-/// A settle that is to be sent again.
-#[derive(Debug)]
-pub(crate) struct Open<K, T> {
-    name: K,
-    claim: Claim,
-    due: Due<T>,
-    /// What was in its way; `None` if it was changed since, and can be sent at once.
+    /// `None` if the settlement was changed since, and can be sent at once.
     trouble: Option<Error>,
 }
 
-impl<T> Due<T> {
-    pub(super) fn new(settlement: Settlement, end: End<T>) -> Self {
-        Self { settlement, end }
-    }
-
-    pub(super) fn release(claim: &Claim, end: End<T>) -> Self {
-        Self { settlement: Settlement::Release { took_over: claim.took_over() }, end }
-    }
-
-    /// Whether the operation may run again.
-    pub(crate) fn is_release(&self) -> bool {
-        matches!(self.settlement, Settlement::Release { .. })
-    }
-}
-
 impl Idempotency {
-    /// Settles one claim, for as long as it takes and there is time.
-    pub(super) async fn settle<T: Send>(&self, claim: Claim, due: Due<T>) -> Conclusion<T> {
-        let Settling { mut concluded, open } = self.settle_together(vec![((), claim, due)]).await;
-        concluded.extend(self.settle_again(open).await);
-        concluded.pop().map_or(Conclusion::LeaseLost, |concluded| concluded.conclusion)
+    /// Settles the end of a run, for as long as it takes and there is time.
+    pub(crate) async fn settle<T: Send>(&self, end: End<T>) -> End<T> {
+        match self.settle_once(vec![end]).await.pop() {
+            Some(Ok(end)) => end,
+            Some(Err(unsettled)) => self.settle_again(vec![unsettled]).await.remove(0),
+            None => End::kept(None, Conclusion::LeaseLost),
+        }
     }
 
-    /// Gives claims up that nobody acted on, so that their operations may run again at once.
+    /// Gives up claims that nobody acted on, so that their operations may run again at once.
     pub(crate) async fn release(&self, claims: Vec<Claim>) {
-        if claims.is_empty() {
-            return;
-        }
-        let due = |claim| {
-            let due = Due::<()>::release(&claim, End::NotStarted);
-            (0_usize, claim, due)
-        };
-        let open = self.settle_together(claims.into_iter().map(due).collect()).await.open;
-        self.settle_again(open).await;
+        let end = |claim| End::<()>::released(Some(claim), Conclusion::NotStarted);
+        let settled = self.settle_once(claims.into_iter().map(end).collect()).await;
+        self.settle_again(settled.into_iter().filter_map(Result::err).collect()).await;
     }
 
-    /// Settles claims of one invocation with one call to the store.
-    pub(crate) async fn settle_together<K: Send, T: Send>(&self, dues: Vec<(K, Claim, Due<T>)>) -> Settling<K, T> {
-        self.send_settles(dues, SETTLE_WHEN_LATE).await
+    /// Settles the ends of runs of one invocation by one call to the store. In their order: those that are settled, and
+    /// those that are to be sent again.
+    pub(crate) async fn settle_once<T: Send>(&self, ends: Vec<End<T>>) -> Vec<Result<End<T>, Unsettled<T>>> {
+        self.send_settles(ends, true).await
     }
 
-    /// `late` is the time that outcomes get if there is none left.
-    async fn send_settles<K: Send, T: Send>(&self, dues: Vec<(K, Claim, Due<T>)>, late: Duration) -> Settling<K, T> {
-        let Some((_, first, due)) = dues.first() else {
-            return Settling { concluded: Vec::new(), open: Vec::new() };
-        };
-        let left = first.window.settle_by.since(self.clock.now());
-        let is_worth_waiting = dues.iter().any(|(_, _, due)| !due.is_release());
-        let time = if is_worth_waiting && left < CALL_AT_LEAST { left.max(late) } else { left };
-        let operation = due.settlement.as_str();
-        let are_alike = dues.iter().all(|(_, _, due)| due.settlement.as_str() == operation);
-        let operation = if are_alike { operation } else { "settle" };
-        let mut requests = Vec::with_capacity(dues.len());
-        let mut ends = Vec::with_capacity(dues.len());
-        for (name, claim, Due { settlement, end }) in dues {
-            let (key, owner, fingerprint) = (claim.key(), claim.owner, claim.fingerprint);
-            requests.push(SettleRequest { key, owner, fingerprint, settlement });
-            ends.push((name, claim, end));
-        }
-        let answers = within(time, operation, requests.len(), self.store.settle(&requests)).await;
-
-        let mut settling = Settling { concluded: Vec::with_capacity(ends.len()), open: Vec::new() };
-        for ((request, (name, claim, end)), answer) in requests.into_iter().zip(ends).zip(answers) {
-            let due = Due { settlement: request.settlement, end };
-            match answer {
-                Err(error) if error.retry_helps() => {
-                    settling.open.push(Open { name, claim, due, trouble: Some(error) });
+    /// Whether a call that comes late has more time: one that was made before has had its own.
+    async fn send_settles<T: Send>(&self, ends: Vec<End<T>>, is_new: bool) -> Vec<Result<End<T>, Unsettled<T>>> {
+        let mut result = Vec::with_capacity(ends.len());
+        let (mut requests, mut kept) = (Vec::with_capacity(ends.len()), Vec::with_capacity(ends.len()));
+        for end in ends {
+            match end.take_due() {
+                Ok((claim, settlement, end)) => {
+                    requests.push(request(&claim, settlement));
+                    kept.push((claim, end));
                 }
-                Err(error)
-                    if error.kind() == ErrorKind::Request && !error.redelivery_helps() && due.settlement.has_data() =>
-                {
-                    tracing::error!(target: "lambda_once", key = %claim.key(), %error, "the store does not take the result, so it is not kept; the operation stays done");
-                    let due = Due { settlement: due.settlement.without_data(), ..due };
-                    settling.open.push(Open { name, claim, due, trouble: None });
-                }
-                answer => settling.concluded.push(self.concluded(name, claim, due, answer)),
+                Err(end) => result.push(Ok(end)),
             }
         }
-        settling
+        let Some((first, _)) = kept.first() else { return result };
+        let records_outcome = requests.iter().any(|request| !is_release(&request.settlement));
+        let time = first.window.time_to_settle(self.clock.now(), is_new && records_outcome);
+        let operation = name_of(&requests);
+        let answers = within(time, operation, requests.len(), self.store.settle(&requests)).await;
+        for ((request, (claim, end)), answer) in requests.into_iter().zip(kept).zip(answers) {
+            result.push(self.settled(claim, request.settlement, end, answer));
+        }
+        result
     }
 
-    /// Sends settles again until each is answered, or the time is up.
-    pub(crate) async fn settle_again<K: Send, T: Send>(&self, mut open: Vec<Open<K, T>>) -> Vec<Concluded<K, T>> {
-        let mut concluded = Vec::with_capacity(open.len());
+    /// Sends settles again until each is answered, or the time is up. In their order.
+    pub(crate) async fn settle_again<T: Send>(&self, open: Vec<Unsettled<T>>) -> Vec<End<T>> {
+        let mut ends: Vec<Option<End<T>>> = open.iter().map(|_| None).collect();
+        let mut open: Vec<(usize, Unsettled<T>)> = open.into_iter().enumerate().collect();
         let mut backoff = Backoff::default();
-        while let Some(first) = open.first() {
+        while let Some((_, first)) = open.first() {
             let settle_by = first.claim.window.settle_by;
-            if open.iter().all(|open| open.trouble.is_some()) {
+            // What was changed goes first; the others keep their pause.
+            let (mut now, mut later): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, open)| open.trouble.is_none());
+            let are_changed = !now.is_empty();
+            if !are_changed {
                 let pause = backoff.next();
                 if self.clock.now().after(pause) >= settle_by {
-                    let given_up = open.into_iter().filter_map(|Open { name, claim, due, trouble }| {
-                        Some(self.concluded(name, claim, due, Err(trouble?)))
-                    });
-                    concluded.extend(given_up);
-                    return concluded;
+                    later.into_iter().for_each(|(i, unsettled)| ends[i] = Some(unsettled.give_up()));
+                    break;
                 }
                 sleep(pause).await;
+                std::mem::swap(&mut now, &mut later);
             }
-            // Those that were changed go first; the others keep their pause.
-            let (now, later) = open.into_iter().partition(|open| open.trouble.is_none());
-            let are_changed = !Vec::is_empty(&now);
-            let (now, later): (Vec<_>, Vec<_>) = if are_changed { (now, later) } else { (later, now) };
-            let dues = now.into_iter().map(|Open { name, claim, due, .. }| (name, claim, due)).collect();
-            let late = if are_changed { SETTLE_WHEN_LATE } else { Duration::ZERO };
-            let mut settling = self.send_settles(dues, late).await;
-            concluded.append(&mut settling.concluded);
-            open = settling.open;
-            open.extend(later);
+            let (places, due): (Vec<usize>, Vec<End<T>>) =
+                now.into_iter().map(|(i, open)| (i, open.into_due())).unzip();
+            for (i, settled) in places.into_iter().zip(self.send_settles(due, are_changed).await) {
+                match settled {
+                    Ok(end) => ends[i] = Some(end),
+                    Err(unsettled) => later.push((i, unsettled)),
+                }
+            }
+            open = later;
         }
-        concluded
+        ends.into_iter().flatten().collect()
     }
 
-    /// What a caller is told of a claim whose settle has been answered.
-    fn concluded<K, T>(
+    /// What the store's answer makes of an end.
+    fn settled<T>(
         &self,
-        name: K,
         claim: Claim,
-        Due { settlement, end }: Due<T>,
+        settlement: Settlement,
+        mut end: End<T>,
         answer: Result<Settled, Error>,
-    ) -> Concluded<K, T> {
-        let (conclusion, lease_until) = match (end, answer) {
+    ) -> Result<End<T>, Unsettled<T>> {
+        match answer {
+            Err(error) if error.retry_helps() => Err(Unsettled { claim, settlement, end, trouble: Some(error) }),
+            Err(error) if error.kind() == ErrorKind::Request && !error.redelivery_helps() && has_data(&settlement) => {
+                tracing::error!(target: "lambda_once", key = %claim.key(), %error, "the store does not take the result, so it is not kept; the operation stays done");
+                Err(Unsettled { claim, settlement: without_data(settlement), end, trouble: None })
+            }
+            Err(error) => Ok(unrecorded(claim, &settlement, end, &error)),
             // A run that is not recorded decides nothing, not even its failure. What was to be released may be lost.
-            (end @ (End::Completed(_) | End::Recovered(_) | End::Failed(_)), Ok(Settled::LeaseLost { current }))
-                if !matches!(settlement, Settlement::Release { .. }) =>
-            {
-                // What is the user's may panic when it is dropped.
-                let _ = contain(|| drop(end));
-                self.overtaken(&claim, current)
+            Ok(Settled::LeaseLost { current }) if !is_release(&settlement) => {
+                drop_contained(std::mem::replace(&mut end.conclusion, Conclusion::LeaseLost));
+                self.overtaken(&claim, current, &mut end);
+                Ok(End { claim: Some(claim), ..end })
             }
-            (end, Ok(_)) => (end.into_conclusion(), None),
-            (end, Err(error)) => {
-                log_unsettled(&claim, &settlement, &error);
-                let conclusion = match end {
-                    End::Completed(value) | End::Recovered(value) => Conclusion::Unrecorded(value),
-                    end => end.into_conclusion(),
-                };
-                (conclusion, Some(claim.lease_until()))
-            }
-        };
-        Concluded { name, claim, conclusion, lease_until }
+            Ok(_) => Ok(End { claim: Some(claim), ..end }),
+        }
     }
 
-    /// What the record says about an operation whose lease was lost: a successor's outcome counts, our own does not. And
-    /// until when it holds the key if it has none yet.
-    fn overtaken<T>(&self, claim: &Claim, current: Option<Box<Record>>) -> (Conclusion<T>, Option<Timestamp>) {
+    /// What the record says of an operation whose lease was lost: a successor's outcome counts, our own does not (S8). If
+    /// it has none yet, it holds the key.
+    fn overtaken<T>(&self, claim: &Claim, current: Option<Box<Record>>, end: &mut End<T>) {
         tracing::warn!(target: "lambda_once", key = %claim.key(), attempt = claim.attempt(), "the lease was lost before the outcome was recorded");
-        let request = ClaimRequest {
-            key: claim.key(),
-            fingerprint: claim.fingerprint,
-            owner: claim.owner,
-            lease: Duration::ZERO,
-            skew_margin: self.settings.skew_margin,
-            retention: Duration::ZERO,
-            takeover: Takeover::Refused,
-        };
-        match current.map(|record| rules::judge(&record, &request, self.clock.now())) {
-            Some(Ok(Judgement::Refused(refusal @ (Refusal::Completed(_) | Refusal::Failed(_))))) => {
-                (Conclusion::Overtaken(refusal), None)
-            }
-            Some(Ok(Judgement::Refused(Refusal::InProgress { lease_until, .. }))) => {
-                (Conclusion::LeaseLost, lease_until)
-            }
-            _ => (Conclusion::LeaseLost, None),
+        let Some(record) = current.filter(|record| !rules::is_expired(record, self.clock.now())) else { return };
+        if rules::check_version(&record, "settle").is_err() {
+            return;
+        }
+        let is_ours = !matches!((record.fingerprint, claim.fingerprint), (Some(theirs), Some(ours)) if theirs != ours);
+        match record.status {
+            Status::InProgress if is_ours => end.held_until = record.lease_until,
+            Status::Completed if is_ours => end.conclusion = Conclusion::Overtaken(Refusal::Completed(record)),
+            Status::Failed if is_ours => end.conclusion = Conclusion::Overtaken(Refusal::Failed(record)),
+            // The key is another payload's now.
+            _ => {}
         }
     }
 }
 
 impl<T> End<T> {
-    fn into_conclusion(self) -> Conclusion<T> {
-        match self {
-            Self::Completed(value) => Conclusion::Completed(value),
-            Self::Recovered(value) => Conclusion::Recovered(value),
-            Self::Forgotten(value) => Conclusion::Forgotten(value),
-            Self::Failed(failure) => Conclusion::Failed(failure),
-            Self::Panicked => Conclusion::Interrupted(Interruption::Panicked),
-            Self::NotStarted => Conclusion::NotStarted,
+    /// Takes out what is to be written; the end itself if that is nothing.
+    fn take_due(mut self) -> Result<(Claim, Settlement, Self), Self> {
+        match (self.claim.take(), self.settlement.take()) {
+            (Some(claim), Some(settlement)) => Ok((claim, settlement, self)),
+            (claim, settlement) => Err(Self { claim, settlement, ..self }),
         }
     }
 }
 
-impl Settlement {
-    fn has_data(&self) -> bool {
-        matches!(self, Self::Complete { result, .. } | Self::Fail { result, .. } if result.data.is_some())
+impl<T> Unsettled<T> {
+    fn into_due(self) -> End<T> {
+        End { claim: Some(self.claim), settlement: Some(self.settlement), ..self.end }
     }
 
-    fn without_data(self) -> Self {
-        let result = StoredResult::DROPPED;
-        match self {
-            Self::Complete { retention, .. } => Self::Complete { result, retention },
-            Self::Fail { retention, .. } => Self::Fail { result, retention },
-            other => other,
+    fn give_up(self) -> End<T> {
+        match self.trouble {
+            Some(error) => unrecorded(self.claim, &self.settlement, self.end, &error),
+            None => self.end,
         }
+    }
+}
+
+/// The claim stands until its lease ends, since the store could not be reached.
+fn unrecorded<T>(claim: Claim, settlement: &Settlement, end: End<T>, error: &Error) -> End<T> {
+    log_unsettled(&claim, settlement, error);
+    let conclusion = match end.conclusion {
+        Conclusion::Completed(value) | Conclusion::Recovered(value) => Conclusion::Unrecorded(value),
+        other => other,
+    };
+    let held_until: Option<Timestamp> = Some(claim.lease_until());
+    End { claim: Some(claim), settlement: None, conclusion, held_until }
+}
+
+fn request(claim: &Claim, settlement: Settlement) -> SettleRequest {
+    SettleRequest { key: claim.key(), owner: claim.owner, fingerprint: claim.fingerprint, settlement }
+}
+
+/// The word for what all of them do, in errors.
+fn name_of(requests: &[SettleRequest]) -> &'static str {
+    let mut names = requests.iter().map(|request| request.settlement.as_str());
+    let first = names.next().unwrap_or("settle");
+    if names.all(|name| name == first) { first } else { "settle" }
+}
+
+fn is_release(settlement: &Settlement) -> bool {
+    matches!(settlement, Settlement::Release { .. })
+}
+
+fn has_data(settlement: &Settlement) -> bool {
+    matches!(settlement, Settlement::Complete { result, .. } | Settlement::Fail { result, .. } if result.data.is_some())
+}
+
+fn without_data(settlement: Settlement) -> Settlement {
+    let result = StoredResult::DROPPED;
+    match settlement {
+        Settlement::Complete { retention, .. } => Settlement::Complete { result, retention },
+        Settlement::Fail { retention, .. } => Settlement::Fail { result, retention },
+        other => other,
     }
 }
 

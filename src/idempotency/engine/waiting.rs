@@ -1,28 +1,30 @@
-//! Waits: for what becomes of an operation that somebody else is running.
+//! Waits for a claim that somebody else holds: one mechanism for batches, requests, invocations and operations.
 
 use std::time::Duration;
 
 use tokio::time::sleep;
 
 use super::{
-    Candidate, Standing,
-    calls::{Backoff, CALL_AT_LEAST, within},
+    Candidate, ClaimAnswer,
+    calls::{Backoff, within},
 };
 use crate::{
-    Idempotency,
     clock::Timestamp,
     error::{Error, ErrorKind},
-    idempotency::window::Window,
-    record::{Owner, Record},
+    idempotency::{
+        Idempotency,
+        window::{MIN_CALL_TIME, Window},
+    },
+    record::Record,
     store::{
-        ClaimRequest, Refusal,
-        rules::{self, Judgement},
+        Refusal,
+        rules::{self, Claimant, Judgement},
     },
 };
 
-/// What a read of a record that was in progress has shown.
+/// What a poll of a record that was in progress has shown.
 #[derive(Debug)]
-pub(crate) enum Seen {
+pub(crate) enum Polled {
     /// The operation may be claimed.
     Free,
     /// It may not, for this reason.
@@ -31,84 +33,189 @@ pub(crate) enum Seen {
     Trouble(Error),
 }
 
+/// What a wait does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitStep {
+    /// Nothing until then.
+    Sleep(Timestamp),
+    /// Read the record: its holder may have finished.
+    Poll,
+    /// Claim the key: its lease has passed, or it was released.
+    Claim,
+    /// The time is up; the last refusal stands.
+    GiveUp,
+}
+
+/// One wait: when the record is polled, when its key is claimed again, and when the wait is over.
+///
+/// The record is only read meanwhile, and claimed when it may be free: a read grants nothing. It keeps no time of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct LeaseWait {
+    refusal: Refusal,
+    ends: Timestamp,
+    /// When the lease is over for others; `None` if none is known.
+    free_at: Option<Timestamp>,
+    poll_at: Timestamp,
+    backoff: Backoff,
+    skew_margin: Duration,
+}
+
+impl LeaseWait {
+    /// A wait that begins at `now`, since a claim was refused with `refusal`, and ends at `ends`.
+    pub(crate) fn new(refusal: Refusal, now: Timestamp, ends: Timestamp, skew_margin: Duration) -> Self {
+        let backoff = Backoff::default();
+        let mut wait = Self { refusal, ends, free_at: None, poll_at: now, backoff, skew_margin };
+        wait.poll_later(now);
+        wait.free_at = wait.lapses_after(now);
+        wait
+    }
+
+    /// What to do at `now`.
+    pub(crate) fn step(&self, now: Timestamp) -> WaitStep {
+        match self.free_at {
+            _ if now >= self.ends => WaitStep::GiveUp,
+            Some(free_at) if free_at <= now => WaitStep::Claim,
+            _ if self.poll_at <= now => WaitStep::Poll,
+            free_at => WaitStep::Sleep(free_at.unwrap_or(self.ends).min(self.poll_at).min(self.ends)),
+        }
+    }
+
+    /// A claim at `now` was refused once more.
+    pub(crate) fn refused_again(&mut self, refusal: Refusal, now: Timestamp) {
+        self.refusal = refusal;
+        self.poll_later(now);
+        self.free_at = self.lapses_after(now);
+    }
+
+    /// A poll at `now` has shown this. Returns why the operation is refused, if it no longer is in progress.
+    pub(crate) fn polled(&mut self, polled: Polled, now: Timestamp) -> Option<Refusal> {
+        match polled {
+            Polled::Free => self.free_at = Some(now),
+            Polled::Refused(refusal @ Refusal::InProgress { .. }) => self.refused_again(refusal, now),
+            Polled::Refused(refusal) => return Some(refusal),
+            Polled::Trouble(_) => self.poll_later(now),
+        }
+        None
+    }
+
+    /// The last refusal.
+    pub(crate) fn into_refusal(self) -> Refusal {
+        self.refusal
+    }
+
+    /// When the lease in the way is over for others, if that is known.
+    #[cfg(feature = "batch")]
+    pub(crate) fn free_at(&self) -> Option<Timestamp> {
+        self.free_at
+    }
+
+    /// When the key may be claimed, or the wait is over.
+    #[cfg(feature = "batch")]
+    pub(crate) fn ends_at(&self) -> Timestamp {
+        self.free_at.map_or(self.ends, |free_at| free_at.min(self.ends))
+    }
+
+    /// When the record is polled next.
+    #[cfg(feature = "batch")]
+    pub(crate) fn poll_at(&self) -> Timestamp {
+        self.poll_at
+    }
+
+    /// The last refusal.
+    #[cfg(feature = "batch")]
+    pub(crate) fn refusal(&self) -> &Refusal {
+        &self.refusal
+    }
+
+    /// When the lease in the way is over. Where it has passed by our clock, but not by the store's, the key is claimed at
+    /// the usual pauses.
+    fn lapses_after(&self, now: Timestamp) -> Option<Timestamp> {
+        let Refusal::InProgress { lease_until: Some(lease_until), .. } = self.refusal else { return None };
+        let lapses = rules::lapses(lease_until, self.skew_margin);
+        Some(if lapses <= now { self.poll_at } else { lapses })
+    }
+
+    fn poll_later(&mut self, now: Timestamp) {
+        self.poll_at = now.after(self.backoff.next_poll());
+    }
+}
+
 impl Idempotency {
-    /// Claims a single operation. While somebody else is running it, waits for up to `budget`, and never beyond the stop
-    /// point, for what becomes of it. The answer is that of a claim.
-    ///
-    /// The record is only read meanwhile, and claimed once more when it may be free: a read grants nothing.
+    /// Claims a single operation. While somebody else is running it, waits for its outcome for up to `budget`, and never
+    /// beyond the stop point. The answer is that of a claim.
     pub(crate) async fn claim_or_wait(
         &self,
         candidate: Candidate,
         window: Window,
         budget: Duration,
-    ) -> Result<Standing, Error> {
-        let ends = self.clock.now().after(budget).min(window.stop);
-        let mut standing = self.claim_one(candidate, window).await?;
-        let mut backoff = Backoff::default();
+    ) -> Result<ClaimAnswer, Error> {
+        let limit = self.clock.now().after(budget).min(window.stop);
+        let ends = limit.before(MIN_CALL_TIME);
+        let mut wait = match self.claim_one(candidate, window).await? {
+            ClaimAnswer::Refused(refusal @ Refusal::InProgress { .. }) => {
+                LeaseWait::new(refusal, self.clock.now(), ends, self.settings.skew_margin)
+            }
+            decided => return Ok(decided),
+        };
         let mut trouble = None;
-        while let Standing::Refused(Refusal::InProgress { lease_until, .. }) = standing
-            && let left = ends.before(CALL_AT_LEAST).since(self.clock.now())
-            && !left.is_zero()
-        {
-            let lapses = lease_until.map(|until| rules::lapses(until, self.settings.skew_margin));
-            // Where it has lapsed by our clock, but not by the store's, it is claimed at the usual pauses.
-            let until_lapse = lapses.map(|lapses| lapses.since(self.clock.now())).filter(|time| !time.is_zero());
-            sleep(backoff.next_look().min(left).min(until_lapse.unwrap_or(left))).await;
-            let is_free = lapses.is_some_and(|lapses| lapses <= self.clock.now())
-                || match self.look(candidate, ends).await? {
-                    Seen::Free => true,
-                    Seen::Refused(refusal) => {
-                        standing = Standing::Refused(refusal);
-                        false
+        loop {
+            match wait.step(self.clock.now()) {
+                WaitStep::Sleep(until) => sleep(until.since(self.clock.now())).await,
+                WaitStep::Claim => match self.claim_one(candidate, window).await? {
+                    ClaimAnswer::Refused(refusal @ Refusal::InProgress { .. }) => {
+                        wait.refused_again(refusal, self.clock.now());
                     }
-                    Seen::Trouble(error) => {
-                        trouble = Some(error);
-                        false
+                    decided => return Ok(decided),
+                },
+                WaitStep::Poll => {
+                    let polled = self.poll(&[candidate], limit).await.pop().unwrap_or(Ok(Polled::Free))?;
+                    if let Polled::Trouble(error) = &polled {
+                        trouble = Some(error.without_source());
                     }
-                };
-            if is_free {
-                standing = self.claim_one(candidate, window).await?;
+                    if let Some(refusal) = wait.polled(polled, self.clock.now()) {
+                        return Ok(ClaimAnswer::Refused(refusal));
+                    }
+                }
+                WaitStep::GiveUp => break,
             }
         }
-        if let (Standing::Refused(Refusal::InProgress { .. }), Some(error)) = (&standing, trouble) {
-            tracing::warn!(target: "lambda_once", key = %candidate.key, %error, "the running operation could not be watched all the time");
+        if let Some(error) = trouble {
+            tracing::warn!(target: "lambda_once", key = %candidate.key, %error, "the running operation could not be polled all the time");
         }
-        Ok(standing)
+        Ok(ClaimAnswer::Refused(wait.into_refusal()))
     }
 
-    async fn look(&self, candidate: Candidate, ends: Timestamp) -> Result<Seen, Error> {
-        self.watch(&[candidate], ends).await.pop().unwrap_or(Ok(Seen::Free))
+    /// Claims a single operation. Past the stop point nothing is claimed.
+    pub(crate) async fn claim_one(&self, candidate: Candidate, window: Window) -> Result<ClaimAnswer, Error> {
+        self.claim(&[candidate], window).await.pop().unwrap_or(Ok(ClaimAnswer::OutOfTime))
     }
 
-    /// Looks at the records of operations that were in progress, by the same rules as a claim. One answer each, in order.
-    pub(crate) async fn watch(&self, candidates: &[Candidate], ends: Timestamp) -> Vec<Result<Seen, Error>> {
+    /// Reads the records of operations that were in progress, and judges them as a claim would be. One answer each, in
+    /// order.
+    pub(crate) async fn poll(&self, candidates: &[Candidate], ends: Timestamp) -> Vec<Result<Polled, Error>> {
         let keys: Vec<_> = candidates.iter().map(|candidate| candidate.key).collect();
         let left = ends.since(self.clock.now());
         let found = within(left, "read", keys.len(), self.store.read(&keys)).await;
-        candidates.iter().zip(found).map(|(candidate, record)| self.seen(*candidate, record)).collect()
+        candidates.iter().zip(found).map(|(candidate, record)| self.judge(*candidate, record)).collect()
     }
 
-    fn seen(&self, candidate: Candidate, record: Result<Option<Record>, Error>) -> Result<Seen, Error> {
+    fn judge(&self, candidate: Candidate, record: Result<Option<Record>, Error>) -> Result<Polled, Error> {
         let record = match record {
             Ok(Some(record)) => record,
-            Ok(None) => return Ok(Seen::Free),
+            Ok(None) => return Ok(Polled::Free),
             // An answer about the record, not trouble with the store.
             Err(error) if error.kind() == ErrorKind::Format => return Err(error),
-            Err(error) => return Ok(Seen::Trouble(error)),
+            Err(error) => return Ok(Polled::Trouble(error)),
         };
-        let request = ClaimRequest {
-            key: candidate.key,
+        let claimant = Claimant {
+            owner: None,
             fingerprint: candidate.fingerprint,
-            // Nobody's.
-            owner: Owner::from_bytes([0; 16]),
-            lease: Duration::ZERO,
             skew_margin: self.settings.skew_margin,
-            retention: Duration::ZERO,
             takeover: self.settings.after_unknown.takeover(),
         };
-        Ok(match rules::judge(&record, &request, self.clock.now())? {
-            Judgement::Refused(refusal) => Seen::Refused(refusal),
-            Judgement::Free | Judgement::Mine(_) => Seen::Free,
+        Ok(match rules::judge_for(&record, &claimant, self.clock.now())? {
+            Judgement::Refused(refusal) => Polled::Refused(refusal),
+            Judgement::Free | Judgement::Mine(_) => Polled::Free,
         })
     }
 }

@@ -177,11 +177,11 @@ async fn what_took_over_is_probed_and_run_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn under_refuse_as_many_are_claimed_as_calls_can_take() {
+async fn under_refuse_one_call_is_claimed_first_and_then_as_many_as_calls_can_take() {
     let (world, calls) = (World::with(|builder| builder.after_unknown(AfterUnknown::Refuse)), Calls::default());
     let service = service(&world, 4, &calls).concurrency(2);
     assert!(world.deliver_to(&service, orders(20, "succeed", 0)).await.is_empty());
-    assert_eq!(world.calls(Call::Claim), [8, 4, 4, 4]);
+    assert_eq!(world.calls(Call::Claim), [4, 8, 4, 4]);
     assert_eq!(sizes(&calls), [4; 5]);
 }
 

@@ -391,7 +391,7 @@ async fn the_log_says_what_was_put_aside_and_what_could_not_be() {
     for (act, aside, error) in [
         (Act::Take(Duration::ZERO), "true", None),
         (Act::Refuse, "", Some("the post is closed")),
-        (Act::Panic, "", Some("putting it aside panicked")),
+        (Act::Panic, "", Some("dead-lettering it panicked")),
         (Act::Hang, "", Some("there was no time left")),
     ] {
         let world = World::new();

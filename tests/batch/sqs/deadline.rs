@@ -69,15 +69,16 @@ async fn every_slot_taken_by_a_hang_leaves_the_rest_free() {
 #[tokio::test(start_paused = true)]
 async fn an_expected_duration_counts_from_the_first_record_on() {
     let world = World::new();
-    let too_long = world.service().expected_duration(millis(501));
-    let reported = invoke(&too_long, batch(orders(3, "succeed", 10)), world.left(seconds(1))).await.unwrap();
-    assert_eq!(reported, ids(0..3));
-    assert!(world.store.calls().is_empty());
+    let once = world.service().expected_duration(millis(300)).concurrency(1);
+    let reported = invoke(&once, batch(orders(3, "succeed", 201)), world.left(seconds(1))).await.unwrap();
+    assert_eq!(reported, ids(1..3));
+    assert_eq!(world.spy.records().await.len(), 1);
 
+    let world = World::new();
     let fits = world.service().expected_duration(millis(500));
     let bodies = batch(orders(3, "succeed", 10));
     let reported = invoke(&fits.concurrency(3), bodies, world.left(seconds(1))).await.unwrap();
-    assert!(reported.is_empty());
+    assert!(reported.is_empty(), "{reported:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,11 +90,14 @@ async fn an_expected_duration_overrules_a_slow_first_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_less_left_than_the_reserve_nothing_is_claimed() {
+async fn an_invocation_in_which_no_record_could_begin_fails_and_claims_nothing() {
     let world = World::new();
-    let reported = invoke(&world.service(), batch(orders(3, "succeed", 0)), world.left(millis(400))).await.unwrap();
-    assert_eq!(reported, ids(0..3));
-    assert!(world.store.calls().is_empty());
+    let too_long = world.service().expected_duration(millis(501));
+    for (service, left) in [(world.service(), millis(500)), (too_long, seconds(1))] {
+        let error = invoke(&service, batch(orders(3, "succeed", 0)), world.left(left)).await.unwrap_err();
+        assert_eq!(error.kind(), lambda_once::ErrorKind::Config);
+        assert!(world.store.calls().is_empty());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -71,7 +71,8 @@ async fn nothing_is_claimed_past_the_stop_point_after_a_wait() {
 #[tokio::test(start_paused = true)]
 async fn claims_behind_an_outcome_that_cannot_be_recorded_are_released_at_the_stop_point() {
     let world = World::new();
-    world.store.next(Call::Settle, Fault::Silence);
+    // Each silent call takes three seconds, and the last one what is left.
+    (0..4).for_each(|_| world.store.next(Call::Settle, Fault::Silence));
     // At the stop point there is time to send the release again; when the first call gives up there is not.
     world.store.next(Call::Settle, Fault::Throttled);
     let event = fifo([("a", order("A")), ("a", order("B"))]);

@@ -7,7 +7,7 @@ use std::{
 
 use aws_lambda_events::sqs::SqsEvent;
 use lambda_once::{
-    BoxError, ErrorKind, Interruption, OutcomeKind, Verdict,
+    BoxError, ErrorKind, OutcomeKind, Verdict,
     batch::{DeadLetter, DeadLetters, OnFailure, RecordReport},
     clock::Clock,
     record::Status,
@@ -157,8 +157,8 @@ fn no_retry_helps(report: &RecordReport) -> bool {
 }
 
 fn has_failed(report: &RecordReport) -> bool {
-    let panicked = OutcomeKind::Interrupted(Interruption::Panicked);
-    report.outcome.is_ok_and(|outcome| matches!(outcome, OutcomeKind::Failed(_)) || outcome == panicked)
+    let has_failed = |outcome| matches!(outcome, OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_));
+    report.outcome.is_ok_and(|outcome| has_failed(outcome) || outcome == OutcomeKind::Abandoned)
 }
 
 async fn deliver(plan: Plan) -> Result<(), TestCaseError> {

@@ -179,8 +179,15 @@ async fn what_no_retry_can_help_and_what_was_not_started_keep_the_queues_own_tim
 
     let server = Server::start().await;
     let backoff = VisibilityBackoff::new(server.client().await);
-    let service = function.service().redelivery(backoff).expected_duration(seconds(60));
-    assert_eq!(reported(&function.process(&service, [message(ARN, "m3", "")]).await), ["m3"]);
+    let service = function.service().redelivery(backoff).expected_duration(seconds(40)).concurrency(1);
+    // It is polled when the first handler waits.
+    let slow = async { function.clock.advance(seconds(30)) };
+    let messages = [message(ARN, "m3", ""), message(ARN, "m4", "")];
+    let (processed, ()) = tokio::join!(function.process(&service, messages), slow);
+    assert_eq!(
+        (reported(&processed), processed.records[1].outcome),
+        (vec!["m4".to_owned()], Ok(OutcomeKind::NotStarted))
+    );
     assert!(server.calls().is_empty());
 }
 

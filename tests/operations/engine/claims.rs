@@ -76,7 +76,7 @@ async fn without_a_claim_nothing_runs() {
         (Fault::ErrorBefore, ErrorKind::Unavailable, 3),
         (Fault::ErrorAfter, ErrorKind::Unavailable, 3),
         (Fault::AccessDenied, ErrorKind::AccessDenied, 1),
-        (Fault::Silence, ErrorKind::Timeout, 1),
+        (Fault::Silence, ErrorKind::Timeout, 3),
     ] {
         let world = World::new();
         world.store.always(Call::Claim, fault);

@@ -1,0 +1,252 @@
+//! What takes time: calls to the store, handlers, dead letters. The machine says what to begin, and is told how it ended.
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
+use lambda_runtime::Context;
+use tracing::{Instrument, Span};
+
+use super::{Processor, machine::Run};
+use crate::{
+    batch::{
+        DeadLetter, DeadLetters, Handler, RecordContext, RecordInfo,
+        bulk::miscounted,
+        report::{Decision, Report},
+        source::Source,
+    },
+    clock::Timestamp,
+    error::{BoxError, Error},
+    idempotency::{
+        Failure, Probed,
+        claim::Claim,
+        engine::{Candidate, ClaimAnswer, End, Polled, Success, Unsettled, probed},
+        guard::{Bounds, Unfinished, bounded, catch_panic, drop_contained},
+        window::Window,
+    },
+    record::KeyHash,
+};
+
+/// What to do next.
+pub(super) enum Step<S: Source, T> {
+    /// Decode the record, and find its key.
+    Decode(usize, Arc<RecordInfo>, S::Body),
+    /// Begin a call.
+    Call(Action),
+    /// Poll the record's handler for the first time, now.
+    Begin(Run<T>, Bounds),
+    /// The same for a handler of several records.
+    BeginTogether(Vec<Run<T>>, Bounds),
+    /// Poll what is under way: something may have ended.
+    Poll,
+    /// Give the runtime a turn.
+    Yield,
+    /// Wait until something ends, at most until then.
+    Wait(Option<Timestamp>),
+    /// Every record is decided, or cannot be.
+    Done,
+}
+
+/// A call, other than a handler's.
+pub(super) enum Action {
+    /// Claims these, from then on.
+    Claim(Vec<(usize, Candidate)>, Timestamp),
+    /// Settles all that is due by one call.
+    Settle(Vec<(usize, End<()>)>),
+    /// Settles what takes more than one call.
+    SettleAgain(Vec<(usize, Unsettled<()>)>),
+    Release(Vec<Claim>),
+    /// Reads the records of keys that are waited for.
+    Poll(Vec<(usize, Candidate)>),
+    DeadLetter {
+        index: usize,
+        decision: Decision,
+        info: Arc<RecordInfo>,
+        body: Vec<u8>,
+        key: Option<KeyHash>,
+    },
+}
+
+/// Something has ended.
+pub(super) enum Event {
+    /// Claims that began then were answered.
+    Claimed(Vec<(usize, Result<ClaimAnswer, Error>)>, Timestamp),
+    /// A handler that began then.
+    Ran(usize, End<()>, Timestamp),
+    /// A handler of several records.
+    RanTogether(Vec<(usize, End<()>)>, Timestamp),
+    /// The first call for ends that were settled together.
+    Settled(Vec<(usize, Result<End<()>, Unsettled<()>>)>),
+    /// Those of them that took more than one call.
+    SettledAgain(Vec<(usize, End<()>)>),
+    Released,
+    Polled(Vec<(usize, Result<Polled, Error>)>),
+    /// A record was dead-lettered, or could not be, for this reason.
+    DeadLettered(usize, Decision, Result<(), Option<String>>),
+}
+
+/// Something that is under way.
+pub(super) type UnderWay<'a> = Pin<Box<dyn Future<Output = Event> + Send + 'a>>;
+
+impl<S, H, T> Processor<S, H, T>
+where
+    S: Source,
+    T: Send + 'static,
+{
+    /// Makes a call.
+    pub(super) fn call(&self, action: Action, window: Window) -> UnderWay<'_> {
+        let (engine, options) = (&self.engine, &self.options);
+        match action {
+            Action::Claim(claims, begun) => Box::pin(async move {
+                let (indices, candidates) = split(claims);
+                let answers = engine.claim(&candidates, window).await;
+                Event::Claimed(indices.into_iter().zip(answers).collect(), begun)
+            }),
+            Action::Settle(due) => Box::pin(async move {
+                let (indices, ends) = split(due);
+                Event::Settled(indices.into_iter().zip(engine.settle_once(ends).await).collect())
+            }),
+            Action::SettleAgain(open) => Box::pin(async move {
+                let (indices, unsettled) = split(open);
+                Event::SettledAgain(indices.into_iter().zip(engine.settle_again(unsettled).await).collect())
+            }),
+            Action::Release(claims) => Box::pin(async move {
+                engine.release(claims).await;
+                Event::Released
+            }),
+            Action::Poll(waiting) => Box::pin(async move {
+                let (indices, candidates) = split(waiting);
+                let polled = engine.poll(&candidates, window.stop).await;
+                Event::Polled(indices.into_iter().zip(polled).collect())
+            }),
+            Action::DeadLetter { index, decision, info, body, key } => Box::pin(async move {
+                let left = window.settle_by.since(engine.clock.now());
+                let letters = options.dead_letters.as_deref();
+                let sent = dead_letter(letters, left, &decision, &info, &body, key).await;
+                Event::DeadLettered(index, decision, sent)
+            }),
+        }
+    }
+
+    /// Runs one record, from `begun`.
+    pub(super) fn run<'a, Args>(
+        &'a self,
+        run: Run<T>,
+        lambda: &Arc<Context>,
+        begun: Timestamp,
+        bounds: Bounds,
+    ) -> impl Future<Output = Event> + Send + use<'a, S, H, T, Args>
+    where
+        H: Handler<T, Args>,
+    {
+        let Run { index, payload, claim, info } = run;
+        let claim = claim.map(|claim| claim.stopping_at(bounds.stop));
+        let span = span(&info, claim.as_ref());
+        let context = self.context(info, claim.clone(), lambda, bounds.stop);
+        // The handler's own future is made inside, so that a panic in making it is caught too.
+        let work = async move {
+            if H::PROBES
+                && let Some(claim) = context.claim.as_ref().filter(|claim| claim.took_over())
+            {
+                let look = self.handler.probe(&payload, context.clone());
+                if let Probed::Done(found) = probed(claim, |_| look).await? {
+                    return Ok(Success::Recover(found));
+                }
+            }
+            self.handler.call(payload, context).await.map(Success::Complete)
+        };
+        let run = self.engine.run(claim, bounds, work.instrument(span), drop_contained);
+        run.map(move |end| Event::Ran(index, end, begun))
+    }
+
+    /// Runs several records by one call of the handler.
+    pub(super) fn run_together<'a, Args>(
+        &'a self,
+        runs: Vec<Run<T>>,
+        lambda: &Arc<Context>,
+        begun: Timestamp,
+        bounds: Bounds,
+    ) -> UnderWay<'a>
+    where
+        H: Handler<T, Args>,
+    {
+        let count = runs.len();
+        let (mut indices, mut claims, mut given) = (Vec::new(), Vec::new(), Vec::new());
+        for Run { index, payload, info, claim } in runs {
+            let claim = claim.map(|claim| claim.stopping_at(bounds.stop));
+            indices.push(index);
+            claims.push(claim.clone());
+            given.push((payload, self.context(info, claim, lambda, bounds.stop)));
+        }
+        let span = tracing::info_span!(target: "lambda_once", "records", count);
+        let work = async move {
+            let verdicts = self.handler.call_all(given).await;
+            let found = verdicts.len();
+            if found == count {
+                return verdicts;
+            }
+            // Nobody knows which verdict is whose.
+            drop_contained(verdicts);
+            (0..count).map(|_| Err::<H::Output, Failure>(miscounted(found, count))).collect()
+        };
+        Box::pin(async move {
+            let ends = self.engine.run_all(claims, bounds, work.instrument(span)).await;
+            Event::RanTogether(indices.into_iter().zip(ends).collect(), begun)
+        })
+    }
+
+    fn context(
+        &self,
+        record: Arc<RecordInfo>,
+        claim: Option<Claim>,
+        lambda: &Arc<Context>,
+        stop: Timestamp,
+    ) -> RecordContext {
+        RecordContext { record, lambda: Arc::clone(lambda), claim, stop, clock: Arc::clone(&self.engine.clock) }
+    }
+}
+
+/// The places of records, and what is done with them.
+fn split<A>(records: Vec<(usize, A)>) -> (Vec<usize>, Vec<A>) {
+    records.into_iter().unzip()
+}
+
+/// The text of an error of the user's, if it has one: to print or to drop it may panic.
+fn text_of(error: BoxError) -> Option<String> {
+    let text = catch_panic(|| error.to_string());
+    drop_contained(error);
+    text
+}
+
+/// What a handler logs is about its record. The trace that the message's sender has begun is named, for whoever links traces.
+fn span(record: &RecordInfo, claim: Option<&Claim>) -> Span {
+    tracing::info_span!(
+        target: "lambda_once",
+        "record",
+        message_id = record.id(),
+        key = claim.map(|claim| tracing::field::display(claim.key())),
+        attempt = claim.map(Claim::attempt),
+        aws_trace_header = record.attribute("AWSTraceHeader"),
+    )
+}
+
+/// Dead-letters a record; or why that failed.
+async fn dead_letter(
+    letters: Option<&dyn DeadLetters>,
+    left: Duration,
+    decision: &Decision,
+    record: &RecordInfo,
+    body: &[u8],
+    key: Option<KeyHash>,
+) -> Result<(), Option<String>> {
+    let letters = letters.ok_or(None)?;
+    let Report { outcome, .. } = decision.report;
+    let (reason, error) = (decision.report.name(), decision.error.as_deref());
+    let letter = DeadLetter { record, body, key, outcome, reason, error };
+    // The call is made inside, so that a panic in making it is caught too.
+    match bounded(async { letters.send(letter).await }, left).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(text_of(error)),
+        Err(Unfinished::Panicked(_)) => Err(Some("dead-lettering it panicked".to_owned())),
+        Err(Unfinished::CutOff | Unfinished::NotStarted) => Err(Some("there was no time left".to_owned())),
+    }
+}

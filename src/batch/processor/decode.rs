@@ -1,0 +1,112 @@
+//! Decodes records and finds their keys.
+
+use lambda_runtime::Context;
+use serde_json::error::Category;
+
+use super::{Processor, records::Work};
+use crate::{
+    batch::{RecordInfo, source::Source},
+    error::{BoxError, Error, ErrorKind},
+    idempotency::{Verdict, engine::Candidate, guard::catch_panic},
+    key::{Body, Delivery, hash::KeyHasher},
+};
+
+impl<S: Source, H, T> Processor<S, H, T> {
+    /// What the keys of an invocation are hashed with.
+    pub(super) fn scope(&self, lambda: &Context) -> KeyHasher {
+        let tenant = lambda.tenant_id.as_deref().map(str::as_bytes);
+        self.engine.scope(self.engine.operation_name(S::OPERATION), tenant).hasher()
+    }
+
+    /// Decodes one body and hashes its key. Code of the user's runs here, and may panic: then nothing is known of the body.
+    pub(super) fn decode(
+        &self,
+        info: &RecordInfo,
+        body: &S::Body,
+        scope: &KeyHasher,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Work<T>, Error> {
+        let work = catch_panic(|| {
+            let payload = (self.decode)(body).map_err(|source| undecodable(&source))?;
+            if self.engine.settings.disabled {
+                return Ok(Work { payload, candidate: None });
+            }
+            let candidate = match self.candidate(info, body.as_ref(), scope, buffer) {
+                Ok(candidate) => Some(candidate),
+                Err(error) if error.kind() == ErrorKind::KeyMissing && self.engine.runs_without_key() => {
+                    tracing::warn!(target: "lambda_once", message_id = info.id(), "the record has no key and runs unprotected");
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            Ok(Work { payload, candidate })
+        });
+        work.unwrap_or_else(|| Err(Error::not_decoded("decoding the body, or finding its key, panicked")))
+    }
+
+    fn candidate(
+        &self,
+        info: &RecordInfo,
+        body: &[u8],
+        scope: &KeyHasher,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Candidate, Error> {
+        let body = Body::new(body);
+        let delivery = Delivery::new(&body, info);
+        let key = self.key.select(&delivery, buffer)?;
+        let fingerprint = self.options.payload.fingerprint(&body, &delivery)?;
+        Ok(Candidate { key: scope.hash(key), fingerprint })
+    }
+}
+
+/// What a decoder's error says of the record: that it stays so, unless it is marked as something that may pass. Nothing ran,
+/// so what is marked as unknown may pass too.
+fn undecodable(source: &BoxError) -> Error {
+    match Verdict::marked(&**source) {
+        Some(Verdict::Transient | Verdict::Unknown) => {
+            Error::not_decoded("the decoder failed, and says that this may pass")
+        }
+        Some(Verdict::Permanent) | None => Error::undecodable(what_is_wrong(&**source)),
+    }
+}
+
+/// The decoder's own text may quote the body, so of `serde_json`'s errors only the place is kept, and the name of a missing
+/// field, which is the type's.
+fn what_is_wrong(source: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
+    let Some(error) = source.downcast_ref::<serde_json::Error>() else {
+        return "the body is not what the handler takes".to_owned();
+    };
+    let text = error.to_string();
+    let what = match error.classify() {
+        Category::Syntax | Category::Eof => "the body is not JSON".to_owned(),
+        _ if text.starts_with("missing field `") => format!("the body has a {text}"),
+        _ => "the body is not what the handler takes".to_owned(),
+    };
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    if what.ends_with(&place) { what } else { what + &place }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Order {
+        #[serde(rename = "order_id")]
+        _id: u64,
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_said_without_anything_of_the_body() {
+        let said = |body: &str| undecodable(&serde_json::from_str::<Order>(body).unwrap_err().into()).to_string();
+        let place = "at line 1 column";
+        assert_eq!(said("{}"), format!("decode (invalid_payload): the body has a missing field `order_id` {place} 2"));
+        let expected = format!("decode (invalid_payload): the body is not what the handler takes {place} 20");
+        assert_eq!(said(r#"{"order_id":"secret"}"#), expected);
+        assert_eq!(said("{secret"), format!("decode (invalid_payload): the body is not JSON {place} 2"));
+        assert_eq!(
+            undecodable(&std::fmt::Error.into()).to_string(),
+            "decode (invalid_payload): the body is not what the handler takes"
+        );
+    }
+}

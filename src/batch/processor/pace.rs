@@ -1,0 +1,329 @@
+//! Whether there is time for another record (B5), and how far claims may run ahead of the work (B12).
+
+use std::time::Duration;
+
+use crate::{clock::Timestamp, idempotency::AfterUnknown};
+
+/// The most records that one claim call takes.
+const MAX_CHUNK: usize = 25;
+
+/// The most chunks that may be claimed ahead of the work.
+const MAX_CHUNKS_AHEAD: usize = 10;
+
+/// A store's round trip where none has been measured: handlers that are expected to be faster than this may have
+/// [`CHUNKS_FOR_FAST_HANDLERS`] claimed for them from the beginning.
+const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(5);
+const CHUNKS_FOR_FAST_HANDLERS: usize = 4;
+
+/// A poll that takes longer has blocked its thread.
+const LONG_POLL: Duration = Duration::from_millis(10);
+
+/// What is known of the speed of handlers and store in this invocation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    stop: Timestamp,
+    expected: Option<Duration>,
+    longest: Duration,
+    concurrency: usize,
+    chunk: usize,
+    /// How many claimed records may wait for others before them.
+    max_waiting: usize,
+    after_unknown: AfterUnknown,
+    /// How many records a handler takes at once.
+    bulk_size: usize,
+    /// How many records have run, in how much time during which any ran.
+    ran: u32,
+    busy: Duration,
+    busy_since: Option<Timestamp>,
+    /// How long the store took for its last answer to a claim.
+    round_trip: Duration,
+    polls: Polls,
+}
+
+/// How long polls of handlers have taken. Once one has blocked its thread, another may at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Polls {
+    None,
+    Quick,
+    Long,
+}
+
+/// What stands claimed, or ran and is not recorded yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Standing {
+    /// Claimed records that can begin.
+    pub(super) ready: usize,
+    /// Records whose claims are being made.
+    pub(super) claiming: usize,
+    /// Claimed records that wait for others before them in their order.
+    pub(super) waiting: usize,
+    /// Records that run.
+    pub(super) running: usize,
+    /// Records that have run and are not recorded yet.
+    pub(super) unrecorded: usize,
+}
+
+/// How many records one call may claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Budget {
+    pub(super) total: usize,
+    /// Of these, how many that cannot begin yet, as others are before them in their order.
+    pub(super) ahead: usize,
+}
+
+impl Budget {
+    const NONE: Self = Self { total: 0, ahead: 0 };
+}
+
+impl Pace {
+    pub(super) fn new(
+        stop: Timestamp,
+        expected: Option<Duration>,
+        concurrency: usize,
+        store_batch: usize,
+        after_unknown: AfterUnknown,
+        is_single_lane: bool,
+    ) -> Self {
+        let chunk = store_batch.clamp(1, MAX_CHUNK);
+        // There is always room for a claim of what can begin: of a single lane that is one record.
+        let max_waiting = if is_single_lane { chunk - 1 } else { chunk / 2 };
+        Self {
+            stop,
+            expected,
+            longest: Duration::ZERO,
+            concurrency: concurrency.max(1),
+            chunk,
+            max_waiting,
+            after_unknown,
+            bulk_size: 1,
+            ran: 0,
+            busy: Duration::ZERO,
+            busy_since: None,
+            round_trip: Duration::ZERO,
+            polls: Polls::None,
+        }
+    }
+
+    /// Handlers take up to this many records at once.
+    pub(super) fn set_bulk_size(&mut self, records: usize) {
+        self.bulk_size = records.max(1);
+    }
+
+    /// A handler begins, and others are running or not.
+    pub(super) fn began(&mut self, now: Timestamp) {
+        self.busy_since.get_or_insert(now);
+    }
+
+    /// A handler of `records` that began at `begun` has ended; `is_idle` if no other runs. Returns whether none took so long
+    /// before.
+    pub(super) fn ended(&mut self, records: usize, begun: Timestamp, now: Timestamp, is_idle: bool) -> bool {
+        let took = now.since(begun);
+        let is_longest = took > self.longest;
+        self.longest = self.longest.max(took);
+        self.ran = self.ran.saturating_add(u32::try_from(records).unwrap_or(u32::MAX));
+        if let Some(since) = self.busy_since {
+            self.busy += now.since(since);
+            self.busy_since = (!is_idle).then_some(now);
+        }
+        is_longest
+    }
+
+    /// A poll has taken this long: a handler's first one, or any.
+    pub(super) fn polled(&mut self, took: Duration, is_first_of_handler: bool) {
+        if took > LONG_POLL {
+            self.polls = Polls::Long;
+        } else if is_first_of_handler && self.polls == Polls::None {
+            self.polls = Polls::Quick;
+        }
+    }
+
+    /// The store has answered a claim after this time.
+    pub(super) fn claimed(&mut self, took: Duration) {
+        self.round_trip = took;
+    }
+
+    /// Whether a record that begins at `now` can be expected to end before the stop point (B5). Once it cannot, no later
+    /// one can either.
+    pub(super) fn in_time(&self, now: Timestamp) -> bool {
+        now < self.stop && now.after(self.expected()) <= self.stop
+    }
+
+    /// When a record may begin at the latest, as far as is known now.
+    pub(super) fn begin_by(&self) -> Timestamp {
+        self.stop.before(self.expected())
+    }
+
+    fn expected(&self) -> Duration {
+        self.expected.unwrap_or(self.longest)
+    }
+
+    pub(super) fn has_free_slot(&self, running: usize) -> bool {
+        running < self.concurrency
+    }
+
+    /// Whether this many settles are as many as one call takes.
+    pub(super) fn fills_a_call(&self, due: usize) -> bool {
+        due >= self.chunk
+    }
+
+    /// How many records may be claimed now (B12).
+    ///
+    /// A crash leaves the claims of work that never began. Where such a claim may be taken over that costs a delay, so
+    /// claims run ahead by what the handlers can begin within one round trip to the store, one chunk at the least. Where it
+    /// may not, it costs the operation, and where it is probed first, a probe: then a record is claimed when its handler is
+    /// about to begin, and one at a time while a handler may block its thread. A crash also leaves the claims of work that
+    /// was done and not recorded, so nothing is claimed while more than that waits to be recorded.
+    pub(super) fn budget(&self, standing: Standing) -> Budget {
+        let Standing { ready, claiming, waiting, running, unrecorded } = standing;
+        match self.after_unknown {
+            AfterUnknown::Rerun => {
+                let chunks = self.chunks_ahead();
+                if unrecorded > chunks * self.chunk || ready + claiming > (chunks - 1) * self.chunk {
+                    return Budget::NONE;
+                }
+                // Several together, or an order of many records would claim them one by one.
+                let ahead = if waiting > self.max_waiting / 2 { 0 } else { self.max_waiting - waiting };
+                Budget { total: self.chunk.saturating_sub(waiting), ahead }
+            }
+            AfterUnknown::Refuse | AfterUnknown::Probe => {
+                let slots = self.concurrency.saturating_sub(running);
+                let slots = if self.polls == Polls::Quick { slots } else { slots.min(1) };
+                let unbegun = ready + claiming;
+                if unrecorded > self.chunk || unbegun > 0 && self.polls != Polls::Quick {
+                    return Budget::NONE;
+                }
+                let total = slots.saturating_mul(self.bulk_size).saturating_sub(unbegun).min(self.chunk);
+                Budget { total, ahead: 0 }
+            }
+        }
+    }
+
+    /// The most records that may be claimed and not begun.
+    pub(super) fn most_ahead(&self) -> usize {
+        self.chunks_ahead() * self.chunk
+    }
+
+    /// How many chunks the handlers can begin within one round trip to the store, by the speed that was measured.
+    fn chunks_ahead(&self) -> usize {
+        if self.ran == 0 {
+            let is_fast = self.expected.is_some_and(|expected| expected < ASSUMED_ROUND_TRIP);
+            return if is_fast { CHUNKS_FOR_FAST_HANDLERS } else { 1 };
+        }
+        if self.busy.is_zero() && !self.round_trip.is_zero() {
+            return MAX_CHUNKS_AHEAD;
+        }
+        let busy = self.busy.as_millis().max(1);
+        let in_a_round_trip = u128::from(self.ran) * self.round_trip.as_millis() / busy;
+        let chunks = usize::try_from(in_a_round_trip).unwrap_or(usize::MAX).div_ceil(self.chunk);
+        chunks.clamp(1, MAX_CHUNKS_AHEAD)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_seconds(1_000);
+    const MILLI: Duration = Duration::from_millis(1);
+
+    fn pace(expected: Option<Duration>, after_unknown: AfterUnknown) -> Pace {
+        Pace::new(NOW.after(500 * MILLI), expected, 10, 40, after_unknown, false)
+    }
+
+    /// `records` have run one after the other, each for this long, and the store takes 5 ms.
+    fn after(records: usize, each: Duration) -> Pace {
+        let mut pace = pace(None, AfterUnknown::Rerun);
+        pace.claimed(5 * MILLI);
+        let mut now = NOW;
+        for _ in 0..records {
+            pace.began(now);
+            let ends = now.after(each);
+            pace.ended(1, now, ends, true);
+            now = ends;
+        }
+        pace
+    }
+
+    #[test]
+    fn nothing_begins_that_cannot_be_expected_to_end_in_time() {
+        let mut pace = pace(None, AfterUnknown::Rerun);
+        let later = |millis| NOW.after(Duration::from_millis(millis));
+        assert!(pace.in_time(NOW) && pace.in_time(later(499)) && !pace.in_time(later(500)));
+        pace.ended(1, NOW, later(300), true);
+        pace.ended(1, NOW, later(100), true);
+        assert!(pace.in_time(later(200)) && !pace.in_time(later(201)));
+    }
+
+    #[test]
+    fn an_expected_duration_counts_from_the_first_record_on() {
+        assert!(!pace(Some(1_000 * MILLI), AfterUnknown::Rerun).in_time(NOW));
+        assert!(pace(Some(500 * MILLI), AfterUnknown::Rerun).in_time(NOW));
+    }
+
+    #[test]
+    fn claims_run_one_chunk_ahead_until_handlers_prove_fast() {
+        let total =
+            |pace: Pace, ready, claiming| pace.budget(Standing { ready, claiming, ..Standing::default() }).total;
+        let new = pace(None, AfterUnknown::Rerun);
+        assert_eq!([total(new, 0, 0), total(new, 1, 0), total(new, 0, 1)], [25, 0, 0]);
+        let slow = after(25, 5 * MILLI);
+        assert_eq!([total(slow, 0, 0), total(slow, 1, 0)], [25, 0], "one record within a round trip");
+        // 25 records a millisecond: five chunks within a round trip.
+        let mut fast = after(24, Duration::ZERO);
+        fast.began(NOW);
+        fast.ended(1, NOW, NOW.after(MILLI), true);
+        assert_eq!([total(fast, 50, 50), total(fast, 51, 50)], [25, 0]);
+        let instant = after(25, Duration::ZERO);
+        assert_eq!([total(instant, 0, 225), total(instant, 1, 225)], [25, 0], "never more than ten chunks");
+    }
+
+    #[test]
+    fn what_is_expected_to_be_fast_has_several_chunks_from_the_beginning() {
+        let total = |expected| {
+            let pace = pace(Some(expected), AfterUnknown::Rerun);
+            pace.budget(Standing { claiming: 75, ..Standing::default() }).total
+        };
+        assert_eq!([total(MILLI), total(5 * MILLI)], [25, 0]);
+    }
+
+    #[test]
+    fn under_refuse_and_probe_one_record_is_claimed_at_a_time_while_a_handler_may_block() {
+        for policy in [AfterUnknown::Refuse, AfterUnknown::Probe] {
+            let mut pace = pace(None, policy);
+            let total =
+                |pace: Pace, ready, running| pace.budget(Standing { ready, running, ..Standing::default() }).total;
+            assert_eq!([total(pace, 0, 0), total(pace, 0, 1), total(pace, 1, 0)], [1, 1, 0], "no poll has returned");
+            pace.polled(Duration::ZERO, false);
+            assert_eq!(total(pace, 0, 1), 1, "only calls were polled");
+            pace.polled(10 * MILLI, true);
+            assert_eq!([total(pace, 0, 1), total(pace, 2, 1), total(pace, 0, 10)], [9, 7, 0]);
+            pace.polled(11 * MILLI, false);
+            pace.polled(Duration::ZERO, true);
+            assert_eq!([total(pace, 0, 1), total(pace, 1, 1), total(pace, 0, 10)], [1, 0, 0], "a poll was long");
+            pace.set_bulk_size(4);
+            assert_eq!(total(pace, 0, 1), 4);
+        }
+    }
+
+    #[test]
+    fn what_waits_for_its_turn_is_part_of_the_chunk_and_leaves_room_for_what_can_begin() {
+        for (is_single_lane, largest, max_waiting) in [(true, 40, 24), (false, 40, 12), (true, 1, 0), (false, 1, 0)] {
+            let pace = Pace::new(NOW, None, 10, largest, AfterUnknown::Rerun, is_single_lane);
+            let budget = |waiting| pace.budget(Standing { waiting, ..Standing::default() });
+            for waiting in 0..=max_waiting {
+                let Budget { total, ahead } = budget(waiting);
+                assert_eq!(total, largest.min(25) - waiting);
+                assert!(total > 0 && waiting + ahead <= max_waiting, "{waiting} wait, {ahead} more");
+            }
+            assert_eq!(budget(0).ahead, max_waiting);
+            assert_eq!(budget(max_waiting / 2 + 1).ahead, 0, "not one by one");
+        }
+    }
+
+    #[test]
+    fn claims_wait_for_a_store_that_is_slow_to_settle() {
+        let pace = pace(None, AfterUnknown::Rerun);
+        let total = |unrecorded| pace.budget(Standing { unrecorded, ..Standing::default() }).total;
+        assert_eq!([25, 26].map(total), [25, 0]);
+    }
+}

@@ -1,0 +1,154 @@
+//! The end of a run: its claim, how that is settled, and what the caller is told.
+
+use crate::{
+    clock::Timestamp,
+    idempotency::{Failure, Interruption, Outcome, StoredFailure, claim::Claim},
+    record::StoredResult,
+    store::{Refusal, Settlement},
+};
+
+/// How work that succeeded wants its claim to end.
+#[derive(Debug)]
+pub(crate) enum Success<T> {
+    /// The value is recorded, and replayed to duplicates.
+    Complete(T),
+    /// As above, but the value is an earlier run's: a probe has found it.
+    Recover(T),
+    /// The operation may run again, as after a transient failure.
+    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the HTTP layer has answers that are not stored"))]
+    Release(T),
+    /// The claim is kept until its lease ends, as after an unknown failure.
+    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the HTTP layer passes on errors as they are"))]
+    Keep(T),
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub(crate) enum Conclusion<T> {
+    Completed(T),
+    Recovered(T),
+    Released(T),
+    Kept(T),
+    /// It succeeded, but that could not be recorded.
+    Unrecorded(T),
+    Failed(Failure),
+    Interrupted(Interruption),
+    /// The stop point passed before the first poll.
+    NotStarted,
+    /// The lease was lost, and the successor decided the outcome.
+    Overtaken(Refusal),
+    LeaseLost,
+}
+
+/// The end of a run.
+#[derive(Debug)]
+pub(crate) struct End<T> {
+    pub(super) claim: Option<Claim>,
+    /// What is to be written; `None` once it is, and where the claim stands until its lease ends.
+    pub(super) settlement: Option<Settlement>,
+    pub(super) conclusion: Conclusion<T>,
+    /// The end of the lease that holds the key although the run is over: its own, or a successor's.
+    pub(super) held_until: Option<Timestamp>,
+}
+
+impl<T> Conclusion<T> {
+    pub(super) const PANICKED: Self = Self::Interrupted(Interruption::Panicked);
+}
+
+impl<T> End<T> {
+    /// The claim is settled by this. Without a claim there is nothing to settle.
+    pub(super) fn settled_by(claim: Option<Claim>, settlement: Option<Settlement>, conclusion: Conclusion<T>) -> Self {
+        Self { claim, settlement, conclusion, held_until: None }
+    }
+
+    /// The claim is released, or handed back if it took over (S9).
+    pub(super) fn released(claim: Option<Claim>, conclusion: Conclusion<T>) -> Self {
+        let settlement = claim.as_ref().map(|claim| Settlement::Release { took_over: claim.took_over() });
+        Self::settled_by(claim, settlement, conclusion)
+    }
+
+    /// The claim stands until its lease ends: whether the operation took effect is not known.
+    pub(super) fn kept(claim: Option<Claim>, conclusion: Conclusion<T>) -> Self {
+        let held_until = claim.as_ref().map(Claim::lease_until);
+        Self { claim, settlement: None, conclusion, held_until }
+    }
+
+    /// The run panicked where nothing else of its end is known.
+    pub(super) fn panicked(claim: Claim) -> Self {
+        Self::kept(Some(claim), Conclusion::PANICKED)
+    }
+
+    /// Whether something is to be written yet.
+    pub(crate) fn is_due(&self) -> bool {
+        self.settlement.is_some()
+    }
+
+    /// Whether that lets the operation run again.
+    pub(crate) fn is_release(&self) -> bool {
+        matches!(self.settlement, Some(Settlement::Release { .. }))
+    }
+
+    /// The end of the lease that holds the key although the run is over.
+    #[cfg(feature = "batch")]
+    pub(crate) fn held_until(&self) -> Option<Timestamp> {
+        self.held_until
+    }
+
+    /// What the run came to.
+    pub(crate) fn into_conclusion(self) -> Conclusion<T> {
+        self.conclusion
+    }
+
+    /// What the caller is told. `replay` makes an outcome of what a successor has recorded.
+    pub(crate) fn into_outcome<E>(
+        self,
+        replay: impl FnOnce(Refusal) -> Result<Outcome<T>, E>,
+    ) -> Result<Outcome<T>, E> {
+        let took_over = self.claim.as_ref().is_some_and(Claim::took_over);
+        self.conclusion.into_outcome(took_over, replay)
+    }
+}
+
+impl<T> Conclusion<T> {
+    /// What the caller is told of a run under a claim that took over, or did not.
+    pub(crate) fn into_outcome<E>(
+        self,
+        took_over: bool,
+        replay: impl FnOnce(Refusal) -> Result<Outcome<T>, E>,
+    ) -> Result<Outcome<T>, E> {
+        Ok(match self {
+            Self::Completed(value) if took_over => Outcome::TookOver(value),
+            Self::Completed(value) => Outcome::Executed(value),
+            Self::Recovered(value) => Outcome::Recovered(value),
+            Self::Unrecorded(value) => Outcome::Unrecorded(value),
+            Self::Released(_) => Outcome::Failed(Failure::transient("the result is not to be recorded")),
+            Self::Kept(_) => Outcome::Failed(Failure::unknown("whether the operation took effect is not known")),
+            Self::Failed(failure) => Outcome::Failed(failure),
+            Self::Interrupted(interruption) => Outcome::Interrupted(interruption),
+            Self::NotStarted => Outcome::NotStarted,
+            Self::Overtaken(refusal) => replay(refusal)?,
+            Self::LeaseLost => Outcome::LeaseLost,
+        })
+    }
+}
+
+impl<T> Outcome<T> {
+    /// The outcome of an operation that did not run. `value` and `failure` read a recorded result; the first gives `None`
+    /// where none is kept.
+    pub(crate) fn of_refusal<E>(
+        refusal: Refusal,
+        value: impl FnOnce(&StoredResult) -> Result<Option<T>, E>,
+        failure: impl FnOnce(&StoredResult) -> Result<StoredFailure, E>,
+    ) -> Result<Self, E> {
+        Ok(match refusal {
+            Refusal::Completed(record) => match value(&record.result)? {
+                Some(value) => Self::Replayed(value),
+                None => Self::ReplayedWithoutResult,
+            },
+            Refusal::Failed(record) => Self::ReplayedFailure(failure(&record.result)?),
+            Refusal::InProgress { lease_until, attempt } => Self::InProgress { lease_until, attempt },
+            Refusal::Abandoned { attempt } => Self::Abandoned { attempt },
+            Refusal::Mismatch => Self::Mismatch,
+        })
+    }
+}
