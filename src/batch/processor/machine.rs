@@ -90,7 +90,7 @@ pub(super) struct Machine<'a, S: Source, T> {
     pub(super) dead: VecDeque<(usize, Decision)>,
     /// The first record that was reported.
     pub(super) first_reported: Option<usize>,
-    /// Whether waiting may have become futile for some.
+    /// Whether something may no longer run, or wait in vain.
     pub(super) may_be_futile: bool,
     window: Window,
     pace: Pace,
@@ -500,6 +500,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         let Some(candidate) = work.candidate else {
             self.records.unprotected(index, work);
             self.ready.push_back(index);
+            self.may_be_futile |= self.lanes.is_blocked(index);
             if let Some(filling) = &mut self.filling {
                 filling.unprotected += usize::from(self.lanes.may_start(index));
             }
@@ -518,6 +519,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
                 self.leaders.insert(candidate.key, (index, candidate.fingerprint));
                 self.records.decoded(index, work);
                 self.decoded.push(index);
+                self.may_be_futile |= self.lanes.is_blocked(index);
             }
         }
     }
@@ -596,6 +598,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         let refusal = match answer {
             Ok(ClaimAnswer::Granted(claim)) => {
                 self.records.granted(index, claim);
+                self.may_be_futile |= self.lanes.is_blocked(index);
                 return self.ready.push_back(index);
             }
             Ok(ClaimAnswer::Refused(refusal)) => refusal,

@@ -42,6 +42,7 @@ impl<S: Source, T> Machine<'_, S, T> {
         drop_contained(outcome);
         if self.is_dead(index, decision.report) {
             self.dead.push_back((index, decision));
+            self.may_be_futile |= self.lanes.has_failed(index);
         } else {
             self.decided(index, decision);
         }
