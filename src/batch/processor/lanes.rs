@@ -98,11 +98,6 @@ impl Lanes {
         })
     }
 
-    /// Whether a failure may block any record.
-    pub(super) fn any_failed(&self) -> bool {
-        self.standing < self.lanes.len()
-    }
-
     /// Whether a failure has blocked records since this was asked.
     pub(super) fn take_change(&mut self) -> bool {
         std::mem::take(&mut self.is_changed)
@@ -232,9 +227,9 @@ mod tests {
     fn a_failure_blocks_what_is_behind_it_in_its_lane_or_in_the_batch() {
         for (on_failure, others_run) in [(OnFailure::StopGroup, true), (OnFailure::StopBatch, false)] {
             let mut lanes = lanes(&["a", "a", "b"], on_failure);
-            assert!(!lanes.any_failed());
+            assert!(!lanes.take_change());
             lanes.advance(0, |index| (index == 0).then_some(true));
-            assert!(lanes.any_failed() && lanes.is_blocked(1) && !lanes.may_start(1));
+            assert!(lanes.take_change() && lanes.is_blocked(1) && !lanes.may_start(1));
             assert_eq!(lanes.may_start(2), others_run);
         }
     }

@@ -25,7 +25,9 @@ mod lanes;
 mod machine;
 mod outcomes;
 mod pace;
+mod queues;
 mod records;
+mod settling;
 mod waits;
 
 use actions::{Event, Step};

@@ -1,6 +1,13 @@
 //! Outcomes: when each counts, what its source is told, and what is dead-lettered.
 
-use super::{machine::Machine, records::Follows};
+use std::collections::VecDeque;
+
+use super::{
+    actions::Action,
+    lanes::Lanes,
+    machine::Terms,
+    records::{Follows, Records},
+};
 use crate::{
     batch::{
         Answer, PermanentFailures,
@@ -13,6 +20,23 @@ use crate::{
     telemetry::event_at,
 };
 
+/// How many records are dead-lettered at once.
+const MAX_DEAD_LETTERS_IN_FLIGHT: usize = 10;
+
+/// The records of a batch, their order, and what is known of each.
+pub(super) struct Outcomes<'a, S: Source, T> {
+    pub(super) records: Records<S, T>,
+    pub(super) lanes: Lanes,
+    terms: Terms<'a>,
+    /// Records that are to be dead-lettered, and what is said of them if that fails.
+    dead: VecDeque<(usize, Decision)>,
+    dead_letters_in_flight: usize,
+    /// The first record that was reported.
+    first_reported: Option<usize>,
+    /// Whether a record has been reported since this was asked, or one came to be blocked.
+    is_changed: bool,
+}
+
 impl Follows {
     /// What is reported of the record, now that this is reported of the one before it (B3).
     fn report(self, leader: Report, policy: PermanentFailures) -> Report {
@@ -24,7 +48,19 @@ impl Follows {
     }
 }
 
-impl<S: Source, T> Machine<'_, S, T> {
+impl<'a, S: Source, T> Outcomes<'a, S, T> {
+    pub(super) fn new(records: Records<S, T>, lanes: Lanes, terms: Terms<'a>) -> Self {
+        Self {
+            records,
+            lanes,
+            terms,
+            dead: VecDeque::new(),
+            dead_letters_in_flight: 0,
+            first_reported: None,
+            is_changed: false,
+        }
+    }
+
     /// A record's outcome is known. In an order it counts when the record's turn has come: behind one that failed it would
     /// not. `lease_until` is the end of the lease that holds the key nevertheless. Returns the claim of a record that was
     /// not begun.
@@ -42,7 +78,7 @@ impl<S: Source, T> Machine<'_, S, T> {
         drop_contained(outcome);
         if self.is_dead(index, decision.report) {
             self.dead.push_back((index, decision));
-            self.may_be_futile |= self.lanes.has_failed(index);
+            self.is_changed |= self.lanes.has_failed(index);
         } else {
             self.decided(index, decision);
         }
@@ -82,8 +118,36 @@ impl<S: Source, T> Machine<'_, S, T> {
         self.lanes.is_ordered(index) && self.terms.options.max_receive_count.is_some_and(is_last)
     }
 
+    /// How many records wait to be dead-lettered.
+    pub(super) fn dead(&self) -> usize {
+        self.dead.len()
+    }
+
+    /// The next record to dead-letter. In an order its turn must have come: behind one that fails it is delivered again.
+    pub(super) fn next_dead_letter(&mut self) -> Option<Action> {
+        if self.dead_letters_in_flight >= MAX_DEAD_LETTERS_IN_FLIGHT {
+            return None;
+        }
+        let at = self.dead.iter().position(|(index, _)| self.lanes.has_its_turn(*index))?;
+        let (index, decision) = self.dead.remove(at)?;
+        let body = self.records.take_body(index)?.as_ref().to_vec();
+        self.dead_letters_in_flight += 1;
+        let (info, key) = (self.records.info(index), self.records.key(index));
+        Some(Action::DeadLetter { index, decision, info, body, key })
+    }
+
+    /// Records that are not dead-lettered after all, since one before them has failed.
+    pub(super) fn skip_dead(&mut self) {
+        while let Some(at) = self.dead.iter().position(|(index, _)| self.lanes.has_failed(*index)) {
+            if let Some((index, _)) = self.dead.remove(at) {
+                self.decide(index, Ok(Outcome::Skipped), None);
+            }
+        }
+    }
+
     /// A record was dead-lettered, or could not be, for this reason.
     pub(super) fn dead_lettered(&mut self, index: usize, mut decision: Decision, sent: Result<(), Option<String>>) {
+        self.dead_letters_in_flight -= 1;
         match sent {
             Ok(()) => {
                 decision.dead_lettered = true;
@@ -96,8 +160,40 @@ impl<S: Source, T> Machine<'_, S, T> {
         self.decided(index, decision);
     }
 
+    /// Whether something may no longer run, or wait in vain, since this was asked.
+    pub(super) fn take_change(&mut self) -> bool {
+        self.lanes.take_change() | std::mem::take(&mut self.is_changed)
+    }
+
+    /// Something has happened by which a record may no longer run in time.
+    pub(super) fn changed(&mut self) {
+        self.is_changed = true;
+    }
+
+    /// The record has come to a place where a failure may block it already.
+    pub(super) fn came(&mut self, index: usize) {
+        self.is_changed |= self.lanes.is_blocked(index);
+    }
+
+    /// Whether the answer is the same whatever becomes of the record (B6).
+    pub(super) fn is_answer_fixed(&self, index: usize) -> bool {
+        self.first_reported.is_some_and(|reported| match S::ANSWER {
+            Answer::EachRecord => false,
+            Answer::FirstFailure => reported < index,
+            Answer::AllOrNothing => true,
+        })
+    }
+
+    /// The record has the key of an earlier one, and shares its outcome.
+    pub(super) fn follow(&mut self, index: usize, leader: usize) {
+        self.lanes.wait_for(index, leader);
+        if self.lanes.is_ordered(index) {
+            self.move_on(index);
+        }
+    }
+
     /// Concludes the record, and those whose turn comes with it.
-    pub(super) fn move_on(&mut self, index: usize) {
+    fn move_on(&mut self, index: usize) {
         let policy = self.policy();
         let over = {
             let Self { lanes, records, .. } = self;
@@ -164,7 +260,7 @@ impl<S: Source, T> Machine<'_, S, T> {
         self.tell(&report);
         if report.reported && self.first_reported.is_none_or(|first| index < first) {
             self.first_reported = Some(index);
-            self.may_be_futile |= S::ANSWER != Answer::EachRecord;
+            self.is_changed |= S::ANSWER != Answer::EachRecord;
         }
         self.records.conclude(index, report);
     }

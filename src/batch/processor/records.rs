@@ -93,11 +93,6 @@ impl<S: Source, T> Records<S, T> {
         self.entries.len()
     }
 
-    /// Whether every record has been opened.
-    pub(super) fn are_all_open(&self) -> bool {
-        self.next >= self.entries.len()
-    }
-
     /// Opens the next record, in the order of the event.
     pub(super) fn open_next(&mut self) -> Option<(usize, Arc<RecordInfo>, S::Body)> {
         let index = self.next;

@@ -1,0 +1,183 @@
+//! What the machine makes of what happened.
+
+use std::convert::Infallible;
+
+use super::{Machine, Outcomes, lease_of};
+use crate::{
+    batch::{
+        processor::{
+            actions::Event,
+            records::{Follows, Work},
+        },
+        report::outcome_of,
+        source::Source,
+    },
+    clock::Timestamp,
+    error::Error,
+    idempotency::{
+        Outcome,
+        engine::{ClaimAnswer, End, LeaseWait, Polled},
+    },
+    store::{Refusal, rules::lapses},
+};
+
+impl<S: Source, T> Machine<'_, S, T> {
+    /// A record has been decoded, and its key found; or not.
+    pub(in crate::batch::processor) fn decoded(&mut self, index: usize, body: S::Body, work: Result<Work<T>, Error>) {
+        let Outcomes { records, lanes, .. } = &mut self.outcomes;
+        if self.terms.options.dead_letters.is_some() {
+            records.keep_body(index, body);
+        }
+        let work = match work {
+            Ok(work) => work,
+            Err(error) => {
+                self.outcomes.decide(index, Err(error), None);
+                return;
+            }
+        };
+        let Some(candidate) = work.candidate else {
+            records.unprotected(index, work);
+            self.queues.unprotected(index, lanes);
+            return self.outcomes.came(index);
+        };
+        match self.leaders.get(&candidate.key) {
+            Some(&(leader, theirs)) => {
+                records.follow(index, work, Follows { leader, same_payload: theirs == candidate.fingerprint });
+                self.outcomes.follow(index, leader);
+            }
+            None => {
+                self.leaders.insert(candidate.key, (index, candidate.fingerprint));
+                records.decoded(index, work);
+                self.queues.decoded(index);
+                self.outcomes.came(index);
+            }
+        }
+    }
+
+    /// Something that was under way has ended, at `now`.
+    pub(in crate::batch::processor) fn ended(&mut self, event: Event, now: Timestamp) {
+        self.now = now;
+        self.calls -= usize::from(!matches!(event, Event::Ran(..) | Event::RanTogether(..)));
+        match event {
+            Event::Ran(index, end, begun) => {
+                self.handler_ended(1, begun);
+                self.ran(index, end);
+            }
+            Event::RanTogether(ran, begun) => {
+                self.handler_ended(ran.len(), begun);
+                ran.into_iter().for_each(|(index, end)| self.ran(index, end));
+            }
+            Event::Claimed(answers, begun) => {
+                self.claiming -= answers.len();
+                self.pace.claimed(now.since(begun));
+                answers.into_iter().for_each(|(index, answer)| self.claimed(index, answer));
+            }
+            Event::Settled(settled) => {
+                self.settling.answered();
+                for (index, settled) in settled {
+                    match settled {
+                        Ok(end) => self.recorded(index, end),
+                        Err(unsettled) => self.settling.unsettled(index, unsettled),
+                    }
+                }
+            }
+            Event::SettledAgain(ends) => ends.into_iter().for_each(|(index, end)| self.recorded(index, end)),
+            Event::Polled(polled) => {
+                self.waits.end_poll();
+                polled.into_iter().for_each(|(index, polled)| self.polled_record(index, polled));
+            }
+            Event::DeadLettered(index, decision, sent) => self.outcomes.dead_lettered(index, decision, sent),
+            Event::Released => {}
+        }
+    }
+
+    fn handler_ended(&mut self, records: usize, begun: Timestamp) {
+        self.handlers -= 1;
+        if self.pace.ended(records, begun, self.now, self.handlers == 0) {
+            self.outcomes.changed();
+        }
+    }
+
+    /// The handler of a record has ended, and that may have to be recorded.
+    fn ran(&mut self, index: usize, end: End<()>) {
+        if !end.is_due() {
+            return self.conclude(index, end);
+        }
+        if end.is_release() && !self.outcomes.may_be_dead_lettered(index) {
+            self.outcomes.lanes.fail(index);
+        }
+        self.outcomes.records.settle(index);
+        self.settling.add(index, end, self.now);
+    }
+
+    fn recorded(&mut self, index: usize, end: End<()>) {
+        self.settling.recorded();
+        self.conclude(index, end);
+    }
+
+    fn conclude(&mut self, index: usize, end: End<()>) {
+        let held_until = end.held_until();
+        let Ok(outcome) = end.into_outcome(|refusal| Ok::<_, Infallible>(outcome_of(refusal)));
+        self.outcomes.decide(index, Ok(outcome), held_until);
+    }
+
+    fn claimed(&mut self, index: usize, answer: Result<ClaimAnswer, Error>) {
+        let outcome = match answer {
+            Ok(ClaimAnswer::Granted(claim)) => {
+                self.outcomes.records.granted(index, claim);
+                self.queues.ready(index);
+                return self.outcomes.came(index);
+            }
+            Ok(ClaimAnswer::Refused(refusal)) if self.may_wait(index, &refusal) => {
+                let ends = self.now.after(self.terms.options.wait_up_to);
+                let wait = LeaseWait::new(refusal, self.now, ends, self.terms.engine.settings.skew_margin);
+                self.waits.insert(index, &wait);
+                return self.outcomes.records.wait(index, wait);
+            }
+            Ok(ClaimAnswer::Refused(refusal)) => return self.refuse(index, refusal),
+            Ok(ClaimAnswer::OutOfTime) => Ok(Outcome::NotStarted),
+            Err(error) => Err(error),
+        };
+        self.outcomes.decide(index, outcome, None);
+    }
+
+    /// Whether the record waits for its key (B6): where to fail at once would block those behind it or spend one of few
+    /// tries, if the lease in the way ends while there is time to run, and once.
+    fn may_wait(&self, index: usize, refusal: &Refusal) -> bool {
+        let Some(lease_until) = lease_of(refusal) else { return false };
+        let Outcomes { records, lanes, .. } = &self.outcomes;
+        (S::WAITS_FOR_LEASE || lanes.is_ordered(index))
+            && !records.has_waited(index)
+            && !self.is_stopped
+            && !lanes.is_blocked(index)
+            && !self.outcomes.is_answer_fixed(index)
+            && self.pace.in_time(lapses(lease_until, self.terms.engine.settings.skew_margin))
+    }
+
+    fn polled_record(&mut self, index: usize, polled: Result<Polled, Error>) {
+        let Some(wait) = self.outcomes.records.wait_mut(index) else { return };
+        let is_waiting = self.waits.remove(index, wait);
+        let outcome = match polled {
+            Ok(polled) => match wait.polled(polled, self.now) {
+                // It waits on, or is about to be claimed.
+                None => {
+                    if is_waiting {
+                        self.waits.insert(index, wait);
+                    }
+                    // Its lease may have been renewed for too long.
+                    return self.outcomes.changed();
+                }
+                Some(refusal) => Ok(outcome_of(refusal)),
+            },
+            Err(error) => Err(error),
+        };
+        self.stop_waiting(index);
+        self.outcomes.decide(index, outcome, None);
+    }
+
+    /// The claim was refused for good.
+    pub(super) fn refuse(&mut self, index: usize, refusal: Refusal) {
+        let held_until = lease_of(&refusal);
+        self.outcomes.decide(index, Ok(outcome_of(refusal)), held_until);
+    }
+}

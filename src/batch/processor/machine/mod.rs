@@ -1,0 +1,363 @@
+//! The course of one batch, as a machine without time and calls of its own: it is told what happened, and says what to
+//! begin next. The order of what happens is [`Machine::turn`].
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{
+    actions::{Action, Step},
+    lanes::Lanes,
+    outcomes::Outcomes,
+    pace::{Pace, Standing},
+    queues::{NextClaim, Queues},
+    records::Records,
+    settling::Settling,
+    waits::Waits,
+};
+use crate::{
+    batch::{Options, RecordInfo, report::RecordReport, source::Source},
+    clock::Timestamp,
+    idempotency::{
+        Idempotency, Outcome,
+        claim::Claim,
+        engine::{Candidate, LeaseWait, WaitStep},
+        guard::Bounds,
+        window::Window,
+    },
+    record::{Fingerprint, KeyHash},
+    store::Refusal,
+};
+
+mod events;
+
+/// For how long the runtime may be without a turn when another handler is about to begin: that one may block its thread.
+const MAX_TIME_WITHOUT_TURN: Duration = Duration::from_millis(2);
+
+/// A record that runs.
+pub(super) struct Run<T> {
+    pub(super) index: usize,
+    pub(super) payload: T,
+    pub(super) claim: Option<Claim>,
+    pub(super) info: Arc<RecordInfo>,
+}
+
+/// A key's hash is as good as random already: its last bytes will do.
+#[derive(Default)]
+pub(super) struct TruncatingHasher(u64);
+
+impl Hasher for TruncatingHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(last) = bytes.last_chunk() {
+            self.0 = u64::from_ne_bytes(*last);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// The first record with a key, and its payload.
+type Leaders = HashMap<KeyHash, (usize, Option<Fingerprint>), BuildHasherDefault<TruncatingHasher>>;
+
+/// What the machine needs to know of its service.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a> {
+    pub(super) options: &'a Options,
+    pub(super) engine: &'a Idempotency,
+    /// Whether records whose claim took over are probed, each by itself.
+    pub(super) probes: bool,
+    /// How many records a handler takes at once.
+    pub(super) bulk_size: usize,
+}
+
+pub(super) struct Machine<'a, S: Source, T> {
+    terms: Terms<'a>,
+    window: Window,
+    outcomes: Outcomes<'a, S, T>,
+    leaders: Leaders,
+    queues: Queues,
+    waits: Waits,
+    settling: Settling,
+    pace: Pace,
+    /// The time of this turn: what is due and what is waited for must be told apart by one reading of the clock.
+    now: Timestamp,
+    /// Nothing begins any more.
+    is_stopped: bool,
+    /// When the runtime had its last turn, and whether it gets one before another handler begins: calls to the store
+    /// proceed in its turns only.
+    last_turn: Timestamp,
+    owes_turn: bool,
+    /// Handlers that run, and calls of all other kinds.
+    handlers: usize,
+    calls: usize,
+    /// Records whose claims are being made.
+    claiming: usize,
+}
+
+impl<'a, S: Source, T> Machine<'a, S, T> {
+    pub(super) fn new(source: S, records: Vec<S::Record>, window: Window, now: Timestamp, terms: Terms<'a>) -> Self {
+        let lanes = Lanes::new(records.iter().map(|record| source.lane(record)), terms.options.on_failure);
+        let mut pace = Pace::new(
+            window.stop,
+            terms.options.expected_duration,
+            terms.options.concurrency,
+            terms.engine.store.limits().batch,
+            terms.engine.settings.after_unknown,
+            lanes.is_single_lane(),
+        );
+        pace.set_bulk_size(terms.bulk_size);
+        Self {
+            terms,
+            window,
+            leaders: HashMap::with_capacity_and_hasher(records.len(), BuildHasherDefault::default()),
+            outcomes: Outcomes::new(Records::new(source, records), lanes, terms),
+            queues: Queues::default(),
+            waits: Waits::new(),
+            settling: Settling::new(now),
+            pace,
+            now,
+            is_stopped: false,
+            last_turn: now,
+            owes_turn: false,
+            handlers: 0,
+            calls: 0,
+            claiming: 0,
+        }
+    }
+
+    /// What to do next, at `now`. In this order:
+    ///
+    /// 1. when no further record could end before the stop point, nothing begins any more (B5);
+    /// 2. what can no longer run is given up, and its claims are released;
+    /// 3. what no retry can help is dead-lettered;
+    /// 4. outcomes that fill a call are recorded, and all of them when nothing begins any more;
+    /// 5. records that wait for their keys are polled (B6);
+    /// 6. records are decoded and claimed, as far ahead as they may be (B12);
+    /// 7. whatever has ended is heard of, unless what is under way `is_quiet`;
+    /// 8. a handler begins, after outcomes that wait and the runtime had their turn: it may block its thread;
+    /// 9. with nothing left to begin, the outcomes that are due are recorded by one call;
+    /// 10. and then there is only to wait.
+    pub(super) fn turn(&mut self, now: Timestamp, is_quiet: bool) -> Step<S, T> {
+        self.now = now;
+        self.is_stopped |= !self.pace.in_time(now);
+        let call = self
+            .give_up()
+            .or_else(|| self.outcomes.next_dead_letter())
+            .or_else(|| self.settling.next_call(&self.pace, self.is_stopped))
+            .or_else(|| self.poll());
+        let step = call
+            .map(Step::Call)
+            .or_else(|| self.claim())
+            .or_else(|| (!is_quiet).then_some(Step::Poll))
+            .or_else(|| self.begin())
+            .or_else(|| self.settle())
+            .unwrap_or_else(|| self.wait());
+        self.calls += usize::from(matches!(step, Step::Call(_)));
+        step
+    }
+
+    /// 2. What can no longer run: everything when nothing begins any more; before that what a failure blocks, and what
+    /// waits in vain.
+    fn give_up(&mut self) -> Option<Action> {
+        let mut claims = Vec::new();
+        if self.is_stopped {
+            self.end_waits(|_, _, _| true);
+            claims.extend(self.queues.take_unbegun().filter_map(|index| self.outcomes.records.give_up(index)));
+        }
+        // To decide one may block more, so they are looked for anew each time.
+        while self.outcomes.take_change() {
+            self.end_waits(Self::waits_in_vain);
+            self.outcomes.skip_dead();
+            for index in self.queues.take_blocked(&self.outcomes.lanes) {
+                claims.extend(self.outcomes.decide(index, Ok(Outcome::Skipped), None));
+            }
+        }
+        (!claims.is_empty()).then_some(Action::Release(claims))
+    }
+
+    /// Ends the waits of which `is_over` holds.
+    fn end_waits(&mut self, is_over: impl Fn(&Self, usize, &LeaseWait) -> bool) {
+        for index in self.waits.indices().chain(self.queues.waiting_for_claims()).collect::<Vec<_>>() {
+            let wait = self.outcomes.records.wait_of(index).filter(|wait| is_over(self, index, wait));
+            let Some(refusal) = wait.map(|wait| wait.refusal().clone()) else { continue };
+            self.stop_waiting(index);
+            if self.outcomes.lanes.is_blocked(index) {
+                self.outcomes.decide(index, Ok(Outcome::Skipped), None);
+            } else {
+                self.refuse(index, refusal);
+            }
+        }
+    }
+
+    /// Whether the record cannot run any more when its key is free, or its outcome no longer changes the answer (B6).
+    fn waits_in_vain(&self, index: usize, wait: &LeaseWait) -> bool {
+        self.outcomes.lanes.is_blocked(index)
+            || self.outcomes.is_answer_fixed(index)
+            || wait.free_at().is_some_and(|free_at| !self.pace.in_time(free_at))
+    }
+
+    fn stop_waiting(&mut self, index: usize) {
+        if let Some(wait) = self.outcomes.records.wait_of(index)
+            && !self.waits.remove(index, wait)
+        {
+            self.queues.remove_free(index);
+        }
+    }
+
+    /// 5. Waits that are over end: with another claim, if the key is free. Of the others the records are polled.
+    fn poll(&mut self) -> Option<Action> {
+        while let Some(index) = self.waits.next_end(self.now) {
+            let Some(wait) = self.outcomes.records.wait_of(index) else { break };
+            self.waits.remove(index, wait);
+            if wait.step(self.now) == WaitStep::Claim {
+                self.queues.free(index);
+            } else {
+                let refusal = wait.refusal().clone();
+                self.refuse(index, refusal);
+            }
+        }
+        let polled = self.waits.start_poll(self.now).into_iter();
+        let candidates: Vec<(usize, Candidate)> =
+            polled.filter_map(|index| Some((index, self.outcomes.records.waits_for(index)?))).collect();
+        (!candidates.is_empty()).then_some(Action::Poll(candidates))
+    }
+
+    /// 6. Decodes a record, or claims those that are decoded.
+    fn claim(&mut self) -> Option<Step<S, T>> {
+        if self.is_stopped {
+            return None;
+        }
+        let (handlers, claiming, unrecorded) = (self.handlers, self.claiming, self.settling.unrecorded());
+        let dead = self.outcomes.dead();
+        let Outcomes { records, lanes, .. } = &mut self.outcomes;
+        let budget = |queues: &Queues, records: &Records<S, T>| {
+            let (ready, waiting) = queues.claimed(lanes, records);
+            self.pace.budget(Standing { ready, claiming, waiting, running: handlers, unrecorded })
+        };
+        let taken = match self.queues.next_claim(lanes, records, &self.pace, dead, budget) {
+            NextClaim::Decode(index, info, body) => return Some(Step::Decode(index, info, body)),
+            NextClaim::Claim(taken) => taken,
+        };
+        let mut candidates = Vec::with_capacity(taken.len());
+        for index in taken {
+            candidates.extend(records.claim(index).map(|candidate| (index, candidate)));
+        }
+        self.claiming += candidates.len();
+        (!candidates.is_empty()).then_some(Step::Call(Action::Claim(candidates, self.now)))
+    }
+
+    /// 8. A handler begins, after what must not wait for it.
+    fn begin(&mut self) -> Option<Step<S, T>> {
+        if self.is_stopped || !self.pace.has_free_slot(self.handlers) || !self.queues.can_begin(&self.outcomes.lanes) {
+            return None;
+        }
+        if let Some(call) = self.settling.call_before_a_handler(self.now) {
+            self.owes_turn = true;
+            return Some(Step::Call(call));
+        }
+        if self.calls > 0 && (self.owes_turn || self.now.since(self.last_turn) > MAX_TIME_WITHOUT_TURN) {
+            return Some(Step::Yield);
+        }
+        let index = self.next_ready()?;
+        let is_alone = self.terms.bulk_size == 1 || self.is_probed(index);
+        let bounds = Bounds { begin_by: self.pace.begin_by(), stop: self.stop_of(index) };
+        let run = self.outcomes.records.begin(index)?;
+        self.handlers += 1;
+        self.pace.began(self.now);
+        Some(if is_alone { Step::Begin(run, bounds) } else { self.begin_together(run, bounds) })
+    }
+
+    /// Those that go together go first: a crash would leave the claims of many that never began. What took over has lost an
+    /// outcome before.
+    fn next_ready(&mut self) -> Option<usize> {
+        let Self { queues, outcomes, terms, .. } = self;
+        if terms.bulk_size > 1 && terms.probes {
+            let together = |index| !outcomes.records.claim_of(index).is_some_and(Claim::took_over);
+            if let Some(index) = queues.take_ready(&outcomes.lanes, together) {
+                return Some(index);
+            }
+        }
+        queues.take_ready(&outcomes.lanes, |_| true)
+    }
+
+    /// Whether the record is probed before it runs, and so handed over by itself.
+    fn is_probed(&self, index: usize) -> bool {
+        self.terms.probes && self.outcomes.records.claim_of(index).is_some_and(Claim::took_over)
+    }
+
+    /// Hands over together with this record what may begin too.
+    fn begin_together(&mut self, first: Run<T>, mut bounds: Bounds) -> Step<S, T> {
+        let mut together = vec![first];
+        while together.len() < self.terms.bulk_size {
+            let Self { queues, outcomes, terms, .. } = self;
+            let is_probed = |index| terms.probes && outcomes.records.claim_of(index).is_some_and(Claim::took_over);
+            let Some(index) = queues.take_ready(&outcomes.lanes, |index| !is_probed(index)) else { break };
+            bounds.stop = bounds.stop.min(self.stop_of(index));
+            together.extend(self.outcomes.records.begin(index));
+        }
+        Step::BeginTogether(together, bounds)
+    }
+
+    /// When the record's handler is cut off: at the stop point. On its last delivery one that hangs would take those behind
+    /// it along to the dead-letter queue, so it is cut off earlier (B11).
+    fn stop_of(&self, index: usize) -> Timestamp {
+        if !self.outcomes.may_be_dead_lettered(index) || !self.outcomes.lanes.has_followers(index) {
+            return self.window.stop;
+        }
+        let half = self.window.stop.since(self.now) / 2;
+        self.now.after(self.terms.options.longest_run.unwrap_or(half)).min(self.window.stop)
+    }
+
+    /// 9. Whatever ends at the same time shares one call: nothing is waited for but a turn of the runtime.
+    fn settle(&mut self) -> Option<Step<S, T>> {
+        if !self.settling.is_due() || self.settling.waits_for_a_call() {
+            return None;
+        }
+        Some(self.settling.call_after_a_turn().map_or(Step::Yield, Step::Call))
+    }
+
+    /// 10. With nothing under way and nothing to wait for, nothing more can begin.
+    fn wait(&mut self) -> Step<S, T> {
+        let is_under_way = self.calls > 0 || self.handlers > 0;
+        // At the stop point what is at hand must not wait for what is under way.
+        let is_at_hand = self.settling.is_due() || self.queues.any_ready();
+        let stop = (is_under_way && is_at_hand && !self.is_stopped).then_some(self.window.stop);
+        match self.waits.wakes_at().into_iter().chain(stop).min() {
+            None if !is_under_way && self.is_stopped => Step::Done,
+            None if !is_under_way => {
+                self.is_stopped = true;
+                Step::Poll
+            }
+            until => Step::Wait(until),
+        }
+    }
+
+    /// The runtime had its turn.
+    pub(super) fn had_turn(&mut self, now: Timestamp) {
+        self.last_turn = now;
+        self.owes_turn = false;
+    }
+
+    /// What is under way has been polled for this long.
+    pub(super) fn polled(&mut self, took: Duration, is_first_of_handler: bool) {
+        self.pace.polled(took, is_first_of_handler);
+    }
+
+    /// One report for each record, in the order of the event.
+    pub(super) fn into_reports(self) -> Vec<RecordReport> {
+        self.outcomes.into_reports()
+    }
+}
+
+/// The lease of whoever holds the key.
+fn lease_of(refusal: &Refusal) -> Option<Timestamp> {
+    match refusal {
+        Refusal::InProgress { lease_until, .. } => *lease_until,
+        _ => None,
+    }
+}

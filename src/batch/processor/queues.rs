@@ -1,0 +1,164 @@
+//! The records that are decoded and have not begun, by what they want next.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use super::{
+    lanes::Lanes,
+    pace::{Budget, Pace},
+    records::Records,
+};
+use crate::batch::{RecordInfo, source::Source};
+
+/// How many records may be decoded and wait for their turn: to be claimed, to run, or to be dead-lettered.
+const LOOK_AHEAD: usize = 100;
+
+#[derive(Default)]
+pub(super) struct Queues {
+    /// Those that want a claim.
+    decoded: Vec<usize>,
+    /// Those that have waited, and whose keys may be free.
+    free: Vec<usize>,
+    /// Those that run when their turn comes.
+    ready: VecDeque<usize>,
+    /// The claim for which records are being decoded.
+    filling: Option<Filling>,
+}
+
+#[derive(Clone, Copy)]
+struct Filling {
+    budget: Budget,
+    /// How many of the records that were decoded for it can begin without a claim.
+    unprotected: usize,
+}
+
+/// The next claim.
+pub(super) enum NextClaim<B> {
+    /// First this record is to be decoded.
+    Decode(usize, Arc<RecordInfo>, B),
+    /// These are claimed; none may be for want of records, or of room.
+    Claim(Vec<usize>),
+}
+
+impl Queues {
+    /// It is decoded and wants a claim.
+    pub(super) fn decoded(&mut self, index: usize) {
+        self.decoded.push(index);
+    }
+
+    /// It has waited, and its key may be free.
+    pub(super) fn free(&mut self, index: usize) {
+        self.free.push(index);
+    }
+
+    /// It runs when its turn comes.
+    pub(super) fn ready(&mut self, index: usize) {
+        self.ready.push_back(index);
+    }
+
+    /// It is decoded and runs, without a claim, when its turn comes.
+    pub(super) fn unprotected(&mut self, index: usize, lanes: &Lanes) {
+        self.ready.push_back(index);
+        if let Some(filling) = &mut self.filling {
+            filling.unprotected += usize::from(lanes.may_start(index));
+        }
+    }
+
+    pub(super) fn any_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub(super) fn waiting_for_claims(&self) -> impl Iterator<Item = usize> {
+        self.free.iter().copied()
+    }
+
+    /// It is not to be claimed any more.
+    pub(super) fn remove_free(&mut self, index: usize) {
+        self.free.retain(|free| *free != index);
+    }
+
+    /// How many claimed records can begin, and how many wait for others before them.
+    pub(super) fn claimed<S: Source, T>(&self, lanes: &Lanes, records: &Records<S, T>) -> (usize, usize) {
+        if !lanes.any_order() {
+            return (self.ready.len(), 0);
+        }
+        let (can_begin, cannot): (Vec<usize>, Vec<usize>) =
+            self.ready.iter().partition(|index| lanes.may_start(**index));
+        (can_begin.len(), cannot.iter().filter(|index| records.claim_of(**index).is_some()).count())
+    }
+
+    /// What to claim by the next call: what has waited; else what is decoded, after as many records are as there is room
+    /// for. `budget` is asked for when such a call begins; `dead` records wait to be dead-lettered.
+    pub(super) fn next_claim<S: Source, T>(
+        &mut self,
+        lanes: &Lanes,
+        records: &mut Records<S, T>,
+        pace: &Pace,
+        dead: usize,
+        budget: impl FnOnce(&Self, &Records<S, T>) -> Budget,
+    ) -> NextClaim<S::Body> {
+        let filling = self.filling.take();
+        let filling = filling.unwrap_or_else(|| Filling { budget: budget(self, records), unprotected: 0 });
+        let taken = take_for_claims(&mut self.free, lanes, filling.budget);
+        if !taken.is_empty() {
+            return NextClaim::Claim(taken);
+        }
+        let held = self.decoded.len() + self.ready.len() + dead;
+        if held < LOOK_AHEAD.max(pace.most_ahead())
+            && self.wants_more(lanes, filling)
+            && let Some((index, info, body)) = records.open_next()
+        {
+            self.filling = Some(filling);
+            return NextClaim::Decode(index, info, body);
+        }
+        NextClaim::Claim(take_for_claims(&mut self.decoded, lanes, filling.budget))
+    }
+
+    /// Whether to decode another record before claiming. They are decoded in the order of the event, since of several with
+    /// one key the first one counts; but the turn of a later one may come first, in another lane. What a failure blocks is
+    /// decoded too, since others may have its key, unless that is all that is left.
+    fn wants_more(&self, lanes: &Lanes, Filling { budget, unprotected }: Filling) -> bool {
+        let can_begin = match lanes {
+            lanes if lanes.are_halted() => return false,
+            lanes if lanes.are_several() => self.decoded.iter().filter(|index| lanes.may_start(**index)).count(),
+            _ => self.decoded.len(),
+        };
+        can_begin + unprotected < budget.total
+    }
+
+    /// Takes the next record whose turn it is, of those that are `wanted`.
+    pub(super) fn take_ready(&mut self, lanes: &Lanes, wanted: impl Fn(usize) -> bool) -> Option<usize> {
+        let at = self.ready.iter().position(|index| lanes.may_start(*index) && wanted(*index))?;
+        self.ready.remove(at)
+    }
+
+    /// Whether any record may begin.
+    pub(super) fn can_begin(&self, lanes: &Lanes) -> bool {
+        self.ready.iter().any(|index| lanes.may_start(*index))
+    }
+
+    /// Takes out what a failure blocks.
+    pub(super) fn take_blocked(&mut self, lanes: &Lanes) -> Vec<usize> {
+        let mut blocked: Vec<usize> = self.decoded.extract_if(.., |index| lanes.is_blocked(*index)).collect();
+        blocked.extend(self.free.extract_if(.., |index| lanes.is_blocked(*index)));
+        self.ready.retain(|index| {
+            let is_blocked = lanes.is_blocked(*index);
+            blocked.extend(is_blocked.then_some(*index));
+            !is_blocked
+        });
+        blocked
+    }
+
+    /// Takes out everything that is decoded or claimed and has not begun.
+    pub(super) fn take_unbegun(&mut self) -> impl Iterator<Item = usize> {
+        self.decoded.drain(..).chain(self.ready.drain(..))
+    }
+}
+
+/// Takes records out that may be claimed: first what can begin at once, then what comes next in its order.
+fn take_for_claims(records: &mut Vec<usize>, lanes: &Lanes, budget: Budget) -> Vec<usize> {
+    let mut taken = Vec::with_capacity(budget.total.min(records.len()));
+    taken.extend(records.extract_if(.., |index| lanes.may_start(*index)).take(budget.total));
+    let ahead = budget.ahead.min(budget.total - taken.len());
+    taken.extend(records.extract_if(.., |index| !lanes.is_blocked(*index)).take(ahead));
+    taken
+}
