@@ -15,7 +15,7 @@ use tower_service::Service;
 use super::{
     BodyProblem, RequestBody, ResponseBody, body,
     header::{self, KeyHeader},
-    layer::Settings,
+    layer::{OPERATION, Settings},
     problem::Problem,
     response::StoredResponse,
 };
@@ -35,8 +35,6 @@ use crate::{
     store::{BoxFuture, Refusal},
     telemetry,
 };
-
-const OPERATION: &str = "http";
 
 /// The longest that a client is asked to wait for a running operation, in seconds.
 const LONGEST_RETRY_AFTER: u64 = 2;
@@ -150,7 +148,7 @@ impl Settings {
                 return Ok(self.problem(Problem::UNAVAILABLE, Outcome::NotStarted, candidate.key, 0));
             }
             Err(error) => {
-                telemetry::error(&error, self.engine.operation_name(OPERATION), candidate.key);
+                telemetry::error(&error, &self.operation, candidate.key);
                 if self.fail_open && error.kind() != ErrorKind::Format {
                     return pass(inner, Request::from_parts(parts, body)).await;
                 }
@@ -188,8 +186,8 @@ impl Settings {
             KeyHeader::Absent => return Ok(None),
             KeyHeader::Malformed(detail) => return Err(Problem::malformed(detail)),
         };
-        if let Err(error) = self.engine.check_probe(false) {
-            let operation = self.engine.operation_name(OPERATION);
+        if let Err(error) = self.registration.check().and_then(|()| self.engine.check_probe(false)) {
+            let operation = &*self.operation;
             tracing::error!(target: "lambda_once", outcome = error.kind().as_str(), operation, %error, "operation");
             return Err(Problem::MISCONFIGURED);
         }
@@ -204,7 +202,7 @@ impl Settings {
         // Both as one: each is preceded by its length, so that neither can pose as the other.
         let tenant = tenant.unwrap_or_default().as_bytes();
         let whose = [&(tenant.len() as u64).to_be_bytes(), tenant, &entry.caller].concat();
-        let scope = self.engine.scope(self.engine.operation_name(OPERATION), Some(&whose));
+        let scope = self.engine.scope(OPERATION, Some(&whose));
         let uri = &parts.uri;
         let (form, canonical) = match canonical(body) {
             Ok(json) => (Form::CanonicalJson, Some(json)),
@@ -221,8 +219,7 @@ impl Settings {
 
     fn conclude<R, E>(&self, claim: Claim, conclusion: Conclusion<Ran<E>>) -> Result<Response<ResponseBody<R>>, E> {
         let (key, attempt) = (claim.key(), claim.attempt());
-        let log =
-            |outcome: Outcome<()>| telemetry::outcome(&outcome, self.engine.operation_name(OPERATION), key, attempt);
+        let log = |outcome: Outcome<()>| telemetry::outcome(&outcome, &self.operation, key, attempt);
         let ran = match conclusion {
             Conclusion::Completed(ran) => {
                 log(if claim.took_over() { Outcome::TookOver(()) } else { Outcome::Executed(()) });
@@ -278,7 +275,7 @@ impl Settings {
                 },
                 Ok(None) => return self.replayed(Problem::ANSWER_NOT_KEPT.response(), key, attempt),
                 Err(error) => {
-                    telemetry::error(&error, self.engine.operation_name(OPERATION), key);
+                    telemetry::error(&error, &self.operation, key);
                     return Problem::ANSWER_UNREADABLE.response();
                 }
             },
@@ -295,7 +292,7 @@ impl Settings {
 
     fn replayed<R>(&self, mut response: Response<R>, key: KeyHash, attempt: u64) -> Response<R> {
         response.headers_mut().insert(self.replay_header.clone(), HeaderValue::from_static("true"));
-        telemetry::outcome(&Outcome::Replayed(()), self.engine.operation_name(OPERATION), key, attempt);
+        telemetry::outcome(&Outcome::Replayed(()), &self.operation, key, attempt);
         response
     }
 
@@ -306,7 +303,7 @@ impl Settings {
         key: KeyHash,
         attempt: u64,
     ) -> Response<ResponseBody<R>> {
-        telemetry::outcome(&outcome, self.engine.operation_name(OPERATION), key, attempt);
+        telemetry::outcome(&outcome, &self.operation, key, attempt);
         problem.response()
     }
 }

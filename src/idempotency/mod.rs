@@ -7,16 +7,20 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
+use names::Services;
+
 use crate::{
     clock::Clock,
     error::Error,
-    key::hash::KeyScope,
+    key::{self, hash::KeyScope},
+    record::KeyHash,
     store::{Store, memory::MemoryStore},
 };
 
 mod claim;
 pub(crate) mod engine;
 pub(crate) mod guard;
+mod names;
 mod operation;
 mod outcome;
 mod policy;
@@ -27,6 +31,8 @@ mod verdict;
 pub(crate) mod window;
 
 pub use claim::Claim;
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+pub(crate) use names::Registration;
 pub use operation::Operation;
 pub use outcome::{Interruption, Outcome, OutcomeKind, StoredFailure};
 pub use policy::{AfterUnknown, OnPanic};
@@ -41,16 +47,49 @@ pub use verdict::{Classified, Classify, Failure, Verdict};
 /// of tasks. Several engines may share a store, and an operation of one may run inside an operation of another, as long
 /// as they have different [names](Self::named).
 ///
+/// # Names
+///
+/// Equal keys meet, and share one record, only if all of these are equal as well. They are hashed together with the key,
+/// each preceded by its length:
+///
+/// 1. the [scope](Builder::scope): the function's name, unless the builder says otherwise;
+/// 2. the engine's name, if it has one ([`named`](Self::named));
+/// 3. the operation's name: the first argument of [`operation`](Self::operation); of a service the name of its kind, which is
+///    `http`, `invocation`, or the source ([`Source::OPERATION`](crate::batch::Source::OPERATION), such as `sqs`);
+/// 4. for requests and events, whose key it is: the HTTP caller, and the tenant if Lambda gives one.
+///
+/// So an unnamed engine serves one service of each kind, and any number of operations with names of their own. A second
+/// service of one kind would take the first one's records for its own, and skip work that has never run. It is refused
+/// ([`ErrorKind::Config`](crate::ErrorKind::Config)), and so is the first while both are alive: by `checked`, or at the first
+/// event. Clones of one service are one. Give each an engine with a name:
+///
+/// ```
+/// # #[cfg(feature = "sqs")] {
+/// # use lambda_once::{ErrorKind, Failure, Idempotency, Key, MemoryStore};
+/// # let once = Idempotency::new(MemoryStore::new());
+/// # async fn handle(_: serde_json::Value) -> Result<(), Failure> { Ok(()) }
+/// let orders = once.named("orders").sqs(Key::pointer("/id"), handle).checked();
+/// let refunds = once.named("refunds").sqs(Key::pointer("/id"), handle).checked();
+/// assert!(orders.is_ok() && refunds.is_ok());
+///
+/// let orders = once.sqs(Key::pointer("/id"), handle);
+/// let refunds = once.sqs(Key::pointer("/id"), handle).checked();
+/// assert_eq!(refunds.unwrap_err().kind(), ErrorKind::Config);
+/// # }
+/// ```
+///
+/// # Example
+///
 /// ```
 /// use lambda_once::{Failure, Idempotency, Outcome, store::memory::MemoryStore};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
-/// let once = Idempotency::new(MemoryStore::new()).named("charge");
-/// let first = once.operation("order 7").payload(&(7, 995)).run(charge_card).await?;
+/// let once = Idempotency::new(MemoryStore::new());
+/// let first = once.operation("charge", "order 7").payload(&(7, 995)).run(charge_card).await?;
 /// assert!(matches!(first, Outcome::Executed(1)));
-/// let second = once.operation("order 7").payload(&(7, 995)).run(charge_card).await?;
+/// let second = once.operation("charge", "order 7").payload(&(7, 995)).run(charge_card).await?;
 /// assert!(matches!(second, Outcome::Replayed(1)));
-/// let other = once.operation("order 7").payload(&(7, 996)).run(charge_card).await?;
+/// let other = once.operation("charge", "order 7").payload(&(7, 996)).run(charge_card).await?;
 /// assert!(matches!(other, Outcome::Mismatch));
 /// # Ok(()) }
 /// # async fn charge_card() -> Result<u32, Failure> { Ok(1) }
@@ -60,6 +99,7 @@ pub struct Idempotency {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Arc<Settings>,
+    pub(crate) services: Arc<Services>,
 }
 
 impl Idempotency {
@@ -78,19 +118,38 @@ impl Idempotency {
         Self::builder(MemoryStore::new()).disabled(true).build_unchecked()
     }
 
-    /// The same engine for another operation of the function: equal keys of differently named engines do not meet.
+    /// The same engine under a name: equal keys of differently named engines do not meet, nor do those of a named one and an
+    /// unnamed one. The name comes in front of the [operations' own](Self#names), and replaces an earlier one of the engine.
     ///
-    /// Give each operation a name of its own where operations nest, or where two of them may use the same key. An
-    /// operation that runs inside another one with the same name and key finds it in progress.
+    /// Two services of one kind need two names. Give both the same one only if they are to share their records, as two
+    /// versions of one service do.
     #[must_use]
-    pub fn named(&self, operation: impl Into<Cow<'static, str>>) -> Self {
-        let settings = Settings { operation: Some(operation.into()), ..(*self.settings).clone() };
+    pub fn named(&self, name: impl Into<Cow<'static, str>>) -> Self {
+        let settings = Settings { name: Some(name.into()), ..(*self.settings).clone() };
         Self { settings: Arc::new(settings), ..self.clone() }
     }
 
-    /// The operation that `key` identifies: a string, a number, or a tuple of them.
-    pub fn operation<K: Serialize + ?Sized>(&self, key: &K) -> Operation<'_> {
-        Operation::new(self, key)
+    /// The operation `name` that `key` identifies: a string, a number, or a tuple of them.
+    ///
+    /// The name says what is done, such as `charge`, and is the same in each call that does it. Equal keys of differently
+    /// named operations do not meet: order 7 can be charged and mailed. An operation inside another one needs another name
+    /// or another key, or it finds itself in progress. The names of [services](Self#names) are names like others.
+    pub fn operation<'a, K: Serialize + ?Sized>(&'a self, name: &'a str, key: &K) -> Operation<'a> {
+        Operation::new(self, name, key)
+    }
+
+    /// The hash under which the record of this operation is stored: for tests, and for tools that look a record up.
+    ///
+    /// For a record of a service, `operation` is the [name of its kind](Self#names), such as `sqs`. Records of an HTTP caller or
+    /// of a tenant have other hashes; the log has those.
+    ///
+    /// # Errors
+    ///
+    /// As of [`operation`](Self::operation), where [`Operation::run`] has them: [`Config`](crate::ErrorKind::Config) for an
+    /// empty name, [`KeyMissing`](crate::ErrorKind::KeyMissing) or [`Payload`](crate::ErrorKind::Payload) for a key that is none.
+    pub fn key_hash<K: Serialize + ?Sized>(&self, operation: &str, key: &K) -> Result<KeyHash, Error> {
+        names::check(operation)?;
+        Ok(self.scope(operation, None).hash(&key::of_value(key)?))
     }
 
     /// Opens the store's connections. Call it in init, where it costs no invocation any time.
@@ -120,11 +179,16 @@ impl Idempotency {
         Self { settings: Arc::new(settings), ..self.clone() }
     }
 
-    pub(crate) fn operation_name<'a>(&'a self, default: &'a str) -> &'a str {
-        self.settings.operation.as_deref().unwrap_or(default)
+    /// What an operation is called in logs: its own name, and that of the engine before it.
+    pub(crate) fn log_name<'a>(&self, operation: &'a str) -> Cow<'a, str> {
+        match &self.settings.name {
+            Some(name) => format!("{name}.{operation}").into(),
+            None => operation.into(),
+        }
     }
 
+    /// What sets the keys of an operation apart from those of others; for a service the operation is its kind.
     pub(crate) fn scope<'a>(&'a self, operation: &'a str, tenant: Option<&'a [u8]>) -> KeyScope<'a> {
-        KeyScope { function: &self.settings.function, operation, tenant }
+        KeyScope { function: &self.settings.function, engine: self.settings.name.as_deref(), operation, tenant }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{
     Claim, Failure, Idempotency, Outcome, Probe, Probed, Unprobed,
     engine::{Candidate, Standing, Success, probed},
-    result,
+    names, result,
     window::Window,
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
         self, MissingKey,
         hash::{self, Form},
     },
-    record::{Fingerprint, KeyHash},
+    record::Fingerprint,
     store::Refusal,
     telemetry,
 };
@@ -26,6 +26,7 @@ use crate::{
 #[must_use = "an operation does nothing until it is run"]
 pub struct Operation<'a, P = Unprobed> {
     engine: &'a Idempotency,
+    name: &'a str,
     key: Result<Vec<u8>, Error>,
     fingerprint: Result<Option<Fingerprint>, Error>,
     deadline: Deadline,
@@ -37,6 +38,7 @@ pub struct Operation<'a, P = Unprobed> {
 impl<P> fmt::Debug for Operation<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Operation")
+            .field("name", &self.name)
             .field("fingerprint", &self.fingerprint)
             .field("deadline", &self.deadline)
             .finish_non_exhaustive()
@@ -44,10 +46,11 @@ impl<P> fmt::Debug for Operation<'_, P> {
 }
 
 impl<'a> Operation<'a> {
-    pub(super) fn new<K: Serialize + ?Sized>(engine: &'a Idempotency, key: &K) -> Self {
+    pub(super) fn new<K: Serialize + ?Sized>(engine: &'a Idempotency, name: &'a str, key: &K) -> Self {
         Self {
             engine,
-            key: key::of_value(key),
+            name,
+            key: names::check(name).and_then(|()| key::of_value(key)),
             fingerprint: Ok(None),
             deadline: Deadline::UNKNOWN,
             patience: Duration::ZERO,
@@ -74,7 +77,7 @@ impl<'a> Operation<'a> {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
     /// let once = Idempotency::builder(MemoryStore::new()).after_unknown(AfterUnknown::Probe).build()?;
     /// let outcome = once
-    ///     .operation("order 7")
+    ///     .operation("charge", "order 7")
     ///     .probe(|claim| async move {
     ///         Ok::<_, Failure>(match find_charge(&claim.key().to_hex()).await? {
     ///             Some(receipt) => Probed::Done(receipt),
@@ -93,8 +96,8 @@ impl<'a> Operation<'a> {
         F: FnOnce(Claim) -> Fut + Send,
         Fut: Future<Output = Result<Probed<T>, E>> + Send,
     {
-        let Self { engine, key, fingerprint, deadline, patience, probe: Unprobed } = self;
-        Operation { engine, key, fingerprint, deadline, patience, probe }
+        let Self { engine, name, key, fingerprint, deadline, patience, probe: Unprobed } = self;
+        Operation { engine, name, key, fingerprint, deadline, patience, probe }
     }
 }
 
@@ -144,7 +147,7 @@ impl<P> Operation<'_, P> {
     ///
     /// An [`Error`] means that nothing ran, unless its kind is
     /// [`StoredResult`](crate::ErrorKind::StoredResult): the operation was done before, and its result cannot be decoded.
-    /// [`Config`](crate::ErrorKind::Config) means that the engine's policy is
+    /// [`Config`](crate::ErrorKind::Config) means that the operation's name is empty, or that the engine's policy is
     /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) and there is no [`probe`](Operation::probe), or the other way
     /// round. Errors of `work` are in [`Outcome::Failed`].
     pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
@@ -177,22 +180,22 @@ impl<P> Operation<'_, P> {
             return Ok(engine.run_unprotected(window, unprotected(work)).await);
         }
         engine.check_probe(P::IS_GIVEN)?;
-        let operation = engine.operation_name("operation");
         let key = match self.key {
-            Ok(key) => engine.scope(operation, None).hash(&key),
+            Ok(key) => engine.scope(self.name, None).hash(&key),
             Err(error) if error.kind() == crate::ErrorKind::KeyMissing && engine.runs_without_key() => {
                 return Ok(engine.run_unprotected(window, unprotected(work)).await);
             }
             Err(error) => return Err(error),
         };
         let candidate = Candidate { key, fingerprint: self.fingerprint? };
+        let operation = engine.log_name(self.name);
         match engine.run_protected(candidate, window, self.patience, self.probe, work).await {
             Ok((outcome, attempt)) => {
-                telemetry::outcome(&outcome, operation, key, attempt);
+                telemetry::outcome(&outcome, &operation, key, attempt);
                 Ok(outcome)
             }
             Err(error) => {
-                telemetry::error(&error, operation, key);
+                telemetry::error(&error, &operation, key);
                 Err(error)
             }
         }
@@ -270,18 +273,5 @@ fn replay<T: DeserializeOwned>(refusal: Refusal) -> Result<Outcome<T>, Error> {
 impl From<Timestamp> for Deadline {
     fn from(at: Timestamp) -> Self {
         Self::at(at)
-    }
-}
-
-/// A key hash of a given engine, for tests and tools that look a record up in the store.
-impl Idempotency {
-    /// The hash under which the record of this operation is stored.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyMissing`](crate::ErrorKind::KeyMissing) or [`Payload`](crate::ErrorKind::Payload) as for
-    /// [`operation`](Self::operation).
-    pub fn key_hash<K: Serialize + ?Sized>(&self, key: &K) -> Result<KeyHash, Error> {
-        Ok(self.scope(self.operation_name("operation"), None).hash(&key::of_value(key)?))
     }
 }

@@ -26,7 +26,8 @@ const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) function: Cow<'static, str>,
-    pub(crate) operation: Option<Cow<'static, str>>,
+    /// The engine's own.
+    pub(crate) name: Option<Cow<'static, str>>,
     pub(crate) lease: Duration,
     pub(crate) reserve: Option<Duration>,
     pub(crate) skew_margin: Duration,
@@ -45,7 +46,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             function: Cow::Borrowed("local"),
-            operation: None,
+            name: None,
             lease: Duration::from_secs(30),
             reserve: None,
             skew_margin: Duration::from_secs(1),
@@ -133,7 +134,7 @@ fn warn_that_it_is_disabled() {
 /// | setting | default |
 /// |---|---|
 /// | [`scope`](Self::scope) | `AWS_LAMBDA_FUNCTION_NAME`, or `local` where it is not set |
-/// | [`named`](Self::named) | the source (`sqs`, `kinesis`, `kafka`, …), `http`, `invocation` or `operation`, by how the engine is used |
+/// | [`named`](Self::named) | no name |
 /// | [`lease`](Self::lease) | 30 s; used only when the invocation's deadline is not known |
 /// | [`reserve`](Self::reserve) | 5 % of the time left at entry, at least 500 ms, at most 2 s |
 /// | [`skew_margin`](Self::skew_margin) | 1 s |
@@ -166,10 +167,10 @@ impl Builder {
         self
     }
 
-    /// What sets this engine's keys apart from those of other engines in the same function. See
+    /// The engine's name, which sets its keys apart from those of other engines in the same function. See
     /// [`Idempotency::named`].
-    pub fn named(mut self, operation: impl Into<Cow<'static, str>>) -> Self {
-        self.settings.operation = Some(operation.into());
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.settings.name = Some(name.into());
         self
     }
 
@@ -274,7 +275,12 @@ impl Builder {
         if self.settings.disabled {
             warn_that_it_is_disabled();
         }
-        Idempotency { store: self.store, clock: self.clock, settings: Arc::new(self.settings) }
+        Idempotency {
+            store: self.store,
+            clock: self.clock,
+            settings: Arc::new(self.settings),
+            services: Arc::default(),
+        }
     }
 }
 

@@ -1,11 +1,15 @@
 //! The layer's settings.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use tower_layer::Layer;
 
 use super::{InvocationService, Payload};
-use crate::{Error, Idempotency, Key};
+use crate::{
+    error::Error,
+    idempotency::{Idempotency, Registration},
+    key::Key,
+};
 
 /// Answers a repeated event with the first one's result. See the [module](super).
 ///
@@ -21,9 +25,15 @@ pub struct InvocationLayer {
     settings: Settings,
 }
 
+/// What its operations are called.
+pub(super) const OPERATION: &str = "invocation";
+
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) engine: Idempotency,
+    registration: Registration,
+    /// What the operations are called in logs.
+    pub(super) operation: Cow<'static, str>,
     pub(super) key: Key,
     pub(super) payload: Payload,
     pub(super) patience: Duration,
@@ -32,7 +42,15 @@ pub(super) struct Settings {
 impl InvocationLayer {
     /// A layer on this engine. `key` selects from the event; `Key::pointer("")` is all of it.
     pub fn new(engine: Idempotency, key: Key) -> Self {
-        Self { settings: Settings { engine, key, payload: Payload::default(), patience: Duration::ZERO } }
+        let settings = Settings {
+            registration: engine.register(OPERATION),
+            operation: engine.log_name(OPERATION),
+            engine,
+            key,
+            payload: Payload::default(),
+            patience: Duration::ZERO,
+        };
+        Self { settings }
     }
 
     /// What tells a repeated operation from a misused key.
@@ -54,8 +72,9 @@ impl InvocationLayer {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a selector is malformed, if a combination of keys is empty, if a
-    /// selector is one for messages of a queue, such as [`Key::message_id`], or if the engine's policy is
-    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), as there is no probe here.
+    /// selector is one for messages of a queue, such as [`Key::message_id`], if the engine's policy is
+    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), as there is no probe here, or if another layer is alive on the same
+    /// [unnamed engine](Idempotency#names).
     pub fn checked(self) -> Result<Self, Error> {
         self.settings.check()?;
         Ok(self)
@@ -64,6 +83,7 @@ impl InvocationLayer {
 
 impl Settings {
     pub(super) fn check(&self) -> Result<(), Error> {
+        self.registration.check()?;
         self.engine.check_probe(false)?;
         self.key.check()?;
         self.payload.check()?;

@@ -12,7 +12,11 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use tower_service::Service;
 
-use super::{HandlerError, InvocationError, claim::under, layer::Settings};
+use super::{
+    HandlerError, InvocationError,
+    claim::under,
+    layer::{OPERATION, Settings},
+};
 use crate::{
     Deadline, Error, ErrorKind, ErrorStatus, Failure, Interruption, Outcome,
     idempotency::{Unprobed, engine::Candidate, guard::contain, window::Window},
@@ -20,8 +24,6 @@ use crate::{
     store::BoxFuture,
     telemetry,
 };
-
-const OPERATION: &str = "invocation";
 
 /// The service that [`InvocationLayer`](super::InvocationLayer) makes. It keeps nothing between invocations.
 ///
@@ -104,7 +106,7 @@ impl Settings {
                 }
             }
         };
-        let operation = engine.operation_name(OPERATION);
+        let operation = &*self.operation;
         let outcome = match candidate {
             None => {
                 let outcome = engine.run_unprotected(window, async { work(None).await }).await;
@@ -128,8 +130,8 @@ impl Settings {
         if self.engine.settings.disabled {
             return Ok(None);
         }
-        let operation = self.engine.operation_name(OPERATION);
-        let found = contain(|| self.select(event, operation));
+        let operation = &*self.operation;
+        let found = contain(|| self.select(event));
         match found.unwrap_or_else(|| Err(Error::payload("writing the event as JSON, or finding its key, panicked"))) {
             Ok(candidate) => Ok(Some(candidate)),
             Err(error) if error.kind() == ErrorKind::KeyMissing && self.engine.runs_without_key() => {
@@ -143,7 +145,7 @@ impl Settings {
         }
     }
 
-    fn select<T: Serialize + 'static>(&self, event: &LambdaEvent<T>, operation: &str) -> Result<Candidate, Error> {
+    fn select<T: Serialize + 'static>(&self, event: &LambdaEvent<T>) -> Result<Candidate, Error> {
         let json = serde_json::to_vec(&event.payload)
             .map_err(|source| Error::payload("the event cannot be written as JSON").with_source(source))?;
         let body = Body::new(&json);
@@ -157,7 +159,7 @@ impl Settings {
             return Err(Error::payload(message));
         }
         let tenant = event.context.tenant_id.as_deref().map(str::as_bytes);
-        let key = self.engine.scope(operation, tenant).hash(key);
+        let key = self.engine.scope(OPERATION, tenant).hash(key);
         Ok(Candidate { key, fingerprint: self.payload.fingerprint(&body, &delivery)? })
     }
 }

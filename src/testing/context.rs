@@ -52,7 +52,7 @@ pub fn context(time_left: Duration) -> Context {
 /// ```
 pub fn claim<K: Serialize + ?Sized>(key: &K) -> Claim {
     let engine = builder(store()).build_unchecked();
-    let hash = engine.key_hash(key).unwrap_or_else(|error| panic!("not a key: {error}"));
+    let hash = engine.key_hash("testing", key).unwrap_or_else(|error| panic!("not a key: {error}"));
     let window = window(&context(TIME_LEFT));
     let grant = Grant { lease_until: window.lease_until, attempt: 1, prior_status: None };
     Claim::new(hash, None, Owner::from_bytes([0; 16]), grant, window)

@@ -119,8 +119,7 @@ impl<S: Source, T> Invocation<S, T> {
             settings.after_unknown,
             lanes.are_one_line(),
         );
-        let operation = engine.operation_name(S::OPERATION);
-        let scope = engine.scope(operation, tenant.map(str::as_bytes)).hasher();
+        let scope = engine.scope(S::OPERATION, tenant.map(str::as_bytes)).hasher();
         let count = records.len();
         let bodies = if options.dead_letters.is_some() { count } else { 0 };
         Self {
@@ -128,7 +127,7 @@ impl<S: Source, T> Invocation<S, T> {
             scope,
             window,
             schedule,
-            operation: operation.to_owned(),
+            operation: engine.log_name(S::OPERATION).into_owned(),
             records: records.into_iter().map(Slot::Incoming).collect(),
             next: 0,
             now: Timestamp::EPOCH,

@@ -76,7 +76,7 @@ mod time {
 
     #[tokio::test(start_paused = true)]
     async fn an_order_that_left_no_outcome_is_taken_over_after_its_lease() {
-        let once = testing::engine();
+        let once = testing::engine().named("orders"); // two services of one name share their records
         let lose = once.sqs(Key::message_id(), |_: u32| async { Err::<(), _>(Failure::unknown("no answer")) });
         let book = once.sqs(Key::message_id(), |_: u32| async { Ok::<_, Failure>(()) });
         let batch = sqs::batch([sqs::message(&7)]);

@@ -90,7 +90,6 @@ where
             handler(counter.fetch_add(1, Ordering::SeqCst) + 1, event.payload)
         });
         let service = layer(InvocationLayer::new(once.clone(), Key::pointer("/id"))).layer(inner);
-        let once = once.named("invocation");
         Self { records, store, clock, once, runs, service: BoxCloneSyncService::new(service) }
     }
 
