@@ -104,7 +104,9 @@ impl<'a> Operation<'a> {
 impl<P> Operation<'_, P> {
     /// What the operation works on. The same key with another payload is a mismatch and does not run.
     ///
-    /// The value is compared in canonical JSON, so the order of a map's entries does not matter.
+    /// The value is compared in canonical JSON, so the order of a map's entries does not matter. Its `Serialize` must write the
+    /// same each time: a `HashSet`, or a `Vec` made from a `HashMap`, has another order in every process, and a repeated
+    /// operation would be a mismatch for good. Give a `BTreeSet` or a sorted `Vec` instead. The same holds for the key.
     pub fn payload<V: Serialize + ?Sized>(mut self, payload: &V) -> Self {
         let json = key::canonical_value(payload);
         self.fingerprint = json.map(|json| Some(hash::fingerprint(Form::CanonicalJson, &[&json])));

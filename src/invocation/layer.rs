@@ -1,6 +1,6 @@
 //! The layer's settings.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, marker::PhantomData, time::Duration};
 
 use tower_layer::Layer;
 
@@ -13,16 +13,30 @@ use crate::{
 
 /// Answers a repeated event with the first one's result. See the [module](super).
 ///
+/// It takes the event as it arrived, and gives the inner service what that takes: `T`, which is inferred.
+///
 /// # Defaults
 ///
 /// | setting | default |
 /// |---|---|
 /// | [`payload`](Self::payload) | [`Payload::Body`]: the whole event |
 /// | [`wait_up_to`](Self::wait_up_to) | not at all |
-#[derive(Clone, Debug)]
 #[must_use]
-pub struct InvocationLayer {
+pub struct InvocationLayer<T> {
     settings: Settings,
+    event: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for InvocationLayer<T> {
+    fn clone(&self) -> Self {
+        Self { settings: self.settings.clone(), event: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for InvocationLayer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InvocationLayer").field("settings", &self.settings).finish()
+    }
 }
 
 /// What its operations are called.
@@ -39,7 +53,7 @@ pub(super) struct Settings {
     pub(super) patience: Duration,
 }
 
-impl InvocationLayer {
+impl<T> InvocationLayer<T> {
     /// A layer on this engine. `key` selects from the event; `Key::pointer("")` is all of it.
     pub fn new(engine: Idempotency, key: Key) -> Self {
         let settings = Settings {
@@ -50,7 +64,7 @@ impl InvocationLayer {
             payload: Payload::default(),
             patience: Duration::ZERO,
         };
-        Self { settings }
+        Self { settings, event: PhantomData }
     }
 
     /// What tells a repeated operation from a misused key.
@@ -98,10 +112,10 @@ impl Settings {
     }
 }
 
-impl<S> Layer<S> for InvocationLayer {
-    type Service = InvocationService<S>;
+impl<S, T> Layer<S> for InvocationLayer<T> {
+    type Service = InvocationService<S, T>;
 
-    fn layer(&self, inner: S) -> InvocationService<S> {
-        InvocationService { inner, settings: Arc::new(self.settings.clone()) }
+    fn layer(&self, inner: S) -> InvocationService<S, T> {
+        InvocationService::new(inner, self.settings.clone())
     }
 }

@@ -3,7 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use lambda_runtime::Context;
+#[cfg(feature = "invocation")]
+use lambda_runtime::LambdaEvent;
 use serde::Serialize;
+#[cfg(feature = "invocation")]
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
     TIME_LEFT, TokioClock, builder,
@@ -36,6 +40,29 @@ pub fn context(time_left: Duration) -> Context {
     context.invoked_function_arn = "arn:aws:lambda:us-east-1:123456789012:function:testing".to_owned();
     context.deadline = TokioClock.now().after(time_left).as_millis();
     context
+}
+
+/// An event for an [`InvocationLayer`](crate::invocation::InvocationLayer), as `lambda_runtime` gives it: with this payload, in
+/// an invocation that has [a minute left](TIME_LEFT).
+///
+/// # Panics
+///
+/// If the payload cannot be written as JSON.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use lambda_once::{BoxError, Key, invocation::InvocationLayer, testing};
+/// use lambda_runtime::{LambdaEvent, service_fn, tower::{Layer, Service}};
+///
+/// let book = service_fn(|order: LambdaEvent<String>| async move { Ok::<_, BoxError>(order.payload) });
+/// let mut service = InvocationLayer::new(testing::engine(), Key::pointer("")).layer(book);
+/// assert_eq!(service.call(testing::event("order 7")).await.unwrap(), "order 7");
+/// # }
+/// ```
+#[cfg(feature = "invocation")]
+pub fn event<V: Serialize + ?Sized>(payload: &V) -> LambdaEvent<Box<RawValue>> {
+    let payload = to_raw_value(payload).unwrap_or_else(|error| panic!("not an event: {error}"));
+    LambdaEvent::new(payload, context(TIME_LEFT))
 }
 
 /// A first claim on `key`, of an invocation that has a minute left. No store knows of it.

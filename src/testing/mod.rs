@@ -26,6 +26,7 @@
 //! * [`engine`], in memory, on a [clock](TokioClock) that follows tokio's;
 //! * a builder of events for each source whose feature is on, in a module of its own;
 //! * [`deliver`], [`deliver_twice`] and [`deliver_at_once`], and [`Deliveries::assert_once`];
+//! * `event`, for whole invocations (feature `invocation`);
 //! * [`context`], [`record_context`] and [`claim`], for handlers that are called by themselves.
 //!
 //! These functions panic where a test is wrong.
@@ -40,6 +41,8 @@ mod events;
 mod ids;
 
 pub use clock::TokioClock;
+#[cfg(feature = "invocation")]
+pub use context::event;
 pub use context::{claim, context, record_context};
 pub use deliver::{Deliveries, Redeliver, TIME_LEFT, deliver, deliver_at_once, deliver_twice};
 #[allow(unused_imports, unreachable_pub, reason = "without a source there is none")]

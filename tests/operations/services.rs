@@ -13,7 +13,7 @@ use lambda_once::{
     store::fault::FaultStore,
     testing::{self, sqs},
 };
-use lambda_runtime::{Context, LambdaEvent};
+use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -85,7 +85,7 @@ async fn services_of_different_kinds_share_an_engine_and_a_key_without_meeting()
     let message = testing::sns::message(&json!({ "id": "7" }));
     assert_eq!(testing::deliver(&topic, &message).await.outcomes(), [Ok(OutcomeKind::Executed)]);
     let function = layer.layer(service_fn(|_: LambdaEvent<Value>| async { Ok::<_, BoxError>(7) }));
-    assert_eq!(function.oneshot(LambdaEvent::new(json!({ "id": "7" }), Context::default())).await.unwrap(), 7);
+    assert_eq!(function.oneshot(testing::event(&json!({ "id": "7" }))).await.unwrap(), 7);
 }
 
 #[tokio::test]
@@ -104,9 +104,10 @@ async fn services_with_names_of_their_own_do_not_meet_and_with_one_name_share_th
 async fn two_unnamed_invocation_layers_are_refused() {
     let once = testing::engine();
     let layer = |once: &Idempotency| InvocationLayer::new(once.clone(), Key::pointer("/id"));
-    let function =
-        |layer: &InvocationLayer| layer.layer(service_fn(|_: LambdaEvent<Value>| async { Ok::<_, BoxError>(7) }));
-    let event = || LambdaEvent::new(json!({ "id": "7" }), Context::default());
+    let function = |layer: &InvocationLayer<Value>| {
+        layer.layer(service_fn(|_: LambdaEvent<Value>| async { Ok::<_, BoxError>(7) }))
+    };
+    let event = || testing::event(&json!({ "id": "7" }));
     let charge = layer(&once);
     let charges = [function(&charge), function(&charge)];
     assert!(charge.clone().checked().is_ok(), "one layer may wrap several services");

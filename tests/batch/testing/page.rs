@@ -112,7 +112,7 @@ mod requests {
 #[rustfmt::skip]
 mod invocations {
     use std::sync::atomic::{AtomicU32, Ordering};
-    use lambda_once::{Key, invocation::InvocationLayer, testing::{self, TIME_LEFT}};
+    use lambda_once::{Key, invocation::InvocationLayer, testing};
     use lambda_runtime::{LambdaEvent, service_fn};
     use tower::{Layer, ServiceExt};
 
@@ -124,7 +124,7 @@ mod invocations {
         });
         let service = InvocationLayer::new(testing::engine(), Key::pointer("/order_id")).layer(book);
         for _ in 0..2 {
-            let event = LambdaEvent::new(serde_json::json!({ "order_id": "7" }), testing::context(TIME_LEFT));
+            let event = testing::event(&serde_json::json!({ "order_id": "7" }));
             assert_eq!(service.clone().oneshot(event).await.unwrap(), 0);
         }
     }
