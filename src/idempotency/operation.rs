@@ -11,7 +11,7 @@ use super::{
     window::Window,
 };
 use crate::{
-    clock::{Deadline, Timestamp},
+    clock::Deadline,
     error::Error,
     key::{
         self, MissingKey,
@@ -119,9 +119,8 @@ impl<P> Operation<'_, P> {
         self
     }
 
-    /// When the invocation ends: a [`Timestamp`], or a Lambda `Context` (with the feature of any
-    /// source, `batch`, `http` or `invocation`).
-    /// Without it the configured lease is used.
+    /// When the invocation ends: a [`Timestamp`](crate::clock::Timestamp), or a Lambda `Context` (with the feature of any
+    /// source, `batch`, `http` or `invocation`). Without it, and where it is [unknown](Deadline), the configured lease is used.
     pub fn deadline(mut self, deadline: impl Into<Deadline>) -> Self {
         self.deadline = deadline.into();
         self
@@ -141,6 +140,9 @@ impl<P> Operation<'_, P> {
     }
 
     /// Runs `work`, unless the operation is done, running, or not to be run.
+    ///
+    /// Its result is stored as JSON, which does not hold every value: `NaN` and infinities become `null`, and `Some(None)` and
+    /// `Some(())` come back as `None`. A test can find that out (`testing::assert_round_trip`).
     ///
     /// `work` is dropped at the stop point, shortly before the deadline. What it has spawned by then, and blocking calls,
     /// go on by themselves and are not protected.
@@ -270,10 +272,4 @@ fn replay<T: DeserializeOwned>(refusal: Refusal) -> Result<Outcome<T>, Error> {
         Refusal::Abandoned { attempt } => Outcome::Abandoned { attempt },
         Refusal::Mismatch => Outcome::Mismatch,
     })
-}
-
-impl From<Timestamp> for Deadline {
-    fn from(at: Timestamp) -> Self {
-        Self::at(at)
-    }
 }
