@@ -238,7 +238,8 @@ impl Builder {
         self
     }
 
-    /// From how many bytes on a result is compressed.
+    /// From how many bytes on a result is compressed, up to 1 MiB: more would take longer than the reserve of a small function
+    /// has. What is too large for the store then is not kept.
     pub fn compress_above(mut self, bytes: usize) -> Self {
         self.settings.compress_above = bytes;
         self
