@@ -18,8 +18,8 @@ use super::{
 use crate::{
     BoxError, Error, ErrorKind, ErrorStatus, Failure, Idempotency, Key, OutcomeKind, Probed, RecordContext,
     clock::Deadline,
-    idempotency::{Registration, window::Window},
-    store::BoxFuture,
+    future::BoxFuture,
+    idempotency::{names::Registration, window::Window},
 };
 
 /// Handles the batches of a [`Source`]. Made by [`Idempotency::batch`] and its siblings for each source; given to

@@ -6,7 +6,7 @@ use http::{HeaderName, Method, StatusCode};
 use tower_layer::Layer;
 
 use super::{IdempotencyKeyService, Scope};
-use crate::idempotency::{Idempotency, Registration};
+use crate::idempotency::{handle::Idempotency, names::Registration};
 
 /// How long the records of HTTP requests stay: clients retry within hours, not weeks.
 const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     BoxError, Claim, Deadline, ErrorKind, Failure, Interruption, Outcome, StoredFailure, Verdict,
     clock::Timestamp,
+    future::BoxFuture,
     idempotency::{
         engine::{Candidate, Conclusion, Standing, Success},
         result,
@@ -32,7 +33,7 @@ use crate::{
         hash::{Form, fingerprint},
     },
     record::KeyHash,
-    store::{BoxFuture, Refusal},
+    store::Refusal,
     telemetry,
 };
 

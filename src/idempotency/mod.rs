@@ -3,192 +3,28 @@
 //! [`Idempotency`] joins a store with settings. [`Idempotency::operation`] protects any async function; the queue
 //! processor and the HTTP layer build on the same protocol.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
-
-use serde::Serialize;
-
-use names::Services;
-
-use crate::{
-    clock::Clock,
-    error::Error,
-    key::{self, hash::KeyScope},
-    record::KeyHash,
-    store::{Store, memory::MemoryStore},
-};
-
-mod claim;
+mod builder;
+pub(crate) mod claim;
 pub(crate) mod engine;
 pub(crate) mod guard;
-mod names;
+pub(crate) mod handle;
+pub(crate) mod names;
 mod operation;
-mod outcome;
-mod policy;
-mod probe;
+pub(crate) mod outcome;
+pub(crate) mod policy;
+pub(crate) mod probe;
 pub(crate) mod result;
-mod settings;
-mod verdict;
+pub(crate) mod settings;
+mod single;
+pub(crate) mod verdict;
 pub(crate) mod window;
 
+pub use builder::Builder;
 pub use claim::Claim;
-#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
-pub(crate) use names::Registration;
+pub use handle::Idempotency;
 pub use operation::Operation;
 pub use outcome::{Interruption, Outcome, OutcomeKind, StoredFailure};
 pub use policy::{AfterUnknown, OnPanic};
 pub use probe::{Probe, Probed, Unprobed};
-pub(crate) use settings::Settings;
-pub use settings::{Builder, DISABLED_VARIABLE};
+pub use settings::DISABLED_VARIABLE;
 pub use verdict::{Classified, Classify, Failure, Verdict};
-
-/// Makes operations take effect once: a store, and the settings for using it.
-///
-/// It is cheap to clone, and clones share everything. Build it once, in the function's init, and use it from any number
-/// of tasks. Several engines may share a store, and an operation of one may run inside an operation of another, as long
-/// as they have different [names](Self::named).
-///
-/// # Names
-///
-/// Equal keys meet, and share one record, only if all of these are equal as well. They are hashed together with the key,
-/// each preceded by its length:
-///
-/// 1. the [scope](Builder::scope): the function's name, unless the builder says otherwise;
-/// 2. the engine's name, if it has one ([`named`](Self::named));
-/// 3. the operation's name: the first argument of [`operation`](Self::operation); of a service the name of its kind, which is
-///    `http`, `invocation`, or the source ([`Source::OPERATION`](crate::batch::Source::OPERATION), such as `sqs`);
-/// 4. for requests and events, whose key it is: the HTTP caller, and the tenant if Lambda gives one.
-///
-/// So an unnamed engine serves one service of each kind, and any number of operations with names of their own. A second
-/// service of one kind would take the first one's records for its own, and skip work that has never run. It is refused
-/// ([`ErrorKind::Config`](crate::ErrorKind::Config)), and so is the first while both are alive: by `checked`, or at the first
-/// event. Clones of one service are one. Give each an engine with a name:
-///
-/// ```
-/// # #[cfg(feature = "sqs")] {
-/// # use lambda_once::{ErrorKind, Failure, Idempotency, Key, MemoryStore};
-/// # let once = Idempotency::new(MemoryStore::new());
-/// # async fn handle(_: serde_json::Value) -> Result<(), Failure> { Ok(()) }
-/// let orders = once.named("orders").sqs(Key::pointer("/id"), handle).checked();
-/// let refunds = once.named("refunds").sqs(Key::pointer("/id"), handle).checked();
-/// assert!(orders.is_ok() && refunds.is_ok());
-///
-/// let orders = once.sqs(Key::pointer("/id"), handle);
-/// let refunds = once.sqs(Key::pointer("/id"), handle).checked();
-/// assert_eq!(refunds.unwrap_err().kind(), ErrorKind::Config);
-/// # }
-/// ```
-///
-/// # Example
-///
-/// ```
-/// use lambda_once::{Failure, Idempotency, Outcome, store::memory::MemoryStore};
-///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
-/// let once = Idempotency::new(MemoryStore::new());
-/// let first = once.operation("charge", "order 7").payload(&(7, 995)).run(charge_card).await?;
-/// assert!(matches!(first, Outcome::Executed(1)));
-/// let second = once.operation("charge", "order 7").payload(&(7, 995)).run(charge_card).await?;
-/// assert!(matches!(second, Outcome::Replayed(1)));
-/// let other = once.operation("charge", "order 7").payload(&(7, 996)).run(charge_card).await?;
-/// assert!(matches!(other, Outcome::Mismatch));
-/// # Ok(()) }
-/// # async fn charge_card() -> Result<u32, Failure> { Ok(1) }
-/// ```
-#[derive(Clone, Debug)]
-pub struct Idempotency {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) services: Arc<Services>,
-}
-
-impl Idempotency {
-    /// An engine on `store` with the [default settings](Builder#defaults).
-    pub fn new(store: impl Store) -> Self {
-        Self::builder(store).build_unchecked()
-    }
-
-    /// For settings other than the defaults.
-    pub fn builder(store: impl Store) -> Builder {
-        Builder::new(store)
-    }
-
-    /// An engine that does not protect, for tests of a handler alone.
-    pub fn disabled() -> Self {
-        Self::builder(MemoryStore::new()).disabled(true).build_unchecked()
-    }
-
-    /// The same engine under a name: equal keys of differently named engines do not meet, nor do those of a named one and an
-    /// unnamed one. The name comes in front of the [operations' own](Self#names), and replaces an earlier one of the engine.
-    ///
-    /// Two services of one kind need two names. Give both the same one only if they are to share their records, as two
-    /// versions of one service do.
-    #[must_use]
-    pub fn named(&self, name: impl Into<Cow<'static, str>>) -> Self {
-        let settings = Settings { name: Some(name.into()), ..(*self.settings).clone() };
-        Self { settings: Arc::new(settings), ..self.clone() }
-    }
-
-    /// The operation `name` that `key` identifies: a string, a number, or a tuple of them.
-    ///
-    /// The name says what is done, such as `charge`, and is the same in each call that does it. Equal keys of differently
-    /// named operations do not meet: order 7 can be charged and mailed. An operation inside another one needs another name
-    /// or another key, or it finds itself in progress. The names of [services](Self#names) are names like others.
-    pub fn operation<'a, K: Serialize + ?Sized>(&'a self, name: &'a str, key: &K) -> Operation<'a> {
-        Operation::new(self, name, key)
-    }
-
-    /// The hash under which the record of this operation is stored: for tests, and for tools that look a record up.
-    ///
-    /// For a record of a service, `operation` is the [name of its kind](Self#names), such as `sqs`. Records of an HTTP caller or
-    /// of a tenant have other hashes; the log has those.
-    ///
-    /// # Errors
-    ///
-    /// As of [`operation`](Self::operation), where [`Operation::run`] has them: [`Config`](crate::ErrorKind::Config) for an
-    /// empty name, [`KeyMissing`](crate::ErrorKind::KeyMissing) or [`Payload`](crate::ErrorKind::Payload) for a key that is none.
-    pub fn key_hash<K: Serialize + ?Sized>(&self, operation: &str, key: &K) -> Result<KeyHash, Error> {
-        names::check(operation)?;
-        Ok(self.scope(operation, None).hash(&key::of_value(key)?))
-    }
-
-    /// Opens the store's connections. Call it in init, where it costs no invocation any time.
-    ///
-    /// # Errors
-    ///
-    /// Those of the store. A function that can still answer without the store may go on.
-    pub async fn warm(&self) -> Result<(), Error> {
-        if self.settings.disabled {
-            return Ok(());
-        }
-        self.store.warm().await
-    }
-
-    /// The store.
-    pub fn store(&self) -> &Arc<dyn Store> {
-        &self.store
-    }
-
-    /// The same engine for a use that has its own default retention.
-    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the HTTP layer's records live for a day"))]
-    pub(crate) fn with_default_retention(&self, retention: Duration) -> Self {
-        // A lease of days would outlive it.
-        let shortest = self.settings.lease.saturating_add(self.settings.skew_margin);
-        let chosen = self.settings.retention.unwrap_or(retention.max(shortest));
-        let settings = Settings { retention: Some(chosen), ..(*self.settings).clone() };
-        Self { settings: Arc::new(settings), ..self.clone() }
-    }
-
-    /// What an operation is called in logs: its own name, and that of the engine before it.
-    pub(crate) fn log_name<'a>(&self, operation: &'a str) -> Cow<'a, str> {
-        match &self.settings.name {
-            Some(name) => format!("{name}.{operation}").into(),
-            None => operation.into(),
-        }
-    }
-
-    /// What sets the keys of an operation apart from those of others; for a service the operation is its kind.
-    pub(crate) fn scope<'a>(&'a self, operation: &'a str, tenant: Option<&'a [u8]>) -> KeyScope<'a> {
-        KeyScope { function: &self.settings.function, engine: self.settings.name.as_deref(), operation, tenant }
-    }
-}

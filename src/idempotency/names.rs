@@ -1,11 +1,12 @@
 //! Names: what sets the operations of one engine apart, and which of its services would share records by accident.
 
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+use std::sync::{Arc, PoisonError};
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Mutex, Weak},
 };
 
-use super::Idempotency;
 use crate::error::Error;
 
 /// Refuses a name that says nothing.
@@ -18,10 +19,15 @@ pub(crate) fn check(operation: &str) -> Result<(), Error> {
 }
 
 /// The unnamed services of an engine that are alive, by kind.
+#[cfg_attr(
+    not(any(feature = "batch", feature = "http", feature = "invocation")),
+    expect(dead_code, reason = "without services nothing is registered")
+)]
 #[derive(Debug, Default)]
 pub(crate) struct Services(Mutex<HashMap<&'static str, Vec<Weak<()>>>>);
 
 /// A service's place among the services of its engine. Clones of a service share it; it ends with the last of them.
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 #[derive(Clone, Debug)]
 pub(crate) struct Registration {
     kind: &'static str,
@@ -29,30 +35,21 @@ pub(crate) struct Registration {
     unnamed: Option<(Arc<()>, Arc<Services>)>,
 }
 
-impl Idempotency {
-    /// Registers a service of this kind. To be called by its constructor.
-    #[cfg_attr(
-        not(any(feature = "batch", feature = "http", feature = "invocation")),
-        expect(dead_code, reason = "without services there is nothing to register")
-    )]
-    pub(crate) fn register(&self, kind: &'static str) -> Registration {
-        let unnamed = self.settings.name.is_none().then(|| {
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+impl Registration {
+    /// Registers a service of this kind, unless its engine has a name.
+    pub(super) fn new(kind: &'static str, unnamed: Option<&Arc<Services>>) -> Self {
+        let unnamed = unnamed.map(|services| {
             let token = Arc::new(());
-            let mut services = self.services.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let alive = services.entry(kind).or_default();
+            let mut kinds = services.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let alive = kinds.entry(kind).or_default();
             alive.retain(|service| service.strong_count() > 0);
             alive.push(Arc::downgrade(&token));
-            (token, Arc::clone(&self.services))
+            (token, Arc::clone(services))
         });
-        Registration { kind, unnamed }
+        Self { kind, unnamed }
     }
-}
 
-#[cfg_attr(
-    not(any(feature = "batch", feature = "http", feature = "invocation")),
-    expect(dead_code, reason = "without services there is nothing to register")
-)]
-impl Registration {
     /// Fails while another service of the same kind is alive on the same unnamed engine.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let Some((token, services)) = &self.unnamed else { return Ok(()) };

@@ -5,20 +5,23 @@ use std::{fmt, future::Future, time::Duration};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    Claim, Failure, Idempotency, Outcome, Probe, Probed, Unprobed,
-    engine::{Candidate, Standing, Success, probed},
-    names, result,
+    claim::Claim,
+    engine::Candidate,
+    handle::Idempotency,
+    names,
+    outcome::Outcome,
+    probe::{Probe, Probed, Unprobed},
+    verdict::Failure,
     window::Window,
 };
 use crate::{
     clock::Deadline,
-    error::Error,
+    error::{Error, ErrorKind},
     key::{
-        self, MissingKey,
         hash::{self, Form},
+        value::{canonical_value, of_value},
     },
-    record::Fingerprint,
-    store::Refusal,
+    record::{Fingerprint, KeyHash},
     telemetry,
 };
 
@@ -45,12 +48,37 @@ impl<P> fmt::Debug for Operation<'_, P> {
     }
 }
 
+impl Idempotency {
+    /// The operation `name` that `key` identifies: a string, a number, or a tuple of them.
+    ///
+    /// The name says what is done, such as `charge`, and is the same in each call that does it. Equal keys of differently
+    /// named operations do not meet: order 7 can be charged and mailed. An operation inside another one needs another name
+    /// or another key, or it finds itself in progress. The names of [services](Self#names) are names like others.
+    pub fn operation<'a, K: Serialize + ?Sized>(&'a self, name: &'a str, key: &K) -> Operation<'a> {
+        Operation::new(self, name, key)
+    }
+
+    /// The hash under which the record of this operation is stored: for tests, and for tools that look a record up.
+    ///
+    /// For a record of a service, `operation` is the [name of its kind](Self#names), such as `sqs`. Records of an HTTP caller or
+    /// of a tenant have other hashes; the log has those.
+    ///
+    /// # Errors
+    ///
+    /// As of [`operation`](Self::operation), where [`Operation::run`] has them: [`Config`](crate::ErrorKind::Config) for an
+    /// empty name, [`KeyMissing`](crate::ErrorKind::KeyMissing) or [`Payload`](crate::ErrorKind::Payload) for a key that is none.
+    pub fn key_hash<K: Serialize + ?Sized>(&self, operation: &str, key: &K) -> Result<KeyHash, Error> {
+        names::check(operation)?;
+        Ok(self.scope(operation, None).hash(&of_value(key)?))
+    }
+}
+
 impl<'a> Operation<'a> {
-    pub(super) fn new<K: Serialize + ?Sized>(engine: &'a Idempotency, name: &'a str, key: &K) -> Self {
+    fn new<K: Serialize + ?Sized>(engine: &'a Idempotency, name: &'a str, key: &K) -> Self {
         Self {
             engine,
             name,
-            key: names::check(name).and_then(|()| key::of_value(key)),
+            key: names::check(name).and_then(|()| of_value(key)),
             fingerprint: Ok(None),
             deadline: Deadline::UNKNOWN,
             patience: Duration::ZERO,
@@ -108,7 +136,7 @@ impl<P> Operation<'_, P> {
     /// same each time: a `HashSet`, or a `Vec` made from a `HashMap`, has another order in every process, and a repeated
     /// operation would be a mismatch for good. Give a `BTreeSet` or a sorted `Vec` instead. The same holds for the key.
     pub fn payload<V: Serialize + ?Sized>(mut self, payload: &V) -> Self {
-        let json = key::canonical_value(payload);
+        let json = canonical_value(payload);
         self.fingerprint = json.map(|json| Some(hash::fingerprint(Form::CanonicalJson, &[&json])));
         self
     }
@@ -186,7 +214,7 @@ impl<P> Operation<'_, P> {
         engine.check_probe(P::IS_GIVEN)?;
         let key = match self.key {
             Ok(key) => engine.scope(self.name, None).hash(&key),
-            Err(error) if error.kind() == crate::ErrorKind::KeyMissing && engine.runs_without_key() => {
+            Err(error) if error.kind() == ErrorKind::KeyMissing && engine.runs_without_key() => {
                 return Ok(engine.run_unprotected(window, unprotected(work)).await);
             }
             Err(error) => return Err(error),
@@ -206,70 +234,10 @@ impl<P> Operation<'_, P> {
     }
 }
 
-impl Idempotency {
-    /// Claims an operation, runs its work and settles it. The outcome, and how often the key has been granted.
-    pub(crate) async fn run_protected<T, P, E, W, F>(
-        &self,
-        candidate: Candidate,
-        window: Window,
-        patience: Duration,
-        probe: P,
-        work: W,
-    ) -> Result<(Outcome<T>, u64), Error>
-    where
-        P: Probe<T>,
-        T: Serialize + DeserializeOwned + Send,
-        E: Into<Failure>,
-        W: FnOnce(Option<Claim>) -> F + Send,
-        F: Future<Output = Result<T, E>> + Send,
-    {
-        let claim = match self.claim_or_wait(candidate, window, patience).await? {
-            Standing::Claimed(claim) => claim,
-            Standing::Refused(refusal) => return replay(refusal).map(|outcome| (outcome, 0)),
-            Standing::NotStarted => return Ok((Outcome::NotStarted, 0)),
-        };
-        let given = claim.clone();
-        let work = async move {
-            if let Probed::Done(found) = probed(&given, |claim| probe.probe(claim)).await? {
-                return Ok(Success::Recover(found));
-            }
-            work(Some(given)).await.map(Success::Remember).map_err(Into::into)
-        };
-        let outcome = self.conclude(&claim, work).await.into_outcome(&claim, |value| value, replay)?;
-        Ok((outcome, claim.attempt()))
-    }
-
-    /// Claims a single operation. Past the stop point nothing is claimed.
-    pub(crate) async fn claim_one(&self, candidate: Candidate, window: Window) -> Result<Standing, Error> {
-        if self.clock.now() >= window.stop {
-            return Ok(Standing::NotStarted);
-        }
-        self.claim(&[candidate], window).await.pop().unwrap_or(Ok(Standing::NotStarted))
-    }
-
-    pub(crate) fn runs_without_key(&self) -> bool {
-        self.settings.missing_key == MissingKey::RunUnprotected
-    }
-}
-
 /// Work that runs without a claim. It is called inside, so that a panic in the call is caught too.
 async fn unprotected<T, E: Into<Failure>, F>(work: impl FnOnce(Option<Claim>) -> F + Send) -> Result<T, Failure>
 where
     F: Future<Output = Result<T, E>> + Send,
 {
     work(None).await.map_err(Into::into)
-}
-
-/// The outcome of an operation that did not run.
-fn replay<T: DeserializeOwned>(refusal: Refusal) -> Result<Outcome<T>, Error> {
-    Ok(match refusal {
-        Refusal::Completed(record) => match result::decode(&record.result)? {
-            Some(value) => Outcome::Replayed(value),
-            None => Outcome::ReplayedWithoutResult,
-        },
-        Refusal::Failed(record) => Outcome::ReplayedFailure(result::decode_failure(&record.result)?),
-        Refusal::InProgress { lease_until, attempt } => Outcome::InProgress { lease_until, attempt },
-        Refusal::Abandoned { attempt } => Outcome::Abandoned { attempt },
-        Refusal::Mismatch => Outcome::Mismatch,
-    })
 }

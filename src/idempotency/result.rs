@@ -8,7 +8,7 @@ use miniz_oxide::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{Failure, guard::contain, outcome::StoredFailure, settings::Settings};
+use super::{guard::contain, outcome::StoredFailure, settings::Settings, verdict::Failure};
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     record::{StoredData, StoredResult},

@@ -1,14 +1,14 @@
-//! The layer's settings.
+//! The layer and its settings.
 
 use std::{borrow::Cow, fmt, marker::PhantomData, time::Duration};
 
 use tower_layer::Layer;
 
-use super::{InvocationService, Payload};
+use super::service::InvocationService;
 use crate::{
     error::Error,
-    idempotency::{Idempotency, Registration},
-    key::Key,
+    idempotency::{handle::Idempotency, names::Registration},
+    key::{payload::Payload, selector::Key},
 };
 
 /// Answers a repeated event with the first one's result. See the [module](super).

@@ -4,7 +4,7 @@
 //! EventBridge. A repeated event gets the first one's result, and the handler does not run. Queues and HTTP requests have
 //! services of their own, which know what a record and an answer are.
 //!
-//! | what became of the operation | the caller gets | a retry |
+//! | outcome of the operation | the caller gets | a retry |
 //! |---|---|---|
 //! | done now or before, also after a takeover | the result | |
 //! | done, but not recorded | the result: the work is done | |

@@ -15,14 +15,22 @@ use tower_service::Service;
 
 use super::{
     HandlerError, InvocationError,
-    claim::under,
+    claim::with_claim,
     layer::{OPERATION, Settings},
 };
 use crate::{
-    Deadline, Error, ErrorKind, ErrorStatus, Failure, Interruption, Outcome,
-    idempotency::{Unprobed, engine::Candidate, guard::contain, window::Window},
-    key::{Body, Delivery, Envelope},
-    store::BoxFuture,
+    clock::Deadline,
+    error::{Error, ErrorKind, ErrorStatus},
+    future::BoxFuture,
+    idempotency::{
+        engine::Candidate,
+        guard::contain,
+        outcome::{Interruption, Outcome},
+        probe::Unprobed,
+        verdict::Failure,
+        window::Window,
+    },
+    key::delivery::{Body, Delivery, NoMetadata},
     telemetry,
 };
 
@@ -113,7 +121,7 @@ impl Settings {
         let own = Mutex::new(None);
         let work = |claim| async {
             // The call is made inside too: it runs code of the user's.
-            match under(claim, async { inner.call(event).await }).await {
+            match with_claim(claim, async { inner.call(event).await }).await {
                 Ok(value) => Ok(value),
                 Err(error) => {
                     let failure = failure_of(&error);
@@ -172,7 +180,7 @@ impl Settings {
     /// `HashSet` does.
     fn select(&self, event: &LambdaEvent<Box<RawValue>>) -> Result<Candidate, Error> {
         let body = Body::new(event.payload.get().as_bytes());
-        let delivery = Delivery::new(&body, &Bare);
+        let delivery = Delivery::new(&body, &NoMetadata);
         let mut buffer = Vec::new();
         let key = self.key.select(&delivery, &mut buffer)?;
         let tenant = event.context.tenant_id.as_deref().map(str::as_bytes);
@@ -192,31 +200,6 @@ fn undecodable(error: &serde_json::Error) -> Error {
     let place = format!(" at line {} column {}", error.line(), error.column());
     let place = if what.ends_with(&place) { "" } else { &*place };
     Error::undecodable(format!("the event {what}{place}"))
-}
-
-/// An event has no outside.
-struct Bare;
-
-impl Envelope for Bare {
-    fn message_id(&self) -> Option<&str> {
-        None
-    }
-
-    fn id_scope(&self) -> Option<&str> {
-        None
-    }
-
-    fn source(&self) -> Option<&str> {
-        None
-    }
-
-    fn attribute(&self, _: &str) -> Option<&str> {
-        None
-    }
-
-    fn header(&self, _: &str) -> Option<&str> {
-        None
-    }
 }
 
 /// The engine's view of the handler's error, which itself is handed on.
@@ -241,7 +224,7 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
             // It is always there: only a handler's error makes a failure.
             None => Error::new(ErrorKind::Panicked, ErrorStatus::Ambiguous, "invoke", failure.to_string()),
         },
-        Outcome::ReplayedWithoutResult => match the_only_value() {
+        Outcome::ReplayedWithoutResult => match unit_value() {
             Some(value) => return Ok(value),
             None => {
                 let message = "the operation was done before; its result is not kept";
@@ -285,6 +268,6 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
 }
 
 /// Of `()` or a unit struct: nothing is lost when it is not kept. Other types with one value are not written as `null`.
-fn the_only_value<R: DeserializeOwned>() -> Option<R> {
+fn unit_value<R: DeserializeOwned>() -> Option<R> {
     if size_of::<R>() == 0 { serde_json::from_str("null").ok() } else { None }
 }

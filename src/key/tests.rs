@@ -6,8 +6,10 @@ use proptest::prelude::*;
 
 use super::{
     canonical::{MAX_DEPTH, Problem, canonical},
+    delivery::{Body, Delivery},
     hash::{Form, KeyScope, fingerprint},
     pointer::{Pointer, find},
+    value::of_value,
     *,
 };
 use crate::error::ErrorKind;

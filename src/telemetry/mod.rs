@@ -24,7 +24,14 @@
 //! a look (took over, mismatch, abandoned, a permanent or unknown failure, a probe that failed), *error* for what was lost
 //! or left open (panicked, cut off, unrecorded, lease lost, trouble with the store).
 
-use crate::{Error, Outcome, OutcomeKind, Verdict, record::KeyHash};
+use crate::{
+    error::Error,
+    idempotency::{
+        outcome::{Outcome, OutcomeKind},
+        verdict::Verdict,
+    },
+    record::KeyHash,
+};
 
 /// How loudly an outcome is logged.
 pub(crate) const fn level(outcome: OutcomeKind) -> tracing::Level {

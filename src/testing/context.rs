@@ -10,15 +10,13 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
-    TIME_LEFT, TokioClock, builder,
-    ids::{number, uuid},
-    store,
+    TIME_LEFT, TokioClock, builder, store,
+    unique::{number, uuid},
 };
 use crate::{
-    Claim, Deadline, RecordContext,
-    batch::RecordInfo,
-    clock::{Clock, Timestamp},
-    idempotency::{Settings, window::Window},
+    batch::{RecordContext, RecordInfo},
+    clock::{Clock, Deadline, Timestamp},
+    idempotency::{claim::Claim, settings::Settings, window::Window},
     record::Owner,
     store::Grant,
 };

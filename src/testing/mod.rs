@@ -32,15 +32,18 @@
 //!
 //! These functions panic where a test is wrong.
 
-use crate::{Idempotency, MemoryStore, Store, idempotency::Builder};
+use crate::{
+    idempotency::{Builder, handle::Idempotency},
+    store::{Store, memory::MemoryStore},
+};
 
 mod clock;
-mod complaint;
 mod context;
 mod deliver;
+mod diagnosis;
 mod events;
-mod ids;
 mod results;
+mod unique;
 
 pub use clock::TokioClock;
 #[cfg(feature = "invocation")]

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    idempotency::{Settings, result},
+    idempotency::{result, settings::Settings},
     store::Limits,
 };
 

@@ -14,7 +14,10 @@ use crate::{
     Error, ErrorKind,
     batch::{RecordInfo, source::Source},
     idempotency::{engine::Candidate, guard::contain},
-    key::{Body, Delivery, hash::KeyHasher},
+    key::{
+        delivery::{Body, Delivery},
+        hash::KeyHasher,
+    },
 };
 
 /// What decoding and hashing gave.

@@ -4,7 +4,11 @@ use super::{Expression, tree};
 use crate::{
     Key,
     error::{Error, ErrorKind},
-    key::{Body, Delivery, Payload, canonical::canonical},
+    key::{
+        Payload,
+        canonical::canonical,
+        delivery::{Body, Delivery},
+    },
 };
 
 fn look_up(key: &Key, body: &str) -> Result<String, Error> {
