@@ -65,6 +65,10 @@ pub struct Idempotency {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Arc<Settings>,
+    #[cfg_attr(
+        not(any(feature = "batch", feature = "http", feature = "invocation")),
+        expect(dead_code, reason = "without services nothing is registered")
+    )]
     services: Arc<Services>,
 }
 
