@@ -130,30 +130,48 @@ impl Clock for ManualClock {
 
 /// When the current invocation is ended from outside, if that is known.
 ///
-/// A deadline that has already passed when the work begins counts as unknown: `cargo lambda watch` sends a constant in
-/// 1970, and a `Context` made by hand holds zero. The configured lease is used then.
+/// Unknown, so that the configured lease is used, is
+///
+/// * a deadline that has passed when the work begins: `cargo lambda watch` sends a constant in 1970, and a `Context` made by
+///   hand holds zero;
+/// * one in a Lambda `Context` that is more than 15 minutes and 10 seconds off: no invocation lasts so long, and a claim would be
+///   held as long (in microseconds instead of milliseconds, for 50,000 years). One given as a [`Timestamp`] counts as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Deadline(Option<Timestamp>);
+pub struct Deadline {
+    at: Option<Timestamp>,
+    /// Whether it is said to be that of a Lambda invocation.
+    is_lambdas: bool,
+}
+
+/// How long an invocation lasts at most, and ten seconds for clocks that differ.
+const LONGEST_INVOCATION: Duration = Duration::from_secs(15 * 60 + 10);
 
 impl Deadline {
     /// No deadline is known.
-    pub const UNKNOWN: Self = Self(None);
+    pub const UNKNOWN: Self = Self { at: None, is_lambdas: false };
 
     /// The invocation ends at `at`.
     pub const fn at(at: Timestamp) -> Self {
-        Self(Some(at))
+        Self { at: Some(at), is_lambdas: false }
     }
 
-    /// The deadline as seen at `now`: `None` if none is known, or if it has passed.
+    /// The deadline as seen at `now`: `None` if none is known, if it has passed, or if it is none that Lambda gives.
     pub fn ahead_of(self, now: Timestamp) -> Option<Timestamp> {
-        self.0.filter(|deadline| *deadline > now)
+        let latest = if self.is_lambdas { now.after(LONGEST_INVOCATION) } else { Timestamp(u64::MAX) };
+        self.at.filter(|deadline| *deadline > now && *deadline <= latest)
+    }
+}
+
+impl From<Timestamp> for Deadline {
+    fn from(at: Timestamp) -> Self {
+        Self::at(at)
     }
 }
 
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 impl From<&lambda_runtime::Context> for Deadline {
     fn from(context: &lambda_runtime::Context) -> Self {
-        Self::at(Timestamp::from_millis(context.deadline))
+        Self { at: Some(Timestamp::from_millis(context.deadline)), is_lambdas: true }
     }
 }
 
@@ -184,5 +202,26 @@ mod tests {
         assert_eq!(Deadline::UNKNOWN.ahead_of(now), None);
         let later = now.after(Duration::from_millis(1));
         assert_eq!(Deadline::at(later).ahead_of(now), Some(later));
+    }
+
+    #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+    #[test]
+    fn a_deadline_that_no_invocation_has_is_unknown_in_a_context_and_counts_by_hand() {
+        let now = Timestamp::from_seconds(1_700_000_000);
+        let of = |deadline: Timestamp| {
+            let mut context = lambda_runtime::Context::default();
+            context.deadline = deadline.as_millis();
+            Deadline::from(&context).ahead_of(now)
+        };
+        let longest = now.after(Duration::from_secs(910));
+        let longer = longest.after(Duration::from_millis(1));
+        let microseconds = Timestamp::from_millis(longest.as_millis() * 1_000);
+        assert_eq!(of(longest), Some(longest));
+        for unknown in [Timestamp::EPOCH, now, longer, microseconds, Timestamp::from_millis(u64::MAX)] {
+            assert_eq!(of(unknown), None, "{unknown:?}");
+        }
+        for given in [longer, microseconds] {
+            assert_eq!(Deadline::from(given).ahead_of(now), Some(given));
+        }
     }
 }

@@ -168,7 +168,7 @@ impl Error {
         Self::new(ErrorKind::Payload, ErrorStatus::Permanent, "key", message)
     }
 
-    #[cfg(feature = "batch")]
+    #[cfg(any(feature = "batch", feature = "invocation"))]
     pub(crate) fn undecodable(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Payload, ErrorStatus::Permanent, "decode", message)
     }

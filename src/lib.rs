@@ -5,6 +5,7 @@
 pub mod batch;
 pub mod clock;
 mod error;
+mod future;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod idempotency;
@@ -21,6 +22,7 @@ pub mod testing;
 pub use batch::{PermanentFailures, RecordContext};
 pub use clock::Deadline;
 pub use error::{BoxError, Error, ErrorKind, ErrorStatus};
+pub use future::BoxFuture;
 pub use idempotency::{
     AfterUnknown, Builder, Claim, Classified, Classify, Failure, Idempotency, Interruption, OnPanic, Operation,
     Outcome, OutcomeKind, Probed, StoredFailure, Verdict,

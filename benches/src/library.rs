@@ -44,7 +44,7 @@ pub fn store(client: Client, table: &str, column: Column) -> Result<Arc<dyn Stor
 ///
 /// None that can happen: the settings are the defaults.
 pub fn engine(store: impl Store) -> Result<Idempotency> {
-    Ok(Idempotency::builder(store).scope("bench").named("sqs").build()?)
+    Ok(Idempotency::builder(store).scope("bench").build()?)
 }
 
 /// The service for SQS.

@@ -125,7 +125,7 @@ async fn of_library(ids: &[String]) -> Result<Vec<(String, Option<String>)>> {
     let memory = MemoryStore::new();
     let engine = library::engine(memory.clone())?;
     library::deliver(&library::service(&engine), order::event(ids)?).await?;
-    let keys = ids.iter().map(|id| engine.key_hash(id)).collect::<Result<Vec<_>, _>>()?;
+    let keys = ids.iter().map(|id| engine.key_hash("sqs", id)).collect::<Result<Vec<_>, _>>()?;
     let records = memory.read(&keys).await;
     let identity = |(key, record): (_, Result<Option<lambda_once::record::Record>, _>)| {
         let fingerprint = record?.context("a record for each order")?.fingerprint;

@@ -3,14 +3,14 @@
 use std::{fmt::Debug, sync::Arc};
 
 use super::RecordInfo;
-use crate::{BoxError, ErrorKind, OutcomeKind, record::KeyHash, store::BoxFuture};
+use crate::{BoxError, ErrorKind, OutcomeKind, future::BoxFuture, record::KeyHash};
 
 /// Where records go that no retry can help, before they are acknowledged: a dead-letter queue, for instance.
 ///
 /// Set by [`BatchService::dead_letters`](super::BatchService::dead_letters). It may be called for several records at once.
 ///
 /// ```
-/// use lambda_once::{BoxError, batch::{DeadLetter, DeadLetters}, store::BoxFuture};
+/// use lambda_once::{BoxError, BoxFuture, batch::{DeadLetter, DeadLetters}};
 ///
 /// /// Writes them to the log, for lack of a better place.
 /// #[derive(Debug)]

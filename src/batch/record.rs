@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap, fmt};
 
-use crate::key::Envelope;
+use crate::key::delivery::MessageMetadata;
 
 /// What a source says of a record: its id, and what stands on its outside.
 #[derive(Clone)]
@@ -164,7 +164,7 @@ impl fmt::Debug for RecordInfo {
     }
 }
 
-impl Envelope for RecordInfo {
+impl MessageMetadata for RecordInfo {
     fn message_id(&self) -> Option<&str> {
         Some(&self.id)
     }

@@ -5,8 +5,8 @@ use std::{fmt::Debug, sync::Arc};
 use super::RecordReport;
 use crate::{
     clock::{Clock, Timestamp},
+    future::BoxFuture,
     idempotency::guard::{Unfinished, bounded},
-    store::BoxFuture,
 };
 
 /// Says when the records that failed are delivered again, before Lambda gets its answer. Set by

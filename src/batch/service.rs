@@ -18,8 +18,8 @@ use super::{
 use crate::{
     BoxError, Error, ErrorKind, ErrorStatus, Failure, Idempotency, Key, OutcomeKind, Probed, RecordContext,
     clock::{Deadline, Timestamp},
-    idempotency::window::Window,
-    store::BoxFuture,
+    future::BoxFuture,
+    idempotency::{names::Registration, window::Window},
 };
 
 /// Handles the batches of a [`Source`]. Made by [`Idempotency::batch`] and its siblings for each source; given to
@@ -54,6 +54,7 @@ use crate::{
 pub struct BatchService<S: Source, H, T, Args> {
     source: S,
     engine: Idempotency,
+    registration: Registration,
     key: Key,
     handler: H,
     decode: Decode<S, T>,
@@ -82,6 +83,7 @@ impl Idempotency {
         BatchService {
             source,
             engine: self.clone(),
+            registration: self.register(S::OPERATION),
             key,
             handler,
             decode: Arc::new(decode),
@@ -193,8 +195,9 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         T: Clone + Send,
         E: Into<Failure>,
     {
-        let Self { source, engine, key, handler, decode, options, args } = self;
-        BatchService { source, engine, key, handler: Probing { handler, probe }, decode, options, args }
+        let Self { source, engine, registration, key, handler, decode, options, args } = self;
+        let handler = Probing { handler, probe };
+        BatchService { source, engine, registration, key, handler, decode, options, args }
     }
 
     /// How long a handler may be expected to run. A record is not started when less than that is left.
@@ -243,8 +246,9 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if a selector is malformed, if a combination of keys is empty, or if there is a probe where the
-    /// engine's policy wants none, or none where it wants one.
+    /// [`ErrorKind::Config`] if a selector is malformed, if a combination of keys is empty, if there is a probe where the
+    /// engine's policy wants none, or none where it wants one, or if another service of the same source is alive on the same
+    /// [unnamed engine](Idempotency#names).
     pub fn checked(self) -> Result<Self, Error>
     where
         H: Handler<T, Args>,
@@ -264,6 +268,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     where
         H: Handler<T, Args>,
     {
+        self.registration.check()?;
         self.engine.check_probe(H::PROBES)?;
         self.key.check()?;
         self.options.payload.check()
@@ -275,6 +280,7 @@ impl<S: Source, H: Clone, T, Args> Clone for BatchService<S, H, T, Args> {
         Self {
             source: self.source.clone(),
             engine: self.engine.clone(),
+            registration: self.registration.clone(),
             key: self.key.clone(),
             handler: self.handler.clone(),
             decode: Arc::clone(&self.decode),

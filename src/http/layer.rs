@@ -1,18 +1,21 @@
 //! The layer's settings.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use http::{HeaderName, Method, StatusCode};
 use tower_layer::Layer;
 
 use super::{IdempotencyKeyService, Scope};
-use crate::Idempotency;
+use crate::idempotency::{handle::Idempotency, names::Registration};
 
 /// How long the records of HTTP requests stay: clients retry within hours, not weeks.
 const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What Lambda takes as a request or a response.
 const LARGEST_BODY: usize = 6 * 1024 * 1024;
+
+/// What its operations are called.
+pub(super) const OPERATION: &str = "http";
 
 type Remember = Arc<dyn Fn(StatusCode) -> bool + Send + Sync>;
 
@@ -39,6 +42,9 @@ pub struct IdempotencyKeyLayer {
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) engine: Idempotency,
+    pub(super) registration: Registration,
+    /// What the operations are called in logs.
+    pub(super) operation: Cow<'static, str>,
     pub(super) scope: Scope,
     pub(super) required: bool,
     pub(super) methods: Vec<Method>,
@@ -51,8 +57,13 @@ pub(super) struct Settings {
 
 impl IdempotencyKeyLayer {
     /// A layer on this engine. `scope` says whose key it is that a request brings.
+    ///
+    /// While a second layer is alive on the same [unnamed engine](Idempotency#names), requests with a key are answered with
+    /// 500. One layer may wrap several services, such as the routes of an application.
     pub fn new(engine: Idempotency, scope: Scope) -> Self {
         let settings = Settings {
+            registration: engine.register(OPERATION),
+            operation: engine.log_name(OPERATION),
             engine: engine.with_default_retention(RETENTION),
             scope,
             required: true,

@@ -16,13 +16,14 @@ use tower_service::Service;
 use super::{
     BodyProblem, RequestBody, ResponseBody, body,
     header::{self, KeyHeader},
-    layer::Settings,
+    layer::{OPERATION, Settings},
     problem::Problem,
     response::StoredResponse,
 };
 use crate::{
     BoxError, Deadline, ErrorKind, Failure, Interruption, Outcome, OutcomeKind, StoredFailure, Verdict,
     clock::Timestamp,
+    future::BoxFuture,
     idempotency::{
         engine::{Candidate, ClaimAnswer, Conclusion, End, Success},
         result,
@@ -33,11 +34,9 @@ use crate::{
         hash::{Form, fingerprint},
     },
     record::KeyHash,
-    store::{BoxFuture, Refusal},
+    store::Refusal,
     telemetry,
 };
-
-const OPERATION: &str = "http";
 
 /// The longest that a client is asked to wait for a running operation, in seconds.
 const LONGEST_RETRY_AFTER: u64 = 2;
@@ -151,7 +150,7 @@ impl Settings {
                 return Ok(self.problem(Problem::UNAVAILABLE, OutcomeKind::NotStarted, candidate.key, 0));
             }
             Err(error) => {
-                telemetry::error(&error, self.engine.operation_name(OPERATION), candidate.key);
+                telemetry::error(&error, &self.operation, candidate.key);
                 if self.fail_open && error.kind() != ErrorKind::Format {
                     return pass(inner, Request::from_parts(parts, body)).await;
                 }
@@ -191,8 +190,8 @@ impl Settings {
             KeyHeader::Absent => return Ok(None),
             KeyHeader::Malformed(detail) => return Err(Problem::malformed(detail)),
         };
-        if let Err(error) = self.engine.check_probe(false) {
-            let operation = self.engine.operation_name(OPERATION);
+        if let Err(error) = self.registration.check().and_then(|()| self.engine.check_probe(false)) {
+            let operation = &*self.operation;
             tracing::error!(target: "lambda_once", outcome = error.kind().as_str(), operation, %error, "operation");
             return Err(Problem::MISCONFIGURED);
         }
@@ -207,7 +206,7 @@ impl Settings {
         // Both as one: each is preceded by its length, so that neither can pose as the other.
         let tenant = tenant.unwrap_or_default().as_bytes();
         let whose = [&(tenant.len() as u64).to_be_bytes(), tenant, &entry.caller].concat();
-        let scope = self.engine.scope(self.engine.operation_name(OPERATION), Some(&whose));
+        let scope = self.engine.scope(OPERATION, Some(&whose));
         let uri = &parts.uri;
         let (form, canonical) = match canonical(body) {
             Ok(json) => (Form::CanonicalJson, Some(json)),
@@ -230,7 +229,7 @@ impl Settings {
         took_over: bool,
     ) -> Result<Response<ResponseBody<R>>, E> {
         let log = |verdict: Verdict| {
-            telemetry::outcome_kind(OutcomeKind::Failed(verdict), self.engine.operation_name(OPERATION), key, attempt);
+            telemetry::outcome_kind(OutcomeKind::Failed(verdict), &self.operation, key, attempt);
         };
         let ran = match end.into_conclusion() {
             Conclusion::Released(ran) => {
@@ -250,7 +249,7 @@ impl Settings {
                     | Outcome::TookOver(ran)
                     | Outcome::Recovered(ran)
                     | Outcome::Unrecorded(ran) => {
-                        telemetry::outcome_kind(kind, self.engine.operation_name(OPERATION), key, attempt);
+                        telemetry::outcome_kind(kind, &self.operation, key, attempt);
                         return answered(ran);
                     }
                     Outcome::Failed(_) => Problem::ANSWER_BROKEN,
@@ -272,7 +271,7 @@ impl Settings {
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
-                telemetry::error(&error, self.engine.operation_name(OPERATION), key);
+                telemetry::error(&error, &self.operation, key);
                 return Problem::ANSWER_UNREADABLE.response();
             }
         };
@@ -299,7 +298,7 @@ impl Settings {
 
     fn replayed<R>(&self, mut response: Response<R>, key: KeyHash, attempt: u64) -> Response<R> {
         response.headers_mut().insert(self.replay_header.clone(), HeaderValue::from_static("true"));
-        telemetry::outcome_kind(OutcomeKind::Replayed, self.engine.operation_name(OPERATION), key, attempt);
+        telemetry::outcome_kind(OutcomeKind::Replayed, &self.operation, key, attempt);
         response
     }
 
@@ -310,7 +309,7 @@ impl Settings {
         key: KeyHash,
         attempt: u64,
     ) -> Response<ResponseBody<R>> {
-        telemetry::outcome_kind(outcome, self.engine.operation_name(OPERATION), key, attempt);
+        telemetry::outcome_kind(outcome, &self.operation, key, attempt);
         problem.response()
     }
 }

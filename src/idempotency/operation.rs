@@ -4,13 +4,22 @@ use std::{fmt, future::Future, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Claim, Failure, Idempotency, Outcome, Probe, Probed, Unprobed, engine::Candidate, window::Window};
+use super::{
+    claim::Claim,
+    engine::Candidate,
+    handle::Idempotency,
+    names,
+    outcome::Outcome,
+    probe::{Probe, Probed, Unprobed},
+    verdict::Failure,
+    window::Window,
+};
 use crate::{
-    clock::{Deadline, Timestamp},
-    error::Error,
+    clock::Deadline,
+    error::{Error, ErrorKind},
     key::{
-        self,
         hash::{self, Form},
+        value::{canonical_value, of_value},
     },
     record::{Fingerprint, KeyHash},
     telemetry,
@@ -20,6 +29,7 @@ use crate::{
 #[must_use = "an operation does nothing until it is run"]
 pub struct Operation<'a, P = Unprobed> {
     engine: &'a Idempotency,
+    name: &'a str,
     key: Result<Vec<u8>, Error>,
     fingerprint: Result<Option<Fingerprint>, Error>,
     deadline: Deadline,
@@ -31,17 +41,44 @@ pub struct Operation<'a, P = Unprobed> {
 impl<P> fmt::Debug for Operation<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Operation")
+            .field("name", &self.name)
             .field("fingerprint", &self.fingerprint)
             .field("deadline", &self.deadline)
             .finish_non_exhaustive()
     }
 }
 
+impl Idempotency {
+    /// The operation `name` that `key` identifies: a string, a number, or a tuple of them.
+    ///
+    /// The name says what is done, such as `charge`, and is the same in each call that does it. Equal keys of differently
+    /// named operations do not meet: order 7 can be charged and mailed. An operation inside another one needs another name
+    /// or another key, or it finds itself in progress. The names of [services](Self#names) are names like others.
+    pub fn operation<'a, K: Serialize + ?Sized>(&'a self, name: &'a str, key: &K) -> Operation<'a> {
+        Operation::new(self, name, key)
+    }
+
+    /// The hash under which the record of this operation is stored: for tests, and for tools that look a record up.
+    ///
+    /// For a record of a service, `operation` is the [name of its kind](Self#names), such as `sqs`. Records of an HTTP caller or
+    /// of a tenant have other hashes; the log has those.
+    ///
+    /// # Errors
+    ///
+    /// As of [`operation`](Self::operation), where [`Operation::run`] has them: [`Config`](crate::ErrorKind::Config) for an
+    /// empty name, [`KeyMissing`](crate::ErrorKind::KeyMissing) or [`Payload`](crate::ErrorKind::Payload) for a key that is none.
+    pub fn key_hash<K: Serialize + ?Sized>(&self, operation: &str, key: &K) -> Result<KeyHash, Error> {
+        names::check(operation)?;
+        Ok(self.scope(operation, None).hash(&of_value(key)?))
+    }
+}
+
 impl<'a> Operation<'a> {
-    pub(super) fn new<K: Serialize + ?Sized>(engine: &'a Idempotency, key: &K) -> Self {
+    fn new<K: Serialize + ?Sized>(engine: &'a Idempotency, name: &'a str, key: &K) -> Self {
         Self {
             engine,
-            key: key::of_value(key),
+            name,
+            key: names::check(name).and_then(|()| of_value(key)),
             fingerprint: Ok(None),
             deadline: Deadline::UNKNOWN,
             patience: Duration::ZERO,
@@ -68,7 +105,7 @@ impl<'a> Operation<'a> {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
     /// let once = Idempotency::builder(MemoryStore::new()).after_unknown(AfterUnknown::Probe).build()?;
     /// let outcome = once
-    ///     .operation("order 7")
+    ///     .operation("charge", "order 7")
     ///     .probe(|claim| async move {
     ///         Ok::<_, Failure>(match find_charge(&claim.key().to_hex()).await? {
     ///             Some(receipt) => Probed::Done(receipt),
@@ -87,17 +124,19 @@ impl<'a> Operation<'a> {
         F: FnOnce(Claim) -> Fut + Send,
         Fut: Future<Output = Result<Probed<T>, E>> + Send,
     {
-        let Self { engine, key, fingerprint, deadline, patience, probe: Unprobed } = self;
-        Operation { engine, key, fingerprint, deadline, patience, probe }
+        let Self { engine, name, key, fingerprint, deadline, patience, probe: Unprobed } = self;
+        Operation { engine, name, key, fingerprint, deadline, patience, probe }
     }
 }
 
 impl<P> Operation<'_, P> {
     /// What the operation works on. The same key with another payload is a mismatch and does not run.
     ///
-    /// The value is compared in canonical JSON, so the order of a map's entries does not matter.
+    /// The value is compared in canonical JSON, so the order of a map's entries does not matter. Its `Serialize` must write the
+    /// same each time: a `HashSet`, or a `Vec` made from a `HashMap`, has another order in every process, and a repeated
+    /// operation would be a mismatch for good. Give a `BTreeSet` or a sorted `Vec` instead. The same holds for the key.
     pub fn payload<V: Serialize + ?Sized>(mut self, payload: &V) -> Self {
-        let json = key::canonical_value(payload);
+        let json = canonical_value(payload);
         self.fingerprint = json.map(|json| Some(hash::fingerprint(Form::CanonicalJson, &[&json])));
         self
     }
@@ -108,9 +147,8 @@ impl<P> Operation<'_, P> {
         self
     }
 
-    /// When the invocation ends: a [`Timestamp`], or a Lambda `Context` (with the feature of any
-    /// source, `batch`, `http` or `invocation`).
-    /// Without it the configured lease is used.
+    /// When the invocation ends: a [`Timestamp`](crate::clock::Timestamp), or a Lambda `Context` (with the feature of any
+    /// source, `batch`, `http` or `invocation`). Without it, and where it is [unknown](Deadline), the configured lease is used.
     pub fn deadline(mut self, deadline: impl Into<Deadline>) -> Self {
         self.deadline = deadline.into();
         self
@@ -131,6 +169,9 @@ impl<P> Operation<'_, P> {
 
     /// Runs `work`, unless the operation is done, running, or not to be run.
     ///
+    /// Its result is stored as JSON, which does not hold every value: `NaN` and infinities become `null`, and `Some(None)` and
+    /// `Some(())` come back as `None`. A test can find that out (`testing::assert_round_trip`).
+    ///
     /// `work` is dropped at the stop point, shortly before the deadline. What it has spawned by then, and blocking calls,
     /// go on by themselves and are not protected.
     ///
@@ -138,7 +179,7 @@ impl<P> Operation<'_, P> {
     ///
     /// An [`Error`] means that nothing ran, unless its kind is
     /// [`StoredResult`](crate::ErrorKind::StoredResult): the operation was done before, and its result cannot be decoded.
-    /// [`Config`](crate::ErrorKind::Config) means that the engine's policy is
+    /// [`Config`](crate::ErrorKind::Config) means that the operation's name is empty, or that the engine's policy is
     /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) and there is no [`probe`](Operation::probe), or the other way
     /// round. Errors of `work` are in [`Outcome::Failed`].
     pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
@@ -171,22 +212,22 @@ impl<P> Operation<'_, P> {
             return Ok(engine.run_unprotected(window, unprotected(work)).await);
         }
         engine.check_probe(P::IS_GIVEN)?;
-        let operation = engine.operation_name("operation");
         let key = match self.key {
-            Ok(key) => engine.scope(operation, None).hash(&key),
-            Err(error) if error.kind() == crate::ErrorKind::KeyMissing && engine.runs_without_key() => {
+            Ok(key) => engine.scope(self.name, None).hash(&key),
+            Err(error) if error.kind() == ErrorKind::KeyMissing && engine.runs_without_key() => {
                 return Ok(engine.run_unprotected(window, unprotected(work)).await);
             }
             Err(error) => return Err(error),
         };
         let candidate = Candidate { key, fingerprint: self.fingerprint? };
+        let operation = engine.log_name(self.name);
         match engine.run_protected(candidate, window, self.patience, self.probe, work).await {
             Ok((outcome, attempt)) => {
-                telemetry::outcome(&outcome, operation, key, attempt);
+                telemetry::outcome(&outcome, &operation, key, attempt);
                 Ok(outcome)
             }
             Err(error) => {
-                telemetry::error(&error, operation, key);
+                telemetry::error(&error, &operation, key);
                 Err(error)
             }
         }
@@ -199,23 +240,4 @@ where
     F: Future<Output = Result<T, E>> + Send,
 {
     work(None).await.map_err(Into::into)
-}
-
-impl From<Timestamp> for Deadline {
-    fn from(at: Timestamp) -> Self {
-        Self::at(at)
-    }
-}
-
-/// A key hash of a given engine, for tests and tools that look a record up in the store.
-impl Idempotency {
-    /// The hash under which the record of this operation is stored.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyMissing`](crate::ErrorKind::KeyMissing) or [`Payload`](crate::ErrorKind::Payload) as for
-    /// [`operation`](Self::operation).
-    pub fn key_hash<K: Serialize + ?Sized>(&self, key: &K) -> Result<KeyHash, Error> {
-        Ok(self.scope(self.operation_name("operation"), None).hash(&key::of_value(key)?))
-    }
 }

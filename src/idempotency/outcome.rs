@@ -1,6 +1,6 @@
 //! What became of an operation.
 
-use super::{Failure, Verdict};
+use super::verdict::{Failure, Verdict};
 use crate::clock::Timestamp;
 
 /// What became of an operation, as far as this call knows.

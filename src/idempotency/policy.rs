@@ -14,7 +14,9 @@ pub enum AfterUnknown {
     #[default]
     Rerun,
     /// Refuse with [`Outcome::Abandoned`](crate::Outcome::Abandoned) until an operator deletes the record, or the
-    /// retention ends. The effect happens at most once; it may refuse an operation that never ran.
+    /// retention ends. The effect happens at most once, for handlers that mark what is
+    /// [unknown](crate::Classify::unknown): a plain error says that nothing happened, and releases the claim. An operation that
+    /// never ran may be refused.
     Refuse,
     /// Take the claim over once the lease and the skew margin have passed, and ask the caller's
     /// [probe](crate::Operation::probe) whether the operation took effect. If it did, the result that the probe has found

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use super::{Claim, Failure};
+use super::{claim::Claim, verdict::Failure};
 use crate::error::BoxError;
 
 /// What a probe has found out about a run that left no outcome.

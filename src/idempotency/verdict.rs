@@ -33,7 +33,7 @@ impl Verdict {
         Self::marked(error).unwrap_or_default()
     }
 
-    /// What the outermost mark in an error's chain of sources says, if there is one.
+    /// What the outermost mark in an error's chain of sources says; `None` if there is none.
     pub(crate) fn marked(error: &(dyn StdError + 'static)) -> Option<Self> {
         let mut link = Some(error);
         while let Some(error) = link {
@@ -152,6 +152,14 @@ impl<E: Into<BoxError>> From<E> for Failure {
 ///
 /// The outermost mark counts.
 pub trait Classify<T, E>: Sized {
+    /// The error may pass: a retry may work. An unmarked error of a handler is transient too; this says so where an unmarked
+    /// one is permanent, as in a decoder, or where an inner mark says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// The same error, marked.
+    fn transient(self) -> Result<T, Classified>;
+
     /// The error stays: no retry can help.
     ///
     /// # Errors
@@ -187,6 +195,10 @@ pub trait Classify<T, E>: Sized {
 }
 
 impl<T, E: Into<BoxError>> Classify<T, E> for Result<T, E> {
+    fn transient(self) -> Result<T, Classified> {
+        self.map_err(|error| Classified::new(Verdict::Transient, error))
+    }
+
     fn permanent(self) -> Result<T, Classified> {
         self.map_err(|error| Classified::new(Verdict::Permanent, error))
     }
@@ -317,6 +329,16 @@ mod tests {
     fn the_outermost_mark_counts() {
         assert_eq!(verdict_of(fails().permanent().unknown()), Verdict::Unknown);
         assert_eq!(verdict_of(fails().unknown().classify(|_| Verdict::Transient)), Verdict::Transient);
+        assert_eq!(verdict_of(fails().permanent().transient()), Verdict::Transient);
+    }
+
+    #[test]
+    fn a_transient_mark_is_told_from_none() {
+        let marked = |result: Result<(), BoxError>| Verdict::marked(&*result.unwrap_err());
+        assert_eq!(marked(fails().map_err(Into::into)), None);
+        assert_eq!(marked(fails().transient().map_err(Into::into)), Some(Verdict::Transient));
+        let wrapped = fails().transient().context("while decoding").unwrap_err();
+        assert_eq!(marked(Err(wrapped.into())), Some(Verdict::Transient));
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! What a handler can know about its claim.
+//! The claim of the running handler.
 
 use std::future::Future;
 
-use crate::Claim;
+use crate::idempotency::claim::Claim;
 
 tokio::task_local! {
     static CURRENT: Option<Claim>;
@@ -31,6 +31,6 @@ pub fn claim() -> Option<Claim> {
 }
 
 /// Runs a handler that can ask for its claim.
-pub(super) fn under<F: Future>(claim: Option<Claim>, handler: F) -> impl Future<Output = F::Output> {
+pub(super) fn with_claim<F: Future>(claim: Option<Claim>, handler: F) -> impl Future<Output = F::Output> {
     CURRENT.scope(claim, handler)
 }

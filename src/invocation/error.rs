@@ -1,10 +1,13 @@
-//! What the caller gets where it gets no result.
+//! Errors returned to the invoker.
 
 use std::{error::Error as StdError, fmt};
 
 use lambda_runtime::Diagnostic;
 
-use crate::{BoxError, Error, Failure, Verdict};
+use crate::{
+    error::{BoxError, Error},
+    idempotency::verdict::{Failure, Verdict},
+};
 
 /// An error of a handler, of which the layer reads the [`Verdict`] before it hands it on.
 ///
@@ -67,7 +70,7 @@ impl HandlerError for Failure {
 pub enum InvocationError<E> {
     /// The handler's own error, as it returned it.
     Handler(E),
-    /// What the library says instead of a result. [`Error::kind`] says what became of the operation,
+    /// What the library says instead of a result. [`Error::kind`] says what happened to the operation,
     /// [`Error::redelivery_helps`] whether a retry can.
     Library(Error),
 }

@@ -1,13 +1,19 @@
-//! The layer's settings.
+//! The layer and its settings.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, marker::PhantomData, time::Duration};
 
 use tower_layer::Layer;
 
-use super::{InvocationService, Payload};
-use crate::{Error, Idempotency, Key};
+use super::service::InvocationService;
+use crate::{
+    error::Error,
+    idempotency::{handle::Idempotency, names::Registration},
+    key::{payload::Payload, selector::Key},
+};
 
 /// Answers a repeated event with the first one's result. See the [module](super).
+///
+/// It takes the event as it arrived, and gives the inner service what that takes: `T`, which is inferred.
 ///
 /// # Defaults
 ///
@@ -15,24 +21,50 @@ use crate::{Error, Idempotency, Key};
 /// |---|---|
 /// | [`payload`](Self::payload) | [`Payload::Body`]: the whole event |
 /// | [`wait_up_to`](Self::wait_up_to) | not at all |
-#[derive(Clone, Debug)]
 #[must_use]
-pub struct InvocationLayer {
+pub struct InvocationLayer<T> {
     settings: Settings,
+    event: PhantomData<fn() -> T>,
 }
+
+impl<T> Clone for InvocationLayer<T> {
+    fn clone(&self) -> Self {
+        Self { settings: self.settings.clone(), event: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for InvocationLayer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InvocationLayer").field("settings", &self.settings).finish()
+    }
+}
+
+/// What its operations are called.
+pub(super) const OPERATION: &str = "invocation";
 
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) engine: Idempotency,
+    registration: Registration,
+    /// What the operations are called in logs.
+    pub(super) operation: Cow<'static, str>,
     pub(super) key: Key,
     pub(super) payload: Payload,
     pub(super) patience: Duration,
 }
 
-impl InvocationLayer {
+impl<T> InvocationLayer<T> {
     /// A layer on this engine. `key` selects from the event; `Key::pointer("")` is all of it.
     pub fn new(engine: Idempotency, key: Key) -> Self {
-        Self { settings: Settings { engine, key, payload: Payload::default(), patience: Duration::ZERO } }
+        let settings = Settings {
+            registration: engine.register(OPERATION),
+            operation: engine.log_name(OPERATION),
+            engine,
+            key,
+            payload: Payload::default(),
+            patience: Duration::ZERO,
+        };
+        Self { settings, event: PhantomData }
     }
 
     /// What tells a repeated operation from a misused key.
@@ -54,8 +86,9 @@ impl InvocationLayer {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a selector is malformed, if a combination of keys is empty, if a
-    /// selector is one for messages of a queue, such as [`Key::message_id`], or if the engine's policy is
-    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), as there is no probe here.
+    /// selector is one for messages of a queue, such as [`Key::message_id`], if the engine's policy is
+    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), as there is no probe here, or if another layer is alive on the same
+    /// [unnamed engine](Idempotency#names).
     pub fn checked(self) -> Result<Self, Error> {
         self.settings.check()?;
         Ok(self)
@@ -64,6 +97,7 @@ impl InvocationLayer {
 
 impl Settings {
     pub(super) fn check(&self) -> Result<(), Error> {
+        self.registration.check()?;
         self.engine.check_probe(false)?;
         self.key.check()?;
         self.payload.check()?;
@@ -78,10 +112,10 @@ impl Settings {
     }
 }
 
-impl<S> Layer<S> for InvocationLayer {
-    type Service = InvocationService<S>;
+impl<S, T> Layer<S> for InvocationLayer<T> {
+    type Service = InvocationService<S, T>;
 
-    fn layer(&self, inner: S) -> InvocationService<S> {
-        InvocationService { inner, settings: Arc::new(self.settings.clone()) }
+    fn layer(&self, inner: S) -> InvocationService<S, T> {
+        InvocationService::new(inner, self.settings.clone())
     }
 }

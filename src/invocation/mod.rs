@@ -1,10 +1,10 @@
 //! Whole invocations: a function whose event is one operation.
 //!
-//! One `tower` layer over a `Service<LambdaEvent<T>>`: functions that are invoked directly, or by Step Functions, Cognito,
+//! One `tower` layer over a service for `LambdaEvent<T>`: functions that are invoked directly, or by Step Functions, Cognito,
 //! EventBridge. A repeated event gets the first one's result, and the handler does not run. Queues and HTTP requests have
 //! services of their own, which know what a record and an answer are.
 //!
-//! | what became of the operation | the caller gets | a retry |
+//! | outcome of the operation | the caller gets | a retry |
 //! |---|---|---|
 //! | done now or before, also after a takeover | the result | |
 //! | done, but not recorded | the result: the work is done | |
@@ -19,7 +19,7 @@
 //! | cut off at the stop point | [`OutOfTime`](crate::ErrorKind::OutOfTime) | finds out, once the lease has ended |
 //! | no time left to start | [`OutOfTime`](crate::ErrorKind::OutOfTime) | helps |
 //! | no key, under `Reject` | [`KeyMissing`](crate::ErrorKind::KeyMissing) | ends the same way |
-//! | event or key not readable | [`Payload`](crate::ErrorKind::Payload) | ends the same way |
+//! | event or key not readable, or event not what the handler takes | [`Payload`](crate::ErrorKind::Payload) | ends the same way |
 //! | store in trouble at the claim | the store's error, such as [`Throttled`](crate::ErrorKind::Throttled) | by [`Error::status`](crate::Error::status) |
 //!
 //! Where the caller gets one of these kinds, the error is [`InvocationError::Library`], and Lambda reports it as
@@ -28,10 +28,11 @@
 //!
 //! # What is compared
 //!
-//! The layer gets the event after `lambda_runtime` has decoded it, so key and payload are those of `T` written as JSON
-//! again. A member that `T` does not have does not count. Neither do digits that `T` has lost: a `serde_json::Value` holds
-//! numbers beyond 64 bits as floats. A key with such a number is refused; give `Box<RawValue>` as `T`, which keeps the
-//! event as it arrived, or send ids as strings.
+//! Key and payload are taken of the event as it arrived, in [canonical JSON](crate::key::canonical), so that no digit of a
+//! number is lost and the handler's type does not matter; a member that it does not have counts. Outside of the layer the
+//! event is a `LambdaEvent<Box<RawValue>>`, which `lambda_runtime` makes. The layer decodes it for the inner service, whose
+//! `T` need only be `Deserialize`. An event that `T` does not take is refused ([`Payload`](crate::ErrorKind::Payload)) before
+//! anything is claimed.
 //!
 //! # The handler's claim
 //!
@@ -42,9 +43,9 @@
 //! ```no_run
 //! use lambda_once::{Idempotency, Key, MemoryStore, invocation::InvocationLayer};
 //! use lambda_runtime::{Error, LambdaEvent, service_fn, tower::ServiceBuilder};
-//! use serde::{Deserialize, Serialize};
+//! use serde::Deserialize;
 //!
-//! #[derive(Serialize, Deserialize)]
+//! #[derive(Deserialize)]
 //! struct Order { order_id: String, cents: u64 }
 //!
 //! async fn book(event: LambdaEvent<Order>) -> Result<String, Error> {

@@ -1,8 +1,9 @@
 //! One event, from its key to its result.
 
 use std::{
-    any::TypeId,
-    fmt, mem,
+    fmt,
+    marker::PhantomData,
+    mem,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
 };
@@ -12,16 +13,26 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use tower_service::Service;
 
-use super::{HandlerError, InvocationError, claim::under, layer::Settings};
+use super::{
+    HandlerError, InvocationError,
+    claim::with_claim,
+    layer::{OPERATION, Settings},
+};
 use crate::{
-    Deadline, Error, ErrorKind, ErrorStatus, Failure, Interruption, Outcome,
-    idempotency::{Unprobed, engine::Candidate, guard::catch_panic, window::Window},
-    key::{Body, Delivery, Envelope, canonical},
-    store::BoxFuture,
+    clock::Deadline,
+    error::{Error, ErrorKind, ErrorStatus},
+    future::BoxFuture,
+    idempotency::{
+        engine::Candidate,
+        guard::catch_panic,
+        outcome::{Interruption, Outcome},
+        probe::Unprobed,
+        verdict::Failure,
+        window::Window,
+    },
+    key::delivery::{Body, Delivery, NoMetadata},
     telemetry,
 };
-
-const OPERATION: &str = "invocation";
 
 /// The service that [`InvocationLayer`](super::InvocationLayer) makes. It keeps nothing between invocations.
 ///
@@ -30,13 +41,17 @@ const OPERATION: &str = "invocation";
 /// The inner service's own, and those of the library: see the [module](super). With
 /// [`ErrorKind::Config`] it refuses every event whose key could not be looked up in any;
 /// [`InvocationLayer::checked`](super::InvocationLayer::checked) finds that in init.
-#[derive(Clone)]
-pub struct InvocationService<S> {
-    pub(super) inner: S,
-    pub(super) settings: Arc<Settings>,
+pub struct InvocationService<S, T> {
+    inner: S,
+    settings: Arc<Settings>,
+    event: PhantomData<fn() -> T>,
 }
 
-impl<S> InvocationService<S> {
+impl<S, T> InvocationService<S, T> {
+    pub(super) fn new(inner: S, settings: Settings) -> Self {
+        Self { inner, settings: Arc::new(settings), event: PhantomData }
+    }
+
     /// The inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
@@ -48,18 +63,24 @@ impl<S> InvocationService<S> {
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for InvocationService<S> {
+impl<S: Clone, T> Clone for InvocationService<S, T> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), settings: Arc::clone(&self.settings), event: PhantomData }
+    }
+}
+
+impl<S: fmt::Debug, T> fmt::Debug for InvocationService<S, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InvocationService").field("inner", &self.inner).field("settings", &self.settings).finish()
     }
 }
 
-impl<S, T, R> Service<LambdaEvent<T>> for InvocationService<S>
+impl<S, T, R> Service<LambdaEvent<Box<RawValue>>> for InvocationService<S, T>
 where
     S: Service<LambdaEvent<T>, Response = R> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: HandlerError + Send + 'static,
-    T: Serialize + Send + 'static,
+    T: DeserializeOwned + Send + 'static,
     R: Serialize + DeserializeOwned + Send + 'static,
 {
     type Response = R;
@@ -70,32 +91,37 @@ where
         self.inner.poll_ready(context).map_err(InvocationError::Handler)
     }
 
-    fn call(&mut self, event: LambdaEvent<T>) -> Self::Future {
+    fn call(&mut self, event: LambdaEvent<Box<RawValue>>) -> Self::Future {
         // The clone is not ready; the service that was polled is.
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
         let settings = Arc::clone(&self.settings);
-        Box::pin(async move { settings.answer(inner, event).await })
+        Box::pin(async move { settings.answer::<_, T, _>(inner, event).await })
     }
 }
 
 impl Settings {
-    async fn answer<S, T, R>(&self, mut inner: S, event: LambdaEvent<T>) -> Result<R, InvocationError<S::Error>>
+    async fn answer<S, T, R>(
+        &self,
+        mut inner: S,
+        event: LambdaEvent<Box<RawValue>>,
+    ) -> Result<R, InvocationError<S::Error>>
     where
         S: Service<LambdaEvent<T>, Response = R> + Send,
         S::Future: Send,
         S::Error: HandlerError + Send,
-        T: Serialize + Send + 'static,
+        T: DeserializeOwned + Send,
         R: Serialize + DeserializeOwned + Send,
     {
         self.check()?;
         let engine = &self.engine;
         let window = Window::new(engine.clock.now(), Deadline::from(&event.context), &engine.settings);
         let candidate = self.candidate(&event)?;
+        let event = LambdaEvent::new(self.decode::<T>(&event.payload)?, event.context);
         let own = Mutex::new(None);
         let work = |claim| async {
             // The call is made inside too: it runs code of the user's.
-            match under(claim, async { inner.call(event).await }).await {
+            match with_claim(claim, async { inner.call(event).await }).await {
                 Ok(value) => Ok(value),
                 Err(error) => {
                     let failure = failure_of(&error);
@@ -104,7 +130,7 @@ impl Settings {
                 }
             }
         };
-        let operation = engine.operation_name(OPERATION);
+        let operation = &*self.operation;
         let outcome = match candidate {
             None => {
                 let outcome = engine.run_unprotected(window, async { work(None).await }).await;
@@ -124,13 +150,13 @@ impl Settings {
     }
 
     /// What to claim; `None` if the event runs unprotected. Code of the user's runs here, and may panic.
-    fn candidate<T: Serialize + 'static>(&self, event: &LambdaEvent<T>) -> Result<Option<Candidate>, Error> {
+    fn candidate(&self, event: &LambdaEvent<Box<RawValue>>) -> Result<Option<Candidate>, Error> {
         if self.engine.settings.disabled {
             return Ok(None);
         }
-        let operation = self.engine.operation_name(OPERATION);
-        let found = catch_panic(|| self.select(event, operation));
-        match found.unwrap_or_else(|| Err(Error::payload("writing the event as JSON, or finding its key, panicked"))) {
+        let operation = &*self.operation;
+        let found = catch_panic(|| self.select(event));
+        match found.unwrap_or_else(|| Err(Error::payload("finding the event's key panicked"))) {
             Ok(candidate) => Ok(Some(candidate)),
             Err(error) if error.kind() == ErrorKind::KeyMissing && self.engine.runs_without_key() => {
                 tracing::warn!(target: "lambda_once", operation, "the event has no key and runs unprotected");
@@ -143,48 +169,37 @@ impl Settings {
         }
     }
 
-    fn select<T: Serialize + 'static>(&self, event: &LambdaEvent<T>, operation: &str) -> Result<Candidate, Error> {
-        let json = serde_json::to_vec(&event.payload)
-            .map_err(|source| Error::payload("the event cannot be written as JSON").with_source(source))?;
-        let body = Body::new(&json);
-        let delivery = Delivery::new(&body, &Bare);
+    /// What the handler gets. Nothing is claimed yet, so that an event that is not what it takes decides nothing.
+    fn decode<T: DeserializeOwned>(&self, event: &RawValue) -> Result<T, Error> {
+        let decoded = catch_panic(|| serde_json::from_str(event.get()).map_err(|error| undecodable(&error)));
+        let decoded = decoded.unwrap_or_else(|| Err(Error::undecodable("decoding the event panicked")));
+        decoded.inspect_err(|error| telemetry::unclaimed(error, &self.operation))
+    }
+
+    /// Of the event as it arrived: what `T` makes of it may differ from one delivery to the next, as the order of a
+    /// `HashSet` does.
+    fn select(&self, event: &LambdaEvent<Box<RawValue>>) -> Result<Candidate, Error> {
+        let body = Body::new(event.payload.get().as_bytes());
+        let delivery = Delivery::new(&body, &NoMetadata);
         let mut buffer = Vec::new();
         let key = self.key.select(&delivery, &mut buffer)?;
-        // What has not been decoded has lost nothing.
-        let is_raw = TypeId::of::<T>() == TypeId::of::<Box<RawValue>>();
-        if !is_raw && canonical::may_have_lost_digits(key) {
-            let message = "a number of the key is a float with an exponent or more than 15 digits, so some may be lost";
-            return Err(Error::payload(message));
-        }
         let tenant = event.context.tenant_id.as_deref().map(str::as_bytes);
-        let key = self.engine.scope(operation, tenant).hash(key);
+        let key = self.engine.scope(OPERATION, tenant).hash(key);
         Ok(Candidate { key, fingerprint: self.payload.fingerprint(&body, &delivery)? })
     }
 }
 
-/// An event has no outside.
-struct Bare;
-
-impl Envelope for Bare {
-    fn message_id(&self) -> Option<&str> {
-        None
-    }
-
-    fn id_scope(&self) -> Option<&str> {
-        None
-    }
-
-    fn source(&self) -> Option<&str> {
-        None
-    }
-
-    fn attribute(&self, _: &str) -> Option<&str> {
-        None
-    }
-
-    fn header(&self, _: &str) -> Option<&str> {
-        None
-    }
+/// The decoder's text may quote the event, so only the place is kept, and the name of a missing field, which is the type's.
+fn undecodable(error: &serde_json::Error) -> Error {
+    let text = error.to_string();
+    let what = if text.starts_with("missing field `") {
+        format!("has a {text}")
+    } else {
+        "is not what the handler takes".to_owned()
+    };
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let place = if what.ends_with(&place) { "" } else { &*place };
+    Error::undecodable(format!("the event {what}{place}"))
 }
 
 /// The engine's view of the handler's error, which itself is handed on.
@@ -209,7 +224,7 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
             // It is always there: only a handler's error makes a failure.
             None => Error::new(ErrorKind::Panicked, ErrorStatus::Ambiguous, "invoke", failure.to_string()),
         },
-        Outcome::ReplayedWithoutResult => match the_only_value() {
+        Outcome::ReplayedWithoutResult => match unit_value() {
             Some(value) => return Ok(value),
             None => {
                 let message = "the operation was done before; its result is not kept";
@@ -253,6 +268,6 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
 }
 
 /// Of `()` or a unit struct: nothing is lost when it is not kept. Other types with one value are not written as `null`.
-fn the_only_value<R: DeserializeOwned>() -> Option<R> {
+fn unit_value<R: DeserializeOwned>() -> Option<R> {
     if size_of::<R>() == 0 { serde_json::from_str("null").ok() } else { None }
 }

@@ -410,31 +410,6 @@ pub(crate) fn member_value(entry: &[u8]) -> &[u8] {
     &entry[value_len(entry) + 1..]
 }
 
-/// Whether a number in canonical JSON, at any depth, may have lost digits in a 64-bit float: it has an exponent, or a
-/// fraction and more than fifteen digits.
-#[cfg(feature = "invocation")]
-pub(crate) fn may_have_lost_digits(json: &[u8]) -> bool {
-    let mut rest = json;
-    let (mut digits, mut is_float) = (0, false);
-    while let Some((&byte, tail)) = rest.split_first() {
-        match byte {
-            b'"' => {
-                rest = &rest[string_len(rest)..];
-                continue;
-            }
-            b'e' | b'E' if digits > 0 => return true,
-            b'.' => is_float = true,
-            b'0'..=b'9' => digits += 1,
-            _ => (digits, is_float) = (0, false),
-        }
-        if is_float && digits > 15 {
-            return true;
-        }
-        rest = tail;
-    }
-    false
-}
-
 /// The length of the canonical value that the bytes begin with.
 pub(crate) fn value_len(bytes: &[u8]) -> usize {
     let mut depth = 0_usize;

@@ -4,12 +4,14 @@ use sha2::{Digest, Sha256};
 
 use crate::record::{Fingerprint, KeyHash};
 
-/// What sets apart equal keys of different operations: which function, and which operation within it.
+/// What sets apart equal keys of different operations: which function, which engine of it, which operation, and whose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyScope<'a> {
     /// The function, or what the configuration says instead.
     pub(crate) function: &'a str,
-    /// The operation within the function.
+    /// The engine's name, if it has one.
+    pub(crate) engine: Option<&'a str>,
+    /// The operation's name; of a service its kind.
     pub(crate) operation: &'a str,
     /// Whose keys these are: the caller of an HTTP request, the tenant of a multi-tenant function.
     pub(crate) tenant: Option<&'a [u8]>,
@@ -20,8 +22,13 @@ impl KeyScope<'_> {
     pub(crate) fn hasher(&self) -> KeyHasher {
         let mut hasher = Sha256::new();
         hasher.update(b"lambda-once key 1");
-        hasher.update([u8::from(self.tenant.is_some())]);
-        for part in [self.function.as_bytes(), self.operation.as_bytes(), self.tenant.unwrap_or_default()] {
+        // Which parts there are, so that no part can pose as another.
+        hasher.update([u8::from(self.tenant.is_some()) | u8::from(self.engine.is_some()) << 1]);
+        update(&mut hasher, self.function.as_bytes());
+        if let Some(engine) = self.engine {
+            update(&mut hasher, engine.as_bytes());
+        }
+        for part in [self.operation.as_bytes(), self.tenant.unwrap_or_default()] {
             update(&mut hasher, part);
         }
         KeyHasher(hasher)

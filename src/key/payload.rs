@@ -1,8 +1,9 @@
 //! What the payload of a delivery is.
 
 use super::{
-    Body, Delivery, Key,
+    delivery::{Body, Delivery},
     hash::{Form, fingerprint},
+    selector::Key,
 };
 use crate::{error::Error, record::Fingerprint};
 

@@ -1,100 +1,16 @@
-//! Which part of a delivery is its key.
+//! Selects the key of an operation from a delivery.
 
-use std::{borrow::Cow, cell::OnceCell, fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 #[cfg(feature = "jmespath")]
 use super::expression::Expression;
 use super::{
-    canonical::{Problem, canonical, write_string},
-    hash::{Form, fingerprint},
-    is_missing,
+    canonical::write_string,
+    delivery::Delivery,
+    missing::is_missing,
     pointer::{Pointer, find},
 };
-use crate::{
-    error::{BoxError, Error, ErrorKind},
-    record::Fingerprint,
-};
-
-/// A body, and its canonical form once somebody has asked for it.
-pub(crate) struct Body<'a> {
-    bytes: &'a [u8],
-    canonical: OnceCell<Result<Vec<u8>, Problem>>,
-}
-
-impl<'a> Body<'a> {
-    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, canonical: OnceCell::new() }
-    }
-
-    /// The body in canonical JSON, or why it has none.
-    fn canonical(&self) -> Result<&[u8], Problem> {
-        self.canonical.get_or_init(|| canonical(self.bytes)).as_deref().map_err(|problem| *problem)
-    }
-
-    /// Of the canonical form if the body is JSON, else of its bytes.
-    pub(crate) fn fingerprint(&self) -> Fingerprint {
-        match self.canonical() {
-            Ok(json) => fingerprint(Form::CanonicalJson, &[json]),
-            Err(_) => fingerprint(Form::Bytes, &[self.bytes]),
-        }
-    }
-}
-
-/// What a [`Key`] selects from: a message, or the event of an invocation, which has a body only.
-#[derive(Clone, Copy)]
-pub struct Delivery<'a> {
-    body: &'a Body<'a>,
-    envelope: &'a dyn Envelope,
-}
-
-/// What is written on the outside of a delivery.
-pub(crate) trait Envelope {
-    fn message_id(&self) -> Option<&str>;
-
-    /// Within what the message id is unique; `None` if it is so everywhere.
-    fn id_scope(&self) -> Option<&str>;
-
-    /// Where it comes from.
-    fn source(&self) -> Option<&str>;
-
-    /// An attribute that the source has set.
-    fn attribute(&self, name: &str) -> Option<&str>;
-
-    /// An attribute or a header that the sender has set.
-    fn header(&self, name: &str) -> Option<&str>;
-}
-
-impl<'a> Delivery<'a> {
-    pub(crate) const fn new(body: &'a Body<'a>, envelope: &'a dyn Envelope) -> Self {
-        Self { body, envelope }
-    }
-
-    /// The body as it arrived.
-    pub fn body(&self) -> &'a [u8] {
-        self.body.bytes
-    }
-
-    /// The id that the queue gave the message, or the record's place in its stream.
-    pub fn message_id(&self) -> Option<&'a str> {
-        self.envelope.message_id()
-    }
-
-    /// An attribute that the source has set, such as `MessageDeduplicationId`.
-    pub fn attribute(&self, name: &str) -> Option<&'a str> {
-        self.envelope.attribute(name)
-    }
-
-    /// The text of an attribute or a header that the sender has set. A binary one has none.
-    pub fn header(&self, name: &str) -> Option<&'a str> {
-        self.envelope.header(name)
-    }
-}
-
-impl fmt::Debug for Delivery<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Delivery").field("bytes", &self.body().len()).field("message_id", &self.message_id()).finish()
-    }
-}
+use crate::error::{BoxError, Error, ErrorKind};
 
 type Closure = dyn Fn(&Delivery<'_>) -> Result<Option<String>, BoxError> + Send + Sync;
 
@@ -307,7 +223,7 @@ impl Key {
             Selector::MessageId => {
                 let id = delivery.message_id().filter(|id| !id.is_empty());
                 let id = id.ok_or_else(|| Error::key_missing("the delivery has no message id"))?;
-                match delivery.envelope.id_scope() {
+                match delivery.metadata.id_scope() {
                     None => write_string(buffer, id),
                     Some(scope) => write_strings(buffer, &[scope, id]),
                 }
@@ -317,7 +233,7 @@ impl Key {
                 let id = id
                     .ok_or_else(|| Error::key_missing("the delivery has no deduplication id: the queue is not FIFO"))?;
                 let group = delivery.attribute("MessageGroupId");
-                let [queue, group] = [delivery.envelope.source(), group].map(Option::unwrap_or_default);
+                let [queue, group] = [delivery.metadata.source(), group].map(Option::unwrap_or_default);
                 write_strings(buffer, &[queue, group, id]);
             }
             Selector::Attribute(name) => {
@@ -379,50 +295,4 @@ fn write_strings(buffer: &mut Vec<u8>, texts: &[&str]) {
 
 fn not_a_pointer(text: &str) -> Error {
     Error::config(format!("`{text}` is not a JSON Pointer: write `/` before each member's name, as in `/order_id`"))
-}
-
-#[cfg(test)]
-impl Envelope for Option<&str> {
-    fn message_id(&self) -> Option<&str> {
-        *self
-    }
-
-    fn id_scope(&self) -> Option<&str> {
-        None
-    }
-
-    fn source(&self) -> Option<&str> {
-        None
-    }
-
-    fn attribute(&self, _: &str) -> Option<&str> {
-        None
-    }
-
-    fn header(&self, _: &str) -> Option<&str> {
-        None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test panics")]
-
-    use super::*;
-
-    #[test]
-    fn a_body_is_made_canonical_when_it_is_needed_and_once() {
-        let body = Body::new(br#"{"b":1,"a":"x"}"#);
-        let delivery = Delivery::new(&body, &Some("m-1"));
-        let mut buffer = Vec::new();
-        Key::message_id().select(&delivery, &mut buffer).unwrap();
-        let from_fn = Key::from_fn(|delivery| Ok(delivery.message_id().map(str::to_owned)));
-        from_fn.select(&delivery, &mut buffer).unwrap();
-        assert!(body.canonical.get().is_none());
-
-        let key = Key::pointer("/a").select(&delivery, &mut buffer).unwrap();
-        let canonical = body.canonical.get().unwrap().as_ref().unwrap();
-        assert!(std::ptr::eq(key, &canonical[5..8]));
-        assert_eq!(body.fingerprint(), fingerprint(Form::CanonicalJson, &[canonical]));
-    }
 }

@@ -6,8 +6,10 @@ use proptest::prelude::*;
 
 use super::{
     canonical::{MAX_DEPTH, Problem, canonical},
+    delivery::{Body, Delivery},
     hash::{Form, KeyScope, fingerprint},
     pointer::{Pointer, find},
+    value::of_value,
     *,
 };
 use crate::error::ErrorKind;
@@ -208,14 +210,23 @@ fn the_message_id_is_a_key() {
 
 #[test]
 fn keys_of_different_scopes_never_meet() {
-    let scope = |function, operation, tenant| KeyScope { function, operation, tenant }.hash(b"\"k\"");
+    let scope = |function, engine, operation, tenant: Option<&str>| {
+        KeyScope { function, engine, operation, tenant: tenant.map(str::as_bytes) }.hash(b"\"k\"")
+    };
     let all = [
-        scope("f", "a", None),
-        scope("f", "b", None),
-        scope("g", "a", None),
-        scope("fa", "", None),
-        scope("f", "a", Some(b"".as_slice())),
-        scope("f", "a", Some(b"t".as_slice())),
+        scope("f", None, "a", None),
+        scope("f", None, "b", None),
+        scope("g", None, "a", None),
+        scope("fa", None, "", None),
+        scope("f", None, "a", Some("")),
+        scope("f", None, "a", Some("t")),
+        scope("f", Some(""), "a", None),
+        scope("f", Some("a"), "a", None),
+        scope("f", Some("a"), "b", None),
+        scope("f", Some("b"), "a", None),
+        scope("f", Some("ab"), "", None),
+        scope("f", Some("a"), "t", None),
+        scope("f", Some("a"), "", Some("t")),
     ];
     for (i, a) in all.iter().enumerate() {
         assert!(all[i + 1..].iter().all(|b| a != b));
@@ -225,12 +236,14 @@ fn keys_of_different_scopes_never_meet() {
 #[test]
 fn hashes_are_those_of_every_version() {
     // Another value would make all records unfindable. These were computed by another implementation of SHA-256.
-    let scope = |tenant| KeyScope { function: "f", operation: "sqs", tenant };
+    let scope = |tenant| KeyScope { function: "f", engine: None, operation: "sqs", tenant };
     let key = "2fa1fb015ac270aeb7b1090ab4a35833f4ee5cc9654ce1e6bccf16c10e2f9817";
     assert_eq!(scope(None).hash(b"\"a\"").to_hex(), key);
     let hasher = scope(Some(b"t".as_slice())).hasher();
     let key = "1ee6601dd2ea88d6394a3666e46b136245fb51061bbe7bf62c938b5f413ef827";
     assert_eq!([hasher.hash(b"\"a\"").to_hex(), hasher.hash(b"\"a\"").to_hex()], [key, key]);
+    let named = KeyScope { engine: Some("orders"), ..scope(Some(b"t".as_slice())) };
+    assert_eq!(named.hash(b"\"a\"").to_hex(), "b1a82a55d7f3da0e2485ec2f4fc8f03658ca50cccd316c25a0d49736a90ed1a1");
     let json = "de08067ff58b6868410d0c1218bb72c1aebb57ea3da25f4f31deeb4dbb3616f8";
     assert_eq!(fingerprint(Form::CanonicalJson, &[b"[1]"]).to_hex(), json);
     assert_eq!(Body::new(b" [ 1 ] ").fingerprint().to_hex(), json);

@@ -17,7 +17,7 @@
 //! * Dropping a returned future at any point must be safe. What it was doing then counts as ambiguous.
 //! * An expired record is treated as absent whether or not it has been deleted.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     clock::Timestamp,
@@ -36,8 +36,8 @@ pub mod fault;
 pub mod memory;
 pub mod rules;
 
-/// A boxed future that can cross threads: what makes [`Store`] usable as `Arc<dyn Store>`.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+// What makes `Store` usable as `Arc<dyn Store>`.
+pub use crate::future::BoxFuture;
 
 /// One answer for each request of a call, in the order of the requests.
 pub type Answers<T> = Vec<Result<T, Error>>;

@@ -7,7 +7,7 @@
 //! | field | what |
 //! |---|---|
 //! | `outcome` | what became of the operation: [`Outcome::as_str`](crate::Outcome::as_str), or [`ErrorKind::as_str`](crate::ErrorKind::as_str) |
-//! | `operation` | the operation's name within the function |
+//! | `operation` | the operation's name, or the kind of the service; on a [named engine](crate::Idempotency#names) `name.` stands before it |
 //! | `key` | the hash of the key, as the store has it |
 //! | `attempt` | how often the key has been granted; 0 where nothing was. Not for records of a batch |
 //! | `message_id`, `receive_count` | of a record of a batch: which message, and which delivery of it |
@@ -24,7 +24,14 @@
 //! a look (took over, mismatch, abandoned, a permanent or unknown failure, a probe that failed), *error* for what was lost
 //! or left open (panicked, cut off, unrecorded, lease lost, trouble with the store).
 
-use crate::{Error, Outcome, OutcomeKind, Verdict, record::KeyHash};
+use crate::{
+    error::Error,
+    idempotency::{
+        outcome::{Outcome, OutcomeKind},
+        verdict::Verdict,
+    },
+    record::KeyHash,
+};
 
 /// How loudly an outcome is logged.
 pub(crate) const fn level(outcome: OutcomeKind) -> tracing::Level {

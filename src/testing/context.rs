@@ -3,18 +3,20 @@
 use std::{sync::Arc, time::Duration};
 
 use lambda_runtime::Context;
+#[cfg(feature = "invocation")]
+use lambda_runtime::LambdaEvent;
 use serde::Serialize;
+#[cfg(feature = "invocation")]
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
-    TIME_LEFT, TokioClock, builder,
-    ids::{number, uuid},
-    store,
+    TIME_LEFT, TokioClock, builder, store,
+    unique::{number, uuid},
 };
 use crate::{
-    Claim, Deadline, RecordContext,
-    batch::RecordInfo,
-    clock::{Clock, Timestamp},
-    idempotency::{Settings, window::Window},
+    batch::{RecordContext, RecordInfo},
+    clock::{Clock, Deadline, Timestamp},
+    idempotency::{claim::Claim, settings::Settings, window::Window},
     record::Owner,
     store::Grant,
 };
@@ -38,6 +40,29 @@ pub fn context(time_left: Duration) -> Context {
     context
 }
 
+/// An event for an [`InvocationLayer`](crate::invocation::InvocationLayer), as `lambda_runtime` gives it: with this payload, in
+/// an invocation that has [a minute left](TIME_LEFT).
+///
+/// # Panics
+///
+/// If the payload cannot be written as JSON.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use lambda_once::{BoxError, Key, invocation::InvocationLayer, testing};
+/// use lambda_runtime::{LambdaEvent, service_fn, tower::{Layer, Service}};
+///
+/// let book = service_fn(|order: LambdaEvent<String>| async move { Ok::<_, BoxError>(order.payload) });
+/// let mut service = InvocationLayer::new(testing::engine(), Key::pointer("")).layer(book);
+/// assert_eq!(service.call(testing::event("order 7")).await.unwrap(), "order 7");
+/// # }
+/// ```
+#[cfg(feature = "invocation")]
+pub fn event<V: Serialize + ?Sized>(payload: &V) -> LambdaEvent<Box<RawValue>> {
+    let payload = to_raw_value(payload).unwrap_or_else(|error| panic!("not an event: {error}"));
+    LambdaEvent::new(payload, context(TIME_LEFT))
+}
+
 /// A first claim on `key`, of an invocation that has a minute left. No store knows of it.
 ///
 /// # Panics
@@ -52,7 +77,7 @@ pub fn context(time_left: Duration) -> Context {
 /// ```
 pub fn claim<K: Serialize + ?Sized>(key: &K) -> Claim {
     let engine = builder(store()).build_unchecked();
-    let hash = engine.key_hash(key).unwrap_or_else(|error| panic!("not a key: {error}"));
+    let hash = engine.key_hash("testing", key).unwrap_or_else(|error| panic!("not a key: {error}"));
     let window = window(&context(TIME_LEFT));
     let grant = Grant { lease_until: window.lease_until, attempt: 1, prior_status: None };
     Claim::new(hash, None, Owner::from_bytes([0; 16]), grant, window)

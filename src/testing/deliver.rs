@@ -1,18 +1,18 @@
-//! Deliveries, one after the other or at once, and what came of them.
+//! Deliveries, one after the other or at once, and their outcomes.
 
 use std::time::Duration;
 
 use futures_util::future::join;
 use lambda_runtime::LambdaEvent;
 
-use super::{complaint::complaint, context};
+use super::{context, diagnosis::diagnose};
 use crate::batch::{BatchService, Handler, Processed, Source};
 
 /// How much time an invocation has left in which something is delivered here. So a claim that was left behind by one can be
 /// taken over 62 s after its beginning: a second after the deadline, and the skew margin.
 pub const TIME_LEFT: Duration = Duration::from_secs(60);
 
-/// An event that can be delivered again. The builders of this module make such; for a source of one's own a closure
+/// An event that can be delivered again. The builders of this module make such; for a custom source a closure
 /// will do.
 ///
 /// ```
@@ -38,14 +38,14 @@ impl<E, F: Fn(u32) -> E> Redeliver for F {
     }
 }
 
-/// What came of two deliveries of the same event.
+/// The outcomes of two deliveries of the same event.
 #[derive(Debug)]
 #[non_exhaustive]
 #[must_use = "whether the records are safe to deliver again shows only when it is asserted"]
 pub struct Deliveries<R> {
-    /// What came of the first delivery.
+    /// The first delivery.
     pub first: Processed<R>,
-    /// What came of the second one.
+    /// The second delivery.
     pub second: Processed<R>,
 }
 
@@ -57,11 +57,11 @@ impl<R> Deliveries<R> {
     ///
     /// # Panics
     ///
-    /// If it was not so. The message lists what became of each record in each delivery, and what is wrong with it.
+    /// If it was not so. The message lists the outcome of each record in each delivery, and what is wrong with it.
     #[track_caller]
     pub fn assert_once(&self) {
-        if let Some(complaint) = complaint(&self.first, &self.second) {
-            panic!("{complaint}");
+        if let Some(diagnosis) = diagnose(&self.first, &self.second) {
+            panic!("{diagnosis}");
         }
     }
 }

@@ -26,24 +26,33 @@
 //! * [`engine`], in memory, on a [clock](TokioClock) that follows tokio's;
 //! * a builder of events for each source whose feature is on, in a module of its own;
 //! * [`deliver`], [`deliver_twice`] and [`deliver_at_once`], and [`Deliveries::assert_once`];
+//! * [`assert_round_trip`], for the results that a repeated operation answers with;
+//! * `event`, for whole invocations (feature `invocation`);
 //! * [`context`], [`record_context`] and [`claim`], for handlers that are called by themselves.
 //!
 //! These functions panic where a test is wrong.
 
-use crate::{Idempotency, MemoryStore, Store, idempotency::Builder};
+use crate::{
+    idempotency::{Builder, handle::Idempotency},
+    store::{Store, memory::MemoryStore},
+};
 
 mod clock;
-mod complaint;
 mod context;
 mod deliver;
+mod diagnosis;
 mod events;
-mod ids;
+mod results;
+mod unique;
 
 pub use clock::TokioClock;
+#[cfg(feature = "invocation")]
+pub use context::event;
 pub use context::{claim, context, record_context};
 pub use deliver::{Deliveries, Redeliver, TIME_LEFT, deliver, deliver_at_once, deliver_twice};
 #[allow(unused_imports, unreachable_pub, reason = "without a source there is none")]
 pub use events::*;
+pub use results::assert_round_trip;
 
 /// An engine on an empty store in memory, with the default settings.
 ///

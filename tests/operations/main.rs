@@ -9,3 +9,4 @@ mod support;
 mod engine;
 mod http;
 mod invocation;
+mod services;

@@ -120,7 +120,7 @@ impl Stage {
         let desk = Desk::new(faults.clone(), watch.clone());
         let once = settings(plan, Idempotency::builder(desk.clone())).clock(watch.clock.clone()).build().unwrap();
         let keys = plan.keys().into_iter();
-        let hashes: HashMap<_, _> = keys.map(|key| (key, once.key_hash(&key_name(key)).unwrap())).collect();
+        let hashes: HashMap<_, _> = keys.map(|key| (key, once.key_hash("property", &key_name(key)).unwrap())).collect();
         let now = watch.clock.now();
         let kept: HashMap<_, _> = plan.kept.iter().map(|(key, kept)| (hashes[key], record(*kept, now))).collect();
         kept.iter().for_each(|(key, record)| memory.insert(*key, record.clone()));

@@ -8,14 +8,17 @@ use crate::{
     batch::{RecordInfo, source::Source},
     error::{BoxError, Error, ErrorKind},
     idempotency::{Verdict, engine::Candidate, guard::catch_panic},
-    key::{Body, Delivery, hash::KeyHasher},
+    key::{
+        delivery::{Body, Delivery},
+        hash::KeyHasher,
+    },
 };
 
 impl<S: Source, H, T> Processor<S, H, T> {
     /// What the keys of an invocation are hashed with.
     pub(super) fn scope(&self, lambda: &Context) -> KeyHasher {
         let tenant = lambda.tenant_id.as_deref().map(str::as_bytes);
-        self.engine.scope(self.engine.operation_name(S::OPERATION), tenant).hasher()
+        self.engine.scope(S::OPERATION, tenant).hasher()
     }
 
     /// Decodes one body and hashes its key. Code of the user's runs here, and may panic: then nothing is known of the body.

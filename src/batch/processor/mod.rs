@@ -60,9 +60,11 @@ where
     {
         let scope = self.scope(&lambda);
         let lambda = Arc::new(lambda);
+        let operation = self.engine.log_name(S::OPERATION);
         let terms = Terms {
             options: &self.options,
             engine: &self.engine,
+            operation: &operation,
             probes: H::PROBES,
             bulk_size: self.handler.max_records(),
         };

@@ -275,7 +275,7 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
             outcome = said.name(),
             reported = report.reported,
             dead_lettered = report.dead_lettered.then_some(true),
-            operation = self.terms.engine.operation_name(S::OPERATION),
+            operation = self.terms.operation,
             key = report.key.map(tracing::field::display),
             error = report.error,
             "record"

@@ -74,7 +74,7 @@ impl<T> End<T> {
     }
 
     /// The run panicked where nothing else of its end is known.
-    pub(super) fn panicked(claim: Claim) -> Self {
+    pub(crate) fn panicked(claim: Claim) -> Self {
         Self::kept(Some(claim), Conclusion::PANICKED)
     }
 

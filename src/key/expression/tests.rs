@@ -4,7 +4,11 @@ use super::{Expression, tree};
 use crate::{
     Key,
     error::{Error, ErrorKind},
-    key::{Body, Delivery, Payload, canonical::canonical},
+    key::{
+        Payload,
+        canonical::canonical,
+        delivery::{Body, Delivery},
+    },
 };
 
 fn look_up(key: &Key, body: &str) -> Result<String, Error> {
@@ -115,6 +119,19 @@ fn numbers_that_differ_never_share_a_form() {
             assert_ne!(find(a), find(b), "{expression} of {a} and {b}");
         }
     }
+}
+
+#[test]
+fn a_part_that_is_missing_is_a_key_where_a_function_makes_text_of_it_and_refused_in_a_list() {
+    let (whole, part) = (r#"{"shop":"s","number":7}"#, r#"{"shop":"s"}"#);
+    let joined = "join('/', [shop, to_string(number)])";
+    assert_eq!(select(joined, whole).as_deref(), Ok("\"s/7\""));
+    assert_eq!(select(joined, part).as_deref(), Ok("\"s/null\""), "docs/keys.md warns of it");
+    assert_eq!(select("[shop, number]", part), Err(ErrorKind::KeyMissing));
+    let all = Key::all([Key::pointer("/shop"), Key::jmespath("number")]);
+    let of = |body| look_up(&all, body).map_err(|error| error.kind());
+    assert_eq!(of(whole).as_deref(), Ok("[\"s\",7]"));
+    assert_eq!(of(part), Err(ErrorKind::KeyMissing));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::parts;
 use crate::{
     batch::mq::MqEvent,
     clock::Timestamp,
-    testing::{Redeliver, ids},
+    testing::{Redeliver, unique},
 };
 
 /// A message, before a broker has it.
@@ -61,7 +61,7 @@ pub fn batch(messages: impl IntoIterator<Item = Message>) -> Batch {
     Batch {
         source: parts::BROKER.to_owned(),
         sent: parts::now(),
-        messages: messages.into_iter().map(|message| (ids::number(), message)).collect(),
+        messages: messages.into_iter().map(|message| (unique::number(), message)).collect(),
     }
 }
 

@@ -22,7 +22,7 @@ use super::parts;
 use crate::{
     batch::dynamodb::{ChangeKind, DynamoDbStreamEvent},
     clock::Timestamp,
-    testing::{Redeliver, ids},
+    testing::{Redeliver, unique},
 };
 
 /// A change to an item, before a stream has it.
@@ -106,7 +106,7 @@ pub fn expire<T: Serialize + ?Sized>(old: &T) -> Record {
 /// If an item lacks an attribute of the key.
 pub fn batch<'a>(key: impl IntoIterator<Item = &'a str>, records: impl IntoIterator<Item = Record>) -> Batch {
     let names: Vec<&str> = key.into_iter().collect();
-    let keyed = |record: Record| (ids::number(), record.keys(&names), record);
+    let keyed = |record: Record| (unique::number(), record.keys(&names), record);
     Batch {
         source: "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2027-01-31T12:00:00.000".to_owned(),
         view: View::default(),

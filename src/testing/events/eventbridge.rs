@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::parts;
 use crate::{
     batch::eventbridge::EventBridgeEvent,
-    testing::{Redeliver, ids},
+    testing::{Redeliver, unique},
 };
 
 /// An event. Every delivery is the same.
@@ -39,7 +39,7 @@ pub struct Event {
 pub fn event<T: Serialize + ?Sized>(detail: &T) -> Event {
     Event {
         version: "0",
-        id: ids::uuid(ids::number()),
+        id: unique::uuid(unique::number()),
         detail_type: "testing".to_owned(),
         source: "testing".to_owned(),
         account: "123456789012",

@@ -17,7 +17,7 @@ use super::parts;
 use crate::{
     batch::kafka::KafkaEvent,
     clock::Timestamp,
-    testing::{Redeliver, ids},
+    testing::{Redeliver, unique},
 };
 
 /// A record, before a topic has it.
@@ -65,7 +65,7 @@ pub fn tombstone() -> Record {
 /// source takes them, one of each partition in turn.
 pub fn batch(records: impl IntoIterator<Item = Record>) -> Batch {
     let placed = |record: Record| {
-        let drawn = || i64::try_from(ids::number()).unwrap_or(i64::MAX);
+        let drawn = || i64::try_from(unique::number()).unwrap_or(i64::MAX);
         Record { offset: Some(record.offset.unwrap_or_else(drawn)), ..record }
     };
     Batch {

@@ -14,7 +14,7 @@ use super::parts;
 use crate::{
     batch::kinesis::KinesisEvent,
     clock::Timestamp,
-    testing::{Redeliver, ids},
+    testing::{Redeliver, unique},
 };
 
 /// A record, before a stream has it.
@@ -55,7 +55,7 @@ pub fn batch(records: impl IntoIterator<Item = Record>) -> Batch {
         source: "arn:aws:kinesis:us-east-1:123456789012:stream/orders".to_owned(),
         arrived: parts::now(),
         state: None,
-        records: records.into_iter().map(|record| (ids::number(), record)).collect(),
+        records: records.into_iter().map(|record| (unique::number(), record)).collect(),
     }
 }
 

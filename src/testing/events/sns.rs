@@ -13,7 +13,7 @@ use serde_json::json;
 use super::parts;
 use crate::{
     batch::sns::SnsEvent,
-    testing::{Redeliver, ids},
+    testing::{Redeliver, unique},
 };
 
 /// A message. Every delivery is the same.
@@ -40,7 +40,7 @@ pub fn message<T: Serialize + ?Sized>(message: &T) -> Message {
 pub fn text(message: impl Into<String>) -> Message {
     Message {
         text: message.into(),
-        id: ids::uuid(ids::number()),
+        id: unique::uuid(unique::number()),
         source: "arn:aws:sns:us-east-1:123456789012:orders".to_owned(),
         subject: None,
         published: parts::rfc3339(parts::now()),

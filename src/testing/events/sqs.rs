@@ -21,7 +21,7 @@ use super::parts;
 use crate::{
     clock::Timestamp,
     record::Fingerprint,
-    testing::{Redeliver, ids},
+    testing::{Redeliver, unique},
 };
 
 const STANDARD: &str = "arn:aws:sqs:us-east-1:123456789012:orders";
@@ -64,7 +64,7 @@ pub fn text(body: impl Into<String>) -> Message {
 
 /// Messages of a standard queue, sent now. Each that has no id gets one of its own.
 pub fn batch(messages: impl IntoIterator<Item = Message>) -> Batch {
-    let messages = messages.into_iter().map(|message| (ids::number(), message)).collect();
+    let messages = messages.into_iter().map(|message| (unique::number(), message)).collect();
     Batch { source: STANDARD.to_owned(), sent: parts::now(), messages }
 }
 
@@ -117,7 +117,7 @@ impl Message {
     }
 
     fn wire(&self, source: &str, sent: Timestamp, number: u64, delivery: u32) -> Value {
-        let id = self.id.clone().unwrap_or_else(|| ids::uuid(number));
+        let id = self.id.clone().unwrap_or_else(|| unique::uuid(number));
         let sent = sent.as_millis().to_string();
         let receive_count = self.receive_count.saturating_add(delivery.saturating_sub(1));
         let mut attributes: Map<String, Value> = [

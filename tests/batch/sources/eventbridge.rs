@@ -40,7 +40,7 @@ async fn an_event_that_is_done_is_a_success_and_is_replayed_by_its_id() {
         assert_eq!(world.deliver(&service, &event(id, &good(id).to_string())).await, "null");
     }
     assert_eq!(world.journal.names(), ["e-1", "e-2"]);
-    assert_eq!(world.status("e-1").await, Some(Status::Completed));
+    assert_eq!(world.status("eventbridge", "e-1").await, Some(Status::Completed));
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,7 +39,7 @@ async fn by_default_a_record_is_its_place_in_its_cluster() {
     assert_eq!(world.deliver(&service, &event).await, ALL_DONE);
     assert_eq!(world.journal.names().len(), 3);
     let id = format!("orders-0-2@{}", event["records"]["orders-0"][1]["timestamp"]);
-    assert_eq!(world.status(&(event["eventSourceArn"].clone(), id)).await, Some(Status::Completed));
+    assert_eq!(world.status("kafka", &(event["eventSourceArn"].clone(), id)).await, Some(Status::Completed));
     event["eventSourceArn"] = json!("arn:aws:kafka:us-east-1:123456789012:cluster/other/1");
     assert_eq!(world.deliver(&service, &event).await, ALL_DONE);
     assert_eq!(world.journal.names().len(), 6, "another cluster has the same places");

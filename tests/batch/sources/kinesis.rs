@@ -141,7 +141,7 @@ async fn a_record_without_an_event_id_is_its_sequence_number() {
     bare.as_object_mut().unwrap().remove("eventSourceARN");
     bare["kinesis"].as_object_mut().unwrap().remove("approximateArrivalTimestamp");
     assert_eq!(world.deliver(&service(&world, Key::message_id()), &event([bare])).await, ALL_DONE);
-    assert_eq!(world.status(&sequence_number(0)).await, Some(Status::Completed));
+    assert_eq!(world.status("kinesis", &sequence_number(0)).await, Some(Status::Completed));
 }
 
 #[test]

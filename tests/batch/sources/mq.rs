@@ -143,7 +143,7 @@ async fn a_message_id_stands_for_one_message_of_its_queue() {
         assert_eq!(world.deliver(&service, &event).await, "null");
     }
     for queue in ["orders", "archive"] {
-        assert_eq!(world.status(&(format!("{BROKER}/{queue}"), "ID:1")).await, Some(Status::Completed));
+        assert_eq!(world.status("mq", &(format!("{BROKER}/{queue}"), "ID:1")).await, Some(Status::Completed));
     }
     let message = |name| rabbit(Some("m-1"), &good(name));
     let event = rabbit_event([("orders::/", message("order")), ("refunds::/", message("refund"))]);
@@ -152,7 +152,7 @@ async fn a_message_id_stands_for_one_message_of_its_queue() {
     }
     let names = world.journal.names();
     assert_eq!(names, ["active", "copy", "order", "refund"], "publishers of two queues may choose one id");
-    assert_eq!(world.status(&(format!("{BROKER}/orders::/"), "m-1")).await, Some(Status::Completed));
+    assert_eq!(world.status("mq", &(format!("{BROKER}/orders::/"), "m-1")).await, Some(Status::Completed));
 }
 
 #[tokio::test(start_paused = true)]

@@ -119,7 +119,7 @@ async fn its_order_is_kept_and_its_failures_are_answered_in_its_words() {
     assert_eq!(ran.len(), 5, "{ran:?}");
     assert_eq!(world.deliver(&service, &event).await, r#"{"feed":"daily","positions":[{"at":4}]}"#);
     assert_eq!(world.journal.names()[5..], ["art 1", "art 2"]);
-    assert_eq!(world.status(&("daily", "4")).await, Some(Status::InProgress), "nobody knows what a panic left");
+    assert_eq!(world.status("news", &("daily", "4")).await, Some(Status::InProgress), "nobody knows what a panic left");
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,7 +168,7 @@ async fn it_waits_for_a_standing_claim_and_has_the_settings_of_every_source() {
     let answer = world.invoke(&service, &event, seconds(10)).await.unwrap();
     assert_eq!(answer, r#"{"feed":"daily","positions":[{"at":0},{"at":1}]}"#);
     assert_eq!(world.deliver(&service, &event).await, r#"{"feed":"daily","positions":[]}"#);
-    assert_eq!(world.record(&("daily", "0")).await.unwrap().prior_status, Some(Status::InProgress));
+    assert_eq!(world.record("news", &("daily", "0")).await.unwrap().prior_status, Some(Status::InProgress));
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,7 +51,7 @@ async fn a_message_that_is_done_is_a_success_and_is_replayed_by_its_id() {
     }
     assert_eq!(world.deliver(&service, &event("m-2", &good("2"))).await, "null");
     assert_eq!(world.journal.names(), ["1", "2"]);
-    assert_eq!(world.status("m-1").await, Some(Status::Completed));
+    assert_eq!(world.status("sns", "m-1").await, Some(Status::Completed));
     assert_eq!(world.store.calls()[..3], [(Call::Claim, 1), (Call::Settle, 1), (Call::Claim, 1)]);
 }
 

@@ -20,6 +20,9 @@ pub(crate) trait Stream {
     /// An event with these records, each with what `StreamOrder::Key` goes by. The first has this number in the stream.
     fn event(first: usize, records: &[(&str, Value)]) -> Value;
 
+    /// What the source is called.
+    const SOURCE: &'static str;
+
     /// The default key of a record.
     fn key(number: usize) -> (&'static str, String);
 
@@ -59,6 +62,8 @@ pub(crate) fn checkpoint(number: usize) -> String {
 }
 
 impl Stream for Kinesis {
+    const SOURCE: &'static str = "kinesis";
+
     fn event(first: usize, records: &[(&str, Value)]) -> Value {
         let record = |(i, (key, job)): (usize, &(&str, Value))| kinesis::record(first + i, key, job.to_string());
         json!({ "Records": records.iter().enumerate().map(record).collect::<Vec<_>>() })
@@ -80,6 +85,8 @@ impl Stream for Kinesis {
 }
 
 impl Stream for DynamoDb {
+    const SOURCE: &'static str = "dynamodb-stream";
+
     fn event(first: usize, records: &[(&str, Value)]) -> Value {
         let record = |(i, (key, job)): (usize, &(&str, Value))| dynamodb::record(first + i, key, job);
         json!({ "Records": records.iter().enumerate().map(record).collect::<Vec<_>>() })
@@ -154,7 +161,7 @@ async fn what_failed_first_is_the_checkpoint_and_nothing_behind_it_ran<S: Stream
         assert_eq!(S::invoke(&world, SHARD, &S::event(0, &records)).await.unwrap(), checkpoint(2), "{act}");
         assert_eq!(world.journal.names(), ["0", "1", "2"], "{act}");
         for (number, status) in [(0, Some(Status::Completed)), (1, Some(Status::Completed)), (3, None), (4, None)] {
-            assert_eq!(world.status(&S::key(number)).await, status, "{number} after {act}");
+            assert_eq!(world.status(S::SOURCE, &S::key(number)).await, status, "{number} after {act}");
         }
     }
 }
@@ -164,7 +171,7 @@ async fn what_cannot_be_decoded_is_a_checkpoint_too<S: Stream>() {
     let records = [good("0"), json!({ "no": "job" }), good("2")].map(|job| ("a", job));
     assert_eq!(S::invoke(&world, SHARD, &S::event(0, &records)).await.unwrap(), checkpoint(1));
     assert_eq!(world.journal.names(), ["0"]);
-    assert_eq!(world.status(&S::key(1)).await, None, "nothing is claimed for it");
+    assert_eq!(world.status(S::SOURCE, &S::key(1)).await, None, "nothing is claimed for it");
 }
 
 async fn the_retry_goes_on_at_the_checkpoint<S: Stream>() {
@@ -208,7 +215,7 @@ async fn a_failure_holds_up_its_key_only_and_what_was_done_behind_it_is_replayed
     let mut ran = world.journal.names();
     ran.sort();
     assert_eq!(ran, ["a0", "a1", "b2", "b4"]);
-    assert_eq!(world.status(&S::key(3)).await, None, "the claim of what is held up is released");
+    assert_eq!(world.status(S::SOURCE, &S::key(3)).await, None, "the claim of what is held up is released");
     assert_eq!(S::invoke(&world, KEY, &S::event(1, &records[1..])).await.unwrap(), ALL_DONE);
     assert_eq!(world.journal.names()[4..], ["a1", "a3"], "b2 and b4 were done");
 }

@@ -23,8 +23,8 @@ async fn what_is_cut_off_at_the_stop_point_is_the_checkpoint_and_keeps_its_claim
     let event = S::event(0, &[good("0"), job("1", "hang", 0), good("2")].map(|job| ("a", job)));
     assert_eq!(S::invoke(&world, TEN_SECONDS, &event).await.unwrap(), checkpoint(1));
     assert_eq!(began.elapsed(), millis(9_500));
-    assert_eq!(world.status(&S::key(1)).await, Some(Status::InProgress), "nobody knows what it did");
-    assert_eq!(world.status(&S::key(2)).await, None);
+    assert_eq!(world.status(S::SOURCE, &S::key(1)).await, Some(Status::InProgress), "nobody knows what it did");
+    assert_eq!(world.status(S::SOURCE, &S::key(2)).await, None);
 }
 
 async fn what_cannot_be_expected_to_end_in_time_is_not_started_and_is_the_checkpoint<S: Stream>() {
@@ -32,7 +32,11 @@ async fn what_cannot_be_expected_to_end_in_time_is_not_started_and_is_the_checkp
     let event = S::event(0, &["0", "1", "2", "3"].map(|name| ("a", job(name, "succeed", 4_000))));
     assert_eq!(S::invoke(&world, TEN_SECONDS, &event).await.unwrap(), checkpoint(2));
     assert_eq!(world.journal.names(), ["0", "1"]);
-    assert_eq!(world.status(&S::key(2)).await, None, "its claim is released, so that the retry need not wait");
+    assert_eq!(
+        world.status(S::SOURCE, &S::key(2)).await,
+        None,
+        "its claim is released, so that the retry need not wait"
+    );
 }
 
 /// The retry of a batch in which the first invocation left a claim: whether it is done, and how long it took.
@@ -49,7 +53,11 @@ async fn a_retry_waits_for_the_claim_of_an_invocation_that_timed_out<S: Stream>(
     let (answer, took) = retry::<S>(&world, &records).await;
     assert_eq!(answer, ALL_DONE);
     assert_eq!(world.journal.names(), ["0", "1", "1", "2"]);
-    assert_eq!(world.record(&S::key(1)).await.unwrap().prior_status, Some(Status::InProgress), "it took over");
+    assert_eq!(
+        world.record(S::SOURCE, &S::key(1)).await.unwrap().prior_status,
+        Some(Status::InProgress),
+        "it took over"
+    );
     // Half a second to the deadline, a second to the end of the lease, the margin of one.
     assert!(took >= millis(2_500) && took < millis(2_600), "{took:?}");
 }

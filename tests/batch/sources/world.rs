@@ -142,7 +142,7 @@ impl World {
         let memory = MemoryStore::with_clock(clock.clone());
         let store = FaultStore::new(memory.clone(), 7);
         let builder =
-            Idempotency::builder(store.clone()).clock(clock.clone()).scope("tests").named("sources").disabled(false);
+            Idempotency::builder(store.clone()).clock(clock.clone()).scope("tests").named("tests").disabled(false);
         let once = settings(builder).build().unwrap();
         let journal = Journal { clock: clock.clone(), runs: Arc::default() };
         Self { clock, memory, store, once, journal }
@@ -218,13 +218,13 @@ impl World {
         error.to_string()
     }
 
-    pub(crate) async fn record<K: Serialize + ?Sized>(&self, key: &K) -> Option<Record> {
-        let hash = self.once.key_hash(key).unwrap();
+    pub(crate) async fn record<K: Serialize + ?Sized>(&self, source: &str, key: &K) -> Option<Record> {
+        let hash = self.once.key_hash(source, key).unwrap();
         self.memory.read(&[hash]).await.pop().unwrap().unwrap()
     }
 
-    pub(crate) async fn status<K: Serialize + ?Sized>(&self, key: &K) -> Option<Status> {
-        self.record(key).await.map(|record| record.status)
+    pub(crate) async fn status<K: Serialize + ?Sized>(&self, source: &str, key: &K) -> Option<Status> {
+        self.record(source, key).await.map(|record| record.status)
     }
 
     /// How many requests each call of this kind had.

@@ -10,7 +10,7 @@ use crate::sqs::world::{World, ids, order, orders, seconds, work};
 fn cached() -> World {
     let mut world = World::new();
     let store = CachedStore::new(world.store.clone()).with_clock(world.clock.clone());
-    let builder = Idempotency::builder(store).clock(world.clock.clone()).scope("tests").named("sqs").disabled(false);
+    let builder = Idempotency::builder(store).clock(world.clock.clone()).scope("tests").named("tests").disabled(false);
     world.once = builder.build().unwrap();
     world
 }

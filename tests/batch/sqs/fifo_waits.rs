@@ -177,7 +177,7 @@ async fn a_lease_that_ends_between_two_readings_of_the_clock_is_not_missed() {
         let clock = Ticking(ManualClock::at(START));
         let store = MemoryStore::with_clock(clock.0.clone());
         let builder = Idempotency::builder(store.clone()).clock(clock.clone()).skew_margin(millis(0));
-        let once = builder.named("sqs").disabled(false).build().unwrap();
+        let once = builder.named("tests").disabled(false).build().unwrap();
         let record = Record {
             status: Status::InProgress,
             owner: None,
@@ -189,7 +189,7 @@ async fn a_lease_that_ends_between_two_readings_of_the_clock_is_not_missed() {
             result: StoredResult::default(),
             version: RECORD_VERSION,
         };
-        store.insert(once.key_hash("H").unwrap(), record);
+        store.insert(once.key_hash("sqs", "H").unwrap(), record);
         let service = once.sqs(Key::pointer("/order_id"), |_: serde_json::Value| async { Ok::<_, Failure>(()) });
         let reported = invoke(&service, fifo([("a", order("H"))]), Context::default()).await.unwrap();
         assert!(reported.is_empty(), "a lease that ends after {lease} ms");

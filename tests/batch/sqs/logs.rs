@@ -25,7 +25,7 @@ async fn records(world: &World, bodies: impl IntoIterator<Item = Value>) -> Vec<
     let mut records: Vec<_> = records
         .map(|line| {
             assert_eq!(line.get("receive_count"), "3");
-            assert_eq!(line.get("operation"), "sqs");
+            assert_eq!(line.get("operation"), "tests.sqs");
             let get = |field| line.get(field).to_owned();
             (get("message_id"), get("outcome"), get("reported"), line.level)
         })

@@ -234,7 +234,7 @@ impl World {
         let spy = Spy::new(memory.clone(), batch);
         let store = faults(FaultStore::new(spy.clone(), 7));
         let builder =
-            Idempotency::builder(store.clone()).clock(clock.clone()).scope("tests").named("sqs").disabled(false);
+            Idempotency::builder(store.clone()).clock(clock.clone()).scope("tests").named("tests").disabled(false);
         let once = settings(builder).build().unwrap();
         let journal =
             Journal { clock: clock.clone(), spy: spy.clone(), runs: Arc::default(), most_at_once: Arc::default() };
@@ -277,7 +277,7 @@ impl World {
     }
 
     pub(crate) fn hash(&self, key: &str) -> KeyHash {
-        self.once.key_hash(key).unwrap()
+        self.once.key_hash("sqs", key).unwrap()
     }
 
     pub(crate) async fn record(&self, key: &str) -> Option<Record> {

@@ -53,7 +53,7 @@ impl Function {
         let clock = ManualClock::at(FUTURE);
         let memory = MemoryStore::with_clock(clock.clone());
         let store = FaultStore::new(memory.clone(), 0);
-        let once = Idempotency::builder(store.clone()).clock(clock.clone()).named("sqs").disabled(false);
+        let once = Idempotency::builder(store.clone()).clock(clock.clone()).named("tests").disabled(false);
         Self { clock, memory, store, once: once.build().unwrap() }
     }
 
@@ -86,7 +86,7 @@ impl Function {
             result: StoredResult::default(),
             version: RECORD_VERSION,
         };
-        self.memory.insert(self.once.key_hash(id).unwrap(), record);
+        self.memory.insert(self.once.key_hash("sqs", id).unwrap(), record);
     }
 
     /// The context of an invocation that has a minute left.

@@ -62,7 +62,7 @@ fn with_body(body: &str) -> Value {
 
 #[tokio::test]
 async fn a_letter_is_the_message_with_what_went_wrong() {
-    let key = Function::new().once.key_hash("m0").unwrap().to_hex();
+    let key = Function::new().once.key_hash("sqs", "m0").unwrap().to_hex();
     let expected = json!({
         "QueueUrl": DEAD,
         "MessageBody": json!({ "id": "m0", "act": "permanent" }).to_string(),

@@ -109,7 +109,7 @@ async fn a_payload_that_changes_between_deliveries_is_found_out() {
 #[tokio::test]
 async fn a_record_that_nobody_finishes_is_found_out() {
     let store = testing::store();
-    let engine = testing::builder(store.clone()).named("sqs").build().unwrap();
+    let engine = testing::builder(store.clone()).build().unwrap();
     let held = Record {
         status: Status::InProgress,
         owner: None,
@@ -121,7 +121,7 @@ async fn a_record_that_nobody_finishes_is_found_out() {
         result: StoredResult::default(),
         version: RECORD_VERSION,
     };
-    store.insert(engine.key_hash("7").unwrap(), held);
+    store.insert(engine.key_hash("sqs", "7").unwrap(), held);
     let service = engine.sqs(Key::pointer("/order_id"), succeed);
     let complaint = complaint(&testing::deliver_twice(&service, &one()).await);
     assert!(complaint.contains("in_progress, reported  in_progress, reported  reported by both"), "{complaint}");

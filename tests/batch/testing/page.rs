@@ -76,7 +76,7 @@ mod time {
 
     #[tokio::test(start_paused = true)]
     async fn an_order_that_left_no_outcome_is_taken_over_after_its_lease() {
-        let once = testing::engine();
+        let once = testing::engine().named("orders"); // two services of one name share their records
         let lose = once.sqs(Key::message_id(), |_: u32| async { Err::<(), _>(Failure::unknown("no answer")) });
         let book = once.sqs(Key::message_id(), |_: u32| async { Ok::<_, Failure>(()) });
         let batch = sqs::batch([sqs::message(&7)]);
@@ -112,7 +112,7 @@ mod requests {
 #[rustfmt::skip]
 mod invocations {
     use std::sync::atomic::{AtomicU32, Ordering};
-    use lambda_once::{Key, invocation::InvocationLayer, testing::{self, TIME_LEFT}};
+    use lambda_once::{Key, invocation::InvocationLayer, testing};
     use lambda_runtime::{LambdaEvent, service_fn};
     use tower::{Layer, ServiceExt};
 
@@ -124,7 +124,7 @@ mod invocations {
         });
         let service = InvocationLayer::new(testing::engine(), Key::pointer("/order_id")).layer(book);
         for _ in 0..2 {
-            let event = LambdaEvent::new(serde_json::json!({ "order_id": "7" }), testing::context(TIME_LEFT));
+            let event = testing::event(&serde_json::json!({ "order_id": "7" }));
             assert_eq!(service.clone().oneshot(event).await.unwrap(), 0);
         }
     }

@@ -121,7 +121,7 @@ async fn a_deduplication_id_stands_for_a_message_of_its_queue_and_group() {
             assert_eq!(testing::deliver(&service, &batch).await.outcomes(), [Ok(expected), Ok(expected)]);
         }
     }
-    let hash = engine.named("sqs").key_hash(&(other, "a", "d")).unwrap();
+    let hash = engine.key_hash("sqs", &(other, "a", "d")).unwrap();
     assert!(engine.store().read(&[hash]).await.remove(0).unwrap().is_some());
 
     let standard = testing::deliver(&service, &sqs::batch([sqs::message("a").group("a")])).await;

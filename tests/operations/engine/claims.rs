@@ -10,7 +10,7 @@ use lambda_once::{
     store::fault::{Call, Fault},
 };
 
-use super::{KEY, LEASE, MARGIN, MILLISECOND, World, assert_outcome};
+use super::{CHARGE, KEY, LEASE, MARGIN, MILLISECOND, World, assert_outcome};
 
 const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
@@ -30,7 +30,7 @@ async fn of_64_concurrent_runs_one_executes() {
         tokio::time::sleep(LEASE / 2).await;
         world.work().await
     };
-    let outcomes = join_all((0..64).map(|_| world.once.operation(KEY).run(slow))).await;
+    let outcomes = join_all((0..64).map(|_| world.once.operation(CHARGE, KEY).run(slow))).await;
     let count = |name| outcomes.iter().filter(|outcome| outcome.as_ref().unwrap().as_str() == name).count();
     assert_eq!((count("executed"), count("in_progress"), world.runs()), (1, 63, 1));
 }
@@ -40,7 +40,7 @@ async fn a_claim_whose_answer_was_lost_is_recognised_and_counts_once() {
     let world = World::new();
     world.store.next(Call::Claim, Fault::ErrorAfter);
     let mut attempt = 0;
-    let outcome = world.once.operation(KEY).run_with(|claim| {
+    let outcome = world.once.operation(CHARGE, KEY).run_with(|claim| {
         attempt = claim.unwrap().attempt();
         world.work()
     });
@@ -112,7 +112,7 @@ async fn a_claim_that_gets_no_answer_is_given_back_in_the_time_for_settling() {
 #[tokio::test(start_paused = true)]
 async fn another_payload_is_a_mismatch_whatever_became_of_the_first() {
     let world = World::new();
-    let running = world.once.operation(KEY).payload("995 cents").run(|| async {
+    let running = world.once.operation(CHARGE, KEY).payload("995 cents").run(|| async {
         assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Mismatch));
         Err::<u32, _>(lambda_once::Failure::unknown("timed out"))
     });
@@ -136,7 +136,7 @@ async fn a_payload_is_compared_in_canonical_form() {
     let world = World::new();
     let on = |json: &str| {
         let payload: serde_json::Value = serde_json::from_str(json).unwrap();
-        world.once.operation(KEY).payload(&payload).run(|| world.work())
+        world.once.operation(CHARGE, KEY).payload(&payload).run(|| world.work())
     };
     assert_outcome!(on(r#"{"a": 1, "b": 2.0}"#).await, Ok(Outcome::Executed(1)));
     assert_outcome!(on(r#"{"b": 2.0, "a": 1}"#).await, Ok(Outcome::Replayed(1)));
@@ -145,7 +145,7 @@ async fn a_payload_is_compared_in_canonical_form() {
 #[tokio::test(start_paused = true)]
 async fn a_release_forgets_the_payload() {
     let world = World::new();
-    let failing = world.once.operation(KEY).payload("a").run(|| async { Err::<u32, _>("try again") });
+    let failing = world.once.operation(CHARGE, KEY).payload("a").run(|| async { Err::<u32, _>("try again") });
     assert_outcome!(failing.await, Ok(Outcome::Failed(_)));
     assert_outcome!(world.run_on("b").await, Ok(Outcome::Executed(1)));
 }
@@ -230,7 +230,7 @@ async fn a_takeover_that_is_not_started_is_handed_back() {
 async fn with_no_time_left_nothing_is_claimed() {
     let world = World::new();
     let deadline = super::support::FUTURE.after(Duration::from_millis(400));
-    let outcome = world.once.operation(KEY).deadline(deadline).run(|| world.work()).await;
+    let outcome = world.once.operation(CHARGE, KEY).deadline(deadline).run(|| world.work()).await;
     assert_outcome!(outcome, Ok(Outcome::NotStarted));
     assert_eq!((world.runs(), world.calls()), (0, vec![]));
 }

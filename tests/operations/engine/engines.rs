@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use lambda_once::{
-    ErrorKind, Failure, Idempotency, Interruption, MissingKey, Outcome,
+    ErrorKind, Failure, Idempotency, Interruption, MissingKey, Outcome, Store,
     record::Status,
     store::fault::{Call, Fault},
 };
 
-use super::{KEY, World, assert_outcome};
+use super::{CHARGE, KEY, World, assert_outcome};
 
 #[tokio::test(start_paused = true)]
 async fn engines_of_different_names_share_a_store_without_meeting() {
     let world = World::new();
     for other in [world.once.named("charge"), world.once.named("refund"), world.another(|b| b.scope("billing"))] {
-        assert_outcome!(other.operation(KEY).run(|| world.work()).await, Ok(Outcome::Executed(_)));
+        assert_outcome!(other.operation(CHARGE, KEY).run(|| world.work()).await, Ok(Outcome::Executed(_)));
     }
     assert_eq!(world.runs(), 3);
 }
@@ -24,16 +24,29 @@ async fn engines_of_the_same_name_share_their_operations() {
     let world = World::new();
     let elsewhere = world.another(|builder| builder);
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
-    assert_outcome!(elsewhere.operation(KEY).run(|| world.work()).await, Ok(Outcome::Replayed(1)));
+    assert_outcome!(elsewhere.operation(CHARGE, KEY).run(|| world.work()).await, Ok(Outcome::Replayed(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn operations_of_different_names_share_a_key_without_meeting() {
+    let world = World::new();
+    for engine in [world.once.clone(), world.once.named("shop")] {
+        for name in [CHARGE, "mail", "shop"] {
+            assert_outcome!(engine.operation(name, KEY).run(|| world.work()).await, Ok(Outcome::Executed(_)));
+            assert_outcome!(engine.operation(name, KEY).run(|| world.work()).await, Ok(Outcome::Replayed(_)));
+            let record = world.records.read(&[engine.key_hash(name, KEY).unwrap()]).await.remove(0).unwrap();
+            assert_eq!(record.unwrap().status, Status::Completed);
+        }
+    }
+    assert_eq!(world.runs(), 6);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_operation_runs_inside_one_of_another_name() {
     let world = World::new();
-    let (order, charge) = (world.once.named("order"), world.once.named("charge"));
     for expected in ["executed", "replayed"] {
-        let outer = order.operation(KEY).run(|| async {
-            assert_outcome!(charge.operation(KEY).run(|| world.work()).await, Ok(Outcome::Executed(1)));
+        let outer = world.once.operation("order", KEY).run(|| async {
+            assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
             Ok::<_, Failure>("ordered".to_owned())
         });
         assert_eq!(outer.await.unwrap().as_str(), expected);
@@ -41,9 +54,18 @@ async fn an_operation_runs_inside_one_of_another_name() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_operation_without_a_name_is_refused() {
+    let world = World::new();
+    let error = world.once.operation("", KEY).run(|| world.work()).await.unwrap_err();
+    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Config, false));
+    assert_eq!(world.once.key_hash("", KEY).unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!((world.runs(), world.calls()), (0, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_operation_inside_itself_finds_itself_in_progress() {
     let world = World::new();
-    let outer = world.once.operation(KEY).run(|| async {
+    let outer = world.once.operation(CHARGE, KEY).run(|| async {
         assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
         Ok::<_, Failure>(7)
     });
@@ -58,16 +80,19 @@ async fn a_disabled_engine_runs_each_time_and_never_asks_the_store() {
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     assert_outcome!(world.run().await, Ok(Outcome::Executed(2)));
     assert_outcome!(world.run_to(Err(Failure::permanent("no"))).await, Ok(Outcome::Failed(_)));
-    assert_outcome!(Idempotency::disabled().operation(KEY).run(|| world.work()).await, Ok(Outcome::Executed(3)));
+    assert_outcome!(
+        Idempotency::disabled().operation(CHARGE, KEY).run(|| world.work()).await,
+        Ok(Outcome::Executed(3))
+    );
     assert_eq!(world.calls(), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_hangs_is_cut_off_without_protection_too() {
     let world = World::with(|builder| builder.disabled(true));
-    let hanging = world.once.operation(KEY).run(std::future::pending::<Result<u32, Failure>>);
+    let hanging = world.once.operation(CHARGE, KEY).run(std::future::pending::<Result<u32, Failure>>);
     assert_outcome!(hanging.await, Ok(Outcome::Interrupted(Interruption::CutOff)));
-    let panicking = world.once.operation(KEY).run(|| async { panic!("oh") as Result<u32, Failure> });
+    let panicking = world.once.operation(CHARGE, KEY).run(|| async { panic!("oh") as Result<u32, Failure> });
     assert_outcome!(panicking.await, Ok(Outcome::Interrupted(Interruption::Panicked)));
 }
 
@@ -75,10 +100,10 @@ async fn a_handler_that_hangs_is_cut_off_without_protection_too() {
 async fn an_operation_without_a_key_is_refused() {
     let world = World::new();
     for operation in [
-        world.once.operation(""),
-        world.once.operation(&None::<u8>),
-        world.once.operation(&("order", "")),
-        world.once.operation::<[u8]>(&[]),
+        world.once.operation(CHARGE, ""),
+        world.once.operation(CHARGE, &None::<u8>),
+        world.once.operation(CHARGE, &("order", "")),
+        world.once.operation::<[u8]>(CHARGE, &[]),
     ] {
         let error = operation.run(|| world.work()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::KeyMissing);
@@ -91,7 +116,7 @@ async fn an_operation_without_a_key_is_refused() {
 async fn an_operation_without_a_key_runs_unprotected_where_that_is_wanted() {
     let world = World::with(|builder| builder.missing_key(MissingKey::RunUnprotected));
     for run in 1..=2 {
-        let outcome = world.once.operation("").run_with(|claim| {
+        let outcome = world.once.operation(CHARGE, "").run_with(|claim| {
             assert!(claim.is_none());
             world.work()
         });
@@ -104,7 +129,7 @@ async fn an_operation_without_a_key_runs_unprotected_where_that_is_wanted() {
 async fn a_payload_that_cannot_be_compared_is_refused_before_anything_is_claimed() {
     let world = World::new();
     let payload = std::collections::HashMap::from([((1, 2), 3)]);
-    let error = world.once.operation(KEY).payload(&payload).run(|| world.work()).await.unwrap_err();
+    let error = world.once.operation(CHARGE, KEY).payload(&payload).run(|| world.work()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Payload);
     assert_eq!((world.runs(), world.calls()), (0, vec![]));
 }
@@ -133,7 +158,7 @@ async fn nothing_that_was_spawned_outlives_a_run() {
     world.store.next(Call::Claim, Fault::ErrorAfter);
     world.store.next(Call::Settle, Fault::Throttled);
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
-    let hanging = world.once.operation("hangs").run(std::future::pending::<Result<u32, Failure>>);
+    let hanging = world.once.operation(CHARGE, "hangs").run(std::future::pending::<Result<u32, Failure>>);
     assert_outcome!(hanging.await, Ok(Outcome::Interrupted(Interruption::CutOff)));
     assert_eq!(tasks(), before);
 }
@@ -145,7 +170,7 @@ async fn an_engine_is_shared_freely_and_its_runs_cross_threads() {
     }
     let world = World::new();
     let (once, work) = (shared(world.once.clone()), world.work());
-    let spawned = tokio::spawn(async move { once.operation(KEY).run(|| work).await });
+    let spawned = tokio::spawn(async move { once.operation(CHARGE, KEY).run(|| work).await });
     assert_outcome!(spawned.await.unwrap(), Ok(Outcome::Executed(1)));
     assert_eq!(world.record().await.unwrap().status, Status::Completed);
 }

@@ -15,7 +15,7 @@ use lambda_once::{
 };
 use tokio::{sync::Notify, time::Instant};
 
-use super::{KEY, LEASE, MARGIN, UNTIL_STOP, World, assert_outcome, support::FUTURE};
+use super::{CHARGE, KEY, LEASE, MARGIN, UNTIL_STOP, World, assert_outcome, support::FUTURE};
 
 async fn hangs() -> Result<u32, Failure> {
     std::future::pending().await
@@ -25,7 +25,7 @@ impl World {
     /// Runs a handler that hangs, and says how long that took and when the lease of its claim ends.
     async fn hang(&self, deadline: Deadline) -> (Duration, Timestamp) {
         let begun = Instant::now();
-        let run = self.once.operation(KEY).deadline(deadline).run(hangs);
+        let run = self.once.operation(CHARGE, KEY).deadline(deadline).run(hangs);
         // Without a timer of its own the test would hang where the engine does not cut off.
         let outcome = tokio::time::timeout(LEASE * 2, run).await.expect("the handler is cut off");
         assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::CutOff)));
@@ -72,7 +72,7 @@ async fn a_handler_that_was_cut_off_is_dropped_before_its_run_returns() {
     let world = World::new();
     let dropped = Arc::new(AtomicBool::new(false));
     let witness = Witness(Arc::clone(&dropped));
-    let outcome = world.once.operation(KEY).run(|| async move {
+    let outcome = world.once.operation(CHARGE, KEY).run(|| async move {
         let _witness = witness;
         hangs().await
     });
@@ -83,7 +83,7 @@ async fn a_handler_that_was_cut_off_is_dropped_before_its_run_returns() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_dropped_keeps_its_claim() {
     let world = World::new();
-    let dropped = tokio::time::timeout(Duration::from_secs(1), world.once.operation(KEY).run(hangs)).await;
+    let dropped = tokio::time::timeout(Duration::from_secs(1), world.once.operation(CHARGE, KEY).run(hangs)).await;
     assert!(dropped.is_err());
     assert_eq!(world.calls(), [Call::Claim]);
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
@@ -105,7 +105,7 @@ async fn a_handler_that_thaws_after_its_stop_point_does_not_go_on() {
         world.clock.jump(UNTIL_STOP);
         thaw.notify_one();
     };
-    let (outcome, ()) = tokio::join!(world.once.operation(KEY).run(handler), freeze);
+    let (outcome, ()) = tokio::join!(world.once.operation(CHARGE, KEY).run(handler), freeze);
     assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::CutOff)));
     assert!(!went_on.load(Ordering::SeqCst));
 }
@@ -117,14 +117,14 @@ async fn a_handler_that_returns_just_before_its_stop_point_is_recorded() {
         tokio::time::sleep(UNTIL_STOP - Duration::from_millis(1)).await;
         world.work().await
     };
-    assert_outcome!(world.once.operation(KEY).run(handler).await, Ok(Outcome::Executed(1)));
+    assert_outcome!(world.once.operation(CHARGE, KEY).run(handler).await, Ok(Outcome::Executed(1)));
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_says_when_it_ends_and_when_its_handler_is_cut_off() {
     let world = World::new();
-    let outcome = world.once.operation(KEY).run_with(|claim| async move {
+    let outcome = world.once.operation(CHARGE, KEY).run_with(|claim| async move {
         let claim = claim.unwrap();
         assert_eq!(claim.lease_until(), FUTURE.after(LEASE));
         assert_eq!(claim.stop_point(), FUTURE.after(UNTIL_STOP));
@@ -143,7 +143,7 @@ async fn a_lease_longer_than_the_retention_does_not_let_the_claim_expire() {
         assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
         Err::<u32, _>(Failure::unknown("timed out"))
     };
-    assert_outcome!(world.once.operation(KEY).deadline(deadline).run(handler).await, Ok(Outcome::Failed(_)));
+    assert_outcome!(world.once.operation(CHARGE, KEY).deadline(deadline).run(handler).await, Ok(Outcome::Failed(_)));
     tokio::time::advance(deadline.after(Duration::from_secs(2)).since(world.clock.now())).await;
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
 }

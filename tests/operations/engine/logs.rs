@@ -3,7 +3,7 @@
 use lambda_once::{Error, Failure, Outcome};
 use tracing::Level;
 
-use super::{KEY, World, assert_outcome, support::collector::Collector};
+use super::{CHARGE, KEY, World, assert_outcome, support::collector::Collector};
 use lambda_once::store::fault::{Call, Fault};
 
 /// What the run logged of its outcome, and how loudly.
@@ -16,8 +16,8 @@ async fn logged(world: &World, run: impl Future<Output = Result<Outcome<u32>, Er
     let mut outcomes = lines.iter().filter(|line| !line.get("outcome").is_empty());
     let line = outcomes.next().expect("an event with the outcome");
     assert!(outcomes.next().is_none(), "one event for each operation");
-    assert_eq!(line.get("operation"), "operation");
-    assert_eq!(line.get("key"), world.once.key_hash(KEY).unwrap().to_string());
+    assert_eq!(line.get("operation"), CHARGE);
+    assert_eq!(line.get("key"), world.once.key_hash(CHARGE, KEY).unwrap().to_string());
     (line.get("outcome").to_owned(), line.level)
 }
 

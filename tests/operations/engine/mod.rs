@@ -32,6 +32,7 @@ use lambda_once::{
 };
 use support::{assert_outcome, clock::TokioClock};
 
+const CHARGE: &str = "charge";
 const KEY: &str = "order 7";
 /// The lease of claims without a deadline, and the margin that comes on top: the defaults.
 const LEASE: Duration = Duration::from_secs(30);
@@ -80,17 +81,17 @@ impl World {
 
     /// Runs the operation, with work that succeeds.
     async fn run(&self) -> Result<Outcome<u32>, Error> {
-        self.once.operation(KEY).run(|| self.work()).await
+        self.once.operation(CHARGE, KEY).run(|| self.work()).await
     }
 
     /// Runs the operation with this payload, with work that succeeds.
     async fn run_on(&self, payload: &str) -> Result<Outcome<u32>, Error> {
-        self.once.operation(KEY).payload(payload).run(|| self.work()).await
+        self.once.operation(CHARGE, KEY).payload(payload).run(|| self.work()).await
     }
 
     /// Runs the operation, with work that ends as given.
     async fn run_to(&self, end: Result<u32, Failure>) -> Result<Outcome<u32>, Error> {
-        self.once.operation(KEY).run(|| async { end }).await
+        self.once.operation(CHARGE, KEY).run(|| async { end }).await
     }
 
     /// Leaves a claim whose outcome nobody knows.
@@ -104,7 +105,7 @@ impl World {
     }
 
     async fn record(&self) -> Option<Record> {
-        let key = self.once.key_hash(KEY).unwrap();
+        let key = self.once.key_hash(CHARGE, KEY).unwrap();
         self.records.read(&[key]).await.remove(0).unwrap()
     }
 
@@ -112,7 +113,7 @@ impl World {
     async fn alter(&self, change: impl FnOnce(&mut Record)) {
         let mut record = self.record().await.unwrap();
         change(&mut record);
-        self.records.insert(self.once.key_hash(KEY).unwrap(), record);
+        self.records.insert(self.once.key_hash(CHARGE, KEY).unwrap(), record);
     }
 
     /// The calls that the store has seen.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tracing::Level;
 
 use super::{
-    KEY, LEASE, MARGIN, MILLISECOND, UNTIL_STOP, World, assert_outcome,
+    CHARGE, KEY, LEASE, MARGIN, MILLISECOND, UNTIL_STOP, World, assert_outcome,
     support::{FUTURE, collector::Collector},
 };
 
@@ -48,12 +48,12 @@ impl World {
     where
         F: Future<Output = Found> + Send,
     {
-        self.once.operation(KEY).payload("995 cents").probe(probe).run(|| self.work()).await
+        self.once.operation(CHARGE, KEY).payload("995 cents").probe(probe).run(|| self.work()).await
     }
 
     /// Runs the operation with this end, which nothing precedes.
     async fn end(&self, end: Result<u32, Failure>) -> Result<Outcome<u32>, Error> {
-        self.once.operation(KEY).payload("995 cents").probe(never_asked).run(|| async { end }).await
+        self.once.operation(CHARGE, KEY).payload("995 cents").probe(never_asked).run(|| async { end }).await
     }
 
     /// Where the outcome of an operation was lost, and its claim may be taken over.
@@ -94,9 +94,9 @@ async fn a_probe_is_asked_only_if_the_claim_took_over() {
     assert_outcome!(world.end(Err(Failure::unknown("timed out"))).await, Ok(Outcome::Failed(_)));
     assert_outcome!(world.probe(never_asked).await, Ok(Outcome::InProgress { attempt: 1, .. }));
     world.lapse().await;
-    let other = world.once.operation(KEY).payload("996 cents").probe(never_asked).run(|| world.work());
+    let other = world.once.operation(CHARGE, KEY).payload("996 cents").probe(never_asked).run(|| world.work());
     assert_outcome!(other.await, Ok(Outcome::Mismatch));
-    world.records.remove(&world.once.key_hash(KEY).unwrap());
+    world.records.remove(&world.once.key_hash(CHARGE, KEY).unwrap());
     assert_outcome!(world.probe(never_asked).await, Ok(Outcome::Executed(1)));
     assert_outcome!(world.probe(never_asked).await, Ok(Outcome::Replayed(1)));
 }
@@ -115,7 +115,7 @@ async fn while_a_probe_is_asked_nobody_else_probes_or_runs_the_operation() {
         let world = &world;
         async move {
             assert!(claim.took_over());
-            assert_eq!((claim.key(), claim.attempt()), (world.once.key_hash(KEY).unwrap(), 2));
+            assert_eq!((claim.key(), claim.attempt()), (world.once.key_hash(CHARGE, KEY).unwrap(), 2));
             assert_outcome!(world.probe(never_asked).await, Ok(Outcome::InProgress { attempt: 2, .. }));
             Ok(Probed::Done(7))
         }
@@ -151,7 +151,8 @@ async fn a_marked_error_of_a_probe_hands_the_claim_back_too() {
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_fails_after_its_probe_is_probed_again() {
     let world = World::lost().await;
-    let failing = world.once.operation(KEY).probe(nothing).run(|| async { Err(Failure::transient("try again")) });
+    let failing =
+        world.once.operation(CHARGE, KEY).probe(nothing).run(|| async { Err(Failure::transient("try again")) });
     assert_outcome!(failing.await, Ok(Outcome::Failed(_)));
     assert_outcome!(world.probe(found).await, Ok(Outcome::Recovered(7)));
 }
@@ -202,7 +203,7 @@ async fn a_probe_and_the_run_after_it_share_one_stop_point() {
         nothing(claim).await
     };
     let begun = Instant::now();
-    let outcome = world.once.operation(KEY).probe(slow).run(std::future::pending::<Result<u32, Failure>>);
+    let outcome = world.once.operation(CHARGE, KEY).probe(slow).run(std::future::pending::<Result<u32, Failure>>);
     assert_outcome!(outcome.await, Ok(Outcome::Interrupted(Interruption::CutOff)));
     assert_eq!(begun.elapsed(), UNTIL_STOP);
 }
@@ -282,7 +283,7 @@ async fn what_a_probe_finds_is_logged_once_and_what_it_fails_with_too() {
     let lines = collector.lines();
     let logged: Vec<_> = lines.iter().map(|line| (line.level, line.get("outcome"), line.get("error"))).collect();
     assert_eq!(logged, [(Level::WARN, "", "no answer"), (Level::INFO, "failed", ""), (Level::INFO, "recovered", "")]);
-    let key = world.once.key_hash(KEY).unwrap().to_string();
+    let key = world.once.key_hash(CHARGE, KEY).unwrap().to_string();
     assert!(lines.iter().all(|line| line.get("key") == key));
 }
 

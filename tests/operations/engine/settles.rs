@@ -8,7 +8,7 @@ use lambda_once::{
     store::fault::{Call, Fault},
 };
 
-use super::{KEY, LEASE, World, assert_outcome};
+use super::{CHARGE, KEY, LEASE, World, assert_outcome};
 
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_is_throttled_for_a_while_is_recorded() {
@@ -79,7 +79,7 @@ async fn where_takeover_is_refused_an_unrecorded_operation_is_abandoned() {
 #[tokio::test(start_paused = true)]
 async fn a_transient_failure_frees_the_key_at_once() {
     let world = World::new();
-    let plain = world.once.operation(KEY).run(|| async { Err::<u32, _>(std::io::Error::other("try again")) });
+    let plain = world.once.operation(CHARGE, KEY).run(|| async { Err::<u32, _>(std::io::Error::other("try again")) });
     assert_outcome!(plain.await, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Transient);
     assert_eq!((world.calls(), world.record().await), (vec![Call::Claim, Call::Settle], None));
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
@@ -119,7 +119,7 @@ async fn a_failure_after_a_takeover_is_handed_back_so_that_the_next_run_takes_ov
 #[tokio::test(start_paused = true)]
 async fn a_permanent_failure_is_remembered_and_replayed_with_its_message() {
     let world = World::new();
-    let failing = world.once.operation(KEY).run(|| async { "x".parse::<u32>().permanent() });
+    let failing = world.once.operation(CHARGE, KEY).run(|| async { "x".parse::<u32>().permanent() });
     assert_outcome!(failing.await, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Permanent);
     let replayed = world.run().await;
     assert_outcome!(
@@ -150,7 +150,7 @@ async fn an_unknown_failure_keeps_the_claim() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_keeps_the_claim() {
     let world = World::new();
-    let panicking = world.once.operation(KEY).run(|| async { panic!("oh") as Result<u32, Failure> });
+    let panicking = world.once.operation(CHARGE, KEY).run(|| async { panic!("oh") as Result<u32, Failure> });
     assert_outcome!(panicking.await, Ok(Outcome::Interrupted(Interruption::Panicked)));
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
     world.lapse().await;
@@ -161,7 +161,7 @@ async fn a_panic_keeps_the_claim() {
 async fn a_panic_before_the_first_await_is_caught_too() {
     let world = World::new();
     #[expect(unreachable_code, reason = "the closure panics before it makes a future")]
-    let panicking = world.once.operation(KEY).run(|| {
+    let panicking = world.once.operation(CHARGE, KEY).run(|| {
         panic!("oh");
         world.work()
     });
@@ -171,7 +171,7 @@ async fn a_panic_before_the_first_await_is_caught_too() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_that_is_set_to_transient_frees_the_key() {
     let world = World::with(|builder| builder.on_panic(OnPanic::Transient));
-    let panicking = world.once.operation(KEY).run(|| async { panic!("oh") as Result<u32, Failure> });
+    let panicking = world.once.operation(CHARGE, KEY).run(|| async { panic!("oh") as Result<u32, Failure> });
     assert_outcome!(panicking.await, Ok(Outcome::Interrupted(Interruption::Panicked)));
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
 }

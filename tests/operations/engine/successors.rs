@@ -4,7 +4,7 @@ use std::future::Future;
 
 use lambda_once::{Error, Failure, Outcome, Verdict, record::Status};
 
-use super::{KEY, LEASE, MARGIN, MILLISECOND, World, assert_outcome};
+use super::{CHARGE, KEY, LEASE, MARGIN, MILLISECOND, World, assert_outcome};
 
 impl World {
     /// Runs the operation with a handler that blocks until its lease is over for all, lets `meanwhile` happen, and ends
@@ -14,7 +14,7 @@ impl World {
         meanwhile: impl Future<Output = ()> + Send,
         end: Result<u32, Failure>,
     ) -> Result<Outcome<u32>, Error> {
-        let operation = self.once.operation(KEY).payload("first");
+        let operation = self.once.operation(CHARGE, KEY).payload("first");
         let late = operation.run(|| async {
             self.clock.jump(LEASE + MARGIN + MILLISECOND);
             meanwhile.await;
@@ -65,7 +65,7 @@ async fn a_late_holder_whose_successor_has_not_finished_has_lost_its_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_late_holder_whose_record_is_gone_has_lost_its_lease_and_creates_none() {
     let world = World::new();
-    let deleted = async { drop(world.records.remove(&world.once.key_hash(KEY).unwrap())) };
+    let deleted = async { drop(world.records.remove(&world.once.key_hash(CHARGE, KEY).unwrap())) };
     assert_outcome!(world.run_late(deleted, Ok(99)).await, Ok(Outcome::LeaseLost));
     assert_eq!(world.record().await, None);
 }
@@ -74,7 +74,7 @@ async fn a_late_holder_whose_record_is_gone_has_lost_its_lease_and_creates_none(
 async fn the_result_of_another_payload_is_not_replayed_to_a_late_holder() {
     let world = World::new();
     let another = async {
-        world.records.remove(&world.once.key_hash(KEY).unwrap());
+        world.records.remove(&world.once.key_hash(CHARGE, KEY).unwrap());
         assert_outcome!(world.run_on("second").await, Ok(Outcome::Executed(1)));
     };
     assert_outcome!(world.run_late(another, Ok(99)).await, Ok(Outcome::LeaseLost));

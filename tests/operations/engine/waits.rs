@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use tracing::Level;
 
 use super::{
-    KEY, LEASE, MARGIN, MILLISECOND, UNTIL_STOP, World, assert_outcome,
+    CHARGE, KEY, LEASE, MARGIN, MILLISECOND, UNTIL_STOP, World, assert_outcome,
     support::{FUTURE, collector::Collector},
 };
 
@@ -27,7 +27,7 @@ const LOOKS_IN_10_SECONDS: RangeInclusive<usize> = 9..=15;
 impl World {
     /// Runs the operation with time enough to outlast any lease here; while it is in progress, waits for this long.
     async fn wait(&self, time: Duration) -> Result<Outcome<u32>, Error> {
-        let operation = self.once.operation(KEY).payload("995 cents").deadline(FUTURE.after(100 * SECOND));
+        let operation = self.once.operation(CHARGE, KEY).payload("995 cents").deadline(FUTURE.after(100 * SECOND));
         operation.wait_up_to(time).run(|| self.work()).await
     }
 
@@ -37,7 +37,7 @@ impl World {
             sleep(time).await;
             end
         };
-        self.once.operation(KEY).payload("995 cents").run(held).await
+        self.once.operation(CHARGE, KEY).payload("995 cents").run(held).await
     }
 
     /// Lets something happen to the record while the operation is waited for, and says how long that took.
@@ -52,7 +52,7 @@ impl World {
     }
 
     fn remove(&self) {
-        self.records.remove(&self.once.key_hash(KEY).unwrap());
+        self.records.remove(&self.once.key_hash(CHARGE, KEY).unwrap());
     }
 }
 
@@ -95,7 +95,7 @@ async fn what_is_not_in_progress_is_not_waited_for() {
     let begun = Instant::now();
     assert_outcome!(world.wait(20 * SECOND).await, Ok(Outcome::Executed(1)));
     assert_outcome!(world.wait(20 * SECOND).await, Ok(Outcome::Replayed(1)));
-    let other = world.once.operation(KEY).payload("996 cents").wait_up_to(20 * SECOND).run(|| world.work());
+    let other = world.once.operation(CHARGE, KEY).payload("996 cents").wait_up_to(20 * SECOND).run(|| world.work());
     assert_outcome!(other.await, Ok(Outcome::Mismatch));
     assert_eq!(world.calls(), [Call::Claim, Call::Settle, Call::Claim, Call::Claim]);
     assert!(begun.elapsed().is_zero());
@@ -151,10 +151,10 @@ async fn where_takeover_is_refused_a_wait_ends_as_abandoned_with_the_lease() {
 #[tokio::test(start_paused = true)]
 async fn what_a_wait_takes_over_is_probed() {
     let world = World::with(|builder| builder.after_unknown(AfterUnknown::Probe));
-    let operation = || world.once.operation(KEY).deadline(FUTURE.after(100 * SECOND)).wait_up_to(50 * SECOND);
+    let operation = || world.once.operation(CHARGE, KEY).deadline(FUTURE.after(100 * SECOND)).wait_up_to(50 * SECOND);
     let found = |_| async { Ok::<_, Failure>(Probed::Done(7)) };
     let lost = || async { Err::<u32, _>(Failure::unknown("timed out")) };
-    let held = world.once.operation(KEY).probe(found).run(lost);
+    let held = world.once.operation(CHARGE, KEY).probe(found).run(lost);
     assert_outcome!(held.await, Ok(Outcome::Failed(_)));
     assert_outcome!(operation().probe(found).run(|| world.work()).await, Ok(Outcome::Recovered(7)));
 }
@@ -203,10 +203,10 @@ async fn a_wait_ends_before_the_stop_point() {
     let world = World::new();
     let begun = Instant::now();
     let hanging = world.another(|builder| builder);
-    let held = hanging.operation(KEY).deadline(FUTURE.after(100 * SECOND)).run(pending::<Result<u32, Failure>>);
+    let held = hanging.operation(CHARGE, KEY).deadline(FUTURE.after(100 * SECOND)).run(pending::<Result<u32, Failure>>);
     let waited = async {
         tokio::task::yield_now().await;
-        let outcome = world.once.operation(KEY).wait_up_to(Duration::MAX).run(|| world.work()).await;
+        let outcome = world.once.operation(CHARGE, KEY).wait_up_to(Duration::MAX).run(|| world.work()).await;
         (outcome, begun.elapsed())
     };
     let (_, (outcome, took)) = tokio::join!(held, waited);
@@ -218,7 +218,7 @@ async fn a_wait_ends_before_the_stop_point() {
 async fn a_handler_that_was_waited_for_stops_at_the_stop_point_of_its_invocation() {
     let world = World::new();
     let begun = Instant::now();
-    let hangs = world.once.operation(KEY).wait_up_to(20 * SECOND).run(pending::<Result<u32, Failure>>);
+    let hangs = world.once.operation(CHARGE, KEY).wait_up_to(20 * SECOND).run(pending::<Result<u32, Failure>>);
     let (_, waited) = tokio::join!(world.hold(10 * SECOND, Err(Failure::transient("again"))), hangs);
     assert_outcome!(waited, Ok(Outcome::Interrupted(_)));
     assert_eq!(begun.elapsed(), UNTIL_STOP);
@@ -310,7 +310,7 @@ async fn a_lease_that_is_over_by_the_engines_clock_alone_is_claimed_at_the_usual
     world.store.always(Call::Claim, Fault::AccessDenied);
     let begun = Instant::now();
     let deadline = FUTURE.after(200 * SECOND);
-    let outcome = ahead.operation(KEY).deadline(deadline).wait_up_to(10 * SECOND).run(|| world.work()).await;
+    let outcome = ahead.operation(CHARGE, KEY).deadline(deadline).wait_up_to(10 * SECOND).run(|| world.work()).await;
     assert_outcome!(outcome, Ok(Outcome::InProgress { .. }));
     assert_eq!((begun.elapsed(), world.count(Call::Read)), (10 * SECOND - LAST_LOOK, 0));
     // The first one made it abandoned.
@@ -334,8 +334,8 @@ async fn of_64_that_wait_for_a_release_one_runs_and_the_others_get_its_result() 
         sleep(SECOND).await;
         world.work().await
     };
-    let waiting = (0..64).map(|_| world.once.operation(KEY).wait_up_to(20 * SECOND).run(slow));
-    let held = world.once.operation(KEY).run(|| async {
+    let waiting = (0..64).map(|_| world.once.operation(CHARGE, KEY).wait_up_to(20 * SECOND).run(slow));
+    let held = world.once.operation(CHARGE, KEY).run(|| async {
         sleep(SECOND).await;
         Err::<u32, _>(Failure::transient("again"))
     });

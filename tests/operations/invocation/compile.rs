@@ -8,7 +8,7 @@ use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde_json::{Value, value::RawValue};
 use tower::{Service, ServiceBuilder};
 
-fn layer() -> InvocationLayer {
+fn layer<T>() -> InvocationLayer<T> {
     InvocationLayer::new(Idempotency::new(MemoryStore::new()), Key::pointer("/id"))
 }
 
@@ -16,13 +16,23 @@ async fn plain(event: LambdaEvent<Value>) -> Result<Value, Error> {
     Ok(event.payload)
 }
 
+/// It needs nothing but `Deserialize`.
+#[derive(serde::Deserialize)]
+struct Order {
+    id: std::collections::HashSet<String>,
+}
+
+async fn typed(event: LambdaEvent<Order>) -> Result<usize, Error> {
+    Ok(event.payload.id.len())
+}
+
 async fn raw(event: LambdaEvent<Box<RawValue>>) -> Result<Box<RawValue>, Failure> {
     Ok(event.payload)
 }
 
-fn is_a_service<T, S>(_: &S)
+fn is_a_service<S>(_: &S)
 where
-    S: Service<LambdaEvent<T>> + Clone + Send + Sync + 'static,
+    S: Service<LambdaEvent<Box<RawValue>>> + Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
 {
 }
@@ -34,6 +44,13 @@ async fn the_runtime_runs_it_one_by_one_and_concurrently() -> Result<(), Error> 
     is_a_service(&service);
     lambda_runtime::run(service.clone()).await?;
     lambda_runtime::run_concurrent(service).await?;
+    let checked = InvocationLayer::new(Idempotency::new(MemoryStore::new()), Key::pointer("/id")).checked()?;
+    let service = ServiceBuilder::new().layer(checked).service(service_fn(typed));
+    is_a_service(&service);
+    lambda_runtime::run(service.clone()).await?;
+    lambda_runtime::run_concurrent(service).await?;
+    let closure = service_fn(|event: LambdaEvent<Order>| async move { Ok::<_, Error>(event.payload.id.len()) });
+    lambda_runtime::run(ServiceBuilder::new().layer(layer()).service(closure)).await?;
     let service = ServiceBuilder::new().layer(layer()).service(service_fn(raw));
     is_a_service(&service);
     lambda_runtime::run(service.clone()).await?;
@@ -43,6 +60,6 @@ async fn the_runtime_runs_it_one_by_one_and_concurrently() -> Result<(), Error> 
 #[test]
 fn it_crosses_threads() {
     fn crosses<T: Clone + Send + Sync + 'static>() {}
-    crosses::<InvocationLayer>();
-    crosses::<InvocationService<fn()>>();
+    crosses::<InvocationLayer<std::cell::RefCell<Value>>>();
+    crosses::<InvocationService<fn(), std::cell::RefCell<Value>>>();
 }

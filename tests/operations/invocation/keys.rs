@@ -1,11 +1,14 @@
 //! What identifies an event's operation.
 
+use std::collections::{HashMap, HashSet};
+
 use lambda_once::{
     BoxError, ErrorKind, Idempotency, Key, MemoryStore, MissingKey,
     invocation::{InvocationLayer, Payload},
+    store::fault::FaultStore,
 };
 use lambda_runtime::{Context, LambdaEvent};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 use tower::{Layer, ServiceExt};
 
@@ -53,7 +56,7 @@ async fn the_whole_event_may_be_the_key() {
 
 #[tokio::test]
 async fn a_part_may_stand_for_the_payload_or_nothing() {
-    let part = |layer: InvocationLayer| layer.payload(Payload::Part(Key::pointer("/cents")));
+    let part = |layer: InvocationLayer<Value>| layer.payload(Payload::Part(Key::pointer("/cents")));
     let function = Function::with(|engine| engine, part, numbered);
     assert_eq!(function.invoke(json!({"id": 1, "cents": 5, "sent": "monday"})).await.unwrap(), 1);
     assert_eq!(function.invoke(json!({"id": 1, "cents": 5, "sent": "friday"})).await.unwrap(), 1);
@@ -150,19 +153,19 @@ async fn the_keys_of_differently_named_engines_do_not_meet() {
         function.invoke(order()).await.unwrap();
         assert_eq!(function.runs(), 1);
     }
-    let names = ["invocation", "refund"].map(|name| once.named(name).key_hash("A").unwrap());
-    for (name, key) in ["invocation", "refund"].into_iter().zip(names) {
-        assert!(once.store().read(&[key]).await.remove(0).unwrap().is_some(), "{name}");
+    for engine in [&once, &once.named("refund")] {
+        let key = engine.key_hash("invocation", "A").unwrap();
+        assert!(once.store().read(&[key]).await.remove(0).unwrap().is_some(), "{engine:?}");
     }
 }
 
-/// How often events of this type run behind the layer.
-async fn runs<T>(key: &str, events: &[&str]) -> Result<Vec<usize>, ErrorKind>
+/// Which run answers each of these events, as they stand, of a handler of this type.
+async fn runs<T>(key: &str, payload: Payload, events: &[&str]) -> Vec<Result<usize, ErrorKind>>
 where
-    T: Serialize + for<'de> Deserialize<'de> + Send + 'static,
+    T: DeserializeOwned + Send + 'static,
 {
     let runs = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let layer = InvocationLayer::new(Idempotency::new(MemoryStore::new()), Key::pointer(key)).payload(Payload::Ignored);
+    let layer = InvocationLayer::new(Idempotency::new(MemoryStore::new()), Key::pointer(key)).payload(payload);
     let service = layer.layer(tower::service_fn(move |_: LambdaEvent<T>| {
         let run = runs.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         async move { Ok::<_, BoxError>(run) }
@@ -170,59 +173,105 @@ where
     let mut results = Vec::new();
     for event in events {
         let event = LambdaEvent::new(serde_json::from_str(event).unwrap(), Context::default());
-        match service.clone().oneshot(event).await {
-            Ok(run) => results.push(run),
-            error => return Err(refusal(error).0),
-        }
+        results.push(match service.clone().oneshot(event).await {
+            Ok(run) => Ok(run),
+            error => Err(refusal(error).0),
+        });
     }
-    Ok(results)
+    results
 }
 
 #[tokio::test]
 async fn numbers_that_differ_are_never_one_key() {
-    #[derive(Serialize, Deserialize)]
-    struct Wide {
-        id: u128,
-    }
-    let small = [r#"{"id":9007199254740992}"#, r#"{"id":9007199254740993}"#, r#"{"id":9007199254740992}"#];
-    let large = [r#"{"id":123456789012345678901234567890}"#, r#"{"id":123456789012345678901234567891}"#];
-    assert_eq!(runs::<Value>("/id", &small).await, Ok(vec![0, 1, 0]));
-    assert_eq!(runs::<Wide>("/id", &large).await, Ok(vec![0, 1]));
-    assert_eq!(runs::<Box<RawValue>>("/id", &large).await, Ok(vec![0, 1]));
-    let raw = [
+    let events = [
         r#"{"id":1e5}"#,
         r#"{"id":100000}"#,
         r#" { "id" : 1e5 } "#,
+        r#"{"id":9007199254740992}"#,
+        r#"{"id":9007199254740993}"#,
+        r#"{"id":123456789012345678901234567890}"#,
+        r#"{"id":123456789012345678901234567891}"#,
         r#"{"id":1.00000000000000000001}"#,
         r#"{"id":1.00000000000000000002}"#,
         r#"{"id":1e-999999999999}"#,
         r#"{"id":1.00000000000000000001}"#,
     ];
+    let expected = [0, 1, 0, 2, 3, 4, 5, 6, 7, 8, 6].map(Ok);
     for key in ["", "/id"] {
-        assert_eq!(runs::<Box<RawValue>>(key, &raw).await, Ok(vec![0, 1, 0, 2, 3, 4, 2]));
+        assert_eq!(runs::<Value>(key, Payload::Ignored, &events).await, expected);
+        assert_eq!(runs::<Box<RawValue>>(key, Payload::Ignored, &events).await, expected);
     }
-    // A float has lost the digits that tell them apart.
-    assert_eq!(runs::<Value>("/id", &large).await, Err(ErrorKind::Payload));
-    assert_eq!(runs::<Value>("", &[r#"{"a":["1e5",{"b":-1e300}]}"#]).await, Err(ErrorKind::Payload));
-    assert_eq!(runs::<Value>("", &[r#"{"1e5":["1e5","\"1e5",true,1.5,[false]]}"#]).await, Ok(vec![0]));
 }
 
 #[tokio::test]
-async fn an_event_that_cannot_be_written_as_json_is_refused() {
+async fn an_event_is_the_same_one_however_the_handlers_type_orders_it() {
     #[derive(Deserialize)]
-    struct Odd(#[expect(dead_code, reason = "read from the event")] Value);
-    impl Serialize for Odd {
-        fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
-            Err(serde::ser::Error::custom("no"))
-        }
+    struct Order {
+        #[serde(rename = "id")]
+        _id: u32,
+        #[serde(rename = "tags")]
+        _tags: HashSet<String>,
+        #[serde(rename = "counts")]
+        _counts: HashMap<String, u32>,
     }
+    let event = r#"{"id":7,"tags":["a","b","c","d","e","f","g","h"],"counts":{"x":1,"y":2,"z":3}}"#;
+    let spelt_otherwise = r#"{ "counts":{"z":3,"x":1,"y":2}, "tags":["a","b","c","d","e","f","g","h"], "id":7 }"#;
+    for key in ["/id", "/tags", ""] {
+        let again = runs::<Order>(key, Payload::Body, &[event, spelt_otherwise, event, event]).await;
+        assert_eq!(again, [0; 4].map(Ok), "{key}");
+        let part = runs::<Order>(key, Payload::Part(Key::pointer("/tags")), &[event, spelt_otherwise]).await;
+        assert_eq!(part, [0; 2].map(Ok), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_handlers_type_leaves_out_counts() {
     #[derive(Deserialize)]
-    struct Panics(#[expect(dead_code, reason = "read from the event")] Value);
-    impl Serialize for Panics {
-        fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
-            panic!("in serialize");
-        }
+    struct Order {
+        #[serde(rename = "id")]
+        _id: u32,
     }
-    assert_eq!(runs::<Odd>("/id", &[r#"{"id":1}"#]).await, Err(ErrorKind::Payload));
-    assert_eq!(runs::<Panics>("/id", &[r#"{"id":1}"#]).await, Err(ErrorKind::Payload));
+    let events = [r#"{"id":7,"cents":5}"#, r#"{"id":7,"cents":6}"#];
+    assert_eq!(runs::<Order>("/id", Payload::Body, &events).await, [Ok(0), Err(ErrorKind::Mismatch)]);
+    assert_eq!(runs::<Order>("", Payload::Body, &events).await, [Ok(0), Ok(1)]);
+}
+
+/// A type whose decoder panics.
+#[derive(Debug)]
+struct Panics;
+
+impl<'de> Deserialize<'de> for Panics {
+    fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        panic!("in deserialize");
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_the_handler_does_not_take_is_refused_before_anything_is_claimed() {
+    #[derive(Deserialize)]
+    struct Order {
+        #[serde(rename = "id")]
+        _id: u32,
+    }
+    async fn refused<T: DeserializeOwned + Send + 'static>(missing_key: MissingKey, event: &str) -> String {
+        let store = FaultStore::new(MemoryStore::new(), 1);
+        let once = Idempotency::builder(store.clone()).missing_key(missing_key).build().unwrap();
+        let never = tower::service_fn(|_: LambdaEvent<T>| async { panic!("it ran") as Result<(), BoxError> });
+        let service = InvocationLayer::new(once, Key::pointer("/id")).layer(never);
+        let event = LambdaEvent::new(serde_json::from_str(event).unwrap(), Context::default());
+        let error = service.oneshot(event).await.unwrap_err();
+        assert!(store.calls().is_empty());
+        let text = format!("{error} {error:?}");
+        assert_eq!(refusal::<(), _>(Err(error)), (ErrorKind::Payload, false));
+        text
+    }
+    let text = refused::<Order>(MissingKey::Reject, r#"{"id":"secret"}"#).await;
+    assert!(
+        text.contains("the event is not what the handler takes at line 1 column 14") && !text.contains("secret"),
+        "{text}"
+    );
+    let text = refused::<Order>(MissingKey::RunUnprotected, r#"{"number":7}"#).await;
+    assert!(text.contains("the event has a missing field `id` at line 1 column 12"), "{text}");
+    let text = refused::<Panics>(MissingKey::Reject, r#"{"id":7}"#).await;
+    assert!(text.contains("decoding the event panicked"), "{text}");
 }

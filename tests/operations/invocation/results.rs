@@ -73,7 +73,7 @@ async fn the_handler_finds_its_claim_and_nobody_else_does() {
     function.invoke(order()).await.unwrap_err();
     tokio::time::advance(LAPSE).await;
     let key = function.invoke(order()).await.unwrap();
-    assert_eq!(key, function.once.key_hash("A").unwrap().to_hex());
+    assert_eq!(key, function.once.key_hash("invocation", "A").unwrap().to_hex());
     assert!(claim().is_none());
 
     let unclaimed = |_, _| async { Ok::<_, BoxError>(claim().is_none()) };
@@ -121,7 +121,7 @@ async fn a_result_that_cannot_be_serialised_is_given_and_not_kept() {
 async fn nothing_is_remembered_between_invocations_but_by_the_store() {
     let function = Function::new();
     assert_eq!(function.invoke(order()).await.unwrap(), 1);
-    function.records.remove(&function.once.key_hash("A").unwrap()).unwrap();
+    function.records.remove(&function.once.key_hash("invocation", "A").unwrap()).unwrap();
     assert_eq!(function.invoke(order()).await.unwrap(), 2);
 }
 

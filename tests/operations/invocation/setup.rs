@@ -16,7 +16,10 @@ use lambda_once::{
 };
 use lambda_runtime::{Context, LambdaEvent};
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde_json::{
+    Value, json,
+    value::{RawValue, to_raw_value},
+};
 use tower::{Layer, ServiceExt, util::BoxCloneSyncService};
 
 use crate::support::clock::TokioClock;
@@ -32,7 +35,7 @@ pub(crate) struct Function<R = u32, E = BoxError> {
     /// The engine, for the hashes of its keys.
     pub(crate) once: Idempotency,
     runs: Arc<AtomicU32>,
-    service: BoxCloneSyncService<LambdaEvent<Value>, R, InvocationError<E>>,
+    service: BoxCloneSyncService<LambdaEvent<Box<RawValue>>, R, InvocationError<E>>,
 }
 
 impl Function {
@@ -57,7 +60,7 @@ where
 
     pub(crate) fn with<H, F>(
         engine: impl FnOnce(Builder) -> Builder,
-        layer: impl FnOnce(InvocationLayer) -> InvocationLayer,
+        layer: impl FnOnce(InvocationLayer<Value>) -> InvocationLayer<Value>,
         handler: H,
     ) -> Self
     where
@@ -74,7 +77,7 @@ where
         clock: TokioClock,
         records: MemoryStore,
         engine: impl FnOnce(Builder) -> Builder,
-        layer: impl FnOnce(InvocationLayer) -> InvocationLayer,
+        layer: impl FnOnce(InvocationLayer<Value>) -> InvocationLayer<Value>,
         handler: H,
     ) -> Self
     where
@@ -90,11 +93,15 @@ where
             handler(counter.fetch_add(1, Ordering::SeqCst) + 1, event.payload)
         });
         let service = layer(InvocationLayer::new(once.clone(), Key::pointer("/id"))).layer(inner);
-        let once = once.named("invocation");
         Self { records, store, clock, once, runs, service: BoxCloneSyncService::new(service) }
     }
 
     pub(crate) async fn send(&self, event: LambdaEvent<Value>) -> Result<R, InvocationError<E>> {
+        self.send_raw(LambdaEvent::new(to_raw_value(&event.payload).unwrap(), event.context)).await
+    }
+
+    /// As Lambda sends it.
+    pub(crate) async fn send_raw(&self, event: LambdaEvent<Box<RawValue>>) -> Result<R, InvocationError<E>> {
         self.service.clone().oneshot(event).await
     }
 

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use lambda_once::{Failure, Outcome};
 
-use super::{KEY, LEASE, MARGIN, World, assert_outcome};
+use super::{CHARGE, KEY, LEASE, MARGIN, World, assert_outcome};
 
 #[tokio::test]
 async fn a_new_operation_takes_two_requests() {
@@ -39,7 +39,7 @@ async fn a_conflict_takes_one_request() {
     let world = World::new().await;
     world.abandon().await;
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
-    let mismatch = world.once.operation(KEY).payload("another").run(|| world.work()).await;
+    let mismatch = world.once.operation(CHARGE, KEY).payload("another").run(|| world.work()).await;
     assert_outcome!(mismatch, Ok(Outcome::InProgress { .. }));
     assert_eq!(world.requests(), ["UpdateItem", "UpdateItem"]);
 }
@@ -48,13 +48,13 @@ async fn a_conflict_takes_one_request() {
 async fn a_wait_takes_one_request_for_each_look() {
     let world = World::new().await;
     let looks = || world.requests().iter().filter(|operation| *operation == "GetItem").count();
-    let held = world.elsewhere.operation(KEY).run(|| async {
+    let held = world.elsewhere.operation(CHARGE, KEY).run(|| async {
         while looks() < 2 {
             tokio::task::yield_now().await;
         }
         Ok::<_, Failure>(7)
     });
-    let waited = world.once.operation(KEY).wait_up_to(LEASE).run(|| world.work());
+    let waited = world.once.operation(CHARGE, KEY).wait_up_to(LEASE).run(|| world.work());
     let (held, waited) = tokio::join!(held, async {
         // The other one is first.
         while world.item().await.is_none() {}
@@ -81,7 +81,7 @@ async fn a_takeover_takes_two_requests() {
 #[tokio::test]
 async fn another_payload_takes_one_request_and_never_takes_over() {
     let world = World::new().await;
-    let on = |payload: &'static str| world.once.operation(KEY).payload(payload);
+    let on = |payload: &'static str| world.once.operation(CHARGE, KEY).payload(payload);
     let unknown = on("a").run(|| async { Err::<u32, _>(Failure::unknown("timed out")) });
     assert_outcome!(unknown.await, Ok(Outcome::Failed(_)));
     world.lapse();
@@ -96,7 +96,7 @@ async fn another_payload_takes_one_request_and_never_takes_over() {
 async fn of_64_concurrent_runs_one_executes() {
     let world = World::new().await;
     for round in 0..5 {
-        let runs = (0..64).map(|_| world.elsewhere.operation(&round).run(|| world.work()));
+        let runs = (0..64).map(|_| world.elsewhere.operation(CHARGE, &round).run(|| world.work()));
         let outcomes = join_all(runs).await;
         let executed = outcomes.iter().filter(|outcome| outcome.as_ref().unwrap().as_str() == "executed");
         assert_eq!((executed.count(), world.runs()), (1, round + 1));

@@ -11,7 +11,7 @@ use lambda_once::{
 };
 
 use super::{
-    Item, KEY, LEASE, World, assert_outcome, in_both_shapes, number, requests::Purpose, support::FUTURE, text,
+    CHARGE, Item, KEY, LEASE, World, assert_outcome, in_both_shapes, number, requests::Purpose, support::FUTURE, text,
 };
 
 const RETENTION: Duration = Duration::from_secs(15 * 24 * 60 * 60);
@@ -34,7 +34,7 @@ async fn an_item_has_exactly_the_documented_attributes(calls: Calls) {
         Config::new(&world.table).calls(calls).build(world.direct.clone()).unwrap().with_clock(ManualClock::at(now));
     let once = Idempotency::builder(store).clock(ManualClock::at(now)).build().unwrap();
 
-    let outcome = once.operation(KEY).payload("995 cents").run(|| async {
+    let outcome = once.operation(CHARGE, KEY).payload("995 cents").run(|| async {
         let item = world.item().await.unwrap();
         assert_eq!(
             names(&item),
@@ -80,7 +80,7 @@ async fn a_new_claim_removes_the_expired_result(calls: Calls) {
     let world = World::of(calls).await;
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     world.clock.jump(RETENTION + Duration::from_secs(1));
-    let again = world.once.operation(KEY).run(|| async {
+    let again = world.once.operation(CHARGE, KEY).run(|| async {
         let item = world.item().await.unwrap();
         assert_eq!((item.get("data"), &item["prior_status"]), (None, &text("COMPLETED")));
         world.work().await
@@ -92,9 +92,9 @@ async fn a_large_result_that_compresses_is_stored_as_bytes_and_comes_back_whole(
     let world = World::of(calls).await;
     let result = || "{\"line\": 7}, ".repeat(300_000 / 13);
     let run = || async { Ok::<_, Failure>(result()) };
-    assert_outcome!(world.once.operation(KEY).run(run).await, Ok(Outcome::Executed(_)));
+    assert_outcome!(world.once.operation(CHARGE, KEY).run(run).await, Ok(Outcome::Executed(_)));
     assert!(world.item().await.unwrap()["data"].as_b().unwrap().as_ref().len() < 30_000);
-    assert_outcome!(world.once.operation(KEY).run(run).await, Ok(Outcome::Replayed(text)) if text == result());
+    assert_outcome!(world.once.operation(CHARGE, KEY).run(run).await, Ok(Outcome::Replayed(text)) if text == result());
 }
 
 async fn a_result_too_large_for_an_item_is_dropped_before_it_is_sent(calls: Calls) {
@@ -102,11 +102,11 @@ async fn a_result_too_large_for_an_item_is_dropped_before_it_is_sent(calls: Call
     let mut random = fastrand::Rng::with_seed(7);
     let text: String = std::iter::repeat_with(|| random.alphanumeric()).take(5_000_000).collect();
     let run = || async { Ok::<_, Failure>(text.clone()) };
-    assert_outcome!(world.once.operation(KEY).run(run).await, Ok(Outcome::Executed(_)));
+    assert_outcome!(world.once.operation(CHARGE, KEY).run(run).await, Ok(Outcome::Executed(_)));
     assert_eq!(world.purposes(), [Purpose::Claim, Purpose::Outcome]);
     let item = world.item().await.unwrap();
     assert_eq!((item.get("data"), &item["result_dropped"]), (None, &AttributeValue::Bool(true)));
-    assert_outcome!(world.once.operation(KEY).run(run).await, Ok(Outcome::ReplayedWithoutResult));
+    assert_outcome!(world.once.operation(CHARGE, KEY).run(run).await, Ok(Outcome::ReplayedWithoutResult));
 }
 
 async fn a_completed_record_of_powertools_is_replayed(calls: Calls) {

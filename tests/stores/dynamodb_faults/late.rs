@@ -121,7 +121,7 @@ async fn late_settles_are_refused_where_a_successor_is_running(calls: Calls) {
         let mut late = world.on(purpose).hang();
         world.die(end, &mut late).await;
         world.lapse();
-        let running = world.elsewhere.operation(super::KEY).run(|| async {
+        let running = world.elsewhere.operation(super::CHARGE, super::KEY).run(|| async {
             world.comes_to_nothing(late).await;
             world.work().await
         });
@@ -163,7 +163,7 @@ async fn a_late_completion_counts_where_nobody_has_claimed_the_key_since(calls: 
 
 /// Runs the operation with a handler that blocks its thread until its lease is over for all, while `meanwhile` happens.
 async fn run_blocked(world: &World, meanwhile: impl Future<Output = ()> + Send) -> Result<Outcome<u32>, Error> {
-    let blocked = world.once.operation(super::KEY).run(|| async {
+    let blocked = world.once.operation(super::CHARGE, super::KEY).run(|| async {
         world.lapse();
         tokio::task::block_in_place(|| Handle::current().block_on(meanwhile));
         Ok::<_, Failure>(99)

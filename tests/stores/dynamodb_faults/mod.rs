@@ -32,6 +32,7 @@ use lambda_once::{
 };
 use support::{assert_outcome, clock::TokioClock, proxy::Proxy};
 
+const CHARGE: &str = "charge";
 const KEY: &str = "order 7";
 /// The lease of claims without a deadline, and the margin that comes on top: the defaults.
 const LEASE: Duration = Duration::from_secs(30);
@@ -114,22 +115,23 @@ impl World {
 
     /// Runs the operation through the proxy, with work that succeeds.
     async fn run(&self) -> Result<Outcome<u32>, Error> {
-        self.once.operation(KEY).run(|| self.work()).await
+        self.once.operation(CHARGE, KEY).run(|| self.work()).await
     }
 
     /// Runs the operation past the proxy, with work that succeeds.
     async fn run_elsewhere(&self) -> Result<Outcome<u32>, Error> {
-        self.elsewhere.operation(KEY).run(|| self.work()).await
+        self.elsewhere.operation(CHARGE, KEY).run(|| self.work()).await
     }
 
     /// Runs the operation through the proxy, with work that ends as given.
     async fn run_to(&self, end: Result<u32, Failure>) -> Result<Outcome<u32>, Error> {
-        self.once.operation(KEY).run(|| async { end }).await
+        self.once.operation(CHARGE, KEY).run(|| async { end }).await
     }
 
     /// Leaves, past the proxy, a claim whose outcome nobody knows.
     async fn abandon(&self) {
-        let unknown = self.elsewhere.operation(KEY).run(|| async { Err::<u32, _>(Failure::unknown("timed out")) });
+        let unknown =
+            self.elsewhere.operation(CHARGE, KEY).run(|| async { Err::<u32, _>(Failure::unknown("timed out")) });
         assert_outcome!(unknown.await, Ok(Outcome::Failed(_)));
     }
 
@@ -139,7 +141,7 @@ impl World {
     }
 
     fn id(&self) -> AttributeValue {
-        AttributeValue::S(format!("once#{}", self.once.key_hash(KEY).unwrap()))
+        AttributeValue::S(format!("once#{}", self.once.key_hash(CHARGE, KEY).unwrap()))
     }
 
     async fn item(&self) -> Option<Item> {

@@ -79,7 +79,7 @@ async fn an_error_of_the_connection_names_its_first_cause() {
 async fn a_missing_table_is_an_error_of_its_own() {
     let client = support::client(&support::dynamodb_endpoint()).await;
     let once = Idempotency::new(DynamoDbStore::new(client, "no-such-table"));
-    let error = once.operation("k").run(|| async { Ok::<_, Failure>(()) }).await.unwrap_err();
+    let error = once.operation(super::CHARGE, "k").run(|| async { Ok::<_, Failure>(()) }).await.unwrap_err();
     assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Table, true));
     assert_eq!(once.warm().await.unwrap_err().kind(), ErrorKind::Table);
 }
@@ -139,7 +139,7 @@ async fn a_lost_completion_is_recognised_without_the_item() {
 
 async fn a_holder_has_lost_its_lease_to_a_record_that_it_cannot_read(calls: Calls) {
     let world = World::of(calls).await;
-    let outcome = world.once.operation(super::KEY).run(|| async {
+    let outcome = world.once.operation(super::CHARGE, super::KEY).run(|| async {
         world.put([("status", text("WAITING")), ("v", super::number(9))]).await;
         world.work().await
     });

@@ -69,6 +69,8 @@ type Leaders = HashMap<KeyHash, (usize, Option<Fingerprint>), BuildHasherDefault
 pub(super) struct Terms<'a> {
     pub(super) options: &'a Options,
     pub(super) engine: &'a Idempotency,
+    /// The operation's name in logs.
+    pub(super) operation: &'a str,
     /// Whether records whose claim took over are probed, each by itself.
     pub(super) probes: bool,
     /// How many records a handler takes at once.

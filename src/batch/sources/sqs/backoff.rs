@@ -10,7 +10,7 @@ use crate::{
     ErrorKind, OutcomeKind, Verdict,
     batch::{RecordReport, Redelivery},
     clock::Timestamp,
-    store::BoxFuture,
+    future::BoxFuture,
 };
 
 /// The most that one call takes.

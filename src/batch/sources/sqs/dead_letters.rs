@@ -12,8 +12,8 @@ use super::LONGEST_CALL;
 use crate::{
     BoxError,
     batch::{DeadLetter, DeadLetters},
+    future::BoxFuture,
     key::hash::{Form, fingerprint},
-    store::BoxFuture,
 };
 
 /// The most attributes that a message can have.

@@ -1,4 +1,4 @@
-//! What nothing else of the process has.
+//! Process-unique ids.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

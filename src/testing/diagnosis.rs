@@ -1,14 +1,15 @@
-//! What is wrong with two deliveries of the same event, in words.
+//! Says what is wrong with two deliveries of the same event.
 
 use std::fmt::Write;
 
 use crate::{
-    ErrorKind, OutcomeKind,
     batch::{Processed, RecordReport},
+    error::ErrorKind,
+    idempotency::outcome::OutcomeKind,
 };
 
 /// What is wrong with the deliveries; `None` if nothing is.
-pub(super) fn complaint<R>(first: &Processed<R>, second: &Processed<R>) -> Option<String> {
+pub(super) fn diagnose<R>(first: &Processed<R>, second: &Processed<R>) -> Option<String> {
     for (delivery, ordinal) in [(first, "first"), (second, "second")] {
         match &delivery.response {
             // That records were reported, which is said of each of them.
@@ -62,7 +63,7 @@ fn faults(first: &RecordReport, second: &RecordReport) -> String {
             _ => "ran again",
         });
     }
-    if [first, second].iter().any(|report| report.reported && !is_held_up(report)) {
+    if [first, second].iter().any(|report| report.reported && !is_held_back(report)) {
         faults.push("reported");
     } else if first.reported && second.reported {
         faults.push("reported by both");
@@ -84,7 +85,7 @@ fn has_run(report: &RecordReport) -> bool {
 }
 
 /// Whether the record only waits for another delivery.
-fn is_held_up(report: &RecordReport) -> bool {
+fn is_held_back(report: &RecordReport) -> bool {
     matches!(report.outcome, Ok(OutcomeKind::InProgress | OutcomeKind::Skipped))
 }
 

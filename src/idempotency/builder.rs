@@ -1,0 +1,233 @@
+//! Builds an engine.
+
+use std::{
+    borrow::Cow,
+    sync::{Arc, Once},
+    time::Duration,
+};
+
+use super::{
+    handle::Idempotency,
+    policy::{AfterUnknown, OnPanic},
+    settings::{DISABLED_VARIABLE, Settings},
+};
+use crate::{
+    clock::{Clock, SystemClock},
+    error::Error,
+    key::MissingKey,
+    store::{Store, memory::MemoryStore},
+};
+
+fn warn_that_it_is_disabled() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tracing::warn!(target: "lambda_once", "{DISABLED_VARIABLE} is set: handlers run unprotected, and repeated deliveries take effect again");
+    });
+}
+
+impl Idempotency {
+    /// An engine on `store` with the [default settings](Builder#defaults).
+    pub fn new(store: impl Store) -> Self {
+        Self::builder(store).build_unchecked()
+    }
+
+    /// For settings other than the defaults.
+    pub fn builder(store: impl Store) -> Builder {
+        Builder::new(store)
+    }
+
+    /// An engine that does not protect, for tests of a handler alone.
+    pub fn disabled() -> Self {
+        Self::builder(MemoryStore::new()).disabled(true).build_unchecked()
+    }
+}
+
+/// Builds an [`Idempotency`] with settings other than the defaults.
+///
+/// # Defaults
+///
+/// | setting | default |
+/// |---|---|
+/// | [`scope`](Self::scope) | `AWS_LAMBDA_FUNCTION_NAME`, or `local` where it is not set |
+/// | [`named`](Self::named) | no name |
+/// | [`lease`](Self::lease) | 30 s; used only when the invocation's deadline is not known |
+/// | [`reserve`](Self::reserve) | 5 % of the time left at entry, at least 500 ms, at most 2 s |
+/// | [`skew_margin`](Self::skew_margin) | 1 s |
+/// | [`retention`](Self::retention) | 15 days; 24 hours for HTTP |
+/// | [`failed_retention`](Self::failed_retention), [`in_progress_retention`](Self::in_progress_retention) | as `retention` |
+/// | [`after_unknown`](Self::after_unknown) | [`AfterUnknown::Rerun`] |
+/// | [`on_panic`](Self::on_panic) | [`OnPanic::Unknown`] |
+/// | [`missing_key`](Self::missing_key) | [`MissingKey::Reject`] |
+/// | [`keep_results`](Self::keep_results) | yes |
+/// | [`compress_above`](Self::compress_above) | 4096 bytes |
+/// | [`disabled`](Self::disabled) | no, unless `LAMBDA_ONCE_DISABLED` is `1` or `true` |
+/// | [`clock`](Self::clock) | [`SystemClock`] |
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+}
+
+impl Builder {
+    fn new(store: impl Store) -> Self {
+        Self { store: Arc::new(store), clock: Arc::new(SystemClock), settings: Settings::from_environment() }
+    }
+
+    /// What sets this function's keys apart from those of others in the same table. Set it to a name of your own to keep
+    /// the records when a function is renamed, or to share them between functions.
+    pub fn scope(mut self, scope: impl Into<Cow<'static, str>>) -> Self {
+        self.settings.function = scope.into();
+        self
+    }
+
+    /// The engine's name, which sets its keys apart from those of other engines in the same function. See
+    /// [`Idempotency::named`].
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.settings.name = Some(name.into());
+        self
+    }
+
+    /// How long a claim stands when the deadline of the invocation is not known: outside Lambda, and under `cargo lambda
+    /// watch`. At least one second. In Lambda the lease ends one second after the deadline.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// The time before the deadline (or before the end of the lease, where there is none) in which no handler runs.
+    /// The first half of it is for settling what has just ended. At least 200 milliseconds.
+    pub fn reserve(mut self, reserve: Duration) -> Self {
+        self.settings.reserve = Some(reserve);
+        self
+    }
+
+    /// How far the clocks of two sandboxes may differ. A claim is taken over only when this has passed after its lease.
+    pub fn skew_margin(mut self, margin: Duration) -> Self {
+        self.settings.skew_margin = margin;
+        self
+    }
+
+    /// How long a completed record stays, and with it the protection. Longer than the longest time after which a
+    /// delivery may be repeated, redrives from a dead-letter queue included.
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.settings.retention = Some(retention);
+        self
+    }
+
+    /// How long the record of a permanent failure stays.
+    pub fn failed_retention(mut self, retention: Duration) -> Self {
+        self.settings.failed_retention = Some(retention);
+        self
+    }
+
+    /// How long a record stays that is in progress, or was when its holder died.
+    pub fn in_progress_retention(mut self, retention: Duration) -> Self {
+        self.settings.in_progress_retention = Some(retention);
+        self
+    }
+
+    /// What happens when a claim has ended without an outcome.
+    pub fn after_unknown(mut self, policy: AfterUnknown) -> Self {
+        self.settings.after_unknown = policy;
+        self
+    }
+
+    /// What a panic says about the operation.
+    pub fn on_panic(mut self, policy: OnPanic) -> Self {
+        self.settings.on_panic = policy;
+        self
+    }
+
+    /// What happens to a delivery without a key.
+    pub fn missing_key(mut self, policy: MissingKey) -> Self {
+        self.settings.missing_key = policy;
+        self
+    }
+
+    /// Whether results and the texts of failures are stored. Without them a repeated operation is still recognised, and
+    /// answered without its result. For results that hold personal data.
+    pub fn keep_results(mut self, keep: bool) -> Self {
+        self.settings.keep_results = keep;
+        self
+    }
+
+    /// From how many bytes on a result is compressed, up to 1 MiB: more would take longer than the reserve of a small function
+    /// has. What is too large for the store then is not kept.
+    pub fn compress_above(mut self, bytes: usize) -> Self {
+        self.settings.compress_above = bytes;
+        self
+    }
+
+    /// Whether the protection is off: handlers run, and the store is not asked. Overrides `LAMBDA_ONCE_DISABLED`.
+    pub fn disabled(mut self, disabled: bool) -> Self {
+        self.settings.disabled = disabled;
+        self
+    }
+
+    /// The clock that leases and deadlines are compared with. The store has its own.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Checks the settings against each other.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if
+    /// * the lease is shorter than a second, or not longer than the reserve;
+    /// * the reserve is shorter than 200 milliseconds;
+    /// * a retention is shorter than the lease and the skew margin: the record would expire under its holder;
+    /// * under [`AfterUnknown::Refuse`] or [`AfterUnknown::Probe`] the retention while in progress is shorter than the
+    ///   retention.
+    pub fn build(self) -> Result<Idempotency, Error> {
+        self.settings.check()?;
+        Ok(self.build_unchecked())
+    }
+
+    /// The defaults need no check.
+    pub(crate) fn build_unchecked(self) -> Idempotency {
+        if self.settings.disabled {
+            warn_that_it_is_disabled();
+        }
+        Idempotency::with_settings(self.store, self.clock, self.settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{error::ErrorKind, store::memory::MemoryStore};
+
+    fn builder() -> Builder {
+        Idempotency::builder(MemoryStore::new())
+    }
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert!(builder().build().is_ok());
+        assert!(Settings::default().check().is_ok());
+    }
+
+    #[test]
+    fn settings_that_would_let_a_record_expire_under_its_holder_are_refused() {
+        let second = Duration::from_secs(1);
+        for bad in [
+            builder().retention(30 * second),
+            builder().failed_retention(30 * second),
+            builder().in_progress_retention(second),
+            builder().lease(second / 2),
+            builder().reserve(30 * second),
+            builder().reserve(second / 5 - Duration::from_millis(1)),
+            builder().lease(Duration::MAX),
+            builder().after_unknown(AfterUnknown::Refuse).in_progress_retention(60 * second),
+            builder().after_unknown(AfterUnknown::Probe).in_progress_retention(60 * second),
+        ] {
+            assert_eq!(bad.build().unwrap_err().kind(), ErrorKind::Config);
+        }
+        assert!(builder().retention(31 * second).build().is_ok());
+        assert!(builder().in_progress_retention(60 * second).build().is_ok());
+    }
+}

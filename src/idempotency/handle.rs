@@ -1,0 +1,136 @@
+//! A store, and the settings for using it.
+
+use std::{borrow::Cow, sync::Arc, time::Duration};
+
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+use super::names::Registration;
+use super::{names::Services, settings::Settings};
+use crate::{clock::Clock, error::Error, key::hash::KeyScope, store::Store};
+
+/// Makes operations take effect once: a store, and the settings for using it.
+///
+/// It is cheap to clone, and clones share everything. Build it once, in the function's init, and use it from any number
+/// of tasks. Several engines may share a store, and an operation of one may run inside an operation of another, as long
+/// as they have different [names](Self::named).
+///
+/// # Names
+///
+/// Equal keys meet, and share one record, only if all of these are equal as well. They are hashed together with the key,
+/// each preceded by its length:
+///
+/// 1. the [scope](super::Builder::scope): the function's name, unless the builder says otherwise;
+/// 2. the engine's name, if it has one ([`named`](Self::named));
+/// 3. the operation's name: the first argument of [`operation`](Self::operation); of a service the name of its kind, which is
+///    `http`, `invocation`, or the source ([`Source::OPERATION`](crate::batch::Source::OPERATION), such as `sqs`);
+/// 4. for requests and events, whose key it is: the HTTP caller, and the tenant if Lambda gives one.
+///
+/// So an unnamed engine serves one service of each kind, and any number of operations with names of their own. A second
+/// service of one kind would take the first one's records for its own, and skip work that has never run. It is refused
+/// ([`ErrorKind::Config`](crate::ErrorKind::Config)), and so is the first while both are alive: by `checked`, or at the first
+/// event. Clones of one service are one. Give each an engine with a name:
+///
+/// ```
+/// # #[cfg(feature = "sqs")] {
+/// # use lambda_once::{ErrorKind, Failure, Idempotency, Key, MemoryStore};
+/// # let once = Idempotency::new(MemoryStore::new());
+/// # async fn handle(_: serde_json::Value) -> Result<(), Failure> { Ok(()) }
+/// let orders = once.named("orders").sqs(Key::pointer("/id"), handle).checked();
+/// let refunds = once.named("refunds").sqs(Key::pointer("/id"), handle).checked();
+/// assert!(orders.is_ok() && refunds.is_ok());
+///
+/// let orders = once.sqs(Key::pointer("/id"), handle);
+/// let refunds = once.sqs(Key::pointer("/id"), handle).checked();
+/// assert_eq!(refunds.unwrap_err().kind(), ErrorKind::Config);
+/// # }
+/// ```
+///
+/// # Example
+///
+/// ```
+/// use lambda_once::{Failure, Idempotency, Outcome, store::memory::MemoryStore};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+/// let once = Idempotency::new(MemoryStore::new());
+/// let first = once.operation("charge", "order 7").payload(&(7, 995)).run(charge_card).await?;
+/// assert!(matches!(first, Outcome::Executed(1)));
+/// let second = once.operation("charge", "order 7").payload(&(7, 995)).run(charge_card).await?;
+/// assert!(matches!(second, Outcome::Replayed(1)));
+/// let other = once.operation("charge", "order 7").payload(&(7, 996)).run(charge_card).await?;
+/// assert!(matches!(other, Outcome::Mismatch));
+/// # Ok(()) }
+/// # async fn charge_card() -> Result<u32, Failure> { Ok(1) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Idempotency {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) settings: Arc<Settings>,
+    #[cfg_attr(
+        not(any(feature = "batch", feature = "http", feature = "invocation")),
+        expect(dead_code, reason = "without services nothing is registered")
+    )]
+    services: Arc<Services>,
+}
+
+impl Idempotency {
+    pub(super) fn with_settings(store: Arc<dyn Store>, clock: Arc<dyn Clock>, settings: Settings) -> Self {
+        Self { store, clock, settings: Arc::new(settings), services: Arc::default() }
+    }
+
+    /// The same engine under a name: equal keys of differently named engines do not meet, nor do those of a named one and an
+    /// unnamed one. The name comes in front of the [operations' own](Self#names), and replaces an earlier one of the engine.
+    ///
+    /// Two services of one kind need two names. Give both the same one only if they are to share their records, as two
+    /// versions of one service do.
+    #[must_use]
+    pub fn named(&self, name: impl Into<Cow<'static, str>>) -> Self {
+        let settings = Settings { name: Some(name.into()), ..(*self.settings).clone() };
+        Self { settings: Arc::new(settings), ..self.clone() }
+    }
+
+    /// Opens the store's connections. Call it in init, where it costs no invocation any time.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store. A function that can still answer without the store may go on.
+    pub async fn warm(&self) -> Result<(), Error> {
+        if self.settings.disabled {
+            return Ok(());
+        }
+        self.store.warm().await
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The same engine for a use that has its own default retention.
+    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the HTTP layer's records live for a day"))]
+    pub(crate) fn with_default_retention(&self, retention: Duration) -> Self {
+        // A lease of days would outlive it.
+        let shortest = self.settings.lease.saturating_add(self.settings.skew_margin);
+        let chosen = self.settings.retention.unwrap_or(retention.max(shortest));
+        let settings = Settings { retention: Some(chosen), ..(*self.settings).clone() };
+        Self { settings: Arc::new(settings), ..self.clone() }
+    }
+
+    /// What an operation is called in logs: its own name, and that of the engine before it.
+    pub(crate) fn log_name<'a>(&self, operation: &'a str) -> Cow<'a, str> {
+        match &self.settings.name {
+            Some(name) => format!("{name}.{operation}").into(),
+            None => operation.into(),
+        }
+    }
+
+    /// What sets the keys of an operation apart from those of others; for a service the operation is its kind.
+    pub(crate) fn scope<'a>(&'a self, operation: &'a str, tenant: Option<&'a [u8]>) -> KeyScope<'a> {
+        KeyScope { function: &self.settings.function, engine: self.settings.name.as_deref(), operation, tenant }
+    }
+
+    /// Registers a service of this kind. To be called by its constructor.
+    #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+    pub(crate) fn register(&self, kind: &'static str) -> Registration {
+        Registration::new(kind, self.settings.name.is_none().then_some(&self.services))
+    }
+}

@@ -1,0 +1,68 @@
+//! Names: what sets the operations of one engine apart, and which of its services would share records by accident.
+
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+use std::sync::{Arc, PoisonError};
+use std::{
+    collections::HashMap,
+    sync::{Mutex, Weak},
+};
+
+use crate::error::Error;
+
+/// Refuses a name that says nothing.
+pub(crate) fn check(operation: &str) -> Result<(), Error> {
+    if operation.is_empty() {
+        Err(Error::config("the operation has no name: say what is done, as in `charge`"))
+    } else {
+        Ok(())
+    }
+}
+
+/// The unnamed services of an engine that are alive, by kind.
+#[cfg_attr(
+    not(any(feature = "batch", feature = "http", feature = "invocation")),
+    expect(dead_code, reason = "without services nothing is registered")
+)]
+#[derive(Debug, Default)]
+pub(crate) struct Services(Mutex<HashMap<&'static str, Vec<Weak<()>>>>);
+
+/// A service's place among the services of its engine. Clones of a service share it; it ends with the last of them.
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+#[derive(Clone, Debug)]
+pub(crate) struct Registration {
+    kind: &'static str,
+    /// `None` on a named engine: whoever gives one name to two services wants them to share their records.
+    unnamed: Option<(Arc<()>, Arc<Services>)>,
+}
+
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+impl Registration {
+    /// Registers a service of this kind, unless its engine has a name.
+    pub(super) fn new(kind: &'static str, unnamed: Option<&Arc<Services>>) -> Self {
+        let unnamed = unnamed.map(|services| {
+            let token = Arc::new(());
+            let mut kinds = services.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let alive = kinds.entry(kind).or_default();
+            alive.retain(|service| service.strong_count() > 0);
+            alive.push(Arc::downgrade(&token));
+            (token, Arc::clone(services))
+        });
+        Self { kind, unnamed }
+    }
+
+    /// Fails while another service of the same kind is alive on the same unnamed engine.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let Some((token, services)) = &self.unnamed else { return Ok(()) };
+        let services = services.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_another =
+            |service: &Weak<()>| service.strong_count() > 0 && !std::ptr::eq(service.as_ptr(), Arc::as_ptr(token));
+        if services.get(self.kind).is_some_and(|alive| alive.iter().any(is_another)) {
+            let kind = self.kind;
+            return Err(Error::config(format!(
+                "two `{kind}` services on one unnamed engine would share their records: make each on an engine with a \
+                 name of its own, as in `once.named(\"orders\")`"
+            )));
+        }
+        Ok(())
+    }
+}

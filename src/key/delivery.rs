@@ -1,0 +1,164 @@
+//! What a key is selected from: a body, and what its source says of it.
+
+use std::{cell::OnceCell, fmt};
+
+use super::{
+    canonical::{Problem, canonical},
+    hash::{Form, fingerprint},
+};
+use crate::record::Fingerprint;
+
+/// A body, and its canonical form once somebody has asked for it.
+pub(crate) struct Body<'a> {
+    bytes: &'a [u8],
+    canonical: OnceCell<Result<Vec<u8>, Problem>>,
+}
+
+impl<'a> Body<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, canonical: OnceCell::new() }
+    }
+
+    /// The body in canonical JSON, or why it has none.
+    pub(super) fn canonical(&self) -> Result<&[u8], Problem> {
+        self.canonical.get_or_init(|| canonical(self.bytes)).as_deref().map_err(|problem| *problem)
+    }
+
+    /// Of the canonical form if the body is JSON, else of its bytes.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        match self.canonical() {
+            Ok(json) => fingerprint(Form::CanonicalJson, &[json]),
+            Err(_) => fingerprint(Form::Bytes, &[self.bytes]),
+        }
+    }
+}
+
+/// What a [`Key`](crate::Key) selects from: a message, or the event of an invocation, which has a body only.
+#[derive(Clone, Copy)]
+pub struct Delivery<'a> {
+    pub(super) body: &'a Body<'a>,
+    pub(super) metadata: &'a dyn MessageMetadata,
+}
+
+/// What a source says of a message besides its body.
+pub(crate) trait MessageMetadata {
+    fn message_id(&self) -> Option<&str>;
+
+    /// Within what the message id is unique; `None` if it is so everywhere.
+    fn id_scope(&self) -> Option<&str>;
+
+    /// Where it comes from.
+    fn source(&self) -> Option<&str>;
+
+    /// An attribute that the source has set.
+    fn attribute(&self, name: &str) -> Option<&str>;
+
+    /// An attribute or a header that the sender has set.
+    fn header(&self, name: &str) -> Option<&str>;
+}
+
+impl<'a> Delivery<'a> {
+    pub(crate) const fn new(body: &'a Body<'a>, metadata: &'a dyn MessageMetadata) -> Self {
+        Self { body, metadata }
+    }
+
+    /// The body as it arrived.
+    pub fn body(&self) -> &'a [u8] {
+        self.body.bytes
+    }
+
+    /// The id that the queue gave the message, or the record's place in its stream.
+    pub fn message_id(&self) -> Option<&'a str> {
+        self.metadata.message_id()
+    }
+
+    /// An attribute that the source has set, such as `MessageDeduplicationId`.
+    pub fn attribute(&self, name: &str) -> Option<&'a str> {
+        self.metadata.attribute(name)
+    }
+
+    /// The text of an attribute or a header that the sender has set. A binary one has none.
+    pub fn header(&self, name: &str) -> Option<&'a str> {
+        self.metadata.header(name)
+    }
+}
+
+impl fmt::Debug for Delivery<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery").field("bytes", &self.body().len()).field("message_id", &self.message_id()).finish()
+    }
+}
+
+/// That of an invocation's event, which is all body.
+#[cfg(feature = "invocation")]
+pub(crate) struct NoMetadata;
+
+#[cfg(feature = "invocation")]
+impl MessageMetadata for NoMetadata {
+    fn message_id(&self) -> Option<&str> {
+        None
+    }
+
+    fn id_scope(&self) -> Option<&str> {
+        None
+    }
+
+    fn source(&self) -> Option<&str> {
+        None
+    }
+
+    fn attribute(&self, _: &str) -> Option<&str> {
+        None
+    }
+
+    fn header(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+#[cfg(test)]
+impl MessageMetadata for Option<&str> {
+    fn message_id(&self) -> Option<&str> {
+        *self
+    }
+
+    fn id_scope(&self) -> Option<&str> {
+        None
+    }
+
+    fn source(&self) -> Option<&str> {
+        None
+    }
+
+    fn attribute(&self, _: &str) -> Option<&str> {
+        None
+    }
+
+    fn header(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test panics")]
+
+    use super::*;
+    use crate::key::selector::Key;
+
+    #[test]
+    fn a_body_is_made_canonical_when_it_is_needed_and_once() {
+        let body = Body::new(br#"{"b":1,"a":"x"}"#);
+        let delivery = Delivery::new(&body, &Some("m-1"));
+        let mut buffer = Vec::new();
+        Key::message_id().select(&delivery, &mut buffer).unwrap();
+        let from_fn = Key::from_fn(|delivery| Ok(delivery.message_id().map(str::to_owned)));
+        from_fn.select(&delivery, &mut buffer).unwrap();
+        assert!(body.canonical.get().is_none());
+
+        let key = Key::pointer("/a").select(&delivery, &mut buffer).unwrap();
+        let canonical = body.canonical.get().unwrap().as_ref().unwrap();
+        assert!(std::ptr::eq(key, &canonical[5..8]));
+        assert_eq!(body.fingerprint(), fingerprint(Form::CanonicalJson, &[canonical]));
+    }
+}

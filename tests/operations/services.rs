@@ -1,0 +1,141 @@
+//! Several services on one engine: they share their records only if that is wanted.
+
+#![allow(clippy::unwrap_used, reason = "a test panics")]
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use lambda_once::{
+    BoxError, ErrorKind, Failure, Idempotency, Key, MemoryStore, OutcomeKind,
+    batch::{BatchService, Handler, Source},
+    http::{IdempotencyKeyLayer, Scope},
+    invocation::InvocationLayer,
+    store::fault::FaultStore,
+    testing::{self, sqs},
+};
+use lambda_runtime::LambdaEvent;
+use serde_json::{Value, json};
+use tower::{Layer, ServiceExt, service_fn};
+
+async fn succeed(_: Value) -> Result<(), Failure> {
+    Ok(())
+}
+
+/// What comes of a message for the service: of its record, or of the whole batch.
+async fn deliver<S, H, Args>(service: &BatchService<S, H, Value, Args>) -> Result<OutcomeKind, ErrorKind>
+where
+    S: Source<Event = aws_lambda_events::sqs::SqsEvent>,
+    S::Response: std::fmt::Debug,
+    H: Handler<Value, Args>,
+    Args: 'static,
+{
+    let batch = sqs::batch([sqs::message(&json!({ "id": "7" })).id("m-7")]);
+    let processed = testing::deliver(service, &batch).await;
+    match processed.response {
+        Ok(_) => processed.outcomes()[0],
+        Err(error) => {
+            assert!(processed.records.is_empty() && !error.redelivery_helps(), "{error}");
+            Err(error.kind())
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_unnamed_services_of_one_source_are_refused_before_anything_is_claimed() {
+    let store = FaultStore::new(testing::store(), 1);
+    let once = testing::builder(store.clone()).build().unwrap();
+    let orders = once.sqs(Key::pointer("/id"), succeed).checked().unwrap();
+    let refunds = once.clone().sqs(Key::pointer("/id"), succeed);
+    assert_eq!(refunds.clone().checked().unwrap_err().kind(), ErrorKind::Config);
+    for service in [&orders, &refunds] {
+        assert_eq!(deliver(service).await, Err(ErrorKind::Config));
+    }
+    assert!(store.calls().is_empty());
+}
+
+#[tokio::test]
+async fn a_service_may_follow_one_that_is_gone() {
+    let once = testing::engine();
+    let earlier = once.sqs(Key::pointer("/id"), succeed);
+    let clone = earlier.clone();
+    drop(earlier);
+    let later = once.sqs(Key::pointer("/id"), succeed);
+    assert_eq!(deliver(&later).await, Err(ErrorKind::Config), "a clone of the earlier one is alive");
+    drop(clone);
+    assert_eq!(deliver(&later).await, Ok(OutcomeKind::Executed));
+}
+
+#[tokio::test]
+async fn clones_of_a_service_are_one_service() {
+    let service = testing::engine().sqs(Key::pointer("/id"), succeed).concurrency(2);
+    let clone = service.clone().concurrency(1).checked().unwrap();
+    assert_eq!(deliver(&service).await, Ok(OutcomeKind::Executed));
+    assert_eq!(deliver(&clone).await, Ok(OutcomeKind::Replayed));
+}
+
+#[tokio::test]
+async fn services_of_different_kinds_share_an_engine_and_a_key_without_meeting() {
+    let once = testing::engine();
+    let queue = once.sqs(Key::pointer("/id"), succeed).checked().unwrap();
+    let topic = once.sns(Key::pointer("/id"), succeed).checked().unwrap();
+    let layer = InvocationLayer::new(once.clone(), Key::pointer("/id")).checked().unwrap();
+    let runs = once.operation("invocation", "other").run(|| async { Ok::<_, Failure>(()) }).await.unwrap();
+    assert_eq!(runs.kind(), OutcomeKind::Executed);
+    assert_eq!(deliver(&queue).await, Ok(OutcomeKind::Executed));
+    let message = testing::sns::message(&json!({ "id": "7" }));
+    assert_eq!(testing::deliver(&topic, &message).await.outcomes(), [Ok(OutcomeKind::Executed)]);
+    let function = layer.layer(service_fn(|_: LambdaEvent<Value>| async { Ok::<_, BoxError>(7) }));
+    assert_eq!(function.oneshot(testing::event(&json!({ "id": "7" }))).await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn services_with_names_of_their_own_do_not_meet_and_with_one_name_share_their_records() {
+    let once = testing::engine();
+    let service = |name: &'static str| once.named(name).sqs(Key::pointer("/id"), succeed).checked().unwrap();
+    let (orders, refunds, orders_again) = (service("orders"), service("refunds"), service("orders"));
+    let unnamed = once.sqs(Key::pointer("/id"), succeed).checked().unwrap();
+    for new in [&orders, &refunds, &unnamed] {
+        assert_eq!(deliver(new).await, Ok(OutcomeKind::Executed));
+    }
+    assert_eq!(deliver(&orders_again).await, Ok(OutcomeKind::Replayed));
+}
+
+#[tokio::test]
+async fn two_unnamed_invocation_layers_are_refused() {
+    let once = testing::engine();
+    let layer = |once: &Idempotency| InvocationLayer::new(once.clone(), Key::pointer("/id"));
+    let function = |layer: &InvocationLayer<Value>| {
+        layer.layer(service_fn(|_: LambdaEvent<Value>| async { Ok::<_, BoxError>(7) }))
+    };
+    let event = || testing::event(&json!({ "id": "7" }));
+    let charge = layer(&once);
+    let charges = [function(&charge), function(&charge)];
+    assert!(charge.clone().checked().is_ok(), "one layer may wrap several services");
+    let refund = layer(&once);
+    assert_eq!(refund.clone().checked().unwrap_err().kind(), ErrorKind::Config);
+    assert!(layer(&once.named("refund")).checked().is_ok());
+    assert!(function(&refund).oneshot(event()).await.unwrap_err().to_string().contains("`invocation` services"));
+    drop((charge, charges));
+    assert_eq!(function(&refund).oneshot(event()).await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn two_unnamed_http_layers_are_refused() {
+    let once = Idempotency::new(MemoryStore::new());
+    let layer = |once: &Idempotency| IdempotencyKeyLayer::new(once.clone(), Scope::authorizer().or_anonymous());
+    let answer = async |layer: &IdempotencyKeyLayer| {
+        let inner =
+            service_fn(|_: Request<Full<Bytes>>| async { Ok::<_, BoxError>(Response::new(Full::<Bytes>::default())) });
+        let request = Request::post("/").header("Idempotency-Key", "k").body(Full::default()).unwrap();
+        let (parts, body) = layer.layer(inner).oneshot(request).await.unwrap().into_parts();
+        (parts.status.as_u16(), String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap())
+    };
+    let charges = layer(&once);
+    assert_eq!(answer(&charges).await.0, 200);
+    let refunds = layer(&once);
+    let (status, problem) = answer(&refunds).await;
+    assert!(status == 500 && problem.contains("misconfigured"), "{problem}");
+    assert_eq!(answer(&layer(&once.named("refunds"))).await.0, 200);
+    drop(charges);
+    assert_eq!(answer(&refunds).await.0, 200);
+}
