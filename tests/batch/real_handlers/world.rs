@@ -1,10 +1,6 @@
 //! A queue, a store that takes time, and a handler that may block its thread.
 
-use std::{
-    pin::pin,
-    task::{Context as TaskContext, Waker},
-    time::Duration,
-};
+use std::time::Duration;
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use lambda_once::{
@@ -18,7 +14,7 @@ use lambda_runtime::{Context, LambdaEvent};
 use serde::Deserialize;
 use serde_json::Value;
 
-pub(crate) use crate::real_handlers::clock::FUTURE as START;
+pub(crate) use crate::real_handlers::clock::{FUTURE as START, block};
 use crate::real_handlers::{
     clock::TokioClock,
     recorder::{Event, Events, Latency, Recorder},
@@ -32,12 +28,6 @@ pub(crate) struct Job {
     pub(crate) order_id: String,
     pub(crate) act: String,
     pub(crate) ms: u64,
-}
-
-/// Lets tokio's paused time pass within one poll, as a handler does that computes or makes a blocking call.
-pub(crate) fn block(time: Duration) {
-    // The clock moves when this is polled for the first time; the turn that it then gives to others is not taken.
-    let _ = pin!(tokio::time::advance(time)).poll(&mut TaskContext::from_waker(Waker::noop()));
 }
 
 async fn perform(events: Events, block: fn(Duration), job: Job, key: KeyHash) -> Result<String, Failure> {
