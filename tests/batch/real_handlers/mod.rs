@@ -23,6 +23,7 @@ mod decoding;
 mod last_receive;
 mod polls;
 mod recorder;
+mod silence;
 mod starvation;
 mod waiting;
 mod world;
