@@ -18,8 +18,10 @@ use crate::real_handlers::clock::TokioClock;
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A call that claims so many keys reached the store.
+    /// A call that claims so many keys was sent.
     ClaimsSent(usize),
+    /// The key is among those of the last one.
+    Claiming(KeyHash),
     /// The store granted a claim.
     Granted(KeyHash),
     /// A handler was polled for the first time.
@@ -129,13 +131,14 @@ impl Events {
         lost
     }
 
-    /// The most claims that stood at one time without their handlers having begun. Those granted before `from` events had
+    /// The most claims that stood at one time without their handlers having begun. Those sent before `from` events had
     /// happened do not count.
     pub(crate) fn most_unbegun_since(&self, from: usize) -> usize {
-        let (mut unbegun, mut most) = (Vec::new(), 0);
+        let (mut sent, mut unbegun, mut most) = (Vec::new(), Vec::new(), 0);
         for event in self.all().into_iter().skip(from) {
             match event {
-                Event::Granted(key) => unbegun.push(key),
+                Event::Claiming(key) => sent.push(key),
+                Event::Granted(key) if sent.contains(&key) => unbegun.push(key),
                 Event::Began(key) | Event::Released(key) => unbegun.retain(|other| *other != key),
                 _ => {}
             }
@@ -192,16 +195,20 @@ impl Recorder {
 impl Store for Recorder {
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
         let (inner, events, requests) = (self.inner.clone(), self.events.clone(), requests.to_vec());
-        Box::pin(self.send(self.latency.claim, async move {
-            events.note(Event::ClaimsSent(requests.len()));
-            let answers = inner.claim(&requests).await;
-            for (request, answer) in requests.iter().zip(&answers) {
-                if let Ok(Claimed::Granted(_)) = answer {
-                    events.note(Event::Granted(request.key));
+        Box::pin(async move {
+            self.events.note(Event::ClaimsSent(requests.len()));
+            requests.iter().for_each(|request| self.events.note(Event::Claiming(request.key)));
+            let applied = async move {
+                let answers = inner.claim(&requests).await;
+                for (request, answer) in requests.iter().zip(&answers) {
+                    if let Ok(Claimed::Granted(_)) = answer {
+                        events.note(Event::Granted(request.key));
+                    }
                 }
-            }
-            answers
-        }))
+                answers
+            };
+            self.send(self.latency.claim, applied).await
+        })
     }
 
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {

@@ -77,7 +77,7 @@ async fn warnings(time: Duration, records: usize) -> (Vec<String>, Vec<Line>) {
     let event = batch(orders(records, "succeed", time.as_millis().try_into().unwrap()));
     let reported = invoke(&service, event, world.left(seconds(1))).await.unwrap();
     drop(guard);
-    let is_warning = |line: &Line| line.level == Level::WARN && line.get("message").contains("not started");
+    let is_warning = |line: &Line| line.level == Level::WARN && line.get("message").contains("start");
     (reported, collector.lines().into_iter().filter(is_warning).collect())
 }
 

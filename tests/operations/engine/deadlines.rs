@@ -144,7 +144,6 @@ fn a_reserve_in_which_nothing_could_be_settled_is_refused() {
     for reserve in [0, 100, 199] {
         let refused = built(reserve).map(|_| ()).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Config);
-        assert!(refused.to_string().contains("200"), "it says what is needed: {refused}");
     }
     assert!(built(200).is_ok());
 }
