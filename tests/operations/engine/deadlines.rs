@@ -112,7 +112,7 @@ async fn with_the_shortest_reserve_settles_end_before_the_deadline() {
     for (time, latest) in [
         (Spends::Waiting(0), 19_900),
         (Spends::Waiting(19_790), 19_900),
-        (Spends::Blocking(19_850), 19_900),
+        (Spends::Blocking(19_850), 19_950),
         (Spends::Blocking(19_920), 19_950),
     ] {
         let world = settles_meet(Fault::Silence, |builder| builder.reserve(millis(200)));
