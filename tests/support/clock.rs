@@ -3,10 +3,12 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Waker},
     time::Duration,
 };
 
@@ -15,6 +17,13 @@ use tokio::time::Instant;
 
 /// A time far from now, so that DynamoDB Local's own TTL never meets the records of a test.
 pub const FUTURE: Timestamp = Timestamp::from_seconds(4_000_000_000);
+
+/// Lets tokio's paused time pass within one poll, as a handler does that computes or makes a blocking call. Timers that end
+/// meanwhile are noticed afterwards.
+pub fn block(time: Duration) {
+    // The clock moves when this is polled for the first time; the turn that it then gives to others is not taken.
+    let _ = pin!(tokio::time::advance(time)).poll(&mut Context::from_waker(Waker::noop()));
+}
 
 /// Shows a time far from now when it is made, and moves with tokio's clock. Clones show the same time.
 #[derive(Clone, Debug)]

@@ -31,8 +31,8 @@ pub(crate) struct Letter {
     pub(crate) id: String,
     body: String,
     key: Option<KeyHash>,
-    outcome: Result<OutcomeKind, ErrorKind>,
-    reason: &'static str,
+    pub(crate) outcome: Result<OutcomeKind, ErrorKind>,
+    pub(crate) reason: &'static str,
     error: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl Letters {
     }
 
     /// All that were sent, by the ids of their messages.
-    fn sent(&self) -> Vec<Letter> {
+    pub(crate) fn sent(&self) -> Vec<Letter> {
         let mut sent = self.sent.lock().unwrap().clone();
         sent.sort_by_key(|letter| letter.id[1..].parse::<u32>().unwrap());
         sent

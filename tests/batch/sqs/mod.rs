@@ -10,7 +10,7 @@ mod bulk;
 #[cfg(feature = "cache")]
 mod cached;
 mod concurrency;
-mod dead_letters;
+pub(crate) mod dead_letters;
 mod deadline;
 mod duplicates;
 mod elsewhere;
@@ -31,4 +31,4 @@ mod reports;
 mod spy;
 mod trouble;
 mod verdicts;
-mod world;
+pub(crate) mod world;

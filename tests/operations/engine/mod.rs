@@ -6,14 +6,17 @@
 use crate::support;
 
 mod claims;
+mod deadlines;
 mod engines;
 mod leases;
 mod logs;
 mod probes;
 mod results;
 mod settles;
+mod silence;
 mod successors;
 mod waits;
+mod withdrawals;
 
 use std::{
     future::Future,

@@ -1,0 +1,62 @@
+//! What thousands of waiting records cost the store.
+
+use lambda_once::{
+    batch::Processed,
+    clock::Clock,
+    record::{RECORD_VERSION, Record, Status, StoredResult},
+};
+
+use crate::real_handlers::{
+    recorder::{Event, Latency},
+    world::{START, World, fifo, millis, orders, reported, seconds},
+};
+
+const RECORDS: usize = 4_000;
+
+/// Delivers as many messages as there are records, each of a group of its own, whose keys are held elsewhere for 40 s.
+async fn wait_for_all() -> World {
+    let latency = Latency { read: millis(20), ..Latency::default() };
+    let world = World::with(latency, |builder| builder);
+    let held = Record {
+        status: Status::InProgress,
+        owner: None,
+        attempt: 1,
+        prior_status: None,
+        // The margin of a second comes on top.
+        lease_until: Some(START.after(seconds(39))),
+        expiration: Some(START.after(seconds(10_000)).seconds_rounded_up()),
+        fingerprint: None,
+        result: StoredResult::default(),
+        version: RECORD_VERSION,
+    };
+    for i in 0..RECORDS {
+        world.memory.insert(world.once.key_hash(&format!("order-{i}")).unwrap(), held.clone());
+    }
+    let groups = (0..RECORDS).map(|i| &*format!("group-{i}").leak());
+    let event = fifo(groups.zip(orders(RECORDS, "succeed", 0)));
+    let processed: Processed<_> = world.process(&world.service().wait_up_to(seconds(60)), event, seconds(120)).await;
+    assert!(reported(&processed).is_empty());
+    assert!(world.clock.now() >= START.after(seconds(40)) && world.clock.now() < START.after(seconds(45)));
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_that_wait_are_polled_by_a_hundred_keys_a_second_one_call_of_twenty_five_at_a_time() {
+    let world = wait_for_all().await;
+    let (mut keys_read, mut is_in_flight) = (0, false);
+    for (at, event) in world.events.timed() {
+        match event {
+            Event::ReadSent(keys) => {
+                assert!(!is_in_flight, "two calls at once at {:?}", at.since(START));
+                assert!(keys <= 25, "{keys} keys in a call");
+                is_in_flight = true;
+                keys_read += keys;
+                let most = 100.0 * at.since(START).as_secs_f64() + 25.0;
+                assert!(keys_read as f64 <= most, "{keys_read} keys read after {:?}", at.since(START));
+            }
+            Event::ReadAnswered => is_in_flight = false,
+            _ => {}
+        }
+    }
+    assert!(keys_read > 0);
+}

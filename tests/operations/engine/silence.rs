@@ -1,0 +1,224 @@
+//! A call that is never answered takes its own time, not the operation's: it is made again.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use lambda_once::{
+    Deadline, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Outcome, Store,
+    clock::{Clock, Timestamp},
+    record::{KeyHash, Record, Status, StoredData},
+    store::{
+        Answers, BoxFuture, ClaimRequest, Claimed, Limits, SettleRequest, Settled,
+        fault::{Call, Fault},
+    },
+};
+use tokio::time::Instant;
+
+use super::{
+    KEY, World, assert_outcome,
+    support::{FUTURE, clock::TokioClock},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// How long a call may take, with the longest pauses before the next two.
+const ONE_CALL: Duration = Duration::from_millis(3_200);
+
+/// What the first calls meet; none of them is applied.
+#[derive(Clone, Copy, Debug)]
+enum Meets {
+    /// They are never answered.
+    Silence,
+    /// They are refused after this time.
+    Refusal(Duration),
+}
+
+/// A store whose first calls do not arrive. It notes what each claim asked for.
+#[derive(Clone, Debug)]
+struct Unheard {
+    inner: MemoryStore,
+    clock: TokioClock,
+    meets: Meets,
+    claims_left: Arc<Mutex<u32>>,
+    settles_left: Arc<Mutex<u32>>,
+    leases: Arc<Mutex<Vec<(Timestamp, Duration)>>>,
+}
+
+impl Unheard {
+    fn new(claims: u32, settles: u32, meets: Meets) -> Self {
+        let clock = TokioClock::new();
+        Self {
+            inner: MemoryStore::with_clock(clock.clone()),
+            clock,
+            meets,
+            claims_left: Arc::new(Mutex::new(claims)),
+            settles_left: Arc::new(Mutex::new(settles)),
+            leases: Arc::default(),
+        }
+    }
+
+    fn engine(&self) -> Idempotency {
+        Idempotency::builder(self.clone()).clock(self.clock.clone()).build().unwrap()
+    }
+
+    /// Lets this call meet what it is to meet, if there is one left that is to.
+    async fn meet<T>(&self, left: &Mutex<u32>, requests: usize) -> Option<Answers<T>> {
+        {
+            let mut left = left.lock().unwrap();
+            *left = left.checked_sub(1)?;
+        }
+        match self.meets {
+            Meets::Silence => std::future::pending::<()>().await,
+            Meets::Refusal(time) => tokio::time::sleep(time).await,
+        }
+        let throttled = |_| Err(Error::new(ErrorKind::Throttled, ErrorStatus::Temporary, "claim", "too fast"));
+        Some((0..requests).map(throttled).collect())
+    }
+}
+
+impl Store for Unheard {
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        Box::pin(async move {
+            let now = self.clock.now();
+            self.leases.lock().unwrap().extend(requests.iter().map(|request| (now, request.lease)));
+            match self.meet(&self.claims_left, requests.len()).await {
+                Some(answers) => answers,
+                None => self.inner.claim(requests).await,
+            }
+        })
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        Box::pin(async move {
+            match self.meet(&self.settles_left, requests.len()).await {
+                Some(answers) => answers,
+                None => self.inner.settle(requests).await,
+            }
+        })
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+        self.inner.read(keys)
+    }
+
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.inner.warm()
+    }
+}
+
+/// Runs the operation on a store whose first calls are silent: how long that took.
+async fn unheard(claims: u32, settles: u32) -> Duration {
+    let once = Unheard::new(claims, settles, Meets::Silence).engine();
+    let begun = Instant::now();
+    let outcome = once.operation(KEY).run(|| async { Ok::<_, Failure>(7) }).await;
+    assert_outcome!(outcome, Ok(Outcome::Executed(7)));
+    let took = begun.elapsed();
+    let again = once.operation(KEY).run(|| async { Ok::<_, Failure>(8) }).await;
+    assert_outcome!(again, Ok(Outcome::Replayed(7)));
+    took
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_never_answered_is_sent_again_after_three_seconds() {
+    for fault in [Fault::Silence, Fault::Delay(20 * SECOND)] {
+        let world = World::new();
+        world.store.next(Call::Claim, fault);
+        let begun = Instant::now();
+        // It was applied: the second one finds itself.
+        assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+        assert!(begun.elapsed() <= ONE_CALL, "{fault:?}: {:?}", begun.elapsed());
+        assert_eq!(world.record().await.unwrap().attempt, 1);
+    }
+    let took = unheard(1, 0).await;
+    assert!(took <= ONE_CALL, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_claims_that_are_never_answered_do_not_keep_the_operation_from_running() {
+    let took = unheard(2, 0).await;
+    assert!(took <= 2 * ONE_CALL, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_that_is_never_answered_is_sent_again_after_three_seconds() {
+    let world = World::new();
+    world.store.next(Call::Settle, Fault::Silence);
+    let begun = Instant::now();
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    assert!(begun.elapsed() <= ONE_CALL, "{:?}", begun.elapsed());
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
+    for settles in [1, 3] {
+        let took = unheard(0, settles).await;
+        // Pauses grow, to 0.4 s in all here.
+        assert!(took <= settles * ONE_CALL + SECOND, "{settles} times: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_and_a_release_that_are_never_answered_are_sent_again() {
+    for (failure, status) in [(Failure::permanent("no"), Some(Status::Failed)), (Failure::transient("no"), None)] {
+        let world = World::new();
+        let store = Unheard { inner: world.records.clone(), ..Unheard::new(0, 1, Meets::Silence) };
+        let once = store.engine();
+        let begun = Instant::now();
+        let outcome = once.operation(KEY).run(|| async { Err::<u32, _>(failure) }).await;
+        assert_outcome!(outcome, Ok(Outcome::Failed(_)));
+        assert!(begun.elapsed() <= ONE_CALL, "{:?}", begun.elapsed());
+        let record = store.inner.read(&[once.key_hash(KEY).unwrap()]).await.remove(0).unwrap();
+        assert_eq!(record.map(|record| record.status), status);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_is_never_answered_does_not_end_the_looks() {
+    let world = World::new();
+    world.abandon().await;
+    world.store.next(Call::Read, Fault::Silence);
+    let begun = Instant::now();
+    let completed_elsewhere = async {
+        tokio::time::sleep(SECOND).await;
+        let completed = |record: &mut Record| {
+            record.status = Status::Completed;
+            record.result.data = Some(StoredData::Json("7".to_owned()));
+        };
+        world.alter(completed).await;
+    };
+    let waiting = world.once.operation(KEY).deadline(FUTURE.after(100 * SECOND)).wait_up_to(25 * SECOND);
+    let (outcome, ()) = tokio::join!(waiting.run(|| world.work()), completed_elsewhere);
+    assert_outcome!(outcome, Ok(Outcome::Replayed(7)));
+    assert!(begun.elapsed() <= 6 * SECOND, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_takes_no_longer_than_there_is_time_left() {
+    for call in [Call::Claim, Call::Settle] {
+        let world = World::new();
+        world.store.always(call, Fault::Silence);
+        world.store.always(Call::Read, Fault::Silence);
+        let begun = Instant::now();
+        let deadline = Deadline::at(FUTURE.after(2 * SECOND));
+        let _ = world.once.operation(KEY).deadline(deadline).run(|| world.work()).await;
+        // Half of the reserve of half a second is before the deadline.
+        assert!(begun.elapsed() <= Duration::from_millis(1_750), "{call:?}: {:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_claim_that_is_sent_again_ends_when_that_of_the_first_would_have() {
+    let store = Unheard::new(2, 0, Meets::Refusal(Duration::from_millis(700)));
+    let deadline = FUTURE.after(20 * SECOND);
+    let run = store.engine();
+    let run = run.operation(KEY).deadline(deadline).run(|| async { Ok::<_, Failure>(7) });
+    assert_outcome!(run.await, Ok(Outcome::Executed(7)));
+    let leases = store.leases.lock().unwrap().clone();
+    assert_eq!(leases.len(), 3);
+    assert!(leases[2].0.since(leases[0].0) >= Duration::from_millis(1_400));
+    for (sent, lease) in leases {
+        assert_eq!(sent.after(lease), deadline.after(SECOND), "sent {:?} after the first", sent.since(FUTURE));
+    }
+}
