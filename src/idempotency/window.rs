@@ -51,16 +51,15 @@ impl Window {
         Self { settle_by: self.settle_by.min(until), ..self }
     }
 
-    /// How long a settle that begins at `now` may take. One that records an outcome and comes late gets what is left until
-    /// shortly before the deadline; a release ends with its lease anyway.
-    pub(crate) fn time_to_settle(&self, now: Timestamp, records_outcome: bool) -> Duration {
-        let left = self.settle_by.since(now);
-        if left >= MIN_CALL_TIME || !records_outcome {
-            return left;
+    /// When a settle that begins at `now` ends, and those that repeat it. One that records an outcome and comes late has
+    /// what is left until shortly before the deadline; a release ends with its lease anyway.
+    pub(crate) fn settles_until(&self, now: Timestamp, records_outcome: bool) -> Timestamp {
+        if self.settle_by.since(now) >= MIN_CALL_TIME || !records_outcome {
+            return self.settle_by;
         }
-        left.max(match self.deadline {
-            Some(deadline) if now < deadline => deadline.before(ANSWER).since(now),
-            _ => LAST_SETTLE,
+        self.settle_by.max(match self.deadline {
+            Some(deadline) if now < deadline => deadline.before(ANSWER),
+            _ => now.after(LAST_SETTLE),
         })
     }
 }
@@ -110,13 +109,17 @@ mod tests {
         let millis = Duration::from_millis;
         let deadline = NOW.after(Duration::from_secs(20));
         let known = window(Deadline::at(deadline));
-        let time = |left: u64, records_outcome| known.time_to_settle(deadline.before(millis(left)), records_outcome);
+        let time = |left: u64, records_outcome| {
+            let now = deadline.before(millis(left));
+            known.settles_until(now, records_outcome).since(now)
+        };
         assert_eq!(time(1_000, true), millis(500), "from the stop point to half of the reserve");
         assert_eq!([590, 400, 90].map(|left| time(left, true)), [540, 350, 40].map(millis));
         assert_eq!([50, 1].map(|left| time(left, true)), [0, 0].map(millis));
         assert_eq!(time(0, true), LAST_SETTLE, "the deadline has passed");
         assert_eq!([590, 400, 0].map(|left| time(left, false)), [90, 0, 0].map(millis), "releases");
         let unknown = window(Deadline::UNKNOWN);
-        assert_eq!(unknown.time_to_settle(NOW.after(Duration::from_secs(40)), true), LAST_SETTLE);
+        let late = NOW.after(Duration::from_secs(40));
+        assert_eq!(unknown.settles_until(late, true), late.after(LAST_SETTLE));
     }
 }

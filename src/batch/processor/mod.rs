@@ -81,7 +81,16 @@ where
                     machine.decoded(index, body, work);
                     continue;
                 }
-                Step::Call(action) => under_way.push(Either::Right(self.call(action, window))),
+                Step::Call(action) => {
+                    // It is sent before any handler is polled again: that may block its thread.
+                    let mut call = self.call(action, window);
+                    match poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await {
+                        Poll::Ready(event) => machine.ended(event, self.now()),
+                        Poll::Pending => under_way.push(Either::Right(call)),
+                    }
+                    is_quiet = false;
+                    continue;
+                }
                 Step::Begin(run, bounds) => {
                     under_way.push(Either::Left(self.run(run, &lambda, now, bounds)));
                     is_first_poll = true;

@@ -114,18 +114,20 @@ impl Pace {
         self.busy_since.get_or_insert(now);
     }
 
-    /// A handler of `records` that began at `begun` has ended; `is_idle` if no other runs. Returns whether none took so long
-    /// before.
-    pub(super) fn ended(&mut self, records: usize, begun: Timestamp, now: Timestamp, is_idle: bool) -> bool {
-        let took = now.since(begun);
-        let is_longest = took > self.longest;
-        self.longest = self.longest.max(took);
+    /// A handler has run for this long. Returns whether none took so long before.
+    pub(super) fn took(&mut self, time: Duration) -> bool {
+        let is_longest = time > self.longest;
+        self.longest = self.longest.max(time);
+        is_longest
+    }
+
+    /// A handler of `records` has ended; `is_idle` if no other runs.
+    pub(super) fn ended(&mut self, records: usize, now: Timestamp, is_idle: bool) {
         self.ran = self.ran.saturating_add(u32::try_from(records).unwrap_or(u32::MAX));
         if let Some(since) = self.busy_since {
             self.busy += now.since(since);
             self.busy_since = (!is_idle).then_some(now);
         }
-        is_longest
     }
 
     /// A poll has taken this long: a handler's first one, or any.
@@ -238,7 +240,7 @@ mod tests {
         for _ in 0..records {
             pace.began(now);
             let ends = now.after(each);
-            pace.ended(1, now, ends, true);
+            pace.ended(1, ends, true);
             now = ends;
         }
         pace
@@ -249,8 +251,7 @@ mod tests {
         let mut pace = pace(None, AfterUnknown::Rerun);
         let later = |millis| NOW.after(Duration::from_millis(millis));
         assert!(pace.in_time(NOW) && pace.in_time(later(499)) && !pace.in_time(later(500)));
-        pace.ended(1, NOW, later(300), true);
-        pace.ended(1, NOW, later(100), true);
+        assert!(pace.took(300 * MILLI) && !pace.took(100 * MILLI));
         assert!(pace.in_time(later(200)) && !pace.in_time(later(201)));
     }
 
@@ -271,7 +272,7 @@ mod tests {
         // 25 records a millisecond: five chunks within a round trip.
         let mut fast = after(24, Duration::ZERO);
         fast.began(NOW);
-        fast.ended(1, NOW, NOW.after(MILLI), true);
+        fast.ended(1, NOW.after(MILLI), true);
         assert_eq!([total(fast, 50, 50), total(fast, 51, 50)], [25, 0]);
         let instant = after(25, Duration::ZERO);
         assert_eq!([total(instant, 0, 225), total(instant, 1, 225)], [25, 0], "never more than ten chunks");

@@ -20,8 +20,9 @@ use crate::{
 /// How often a claim is sent, the first time included. A delivery that gets no answer is better reported than waited for.
 const CLAIM_ATTEMPTS: u32 = 3;
 
-/// How long a withdrawal may take where the claim would end with its lease anyway.
-const WITHDRAW_FOR: Duration = Duration::from_secs(3);
+/// How long a withdrawal may take where the claim would end with its lease anyway: two calls that stay silent, and one
+/// that is answered.
+const WITHDRAW_FOR: Duration = Duration::from_secs(7);
 
 impl Idempotency {
     /// Claims operations with distinct keys. One answer each, in order.

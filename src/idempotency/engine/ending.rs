@@ -88,6 +88,12 @@ impl<T> End<T> {
         matches!(self.settlement, Some(Settlement::Release { .. }))
     }
 
+    /// Whether the run was cut off.
+    #[cfg(feature = "batch")]
+    pub(crate) fn is_cut_off(&self) -> bool {
+        matches!(self.conclusion, Conclusion::Interrupted(Interruption::CutOff))
+    }
+
     /// The end of the lease that holds the key although the run is over.
     #[cfg(feature = "batch")]
     pub(crate) fn held_until(&self) -> Option<Timestamp> {

@@ -22,6 +22,8 @@ pub(crate) struct Unsettled<T> {
     end: End<T>,
     /// `None` if the settlement was changed since, and can be sent at once.
     trouble: Option<Error>,
+    /// When it is given up.
+    until: Timestamp,
 }
 
 impl Idempotency {
@@ -44,11 +46,15 @@ impl Idempotency {
     /// Settles the ends of runs of one invocation by one call to the store. In their order: those that are settled, and
     /// those that are to be sent again.
     pub(crate) async fn settle_once<T: Send>(&self, ends: Vec<End<T>>) -> Vec<Result<End<T>, Unsettled<T>>> {
-        self.send_settles(ends, true).await
+        self.send_settles(ends, None).await
     }
 
-    /// Whether a call that comes late has more time: one that was made before has had its own.
-    async fn send_settles<T: Send>(&self, ends: Vec<End<T>>, is_new: bool) -> Vec<Result<End<T>, Unsettled<T>>> {
+    /// `until` is when settles that are repeated end.
+    async fn send_settles<T: Send>(
+        &self,
+        ends: Vec<End<T>>,
+        until: Option<Timestamp>,
+    ) -> Vec<Result<End<T>, Unsettled<T>>> {
         let mut result = Vec::with_capacity(ends.len());
         let (mut requests, mut kept) = (Vec::with_capacity(ends.len()), Vec::with_capacity(ends.len()));
         for end in ends {
@@ -62,11 +68,13 @@ impl Idempotency {
         }
         let Some((first, _)) = kept.first() else { return result };
         let records_outcome = requests.iter().any(|request| !is_release(&request.settlement));
-        let time = first.window.time_to_settle(self.clock.now(), is_new && records_outcome);
+        let now = self.clock.now();
+        let until = until.unwrap_or_else(|| first.window.settles_until(now, records_outcome));
         let operation = name_of(&requests);
-        let answers = within(time, operation, requests.len(), self.store.settle(&requests)).await;
+        let answers = within(until.since(now), operation, requests.len(), self.store.settle(&requests)).await;
         for ((request, (claim, end)), answer) in requests.into_iter().zip(kept).zip(answers) {
-            result.push(self.settled(claim, request.settlement, end, answer));
+            let unsettled = |claim, settlement, end, trouble| Unsettled { claim, settlement, end, trouble, until };
+            result.push(self.settled(claim, request.settlement, end, answer, unsettled));
         }
         result
     }
@@ -76,14 +84,13 @@ impl Idempotency {
         let mut ends: Vec<Option<End<T>>> = open.iter().map(|_| None).collect();
         let mut open: Vec<(usize, Unsettled<T>)> = open.into_iter().enumerate().collect();
         let mut backoff = Backoff::default();
-        while let Some((_, first)) = open.first() {
-            let settle_by = first.claim.window.settle_by;
+        while let Some(until) = open.iter().map(|(_, open)| open.until).max() {
             // What was changed goes first; the others keep their pause.
             let (mut now, mut later): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, open)| open.trouble.is_none());
             let are_changed = !now.is_empty();
             if !are_changed {
                 let pause = backoff.next();
-                if self.clock.now().after(pause) >= settle_by {
+                if self.clock.now().after(pause) >= until {
                     later.into_iter().for_each(|(i, unsettled)| ends[i] = Some(unsettled.give_up()));
                     break;
                 }
@@ -92,7 +99,7 @@ impl Idempotency {
             }
             let (places, due): (Vec<usize>, Vec<End<T>>) =
                 now.into_iter().map(|(i, open)| (i, open.into_due())).unzip();
-            for (i, settled) in places.into_iter().zip(self.send_settles(due, are_changed).await) {
+            for (i, settled) in places.into_iter().zip(self.send_settles(due, (!are_changed).then_some(until)).await) {
                 match settled {
                     Ok(end) => ends[i] = Some(end),
                     Err(unsettled) => later.push((i, unsettled)),
@@ -110,12 +117,13 @@ impl Idempotency {
         settlement: Settlement,
         mut end: End<T>,
         answer: Result<Settled, Error>,
+        unsettled: impl FnOnce(Claim, Settlement, End<T>, Option<Error>) -> Unsettled<T>,
     ) -> Result<End<T>, Unsettled<T>> {
         match answer {
-            Err(error) if error.retry_helps() => Err(Unsettled { claim, settlement, end, trouble: Some(error) }),
+            Err(error) if error.retry_helps() => Err(unsettled(claim, settlement, end, Some(error))),
             Err(error) if error.kind() == ErrorKind::Request && !error.redelivery_helps() && has_data(&settlement) => {
                 tracing::error!(target: "lambda_once", key = %claim.key(), %error, "the store does not take the result, so it is not kept; the operation stays done");
-                Err(Unsettled { claim, settlement: without_data(settlement), end, trouble: None })
+                Err(unsettled(claim, without_data(settlement), end, None))
             }
             Err(error) => Ok(unrecorded(claim, &settlement, end, &error)),
             // A run that is not recorded decides nothing, not even its failure. What was to be released may be lost.

@@ -30,7 +30,7 @@ async fn wait_for_all() -> World {
         version: RECORD_VERSION,
     };
     for i in 0..RECORDS {
-        world.memory.insert(world.once.key_hash(&format!("order-{i}")).unwrap(), held.clone());
+        world.memory.insert(world.once.key_hash("sqs", &format!("order-{i}")).unwrap(), held.clone());
     }
     let groups = (0..RECORDS).map(|i| &*format!("group-{i}").leak());
     let event = fifo(groups.zip(orders(RECORDS, "succeed", 0)));

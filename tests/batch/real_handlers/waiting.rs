@@ -51,8 +51,8 @@ fn hold(world: &World, key: &str, lease: Duration) {
     world.memory.insert(world.hash(key), claim(world.clock.now(), lease));
 }
 
-fn hold_in(world: &sources::World, name: &str, lease: Duration) {
-    world.memory.insert(world.once.key_hash(name).unwrap(), claim(world.clock.now(), lease));
+fn hold_in(world: &sources::World, source: &str, name: &str, lease: Duration) {
+    world.memory.insert(world.once.key_hash(source, name).unwrap(), claim(world.clock.now(), lease));
 }
 
 /// Delivers a group whose head is held elsewhere and two groups that are not, with 900 s left: what became of all, and how
@@ -160,7 +160,7 @@ async fn what_ends_elsewhere_within_the_time_is_not_reported_though_its_lease_is
 /// Delivers messages of a broker, with a minute left, of which those named H are held elsewhere: how long the error takes.
 async fn broker(bodies: &[Value]) -> Duration {
     let world = sources::World::new();
-    hold_in(&world, "H", seconds(10));
+    hold_in(&world, "mq", "H", seconds(10));
     let service = world.once.mq(Key::pointer("/name"), world.handler());
     let messages = bodies.iter().enumerate().map(|(i, body)| active(&format!("ID:{i}"), body));
     let began = Instant::now();
@@ -186,7 +186,7 @@ async fn a_failure_ends_a_wait_that_has_begun_where_one_brings_everything_back()
 #[tokio::test(start_paused = true)]
 async fn where_one_failure_brings_everything_back_a_wait_has_its_cap_too() {
     let world = sources::World::new();
-    hold_in(&world, "H", seconds(40));
+    hold_in(&world, "mq", "H", seconds(40));
     let service = world.once.mq(Key::pointer("/name"), world.handler());
     let began = Instant::now();
     world.fail(&service, &active_event([active("ID:0", &good("H")), active("ID:1", &good("1"))])).await;
@@ -197,7 +197,7 @@ async fn where_one_failure_brings_everything_back_a_wait_has_its_cap_too() {
 /// the answer, how long it took, and what ran.
 async fn shard(records: &[(&str, Value)]) -> (String, Duration, Vec<String>) {
     let world = sources::World::new();
-    hold_in(&world, "H", seconds(10));
+    hold_in(&world, "kinesis", "H", seconds(10));
     let service = world.once.kinesis(Key::pointer("/name"), world.handler()).order(StreamOrder::Key);
     let began = Instant::now();
     let answer = world.invoke(&service, &Kinesis::event(0, records), seconds(60)).await.unwrap();

@@ -10,7 +10,7 @@ use lambda_once::{
 use tokio::time::{Instant, sleep};
 
 use super::{
-    KEY, World, assert_outcome,
+    CHARGE, KEY, World, assert_outcome,
     support::{FUTURE, clock::block},
 };
 
@@ -44,7 +44,7 @@ impl World {
             }
             end
         };
-        let outcome = self.once.operation(KEY).deadline(deadline).run(handler).await.unwrap();
+        let outcome = self.once.operation(CHARGE, KEY).deadline(deadline).run(handler).await.unwrap();
         (outcome, begun.elapsed())
     }
 }

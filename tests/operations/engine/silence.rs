@@ -17,7 +17,7 @@ use lambda_once::{
 use tokio::time::Instant;
 
 use super::{
-    KEY, World, assert_outcome,
+    CHARGE, KEY, World, assert_outcome,
     support::{FUTURE, clock::TokioClock},
 };
 
@@ -115,10 +115,10 @@ impl Store for Unheard {
 async fn unheard(claims: u32, settles: u32) -> Duration {
     let once = Unheard::new(claims, settles, Meets::Silence).engine();
     let begun = Instant::now();
-    let outcome = once.operation(KEY).run(|| async { Ok::<_, Failure>(7) }).await;
+    let outcome = once.operation(CHARGE, KEY).run(|| async { Ok::<_, Failure>(7) }).await;
     assert_outcome!(outcome, Ok(Outcome::Executed(7)));
     let took = begun.elapsed();
-    let again = once.operation(KEY).run(|| async { Ok::<_, Failure>(8) }).await;
+    let again = once.operation(CHARGE, KEY).run(|| async { Ok::<_, Failure>(8) }).await;
     assert_outcome!(again, Ok(Outcome::Replayed(7)));
     took
 }
@@ -166,10 +166,10 @@ async fn a_failure_and_a_release_that_are_never_answered_are_sent_again() {
         let store = Unheard { inner: world.records.clone(), ..Unheard::new(0, 1, Meets::Silence) };
         let once = store.engine();
         let begun = Instant::now();
-        let outcome = once.operation(KEY).run(|| async { Err::<u32, _>(failure) }).await;
+        let outcome = once.operation(CHARGE, KEY).run(|| async { Err::<u32, _>(failure) }).await;
         assert_outcome!(outcome, Ok(Outcome::Failed(_)));
         assert!(begun.elapsed() <= ONE_CALL, "{:?}", begun.elapsed());
-        let record = store.inner.read(&[once.key_hash(KEY).unwrap()]).await.remove(0).unwrap();
+        let record = store.inner.read(&[once.key_hash(CHARGE, KEY).unwrap()]).await.remove(0).unwrap();
         assert_eq!(record.map(|record| record.status), status);
     }
 }
@@ -188,7 +188,7 @@ async fn a_look_that_is_never_answered_does_not_end_the_looks() {
         };
         world.alter(completed).await;
     };
-    let waiting = world.once.operation(KEY).deadline(FUTURE.after(100 * SECOND)).wait_up_to(25 * SECOND);
+    let waiting = world.once.operation(CHARGE, KEY).deadline(FUTURE.after(100 * SECOND)).wait_up_to(25 * SECOND);
     let (outcome, ()) = tokio::join!(waiting.run(|| world.work()), completed_elsewhere);
     assert_outcome!(outcome, Ok(Outcome::Replayed(7)));
     assert!(begun.elapsed() <= 6 * SECOND, "{:?}", begun.elapsed());
@@ -202,7 +202,7 @@ async fn a_call_takes_no_longer_than_there_is_time_left() {
         world.store.always(Call::Read, Fault::Silence);
         let begun = Instant::now();
         let deadline = Deadline::at(FUTURE.after(2 * SECOND));
-        let _ = world.once.operation(KEY).deadline(deadline).run(|| world.work()).await;
+        let _ = world.once.operation(CHARGE, KEY).deadline(deadline).run(|| world.work()).await;
         // Half of the reserve of half a second is before the deadline.
         assert!(begun.elapsed() <= Duration::from_millis(1_750), "{call:?}: {:?}", begun.elapsed());
     }
@@ -213,7 +213,7 @@ async fn the_lease_of_a_claim_that_is_sent_again_ends_when_that_of_the_first_wou
     let store = Unheard::new(2, 0, Meets::Refusal(Duration::from_millis(700)));
     let deadline = FUTURE.after(20 * SECOND);
     let run = store.engine();
-    let run = run.operation(KEY).deadline(deadline).run(|| async { Ok::<_, Failure>(7) });
+    let run = run.operation(CHARGE, KEY).deadline(deadline).run(|| async { Ok::<_, Failure>(7) });
     assert_outcome!(run.await, Ok(Outcome::Executed(7)));
     let leases = store.leases.lock().unwrap().clone();
     assert_eq!(leases.len(), 3);

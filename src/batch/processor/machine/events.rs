@@ -60,11 +60,12 @@ impl<S: Source, T> Machine<'_, S, T> {
         self.calls -= usize::from(!matches!(event, Event::Ran(..) | Event::RanTogether(..)));
         match event {
             Event::Ran(index, end, begun) => {
-                self.handler_ended(1, begun);
+                self.handler_ended(1, begun, end.is_cut_off());
                 self.ran(index, end);
             }
             Event::RanTogether(ran, begun) => {
-                self.handler_ended(ran.len(), begun);
+                let is_cut_off = ran.iter().any(|(_, end)| end.is_cut_off());
+                self.handler_ended(ran.len(), begun, is_cut_off);
                 ran.into_iter().for_each(|(index, end)| self.ran(index, end));
             }
             Event::Claimed(answers, begun) => {
@@ -91,9 +92,11 @@ impl<S: Source, T> Machine<'_, S, T> {
         }
     }
 
-    fn handler_ended(&mut self, records: usize, begun: Timestamp) {
+    fn handler_ended(&mut self, records: usize, begun: Timestamp, is_cut_off: bool) {
         self.handlers -= 1;
-        if self.pace.ended(records, begun, self.now, self.handlers == 0) {
+        self.pace.ended(records, self.now, self.handlers == 0);
+        // A run that was cut off says nothing of how long others take.
+        if !is_cut_off && self.pace.took(self.now.since(begun)) {
             self.outcomes.changed();
         }
     }
