@@ -111,9 +111,9 @@ impl MemoryStore {
                 record.lease_until = Some(Timestamp::EPOCH);
             }
             Settlement::Renew { lease, skew_margin, retention } => {
-                let lease_until = now.after(*lease);
+                let (lease_until, expiration) = rules::renewed(record, now, *lease, *skew_margin, *retention);
                 record.lease_until = Some(lease_until);
-                record.expiration = Some(rules::in_progress_expiration(now, lease_until, *skew_margin, *retention));
+                record.expiration = Some(expiration);
                 return Settled::Renewed { lease_until };
             }
         }

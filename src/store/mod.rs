@@ -221,7 +221,8 @@ pub enum Settlement {
         /// deleted: the lease is lost. A release that arrives late cannot know of that.
         took_over: bool,
     },
-    /// The claim stands for another `lease` from now.
+    /// The claim stands for another `lease` from now. A renewal never lowers the lease or the expiration on record: a
+    /// late copy of an older renewal changes nothing.
     Renew {
         /// How long the claim stands.
         lease: Duration,
@@ -251,7 +252,7 @@ pub enum Settled {
     Done,
     /// The claim stands until then.
     Renewed {
-        /// When the holder must have stopped.
+        /// The lease on record, which may be later than the one that was asked for: when the holder must have stopped.
         lease_until: Timestamp,
     },
     /// The record is no longer this owner's to change. Nothing was written.

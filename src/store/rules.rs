@@ -103,6 +103,20 @@ pub fn in_progress_expiration(
     now.after(retention).max(lapses(lease_until, skew_margin)).seconds_rounded_up()
 }
 
+/// The lease of a record that is renewed at `now`, and its expiration in seconds: never earlier than those it has. A copy
+/// of an older renewal may arrive after a newer one was applied.
+pub fn renewed(
+    record: &Record,
+    now: Timestamp,
+    lease: Duration,
+    skew_margin: Duration,
+    retention: Duration,
+) -> (Timestamp, u64) {
+    let lease_until = record.lease_until.map_or(now.after(lease), |stored| stored.max(now.after(lease)));
+    let expiration = in_progress_expiration(now, lease_until, skew_margin, retention);
+    (lease_until, record.expiration.map_or(expiration, |stored| stored.max(expiration)))
+}
+
 /// When a lease is over for others: the first millisecond after it and the margin for clocks.
 pub fn lapses(lease_until: Timestamp, skew_margin: Duration) -> Timestamp {
     lease_until.after(skew_margin).after(Duration::from_millis(1))

@@ -60,6 +60,7 @@ macro_rules! conformance_tests {
             a_taken_over_claim_is_handed_back,
             a_late_release_does_not_forget_a_takeover,
             a_renewed_claim_stands_longer,
+            a_late_renewal_shortens_nothing,
         );
     };
     ($subject:expr; $($check:ident,)+) => {

@@ -200,3 +200,34 @@ pub async fn a_renewed_claim_stands_longer(subject: &Subject) {
     assert!(matches!(subject.refused(&rival(&claim)).await, Refusal::InProgress { .. }));
     assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done);
 }
+
+/// A late copy of an older renewal, with a shorter lease, finds the newer one applied: it lowers neither the lease nor the
+/// expiration, and is answered by the lease on record.
+pub async fn a_late_renewal_shortens_nothing(subject: &Subject) {
+    let renew = |lease, retention| Settlement::Renew { lease, skew_margin: MARGIN, retention };
+    let claim = ClaimRequest { retention: Duration::ZERO, ..new_claim() };
+    subject.granted(&claim).await;
+    let newer = subject.settle(&claim, renew(10 * LEASE, RETENTION)).await;
+    let record = subject.read(claim.key).await.expect("the claim");
+    assert_eq!(Some(newer.clone()), record.lease_until.map(|lease_until| Settled::Renewed { lease_until }));
+    for (lease, retention) in [(LEASE, Duration::ZERO), (10 * LEASE, Duration::ZERO), (LEASE, RETENTION)] {
+        // With a clock that goes on by itself an equal lease may end a little later.
+        let Settled::Renewed { lease_until } = subject.settle(&claim, renew(lease, retention)).await else {
+            panic!("the claim stands");
+        };
+        let after = subject.read(claim.key).await.expect("the claim");
+        assert_eq!(after.lease_until, Some(lease_until), "the answer is what is on record");
+        assert!(after.lease_until >= record.lease_until && after.expiration >= record.expiration, "{after:?}");
+    }
+    // What asks for more of one and less of the other gets the more.
+    subject.settle(&claim, renew(20 * LEASE, Duration::ZERO)).await;
+    let longer = subject.read(claim.key).await.expect("the claim");
+    assert!(longer.lease_until > record.lease_until && longer.expiration >= record.expiration, "{longer:?}");
+    subject.settle(&claim, renew(LEASE, 3 * RETENTION)).await;
+    let kept = subject.read(claim.key).await.expect("the claim");
+    assert!(kept.lease_until >= longer.lease_until && kept.expiration > longer.expiration, "{kept:?}");
+
+    subject.advance(10 * LEASE).await;
+    assert!(matches!(subject.refused(&rival(&claim)).await, Refusal::InProgress { .. }));
+    assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done);
+}

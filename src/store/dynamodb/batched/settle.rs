@@ -29,7 +29,7 @@ impl DynamoDbStore {
         }
         let given = side_by_side(&open, |(i, member)| async move {
             match member {
-                Member::Refused(item) => self.explain(&requests[*i], item.as_ref()).await,
+                Member::Refused(item) => self.explain(&requests[*i], item.as_ref(), now).await,
                 _ => self.settle_one(&requests[*i]).await,
             }
         });

@@ -64,7 +64,12 @@ impl Statements {
             record_dropped: update(&[outcome[0], outcome[1], &names.result_dropped], ""),
             delete: format!("DELETE FROM {table} WHERE {still_mine} AND {}<>?", quoted(&names.prior_status)),
             hand_back: update(&[&names.in_progress_expiration], &format!(" REMOVE {}", quoted(&names.owner))),
-            renew: update(&[&names.in_progress_expiration, &names.expiration], ""),
+            renew: format!(
+                "{} AND {}<=? AND {}<=?",
+                update(&[&names.in_progress_expiration, &names.expiration], ""),
+                quoted(&names.in_progress_expiration),
+                quoted(&names.expiration),
+            ),
         }
     }
 
@@ -100,7 +105,7 @@ impl Statements {
 
     /// Ends or renews the claim, if the record is still in progress under its owner.
     pub(super) fn settle(&self, schema: &Schema, request: &SettleRequest, now: Timestamp) -> BatchStatementRequest {
-        let mut values = Vec::with_capacity(7);
+        let mut values = Vec::with_capacity(8);
         let statement = match &request.settlement {
             Settlement::Complete { result, retention } => {
                 values.extend([text(Status::Completed.as_str()), number(now.after(*retention).seconds_rounded_up())]);
@@ -124,8 +129,11 @@ impl Statements {
         };
         values.extend(schema.key_values(&request.key));
         values.extend([text(request.owner.to_hex()), text(Status::InProgress.as_str())]);
-        if let Settlement::Release { took_over: false } = request.settlement {
-            values.push(text(Status::InProgress.as_str()));
+        match &request.settlement {
+            Settlement::Release { took_over: false } => values.push(text(Status::InProgress.as_str())),
+            // What is set is the most that may be there.
+            Settlement::Renew { .. } => values.extend_from_within(..2),
+            _ => {}
         }
         write_statement(statement.as_str(), values)
     }

@@ -14,14 +14,18 @@ use super::super::{
 };
 use crate::{
     clock::Timestamp,
-    error::{Error, ErrorKind},
-    record::{Status, StoredResult},
+    error::{Error, ErrorKind, ErrorStatus},
+    record::{Record, Status, StoredResult},
     store::{SettleRequest, Settled, Settlement, rules},
 };
 
 const STILL_MINE: &str = "#owner = :owner AND #status = :inprogress";
 /// Of a claim that took over the record stays.
 const STILL_MINE_ALONE: &str = "#owner = :owner AND #status = :inprogress AND #prior <> :inprogress";
+/// A renewal lowers nothing.
+const STILL_MINE_AND_NO_LATER: &str = "#owner = :owner AND #status = :inprogress \
+    AND (attribute_not_exists(#lease) OR #lease <= :lease) \
+    AND (attribute_not_exists(#expiration) OR #expiration <= :expiration)";
 
 /// What an attempt to settle found.
 enum Attempt {
@@ -45,14 +49,12 @@ impl DynamoDbStore {
             Settlement::Release { took_over: false } => self.delete(request).await?,
             Settlement::Release { took_over: true } => {
                 let values = [(":ended", number(Timestamp::EPOCH.as_millis()))];
-                self.update(request, "SET #lease = :ended REMOVE #owner", &values).await?
+                self.update(request, "SET #lease = :ended REMOVE #owner", STILL_MINE, &values).await?
             }
             Settlement::Renew { lease, skew_margin, retention } => {
                 let lease_until = now.after(*lease);
                 let expiration = rules::in_progress_expiration(now, lease_until, *skew_margin, *retention);
-                let values = [(":lease", number(lease_until.as_millis())), (":expiration", number(expiration))];
-                let update = "SET #lease = :lease, #expiration = :expiration";
-                match self.update(request, update, &values).await? {
+                match self.renew(request, lease_until, expiration).await? {
                     Attempt::Applied => return Ok(Settled::Renewed { lease_until }),
                     refused @ Attempt::Refused(_) => refused,
                 }
@@ -62,14 +64,16 @@ impl DynamoDbStore {
             Attempt::Applied => return Ok(Settled::Done),
             Attempt::Refused(item) => item,
         };
-        self.explain(request, item.as_ref()).await
+        self.explain(request, item.as_ref(), now).await
     }
 
-    /// What a refused settle means: it was applied before, or the lease is lost. `item` is what stood in the way.
+    /// What a refused settle means: it was applied before, or the lease is lost, or a renewal that was made at `now` would
+    /// have lowered something. `item` is what stood in the way.
     pub(in crate::store::dynamodb) async fn explain(
         &self,
         request: &SettleRequest,
         item: Option<&Item>,
+        now: Timestamp,
     ) -> Result<Settled, Error> {
         let operation = request.settlement.as_str();
         let found = match item {
@@ -86,7 +90,41 @@ impl DynamoDbStore {
         if rules::is_settled(request, current.as_ref()) {
             return Ok(Settled::Done);
         }
-        Ok(Settled::LeaseLost { current: current.map(Box::new) })
+        match (&request.settlement, current) {
+            (Settlement::Renew { lease, skew_margin, retention }, Some(record))
+                if rules::may_settle(request, &record) =>
+            {
+                let (lease_until, expiration) = rules::renewed(&record, now, *lease, *skew_margin, *retention);
+                self.raise(request, &record, lease_until, expiration).await
+            }
+            (_, current) => Ok(Settled::LeaseLost { current: current.map(Box::new) }),
+        }
+    }
+
+    /// Renews a claim whose record has a later lease, or a later expiration, than was asked for.
+    async fn raise(
+        &self,
+        request: &SettleRequest,
+        record: &Record,
+        lease_until: Timestamp,
+        expiration: u64,
+    ) -> Result<Settled, Error> {
+        if record.lease_until == Some(lease_until) && record.expiration == Some(expiration) {
+            return Ok(Settled::Renewed { lease_until });
+        }
+        match self.renew(request, lease_until, expiration).await? {
+            Attempt::Applied => Ok(Settled::Renewed { lease_until }),
+            Attempt::Refused(_) => {
+                let message = "the record was changed while its lease was renewed";
+                Err(Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, request.settlement.as_str(), message))
+            }
+        }
+    }
+
+    /// Lowers neither the lease nor the expiration.
+    async fn renew(&self, request: &SettleRequest, lease_until: Timestamp, expiration: u64) -> Result<Attempt, Error> {
+        let values = [(":lease", number(lease_until.as_millis())), (":expiration", number(expiration))];
+        self.update(request, "SET #lease = :lease, #expiration = :expiration", STILL_MINE_AND_NO_LATER, &values).await
     }
 
     async fn record_outcome(
@@ -105,13 +143,14 @@ impl DynamoDbStore {
             update.push_str(", #dropped = :dropped");
             values.push((":dropped", AttributeValue::Bool(true)));
         }
-        self.update(request, &update, &values).await
+        self.update(request, &update, STILL_MINE, &values).await
     }
 
     async fn update(
         &self,
         request: &SettleRequest,
         update: &str,
+        condition: &str,
         values: &[(&str, AttributeValue)],
     ) -> Result<Attempt, Error> {
         let mut all = self.condition_values(request);
@@ -122,7 +161,7 @@ impl DynamoDbStore {
             .table_name(&self.schema.table)
             .set_key(Some(self.schema.key(&request.key)))
             .update_expression(update)
-            .condition_expression(STILL_MINE)
+            .condition_expression(condition)
             .set_expression_attribute_names(Some(self.placeholders(update)))
             .set_expression_attribute_values(Some(all))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
