@@ -1,4 +1,4 @@
-//! A store with a memory: outcomes that this process has seen are answered without a call.
+//! A local cache of outcomes in front of a store.
 
 use std::{
     fmt,

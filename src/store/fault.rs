@@ -1,4 +1,4 @@
-//! A store in trouble.
+//! Injects faults into a store.
 
 use std::{
     collections::VecDeque,

@@ -1,4 +1,4 @@
-//! A store in the process's own memory.
+//! Keeps records in the process's memory, for tests and demonstrations.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! Who may claim.
+//! Checks of claims.
 
 use futures_util::future::join_all;
 

@@ -1,4 +1,4 @@
-//! The suite that every store must pass (feature `conformance`).
+//! The conformance suite, which every store must pass (feature `conformance`).
 //!
 //! [`conformance_tests!`](crate::conformance_tests) makes one test of each check:
 //!

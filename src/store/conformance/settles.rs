@@ -1,4 +1,4 @@
-//! What becomes of a claim.
+//! Checks of settles.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What an error of the SDK means for the protocol: was the call applied, and can another one help?
+//! Classifies errors of the SDK: whether the call may have been applied, and whether another one can help.
 
 use aws_sdk_dynamodb::{
     config::http::HttpResponse,

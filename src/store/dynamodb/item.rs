@@ -1,10 +1,10 @@
-//! Records as items.
+//! Converts items into records.
 
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 
-use super::config::Schema;
+use super::schema::Schema;
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},

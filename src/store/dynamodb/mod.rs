@@ -1,4 +1,4 @@
-//! The DynamoDB store.
+//! Keeps records in a DynamoDB table.
 //!
 //! One item a key, in the shape that AWS Powertools uses, so that one table can serve both:
 //!
@@ -39,12 +39,14 @@ mod batched;
 mod config;
 mod error;
 mod item;
+mod schema;
 mod single;
 mod table;
 
 use batched::{Fallbacks, Statements};
-use config::Schema;
-pub use config::{AttributeNames, Calls, Config};
+pub use config::{Calls, Config};
+pub use schema::AttributeNames;
+use schema::Schema;
 use single::side_by_side;
 
 /// DynamoDB's limit for an item, names of attributes included.

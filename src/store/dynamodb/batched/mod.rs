@@ -1,4 +1,4 @@
-//! Up to 25 keys a request: `BatchExecuteStatement`, with one PartiQL statement for each key.
+//! Claims, settles and reads with up to 25 keys a request: `BatchExecuteStatement`, one PartiQL statement for each key.
 //!
 //! Statements fail one by one inside an answer that succeeded, where the SDK's retries do not see them, so they are
 //! classified here. Only forms that DynamoDB and its emulators all take are used: comparisons joined by `AND`, values as
@@ -15,7 +15,7 @@ use aws_sdk_dynamodb::{
     error::ProvideErrorMetadata,
     types::{
         AttributeValue, BatchStatementError, BatchStatementErrorCodeEnum as Code, BatchStatementRequest,
-        BatchStatementResponse, ReturnValuesOnConditionCheckFailure,
+        BatchStatementResponse,
     },
 };
 use futures_util::{StreamExt, stream};
@@ -238,23 +238,6 @@ fn size(statement: &BatchStatementRequest) -> usize {
         _ => 8,
     });
     statement.statement().len() + values.sum::<usize>()
-}
-
-fn read_statement(text: &str, parameters: Vec<AttributeValue>) -> BatchStatementRequest {
-    build(BatchStatementRequest::builder().statement(text).consistent_read(true).set_parameters(Some(parameters)))
-}
-
-fn write_statement(text: impl Into<String>, parameters: Vec<AttributeValue>) -> BatchStatementRequest {
-    build(
-        BatchStatementRequest::builder()
-            .statement(text)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .set_parameters(Some(parameters)),
-    )
-}
-
-fn build(builder: aws_sdk_dynamodb::types::builders::BatchStatementRequestBuilder) -> BatchStatementRequest {
-    builder.build().expect("a statement has a text")
 }
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
-//! The texts of the statements, written once for a table.
+//! PartiQL statements: texts that are written once for a table, and their values.
 
-use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
+use aws_sdk_dynamodb::types::{
+    AttributeValue, BatchStatementRequest, ReturnValuesOnConditionCheckFailure, builders::BatchStatementRequestBuilder,
+};
 
-use super::{read_statement, write_statement};
 use crate::{
     clock::Timestamp,
     record::{Fingerprint, KeyHash, RECORD_VERSION, Status, StoredResult},
     store::{
         ClaimRequest, SettleRequest, Settlement,
         dynamodb::{
-            config::Schema,
             item::{NO_STATUS, data, number, text},
+            schema::Schema,
         },
         rules,
     },
@@ -274,4 +275,21 @@ impl Writer {
 
 fn quoted(name: &str) -> String {
     format!("\"{name}\"")
+}
+
+fn read_statement(text: &str, parameters: Vec<AttributeValue>) -> BatchStatementRequest {
+    build(BatchStatementRequest::builder().statement(text).consistent_read(true).set_parameters(Some(parameters)))
+}
+
+fn write_statement(text: impl Into<String>, parameters: Vec<AttributeValue>) -> BatchStatementRequest {
+    build(
+        BatchStatementRequest::builder()
+            .statement(text)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .set_parameters(Some(parameters)),
+    )
+}
+
+fn build(builder: BatchStatementRequestBuilder) -> BatchStatementRequest {
+    builder.build().expect("a statement has a text")
 }

@@ -4,16 +4,16 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 
-use super::super::{
-    DynamoDbStore, error,
-    item::{NO_STATUS, number, text},
-};
 use crate::{
     clock::Timestamp,
     error::Error,
     record::{NEWEST_KNOWN_VERSION, RECORD_VERSION, Record, Status},
     store::{
         ClaimRequest, Claimed, Grant, Refusal, Takeover,
+        dynamodb::{
+            DynamoDbStore, error,
+            item::{NO_STATUS, number, text},
+        },
         rules::{self, Judgement},
     },
 };

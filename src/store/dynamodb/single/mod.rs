@@ -1,4 +1,4 @@
-//! One request for each key.
+//! Claims, settles and reads with one request for each key.
 
 use futures_util::{StreamExt, stream};
 

@@ -8,15 +8,18 @@ use aws_sdk_dynamodb::{
     types::{AttributeValue, ReturnValuesOnConditionCheckFailure},
 };
 
-use super::super::{
-    DynamoDbStore, error,
-    item::{Item, data, number, text},
-};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     record::{Record, Status, StoredResult},
-    store::{SettleRequest, Settled, Settlement, rules},
+    store::{
+        SettleRequest, Settled, Settlement,
+        dynamodb::{
+            DynamoDbStore, error,
+            item::{Item, data, number, text},
+        },
+        rules,
+    },
 };
 
 const STILL_MINE: &str = "#owner = :owner AND #status = :inprogress";
