@@ -10,7 +10,7 @@ use std::{
 use lru::LruCache;
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, SettleRequest, Settled, Settlement, Store,
+    Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, Settlement, Store,
     rules::{self, Judgement},
 };
 use crate::{
@@ -54,6 +54,7 @@ const MAX_UNANSWERED: usize = 256;
 /// * A settle that found its lease lost, that failed, or that had to be repeated is not kept. The next duplicate brings
 ///   what the store has.
 /// * An entry expires in no case later than the store's record, by this process's clock.
+/// * What was asked for without its data ([`ResultData::Omit`]) is kept so, and not served to a caller who needs the data.
 /// * Reads, releases and renewals pass through.
 ///
 /// # What to expect
@@ -149,7 +150,8 @@ impl<S> CachedStore<S> {
             let Ok(Claimed::Refused(Refusal::Completed(record) | Refusal::Failed(record))) = answer else { continue };
             if rules::check_version(record, "claim").is_ok() {
                 let entries = entries.get_or_insert_with(|| self.lock());
-                entries.keep(request.key, &record.result, asked, self.max_bytes, || Record::clone(record));
+                let entry = || Entry { record: Record::clone(record), result_data: request.result_data, asked };
+                entries.keep(request.key, &record.result, asked, self.max_bytes, entry);
             }
         }
     }
@@ -183,7 +185,7 @@ impl<S> CachedStore<S> {
             if !*first || *settled != Settled::Done || entries.is_outcome_of(request) {
                 continue;
             }
-            entries.keep(request.key, result, asked, self.max_bytes, || Record {
+            let record = || Record {
                 status,
                 owner: Some(request.owner),
                 attempt: 0,
@@ -193,7 +195,9 @@ impl<S> CachedStore<S> {
                 fingerprint: request.fingerprint,
                 result: result.clone(),
                 version: RECORD_VERSION,
-            });
+            };
+            let entry = || Entry { record: record(), result_data: ResultData::Include, asked };
+            entries.keep(request.key, result, asked, self.max_bytes, entry);
         }
     }
 }
@@ -258,8 +262,8 @@ impl<S: Store> Store for CachedStore<S> {
         })
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
-        self.inner.read(keys)
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+        self.inner.read(keys, data)
     }
 
     fn limits(&self) -> Limits {
@@ -287,6 +291,8 @@ fn miscounted() -> Error {
 
 struct Entry {
     record: Record,
+    /// Whether the store was asked for the data of the result.
+    result_data: ResultData,
     /// When the store was asked for it.
     asked: Timestamp,
 }
@@ -319,6 +325,9 @@ impl Entries {
     /// How the store would refuse the claim, if that is known.
     fn refusal(&mut self, request: &ClaimRequest, now: Timestamp, max_age: Duration) -> Option<Refusal> {
         let entry = self.list.get(&request.key)?;
+        if entry.result_data == ResultData::Omit && request.result_data == ResultData::Include {
+            return None;
+        }
         // A clock that was set back must not make an entry last longer.
         if entry.asked <= now
             && now.since(entry.asked) <= max_age
@@ -336,7 +345,7 @@ impl Entries {
         result: &StoredResult,
         asked: Timestamp,
         max_bytes: usize,
-        record: impl FnOnce() -> Record,
+        entry: impl FnOnce() -> Entry,
     ) {
         // Of two answers that cross each other the one to the later question counts.
         if self.list.peek(&key).is_some_and(|entry| entry.asked > asked) {
@@ -346,7 +355,7 @@ impl Entries {
         if bytes(result) > max_bytes {
             return;
         }
-        let entry = Entry { record: record(), asked };
+        let entry = entry();
         self.bytes += entry.bytes();
         self.list.put(key, entry);
         while self.bytes > max_bytes

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, SettleRequest, Settled, Settlement, Store,
+    Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, ResultData, SettleRequest, Settled, Settlement, Store,
     rules::{self, Judgement},
 };
 use crate::{
@@ -150,10 +150,10 @@ impl Store for MemoryStore {
         Box::pin(async move { requests.iter().map(|request| Ok(self.settle_one(request))).collect() })
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(async move {
             let records = self.lock();
-            keys.iter().map(|key| Ok(records.get(key).cloned())).collect()
+            keys.iter().map(|key| Ok(records.get(key).map(|record| data.copy_of(record)))).collect()
         })
     }
 

@@ -54,8 +54,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// change that is found to have been applied already is a success.
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>>;
 
-    /// Reads records as they are now (consistently), expired ones included. `None` where there is none.
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>>;
+    /// Reads records as they are now (consistently), expired ones included, with the data of their results or without.
+    /// `None` where there is none.
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>>;
 
     /// What the store can take.
     fn limits(&self) -> Limits;
@@ -77,8 +78,8 @@ macro_rules! forward {
                 (**self).settle(requests)
             }
 
-            fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
-                (**self).read(keys)
+            fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+                (**self).read(keys, data)
             }
 
             fn limits(&self) -> Limits {
@@ -113,6 +114,26 @@ pub enum Takeover {
     Refused,
 }
 
+/// Whether a caller decodes results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultData {
+    /// Records come with the data of their results.
+    Include,
+    /// Records come without: `result.data` is `None`. A queue acknowledges what is done without its result, which may have
+    /// hundreds of kilobytes.
+    Omit,
+}
+
+impl ResultData {
+    /// A copy of the record, with the data of its result or without.
+    pub fn copy_of(self, record: &Record) -> Record {
+        match self {
+            Self::Include => record.clone(),
+            Self::Omit => record.without_data(),
+        }
+    }
+}
+
 /// A request for the right to run an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRequest {
@@ -130,6 +151,8 @@ pub struct ClaimRequest {
     pub retention: Duration,
     /// Whether an abandoned claim may be taken over.
     pub takeover: Takeover,
+    /// Whether a refusal's record comes with the data of its result.
+    pub result_data: ResultData,
 }
 
 /// The answer to a [`ClaimRequest`].

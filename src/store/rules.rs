@@ -47,8 +47,8 @@ pub fn judge(record: &Record, request: &ClaimRequest, now: Timestamp) -> Result<
     }
     let attempt = record.attempt;
     Ok(match record.status {
-        Status::Completed => Judgement::Refused(Refusal::Completed(Box::new(record.clone()))),
-        Status::Failed => Judgement::Refused(Refusal::Failed(Box::new(record.clone()))),
+        Status::Completed => Judgement::Refused(Refusal::Completed(Box::new(request.result_data.copy_of(record)))),
+        Status::Failed => Judgement::Refused(Refusal::Failed(Box::new(request.result_data.copy_of(record)))),
         Status::InProgress => match record.lease_until {
             Some(lease_until) if record.owner == Some(request.owner) => {
                 Judgement::Mine(Grant { lease_until, attempt, prior_status: record.prior_status })

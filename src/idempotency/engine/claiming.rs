@@ -12,7 +12,7 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::window::Window,
     record::{KeyHash, Owner, Status},
-    store::{Answers, ClaimRequest, Claimed, Refusal, SettleRequest, Settlement},
+    store::{Answers, ClaimRequest, Claimed, Refusal, ResultData, SettleRequest, Settlement},
 };
 
 /// How often a claim is sent when the store is in trouble, the first time included. A delivery that gets no answer is
@@ -65,6 +65,7 @@ impl Idempotency {
             skew_margin: self.settings.skew_margin,
             retention: self.settings.in_progress_retention(),
             takeover: self.settings.after_unknown.takeover(),
+            result_data: ResultData::Include,
         };
         Ok(candidates.iter().zip(owners).map(request).collect())
     }
@@ -100,7 +101,7 @@ impl Idempotency {
         }
         let left = || window.settle_by.since(self.clock.now());
         let keys: Vec<KeyHash> = lost.iter().map(|(key, _)| *key).collect();
-        let found = within(left(), "read", keys.len(), self.store.read(&keys)).await;
+        let found = within(left(), "read", keys.len(), self.store.read(&keys, ResultData::Omit)).await;
         let granted = lost.into_iter().zip(found).filter_map(|((key, owner), record)| {
             let record = record.ok()??;
             let took_over = record.prior_status == Some(Status::InProgress);

@@ -15,7 +15,7 @@ use crate::{
     idempotency::guard::contain,
     record::{Record, StoredResult},
     store::{
-        ClaimRequest, Refusal, SettleRequest, Settled, Settlement, Takeover,
+        ClaimRequest, Refusal, ResultData, SettleRequest, Settled, Settlement, Takeover,
         rules::{self, Judgement},
     },
 };
@@ -225,6 +225,7 @@ impl Idempotency {
             skew_margin: self.settings.skew_margin,
             retention: Duration::ZERO,
             takeover: Takeover::Refused,
+            result_data: ResultData::Include,
         };
         match current.map(|record| rules::judge(&record, &request, self.clock.now())) {
             Some(Ok(Judgement::Refused(refusal @ (Refusal::Completed(_) | Refusal::Failed(_))))) => {

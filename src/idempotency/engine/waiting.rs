@@ -15,7 +15,7 @@ use crate::{
     idempotency::window::Window,
     record::{Owner, Record},
     store::{
-        ClaimRequest, Refusal,
+        ClaimRequest, Refusal, ResultData,
         rules::{self, Judgement},
     },
 };
@@ -84,7 +84,7 @@ impl Idempotency {
     pub(crate) async fn watch(&self, candidates: &[Candidate], ends: Timestamp) -> Vec<Result<Seen, Error>> {
         let keys: Vec<_> = candidates.iter().map(|candidate| candidate.key).collect();
         let left = ends.since(self.clock.now());
-        let found = within(left, "read", keys.len(), self.store.read(&keys)).await;
+        let found = within(left, "read", keys.len(), self.store.read(&keys, ResultData::Include)).await;
         candidates.iter().zip(found).map(|(candidate, record)| self.seen(*candidate, record)).collect()
     }
 
@@ -105,6 +105,7 @@ impl Idempotency {
             skew_margin: self.settings.skew_margin,
             retention: Duration::ZERO,
             takeover: self.settings.after_unknown.takeover(),
+            result_data: ResultData::Include,
         };
         Ok(match rules::judge(&record, &request, self.clock.now())? {
             Judgement::Refused(refusal) => Seen::Refused(refusal),

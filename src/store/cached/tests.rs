@@ -106,6 +106,7 @@ fn new_claim() -> ClaimRequest {
         skew_margin: Duration::from_secs(1),
         retention: RETENTION,
         takeover: Takeover::Allowed,
+        result_data: ResultData::Include,
     }
 }
 
@@ -154,7 +155,23 @@ async fn an_outcome_that_the_store_showed_is_replayed_without_a_second_call() {
         let (shown, calls) = sandbox.replayed(&claim).await;
         assert_eq!(calls, 1);
         assert_eq!(sandbox.replayed(&claim).await, (shown.clone(), 0));
-        assert_eq!(sandbox.memory.read(&[claim.key]).await.remove(0).unwrap(), Some(shown));
+        assert_eq!(sandbox.memory.read(&[claim.key], ResultData::Include).await.remove(0).unwrap(), Some(shown));
+    }
+}
+
+#[tokio::test]
+async fn an_entry_without_data_is_not_served_to_a_caller_who_needs_it() {
+    let sandbox = Sandbox::new();
+    let claim = sandbox.another().run(complete("1")).await;
+    let without = ClaimRequest { result_data: ResultData::Omit, ..claim.clone() };
+    assert_eq!(sandbox.replayed(&without).await.0.result, StoredResult::default());
+    let (record, calls) = sandbox.replayed(&without).await;
+    assert_eq!((record.result, calls), (StoredResult::default(), 0), "who needs none is served");
+    let (record, calls) = sandbox.replayed(&claim).await;
+    assert_eq!((record.result, calls), (json("1"), 1));
+    for (request, result) in [(&claim, json("1")), (&without, StoredResult::default())] {
+        let (record, calls) = sandbox.replayed(request).await;
+        assert_eq!((record.result, calls), (result, 0), "the data serves both");
     }
 }
 
@@ -195,7 +212,7 @@ async fn an_entry_expires_no_later_than_the_record() {
     let sandbox = Sandbox::new();
     let claim = sandbox.run(Settlement::Complete { result: json("1"), retention }).await;
     let (kept, _) = sandbox.replayed(&claim).await;
-    let stored = sandbox.memory.read(&[claim.key]).await.remove(0).unwrap().unwrap();
+    let stored = sandbox.memory.read(&[claim.key], ResultData::Include).await.remove(0).unwrap().unwrap();
     assert_eq!((kept.expiration, stored.expiration), (Some(2_000_000_020), Some(2_000_000_021)));
 
     sandbox.clock.set(Timestamp::from_millis(2_000_000_019_999));
@@ -278,7 +295,7 @@ async fn reads_ask_the_store() {
     let sandbox = Sandbox::new();
     let claim = sandbox.run(complete("1")).await;
     sandbox.memory.remove(&claim.key);
-    assert_eq!(sandbox.store.read(&[claim.key]).await.remove(0).unwrap(), None);
+    assert_eq!(sandbox.store.read(&[claim.key], ResultData::Include).await.remove(0).unwrap(), None);
     assert_eq!(sandbox.store.limits(), sandbox.memory.limits());
 }
 
@@ -417,7 +434,8 @@ fn of_two_answers_the_one_to_the_later_question_counts() {
         version: RECORD_VERSION,
     };
     for (text, asked) in [("1", asked), ("22", asked.after(A_MILLISECOND)), ("333", asked)] {
-        entries.keep(claim.key, &json(text), asked, MAX_BYTES, || record(text));
+        let entry = || Entry { record: record(text), result_data: ResultData::Include, asked };
+        entries.keep(claim.key, &json(text), asked, MAX_BYTES, entry);
     }
     assert_eq!(entries.list.peek(&claim.key).unwrap().record.result, json("22"));
     assert_eq!(entries.bytes, ENTRY_BYTES + 2);

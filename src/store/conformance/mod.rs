@@ -18,7 +18,9 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{BoxFuture, ClaimRequest, Claimed, Grant, Refusal, SettleRequest, Settled, Settlement, Store, Takeover};
+use super::{
+    BoxFuture, ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement, Store, Takeover,
+};
 use crate::{
     clock::ManualClock,
     record::{Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult},
@@ -51,6 +53,7 @@ macro_rules! conformance_tests {
             a_completed_operation_replays_its_result,
             a_failed_operation_replays_its_failure,
             results_come_back_as_they_were_stored,
+            results_are_left_out_where_they_are_not_asked_for,
             the_largest_result_fits,
             a_released_key_is_free,
             a_settle_sent_again_succeeds,
@@ -163,7 +166,7 @@ impl Subject {
     }
 
     async fn read(&self, key: KeyHash) -> Option<Record> {
-        self.store.read(&[key]).await.remove(0).expect("the store answers")
+        self.store.read(&[key], ResultData::Include).await.remove(0).expect("the store answers")
     }
 }
 
@@ -193,6 +196,7 @@ fn new_claim() -> ClaimRequest {
         skew_margin: MARGIN,
         retention: RETENTION,
         takeover: Takeover::Allowed,
+        result_data: ResultData::Include,
     }
 }
 

@@ -42,6 +42,33 @@ pub async fn results_come_back_as_they_were_stored(subject: &Subject) {
     }
 }
 
+/// Results are left out where they are not asked for, and nowhere else.
+pub async fn results_are_left_out_where_they_are_not_asked_for(subject: &Subject) {
+    for settlement in [complete("[1]"), fail("{}")] {
+        let claim = new_claim();
+        subject.granted(&claim).await;
+        subject.settle(&claim, settlement.clone()).await;
+        let stored = subject.read(claim.key).await.expect("the outcome");
+        let without = ClaimRequest { result_data: ResultData::Omit, ..rival(&claim) };
+        let read = subject.store.read(&[claim.key], ResultData::Omit).await.remove(0).expect("the store answers");
+        assert_eq!(read, Some(stored.without_data()));
+        for (request, result) in [(&without, StoredResult::default()), (&rival(&claim), stored.result.clone())] {
+            match subject.refused(request).await {
+                Refusal::Completed(record) | Refusal::Failed(record) => {
+                    assert_eq!((record.status, record.result), (stored.status, result));
+                }
+                refusal => panic!("expected an outcome, got {refusal:?}"),
+            }
+        }
+    }
+    // Whether a result was dropped is said in any case.
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    subject.settle(&claim, Settlement::Complete { result: StoredResult::DROPPED, retention: RETENTION }).await;
+    let without = ClaimRequest { result_data: ResultData::Omit, ..rival(&claim) };
+    assert_eq!(subject.completed(&without).await, StoredResult::DROPPED);
+}
+
 /// A result of exactly the size that [`limits`](Store::limits) names is taken.
 pub async fn the_largest_result_fits(subject: &Subject) {
     let size = subject.store.limits().max_result_bytes.min(1 << 20);

@@ -43,13 +43,13 @@ impl Default for AttributeNames {
 }
 
 impl AttributeNames {
-    fn all(&self) -> [&str; 11] {
+    /// All but that of the result's data, which may be large.
+    pub(super) fn without_data(&self) -> [&str; 10] {
         [
             &self.id,
             &self.status,
             &self.expiration,
             &self.in_progress_expiration,
-            &self.data,
             &self.validation,
             &self.owner,
             &self.attempt,
@@ -57,6 +57,10 @@ impl AttributeNames {
             &self.result_dropped,
             &self.version,
         ]
+    }
+
+    fn all(&self) -> impl Iterator<Item = &str> {
+        self.without_data().into_iter().chain([self.data.as_str()])
     }
 }
 
@@ -97,13 +101,12 @@ impl Schema {
 
     /// The bytes of an item besides its result: the names, the key, and values of at most 64 bytes each.
     pub(super) fn overhead(&self) -> usize {
-        let names = self.names.all();
         let sort_key = self.sort_key.as_ref().map_or(0, |(name, value)| name.len() + value.len());
-        names.iter().map(|name| name.len() + 64).sum::<usize>() + self.key_prefix.len() + sort_key
+        self.names.all().map(|name| name.len() + 64).sum::<usize>() + self.key_prefix.len() + sort_key
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        let mut names: Vec<&str> = self.names.all().to_vec();
+        let mut names: Vec<&str> = self.names.all().collect();
         names.extend(self.sort_key_name());
         if self.table.is_empty() || names.iter().any(|name| name.is_empty()) {
             return Err(Error::config("the names of the table and of its attributes must not be empty"));

@@ -149,6 +149,31 @@ async fn an_expired_record_counts_as_absent_while_it_is_still_visible(calls: Cal
     }
 }
 
+async fn an_expired_record_counts_as_absent_whatever_its_attempt(calls: Calls) {
+    let decimal = |digits: &str| AttributeValue::N(digits.to_owned());
+    for (attempt, expected) in [
+        (number(3), 4),
+        (decimal("1.5"), 2),
+        (decimal("0.25"), 1),
+        (decimal("-3"), 1),
+        (text("many"), 1),
+        (AttributeValue::Bool(true), 1),
+    ] {
+        let world = World::of(calls).await;
+        world.put([("status", text("COMPLETED")), ("expiration", after_future(0)), ("attempt", attempt.clone())]).await;
+        let outcome = world.once.operation(KEY).run(|| async {
+            // The next claim can read what this one wrote.
+            let found = match world.run_elsewhere().await {
+                Ok(Outcome::InProgress { attempt, .. }) => attempt,
+                other => panic!("{attempt:?}: expected an operation in progress, got {other:?}"),
+            };
+            assert_eq!(found, expected, "{attempt:?}");
+            world.work().await
+        });
+        assert_outcome!(outcome.await, Ok(Outcome::Executed(1)));
+    }
+}
+
 async fn what_a_newer_deployment_wrote_is_left_to_it(calls: Calls) {
     let lapsed = || ("in_progress_expiration", number(Timestamp::EPOCH.as_millis()));
     for attributes in [
@@ -156,6 +181,7 @@ async fn what_a_newer_deployment_wrote_is_left_to_it(calls: Calls) {
         vec![("status", text("INPROGRESS")), ("v", number(9)), lapsed()],
         vec![("status", text("COMPLETED")), ("v", number(9)), ("data", text("7"))],
         vec![("status", text("INPROGRESS")), ("in_progress_expiration", text("soon"))],
+        vec![("status", text("INPROGRESS")), ("attempt", text("many")), lapsed()],
     ] {
         let world = World::of(calls).await;
         world.put(attributes.clone()).await;
@@ -187,6 +213,7 @@ in_both_shapes!(
     a_running_record_without_a_lease_stands_until_it_expires,
     a_running_record_with_neither_lease_nor_expiration_stands,
     an_expired_record_counts_as_absent_while_it_is_still_visible,
+    an_expired_record_counts_as_absent_whatever_its_attempt,
     what_a_newer_deployment_wrote_is_left_to_it,
     a_stored_result_that_no_longer_decodes_is_a_permanent_error,
 );

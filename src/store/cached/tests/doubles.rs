@@ -25,8 +25,8 @@ impl Store for Slow {
         })
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
-        self.0.read(keys)
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+        self.0.read(keys, data)
     }
 
     fn limits(&self) -> Limits {
@@ -51,7 +51,7 @@ impl Store for Says {
         Box::pin(std::future::ready(vec![Ok(Settled::Done)]))
     }
 
-    fn read<'a>(&'a self, _: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+    fn read<'a>(&'a self, _: &'a [KeyHash], _: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 

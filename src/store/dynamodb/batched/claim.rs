@@ -63,7 +63,7 @@ impl DynamoDbStore {
         if self.schema.is_expired(item, now) {
             return Ok(Found::Replaceable(self.replaceable(item, Replacement::Expired)));
         }
-        let record = self.schema.record(item, "claim")?;
+        let record = self.schema.record(item, request.result_data, "claim")?;
         Ok(match rules::judge(&record, request, now)? {
             Judgement::Free => Found::Replaceable(self.replaceable(item, Replacement::Lapsed)),
             Judgement::Mine(grant) => Found::Answer(Claimed::Granted(grant)),
@@ -120,7 +120,10 @@ impl Claims<'_> {
 
     /// Reads what is in the way. Returns what may be replaced, and the claims whose way is free now.
     async fn look(&mut self, conflicts: Vec<usize>) -> (Vec<(usize, Replaceable)>, Vec<usize>) {
-        let statement = |at: usize| self.store.statements.select(&self.store.schema, &self.requests[conflicts[at]].key);
+        let statement = |at: usize| {
+            let request = &self.requests[conflicts[at]];
+            self.store.statements.select(&self.store.schema, &request.key, request.result_data)
+        };
         let members = self.store.execute("claim", conflicts.len(), statement).await;
         let now = self.store.clock.now();
         let mut replaceable = Vec::new();

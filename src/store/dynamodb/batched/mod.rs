@@ -24,7 +24,7 @@ use super::{DynamoDbStore, error, item::Item};
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     record::{KeyHash, Record},
-    store::Answers,
+    store::{Answers, ResultData},
 };
 
 mod claim;
@@ -107,13 +107,13 @@ impl Fallbacks {
 }
 
 impl DynamoDbStore {
-    pub(super) async fn read_batched(&self, keys: &[KeyHash]) -> Answers<Option<Record>> {
-        let members = self.execute("read", keys.len(), |i| self.statements.select(&self.schema, &keys[i])).await;
+    pub(super) async fn read_batched(&self, keys: &[KeyHash], data: ResultData) -> Answers<Option<Record>> {
+        let members = self.execute("read", keys.len(), |i| self.statements.select(&self.schema, &keys[i], data)).await;
         let mut answers = Vec::with_capacity(keys.len());
         for (key, member) in keys.iter().zip(members) {
             answers.push(match member {
-                Member::Done(item) => item.map(|item| self.schema.record(&item, "read")).transpose(),
-                Member::Unfit => self.read_one(key, "read").await,
+                Member::Done(item) => item.map(|item| self.schema.record(&item, data, "read")).transpose(),
+                Member::Unfit => self.read_one(key, data, "read").await,
                 other => Err(other.unexpected("read")),
             });
         }

@@ -8,9 +8,9 @@ use crate::{
     clock::Timestamp,
     record::{Fingerprint, KeyHash, RECORD_VERSION, Status, StoredResult},
     store::{
-        ClaimRequest, SettleRequest, Settlement,
+        ClaimRequest, ResultData, SettleRequest, Settlement,
         dynamodb::{
-            item::{NO_STATUS, data, number, text},
+            item::{NO_STATUS, attempts, data, number, text},
             schema::Schema,
         },
         rules,
@@ -23,6 +23,7 @@ pub(in crate::store::dynamodb) struct Statements {
     insert: String,
     insert_with_fingerprint: String,
     select: String,
+    select_without_data: String,
     record: String,
     record_with_data: String,
     record_dropped: String,
@@ -60,6 +61,10 @@ impl Statements {
             insert: insert(&[]),
             insert_with_fingerprint: insert(&[&names.validation]),
             select: format!("SELECT * FROM {table} WHERE {this_key}"),
+            select_without_data: format!(
+                "SELECT {} FROM {table} WHERE {this_key}",
+                names.without_data().map(quoted).join(",")
+            ),
             record: update(&outcome, ""),
             record_with_data: update(&[outcome[0], outcome[1], &names.data], ""),
             record_dropped: update(&[outcome[0], outcome[1], &names.result_dropped], ""),
@@ -99,9 +104,13 @@ impl Statements {
         write_statement(if with_fingerprint { &*self.insert_with_fingerprint } else { &self.insert }, values)
     }
 
-    /// Reads the record as it is now.
-    pub(super) fn select(&self, schema: &Schema, key: &KeyHash) -> BatchStatementRequest {
-        read_statement(&self.select, schema.key_values(key).collect())
+    /// Reads the record as it is now, with the data of its result or without.
+    pub(super) fn select(&self, schema: &Schema, key: &KeyHash, data: ResultData) -> BatchStatementRequest {
+        let text = match data {
+            ResultData::Include => &self.select,
+            ResultData::Omit => &self.select_without_data,
+        };
+        read_statement(text, schema.key_values(key).collect())
     }
 
     /// Ends or renews the claim, if the record is still in progress under its owner.
@@ -174,8 +183,7 @@ pub(super) enum Replacement {
 
 impl Replaceable {
     pub(super) fn next_attempt(&self) -> u64 {
-        let attempt = self.attempt.as_ref().and_then(|value| value.as_n().ok()?.parse::<u64>().ok());
-        attempt.unwrap_or(0).saturating_add(1)
+        self.attempt.as_ref().and_then(attempts).unwrap_or(0).saturating_add(1)
     }
 
     pub(super) fn prior_status(&self) -> Option<Status> {

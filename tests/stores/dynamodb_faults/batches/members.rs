@@ -1,6 +1,9 @@
 //! Statements that fail inside an answer that succeeded, and requests that DynamoDB does not take.
 
-use lambda_once::{Error, ErrorKind, ErrorStatus, Store, store::Settlement};
+use lambda_once::{
+    Error, ErrorKind, ErrorStatus, Store,
+    store::{ResultData, Settlement},
+};
 use serde_json::json;
 
 use super::{Claimed, LEASE, MARGIN, Settled, Stores, batch, claim, claims, complete, complete_with, granted, single};
@@ -150,7 +153,7 @@ async fn a_read_that_is_not_permitted_in_batches_goes_one_by_one() {
     let claims = claims(0..2);
     stores.grants(&claims).await;
     stores.world.on(Purpose::Look).access_denied();
-    let records = stores.store.read(&[claims[0].key, claims[1].key, claim(9).key]).await;
+    let records = stores.store.read(&[claims[0].key, claims[1].key, claim(9).key], ResultData::Include).await;
     let found: Vec<_> = records.into_iter().map(|record| record.unwrap().map(|record| record.owner)).collect();
     assert_eq!(found, [Some(Some(claims[0].owner)), Some(Some(claims[1].owner)), None]);
 }

@@ -5,7 +5,7 @@ use lambda_once::{
     Store,
     record::{Fingerprint, Record},
     store::{
-        ClaimRequest, Claimed, Grant, Refusal, Settlement,
+        ClaimRequest, Claimed, Grant, Refusal, ResultData, Settlement,
         rules::{Judgement, judge},
     },
 };
@@ -131,7 +131,7 @@ impl Stores {
     }
 
     async fn record(&self, claim: &ClaimRequest) -> Option<Record> {
-        self.direct.read(&[claim.key]).await.remove(0).unwrap()
+        self.direct.read(&[claim.key], ResultData::Include).await.remove(0).unwrap()
     }
 
     /// Claims in a batch while `event` happens before the step with this purpose, and holds the answer to the rules.
