@@ -41,8 +41,8 @@ fn first_cause(error: &(dyn std::error::Error + 'static)) -> String {
     std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error).to_string()
 }
 
-/// The error of one statement of a batch that was answered as a whole.
-pub(super) fn of_member(code: &str, operation: &'static str) -> Error {
+/// The error of one statement in an answer that succeeded.
+pub(super) fn of_statement(code: &str, operation: &'static str) -> Error {
     let (kind, status) = match code {
         "ProvisionedThroughputExceeded" | "RequestLimitExceeded" | "ThrottlingError" => {
             (ErrorKind::Throttled, ErrorStatus::Temporary)

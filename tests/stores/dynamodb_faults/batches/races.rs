@@ -234,3 +234,23 @@ async fn between_the_select_and_the_second_insert() {
         stores.check(&ours, &answers.remove(0).unwrap(), in_the_way.as_ref(), after.as_ref(), true, &case);
     }
 }
+
+/// The item is gone between two steps; the second `INSERT` is applied, and its first answer is lost to the client.
+#[tokio::test]
+async fn a_claim_of_what_is_gone_recognises_itself() {
+    for (start, step) in [(Start::Standing, Purpose::Look), (Start::Lapsed, Purpose::Takeover)] {
+        let stores = Stores::new().await;
+        let holder = stores.begin(start).await;
+        let mut held = stores.world.on(step).hold();
+        stores.world.on(Purpose::Claim).nth(2).drop_response();
+        let ours = claim(1);
+        let meanwhile = async {
+            held.arrived().await;
+            stores.delete(&holder).await;
+            held.release();
+        };
+        let (answers, ()) = tokio::join!(stores.store.claim(std::slice::from_ref(&ours)), meanwhile);
+        stores.world.all_struck();
+        assert!(matches!(&answers[0], Ok(Claimed::Granted(Grant { attempt: 1, .. }))), "{start:?}: {answers:?}");
+    }
+}
