@@ -22,7 +22,7 @@ use super::{
     BoxFuture, ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement, Store, Takeover,
 };
 use crate::{
-    clock::ManualClock,
+    clock::{ManualClock, Timestamp},
     record::{Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult},
 };
 
@@ -64,6 +64,7 @@ macro_rules! conformance_tests {
             a_late_release_does_not_forget_a_takeover,
             a_renewed_claim_stands_longer,
             a_late_renewal_shortens_nothing,
+            a_record_expires_no_earlier_than_its_retention,
         );
     };
     ($subject:expr; $($check:ident,)+) => {
@@ -228,6 +229,8 @@ fn fail(text: &str) -> Settlement {
 
 const RELEASE: Settlement = Settlement::Release { took_over: false };
 const HAND_BACK: Settlement = Settlement::Release { took_over: true };
+
+const A_MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Past the lease and the margin, whatever is rounded.
 const LAPSE: Duration = Duration::from_millis(2_501);

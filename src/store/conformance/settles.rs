@@ -258,3 +258,31 @@ pub async fn a_late_renewal_shortens_nothing(subject: &Subject) {
     assert!(matches!(subject.refused(&rival(&claim)).await, Refusal::InProgress { .. }));
     assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done);
 }
+
+/// A record expires no earlier than its retention, nor a standing one within its lease and the margin: what is rounded is
+/// rounded up.
+pub async fn a_record_expires_no_earlier_than_its_retention(subject: &Subject) {
+    let expires_after = |record: &Record, from: Timestamp, stays: Duration| {
+        let expiration = record.expiration.map(Timestamp::from_seconds);
+        assert!(expiration >= Some(from.after(stays)), "{record:?} should stay for {stays:?} after {from:?}");
+    };
+    // Not a whole second.
+    subject.advance(Duration::from_millis(1)).await;
+    for outcome in [complete("1"), fail("1")] {
+        let claim = new_claim();
+        let claimed = subject.granted(&claim).await.lease_until.before(LEASE);
+        expires_after(&subject.read(claim.key).await.expect("the claim"), claimed, RETENTION);
+        subject.settle(&claim, outcome).await;
+        expires_after(&subject.read(claim.key).await.expect("the outcome"), claimed, RETENTION);
+    }
+    for (lease, retention) in [(LEASE, RETENTION), (2 * LEASE, Duration::ZERO)] {
+        let claim = ClaimRequest { retention: Duration::ZERO, ..new_claim() };
+        let grant = subject.granted(&claim).await;
+        expires_after(&subject.read(claim.key).await.expect("the claim"), grant.lease_until, MARGIN + A_MILLISECOND);
+        let renew = Settlement::Renew { lease, skew_margin: MARGIN, retention };
+        let Settled::Renewed { lease_until } = subject.settle(&claim, renew).await else { panic!("the claim stands") };
+        let renewed = subject.read(claim.key).await.expect("the claim");
+        expires_after(&renewed, lease_until.before(lease), retention);
+        expires_after(&renewed, lease_until, MARGIN + A_MILLISECOND);
+    }
+}

@@ -76,3 +76,39 @@ fn of_code(code: &str, http_status: u16) -> (ErrorKind, ErrorStatus) {
         _ => (ErrorKind::Request, ErrorStatus::Permanent),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conflict_with_a_transaction_is_temporary() {
+        let temporary = (ErrorKind::Unavailable, ErrorStatus::Temporary);
+        let codes =
+            ["TransactionConflictException", "TransactionInProgressException", "ReplicatedWriteConflictException"];
+        for code in codes {
+            assert_eq!(of_code(code, 400), temporary, "{code}");
+        }
+        let error = of_statement("TransactionConflict", "claim");
+        assert_eq!((error.kind(), error.status()), temporary);
+    }
+
+    #[test]
+    fn what_failed_inside_dynamodb_is_ambiguous() {
+        let ambiguous = (ErrorKind::Unavailable, ErrorStatus::Ambiguous);
+        for (code, http_status) in [("InternalServerError", 500), ("ServiceUnavailable", 503), ("of tomorrow", 599)] {
+            assert_eq!(of_code(code, http_status), ambiguous, "{code}");
+        }
+        for code in ["InternalServerError", "of tomorrow"] {
+            let error = of_statement(code, "claim");
+            assert_eq!((error.kind(), error.status()), ambiguous, "{code}");
+        }
+    }
+
+    #[test]
+    fn what_no_retry_can_help_is_permanent() {
+        for (code, http_status) in [("ValidationException", 400), ("of tomorrow", 400)] {
+            assert_eq!(of_code(code, http_status), (ErrorKind::Request, ErrorStatus::Permanent), "{code}");
+        }
+    }
+}

@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_once::{
-    ErrorKind, Failure, Idempotency, Outcome,
+    ErrorKind, Failure, Idempotency, Outcome, Store,
     clock::{ManualClock, Timestamp},
     record::{Fingerprint, Owner},
-    store::dynamodb::{Calls, Config},
+    store::{
+        Claimed, Refusal,
+        dynamodb::{Calls, Config},
+    },
 };
 
 use super::{
-    Item, KEY, LEASE, World, assert_outcome, in_both_shapes, number, requests::Purpose, support::FUTURE, text,
+    Item, KEY, LEASE, World, assert_outcome, batches, in_both_shapes, number, requests::Purpose, support::FUTURE, text,
 };
 
 const RETENTION: Duration = Duration::from_secs(15 * 24 * 60 * 60);
@@ -125,6 +128,22 @@ async fn a_running_record_of_powertools_is_taken_over_after_its_lease(calls: Cal
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
 
+async fn a_claim_is_free_when_its_lease_and_the_margin_have_passed_and_not_at_their_end(calls: Calls) {
+    let world = World::of(calls).await;
+    let clock = ManualClock::at(FUTURE);
+    let store = Config::new(&world.table).calls(calls).build(world.direct.clone()).unwrap().with_clock(clock.clone());
+    let request = batches::claim(1);
+    let claimed = store.claim(std::slice::from_ref(&request)).await.remove(0).unwrap();
+    let Claimed::Granted(grant) = claimed else { panic!("a new key is granted, got {claimed:?}") };
+    clock.set(grant.lease_until.after(request.skew_margin));
+    let answer = store.claim(&[batches::claim(1)]).await.remove(0).unwrap();
+    let in_progress = Refusal::InProgress { lease_until: Some(grant.lease_until), attempt: 1 };
+    assert_eq!(answer, Claimed::Refused(in_progress));
+    clock.advance(Duration::from_millis(1));
+    let answer = store.claim(&[batches::claim(1)]).await.remove(0).unwrap();
+    assert!(matches!(answer, Claimed::Granted(grant) if grant.took_over()), "{answer:?}");
+}
+
 async fn a_running_record_without_a_lease_stands_until_it_expires(calls: Calls) {
     let world = World::of(calls).await;
     world.put([("status", text("INPROGRESS")), ("expiration", after_future(3600))]).await;
@@ -210,6 +229,7 @@ in_both_shapes!(
     a_result_too_large_for_an_item_is_dropped_before_it_is_sent,
     a_completed_record_of_powertools_is_replayed,
     a_running_record_of_powertools_is_taken_over_after_its_lease,
+    a_claim_is_free_when_its_lease_and_the_margin_have_passed_and_not_at_their_end,
     a_running_record_without_a_lease_stands_until_it_expires,
     a_running_record_with_neither_lease_nor_expiration_stands,
     an_expired_record_counts_as_absent_while_it_is_still_visible,

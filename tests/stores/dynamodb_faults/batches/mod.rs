@@ -69,7 +69,7 @@ fn granted(answer: Result<Claimed, Error>) -> Grant {
 }
 
 /// A claim on the key of this number, under an owner of its own.
-fn claim(number: u8) -> ClaimRequest {
+pub(super) fn claim(number: u8) -> ClaimRequest {
     let mut owner = [0; 16];
     getrandom::fill(&mut owner).unwrap();
     ClaimRequest {
