@@ -90,7 +90,7 @@ impl Seeder {
             .filter(|(_, before)| *before != Before::Nothing)
             .collect();
         let to_handle = seeds.iter().filter(|(_, before)| *before == Before::Lapsed).count() + size - seeds.len();
-        // What the local cache knows it has learnt from a first delivery, which is not measured.
+        // What the local cache knows it has learnt from the first deliveries, which are not measured.
         let seeded = repeats && (self.batches > 0 || column == Column::Cached);
         if !seeded {
             // In small portions, so that no memory is left over from it.

@@ -213,8 +213,8 @@ pub struct SettleRequest {
     pub key: KeyHash,
     /// The token of the claim.
     pub owner: Owner,
-    /// The fingerprint that the claim has on record. A store need not write it again; a wrapper that keeps outcomes, such
-    /// as a cache, needs it to tell a misuse of the key.
+    /// The fingerprint that the claim has on record. A store need not write it again; a wrapper may need it to tell a
+    /// misuse of the key.
     pub fingerprint: Option<Fingerprint>,
     /// What becomes of it.
     pub settlement: Settlement,

@@ -22,6 +22,10 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(3);
 const SDK_ATTEMPTS: u32 = 2;
 
 /// How many keys a request to DynamoDB holds.
+///
+/// [`Auto`](Self::Auto) chooses what takes fewer requests, then what costs less money, then what takes less CPU. For one
+/// key both shapes take one request where it is new, and one to settle; where it is not, a single request brings the item
+/// that is in the way, and a batch takes another one to read it. For several keys a batch takes fewer in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Calls {
