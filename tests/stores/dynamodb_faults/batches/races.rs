@@ -3,7 +3,7 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_once::{
-    DynamoDbStore, Error, ErrorKind, Store,
+    Error, ErrorKind, Store,
     clock::ManualClock,
     record::{Fingerprint, Record},
     store::{
@@ -288,11 +288,9 @@ async fn a_record_that_a_newer_deployment_writes_before_the_update_is_left_to_it
 
 #[tokio::test]
 async fn a_lease_that_ends_with_the_margin_now_is_not_taken_over() {
-    // Time stands still.
+    // Time stands still, for each of the two stores at its own.
     let mut stores = Stores::new().await;
-    let clock = ManualClock::at(FUTURE.after(LEASE));
-    let frozen = |store: &DynamoDbStore| store.clone().with_clock(clock.clone());
-    stores.store = frozen(&stores.store);
+    stores.store = stores.store.clone().with_clock(ManualClock::at(FUTURE.after(LEASE)));
     let ends_now = FUTURE.after(LEASE).before(MARGIN);
     let holder = claim(1);
     stores.direct = stores.direct.clone().with_clock(ManualClock::at(ends_now.before(LEASE + MARGIN)));
