@@ -188,6 +188,14 @@ pub struct Record {
     pub version: u32,
 }
 
+impl Record {
+    /// A copy without the data of its result.
+    #[must_use]
+    pub fn without_data(&self) -> Self {
+        Self { result: StoredResult { data: None, dropped: self.result.dropped }, ..*self }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,7 @@ use lambda_once::{
     batch::{Payload, RecordInfo, Source},
     clock::{Clock, SystemClock},
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, SettleRequest, Settled},
+    store::{Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, ResultData, SettleRequest, Settled},
 };
 use lambda_runtime::{Context, LambdaEvent};
 use serde::Deserialize;
@@ -43,7 +43,7 @@ impl Store for Grants {
         Box::pin(async move { requests.iter().map(|_| Ok(Settled::Done)).collect() })
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+    fn read<'a>(&'a self, keys: &'a [KeyHash], _: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(async move { keys.iter().map(|_| Ok(None)).collect() })
     }
 

@@ -4,7 +4,7 @@ use lambda_once::{
     Error, Store,
     clock::{Clock, SystemClock},
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, Refusal, SettleRequest, Settled},
+    store::{Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, Refusal, ResultData, SettleRequest, Settled},
 };
 
 /// What it answers to claims.
@@ -38,7 +38,7 @@ impl Store for InstantStore {
         Box::pin(async move { requests.iter().map(|_| Ok(Settled::Done)).collect() })
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+    fn read<'a>(&'a self, keys: &'a [KeyHash], _: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(async move { keys.iter().map(|_| Ok(None)).collect() })
     }
 

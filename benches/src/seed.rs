@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::{
     Client,
     types::{AttributeValue, PutRequest, WriteRequest},
 };
-use lambda_once::{MemoryStore, Store};
+use lambda_once::{MemoryStore, Store, store::ResultData};
 
 use crate::{
     cell::{Cell, Column, Scenario},
@@ -90,7 +90,7 @@ impl Seeder {
             .filter(|(_, before)| *before != Before::Nothing)
             .collect();
         let to_handle = seeds.iter().filter(|(_, before)| *before == Before::Lapsed).count() + size - seeds.len();
-        // What the local cache knows it has learnt from a first delivery, which is not measured.
+        // What the local cache knows it has learnt from the first deliveries, which are not measured.
         let seeded = repeats && (self.batches > 0 || column == Column::Cached);
         if !seeded {
             // In small portions, so that no memory is left over from it.
@@ -126,7 +126,7 @@ async fn of_library(ids: &[String]) -> Result<Vec<(String, Option<String>)>> {
     let engine = library::engine(memory.clone())?;
     library::deliver(&library::service(&engine), order::event(ids)?).await?;
     let keys = ids.iter().map(|id| engine.key_hash("sqs", id)).collect::<Result<Vec<_>, _>>()?;
-    let records = memory.read(&keys).await;
+    let records = memory.read(&keys, ResultData::Include).await;
     let identity = |(key, record): (_, Result<Option<lambda_once::record::Record>, _>)| {
         let fingerprint = record?.context("a record for each order")?.fingerprint;
         Ok((format!("once#{key}"), fingerprint.map(|fingerprint| fingerprint.to_hex())))

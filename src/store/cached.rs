@@ -1,4 +1,4 @@
-//! A store with a memory: outcomes that this process has seen are answered without a call.
+//! A local cache of outcomes in front of a store.
 
 use std::{
     fmt,
@@ -10,13 +10,13 @@ use std::{
 use lru::LruCache;
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, SettleRequest, Settled, Settlement, Store,
+    Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, Store,
     rules::{self, Judgement},
 };
 use crate::{
     clock::{Clock, SystemClock, Timestamp},
     error::{Error, ErrorKind, ErrorStatus},
-    record::{KeyHash, Owner, RECORD_VERSION, Record, Status, StoredData, StoredResult},
+    record::{KeyHash, Record, StoredData, StoredResult},
 };
 
 #[cfg(all(test, feature = "conformance"))]
@@ -28,9 +28,6 @@ const MAX_AGE: Duration = Duration::from_secs(60);
 /// What an entry takes besides its result: the key and the record as they lie in memory, and the list's links, the
 /// table's slot and the allocator's share, which are estimated.
 const ENTRY_BYTES: usize = size_of::<KeyHash>() + size_of::<Entry>() + 96;
-
-/// How many settles without an answer are remembered.
-const MAX_UNANSWERED: usize = 256;
 
 /// Keeps outcomes in the process's own memory, in front of a store: a duplicate that reaches the same sandbox again
 /// costs no call.
@@ -44,22 +41,21 @@ const MAX_UNANSWERED: usize = 256;
 ///
 /// # What it keeps
 ///
-/// COMPLETED and FAILED records, as the store showed them in a refusal or took them in a settle. Such a record does not
-/// change any more until it expires. A claim that stands is never kept, so that who may run an operation is always the
-/// store's decision.
+/// COMPLETED and FAILED records, as the store showed them in a refusal. Such a record does not change any more until it
+/// expires. A claim that stands is never kept, so that who may run an operation is always the store's decision.
 ///
 /// An entry is judged by [`rules::judge`], as the store would: another payload is a mismatch, and an expired record
 /// counts as absent. The rest of a batch goes to the store in one call; if nothing is left there is no call at all.
 ///
-/// * A settle that found its lease lost, that failed, or that had to be repeated is not kept. The next duplicate brings
-///   what the store has.
-/// * An entry expires in no case later than the store's record, by this process's clock.
-/// * Reads, releases and renewals pass through.
+/// * The outcomes of this process's own runs are learnt from the first duplicate, at the price of its one call. What a
+///   settle says is not kept: an answer that was lost, or that came after a retry, does not tell when and with which result
+///   the record was written.
+/// * What was asked for without its data ([`ResultData::Omit`]) is kept so, and not served to a caller who needs the data.
+/// * Reads and settles pass through.
 ///
 /// # What to expect
 ///
 /// * A record that is **deleted** in the store, by an operator, say, is served until its entry is `max_age` old.
-/// * A record from a settle has no lease, no attempt (0) and no prior status.
 /// * Each sandbox has a cache of its own, and it is empty after a cold start: it saves calls, it guarantees nothing.
 ///
 /// # Defaults
@@ -149,51 +145,8 @@ impl<S> CachedStore<S> {
             let Ok(Claimed::Refused(Refusal::Completed(record) | Refusal::Failed(record))) = answer else { continue };
             if rules::check_version(record, "claim").is_ok() {
                 let entries = entries.get_or_insert_with(|| self.lock());
-                entries.keep(request.key, &record.result, asked, self.max_bytes, || Record::clone(record));
+                entries.keep(request, record, asked, self.max_bytes);
             }
-        }
-    }
-
-    /// Notes the settles that are about to be sent. For each request: whether its outcome may be kept if it is taken.
-    fn send(&self, requests: &[SettleRequest]) -> Vec<bool> {
-        if !requests.iter().any(|request| outcome(request).is_some()) {
-            return Vec::new();
-        }
-        let mut entries = self.lock();
-        requests.iter().map(|request| outcome(request).is_some() && entries.is_first(request.owner)).collect()
-    }
-
-    /// Keeps the outcomes that the store has taken. It was asked at `asked`, so it took them no earlier.
-    fn keep_settled(
-        &self,
-        requests: &[SettleRequest],
-        first: &[bool],
-        answers: &[Result<Settled, Error>],
-        asked: Timestamp,
-    ) {
-        if answers.len() != requests.len() {
-            return;
-        }
-        let mut entries = None;
-        for ((request, first), answer) in requests.iter().zip(first).zip(answers) {
-            let (Some((status, result, retention)), Ok(settled)) = (outcome(request), answer) else { continue };
-            let entries = entries.get_or_insert_with(|| self.lock());
-            entries.unanswered.pop(&request.owner);
-            // One that is kept already was applied then, and expires from then on.
-            if !*first || *settled != Settled::Done || entries.is_outcome_of(request) {
-                continue;
-            }
-            entries.keep(request.key, result, asked, self.max_bytes, || Record {
-                status,
-                owner: Some(request.owner),
-                attempt: 0,
-                prior_status: None,
-                lease_until: None,
-                expiration: Some(asked.after(retention).seconds_rounded_down()),
-                fingerprint: request.fingerprint,
-                result: result.clone(),
-                version: RECORD_VERSION,
-            });
         }
     }
 }
@@ -246,20 +199,11 @@ impl<S: Store> Store for CachedStore<S> {
     }
 
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-        Box::pin(async move {
-            let first = self.send(requests);
-            // Kept over the call on purpose: the record's own expiration counts from a later instant.
-            let asked = self.clock.now();
-            let answers = self.inner.settle(requests).await;
-            if !first.is_empty() {
-                self.keep_settled(requests, &first, &answers, asked);
-            }
-            answers
-        })
+        self.inner.settle(requests)
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
-        self.inner.read(keys)
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+        self.inner.read(keys, data)
     }
 
     fn limits(&self) -> Limits {
@@ -271,15 +215,6 @@ impl<S: Store> Store for CachedStore<S> {
     }
 }
 
-/// What a settle records for good, if it does.
-fn outcome(request: &SettleRequest) -> Option<(Status, &StoredResult, Duration)> {
-    match &request.settlement {
-        Settlement::Complete { result, retention } => Some((Status::Completed, result, *retention)),
-        Settlement::Fail { result, retention } => Some((Status::Failed, result, *retention)),
-        Settlement::Release { .. } | Settlement::Renew { .. } => None,
-    }
-}
-
 fn miscounted() -> Error {
     let message = "the store gave more or fewer answers than there were requests";
     Error::new(ErrorKind::Request, ErrorStatus::Ambiguous, "claim", message)
@@ -287,6 +222,8 @@ fn miscounted() -> Error {
 
 struct Entry {
     record: Record,
+    /// Whether the store was asked for the data of the result.
+    result_data: ResultData,
     /// When the store was asked for it.
     asked: Timestamp,
 }
@@ -306,19 +243,19 @@ struct Entries {
     list: LruCache<KeyHash, Entry>,
     /// What all of them take.
     bytes: usize,
-    /// The owners of settles that were sent and got no answer, or an error: when, and with which result, they were
-    /// applied is not known. Not even a temporary error is certain: a client's own retry may hide an earlier try.
-    unanswered: LruCache<Owner, ()>,
 }
 
 impl Entries {
     fn new() -> Self {
-        Self { list: LruCache::unbounded(), bytes: 0, unanswered: LruCache::unbounded() }
+        Self { list: LruCache::unbounded(), bytes: 0 }
     }
 
     /// How the store would refuse the claim, if that is known.
     fn refusal(&mut self, request: &ClaimRequest, now: Timestamp, max_age: Duration) -> Option<Refusal> {
         let entry = self.list.get(&request.key)?;
+        if entry.result_data == ResultData::Omit && request.result_data == ResultData::Include {
+            return None;
+        }
         // A clock that was set back must not make an entry last longer.
         if entry.asked <= now
             && now.since(entry.asked) <= max_age
@@ -330,25 +267,18 @@ impl Entries {
         None
     }
 
-    fn keep(
-        &mut self,
-        key: KeyHash,
-        result: &StoredResult,
-        asked: Timestamp,
-        max_bytes: usize,
-        record: impl FnOnce() -> Record,
-    ) {
+    fn keep(&mut self, request: &ClaimRequest, record: &Record, asked: Timestamp, max_bytes: usize) {
         // Of two answers that cross each other the one to the later question counts.
-        if self.list.peek(&key).is_some_and(|entry| entry.asked > asked) {
+        if self.list.peek(&request.key).is_some_and(|entry| entry.asked > asked) {
             return;
         }
-        self.remove(&key);
-        if bytes(result) > max_bytes {
+        self.remove(&request.key);
+        if bytes(&record.result) > max_bytes {
             return;
         }
-        let entry = Entry { record: record(), asked };
+        let entry = Entry { record: record.clone(), result_data: request.result_data, asked };
         self.bytes += entry.bytes();
-        self.list.put(key, entry);
+        self.list.put(request.key, entry);
         while self.bytes > max_bytes
             && let Some((_, least_recently_used)) = self.list.pop_lru()
         {
@@ -360,19 +290,5 @@ impl Entries {
         if let Some(entry) = self.list.pop(key) {
             self.bytes -= entry.bytes();
         }
-    }
-
-    /// Whether the key's entry is what this settle's claim has recorded.
-    fn is_outcome_of(&self, request: &SettleRequest) -> bool {
-        self.list.peek(&request.key).is_some_and(|entry| entry.record.owner == Some(request.owner))
-    }
-
-    /// Notes that a settle of this owner is sent; `false` if one was already, and has no answer.
-    fn is_first(&mut self, owner: Owner) -> bool {
-        let is_first = self.unanswered.put(owner, ()).is_none();
-        if self.unanswered.len() > MAX_UNANSWERED {
-            self.unanswered.pop_lru();
-        }
-        is_first
     }
 }

@@ -1,4 +1,4 @@
-//! A store in trouble.
+//! Injects faults into a store.
 
 use std::{
     collections::VecDeque,
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, SettleRequest, Settled, Store};
+use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store};
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     record::{KeyHash, Record},
@@ -211,8 +211,8 @@ impl<S: Store> Store for FaultStore<S> {
         Box::pin(self.inject(Call::Settle, requests, move |sent| async move { self.inner.settle(&sent).await }))
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
-        Box::pin(self.inject(Call::Read, keys, move |sent| async move { self.inner.read(&sent).await }))
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+        Box::pin(self.inject(Call::Read, keys, move |sent| async move { self.inner.read(&sent, data).await }))
     }
 
     fn limits(&self) -> Limits {

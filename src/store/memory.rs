@@ -1,4 +1,4 @@
-//! A store in the process's own memory.
+//! Keeps records in the process's memory, for tests and demonstrations.
 
 use std::{
     collections::HashMap,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, SettleRequest, Settled, Settlement, Store,
+    Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, ResultData, SettleRequest, Settled, Settlement, Store,
     rules::{self, Judgement},
 };
 use crate::{
@@ -111,9 +111,9 @@ impl MemoryStore {
                 record.lease_until = Some(Timestamp::EPOCH);
             }
             Settlement::Renew { lease, skew_margin, retention } => {
-                let lease_until = now.after(*lease);
+                let (lease_until, expiration) = rules::renewed(record, now, *lease, *skew_margin, *retention);
                 record.lease_until = Some(lease_until);
-                record.expiration = Some(rules::in_progress_expiration(now, lease_until, *skew_margin, *retention));
+                record.expiration = Some(expiration);
                 return Settled::Renewed { lease_until };
             }
         }
@@ -150,10 +150,10 @@ impl Store for MemoryStore {
         Box::pin(async move { requests.iter().map(|request| Ok(self.settle_one(request))).collect() })
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(async move {
             let records = self.lock();
-            keys.iter().map(|key| Ok(records.get(key).cloned())).collect()
+            keys.iter().map(|key| Ok(records.get(key).map(|record| data.copy_of(record)))).collect()
         })
     }
 

@@ -54,8 +54,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// change that is found to have been applied already is a success.
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>>;
 
-    /// Reads records as they are now (consistently), expired ones included. `None` where there is none.
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>>;
+    /// Reads records as they are now (consistently), expired ones included, with the data of their results or without.
+    /// `None` where there is none.
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>>;
 
     /// What the store can take.
     fn limits(&self) -> Limits;
@@ -77,8 +78,8 @@ macro_rules! forward {
                 (**self).settle(requests)
             }
 
-            fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
-                (**self).read(keys)
+            fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+                (**self).read(keys, data)
             }
 
             fn limits(&self) -> Limits {
@@ -113,6 +114,26 @@ pub enum Takeover {
     Refused,
 }
 
+/// Whether a caller decodes results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultData {
+    /// Records come with the data of their results.
+    Include,
+    /// Records come without: `result.data` is `None`. A queue acknowledges what is done without its result, which may have
+    /// hundreds of kilobytes.
+    Omit,
+}
+
+impl ResultData {
+    /// A copy of the record, with the data of its result or without.
+    pub fn copy_of(self, record: &Record) -> Record {
+        match self {
+            Self::Include => record.clone(),
+            Self::Omit => record.without_data(),
+        }
+    }
+}
+
 /// A request for the right to run an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRequest {
@@ -130,6 +151,8 @@ pub struct ClaimRequest {
     pub retention: Duration,
     /// Whether an abandoned claim may be taken over.
     pub takeover: Takeover,
+    /// Whether a refusal's record comes with the data of its result.
+    pub result_data: ResultData,
 }
 
 /// The answer to a [`ClaimRequest`].
@@ -190,8 +213,8 @@ pub struct SettleRequest {
     pub key: KeyHash,
     /// The token of the claim.
     pub owner: Owner,
-    /// The fingerprint that the claim has on record. A store need not write it again; a wrapper that keeps outcomes, such
-    /// as a cache, needs it to tell a misuse of the key.
+    /// The fingerprint that the claim has on record. A store need not write it again; a wrapper may need it to tell a
+    /// misuse of the key.
     pub fingerprint: Option<Fingerprint>,
     /// What becomes of it.
     pub settlement: Settlement,
@@ -221,7 +244,8 @@ pub enum Settlement {
         /// deleted: the lease is lost. A release that arrives late cannot know of that.
         took_over: bool,
     },
-    /// The claim stands for another `lease` from now.
+    /// The claim stands for another `lease` from now. A renewal never lowers the lease or the expiration on record: a
+    /// late copy of an older renewal changes nothing.
     Renew {
         /// How long the claim stands.
         lease: Duration,
@@ -251,7 +275,7 @@ pub enum Settled {
     Done,
     /// The claim stands until then.
     Renewed {
-        /// When the holder must have stopped.
+        /// The lease on record, which may be later than the one that was asked for: when the holder must have stopped.
         lease_until: Timestamp,
     },
     /// The record is no longer this owner's to change. Nothing was written.

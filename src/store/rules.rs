@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{ClaimRequest, Grant, Refusal, SettleRequest, Settlement, Takeover};
+use super::{ClaimRequest, Grant, Refusal, ResultData, SettleRequest, Settlement, Takeover};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
@@ -36,8 +36,8 @@ pub enum Judgement {
 ///
 /// [`ErrorKind::Format`], temporary, for a record of a format beyond [`NEWEST_KNOWN_VERSION`].
 pub fn judge(record: &Record, request: &ClaimRequest, now: Timestamp) -> Result<Judgement, Error> {
-    let ClaimRequest { fingerprint, skew_margin, takeover, .. } = *request;
-    judge_for(record, &Claimant { owner: Some(request.owner), fingerprint, skew_margin, takeover }, now)
+    let ClaimRequest { fingerprint, skew_margin, takeover, result_data, .. } = *request;
+    judge_for(record, &Claimant { owner: Some(request.owner), fingerprint, skew_margin, takeover, result_data }, now)
 }
 
 /// Who asks for a key: what the rules need to know of a claim, made or intended.
@@ -48,6 +48,7 @@ pub(crate) struct Claimant {
     pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) skew_margin: Duration,
     pub(crate) takeover: Takeover,
+    pub(crate) result_data: ResultData,
 }
 
 /// [`judge`] for a claim that may not be made yet.
@@ -63,8 +64,8 @@ pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) ->
     }
     let attempt = record.attempt;
     Ok(match record.status {
-        Status::Completed => Judgement::Refused(Refusal::Completed(Box::new(record.clone()))),
-        Status::Failed => Judgement::Refused(Refusal::Failed(Box::new(record.clone()))),
+        Status::Completed => Judgement::Refused(Refusal::Completed(Box::new(claimant.result_data.copy_of(record)))),
+        Status::Failed => Judgement::Refused(Refusal::Failed(Box::new(claimant.result_data.copy_of(record)))),
         Status::InProgress => match record.lease_until {
             Some(lease_until) if claimant.owner.is_some() && record.owner == claimant.owner => {
                 Judgement::Mine(Grant { lease_until, attempt, prior_status: record.prior_status })
@@ -117,6 +118,20 @@ pub fn in_progress_expiration(
     retention: Duration,
 ) -> u64 {
     now.after(retention).max(lapses(lease_until, skew_margin)).seconds_rounded_up()
+}
+
+/// The lease of a record that is renewed at `now`, and its expiration in seconds: never earlier than those it has. A copy
+/// of an older renewal may arrive after a newer one was applied.
+pub fn renewed(
+    record: &Record,
+    now: Timestamp,
+    lease: Duration,
+    skew_margin: Duration,
+    retention: Duration,
+) -> (Timestamp, u64) {
+    let lease_until = record.lease_until.map_or(now.after(lease), |stored| stored.max(now.after(lease)));
+    let expiration = in_progress_expiration(now, lease_until, skew_margin, retention);
+    (lease_until, record.expiration.map_or(expiration, |stored| stored.max(expiration)))
 }
 
 /// When a lease is over for others: the first millisecond after it and the margin for clocks.

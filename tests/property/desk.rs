@@ -7,7 +7,7 @@ use lambda_once::{
     clock::Timestamp,
     record::{Fingerprint, KeyHash, Owner, Record, Status},
     store::{
-        Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, SettleRequest, Settled, Settlement,
+        Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, Settlement,
         fault::FaultStore,
     },
 };
@@ -189,9 +189,9 @@ impl Store for Desk {
         })
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(async move {
-            let answers = self.inner.read(keys).await;
+            let answers = self.inner.read(keys, data).await;
             let invocation = invocation();
             let looks = keys.iter().zip(&answers).map(|(key, answer)| {
                 let record = answer.as_ref().ok().and_then(Option::as_ref);

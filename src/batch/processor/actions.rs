@@ -24,6 +24,7 @@ use crate::{
         window::Window,
     },
     record::KeyHash,
+    store::ResultData,
 };
 
 /// What to do next.
@@ -98,7 +99,7 @@ where
         match action {
             Action::Claim(claims, begun) => Box::pin(async move {
                 let (indices, candidates) = split(claims);
-                let answers = engine.claim(&candidates, window).await;
+                let answers = engine.claim(&candidates, window, ResultData::Omit).await;
                 Event::Claimed(indices.into_iter().zip(answers).collect(), begun)
             }),
             Action::Settle(due) => Box::pin(async move {
@@ -115,7 +116,7 @@ where
             }),
             Action::Poll(waiting) => Box::pin(async move {
                 let (indices, candidates) = split(waiting);
-                let polled = engine.poll(&candidates, window.stop).await;
+                let polled = engine.poll(&candidates, window.stop, ResultData::Omit).await;
                 Event::Polled(indices.into_iter().zip(polled).collect())
             }),
             Action::DeadLetter { index, decision, info, body, key } => Box::pin(async move {

@@ -14,7 +14,7 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::{AfterUnknown, Idempotency, claim::Claim, window::Window},
     record::{KeyHash, Owner, Record, Status},
-    store::{Answers, ClaimRequest, Claimed, Grant, Refusal},
+    store::{Answers, ClaimRequest, Claimed, Grant, Refusal, ResultData},
 };
 
 /// How often a claim is sent, the first time included. A delivery that gets no answer is better reported than waited for.
@@ -25,12 +25,17 @@ const CLAIM_ATTEMPTS: u32 = 3;
 const WITHDRAW_FOR: Duration = Duration::from_secs(7);
 
 impl Idempotency {
-    /// Claims operations with distinct keys. One answer each, in order.
-    pub(crate) async fn claim(&self, candidates: &[Candidate], window: Window) -> Vec<Result<ClaimAnswer, Error>> {
+    /// Claims operations with distinct keys. One answer each, in order, with recorded results if those are wanted.
+    pub(crate) async fn claim(
+        &self,
+        candidates: &[Candidate],
+        window: Window,
+        result_data: ResultData,
+    ) -> Vec<Result<ClaimAnswer, Error>> {
         if self.clock.now() >= window.stop {
             return candidates.iter().map(|_| Ok(ClaimAnswer::OutOfTime)).collect();
         }
-        let requests = match self.claim_requests(candidates, window) {
+        let requests = match self.claim_requests(candidates, window, result_data) {
             Ok(requests) => requests,
             Err(error) => return repeat(error, candidates.len()),
         };
@@ -68,7 +73,12 @@ impl Idempotency {
         ClaimAnswer::Refused(Refusal::InProgress { lease_until, attempt: grant.attempt })
     }
 
-    fn claim_requests(&self, candidates: &[Candidate], window: Window) -> Result<Vec<ClaimRequest>, Error> {
+    fn claim_requests(
+        &self,
+        candidates: &[Candidate],
+        window: Window,
+        result_data: ResultData,
+    ) -> Result<Vec<ClaimRequest>, Error> {
         let owners = draw_owners(candidates.len())?;
         let lease = window.lease_until.since(self.clock.now());
         let request = |(candidate, owner): (&Candidate, Owner)| ClaimRequest {
@@ -79,6 +89,7 @@ impl Idempotency {
             skew_margin: self.settings.skew_margin,
             retention: self.settings.in_progress_retention(),
             takeover: self.settings.after_unknown.takeover(),
+            result_data,
         };
         Ok(candidates.iter().zip(owners).map(request).collect())
     }
@@ -131,7 +142,7 @@ impl Idempotency {
     /// Reads records, and reads those again that the store had trouble with, until each is answered or the time is up.
     async fn read_until(&self, keys: &[KeyHash], until: Timestamp) -> Answers<Option<Record>> {
         let left = || until.since(self.clock.now());
-        let mut answers = within(left(), "read", keys.len(), self.store.read(keys)).await;
+        let mut answers = within(left(), "read", keys.len(), self.store.read(keys, ResultData::Omit)).await;
         let mut backoff = Backoff::default();
         loop {
             let may_work = |i: &usize| answers[*i].as_ref().is_err_and(Error::retry_helps);
@@ -142,7 +153,7 @@ impl Idempotency {
             }
             sleep(pause).await;
             let again: Vec<KeyHash> = open.iter().map(|&i| keys[i]).collect();
-            let given = within(left(), "read", again.len(), self.store.read(&again)).await;
+            let given = within(left(), "read", again.len(), self.store.read(&again, ResultData::Omit)).await;
             open.into_iter().zip(given).for_each(|(i, answer)| answers[i] = answer);
         }
     }

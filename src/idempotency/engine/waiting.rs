@@ -17,7 +17,7 @@ use crate::{
     },
     record::Record,
     store::{
-        Refusal,
+        Refusal, ResultData,
         rules::{self, Claimant, Judgement},
     },
 };
@@ -168,7 +168,8 @@ impl Idempotency {
                     decided => return Ok(decided),
                 },
                 WaitStep::Poll => {
-                    let polled = self.poll(&[candidate], limit).await.pop().unwrap_or(Ok(Polled::Free))?;
+                    let polled =
+                        self.poll(&[candidate], limit, ResultData::Include).await.pop().unwrap_or(Ok(Polled::Free))?;
                     if let Polled::Trouble(error) = &polled {
                         trouble = Some(error.without_source());
                     }
@@ -187,15 +188,20 @@ impl Idempotency {
 
     /// Claims a single operation. Past the stop point nothing is claimed.
     pub(crate) async fn claim_one(&self, candidate: Candidate, window: Window) -> Result<ClaimAnswer, Error> {
-        self.claim(&[candidate], window).await.pop().unwrap_or(Ok(ClaimAnswer::OutOfTime))
+        self.claim(&[candidate], window, ResultData::Include).await.pop().unwrap_or(Ok(ClaimAnswer::OutOfTime))
     }
 
     /// Reads the records of operations that were in progress, and judges them as a claim would be. One answer each, in
     /// order.
-    pub(crate) async fn poll(&self, candidates: &[Candidate], ends: Timestamp) -> Vec<Result<Polled, Error>> {
+    pub(crate) async fn poll(
+        &self,
+        candidates: &[Candidate],
+        ends: Timestamp,
+        result_data: ResultData,
+    ) -> Vec<Result<Polled, Error>> {
         let keys: Vec<_> = candidates.iter().map(|candidate| candidate.key).collect();
         let left = ends.since(self.clock.now());
-        let found = within(left, "read", keys.len(), self.store.read(&keys)).await;
+        let found = within(left, "read", keys.len(), self.store.read(&keys, result_data)).await;
         candidates.iter().zip(found).map(|(candidate, record)| self.judge(*candidate, record)).collect()
     }
 
@@ -212,6 +218,8 @@ impl Idempotency {
             fingerprint: candidate.fingerprint,
             skew_margin: self.settings.skew_margin,
             takeover: self.settings.after_unknown.takeover(),
+            // As it was read.
+            result_data: ResultData::Include,
         };
         Ok(match rules::judge_for(&record, &claimant, self.clock.now())? {
             Judgement::Refused(refusal) => Polled::Refused(refusal),

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::{
     clock::ManualClock,
-    record::{Fingerprint, NEWEST_KNOWN_VERSION},
+    record::{Fingerprint, NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Status},
     store::{
-        Takeover,
-        fault::{Call, Fault, FaultStore},
+        Settlement, Takeover,
+        fault::{Call, FaultStore},
         memory::MemoryStore,
     },
 };
@@ -74,6 +74,13 @@ impl Sandbox {
         claim
     }
 
+    /// A new operation that was run here, and has had a duplicate.
+    async fn known(&self, settlement: Settlement) -> ClaimRequest {
+        let claim = self.run(settlement).await;
+        self.replayed(&claim).await;
+        claim
+    }
+
     /// The record that a duplicate gets, and how many calls of the store it takes.
     async fn replayed(&self, claim: &ClaimRequest) -> (Record, usize) {
         let before = self.calls(Call::Claim).len();
@@ -106,6 +113,7 @@ fn new_claim() -> ClaimRequest {
         skew_margin: Duration::from_secs(1),
         retention: RETENTION,
         takeover: Takeover::Allowed,
+        result_data: ResultData::Include,
     }
 }
 
@@ -130,7 +138,7 @@ fn fail(text: &str) -> Settlement {
 }
 
 #[tokio::test]
-async fn an_outcome_of_this_sandbox_is_replayed_without_a_call() {
+async fn an_outcome_of_this_sandbox_costs_its_first_duplicate_one_call_and_the_others_none() {
     let sandbox = Sandbox::new();
     let dropped = Settlement::Complete { result: StoredResult::DROPPED, retention: RETENTION };
     for (settlement, status, result) in [
@@ -139,9 +147,11 @@ async fn an_outcome_of_this_sandbox_is_replayed_without_a_call() {
         (dropped, Status::Completed, StoredResult::DROPPED),
     ] {
         let claim = sandbox.run(settlement).await;
-        let (record, calls) = sandbox.replayed(&claim).await;
-        assert_eq!((record.status, record.result, calls), (status, result, 0));
-        assert_eq!(record.fingerprint, claim.fingerprint);
+        for expected in [1, 0, 0] {
+            let (record, calls) = sandbox.replayed(&claim).await;
+            assert_eq!((record.status, &record.result, calls), (status, &result, expected));
+            assert_eq!(record.fingerprint, claim.fingerprint);
+        }
     }
 }
 
@@ -154,14 +164,30 @@ async fn an_outcome_that_the_store_showed_is_replayed_without_a_second_call() {
         let (shown, calls) = sandbox.replayed(&claim).await;
         assert_eq!(calls, 1);
         assert_eq!(sandbox.replayed(&claim).await, (shown.clone(), 0));
-        assert_eq!(sandbox.memory.read(&[claim.key]).await.remove(0).unwrap(), Some(shown));
+        assert_eq!(sandbox.memory.read(&[claim.key], ResultData::Include).await.remove(0).unwrap(), Some(shown));
+    }
+}
+
+#[tokio::test]
+async fn an_entry_without_data_is_not_served_to_a_caller_who_needs_it() {
+    let sandbox = Sandbox::new();
+    let claim = sandbox.another().run(complete("1")).await;
+    let without = ClaimRequest { result_data: ResultData::Omit, ..claim.clone() };
+    assert_eq!(sandbox.replayed(&without).await.0.result, StoredResult::default());
+    let (record, calls) = sandbox.replayed(&without).await;
+    assert_eq!((record.result, calls), (StoredResult::default(), 0), "who needs none is served");
+    let (record, calls) = sandbox.replayed(&claim).await;
+    assert_eq!((record.result, calls), (json("1"), 1));
+    for (request, result) in [(&claim, json("1")), (&without, StoredResult::default())] {
+        let (record, calls) = sandbox.replayed(request).await;
+        assert_eq!((record.result, calls), (result, 0), "the data serves both");
     }
 }
 
 #[tokio::test]
 async fn the_rest_of_a_batch_goes_to_the_store_in_one_call() {
     let sandbox = Sandbox::new();
-    let (first, last) = (sandbox.run(complete("1")).await, sandbox.run(fail("2")).await);
+    let (first, last) = (sandbox.known(complete("1")).await, sandbox.known(fail("2")).await);
     let shown = sandbox.another().run(complete("3")).await;
     let claims = [rival(&first), new_claim(), rival(&shown), rival(&last)];
     let before = sandbox.calls(Call::Claim).len();
@@ -180,7 +206,7 @@ async fn the_rest_of_a_batch_goes_to_the_store_in_one_call() {
 #[tokio::test]
 async fn another_payload_is_a_mismatch_without_a_call() {
     let sandbox = Sandbox::new();
-    let claim = sandbox.run(complete("1")).await;
+    let claim = sandbox.known(complete("1")).await;
     let calls = sandbox.calls(Call::Claim).len();
     let misuse = ClaimRequest { fingerprint: Some(Fingerprint::from_bytes([2; 32])), ..rival(&claim) };
     assert_eq!(sandbox.claim(&misuse).await, Claimed::Refused(Refusal::Mismatch));
@@ -193,15 +219,12 @@ async fn another_payload_is_a_mismatch_without_a_call() {
 async fn an_entry_expires_no_later_than_the_record() {
     let retention = Duration::from_secs(20);
     let sandbox = Sandbox::new();
-    let claim = sandbox.run(Settlement::Complete { result: json("1"), retention }).await;
-    let (kept, _) = sandbox.replayed(&claim).await;
-    let stored = sandbox.memory.read(&[claim.key]).await.remove(0).unwrap().unwrap();
-    assert_eq!((kept.expiration, stored.expiration), (Some(2_000_000_020), Some(2_000_000_021)));
+    let claim = sandbox.known(Settlement::Complete { result: json("1"), retention }).await;
+    let stored = sandbox.memory.read(&[claim.key], ResultData::Include).await.remove(0).unwrap().unwrap();
+    assert_eq!(stored.expiration, Some(2_000_000_021));
 
-    sandbox.clock.set(Timestamp::from_millis(2_000_000_019_999));
-    assert_eq!(sandbox.replayed(&claim).await.1, 0);
-    sandbox.clock.set(Timestamp::from_millis(2_000_000_020_000));
-    assert_eq!(sandbox.replayed(&claim).await.1, 1, "the store's record stands for another second");
+    sandbox.clock.set(Timestamp::from_millis(2_000_000_020_999));
+    assert_eq!(sandbox.replayed(&claim).await, (stored, 0));
     sandbox.clock.set(Timestamp::from_millis(2_000_000_021_000));
     sandbox.granted(&rival(&claim)).await;
     assert!(!sandbox.keeps(&claim), "what has expired is removed when it is met");
@@ -211,25 +234,17 @@ async fn an_entry_expires_no_later_than_the_record() {
 async fn the_time_that_a_call_takes_lengthens_no_entry() {
     let sandbox = Sandbox::new();
     let store = CachedStore::new(Slow(sandbox.memory.clone(), sandbox.clock.clone())).with_clock(sandbox.clock.clone());
-    let claim = new_claim();
-    store.claim(std::slice::from_ref(&claim)).await.remove(0).unwrap();
-    let begun = sandbox.clock.now();
-    store.settle(&[settle(&claim, complete("1"))]).await.remove(0).unwrap();
     let shown = sandbox.run(complete("2")).await;
     let asked = sandbox.clock.now();
     store.claim(&[rival(&shown)]).await.remove(0).unwrap();
-    let entries = store.lock();
-    let entry = entries.list.peek(&claim.key).unwrap();
-    assert_eq!(entry.asked, begun);
-    assert_eq!(entry.record.expiration, Some(begun.after(RETENTION).seconds_rounded_down()));
-    assert_eq!(entries.list.peek(&shown.key).unwrap().asked, asked);
+    assert_eq!(store.lock().list.peek(&shown.key).unwrap().asked, asked);
 }
 
 #[tokio::test]
 async fn a_record_that_was_deleted_is_served_for_max_age_and_no_longer() {
     let age = Duration::from_secs(30);
     let sandbox = Sandbox::new().with(|store| store.max_age(age));
-    let of_this = sandbox.run(complete("1")).await;
+    let of_this = sandbox.known(complete("1")).await;
     let of_another = sandbox.another().run(complete("1")).await;
     sandbox.replayed(&of_another).await;
     for claim in [&of_this, &of_another] {
@@ -249,7 +264,7 @@ async fn a_record_that_was_deleted_is_served_for_max_age_and_no_longer() {
 #[tokio::test]
 async fn a_clock_that_is_set_back_makes_no_entry_last_longer() {
     let sandbox = Sandbox::new();
-    let claim = sandbox.run(complete("1")).await;
+    let claim = sandbox.known(complete("1")).await;
     sandbox.clock.set(sandbox.clock.now().before(A_MILLISECOND));
     assert_eq!(sandbox.replayed(&claim).await.1, 1);
 }
@@ -278,7 +293,7 @@ async fn reads_ask_the_store() {
     let sandbox = Sandbox::new();
     let claim = sandbox.run(complete("1")).await;
     sandbox.memory.remove(&claim.key);
-    assert_eq!(sandbox.store.read(&[claim.key]).await.remove(0).unwrap(), None);
+    assert_eq!(sandbox.store.read(&[claim.key], ResultData::Include).await.remove(0).unwrap(), None);
     assert_eq!(sandbox.store.limits(), sandbox.memory.limits());
 }
 
@@ -289,14 +304,14 @@ async fn the_least_recently_used_make_room() {
     let result = "x".repeat(100);
     let mut claims = Vec::new();
     for _ in 0..3 {
-        claims.push(sandbox.run(complete(&result)).await);
+        claims.push(sandbox.known(complete(&result)).await);
     }
     assert_eq!(sandbox.store.lock().bytes, 3 * of_one);
     assert_eq!(sandbox.replayed(&claims[0]).await.1, 0);
-    claims.push(sandbox.run(complete(&result)).await);
+    claims.push(sandbox.known(complete(&result)).await);
     assert_eq!(claims.iter().map(|claim| sandbox.keeps(claim)).collect::<Vec<_>>(), [true, false, true, true]);
     // A larger one takes the room of two.
-    claims.push(sandbox.run(complete(&"x".repeat(101))).await);
+    claims.push(sandbox.known(complete(&"x".repeat(101))).await);
     assert_eq!(claims.iter().map(|claim| sandbox.keeps(claim)).collect::<Vec<_>>(), [false, false, false, true, true]);
     assert_eq!(sandbox.store.lock().bytes, 2 * of_one + 1);
 }
@@ -304,8 +319,8 @@ async fn the_least_recently_used_make_room() {
 #[tokio::test]
 async fn what_is_larger_than_the_bound_is_not_kept_and_drives_nothing_out() {
     let sandbox = Sandbox::new().with(|store| store.max_bytes(ENTRY_BYTES + 100));
-    let small = sandbox.run(complete("1")).await;
-    let large = sandbox.run(complete(&"x".repeat(101))).await;
+    let small = sandbox.known(complete("1")).await;
+    let large = sandbox.known(complete(&"x".repeat(101))).await;
     assert_eq!((sandbox.keeps(&small), sandbox.keeps(&large)), (true, false));
     assert_eq!(sandbox.replayed(&large).await.1, 1);
     assert_eq!(sandbox.replayed(&large).await.1, 1);
@@ -325,50 +340,10 @@ async fn a_lost_lease_keeps_nothing_and_the_successors_outcome_is_replayed() {
         assert!(!sandbox.keeps(&claim));
     }
     other.settle(&taker, complete("\"successor\"")).await.unwrap();
-    for (sandbox, calls) in [(&other, 0), (&sandbox, 1), (&sandbox, 0)] {
+    for (sandbox, calls) in [(&other, 1), (&other, 0), (&sandbox, 1), (&sandbox, 0)] {
         let (record, asked) = sandbox.replayed(&claim).await;
         assert_eq!((record.result, asked), (json("\"successor\""), calls));
     }
-}
-
-#[tokio::test]
-async fn a_settle_that_had_to_be_repeated_is_not_kept() {
-    for fault in [Fault::ErrorAfter, Fault::ErrorBefore, Fault::Silence] {
-        let sandbox = Sandbox::new();
-        let claim = new_claim();
-        sandbox.granted(&claim).await;
-        sandbox.inner.next(Call::Settle, fault);
-        let settling = sandbox.settle(&claim, complete("1"));
-        let lost = tokio::time::timeout(A_MILLISECOND, settling).await;
-        assert!(!matches!(lost, Ok(Ok(_))), "{fault:?}");
-        assert!(!sandbox.keeps(&claim), "{fault:?}");
-        sandbox.clock.advance(Duration::from_secs(5));
-        assert_eq!(sandbox.settle(&claim, complete("1")).await.unwrap(), Settled::Done);
-        assert!(!sandbox.keeps(&claim), "{fault:?}");
-        assert_eq!(sandbox.store.lock().unanswered.len(), 0, "{fault:?}");
-    }
-}
-
-#[tokio::test]
-async fn a_settle_sent_again_lengthens_no_entry() {
-    let sandbox = Sandbox::new();
-    let claim = sandbox.run(complete("1")).await;
-    let before = sandbox.replayed(&claim).await;
-    sandbox.clock.advance(Duration::from_secs(5));
-    assert_eq!(sandbox.settle(&claim, complete("1")).await.unwrap(), Settled::Done);
-    assert_eq!(sandbox.replayed(&claim).await, before);
-}
-
-#[tokio::test]
-async fn settles_without_an_answer_are_remembered_up_to_a_number() {
-    let sandbox = Sandbox::new();
-    sandbox.inner.always(Call::Settle, Fault::ErrorAfter);
-    for _ in 0..MAX_UNANSWERED + 10 {
-        let claim = new_claim();
-        sandbox.granted(&claim).await;
-        assert!(sandbox.settle(&claim, complete("1")).await.is_err());
-    }
-    assert_eq!(sandbox.store.lock().unanswered.len(), MAX_UNANSWERED);
 }
 
 #[tokio::test]
@@ -395,9 +370,6 @@ async fn a_store_that_miscounts_teaches_nothing_about_other_keys() {
     let answers = store.claim(&[new_claim(), claim.clone(), new_claim()]).await;
     assert!(answers[0].is_err() && answers[1].is_ok() && answers[2].is_err());
     assert_eq!(store.lock().list.len(), 1);
-    let settles = [settle(&new_claim(), complete("1")), settle(&new_claim(), complete("2"))];
-    assert_eq!(store.settle(&settles).await.len(), 1);
-    assert_eq!(store.lock().list.len(), 1);
 }
 
 #[test]
@@ -417,7 +389,7 @@ fn of_two_answers_the_one_to_the_later_question_counts() {
         version: RECORD_VERSION,
     };
     for (text, asked) in [("1", asked), ("22", asked.after(A_MILLISECOND)), ("333", asked)] {
-        entries.keep(claim.key, &json(text), asked, MAX_BYTES, || record(text));
+        entries.keep(&claim, &record(text), asked, MAX_BYTES);
     }
     assert_eq!(entries.list.peek(&claim.key).unwrap().record.result, json("22"));
     assert_eq!(entries.bytes, ENTRY_BYTES + 2);
@@ -426,7 +398,7 @@ fn of_two_answers_the_one_to_the_later_question_counts() {
 #[tokio::test]
 async fn debug_shows_no_contents() {
     let sandbox = Sandbox::new();
-    let claim = sandbox.run(complete("\"secret\"")).await;
+    let claim = sandbox.known(complete("\"secret\"")).await;
     let shown = format!("{:?}", sandbox.store);
     assert!(!shown.contains("secret") && !shown.contains(&claim.key.to_hex()), "{shown}");
     assert!(shown.contains("entries: 1"), "{shown}");
@@ -435,7 +407,7 @@ async fn debug_shows_no_contents() {
 #[tokio::test]
 async fn a_panic_under_the_lock_costs_the_entries_and_nothing_else() {
     let sandbox = Sandbox::new();
-    let claim = sandbox.run(complete("1")).await;
+    let claim = sandbox.known(complete("1")).await;
     let panicked = std::thread::scope(|scope| {
         let holder = scope.spawn(|| {
             let _entries = sandbox.store.lock();
@@ -483,5 +455,4 @@ async fn many_at_once_run_each_operation_once_and_keep_within_the_bound() {
     let entries = sandbox.store.lock();
     assert_eq!(entries.bytes, entries.list.iter().map(|(_, entry)| entry.bytes()).sum::<usize>());
     assert!(entries.bytes <= max_bytes && !entries.list.is_empty());
-    assert!(entries.unanswered.is_empty());
 }

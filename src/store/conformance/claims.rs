@@ -1,4 +1,4 @@
-//! Who may claim.
+//! Checks of claims.
 
 use futures_util::future::join_all;
 
@@ -199,14 +199,19 @@ pub async fn batches_are_answered_in_order(subject: &Subject) {
         subject.store.settle(&settles).await.iter().map(|answer| !matches!(answer, Ok(Settled::Done))).collect();
     assert_eq!(lost, (0..30).map(|i| matches!(i, 3 | 17 | 28)).collect::<Vec<_>>());
     let keys = [claims[0].key, KeyHash::from_bytes(random()), running.key];
-    let found: Vec<_> =
-        subject.store.read(&keys).await.into_iter().map(|answer| answer.expect("the store answers")).collect();
+    let found: Vec<_> = subject
+        .store
+        .read(&keys, ResultData::Include)
+        .await
+        .into_iter()
+        .map(|answer| answer.expect("the store answers"))
+        .collect();
     let statuses: Vec<_> = found.iter().map(|record| record.as_ref().map(|record| record.status)).collect();
     assert_eq!(statuses, [Some(Status::Completed), None, Some(Status::InProgress)]);
 
     assert!(subject.store.claim(&[]).await.is_empty());
     assert!(subject.store.settle(&[]).await.is_empty());
-    assert!(subject.store.read(&[]).await.is_empty());
+    assert!(subject.store.read(&[], ResultData::Include).await.is_empty());
 }
 
 /// Warming may be repeated, and has no effect on any key.

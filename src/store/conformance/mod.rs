@@ -1,4 +1,4 @@
-//! The suite that every store must pass (feature `conformance`).
+//! The conformance suite, which every store must pass (feature `conformance`).
 //!
 //! [`conformance_tests!`](crate::conformance_tests) makes one test of each check:
 //!
@@ -18,9 +18,11 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{BoxFuture, ClaimRequest, Claimed, Grant, Refusal, SettleRequest, Settled, Settlement, Store, Takeover};
+use super::{
+    BoxFuture, ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement, Store, Takeover,
+};
 use crate::{
-    clock::ManualClock,
+    clock::{ManualClock, Timestamp},
     record::{Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult},
 };
 
@@ -51,6 +53,7 @@ macro_rules! conformance_tests {
             a_completed_operation_replays_its_result,
             a_failed_operation_replays_its_failure,
             results_come_back_as_they_were_stored,
+            results_are_left_out_where_they_are_not_asked_for,
             the_largest_result_fits,
             a_released_key_is_free,
             a_settle_sent_again_succeeds,
@@ -60,6 +63,8 @@ macro_rules! conformance_tests {
             a_taken_over_claim_is_handed_back,
             a_late_release_does_not_forget_a_takeover,
             a_renewed_claim_stands_longer,
+            a_late_renewal_shortens_nothing,
+            a_record_expires_no_earlier_than_its_retention,
         );
     };
     ($subject:expr; $($check:ident,)+) => {
@@ -162,7 +167,7 @@ impl Subject {
     }
 
     async fn read(&self, key: KeyHash) -> Option<Record> {
-        self.store.read(&[key]).await.remove(0).expect("the store answers")
+        self.store.read(&[key], ResultData::Include).await.remove(0).expect("the store answers")
     }
 }
 
@@ -192,6 +197,7 @@ fn new_claim() -> ClaimRequest {
         skew_margin: MARGIN,
         retention: RETENTION,
         takeover: Takeover::Allowed,
+        result_data: ResultData::Include,
     }
 }
 
@@ -223,6 +229,8 @@ fn fail(text: &str) -> Settlement {
 
 const RELEASE: Settlement = Settlement::Release { took_over: false };
 const HAND_BACK: Settlement = Settlement::Release { took_over: true };
+
+const A_MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Past the lease and the margin, whatever is rounded.
 const LAPSE: Duration = Duration::from_millis(2_501);

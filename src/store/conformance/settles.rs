@@ -1,4 +1,4 @@
-//! What becomes of a claim.
+//! Checks of settles.
 
 use super::*;
 
@@ -40,6 +40,33 @@ pub async fn results_come_back_as_they_were_stored(subject: &Subject) {
         assert_eq!(subject.settle(&claim, settlement).await, Settled::Done);
         assert_eq!(subject.completed(&rival(&claim)).await, result);
     }
+}
+
+/// Results are left out where they are not asked for, and nowhere else.
+pub async fn results_are_left_out_where_they_are_not_asked_for(subject: &Subject) {
+    for settlement in [complete("[1]"), fail("{}")] {
+        let claim = new_claim();
+        subject.granted(&claim).await;
+        subject.settle(&claim, settlement.clone()).await;
+        let stored = subject.read(claim.key).await.expect("the outcome");
+        let without = ClaimRequest { result_data: ResultData::Omit, ..rival(&claim) };
+        let read = subject.store.read(&[claim.key], ResultData::Omit).await.remove(0).expect("the store answers");
+        assert_eq!(read, Some(stored.without_data()));
+        for (request, result) in [(&without, StoredResult::default()), (&rival(&claim), stored.result.clone())] {
+            match subject.refused(request).await {
+                Refusal::Completed(record) | Refusal::Failed(record) => {
+                    assert_eq!((record.status, record.result), (stored.status, result));
+                }
+                refusal => panic!("expected an outcome, got {refusal:?}"),
+            }
+        }
+    }
+    // Whether a result was dropped is said in any case.
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    subject.settle(&claim, Settlement::Complete { result: StoredResult::DROPPED, retention: RETENTION }).await;
+    let without = ClaimRequest { result_data: ResultData::Omit, ..rival(&claim) };
+    assert_eq!(subject.completed(&without).await, StoredResult::DROPPED);
 }
 
 /// A result of exactly the size that [`limits`](Store::limits) names is taken.
@@ -199,4 +226,63 @@ pub async fn a_renewed_claim_stands_longer(subject: &Subject) {
     }
     assert!(matches!(subject.refused(&rival(&claim)).await, Refusal::InProgress { .. }));
     assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done);
+}
+
+/// A late copy of an older renewal, with a shorter lease, finds the newer one applied: it lowers neither the lease nor the
+/// expiration, and is answered by the lease on record.
+pub async fn a_late_renewal_shortens_nothing(subject: &Subject) {
+    let renew = |lease, retention| Settlement::Renew { lease, skew_margin: MARGIN, retention };
+    let claim = ClaimRequest { retention: Duration::ZERO, ..new_claim() };
+    subject.granted(&claim).await;
+    let newer = subject.settle(&claim, renew(10 * LEASE, RETENTION)).await;
+    let record = subject.read(claim.key).await.expect("the claim");
+    assert_eq!(Some(newer.clone()), record.lease_until.map(|lease_until| Settled::Renewed { lease_until }));
+    for (lease, retention) in [(LEASE, Duration::ZERO), (10 * LEASE, Duration::ZERO), (LEASE, RETENTION)] {
+        // With a clock that goes on by itself an equal lease may end a little later.
+        let Settled::Renewed { lease_until } = subject.settle(&claim, renew(lease, retention)).await else {
+            panic!("the claim stands");
+        };
+        let after = subject.read(claim.key).await.expect("the claim");
+        assert_eq!(after.lease_until, Some(lease_until), "the answer is what is on record");
+        assert!(after.lease_until >= record.lease_until && after.expiration >= record.expiration, "{after:?}");
+    }
+    // What asks for more of one and less of the other gets the more.
+    subject.settle(&claim, renew(20 * LEASE, Duration::ZERO)).await;
+    let longer = subject.read(claim.key).await.expect("the claim");
+    assert!(longer.lease_until > record.lease_until && longer.expiration >= record.expiration, "{longer:?}");
+    subject.settle(&claim, renew(LEASE, 3 * RETENTION)).await;
+    let kept = subject.read(claim.key).await.expect("the claim");
+    assert!(kept.lease_until >= longer.lease_until && kept.expiration > longer.expiration, "{kept:?}");
+
+    subject.advance(10 * LEASE).await;
+    assert!(matches!(subject.refused(&rival(&claim)).await, Refusal::InProgress { .. }));
+    assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done);
+}
+
+/// A record expires no earlier than its retention, nor a standing one within its lease and the margin: what is rounded is
+/// rounded up.
+pub async fn a_record_expires_no_earlier_than_its_retention(subject: &Subject) {
+    let expires_after = |record: &Record, from: Timestamp, stays: Duration| {
+        let expiration = record.expiration.map(Timestamp::from_seconds);
+        assert!(expiration >= Some(from.after(stays)), "{record:?} should stay for {stays:?} after {from:?}");
+    };
+    // Not a whole second.
+    subject.advance(Duration::from_millis(1)).await;
+    for outcome in [complete("1"), fail("1")] {
+        let claim = new_claim();
+        let claimed = subject.granted(&claim).await.lease_until.before(LEASE);
+        expires_after(&subject.read(claim.key).await.expect("the claim"), claimed, RETENTION);
+        subject.settle(&claim, outcome).await;
+        expires_after(&subject.read(claim.key).await.expect("the outcome"), claimed, RETENTION);
+    }
+    for (lease, retention) in [(LEASE, RETENTION), (2 * LEASE, Duration::ZERO)] {
+        let claim = ClaimRequest { retention: Duration::ZERO, ..new_claim() };
+        let grant = subject.granted(&claim).await;
+        expires_after(&subject.read(claim.key).await.expect("the claim"), grant.lease_until, MARGIN + A_MILLISECOND);
+        let renew = Settlement::Renew { lease, skew_margin: MARGIN, retention };
+        let Settled::Renewed { lease_until } = subject.settle(&claim, renew).await else { panic!("the claim stands") };
+        let renewed = subject.read(claim.key).await.expect("the claim");
+        expires_after(&renewed, lease_until.before(lease), retention);
+        expires_after(&renewed, lease_until, MARGIN + A_MILLISECOND);
+    }
 }

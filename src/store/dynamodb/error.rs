@@ -1,4 +1,4 @@
-//! What an error of the SDK means for the protocol: was the call applied, and can another one help?
+//! Classifies errors of the SDK: whether the call may have been applied, and whether another one can help.
 
 use aws_sdk_dynamodb::{
     config::http::HttpResponse,
@@ -41,8 +41,8 @@ fn first_cause(error: &(dyn std::error::Error + 'static)) -> String {
     std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error).to_string()
 }
 
-/// The error of one statement of a batch that was answered as a whole.
-pub(super) fn of_member(code: &str, operation: &'static str) -> Error {
+/// The error of one statement in an answer that succeeded.
+pub(super) fn of_statement(code: &str, operation: &'static str) -> Error {
     let (kind, status) = match code {
         "ProvisionedThroughputExceeded" | "RequestLimitExceeded" | "ThrottlingError" => {
             (ErrorKind::Throttled, ErrorStatus::Temporary)
@@ -74,5 +74,41 @@ fn of_code(code: &str, http_status: u16) -> (ErrorKind, ErrorStatus) {
         "ResourceNotFoundException" => (ErrorKind::Table, ErrorStatus::Temporary),
         _ if http_status >= 500 => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
         _ => (ErrorKind::Request, ErrorStatus::Permanent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conflict_with_a_transaction_is_temporary() {
+        let temporary = (ErrorKind::Unavailable, ErrorStatus::Temporary);
+        let codes =
+            ["TransactionConflictException", "TransactionInProgressException", "ReplicatedWriteConflictException"];
+        for code in codes {
+            assert_eq!(of_code(code, 400), temporary, "{code}");
+        }
+        let error = of_statement("TransactionConflict", "claim");
+        assert_eq!((error.kind(), error.status()), temporary);
+    }
+
+    #[test]
+    fn what_failed_inside_dynamodb_is_ambiguous() {
+        let ambiguous = (ErrorKind::Unavailable, ErrorStatus::Ambiguous);
+        for (code, http_status) in [("InternalServerError", 500), ("ServiceUnavailable", 503), ("of tomorrow", 599)] {
+            assert_eq!(of_code(code, http_status), ambiguous, "{code}");
+        }
+        for code in ["InternalServerError", "of tomorrow"] {
+            let error = of_statement(code, "claim");
+            assert_eq!((error.kind(), error.status()), ambiguous, "{code}");
+        }
+    }
+
+    #[test]
+    fn what_no_retry_can_help_is_permanent() {
+        for (code, http_status) in [("ValidationException", 400), ("of tomorrow", 400)] {
+            assert_eq!(of_code(code, http_status), (ErrorKind::Request, ErrorStatus::Permanent), "{code}");
+        }
     }
 }

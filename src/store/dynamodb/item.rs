@@ -1,14 +1,15 @@
-//! Records as items.
+//! Converts items into records.
 
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 
-use super::config::Schema;
+use super::schema::Schema;
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     record::{Fingerprint, Owner, Record, Status, StoredData, StoredResult},
+    store::ResultData,
 };
 
 pub(super) type Item = HashMap<String, AttributeValue>;
@@ -31,6 +32,16 @@ pub(super) fn data(data: StoredData) -> AttributeValue {
     }
 }
 
+/// How many attempts an attribute counts: a number that is not negative, rounded down. `None` for anything else.
+pub(super) fn attempts(value: &AttributeValue) -> Option<u64> {
+    let digits = value.as_n().ok()?;
+    // A float becomes the nearest integer that fits.
+    digits
+        .parse()
+        .ok()
+        .or_else(|| digits.parse::<f64>().ok().filter(|number| *number >= 0.0).map(|number| number as u64))
+}
+
 impl Schema {
     /// Whether the item counts as absent at `now`, whatever else it holds.
     pub(super) fn is_expired(&self, item: &Item, now: Timestamp) -> bool {
@@ -38,8 +49,8 @@ impl Schema {
         expiration.is_some_and(|expiration| expiration <= now.seconds_rounded_down() as f64)
     }
 
-    /// The record that an item holds.
-    pub(super) fn record(&self, item: &Item, operation: &'static str) -> Result<Record, Error> {
+    /// The record that an item holds, with the data of its result or without.
+    pub(super) fn record(&self, item: &Item, data: ResultData, operation: &'static str) -> Result<Record, Error> {
         let names = &self.names;
         let unknown = |attribute: &str| {
             Error::new(
@@ -65,7 +76,7 @@ impl Schema {
                 Some(Fingerprint::from_hex(hex).ok_or_else(|| unknown(&names.validation))?)
             }
         };
-        let data = item.get(&names.data).map(|value| match value {
+        let data = item.get(&names.data).filter(|_| data == ResultData::Include).map(|value| match value {
             AttributeValue::S(text) => StoredData::Json(text.clone()),
             AttributeValue::B(bytes) => StoredData::Deflated(bytes.as_ref().to_vec()),
             // Another library's native value. It is not JSON text, so it decodes into nothing of ours.
@@ -74,7 +85,10 @@ impl Schema {
         Ok(Record {
             status: status.ok_or_else(|| unknown(&names.status))?,
             owner: text(&names.owner).and_then(|hex| Owner::from_hex(hex)),
-            attempt: number(&names.attempt)?.unwrap_or(0),
+            attempt: match item.get(&names.attempt) {
+                Some(value) => attempts(value).ok_or_else(|| unknown(&names.attempt))?,
+                None => 0,
+            },
             prior_status: text(&names.prior_status).and_then(|word| Status::from_word(word)),
             lease_until: number(&names.in_progress_expiration)?.map(Timestamp::from_millis),
             expiration: number(&names.expiration)?,

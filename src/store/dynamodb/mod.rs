@@ -1,4 +1,4 @@
-//! The DynamoDB store.
+//! Keeps records in a DynamoDB table.
 //!
 //! One item a key, in the shape that AWS Powertools uses, so that one table can serve both:
 //!
@@ -27,7 +27,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, SettleRequest, Settled, Store};
+use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store};
 use crate::{
     clock::{Clock, SystemClock},
     error::Error,
@@ -39,13 +39,15 @@ mod batched;
 mod config;
 mod error;
 mod item;
+mod schema;
 mod single;
 mod table;
 
 use batched::{Fallbacks, Statements};
-use config::Schema;
-pub use config::{AttributeNames, Calls, Config};
-use single::side_by_side;
+pub use config::{Calls, Config};
+pub use schema::AttributeNames;
+use schema::Schema;
+use single::{Expressions, side_by_side};
 
 /// DynamoDB's limit for an item, names of attributes included.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
@@ -68,6 +70,7 @@ const LARGEST_ITEM: usize = 400 * 1024;
 pub struct DynamoDbStore {
     client: Client,
     schema: Arc<Schema>,
+    expressions: Arc<Expressions>,
     statements: Arc<Statements>,
     fallbacks: Arc<Fallbacks>,
     calls: Calls,
@@ -102,9 +105,15 @@ impl DynamoDbStore {
     }
 
     fn from_parts(client: Client, schema: Schema, calls: Calls) -> Self {
-        let statements = Arc::new(Statements::new(&schema));
-        let clock = Arc::new(SystemClock);
-        Self { client, schema: Arc::new(schema), statements, fallbacks: Arc::default(), calls, clock }
+        Self {
+            client,
+            expressions: Arc::new(Expressions::new(&schema)),
+            statements: Arc::new(Statements::new(&schema)),
+            schema: Arc::new(schema),
+            fallbacks: Arc::default(),
+            calls,
+            clock: Arc::new(SystemClock),
+        }
     }
 
     /// Whether a call for this many keys goes by batches.
@@ -142,11 +151,11 @@ impl Store for DynamoDbStore {
         side_by_side(requests, |request| self.settle_one(request))
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         if self.is_batched(keys.len()) {
-            return Box::pin(self.read_batched(keys));
+            return Box::pin(self.read_batched(keys, data));
         }
-        side_by_side(keys, |key| self.read_one(key, "read"))
+        side_by_side(keys, move |key| self.read_one(key, data, "read"))
     }
 
     fn limits(&self) -> Limits {
@@ -157,7 +166,7 @@ impl Store for DynamoDbStore {
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             let key = KeyHash::from_bytes([0; 32]);
-            self.read_one(&key, "warm").await.map(drop)
+            self.read_one(&key, ResultData::Omit, "warm").await.map(drop)
         })
     }
 }

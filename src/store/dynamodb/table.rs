@@ -1,4 +1,4 @@
-//! The table itself: for tests and local use. In an account, a template creates it.
+//! Creates the table, for tests and local use. In an account, a template creates it.
 
 use aws_sdk_dynamodb::{
     client::Waiters,

@@ -9,7 +9,7 @@ use lambda_once::{
     Error, MemoryStore, Store,
     clock::{Clock, Timestamp},
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, SettleRequest, Settled, Settlement},
+    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Settlement},
 };
 use tokio::sync::Notify;
 
@@ -227,12 +227,12 @@ impl Store for Recorder {
         }))
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+    fn read<'a>(&'a self, keys: &'a [KeyHash], result_data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         let (inner, events, keys) = (self.inner.clone(), self.events.clone(), keys.to_vec());
         Box::pin(async move {
             let answer = self.send(self.latency.read, async move {
                 events.note(Event::ReadSent(keys.len()));
-                inner.read(&keys).await
+                inner.read(&keys, result_data).await
             });
             let answer = answer.await;
             self.events.note(Event::ReadAnswered);

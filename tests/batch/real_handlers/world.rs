@@ -142,7 +142,7 @@ impl World {
     }
 
     pub(crate) async fn record_of(&self, report: &RecordReport) -> Option<Record> {
-        self.memory.read(&[report.key.unwrap()]).await.pop().unwrap().unwrap()
+        self.memory.read(&[report.key.unwrap()], lambda_once::store::ResultData::Include).await.pop().unwrap().unwrap()
     }
 }
 

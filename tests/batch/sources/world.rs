@@ -13,7 +13,7 @@ use lambda_once::{
     idempotency::Builder,
     record::{Record, Status},
     store::{
-        BoxFuture,
+        BoxFuture, ResultData,
         fault::{Call, FaultStore},
     },
 };
@@ -220,7 +220,7 @@ impl World {
 
     pub(crate) async fn record<K: Serialize + ?Sized>(&self, source: &str, key: &K) -> Option<Record> {
         let hash = self.once.key_hash(source, key).unwrap();
-        self.memory.read(&[hash]).await.pop().unwrap().unwrap()
+        self.memory.read(&[hash], ResultData::Include).await.pop().unwrap().unwrap()
     }
 
     pub(crate) async fn status<K: Serialize + ?Sized>(&self, source: &str, key: &K) -> Option<Status> {

@@ -18,7 +18,10 @@ fn cached() -> World {
 #[tokio::test(start_paused = true)]
 async fn duplicates_that_this_sandbox_knows_cost_no_call() {
     let world = cached();
-    assert_eq!(world.deliver(orders(10, "succeed", 5)).await, [""; 0]);
+    // The second delivery learns what the first one has done.
+    for _ in 0..2 {
+        assert_eq!(world.deliver(orders(10, "succeed", 5)).await, [""; 0]);
+    }
     let calls = world.store.calls();
     for _ in 0..3 {
         assert_eq!(world.deliver(orders(10, "succeed", 5)).await, [""; 0]);
@@ -30,7 +33,9 @@ async fn duplicates_that_this_sandbox_knows_cost_no_call() {
 #[tokio::test(start_paused = true)]
 async fn failures_and_mismatches_are_answered_without_a_call_too() {
     let world = cached();
-    assert_eq!(world.deliver([work("a", "permanent", 0), order("b")]).await, ["m0"]);
+    for _ in 0..2 {
+        assert_eq!(world.deliver([work("a", "permanent", 0), order("b")]).await, ["m0"]);
+    }
     let calls = world.store.calls();
     assert_eq!(world.deliver([work("a", "permanent", 0), work("b", "succeed", 1)]).await, ["m0", "m1"]);
     assert_eq!(world.store.calls(), calls);
@@ -40,7 +45,9 @@ async fn failures_and_mismatches_are_answered_without_a_call_too() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_down_still_replays_what_is_known() {
     let world = cached();
-    world.deliver(orders(3, "succeed", 0)).await;
+    for _ in 0..2 {
+        world.deliver(orders(3, "succeed", 0)).await;
+    }
     world.store.always(Call::Claim, Fault::ErrorBefore);
     assert_eq!(world.deliver(orders(5, "succeed", 0)).await, ids(3..5));
     tokio::time::advance(seconds(61)).await;

@@ -9,7 +9,7 @@ use std::{
 use lambda_once::{
     Error, MemoryStore, Store,
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, SettleRequest, Settled, Settlement},
+    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Settlement},
 };
 
 /// Remembers the keys that were claimed, and how many claims were held at once.
@@ -71,7 +71,7 @@ impl Spy {
     /// The records there are of all keys that were ever claimed.
     pub(crate) async fn records(&self) -> Vec<Record> {
         let keys: Vec<KeyHash> = self.seen.lock().unwrap().keys.iter().copied().collect();
-        self.inner.read(&keys).await.into_iter().filter_map(Result::unwrap).collect()
+        self.inner.read(&keys, ResultData::Include).await.into_iter().filter_map(Result::unwrap).collect()
     }
 }
 
@@ -107,8 +107,8 @@ impl Store for Spy {
         })
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
-        self.inner.read(keys)
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+        self.inner.read(keys, data)
     }
 
     fn limits(&self) -> Limits {

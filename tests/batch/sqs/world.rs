@@ -14,7 +14,10 @@ use lambda_once::{
     clock::{Clock, Timestamp},
     idempotency::Builder,
     record::{KeyHash, RECORD_VERSION, Record, Status, StoredData, StoredResult},
-    store::fault::{Call, FaultStore},
+    store::{
+        ResultData,
+        fault::{Call, FaultStore},
+    },
 };
 use lambda_runtime::{Context, LambdaEvent};
 use serde::Deserialize;
@@ -281,7 +284,7 @@ impl World {
     }
 
     pub(crate) async fn record(&self, key: &str) -> Option<Record> {
-        self.memory.read(&[self.hash(key)]).await.pop().unwrap().unwrap()
+        self.memory.read(&[self.hash(key)], ResultData::Include).await.pop().unwrap().unwrap()
     }
 
     pub(crate) async fn status(&self, key: &str) -> Option<Status> {

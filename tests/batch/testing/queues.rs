@@ -2,6 +2,7 @@
 
 use lambda_once::{
     ErrorKind, Failure, Key, OutcomeKind,
+    store::ResultData,
     testing::{self, Redeliver, sqs},
 };
 use serde_json::{Value, json};
@@ -122,7 +123,7 @@ async fn a_deduplication_id_stands_for_a_message_of_its_queue_and_group() {
         }
     }
     let hash = engine.key_hash("sqs", &(other, "a", "d")).unwrap();
-    assert!(engine.store().read(&[hash]).await.remove(0).unwrap().is_some());
+    assert!(engine.store().read(&[hash], ResultData::Include).await.remove(0).unwrap().is_some());
 
     let standard = testing::deliver(&service, &sqs::batch([sqs::message("a").group("a")])).await;
     assert_eq!(standard.outcomes(), [Err(ErrorKind::KeyMissing)]);

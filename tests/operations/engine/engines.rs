@@ -34,7 +34,12 @@ async fn operations_of_different_names_share_a_key_without_meeting() {
         for name in [CHARGE, "mail", "shop"] {
             assert_outcome!(engine.operation(name, KEY).run(|| world.work()).await, Ok(Outcome::Executed(_)));
             assert_outcome!(engine.operation(name, KEY).run(|| world.work()).await, Ok(Outcome::Replayed(_)));
-            let record = world.records.read(&[engine.key_hash(name, KEY).unwrap()]).await.remove(0).unwrap();
+            let record = world
+                .records
+                .read(&[engine.key_hash(name, KEY).unwrap()], lambda_once::store::ResultData::Include)
+                .await
+                .remove(0)
+                .unwrap();
             assert_eq!(record.unwrap().status, Status::Completed);
         }
     }

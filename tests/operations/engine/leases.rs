@@ -167,3 +167,22 @@ async fn an_outcome_is_kept_for_its_whole_retention() {
     tokio::time::advance(LEASE + MARGIN).await;
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn each_kind_of_record_has_its_own_retention() {
+    let hours = |hours: u64| Duration::from_secs(hours * 3_600);
+    let world =
+        World::with(|builder| builder.retention(hours(1)).failed_retention(hours(2)).in_progress_retention(hours(3)));
+    let expires_in = async || {
+        let expiration = world.record().await.unwrap().expiration.unwrap();
+        Duration::from_secs(expiration - world.clock.now().seconds_rounded_down())
+    };
+    world.abandon().await;
+    assert_eq!(expires_in().await, hours(3));
+    tokio::time::advance(hours(3)).await;
+    assert_outcome!(world.run_to(Err(Failure::permanent("no such card"))).await, Ok(Outcome::Failed(_)));
+    assert_eq!(expires_in().await, hours(2));
+    tokio::time::advance(hours(2)).await;
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    assert_eq!(expires_in().await, hours(1));
+}

@@ -31,7 +31,10 @@ use lambda_once::{
     Error, Failure, Idempotency, MemoryStore, Outcome, Store,
     idempotency::Builder,
     record::Record,
-    store::fault::{Call, FaultStore},
+    store::{
+        ResultData,
+        fault::{Call, FaultStore},
+    },
 };
 use support::{assert_outcome, clock::TokioClock};
 
@@ -109,7 +112,7 @@ impl World {
 
     async fn record(&self) -> Option<Record> {
         let key = self.once.key_hash(CHARGE, KEY).unwrap();
-        self.records.read(&[key]).await.remove(0).unwrap()
+        self.records.read(&[key], ResultData::Include).await.remove(0).unwrap()
     }
 
     /// Changes the record past every rule.

@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt::Debug};
 use lambda_once::{
     Error, ErrorKind, Failure, Idempotency, MemoryStore, Outcome, Store,
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, SettleRequest, Settled},
+    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -26,8 +26,8 @@ impl Store for SmallStore {
         self.0.settle(requests)
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
-        self.0.read(keys)
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+        self.0.read(keys, data)
     }
 
     fn limits(&self) -> Limits {

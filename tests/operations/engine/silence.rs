@@ -10,7 +10,7 @@ use lambda_once::{
     clock::{Clock, Timestamp},
     record::{KeyHash, Record, Status, StoredData},
     store::{
-        Answers, BoxFuture, ClaimRequest, Claimed, Limits, SettleRequest, Settled,
+        Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled,
         fault::{Call, Fault},
     },
 };
@@ -98,8 +98,8 @@ impl Store for Unheard {
         })
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
-        self.inner.read(keys)
+    fn read<'a>(&'a self, keys: &'a [KeyHash], result_data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+        self.inner.read(keys, result_data)
     }
 
     fn limits(&self) -> Limits {
@@ -169,7 +169,8 @@ async fn a_failure_and_a_release_that_are_never_answered_are_sent_again() {
         let outcome = once.operation(CHARGE, KEY).run(|| async { Err::<u32, _>(failure) }).await;
         assert_outcome!(outcome, Ok(Outcome::Failed(_)));
         assert!(begun.elapsed() <= ONE_CALL, "{:?}", begun.elapsed());
-        let record = store.inner.read(&[once.key_hash(CHARGE, KEY).unwrap()]).await.remove(0).unwrap();
+        let record =
+            store.inner.read(&[once.key_hash(CHARGE, KEY).unwrap()], ResultData::Include).await.remove(0).unwrap();
         assert_eq!(record.map(|record| record.status), status);
     }
 }

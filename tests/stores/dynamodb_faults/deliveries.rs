@@ -101,7 +101,10 @@ async fn duplicates_in_the_local_cache_take_no_request() {
     let store = Config::new(&world.table).build(client).unwrap().with_clock(world.clock.clone());
     let store = CachedStore::new(store).with_clock(world.clock.clone());
     let once = Idempotency::builder(store).clock(world.clock.clone()).build().unwrap();
-    assert!(deliver(&once, 0..10, Ok(()), Context::default()).await.is_empty());
+    // The second delivery learns what the first one has done.
+    for _ in 0..2 {
+        assert!(deliver(&once, 0..10, Ok(()), Context::default()).await.is_empty());
+    }
     world.proxy.reset();
     assert!(deliver(&once, 0..10, Ok(()), Context::default()).await.is_empty());
     assert_eq!(world.proxy.count(), 0);

@@ -4,14 +4,18 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_once::{
-    ErrorKind, Failure, Idempotency, Outcome,
+    ErrorKind, Failure, Idempotency, Outcome, Store,
     clock::{ManualClock, Timestamp},
     record::{Fingerprint, Owner},
-    store::dynamodb::{Calls, Config},
+    store::{
+        Claimed, Refusal,
+        dynamodb::{Calls, Config},
+    },
 };
 
 use super::{
-    CHARGE, Item, KEY, LEASE, World, assert_outcome, in_both_shapes, number, requests::Purpose, support::FUTURE, text,
+    CHARGE, Item, KEY, LEASE, World, assert_outcome, batches, in_both_shapes, number, requests::Purpose,
+    support::FUTURE, text,
 };
 
 const RETENTION: Duration = Duration::from_secs(15 * 24 * 60 * 60);
@@ -125,6 +129,22 @@ async fn a_running_record_of_powertools_is_taken_over_after_its_lease(calls: Cal
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
 
+async fn a_claim_is_free_when_its_lease_and_the_margin_have_passed_and_not_at_their_end(calls: Calls) {
+    let world = World::of(calls).await;
+    let clock = ManualClock::at(FUTURE);
+    let store = Config::new(&world.table).calls(calls).build(world.direct.clone()).unwrap().with_clock(clock.clone());
+    let request = batches::claim(1);
+    let claimed = store.claim(std::slice::from_ref(&request)).await.remove(0).unwrap();
+    let Claimed::Granted(grant) = claimed else { panic!("a new key is granted, got {claimed:?}") };
+    clock.set(grant.lease_until.after(request.skew_margin));
+    let answer = store.claim(&[batches::claim(1)]).await.remove(0).unwrap();
+    let in_progress = Refusal::InProgress { lease_until: Some(grant.lease_until), attempt: 1 };
+    assert_eq!(answer, Claimed::Refused(in_progress));
+    clock.advance(Duration::from_millis(1));
+    let answer = store.claim(&[batches::claim(1)]).await.remove(0).unwrap();
+    assert!(matches!(answer, Claimed::Granted(grant) if grant.took_over()), "{answer:?}");
+}
+
 async fn a_running_record_without_a_lease_stands_until_it_expires(calls: Calls) {
     let world = World::of(calls).await;
     world.put([("status", text("INPROGRESS")), ("expiration", after_future(3600))]).await;
@@ -149,6 +169,31 @@ async fn an_expired_record_counts_as_absent_while_it_is_still_visible(calls: Cal
     }
 }
 
+async fn an_expired_record_counts_as_absent_whatever_its_attempt(calls: Calls) {
+    let decimal = |digits: &str| AttributeValue::N(digits.to_owned());
+    for (attempt, expected) in [
+        (number(3), 4),
+        (decimal("1.5"), 2),
+        (decimal("0.25"), 1),
+        (decimal("-3"), 1),
+        (text("many"), 1),
+        (AttributeValue::Bool(true), 1),
+    ] {
+        let world = World::of(calls).await;
+        world.put([("status", text("COMPLETED")), ("expiration", after_future(0)), ("attempt", attempt.clone())]).await;
+        let outcome = world.once.operation(CHARGE, KEY).run(|| async {
+            // The next claim can read what this one wrote.
+            let found = match world.run_elsewhere().await {
+                Ok(Outcome::InProgress { attempt, .. }) => attempt,
+                other => panic!("{attempt:?}: expected an operation in progress, got {other:?}"),
+            };
+            assert_eq!(found, expected, "{attempt:?}");
+            world.work().await
+        });
+        assert_outcome!(outcome.await, Ok(Outcome::Executed(1)));
+    }
+}
+
 async fn what_a_newer_deployment_wrote_is_left_to_it(calls: Calls) {
     let lapsed = || ("in_progress_expiration", number(Timestamp::EPOCH.as_millis()));
     for attributes in [
@@ -156,6 +201,7 @@ async fn what_a_newer_deployment_wrote_is_left_to_it(calls: Calls) {
         vec![("status", text("INPROGRESS")), ("v", number(9)), lapsed()],
         vec![("status", text("COMPLETED")), ("v", number(9)), ("data", text("7"))],
         vec![("status", text("INPROGRESS")), ("in_progress_expiration", text("soon"))],
+        vec![("status", text("INPROGRESS")), ("attempt", text("many")), lapsed()],
     ] {
         let world = World::of(calls).await;
         world.put(attributes.clone()).await;
@@ -184,9 +230,11 @@ in_both_shapes!(
     a_result_too_large_for_an_item_is_dropped_before_it_is_sent,
     a_completed_record_of_powertools_is_replayed,
     a_running_record_of_powertools_is_taken_over_after_its_lease,
+    a_claim_is_free_when_its_lease_and_the_margin_have_passed_and_not_at_their_end,
     a_running_record_without_a_lease_stands_until_it_expires,
     a_running_record_with_neither_lease_nor_expiration_stands,
     an_expired_record_counts_as_absent_while_it_is_still_visible,
+    an_expired_record_counts_as_absent_whatever_its_attempt,
     what_a_newer_deployment_wrote_is_left_to_it,
     a_stored_result_that_no_longer_decodes_is_a_permanent_error,
 );

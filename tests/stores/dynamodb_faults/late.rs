@@ -1,13 +1,23 @@
 //! A request of a dead invocation that reaches DynamoDB late overwrites nothing.
 
-use std::future::Future;
+use std::{future::Future, time::Duration};
 
 use hyper::{StatusCode, body::Bytes};
-use lambda_once::{Error, Failure, Outcome, store::dynamodb::Calls};
+use lambda_once::{
+    Error, Failure, Outcome, Store,
+    clock::ManualClock,
+    store::{
+        Claimed,
+        dynamodb::{Calls, Config},
+    },
+};
 use tokio::runtime::Handle;
 
-use super::{LEASE, World, assert_outcome, in_both_shapes, requests::Purpose, text};
-use crate::support::proxy::{Call, LateRequest};
+use super::{LEASE, World, assert_outcome, batches, in_both_shapes, requests::Purpose, text};
+use crate::support::{
+    self, FUTURE,
+    proxy::{Call, LateRequest},
+};
 
 impl World {
     /// Runs the operation until the network keeps a request of it, and dies there.
@@ -205,3 +215,25 @@ in_both_shapes!(
     a_holder_that_blocked_past_its_lease_has_lost_it_while_its_successor_runs,
     a_holder_that_blocked_past_its_lease_records_its_result_where_it_has_no_successor,
 );
+
+/// Ten requests are under way at once; the eleventh waits for the first.
+#[tokio::test]
+async fn the_leases_of_one_call_end_together() {
+    let world = World::of(Calls::Single).await;
+    let client = support::client(world.proxy.endpoint()).await;
+    let store = Config::new(&world.table).calls(Calls::Single).build(client).unwrap();
+    let clock = ManualClock::at(FUTURE);
+    let store = store.with_clock(clock.clone());
+    let claims: Vec<_> = (0..11).map(batches::claim).collect();
+    let mut first = world.on(Purpose::Claim).hold();
+    let delay = async {
+        first.arrived().await;
+        clock.advance(Duration::from_secs(5));
+        first.release();
+    };
+    let (answers, ()) = tokio::join!(store.claim(&claims), delay);
+    for answer in answers {
+        let answer = answer.unwrap();
+        assert!(matches!(answer, Claimed::Granted(grant) if grant.lease_until == FUTURE.after(LEASE)), "{answer:?}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A store whose calls take five seconds, after what they do is done.
+/// A store whose claims take five seconds, after what they do is done.
 #[derive(Debug)]
 pub(super) struct Slow(pub(super) MemoryStore, pub(super) ManualClock);
 
@@ -17,16 +17,11 @@ impl Store for Slow {
     }
 
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-        let answers = self.0.settle(requests);
-        Box::pin(async {
-            let answers = answers.await;
-            self.1.advance(Duration::from_secs(5));
-            answers
-        })
+        self.0.settle(requests)
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
-        self.0.read(keys)
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+        self.0.read(keys, data)
     }
 
     fn limits(&self) -> Limits {
@@ -38,7 +33,7 @@ impl Store for Slow {
     }
 }
 
-/// A store that says the same to every claim, and answers one settle.
+/// A store that says the same to every claim.
 #[derive(Debug)]
 pub(super) struct Says(pub(super) Vec<Claimed>);
 
@@ -48,10 +43,10 @@ impl Store for Says {
     }
 
     fn settle<'a>(&'a self, _: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-        Box::pin(std::future::ready(vec![Ok(Settled::Done)]))
+        Box::pin(std::future::ready(Vec::new()))
     }
 
-    fn read<'a>(&'a self, _: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+    fn read<'a>(&'a self, _: &'a [KeyHash], _: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 

@@ -4,10 +4,12 @@
 //! 2. A consistent `SELECT` shows what is in the way of the others.
 //! 3. `UPDATE` replaces what may be replaced, if that is still so.
 //!
-//! A record that turns out to be gone after the first step is inserted, and looked at, once more.
+//! Where the item turns out to be gone after the first step, there is one more `INSERT`, and a `SELECT` of what is in its
+//! way by then: it may be this very claim, whose first answer was lost to the client. A key that is still not decided is
+//! in progress.
 
 use super::{
-    Member,
+    StatementResult,
     statements::{Replaceable, Replacement},
 };
 use crate::{
@@ -46,15 +48,15 @@ impl DynamoDbStore {
     ) -> Answers<Claimed> {
         let answers = requests.iter().map(|_| None).collect();
         let mut claims = Claims { store: self, requests, begun, answers, unfit: Vec::new() };
-        let conflicts = claims.insert((0..requests.len()).collect()).await;
-        let (replaceable, mut gone) = claims.look(conflicts).await;
-        gone.extend(claims.replace(replaceable).await);
-        let conflicts = claims.insert(gone).await;
-        // What cannot be decided in these steps changes faster than they follow: somebody is at work on it.
-        claims.look(conflicts).await;
+        let conflicting = claims.insert((0..requests.len()).collect()).await;
+        let (replaceable, mut gone) = claims.select(conflicting).await;
+        gone.extend(claims.update(replaceable).await);
+        let conflicting = claims.insert(gone).await;
+        // What changes faster than these steps follow is in progress: somebody is at work on it.
+        claims.select(conflicting).await;
         claims.send_unfit_alone().await;
-        let changing = || Ok(Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 }));
-        claims.answers.into_iter().map(|answer| answer.unwrap_or_else(changing)).collect()
+        let in_progress = || Ok(Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 }));
+        claims.answers.into_iter().map(|answer| answer.unwrap_or_else(in_progress)).collect()
     }
 
     /// What the item means for a claim made at `now`.
@@ -63,7 +65,7 @@ impl DynamoDbStore {
         if self.schema.is_expired(item, now) {
             return Ok(Found::Replaceable(self.replaceable(item, Replacement::Expired)));
         }
-        let record = self.schema.record(item, "claim")?;
+        let record = self.schema.record(item, request.result_data, "claim")?;
         Ok(match rules::judge(&record, request, now)? {
             Judgement::Free => Found::Replaceable(self.replaceable(item, Replacement::Lapsed)),
             Judgement::Mine(grant) => Found::Answer(Claimed::Granted(grant)),
@@ -93,86 +95,78 @@ impl Claims<'_> {
         self.answers[i] = Some(Ok(Claimed::Granted(grant)));
     }
 
-    /// Creates records. Returns the claims that found one in the way, or that may have been applied without an answer.
+    /// Creates records. Returns the claims that have an item in the way.
     async fn insert(&mut self, open: Vec<usize>) -> Vec<usize> {
-        let now = self.store.clock.now();
-        let statement = |at: usize| {
-            let i = open[at];
-            self.store.statements.insert(&self.store.schema, &self.requests[i], now, self.lease_until(i))
-        };
-        let members = self.store.execute("claim", open.len(), statement).await;
-        let mut conflicts = Vec::new();
-        for (i, member) in open.into_iter().zip(members) {
-            match member {
-                Member::Done(_) => self.grant(i, 1, None),
-                Member::Exists => conflicts.push(i),
-                Member::Doubtful(error) => {
-                    // What is found overwrites it.
-                    self.answers[i] = Some(Err(error));
-                    conflicts.push(i);
-                }
-                Member::Unfit => self.unfit.push(i),
-                other => self.answers[i] = Some(Err(other.unexpected("claim"))),
+        let store = self.store;
+        let now = store.clock.now();
+        let statement =
+            |&i: &usize| store.statements.insert(&store.schema, &self.requests[i], now, self.lease_until(i));
+        let results = store.execute("claim", open.iter().map(statement).collect()).await;
+        let mut conflicting = Vec::new();
+        for (i, result) in open.into_iter().zip(results) {
+            match result {
+                StatementResult::Done(_) => self.grant(i, 1, None),
+                StatementResult::Exists => conflicting.push(i),
+                other => self.failed(i, other),
             }
         }
-        conflicts
+        conflicting
     }
 
-    /// Reads what is in the way. Returns what may be replaced, and the claims whose way is free now.
-    async fn look(&mut self, conflicts: Vec<usize>) -> (Vec<(usize, Replaceable)>, Vec<usize>) {
-        let statement = |at: usize| self.store.statements.select(&self.store.schema, &self.requests[conflicts[at]].key);
-        let members = self.store.execute("claim", conflicts.len(), statement).await;
-        let now = self.store.clock.now();
+    /// Reads what is in the way. Returns what may be replaced, and the claims that have nothing in the way any more.
+    async fn select(&mut self, conflicting: Vec<usize>) -> (Vec<(usize, Replaceable)>, Vec<usize>) {
+        let store = self.store;
+        let statement = |&i: &usize| {
+            let ClaimRequest { key, result_data, .. } = &self.requests[i];
+            store.statements.select(&store.schema, key, *result_data)
+        };
+        let results = store.execute("claim", conflicting.iter().map(statement).collect()).await;
+        let now = store.clock.now();
         let mut replaceable = Vec::new();
         let mut gone = Vec::new();
-        for (i, member) in conflicts.into_iter().zip(members) {
-            match member {
-                Member::Done(Some(item)) => {
-                    if let Some(found) = self.found(i, &item, now) {
-                        replaceable.push((i, found));
-                    }
+        for (i, result) in conflicting.into_iter().zip(results) {
+            match result {
+                StatementResult::Done(Some(item)) => {
+                    replaceable.extend(self.answer(i, &item, now).map(|found| (i, found)));
                 }
-                Member::Done(None) => gone.push(i),
-                Member::Unfit => self.unfit.push(i),
-                other => self.answers[i] = Some(Err(other.unexpected("claim"))),
+                StatementResult::Done(None) => gone.push(i),
+                other => self.failed(i, other),
             }
         }
         (replaceable, gone)
     }
 
-    /// Replaces records. Returns the claims whose record is gone.
-    async fn replace(&mut self, replaceable: Vec<(usize, Replaceable)>) -> Vec<usize> {
-        let now = self.store.clock.now();
-        let statement = |at: usize| {
-            let (i, found): &(usize, Replaceable) = &replaceable[at];
-            found.update(&self.store.schema, &self.requests[*i], now, self.lease_until(*i))
+    /// Replaces items. Returns the claims whose item is gone.
+    async fn update(&mut self, replaceable: Vec<(usize, Replaceable)>) -> Vec<usize> {
+        let store = self.store;
+        let now = store.clock.now();
+        let statement = |(i, found): &(usize, Replaceable)| {
+            found.update(&store.schema, &self.requests[*i], now, self.lease_until(*i))
         };
-        let members = self.store.execute("claim", replaceable.len(), statement).await;
-        let now = self.store.clock.now();
+        let results = store.execute("claim", replaceable.iter().map(statement).collect()).await;
+        let now = store.clock.now();
         let mut gone = Vec::new();
-        let mut doubtful = Vec::new();
-        for ((i, found), member) in replaceable.into_iter().zip(members) {
-            match member {
-                Member::Done(_) => self.grant(i, found.next_attempt(), found.prior_status()),
-                Member::Refused(None) => gone.push(i),
+        for ((i, found), result) in replaceable.into_iter().zip(results) {
+            match result {
+                StatementResult::Done(_) => self.grant(i, found.next_attempt(), found.prior_status()),
+                StatementResult::Refused(None) => gone.push(i),
                 // It was changed since it was read. If it is free again, the claim has lost that race.
-                Member::Refused(Some(item)) => drop(self.found(i, &item, now)),
-                Member::Unfit => self.unfit.push(i),
-                Member::Doubtful(error) => {
-                    doubtful.push(i);
-                    self.answers[i] = Some(Err(error));
-                }
-                other => self.answers[i] = Some(Err(other.unexpected("claim"))),
+                StatementResult::Refused(Some(item)) => drop(self.answer(i, &item, now)),
+                other => self.failed(i, other),
             }
         }
-        // An answer overwrites the error; what is still replaceable keeps it, so that the claim is made again.
-        let (_, gone_meanwhile) = self.look(doubtful).await;
-        gone.extend(gone_meanwhile);
         gone
     }
 
+    fn failed(&mut self, i: usize, result: StatementResult) {
+        match result {
+            StatementResult::Unfit => self.unfit.push(i),
+            other => self.answers[i] = Some(Err(other.unexpected("claim"))),
+        }
+    }
+
     /// Answers the claim if the item does; returns what may be replaced.
-    fn found(&mut self, i: usize, item: &Item, now: Timestamp) -> Option<Replaceable> {
+    fn answer(&mut self, i: usize, item: &Item, now: Timestamp) -> Option<Replaceable> {
         match self.store.judge(item, &self.requests[i], now) {
             Ok(Found::Answer(answer)) => self.answers[i] = Some(Ok(answer)),
             Ok(Found::Replaceable(replaceable)) => return Some(replaceable),

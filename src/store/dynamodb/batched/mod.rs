@@ -1,21 +1,20 @@
-//! Up to 25 keys a request: `BatchExecuteStatement`, with one PartiQL statement for each key.
+//! Claims, settles and reads with up to 25 keys a request: `BatchExecuteStatement`, one PartiQL statement for each key.
 //!
 //! Statements fail one by one inside an answer that succeeded, where the SDK's retries do not see them, so they are
-//! classified here. Only forms that DynamoDB and its emulators all take are used: comparisons joined by `AND`, values as
+//! classified here. What is throttled or ambiguous is sent again by the engine, under the same owner. Only forms that DynamoDB and its emulators all take are used: comparisons joined by `AND`, values as
 //! parameters, no arithmetic and no `OR`.
 //! <https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchExecuteStatement.html>
 
 use std::{
     ops::Range,
     sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
 };
 
 use aws_sdk_dynamodb::{
     error::ProvideErrorMetadata,
     types::{
         AttributeValue, BatchStatementError, BatchStatementErrorCodeEnum as Code, BatchStatementRequest,
-        BatchStatementResponse, ReturnValuesOnConditionCheckFailure,
+        BatchStatementResponse,
     },
 };
 use futures_util::{StreamExt, stream};
@@ -24,7 +23,7 @@ use super::{DynamoDbStore, error, item::Item};
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     record::{KeyHash, Record},
-    store::Answers,
+    store::{Answers, ResultData},
 };
 
 mod claim;
@@ -42,11 +41,8 @@ const MOST_BYTES: usize = 1024 * 1024;
 /// How many requests of one call are under way at once.
 const CONCURRENCY: usize = 4;
 
-/// The longest pause before statements that were throttled are sent once more, as the SDK does with a throttled request.
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-
-/// What became of one statement.
-enum Member {
+/// The result of one statement.
+enum StatementResult {
     /// A write was applied; a read found this.
     Done(Option<Item>),
     /// The condition failed, on this item if there was one.
@@ -55,8 +51,6 @@ enum Member {
     Exists,
     /// DynamoDB does not take this statement, and certainly did not apply it; a request without PartiQL may work.
     Unfit,
-    /// DynamoDB failed by itself; the statement may have been applied.
-    Doubtful(Error),
     Failed(Error),
 }
 
@@ -107,48 +101,37 @@ impl Fallbacks {
 }
 
 impl DynamoDbStore {
-    pub(super) async fn read_batched(&self, keys: &[KeyHash]) -> Answers<Option<Record>> {
-        let members = self.execute("read", keys.len(), |i| self.statements.select(&self.schema, &keys[i])).await;
+    pub(super) async fn read_batched(&self, keys: &[KeyHash], data: ResultData) -> Answers<Option<Record>> {
+        let statements = keys.iter().map(|key| self.statements.select(&self.schema, key, data));
+        let results = self.execute("read", statements.collect()).await;
         let mut answers = Vec::with_capacity(keys.len());
-        for (key, member) in keys.iter().zip(members) {
-            answers.push(match member {
-                Member::Done(item) => item.map(|item| self.schema.record(&item, "read")).transpose(),
-                Member::Unfit => self.read_one(key, "read").await,
+        for (key, result) in keys.iter().zip(results) {
+            answers.push(match result {
+                StatementResult::Done(item) => item.map(|item| self.schema.record(&item, data, "read")).transpose(),
+                StatementResult::Unfit => self.read_one(key, data, "read").await,
                 other => Err(other.unexpected("read")),
             });
         }
         answers
     }
 
-    /// Executes `count` statements, in as few requests as they fit into, those that are throttled once more. The
-    /// statements must concern different keys, and must be all reads or all writes.
+    /// Executes statements in as few requests as they fit into; results in their order. The statements must concern
+    /// different keys, and must be all reads or all writes.
     async fn execute(
         &self,
         operation: &'static str,
-        count: usize,
-        statement: impl Fn(usize) -> BatchStatementRequest + Send,
-    ) -> Vec<Member> {
-        let mut members = self.send(operation, (0..count).map(&statement).collect()).await;
-        let throttled: Vec<usize> = (0..count).filter(|&i| members[i].is_throttled()).collect();
-        if !throttled.is_empty() {
-            tokio::time::sleep(LONGEST_PAUSE.mul_f64(fastrand::f64())).await;
-            let again = self.send(operation, throttled.iter().map(|&i| statement(i)).collect()).await;
-            throttled.into_iter().zip(again).for_each(|(i, member)| members[i] = member);
-        }
-        members
-    }
-
-    async fn send(&self, operation: &'static str, mut statements: Vec<BatchStatementRequest>) -> Vec<Member> {
+        mut statements: Vec<BatchStatementRequest>,
+    ) -> Vec<StatementResult> {
         let mut requests: Vec<Vec<BatchStatementRequest>> = Vec::new();
         let sizes: Vec<usize> = statements.iter().map(size).collect();
         for part in parts(&sizes).into_iter().rev() {
             requests.push(statements.split_off(part.start));
         }
-        let requests = requests.into_iter().rev().map(|part| self.send_part(operation, part));
+        let requests = requests.into_iter().rev().map(|part| self.send(operation, part));
         stream::iter(requests).buffered(CONCURRENCY).collect::<Vec<_>>().await.into_iter().flatten().collect()
     }
 
-    async fn send_part(&self, operation: &'static str, statements: Vec<BatchStatementRequest>) -> Vec<Member> {
+    async fn send(&self, operation: &'static str, statements: Vec<BatchStatementRequest>) -> Vec<StatementResult> {
         let count = statements.len();
         let answer = self.client.batch_execute_statement().set_statements(Some(statements)).send().await;
         match answer {
@@ -161,44 +144,41 @@ impl DynamoDbStore {
                         count,
                     );
                 }
-                responses.into_iter().map(|response| self.member(operation, response)).collect()
+                responses.into_iter().map(|response| self.result(operation, response)).collect()
             }
             Err(failure) => match failure.code() {
                 Some(code @ ("AccessDeniedException" | "ValidationException" | "UnknownOperationException")) => {
                     self.fallbacks.note(code);
-                    (0..count).map(|_| Member::Unfit).collect()
+                    (0..count).map(|_| StatementResult::Unfit).collect()
                 }
                 _ => repeat(error::from_sdk(failure, operation), count),
             },
         }
     }
 
-    fn member(&self, operation: &'static str, response: BatchStatementResponse) -> Member {
+    fn result(&self, operation: &'static str, response: BatchStatementResponse) -> StatementResult {
         let Some(BatchStatementError { code, item, .. }) = response.error else {
-            return Member::Done(response.item);
+            return StatementResult::Done(response.item);
         };
         match code {
-            Some(Code::ConditionalCheckFailed) => Member::Refused(item.filter(|item| !item.is_empty())),
-            Some(Code::DuplicateItem) => Member::Exists,
+            Some(Code::ConditionalCheckFailed) => StatementResult::Refused(item.filter(|item| !item.is_empty())),
+            Some(Code::DuplicateItem) => StatementResult::Exists,
             Some(code @ (Code::AccessDenied | Code::ValidationError)) => {
                 self.fallbacks.note(code.as_str());
-                Member::Unfit
+                StatementResult::Unfit
             }
-            Some(Code::InternalServerError) => Member::Doubtful(error::of_member("InternalServerError", operation)),
-            code => Member::Failed(error::of_member(code.as_ref().map_or("nothing", Code::as_str), operation)),
+            code => {
+                StatementResult::Failed(error::of_statement(code.as_ref().map_or("nothing", Code::as_str), operation))
+            }
         }
     }
 }
 
-impl Member {
-    fn is_throttled(&self) -> bool {
-        matches!(self, Self::Failed(error) if error.kind() == ErrorKind::Throttled)
-    }
-
+impl StatementResult {
     /// The error of a statement that failed, or that was answered as only other statements are.
     fn unexpected(self, operation: &'static str) -> Error {
         match self {
-            Self::Failed(error) | Self::Doubtful(error) => error,
+            Self::Failed(error) => error,
             _ => {
                 let message = "DynamoDB answered a statement as if it were another one";
                 Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message)
@@ -208,10 +188,9 @@ impl Member {
 }
 
 /// The same error for each statement of a request; its source goes to the last.
-fn repeat(error: Error, count: usize) -> Vec<Member> {
-    let mut members: Vec<Member> = (1..count).map(|_| Member::Failed(error.without_source())).collect();
-    members.push(Member::Failed(error));
-    members
+fn repeat(error: Error, count: usize) -> Vec<StatementResult> {
+    let copies: Vec<Error> = (1..count).map(|_| error.without_source()).collect();
+    copies.into_iter().chain([error]).map(StatementResult::Failed).collect()
 }
 
 /// How statements of these sizes are divided among requests, in order.
@@ -238,23 +217,6 @@ fn size(statement: &BatchStatementRequest) -> usize {
         _ => 8,
     });
     statement.statement().len() + values.sum::<usize>()
-}
-
-fn read_statement(text: &str, parameters: Vec<AttributeValue>) -> BatchStatementRequest {
-    build(BatchStatementRequest::builder().statement(text).consistent_read(true).set_parameters(Some(parameters)))
-}
-
-fn write_statement(text: impl Into<String>, parameters: Vec<AttributeValue>) -> BatchStatementRequest {
-    build(
-        BatchStatementRequest::builder()
-            .statement(text)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .set_parameters(Some(parameters)),
-    )
-}
-
-fn build(builder: aws_sdk_dynamodb::types::builders::BatchStatementRequestBuilder) -> BatchStatementRequest {
-    builder.build().expect("a statement has a text")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Settles: one statement each, which changes a record only while that is INPROGRESS under the request's owner.
 
-use super::Member;
+use super::StatementResult;
 use crate::store::{
     Answers, SettleRequest, Settled, Settlement,
     dynamodb::{DynamoDbStore, single::side_by_side},
@@ -9,27 +9,27 @@ use crate::store::{
 impl DynamoDbStore {
     pub(in crate::store::dynamodb) async fn settle_batched(&self, requests: &[SettleRequest]) -> Answers<Settled> {
         let now = self.clock.now();
-        let statement = |i: usize| self.statements.settle(&self.schema, &requests[i], now);
-        let members = self.execute("settle", requests.len(), statement).await;
+        let statements = requests.iter().map(|request| self.statements.settle(&self.schema, request, now));
+        let results = self.execute("settle", statements.collect()).await;
         let mut answers: Answers<Settled> = Vec::with_capacity(requests.len());
         // Those that take another request: their place, and what stood in the way or that they go alone.
         let mut open = Vec::new();
-        for (i, (request, member)) in requests.iter().zip(members).enumerate() {
-            answers.push(match member {
-                Member::Done(_) => Ok(match request.settlement {
+        for (i, (request, result)) in requests.iter().zip(results).enumerate() {
+            answers.push(match result {
+                StatementResult::Done(_) => Ok(match request.settlement {
                     Settlement::Renew { lease, .. } => Settled::Renewed { lease_until: now.after(lease) },
                     _ => Settled::Done,
                 }),
-                Member::Refused(_) | Member::Unfit => {
-                    open.push((i, member));
+                StatementResult::Refused(_) | StatementResult::Unfit => {
+                    open.push((i, result));
                     continue;
                 }
                 other => Err(other.unexpected(request.settlement.as_str())),
             });
         }
-        let given = side_by_side(&open, |(i, member)| async move {
-            match member {
-                Member::Refused(item) => self.explain(&requests[*i], item.as_ref()).await,
+        let given = side_by_side(&open, |(i, result)| async move {
+            match result {
+                StatementResult::Refused(item) => self.explain(&requests[*i], item.as_ref(), now).await,
                 _ => self.settle_one(&requests[*i]).await,
             }
         });

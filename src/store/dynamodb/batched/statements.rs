@@ -1,16 +1,17 @@
-//! The texts of the statements, written once for a table.
+//! PartiQL statements: texts that are written once for a table, and their values.
 
-use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
+use aws_sdk_dynamodb::types::{
+    AttributeValue, BatchStatementRequest, ReturnValuesOnConditionCheckFailure, builders::BatchStatementRequestBuilder,
+};
 
-use super::{read_statement, write_statement};
 use crate::{
     clock::Timestamp,
     record::{Fingerprint, KeyHash, RECORD_VERSION, Status, StoredResult},
     store::{
-        ClaimRequest, SettleRequest, Settlement,
+        ClaimRequest, ResultData, SettleRequest, Settlement,
         dynamodb::{
-            config::Schema,
-            item::{NO_STATUS, data, number, text},
+            item::{NO_STATUS, attempts, data, number, text},
+            schema::Schema,
         },
         rules,
     },
@@ -22,6 +23,7 @@ pub(in crate::store::dynamodb) struct Statements {
     insert: String,
     insert_with_fingerprint: String,
     select: String,
+    select_without_data: String,
     record: String,
     record_with_data: String,
     record_dropped: String,
@@ -59,12 +61,21 @@ impl Statements {
             insert: insert(&[]),
             insert_with_fingerprint: insert(&[&names.validation]),
             select: format!("SELECT * FROM {table} WHERE {this_key}"),
+            select_without_data: format!(
+                "SELECT {} FROM {table} WHERE {this_key}",
+                names.without_data().map(quoted).join(",")
+            ),
             record: update(&outcome, ""),
             record_with_data: update(&[outcome[0], outcome[1], &names.data], ""),
             record_dropped: update(&[outcome[0], outcome[1], &names.result_dropped], ""),
             delete: format!("DELETE FROM {table} WHERE {still_mine} AND {}<>?", quoted(&names.prior_status)),
             hand_back: update(&[&names.in_progress_expiration], &format!(" REMOVE {}", quoted(&names.owner))),
-            renew: update(&[&names.in_progress_expiration, &names.expiration], ""),
+            renew: format!(
+                "{} AND {}<=? AND {}<=?",
+                update(&[&names.in_progress_expiration, &names.expiration], ""),
+                quoted(&names.in_progress_expiration),
+                quoted(&names.expiration),
+            ),
         }
     }
 
@@ -93,14 +104,18 @@ impl Statements {
         write_statement(if with_fingerprint { &*self.insert_with_fingerprint } else { &self.insert }, values)
     }
 
-    /// Reads the record as it is now.
-    pub(super) fn select(&self, schema: &Schema, key: &KeyHash) -> BatchStatementRequest {
-        read_statement(&self.select, schema.key_values(key).collect())
+    /// Reads the record as it is now, with the data of its result or without.
+    pub(super) fn select(&self, schema: &Schema, key: &KeyHash, data: ResultData) -> BatchStatementRequest {
+        let text = match data {
+            ResultData::Include => &self.select,
+            ResultData::Omit => &self.select_without_data,
+        };
+        read_statement(text, schema.key_values(key).collect())
     }
 
     /// Ends or renews the claim, if the record is still in progress under its owner.
     pub(super) fn settle(&self, schema: &Schema, request: &SettleRequest, now: Timestamp) -> BatchStatementRequest {
-        let mut values = Vec::with_capacity(7);
+        let mut values = Vec::with_capacity(8);
         let statement = match &request.settlement {
             Settlement::Complete { result, retention } => {
                 values.extend([text(Status::Completed.as_str()), number(now.after(*retention).seconds_rounded_up())]);
@@ -124,8 +139,11 @@ impl Statements {
         };
         values.extend(schema.key_values(&request.key));
         values.extend([text(request.owner.to_hex()), text(Status::InProgress.as_str())]);
-        if let Settlement::Release { took_over: false } = request.settlement {
-            values.push(text(Status::InProgress.as_str()));
+        match &request.settlement {
+            Settlement::Release { took_over: false } => values.push(text(Status::InProgress.as_str())),
+            // What is set is the most that may be there.
+            Settlement::Renew { .. } => values.extend_from_within(..2),
+            _ => {}
         }
         write_statement(statement.as_str(), values)
     }
@@ -165,8 +183,7 @@ pub(super) enum Replacement {
 
 impl Replaceable {
     pub(super) fn next_attempt(&self) -> u64 {
-        let attempt = self.attempt.as_ref().and_then(|value| value.as_n().ok()?.parse::<u64>().ok());
-        attempt.unwrap_or(0).saturating_add(1)
+        self.attempt.as_ref().and_then(attempts).unwrap_or(0).saturating_add(1)
     }
 
     pub(super) fn prior_status(&self) -> Option<Status> {
@@ -266,4 +283,21 @@ impl Writer {
 
 fn quoted(name: &str) -> String {
     format!("\"{name}\"")
+}
+
+fn read_statement(text: &str, parameters: Vec<AttributeValue>) -> BatchStatementRequest {
+    build(BatchStatementRequest::builder().statement(text).consistent_read(true).set_parameters(Some(parameters)))
+}
+
+fn write_statement(text: impl Into<String>, parameters: Vec<AttributeValue>) -> BatchStatementRequest {
+    build(
+        BatchStatementRequest::builder()
+            .statement(text)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .set_parameters(Some(parameters)),
+    )
+}
+
+fn build(builder: BatchStatementRequestBuilder) -> BatchStatementRequest {
+    builder.build().expect("a statement has a text")
 }

@@ -1,32 +1,100 @@
-//! One request for each key.
+//! Claims, settles and reads with one request for each key.
 
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::{
+    operation::update_item::UpdateItemError,
+    types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure},
+};
 use futures_util::{StreamExt, stream};
 
-use super::{DynamoDbStore, error};
+use super::{DynamoDbStore, error, item::Item};
 use crate::{
     error::Error,
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture},
+    store::{Answers, BoxFuture, ResultData},
 };
 
 mod claim;
+mod expressions;
 mod settle;
+
+use expressions::Expression;
+pub(super) use expressions::Expressions;
 
 /// How many requests of one call are under way at once.
 pub(super) const CONCURRENCY: usize = 10;
 
+/// The values of a request's placeholders.
+type Values = HashMap<String, AttributeValue>;
+
+/// The result of a conditional write.
+enum Write {
+    /// It was applied; an update returns what it was asked for.
+    Applied(Option<Item>),
+    /// The condition failed, on this item if there was one (and the emulator says so).
+    Refused(Option<Item>),
+}
+
 impl DynamoDbStore {
-    pub(super) async fn read_one(&self, key: &KeyHash, operation: &'static str) -> Result<Option<Record>, Error> {
-        let answer = self
+    pub(super) async fn read_one(
+        &self,
+        key: &KeyHash,
+        data: ResultData,
+        operation: &'static str,
+    ) -> Result<Option<Record>, Error> {
+        let item = self.read_item(key, data, operation).await?;
+        item.map(|item| self.schema.record(&item, data, operation)).transpose()
+    }
+
+    async fn read_item(&self, key: &KeyHash, data: ResultData, operation: &'static str) -> Result<Option<Item>, Error> {
+        let mut get = self
             .client
             .get_item()
             .table_name(&self.schema.table)
             .set_key(Some(self.schema.key(key)))
-            .consistent_read(true)
+            .consistent_read(true);
+        if data == ResultData::Omit {
+            let Expression { update: attributes, names, .. } = &self.expressions.without_data;
+            get = get.projection_expression(attributes).set_expression_attribute_names(names.clone());
+        }
+        let answer = get.send().await.map_err(|error| error::from_sdk(error, operation))?;
+        Ok(answer.item)
+    }
+
+    async fn update(
+        &self,
+        operation: &'static str,
+        key: &KeyHash,
+        expression: &Expression,
+        values: Values,
+        wanted: Option<ReturnValue>,
+    ) -> Result<Write, Error> {
+        let answer = self
+            .client
+            .update_item()
+            .table_name(&self.schema.table)
+            .set_key(Some(self.schema.key(key)))
+            .update_expression(&expression.update)
+            .condition_expression(&expression.condition)
+            .set_expression_attribute_names(expression.names.clone())
+            .set_expression_attribute_values(Some(values))
+            .set_return_values(wanted)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .send()
-            .await
-            .map_err(|error| error::from_sdk(error, operation))?;
-        answer.item.map(|item| self.schema.record(&item, operation)).transpose()
+            .await;
+        let failure = match answer {
+            Ok(applied) => return Ok(Write::Applied(applied.attributes)),
+            Err(failure) => failure,
+        };
+        if !failure.as_service_error().is_some_and(UpdateItemError::is_conditional_check_failed_exception) {
+            return Err(error::from_sdk(failure, operation));
+        }
+        let item = match failure.into_service_error() {
+            UpdateItemError::ConditionalCheckFailedException(refused) => refused.item,
+            _ => None,
+        };
+        Ok(Write::Refused(item.filter(|item| !item.is_empty())))
     }
 }
 
@@ -43,4 +111,12 @@ where
     let calls: Vec<BoxFuture<'a, Result<A, Error>>> =
         requests.iter().map(|request| -> BoxFuture<'a, _> { Box::pin(call(request)) }).collect();
     Box::pin(stream::iter(calls).buffered(CONCURRENCY).collect())
+}
+
+/// Values under their placeholders.
+fn values<const N: usize>(values: [(&str, AttributeValue); N]) -> Values {
+    // Room for those of a claim that come on top.
+    let mut map = HashMap::with_capacity(N + 3);
+    map.extend(values.map(|(placeholder, value)| (placeholder.to_owned(), value)));
+    map
 }

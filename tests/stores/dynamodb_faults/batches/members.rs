@@ -1,68 +1,67 @@
 //! Statements that fail inside an answer that succeeded, and requests that DynamoDB does not take.
 
-use lambda_once::{Error, ErrorKind, ErrorStatus, Store, store::Settlement};
+use lambda_once::{
+    Error, ErrorKind, ErrorStatus, Store,
+    store::{ResultData, Settlement},
+};
 use serde_json::json;
 
 use super::{Claimed, LEASE, MARGIN, Settled, Stores, batch, claim, claims, complete, complete_with, granted, single};
 use crate::dynamodb_faults::requests::Purpose;
 
-const THROTTLED: [&str; 3] = ["ProvisionedThroughputExceeded", "RequestLimitExceeded", "ThrottlingError"];
-
 #[tokio::test]
-async fn a_throttled_statement_is_sent_again_alone() {
-    for code in THROTTLED {
+async fn a_throttled_statement_fails_alone_and_is_not_sent_again() {
+    for code in ["ProvisionedThroughputExceeded", "RequestLimitExceeded", "ThrottlingError"] {
         let stores = Stores::new().await;
         stores.world.on(Purpose::Claim).fail_member(1, code);
-        let claims = claims(0..3);
-        stores.grants(&claims).await;
-        stores.world.on(Purpose::Outcome).fail_member(2, code);
+        let mut claims = claims(0..3);
+        let mut answers = stores.store.claim(&claims).await;
+        let error = answers.remove(1).unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Throttled, ErrorStatus::Temporary));
+        answers.into_iter().for_each(|answer| {
+            granted(answer);
+        });
+        claims.remove(1);
+        stores.world.on(Purpose::Outcome).fail_member(1, code);
         let settled = stores.settle(&claims, &complete()).await;
-        assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{settled:?}");
+        assert_eq!(settled[1].as_ref().map_err(Error::kind), Err(ErrorKind::Throttled));
         stores.world.all_struck();
-        assert_eq!(stores.requests(), [batch(3), batch(1), batch(3), batch(1)]);
+        assert_eq!(stores.requests(), [batch(3), batch(2)]);
     }
 }
 
 #[tokio::test]
-async fn a_statement_that_stays_throttled_fails_alone() {
+async fn a_statement_in_conflict_with_a_transaction_is_temporary() {
     let stores = Stores::new().await;
-    stores.world.on(Purpose::Claim).fail_member(1, "ThrottlingError");
-    stores.world.on(Purpose::Claim).nth(2).fail_member(0, "ThrottlingError");
-    let mut answers = stores.store.claim(&claims(0..3)).await;
+    stores.world.on(Purpose::Claim).fail_member(1, "TransactionConflict");
+    let mut answers = stores.store.claim(&claims(0..2)).await;
     let error = answers.remove(1).unwrap_err();
-    assert_eq!((error.kind(), error.status()), (ErrorKind::Throttled, ErrorStatus::Temporary));
-    answers.into_iter().for_each(|answer| {
-        granted(answer);
-    });
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary));
+    granted(answers.remove(0));
 }
 
 #[tokio::test]
-async fn a_claim_that_failed_inside_dynamodb_is_looked_up() {
-    let stores = Stores::new().await;
-    stores.world.on(Purpose::Claim).fail_member_after(1, "InternalServerError");
-    let grants = stores.grants(&claims(0..3)).await;
-    assert!(grants.iter().all(|grant| grant.attempt == 1 && grant.prior_status.is_none()), "{grants:?}");
-    assert_eq!(stores.requests(), [batch(3), batch(1)]);
-    stores.world.proxy.reset();
-    stores.world.on(Purpose::Claim).fail_member(1, "InternalServerError");
-    let grants = stores.grants(&claims(3..6)).await;
-    assert!(grants.iter().all(|grant| grant.attempt == 1 && grant.prior_status.is_none()), "{grants:?}");
-    assert_eq!(stores.requests(), [batch(3), batch(1), batch(1)]);
-    stores.world.all_struck();
+async fn a_claim_that_failed_inside_dynamodb_is_ambiguous_and_can_be_sent_again() {
+    for applied in [true, false] {
+        let stores = Stores::new().await;
+        let claims = claims(0..3);
+        let fault = stores.world.on(Purpose::Claim);
+        if applied {
+            fault.fail_member_after(1, "InternalServerError");
+        } else {
+            fault.fail_member(1, "InternalServerError");
+        }
+        let mut answers = stores.store.claim(&claims).await;
+        let error = answers.remove(1).unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Ambiguous));
+        assert_eq!(stores.requests(), [batch(3)]);
+        let grant = stores.grants(&claims[1..2]).await.remove(0);
+        assert_eq!((grant.attempt, grant.prior_status), (1, None));
+    }
 }
 
 #[tokio::test]
-async fn a_claim_that_keeps_failing_inside_dynamodb_is_ambiguous() {
-    let stores = Stores::new().await;
-    stores.world.on(Purpose::Claim).fail_member(0, "InternalServerError");
-    stores.world.on(Purpose::Claim).nth(2).fail_member(0, "InternalServerError");
-    let answer = stores.store.claim(&claims(0..1)).await.remove(0);
-    stores.world.all_struck();
-    assert_eq!(answer.map_err(|error| error.status()), Err(ErrorStatus::Ambiguous));
-}
-
-#[tokio::test]
-async fn a_takeover_that_failed_inside_dynamodb_is_looked_up() {
+async fn a_takeover_that_failed_inside_dynamodb_is_ambiguous_and_can_be_sent_again() {
     for applied in [true, false] {
         let stores = Stores::new().await;
         stores.grants(&claims(0..2)).await;
@@ -73,17 +72,14 @@ async fn a_takeover_that_failed_inside_dynamodb_is_looked_up() {
         } else {
             fault.fail_member(1, "InternalServerError");
         }
-        let mut answers = stores.store.claim(&claims(0..2)).await;
-        let second = answers.remove(1);
+        let claims = claims(0..2);
+        let mut answers = stores.store.claim(&claims).await;
+        let error = answers.remove(1).unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Ambiguous));
         assert!(granted(answers.remove(0)).took_over());
-        if applied {
-            let grant = granted(second);
-            assert!(grant.took_over() && grant.attempt == 2, "{grant:?}");
-        } else {
-            let error = second.unwrap_err();
-            assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Ambiguous));
-        }
         stores.world.all_struck();
+        let grant = stores.grants(&claims[1..]).await.remove(0);
+        assert!(grant.took_over() && grant.attempt == 2, "{grant:?}");
     }
 }
 
@@ -150,7 +146,7 @@ async fn a_read_that_is_not_permitted_in_batches_goes_one_by_one() {
     let claims = claims(0..2);
     stores.grants(&claims).await;
     stores.world.on(Purpose::Look).access_denied();
-    let records = stores.store.read(&[claims[0].key, claims[1].key, claim(9).key]).await;
+    let records = stores.store.read(&[claims[0].key, claims[1].key, claim(9).key], ResultData::Include).await;
     let found: Vec<_> = records.into_iter().map(|record| record.unwrap().map(|record| record.owner)).collect();
     assert_eq!(found, [Some(Some(claims[0].owner)), Some(Some(claims[1].owner)), None]);
 }

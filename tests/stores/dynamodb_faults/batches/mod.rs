@@ -6,7 +6,7 @@ use lambda_once::{
     DynamoDbStore, Error, Store,
     record::{Fingerprint, KeyHash, Owner, StoredData, StoredResult},
     store::{
-        Answers, ClaimRequest, Claimed, Grant, SettleRequest, Settled, Settlement, Takeover,
+        Answers, ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Settlement, Takeover,
         dynamodb::{Calls, Config},
     },
 };
@@ -69,7 +69,7 @@ fn granted(answer: Result<Claimed, Error>) -> Grant {
 }
 
 /// A claim on the key of this number, under an owner of its own.
-fn claim(number: u8) -> ClaimRequest {
+pub(super) fn claim(number: u8) -> ClaimRequest {
     let mut owner = [0; 16];
     getrandom::fill(&mut owner).unwrap();
     ClaimRequest {
@@ -80,6 +80,7 @@ fn claim(number: u8) -> ClaimRequest {
         skew_margin: MARGIN,
         retention: RETENTION,
         takeover: Takeover::Allowed,
+        result_data: ResultData::Include,
     }
 }
 

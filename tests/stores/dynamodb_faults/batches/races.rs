@@ -1,17 +1,22 @@
 //! What another owner does between the steps of a batched claim. Whatever it is, the claim ends as one that was made in
 //! a single step after it would have, or gives way.
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_once::{
-    Store,
+    Error, ErrorKind, Store,
+    clock::ManualClock,
     record::{Fingerprint, Record},
     store::{
-        ClaimRequest, Claimed, Grant, Refusal, Settlement,
+        ClaimRequest, Claimed, Grant, Refusal, ResultData, Settled, Settlement,
         rules::{Judgement, judge},
     },
 };
 
 use super::{Duration, LEASE, MARGIN, RETENTION, Stores, claim, complete};
-use crate::dynamodb_faults::requests::Purpose;
+use crate::{
+    dynamodb_faults::{number, requests::Purpose, text},
+    support::FUTURE,
+};
 
 /// What is there when the claim begins.
 #[derive(Clone, Copy, Debug)]
@@ -126,12 +131,12 @@ impl Stores {
     }
 
     async fn delete(&self, claim: &ClaimRequest) {
-        let id = super::super::text(&format!("once#{}", claim.key));
+        let id = text(&format!("once#{}", claim.key));
         self.world.direct.delete_item().table_name(&self.world.table).key("id", id).send().await.unwrap();
     }
 
     async fn record(&self, claim: &ClaimRequest) -> Option<Record> {
-        self.direct.read(&[claim.key]).await.remove(0).unwrap()
+        self.direct.read(&[claim.key], ResultData::Include).await.remove(0).unwrap()
     }
 
     /// Claims in a batch while `event` happens before the step with this purpose, and holds the answer to the rules.
@@ -233,4 +238,74 @@ async fn between_the_select_and_the_second_insert() {
         let case = format!("{event:?} before the second insert");
         stores.check(&ours, &answers.remove(0).unwrap(), in_the_way.as_ref(), after.as_ref(), true, &case);
     }
+}
+
+/// The item is gone between two steps; the second `INSERT` is applied, and its first answer is lost to the client.
+#[tokio::test]
+async fn a_claim_of_what_is_gone_recognises_itself() {
+    for (start, step) in [(Start::Standing, Purpose::Look), (Start::Lapsed, Purpose::Takeover)] {
+        let stores = Stores::new().await;
+        let holder = stores.begin(start).await;
+        let mut held = stores.world.on(step).hold();
+        stores.world.on(Purpose::Claim).nth(2).drop_response();
+        let ours = claim(1);
+        let meanwhile = async {
+            held.arrived().await;
+            stores.delete(&holder).await;
+            held.release();
+        };
+        let (answers, ()) = tokio::join!(stores.store.claim(std::slice::from_ref(&ours)), meanwhile);
+        stores.world.all_struck();
+        assert!(matches!(&answers[0], Ok(Claimed::Granted(Grant { attempt: 1, .. }))), "{start:?}: {answers:?}");
+    }
+}
+
+impl Stores {
+    /// Takes over a lapsed claim in a batch, whose item another one changes in between, past every rule.
+    async fn take_over_while(&self, attribute: &str, value: AttributeValue) -> Result<Claimed, Error> {
+        let holder = self.begin(Start::Lapsed).await;
+        let mut takeover = self.world.on(Purpose::Takeover).hold();
+        let change = async {
+            takeover.arrived().await;
+            let update = self.world.direct.update_item().table_name(&self.world.table);
+            let update = update.key("id", text(&format!("once#{}", holder.key)));
+            let update =
+                update.update_expression("SET #changed = :value").expression_attribute_names("#changed", attribute);
+            update.expression_attribute_values(":value", value).send().await.unwrap();
+            takeover.release();
+        };
+        let ours = claim(1);
+        let (mut answers, ()) = tokio::join!(self.store.claim(std::slice::from_ref(&ours)), change);
+        answers.remove(0)
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_a_newer_deployment_writes_before_the_update_is_left_to_it() {
+    let error = Stores::new().await.take_over_while("v", number(9)).await.unwrap_err();
+    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Format, true));
+}
+
+#[tokio::test]
+async fn a_lease_that_ends_with_the_margin_now_is_not_taken_over() {
+    // Time stands still, for each of the two stores at its own.
+    let mut stores = Stores::new().await;
+    stores.store = stores.store.clone().with_clock(ManualClock::at(FUTURE.after(LEASE)));
+    let ends_now = FUTURE.after(LEASE).before(MARGIN);
+    let holder = claim(1);
+    stores.direct = stores.direct.clone().with_clock(ManualClock::at(ends_now.before(LEASE + MARGIN)));
+    stores.claim_elsewhere(&holder).await;
+    let mut takeover = stores.world.on(Purpose::Takeover).hold();
+    let change = async {
+        takeover.arrived().await;
+        let elsewhere = stores.direct.clone().with_clock(ManualClock::at(ends_now.before(LEASE)));
+        let renewal = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: RETENTION };
+        let settle = super::settle(&holder, renewal);
+        assert_eq!(elsewhere.settle(&[settle]).await.remove(0).unwrap(), Settled::Renewed { lease_until: ends_now });
+        takeover.release();
+    };
+    let ours = claim(1);
+    let (answers, ()) = tokio::join!(stores.store.claim(std::slice::from_ref(&ours)), change);
+    let in_progress = Refusal::InProgress { lease_until: Some(ends_now), attempt: 1 };
+    assert_eq!(answers[0].as_ref().unwrap(), &Claimed::Refused(in_progress));
 }

@@ -1,6 +1,10 @@
 //! How many requests several keys take.
 
-use lambda_once::{Store, record::Status, store::Settlement};
+use lambda_once::{
+    Store,
+    record::Status,
+    store::{ResultData, Settlement},
+};
 
 use super::{Claimed, LEASE, MARGIN, Settled, Stores, batch, claims, complete, complete_with};
 
@@ -67,7 +71,7 @@ async fn more_than_25_keys_are_divided() {
     assert_eq!(requests, [batch(10), batch(25), batch(25)]);
     stores.world.proxy.reset();
     let keys: Vec<_> = claims.iter().map(|claim| claim.key).collect();
-    let records = stores.store.read(&keys).await;
+    let records = stores.store.read(&keys, ResultData::Include).await;
     for (claim, record) in claims.iter().zip(records) {
         assert_eq!(record.unwrap().unwrap().owner, Some(claim.owner), "answers keep the order of their requests");
     }
@@ -106,11 +110,31 @@ async fn settles_of_every_kind_share_a_request() {
     assert!(matches!(answers[4], Ok(Settled::Renewed { .. })), "{answers:?}");
     assert_eq!(stores.requests(), [batch(5)]);
     let keys: Vec<_> = claims.iter().map(|claim| claim.key).collect();
-    let records: Vec<_> = stores.store.read(&keys).await.into_iter().map(Result::unwrap).collect();
+    let records: Vec<_> = stores.store.read(&keys, ResultData::Include).await.into_iter().map(Result::unwrap).collect();
     let status = |i: usize| records[i].as_ref().map(|record| (record.status, record.owner.is_some()));
     assert_eq!(status(0), Some((Status::Completed, true)));
     assert_eq!(status(1), Some((Status::Failed, true)));
     assert_eq!(status(2), None);
     assert_eq!(status(3), Some((Status::InProgress, false)));
     assert_eq!(status(4), Some((Status::InProgress, true)));
+}
+
+#[tokio::test]
+async fn results_that_nobody_decodes_are_not_read() {
+    let stores = Stores::new().await;
+    let done = claims(0..2);
+    stores.grants(&done).await;
+    stores.settle(&done, &complete_with("x".repeat(300_000))).await;
+    stores.world.proxy.reset();
+    let mut again = claims(0..2);
+    again.iter_mut().for_each(|claim| claim.result_data = ResultData::Omit);
+    let answers = stores.store.claim(&again).await;
+    assert!(answers.iter().all(|answer| matches!(answer, Ok(Claimed::Refused(_)))), "{answers:?}");
+    stores.store.read(&[done[0].key, done[1].key], ResultData::Omit).await;
+    assert_eq!(stores.requests(), [batch(2), batch(2), batch(2)]);
+    for call in &stores.world.proxy.calls()[1..] {
+        let selects = call.body["Statements"].as_array().unwrap();
+        let reads_data = |text: &str| text.contains('*') || text.contains("\"data\"");
+        assert!(selects.iter().all(|select| !reads_data(select["Statement"].as_str().unwrap())), "{selects:?}");
+    }
 }

@@ -1,0 +1,129 @@
+//! The table's shape: its name, the names of the attributes, and the primary key.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use crate::{error::Error, record::KeyHash};
+
+/// Names of the attributes. The defaults are those of AWS Powertools, and of this library where Powertools has none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "each field is named after the attribute that it names; the module says what they hold")]
+pub struct AttributeNames {
+    pub id: String,
+    pub status: String,
+    pub expiration: String,
+    pub in_progress_expiration: String,
+    pub data: String,
+    pub validation: String,
+    pub owner: String,
+    pub attempt: String,
+    pub prior_status: String,
+    pub result_dropped: String,
+    pub version: String,
+}
+
+impl Default for AttributeNames {
+    fn default() -> Self {
+        Self {
+            id: "id".into(),
+            status: "status".into(),
+            expiration: "expiration".into(),
+            in_progress_expiration: "in_progress_expiration".into(),
+            data: "data".into(),
+            validation: "validation".into(),
+            owner: "owner".into(),
+            attempt: "attempt".into(),
+            prior_status: "prior_status".into(),
+            result_dropped: "result_dropped".into(),
+            version: "v".into(),
+        }
+    }
+}
+
+impl AttributeNames {
+    /// All but that of the result's data, which may be large.
+    pub(super) fn without_data(&self) -> [&str; 10] {
+        [
+            &self.id,
+            &self.status,
+            &self.expiration,
+            &self.in_progress_expiration,
+            &self.validation,
+            &self.owner,
+            &self.attempt,
+            &self.prior_status,
+            &self.result_dropped,
+            &self.version,
+        ]
+    }
+
+    fn all(&self) -> impl Iterator<Item = &str> {
+        self.without_data().into_iter().chain([self.data.as_str()])
+    }
+}
+
+/// What the store needs to know of the table.
+#[derive(Clone, Debug)]
+pub(super) struct Schema {
+    pub(super) table: String,
+    pub(super) names: AttributeNames,
+    pub(super) key_prefix: String,
+    pub(super) sort_key: Option<(String, String)>,
+}
+
+impl Schema {
+    pub(super) fn new(table: String) -> Self {
+        Self { table, names: AttributeNames::default(), key_prefix: "once#".into(), sort_key: None }
+    }
+
+    /// The item's primary key.
+    pub(super) fn key(&self, key: &KeyHash) -> HashMap<String, AttributeValue> {
+        self.key_names().map(str::to_owned).zip(self.key_values(key)).collect()
+    }
+
+    /// The names of the key's attributes.
+    pub(super) fn key_names(&self) -> impl Iterator<Item = &str> {
+        [self.names.id.as_str()].into_iter().chain(self.sort_key_name())
+    }
+
+    /// The values of the key's attributes, in the order of their names.
+    pub(super) fn key_values(&self, key: &KeyHash) -> impl Iterator<Item = AttributeValue> {
+        let id = AttributeValue::S(format!("{}{key}", self.key_prefix));
+        let sort_key = self.sort_key.as_ref().map(|(_, value)| AttributeValue::S(value.clone()));
+        [id].into_iter().chain(sort_key)
+    }
+
+    pub(super) fn sort_key_name(&self) -> Option<&str> {
+        self.sort_key.as_ref().map(|(name, _)| name.as_str())
+    }
+
+    /// The bytes of an item besides its result: the names, the key, and values of at most 64 bytes each.
+    pub(super) fn overhead(&self) -> usize {
+        let sort_key = self.sort_key.as_ref().map_or(0, |(name, value)| name.len() + value.len());
+        self.names.all().map(|name| name.len() + 64).sum::<usize>() + self.key_prefix.len() + sort_key
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let mut names: Vec<&str> = self.names.all().collect();
+        names.extend(self.sort_key_name());
+        if self.table.is_empty() || names.iter().any(|name| name.is_empty()) {
+            return Err(Error::config("the names of the table and of its attributes must not be empty"));
+        }
+        if self.sort_key.as_ref().is_some_and(|(_, value)| value.is_empty()) {
+            return Err(Error::config("the value of the sort key must not be empty"));
+        }
+        let is_odd = |name: &&str| name.contains(['"', '\'']) || name.starts_with(['#', ':']);
+        if names.iter().chain([&self.table.as_str()]).any(is_odd) {
+            return Err(Error::config(
+                "the names of the table and of its attributes must not contain quotation marks, nor begin with # or :",
+            ));
+        }
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(Error::config(format!("two attributes have the name `{}`", pair[0]))),
+            None => Ok(()),
+        }
+    }
+}

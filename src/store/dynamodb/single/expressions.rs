@@ -1,0 +1,192 @@
+//! Expressions of DynamoDB: texts that are written once for a table, and the names in them.
+
+use std::collections::HashMap;
+
+use crate::store::{
+    ClaimRequest, Takeover,
+    dynamodb::schema::{AttributeNames, Schema},
+};
+
+/// Names that an expression may hold as they are. Any other may be a reserved word or hold odd characters.
+/// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ReservedWords.html>
+const NOT_RESERVED: [&str; 8] =
+    ["id", "expiration", "in_progress_expiration", "validation", "attempt", "prior_status", "result_dropped", "v"];
+
+/// What a conditional write says besides its key and its values.
+#[derive(Debug)]
+pub(in crate::store::dynamodb) struct Expression {
+    /// Empty for a delete.
+    pub(super) update: String,
+    pub(super) condition: String,
+    /// The names that the texts have placeholders for: DynamoDB refuses unused ones.
+    pub(super) names: Option<HashMap<String, String>>,
+}
+
+/// The expressions for a table.
+#[derive(Debug)]
+pub(in crate::store::dynamodb) struct Expressions {
+    claim: Claims,
+    claim_with_fingerprint: Claims,
+    pub(super) record: Expression,
+    pub(super) record_with_data: Expression,
+    pub(super) record_dropped: Expression,
+    pub(super) delete: Expression,
+    pub(super) hand_back: Expression,
+    pub(super) renew: Expression,
+    /// Every attribute but the result's data.
+    pub(super) without_data: Expression,
+}
+
+/// Claims that say a fingerprint, or none.
+#[derive(Debug)]
+struct Claims {
+    create: Expression,
+    take_over: Expression,
+    restart: Expression,
+}
+
+impl Expressions {
+    pub(in crate::store::dynamodb) fn new(schema: &Schema) -> Self {
+        let (n, aliases) = aliased(&schema.names);
+        let expression = |update: String, condition: String| Expression::new(update, condition, &aliases);
+        let (status, expiration, lease) = (&n.status, &n.expiration, &n.in_progress_expiration);
+        let still_mine = format!("{} = :owner AND {status} = :inprogress", n.owner);
+        let outcome = format!("SET {status} = :outcome, {expiration} = :expiration");
+        Self {
+            claim: Claims::new(&n, false, expression),
+            claim_with_fingerprint: Claims::new(&n, true, expression),
+            record: expression(outcome.clone(), still_mine.clone()),
+            record_with_data: expression(format!("{outcome}, {} = :data", n.data), still_mine.clone()),
+            record_dropped: expression(format!("{outcome}, {} = :dropped", n.result_dropped), still_mine.clone()),
+            delete: expression(String::new(), format!("{still_mine} AND {} <> :inprogress", n.prior_status)),
+            hand_back: expression(format!("SET {lease} = :ended REMOVE {}", n.owner), still_mine.clone()),
+            renew: expression(
+                format!("SET {lease} = :lease, {expiration} = :expiration"),
+                // A renewal lowers nothing.
+                format!(
+                    "{still_mine} AND (attribute_not_exists({lease}) OR {lease} <= :lease) \
+                     AND (attribute_not_exists({expiration}) OR {expiration} <= :expiration)"
+                ),
+            ),
+            without_data: expression(n.without_data().join(", "), String::new()),
+        }
+    }
+
+    /// A claim that replaces what the request may replace.
+    pub(super) fn claim(&self, request: &ClaimRequest) -> &Expression {
+        match request.takeover {
+            Takeover::Allowed => &self.claims(request).take_over,
+            Takeover::Refused => &self.claims(request).create,
+        }
+    }
+
+    /// A claim that replaces an expired item alone, whatever that holds, and counts attempts anew.
+    pub(super) fn restart(&self, request: &ClaimRequest) -> &Expression {
+        &self.claims(request).restart
+    }
+
+    fn claims(&self, request: &ClaimRequest) -> &Claims {
+        if request.fingerprint.is_some() { &self.claim_with_fingerprint } else { &self.claim }
+    }
+}
+
+impl Claims {
+    fn new(n: &AttributeNames, with_fingerprint: bool, expression: impl Fn(String, String) -> Expression) -> Self {
+        let AttributeNames { id, status, expiration, in_progress_expiration: lease, .. } = n;
+        let AttributeNames { validation, owner, attempt, prior_status: prior, version, .. } = n;
+        let update = |attempts: &str| {
+            let (set, remove) = if with_fingerprint {
+                (format!(", {validation} = :validation"), String::new())
+            } else {
+                (String::new(), format!(", {validation}"))
+            };
+            format!(
+                "SET {status} = :inprogress, {owner} = :owner, {lease} = :lease, {expiration} = :expiration, \
+                 {attempt} = {attempts}, {prior} = if_not_exists({status}, :none), {version} = :v{set} \
+                 REMOVE {}, {}{remove}",
+                n.data, n.result_dropped
+            )
+        };
+        let is_absent = format!("attribute_not_exists({id})");
+        let is_expired = format!("{expiration} <= :now");
+        // What is no number, or none that counts anything, cannot be added to.
+        let counts = format!("(attribute_not_exists({attempt}) OR {attempt} >= :zero)");
+        let same_payload = if with_fingerprint {
+            format!(" AND (attribute_not_exists({validation}) OR {validation} = :validation)")
+        } else {
+            String::new()
+        };
+        let is_lapsed = format!(
+            "({status} = :inprogress AND {lease} < :lapsed \
+             AND (attribute_not_exists({version}) OR {version} <= :newest){same_payload})"
+        );
+        let one_more = format!("if_not_exists({attempt}, :zero) + :one");
+        Self {
+            create: expression(update(&one_more), format!("{is_absent} OR ({is_expired} AND {counts})")),
+            take_over: expression(
+                update(&one_more),
+                format!("{is_absent} OR (({is_expired} OR {is_lapsed}) AND {counts})"),
+            ),
+            restart: expression(update(":one"), format!("{is_absent} OR {is_expired}")),
+        }
+    }
+}
+
+impl Expression {
+    fn new(update: String, condition: String, aliases: &[(&'static str, String)]) -> Self {
+        let used = |placeholder: &str| update.contains(placeholder) || condition.contains(placeholder);
+        let names: HashMap<_, _> = aliases
+            .iter()
+            .filter(|(placeholder, _)| used(placeholder))
+            .map(|(placeholder, name)| ((*placeholder).to_owned(), name.clone()))
+            .collect();
+        Self { names: (!names.is_empty()).then_some(names), update, condition }
+    }
+}
+
+/// What stands for each attribute in an expression, and the placeholders among that. No placeholder begins as another one
+/// does.
+fn aliased(names: &AttributeNames) -> (AttributeNames, Vec<(&'static str, String)>) {
+    let mut aliases = Vec::new();
+    let mut alias = |name: &String, placeholder: &'static str| {
+        if NOT_RESERVED.contains(&name.as_str()) {
+            return name.clone();
+        }
+        aliases.push((placeholder, name.clone()));
+        placeholder.to_owned()
+    };
+    let texts = AttributeNames {
+        id: alias(&names.id, "#id"),
+        status: alias(&names.status, "#status"),
+        expiration: alias(&names.expiration, "#expiration"),
+        in_progress_expiration: alias(&names.in_progress_expiration, "#lease"),
+        data: alias(&names.data, "#data"),
+        validation: alias(&names.validation, "#validation"),
+        owner: alias(&names.owner, "#owner"),
+        attempt: alias(&names.attempt, "#attempt"),
+        prior_status: alias(&names.prior_status, "#prior"),
+        result_dropped: alias(&names.result_dropped, "#dropped"),
+        version: alias(&names.version, "#version"),
+    };
+    (texts, aliases)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_may_be_reserved_have_placeholders_and_no_others() {
+        let expressions = Expressions::new(&Schema::new("t".into()));
+        let names = |expression: &Expression| {
+            let mut names: Vec<_> = expression.names.clone().unwrap_or_default().into_iter().collect();
+            names.sort_unstable();
+            names.into_iter().map(|(placeholder, name)| format!("{placeholder} {name}")).collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(names(&expressions.claim.take_over), "#data data, #owner owner, #status status");
+        assert_eq!(names(&expressions.renew), "#owner owner, #status status");
+        let mut schema = Schema::new("t".into());
+        schema.names.in_progress_expiration = "lease-until".into();
+        assert_eq!(names(&Expressions::new(&schema).hand_back), "#lease lease-until, #owner owner, #status status");
+    }
+}
