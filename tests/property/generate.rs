@@ -173,7 +173,7 @@ impl Dice {
         let blocks = &BLOCKS[..traits.blocks];
         let blocks_ms = match blocks.len() {
             0 => 0,
-            _ if self.block % 4 == 0 => 0,
+            _ if self.block.is_multiple_of(4) => 0,
             count => blocks[usize::from(self.block) % count],
         };
         Record {
@@ -197,7 +197,7 @@ impl Dice {
             },
             receive_count: u32::from(self.twin % 3) + 1,
             blocks_ms,
-            trace: u8::from(self.time % 16 == 0),
+            trace: u8::from(self.time.is_multiple_of(16)),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Runs: each within its time and its order, and repeated only for a reason.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
-use lambda_once::{record::Owner, store::Settled};
+use lambda_once::{clock::Timestamp, record::Owner, store::Settled};
 
 use super::{Checked, Evidence, ensure};
 use crate::{
@@ -17,6 +17,9 @@ use crate::{
 
 /// How long settles may take that begin after the deadline, because a handler blocked its thread until then.
 const LATE_SETTLES_MS: u64 = 1_000;
+
+/// How exact timers are.
+const TIMER: Duration = millis(2);
 
 impl Evidence<'_> {
     pub(super) fn check_runs(&self) -> Checked {
@@ -52,11 +55,8 @@ impl Evidence<'_> {
                 let is_first = self.runs(invocation, run.place)[0].began == run.began;
                 ensure!(!is_first || expected <= stop, Bounds, "{run:?} could not be expected to end in time");
             }
-            if DEFECTS_ARE_MENDED && let Some(limit) = self.longest_run(invocation, run) {
-                let is_cut_off = end != End::CutOff || ended.at >= run.began.at.after(limit) || invocation.was_killed();
-                ensure!(is_cut_off || ended.at >= stop, Bounds, "{run:?} was cut off before {limit:?}");
-                let latest = self.free_from(run.began.at.after(limit));
-                ensure!(ended.at <= latest, Bounds, "{run:?} held its followers up for more than {limit:?}");
+            if DEFECTS_ARE_MENDED && let Some(limits) = self.longest_run(invocation, run) {
+                self.check_longest_run(invocation, run, (end, ended.at), limits)?;
             }
         }
         let late = journal.blocked.iter().filter(|blocked| blocked.until > stop).map(|blocked| blocked.until).max();
@@ -67,9 +67,27 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// How long a handler may run on the last delivery of a record that others stand behind; `None` where there is no
-    /// such limit, or where it is not certain.
-    pub(super) fn longest_run(&self, invocation: &Invocation, run: &Run) -> Option<std::time::Duration> {
+    /// On its last delivery a record that others stand behind runs as long as it may, and no longer.
+    fn check_longest_run(
+        &self,
+        invocation: &Invocation,
+        run: &Run,
+        (end, ended): (End, Timestamp),
+        (least, most): (Duration, Duration),
+    ) -> Checked {
+        let may_be_cut_off = end != End::CutOff
+            || ended >= run.began.at.after(least)
+            || ended >= invocation.stop()
+            || invocation.was_killed();
+        ensure!(may_be_cut_off, Bounds, "{run:?} was cut off before {least:?}");
+        let latest = self.free_from(run.began.at.after(most));
+        ensure!(ended <= latest, Bounds, "{run:?} held its followers up for more than {most:?}");
+        Ok(())
+    }
+
+    /// How long a handler may run on the last delivery of a record that others stand behind, at the least and at the most;
+    /// `None` where there is no such limit, or where it is not certain.
+    fn longest_run(&self, invocation: &Invocation, run: &Run) -> Option<(Duration, Duration)> {
         let settings = &self.history.plan.settings;
         let key = self.record(invocation, run.place).key();
         let mut followers = self.followers(invocation, run.place);
@@ -79,8 +97,12 @@ impl Evidence<'_> {
             && has_followers
             && run.together == 1
             && self.runs(invocation, run.place).len() == 1;
-        let half = invocation.stop().since(run.began.at) / 2;
-        is_limited.then(|| settings.longest_run_ms.map_or(half, millis))
+        let half = |until: Timestamp| until.since(run.began.at) / 2;
+        let (least, most) = match settings.longest_run_ms {
+            Some(ms) => (millis(ms), millis(ms)),
+            None => (half(invocation.stop()), half(invocation.deadline())),
+        };
+        is_limited.then(|| (least.saturating_sub(TIMER), most + TIMER))
     }
 
     /// The records of a lane run one after the other, in the order of the event.

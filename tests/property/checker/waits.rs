@@ -8,7 +8,7 @@ use super::{Checked, Evidence, ensure, lapses};
 use crate::{
     DEFECTS_ARE_MENDED,
     plan::{Policy, Waiting},
-    recorded_store::{Claim, Read, Told},
+    recorded_store::{Claim, Read, Settling, Told},
     runner::Invocation,
     timeline::millis,
 };
@@ -122,37 +122,58 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// When all else is done, the answer comes as soon as no wait is left that may change it.
+    /// No record waits for longer than the setting says: neither is it claimed again after that, nor is the answer kept
+    /// back for it when all else is done.
     fn check_wait_limit(&self, invocation: &Invocation) -> Checked {
+        // Of a call that is never answered nobody knows when it ends.
         let Some(call_ms) = self.history.plan.longest_call_ms() else { return Ok(()) };
-        let number = invocation.number;
-        let calls = &self.history.calls;
-        let claims = calls.claims.iter().filter(|claim| claim.invocation == number);
-        let waited = claims.clone().filter(|claim| matches!(claim.told, Told::InProgress(_)));
-        let waited: Vec<&Claim> = waited.collect();
-        if waited.is_empty()
-            || calls.settles.iter().any(|settle| settle.told == crate::recorded_store::Settling::Nothing)
-        {
+        // A poll may be under way, and what it leads to.
+        let with_calls = |at: Timestamp| self.free_from(at.after(millis(3 * call_ms + 10)));
+        let limit = |claim: &Claim| Some(with_calls(claim.answered?.at.after(millis(self.wait_up_to_ms()))));
+        let claims = self.history.calls.claims.iter().filter(|claim| claim.invocation == invocation.number);
+        let refused = claims.clone().filter(|claim| matches!(claim.told, Told::InProgress(_)));
+        let mut waits: Option<Timestamp> = None;
+        for claim in refused {
+            let Some(limit) = limit(claim) else { continue };
+            waits = waits.max(Some(limit));
+            let is_later = |later: &&&Claim| later.owner != claim.owner && later.asked.at > limit;
+            let later = self.claims[&(invocation.number, claim.key)].iter().find(is_later);
+            let is_in_vain = self.is_held_beyond(claim, limit);
+            ensure!(later.is_none() || !is_in_vain, Waiting, "{later:?} after a wait that ended at {limit:?}");
+        }
+        let Some(waits) = waits else { return Ok(()) };
+        let settles = self.history.calls.settles.iter().filter(|settle| settle.invocation == invocation.number);
+        let has_hooks =
+            self.history.plan.settings.dead_letters.is_some() || self.history.plan.settings.redelivery.is_some();
+        // What is sent again takes its own time.
+        if has_hooks || settles.clone().any(|settle| settle.told == Settling::Nothing) {
             return Ok(());
         }
-        let claims = claims.filter_map(|claim| claim.answered);
-        let settles = calls.settles.iter().filter(|settle| settle.invocation == number).map(|settle| settle.asked);
+        let settles = settles.map(|settle| settle.asked);
         let runs = self.runs_of(invocation).iter().filter_map(|run| run.end).map(|(_, ended)| ended);
-        let letters = self.history.journal.dead_letters.iter().any(|letter| letter.invocation == number);
-        let redelivered = self.history.journal.redeliveries.iter().any(|call| call.invocation == number);
-        if letters || redelivered {
-            return Ok(());
-        }
-        let active = claims.chain(settles).chain(runs).map(|moment| moment.at).max().unwrap_or(invocation.began);
-        let limit = |claim: &&Claim| Some(claim.answered?.at.after(millis(self.wait_up_to_ms())));
-        let waits = waited.iter().filter_map(limit).max().unwrap_or(active);
+        let moments = claims.filter_map(|claim| claim.answered).chain(settles).chain(runs);
+        let active = with_calls(moments.map(|moment| moment.at).max().unwrap_or(invocation.began));
+        // Once a record has failed for good, one failure more or less does not matter.
         let is_fixed = self.history.plan.settings.waiting == Waiting::AllOrNothing
             && invocation.reports.iter().any(|report| report.reported && report.held_until.is_none());
         let latest = if is_fixed { active } else { active.max(waits) };
-        // A poll under way, and what it leads to.
-        let latest = self.free_from(latest.after(millis(3 * call_ms + 10)));
         let ended = invocation.ended;
         ensure!(ended <= latest, Waiting, "answered at {ended:?}, and nothing was waited for after {latest:?}");
         Ok(())
+    }
+
+    /// Whether all that the engine was told until then says that the key is held beyond that.
+    fn is_held_beyond(&self, claim: &Claim, limit: Timestamp) -> bool {
+        let is_beyond = |told: Told| match told {
+            Told::InProgress(Some(until)) => lapses(Timestamp::from_millis(until)) > limit,
+            _ => false,
+        };
+        let reads = self
+            .history
+            .calls
+            .reads
+            .iter()
+            .filter(|read| read.invocation == claim.invocation && read.key == claim.key && read.asked.at <= limit);
+        is_beyond(claim.told) && reads.clone().all(|read| is_beyond(read.told))
     }
 }
