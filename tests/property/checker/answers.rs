@@ -76,8 +76,11 @@ impl Evidence<'_> {
     }
 
     fn check_untouched(&self, invocation: &Invocation) -> Checked {
-        let is_claimed = self.history.calls.claims.iter().any(|claim| claim.invocation == invocation.number);
-        ensure!(!is_claimed && self.runs_of(invocation).is_empty(), Answer, "a refused event was acted on");
+        ensure!(
+            self.claims_of(invocation).is_empty() && self.runs_of(invocation).is_empty(),
+            Answer,
+            "a refused event was acted on"
+        );
         Ok(())
     }
 

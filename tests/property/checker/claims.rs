@@ -83,7 +83,7 @@ impl Evidence<'_> {
 
     fn events(&self, invocation: &Invocation) -> Vec<(Moment, Event<'_>)> {
         let mut events = Vec::new();
-        for claim in self.history.calls.claims.iter().filter(|claim| claim.invocation == invocation.number) {
+        for claim in self.claims_of(invocation) {
             events.push((claim.asked, Event::Asked(claim)));
             events.extend(claim.answered.map(|answered| (answered, Event::Answered(claim))));
         }
@@ -97,7 +97,7 @@ impl Evidence<'_> {
             events.extend(run.polled_slowly.or(panicked_slowly).map(|polled| (polled, Event::PolledSlowly)));
             events.extend(ended.map(|ended| (ended, Event::Ended(run))));
         }
-        for settle in self.history.calls.settles.iter().filter(|settle| settle.invocation == invocation.number) {
+        for settle in self.settles_of(invocation) {
             if settle.ending == Ending::Release {
                 events.push((settle.asked, Event::Released(settle.owner)));
             }

@@ -1,7 +1,11 @@
 //! Checks a case: what must have happened is derived from the plan, from the calls of the store and from the journal of
 //! the handlers. Nothing of it is taken from the implementation's own tables, or from the reports that it makes.
 
-use std::{collections::HashMap, fmt, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    time::Duration,
+};
 
 use lambda_once::{
     clock::Timestamp,
@@ -11,7 +15,7 @@ use lambda_once::{
 use crate::{
     journal::{DeadLettered, Run},
     plan::Record,
-    recorded_store::{Claim, Settle, Told},
+    recorded_store::{Claim, Read, Settle, Told},
     runner::{History, Invocation, LEASE_MS, MARGIN_MS},
     timeline::{Moment, millis},
 };
@@ -88,12 +92,19 @@ use ensure;
 pub(crate) struct Evidence<'a> {
     history: &'a History,
     claims: HashMap<(usize, KeyHash), Vec<&'a Claim>>,
+    claims_of: HashMap<usize, Vec<&'a Claim>>,
     settles: HashMap<Owner, Vec<&'a Settle>>,
+    settles_of: HashMap<usize, Vec<&'a Settle>>,
+    reads_of: HashMap<usize, Vec<&'a Read>>,
     /// By invocation and place in the event; a probe comes before its handler.
     runs: HashMap<(usize, usize), Vec<&'a Run>>,
     /// By invocation, in the order of their beginning.
     runs_of: HashMap<usize, Vec<&'a Run>>,
     dead_letters: HashMap<(usize, usize), Vec<&'a DeadLettered>>,
+    /// By invocation, in the order of their ends: when each run ended, and the longest one until then.
+    longest: HashMap<usize, Vec<(Moment, Duration)>>,
+    /// When threads were free again after they had been blocked.
+    freed: HashSet<Timestamp>,
 }
 
 /// Checks everything.
@@ -115,16 +126,26 @@ impl<'a> Evidence<'a> {
         let mut evidence = Self {
             history,
             claims: HashMap::new(),
+            claims_of: HashMap::new(),
             settles: HashMap::new(),
+            settles_of: HashMap::new(),
+            reads_of: HashMap::new(),
             runs: HashMap::new(),
             runs_of: HashMap::new(),
             dead_letters: HashMap::new(),
+            longest: HashMap::new(),
+            freed: history.journal.blocked.iter().map(|blocked| blocked.until).collect(),
         };
         for claim in &history.calls.claims {
             evidence.claims.entry((claim.invocation, claim.key)).or_default().push(claim);
+            evidence.claims_of.entry(claim.invocation).or_default().push(claim);
         }
         for settle in &history.calls.settles {
             evidence.settles.entry(settle.owner).or_default().push(settle);
+            evidence.settles_of.entry(settle.invocation).or_default().push(settle);
+        }
+        for read in &history.calls.reads {
+            evidence.reads_of.entry(read.invocation).or_default().push(read);
         }
         for run in &history.journal.runs {
             evidence.runs.entry((run.invocation, run.place)).or_default().push(run);
@@ -133,7 +154,25 @@ impl<'a> Evidence<'a> {
         for letter in &history.journal.dead_letters {
             evidence.dead_letters.entry((letter.invocation, letter.place)).or_default().push(letter);
         }
+        evidence.longest = history.invocations.iter().map(|one| (one.number, evidence.spans(one))).collect();
         evidence
+    }
+
+    /// When the runs of each record ended, in that order, and the longest of them until then.
+    fn spans(&self, invocation: &Invocation) -> Vec<(Moment, Duration)> {
+        let span = |run: &&Run| {
+            let runs = self.runs(invocation, run.place);
+            let (first, (_, ended)) = (runs.first()?, runs.last()?.end?);
+            (first.began == run.began).then(|| (ended, ended.at.since(first.began.at)))
+        };
+        let mut spans: Vec<_> = self.runs_of(invocation).iter().filter_map(span).collect();
+        spans.sort_by_key(|(ended, _)| ended.tick);
+        let mut longest = Duration::ZERO;
+        for (_, span) in &mut spans {
+            longest = longest.max(*span);
+            *span = longest;
+        }
+        spans
     }
 
     fn record(&self, invocation: &Invocation, place: usize) -> &'a Record {
@@ -150,6 +189,18 @@ impl<'a> Evidence<'a> {
 
     fn runs_of(&self, invocation: &Invocation) -> &[&'a Run] {
         self.runs_of.get(&invocation.number).map_or(&[], Vec::as_slice)
+    }
+
+    fn claims_of(&self, invocation: &Invocation) -> &[&'a Claim] {
+        self.claims_of.get(&invocation.number).map_or(&[], Vec::as_slice)
+    }
+
+    fn settles_of(&self, invocation: &Invocation) -> &[&'a Settle] {
+        self.settles_of.get(&invocation.number).map_or(&[], Vec::as_slice)
+    }
+
+    fn reads_of(&self, invocation: usize) -> &[&'a Read] {
+        self.reads_of.get(&invocation).map_or(&[], Vec::as_slice)
     }
 
     fn claims(&self, invocation: usize, key: usize) -> &[&'a Claim] {
@@ -177,13 +228,13 @@ impl<'a> Evidence<'a> {
     /// The longest run of an invocation that had ended before a moment. Of one that ended at the same time, without having
     /// blocked its thread, the service need not know.
     fn longest(&self, invocation: &Invocation, before: Moment) -> Duration {
-        let span = |run: &&Run| {
-            let runs = self.runs(invocation, run.place);
-            let (began, ended) = (runs.first()?.began.at, runs.last()?.end?.1);
-            let is_known = ended.at < before.at || ended < before && self.has_blocked(ended.at);
-            is_known.then(|| ended.at.since(began))
+        let spans = self.longest.get(&invocation.number).map_or(&[][..], Vec::as_slice);
+        let known = if self.freed.contains(&before.at) {
+            spans.partition_point(|(ended, _)| ended.tick < before.tick)
+        } else {
+            spans.partition_point(|(ended, _)| ended.at < before.at)
         };
-        self.runs_of(invocation).iter().filter_map(span).max().unwrap_or_default()
+        spans[..known].last().map_or(Duration::ZERO, |(_, longest)| *longest)
     }
 
     /// How long a run is expected to take at a moment.
@@ -194,11 +245,6 @@ impl<'a> Evidence<'a> {
     /// How long a run is expected to take after all that ran in the invocation.
     fn expected_at_last(&self, invocation: &Invocation) -> Duration {
         self.expected(invocation, Moment { tick: u64::MAX, at: invocation.ended.after(millis(1)) })
-    }
-
-    /// Whether a thread was free again at this time after it had been blocked.
-    fn has_blocked(&self, until: Timestamp) -> bool {
-        self.history.journal.blocked.iter().any(|blocked| blocked.until == until)
     }
 
     /// The first time from `at` on at which no thread was blocked.

@@ -291,12 +291,11 @@ impl Evidence<'_> {
     /// The last answered read of a key after a claim on it was refused.
     pub(super) fn last_read(&self, claim: &Claim) -> Option<&Read> {
         let is_of_it = |read: &&Read| {
-            read.invocation == claim.invocation
-                && read.key == claim.key
+            read.key == claim.key
                 && claim.answered.is_some_and(|answered| answered < read.asked)
                 && read.told != Told::Nothing
         };
-        self.history.calls.reads.iter().rev().find(is_of_it)
+        self.reads_of(claim.invocation).iter().rev().copied().find(is_of_it)
     }
 
     fn outcome_of_claim(&self, claim: &Claim, run: Option<&Run>) -> Outcome {

@@ -109,8 +109,7 @@ impl Evidence<'_> {
                     Told::InProgress(until) => until.map(Timestamp::from_millis).map(lapses),
                     _ => None,
                 };
-                let reads = self.history.calls.reads.iter();
-                let reads = reads.filter(|read| read.invocation == invocation.number && read.key == claim.key);
+                let reads = self.reads_of(invocation.number).iter().filter(|read| read.key == claim.key);
                 std::iter::once(told(claim.told)).chain(reads.map(|read| told(read.told))).collect()
             }
             Outcome::CutOff | Outcome::FailedUnknown => vec![own],

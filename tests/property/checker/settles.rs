@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use super::{Checked, Evidence, ensure};
 use crate::{
     DEFECTS_ARE_MENDED,
-    journal::{End, Run},
+    journal::End,
     recorded_store::{Ending, Told},
     runner::Invocation,
     timeline::millis,
@@ -51,7 +51,7 @@ impl Evidence<'_> {
             let is_due = settles.iter().all(|settle| Some(settle.ending) == due);
             ensure!(is_due, Settlement, "{run:?} is settled by {settles:?}");
         }
-        let claims = self.history.calls.claims.iter().filter(|claim| claim.invocation == invocation.number);
+        let claims = self.claims_of(invocation).iter();
         for claim in claims.filter(|claim| claim.told == Told::Granted && !owners.contains_key(&claim.owner)) {
             let settles = self.settles(claim.owner);
             let is_released = !settles.is_empty() || invocation.was_killed();
@@ -65,12 +65,15 @@ impl Evidence<'_> {
     /// delays the others by one run at the most.
     fn check_delay(&self, invocation: &Invocation) -> Checked {
         let runs = self.runs_of(invocation);
-        let due = |run: &&&Run| run.end.is_some_and(|(end, _)| self.ending_of(end).is_some());
-        for run in runs.iter().filter(due) {
-            let (Some(owner), Some((_, ended))) = (self.owner(run), run.end) else { continue };
+        for run in runs {
+            let (Some(owner), Some((end, ended))) = (self.owner(run), run.end) else { continue };
+            if self.ending_of(end).is_none() {
+                continue;
+            }
             let sent = self.settles(owner).first().map(|settle| settle.asked);
-            let is_late = |later: &&&Run| later.began.at > ended.at.after(DUE_AT_MOST) && later.began > ended;
-            if let Some(later) = runs.iter().find(is_late) {
+            // In the order of their beginning.
+            let next = runs.partition_point(|later| later.began.at <= ended.at.after(DUE_AT_MOST));
+            if let Some(later) = runs.get(next) {
                 let is_sent = sent.is_some_and(|sent| sent < later.began);
                 ensure!(is_sent, Settlement, "{later:?} began before {run:?} was settled");
             }

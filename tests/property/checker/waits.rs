@@ -103,8 +103,7 @@ impl Evidence<'_> {
             let last = claims.iter().rev().find(|claim| claim.asked < read.asked);
             last.is_some_and(|claim| matches!(claim.told, Told::InProgress(_)))
         };
-        let reads = self.history.calls.reads.iter().filter(|read| read.invocation == invocation.number);
-        let polls: Vec<&Read> = reads.filter(is_poll).collect();
+        let polls: Vec<&Read> = self.reads_of(invocation.number).iter().copied().filter(is_poll).collect();
         for (nth, poll) in polls.iter().enumerate() {
             let in_call = polls.iter().filter(|other| other.call == poll.call).count();
             ensure!(in_call <= KEYS_IN_A_POLL, Waiting, "{in_call} keys were polled by one call");
@@ -130,7 +129,7 @@ impl Evidence<'_> {
         // A poll may be under way, and what it leads to.
         let with_calls = |at: Timestamp| self.free_from(at.after(millis(3 * call_ms + 10)));
         let limit = |claim: &Claim| Some(with_calls(claim.answered?.at.after(millis(self.wait_up_to_ms()))));
-        let claims = self.history.calls.claims.iter().filter(|claim| claim.invocation == invocation.number);
+        let claims = self.claims_of(invocation).iter().copied();
         let refused = claims.clone().filter(|claim| matches!(claim.told, Told::InProgress(_)));
         let mut waits: Option<Timestamp> = None;
         for claim in refused {
@@ -142,7 +141,7 @@ impl Evidence<'_> {
             ensure!(later.is_none() || !is_in_vain, Waiting, "{later:?} after a wait that ended at {limit:?}");
         }
         let Some(waits) = waits else { return Ok(()) };
-        let settles = self.history.calls.settles.iter().filter(|settle| settle.invocation == invocation.number);
+        let settles = self.settles_of(invocation).iter();
         let has_hooks =
             self.history.plan.settings.dead_letters.is_some() || self.history.plan.settings.redelivery.is_some();
         // What is sent again takes its own time.
@@ -168,12 +167,12 @@ impl Evidence<'_> {
             Told::InProgress(Some(until)) => lapses(Timestamp::from_millis(until)) > limit,
             _ => false,
         };
-        let reads = self
+        let mut reads = self
             .history
             .calls
             .reads
             .iter()
             .filter(|read| read.invocation == claim.invocation && read.key == claim.key && read.asked.at <= limit);
-        is_beyond(claim.told) && reads.clone().all(|read| is_beyond(read.told))
+        is_beyond(claim.told) && reads.all(|read| is_beyond(read.told))
     }
 }
