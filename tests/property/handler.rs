@@ -3,7 +3,7 @@
 use std::{fmt, future::poll_fn, pin::pin, sync::Arc};
 
 use lambda_once::{
-    BoxError, Failure, Probed, RecordContext,
+    BoxError, Classify, Failure, Probed, RecordContext,
     batch::{DeadLetter, DeadLetters, RecordInfo, RecordReport, Redelivery},
     clock::{Clock, Timestamp},
     store::BoxFuture,
@@ -54,7 +54,7 @@ impl TestHandler {
         match body.as_bytes().first() {
             Some(b'{') => Ok(Order),
             Some(b'f') if self.bug == Some(PlantedBug::DecoderMarkIgnored) => Err("not now".into()),
-            Some(b'f') => Err(Failure::transient("not now").into_source()),
+            Some(b'f') => Ok(Err(std::io::Error::other("not now")).unknown()?),
             Some(b'p') if body == "panic" && self.bug != Some(PlantedBug::DecoderPanicIgnored) => panic_quietly(),
             _ => Err("no order".into()),
         }

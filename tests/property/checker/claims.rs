@@ -34,6 +34,8 @@ enum Event<'a> {
 /// The claims of an invocation and its runs, at a moment.
 #[derive(Default)]
 struct Standing {
+    /// Every claim that was asked for.
+    known: HashSet<Owner>,
     /// Claims that were asked for, and are not answered.
     asked: HashSet<Owner>,
     /// Claims that were granted, and whose handlers have not begun.
@@ -46,11 +48,15 @@ struct Standing {
 
 impl Evidence<'_> {
     pub(super) fn check_claims_ahead(&self, invocation: &Invocation) -> Checked {
-        let mut standing = Standing::default();
+        let (mut standing, mut is_new) = (Standing::default(), false);
         let mut events = self.events(invocation).into_iter().peekable();
         while let Some((moment, event)) = events.next() {
             match event {
-                Event::Asked(claim) => drop(standing.asked.insert(claim.owner)),
+                Event::Asked(claim) => {
+                    // One that is sent again was asked for before.
+                    is_new |= standing.known.insert(claim.owner);
+                    standing.asked.insert(claim.owner);
+                }
                 Event::Answered(claim) => {
                     standing.asked.remove(&claim.owner);
                     if claim.told == Told::Granted {
@@ -72,7 +78,8 @@ impl Evidence<'_> {
             let is_last_of_call = events.peek().is_none_or(|(_, next)| !matches!(next, Event::Asked(_)));
             match (event, self.history.plan.settings.after_unknown) {
                 (Event::Answered(_), Policy::Rerun) => self.check_rerun(invocation, &standing, moment)?,
-                (Event::Asked(_), Policy::Refuse | Policy::Probe) if is_last_of_call => {
+                (Event::Asked(_), Policy::Refuse | Policy::Probe) if is_last_of_call && is_new => {
+                    is_new = false;
                     self.check_just_in_time(&standing, moment)?;
                 }
                 _ => {}

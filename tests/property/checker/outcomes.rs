@@ -68,6 +68,7 @@ pub(super) fn rule_of(name: &str) -> Option<Rule> {
         | "Ok(Abandoned)"
         | "Ok(NotStarted)"
         | "Ok(Skipped)"
+        | "Err(Decode)"
         | "Err(Throttled)"
         | "Err(Timeout)"
         | "Err(Unavailable)"
@@ -97,16 +98,13 @@ impl Outcome {
             Self::Mismatch => &["Ok(Mismatch)"],
             Self::KeyMissing => &["Err(KeyMissing)"],
             Self::Undecodable => &["Err(Payload)"],
-            Self::NotDecoded => &["Err(Payload)", "Ok(Failed(Transient))", "Ok(Interrupted(Panicked))"],
+            Self::NotDecoded => &["Err(Decode)"],
             Self::StoreTrouble => &["Err(Throttled)", "Err(Timeout)", "Err(Unavailable)", "Err(AccessDenied)"],
             Self::NotStarted => &["Ok(NotStarted)"],
         }
     }
 
     pub(super) fn rule(self) -> Rule {
-        if self == Self::NotDecoded {
-            return Rule::Reported;
-        }
         rule_of(self.names()[0]).unwrap_or(Rule::Reported)
     }
 

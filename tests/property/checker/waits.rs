@@ -7,6 +7,7 @@ use lambda_once::clock::Timestamp;
 use super::{Checked, Evidence, ensure, lapses};
 use crate::{
     DEFECTS_ARE_MENDED,
+    journal::End,
     plan::{Policy, Waiting},
     recorded_store::{Claim, Read, Settling, Told},
     runner::Invocation,
@@ -152,9 +153,10 @@ impl Evidence<'_> {
         let runs = self.runs_of(invocation).iter().filter_map(|run| run.end).map(|(_, ended)| ended);
         let moments = claims.filter_map(|claim| claim.answered).chain(settles).chain(runs);
         let active = with_calls(moments.map(|moment| moment.at).max().unwrap_or(invocation.began));
-        // Once a record has failed for good, one failure more or less does not matter.
+        // Once a handler has failed, one failure more or less does not matter.
+        let fails = |end| matches!(end, End::Transient | End::Unknown | End::Panicked);
         let is_fixed = self.history.plan.settings.waiting == Waiting::AllOrNothing
-            && invocation.reports.iter().any(|report| report.reported && report.held_until.is_none());
+            && self.runs_of(invocation).iter().any(|run| run.end.is_some_and(|(end, _)| fails(end)));
         let latest = if is_fixed { active } else { active.max(waits) };
         let ended = invocation.ended;
         ensure!(ended <= latest, Waiting, "answered at {ended:?}, and nothing was waited for after {latest:?}");
