@@ -4,13 +4,9 @@ use std::ops::Range;
 
 use proptest::{collection::vec, prelude::*, sample::select};
 
-use crate::{
-    DEFECTS_ARE_MENDED,
-    plan::{
-        Behaviour, Body, CallKind, DeadLetterBehaviour, Delivery, Faults, Kill, PayloadChoice, Plan, Policy,
-        ProbeBehaviour, Record, RedeliveryBehaviour, Settings, SourceKind, StoreFault, StoredRecord, StoredState,
-        Waiting,
-    },
+use crate::plan::{
+    Behaviour, Body, CallKind, DeadLetterBehaviour, Delivery, Faults, Kill, PayloadChoice, Plan, Policy,
+    ProbeBehaviour, Record, RedeliveryBehaviour, Settings, SourceKind, StoreFault, StoredRecord, StoredState, Waiting,
 };
 
 /// The largest batch, and the largest of all but one in a hundred.
@@ -182,8 +178,8 @@ impl Dice {
                 ..=91 => Body::Order { key, note: 0 },
                 92..=94 => Body::Order { key, note: 1 },
                 95..=96 => Body::NoKey,
-                97 if DEFECTS_ARE_MENDED => Body::PoisonForNow,
-                98 if DEFECTS_ARE_MENDED => Body::PoisonPanics,
+                97 => Body::PoisonForNow,
+                98 => Body::PoisonPanics,
                 _ => Body::Poison,
             },
             group: usize::from(self.group) % traits.groups,

@@ -29,10 +29,6 @@ mod source;
 mod store;
 mod timeline;
 
-/// Whether the processor under test is the one in which the defects A to H of handlers that block, hang and wait are
-/// mended: what it promises beyond its predecessor is checked only then.
-const DEFECTS_ARE_MENDED: bool = true;
-
 /// Number of plans, unless `PROPERTY_CASES` says otherwise.
 const CASES: usize = 10_000;
 

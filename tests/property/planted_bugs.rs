@@ -14,7 +14,6 @@ use std::{
 use proptest::strategy::{Strategy, ValueTree};
 
 use crate::{
-    DEFECTS_ARE_MENDED,
     checker::Promise,
     generate::small_plan,
     plan::Plan,
@@ -60,12 +59,10 @@ pub(crate) enum PlantedBug {
 enum Found {
     /// By a plan that breaks one of these promises.
     Here(PlantedBug, &'static [Promise]),
-    /// The same, where the processor keeps the promise.
-    HereIfMended(PlantedBug, &'static [Promise]),
     /// It cannot be planted around the service. By this test: its file, and its name.
     By(&'static str, &'static str),
 }
-use Found::{By, Here, HereIfMended};
+use Found::{By, Here};
 
 /// Number of plans within which a bug is found.
 const WITHIN: usize = 2_000;
@@ -149,45 +146,37 @@ const PLANTED: &[(&str, &str, Found)] = &[
     (
         "B12",
         "claims run ahead although a lost outcome is refused",
-        Here(PlantedBug::PolicyIgnored, &[Promise::ClaimsAhead, Promise::Once]),
+        Here(PlantedBug::PolicyIgnored, &[Promise::ClaimsAhead]),
     ),
-    (
-        "A",
-        "outcomes are sent 100 ms late",
-        HereIfMended(PlantedBug::SettlesHeldBack, &[Promise::Settlement, Promise::Bounds]),
-    ),
-    (
-        "B",
-        "a handler begins 700 ms after the time was checked",
-        HereIfMended(PlantedBug::BeginsLate, &[Promise::Bounds, Promise::Order]),
-    ),
+    ("A", "outcomes are sent 100 ms late", Here(PlantedBug::SettlesHeldBack, &[Promise::Settlement])),
+    ("B", "a handler begins 700 ms after the time was checked", Here(PlantedBug::BeginsLate, &[Promise::Bounds])),
     (
         "C",
         "several claims stand while a handler blocks its thread",
-        HereIfMended(PlantedBug::PolicyIgnored, &[Promise::ClaimsAhead, Promise::Once]),
+        Here(PlantedBug::PolicyIgnored, &[Promise::ClaimsAhead]),
     ),
     (
         "D",
         "a record hangs on its last receive until the stop point",
-        HereIfMended(PlantedBug::LongestRunIgnored, &[Promise::Bounds, Promise::DeadLetter]),
+        Here(PlantedBug::LongestRunIgnored, &[Promise::Bounds]),
     ),
-    ("E", "a wait has no limit", HereIfMended(PlantedBug::WaitsWithoutLimit, &[Promise::Waiting])),
+    ("E", "a wait has no limit", Here(PlantedBug::WaitsWithoutLimit, &[Promise::Waiting])),
     (
         "F",
         "a decoder's mark is ignored",
-        HereIfMended(PlantedBug::DecoderMarkIgnored, &[Promise::Answer, Promise::Report, Promise::DeadLetter]),
+        Here(PlantedBug::DecoderMarkIgnored, &[Promise::Answer, Promise::Report, Promise::DeadLetter]),
     ),
     (
         "F",
         "a decoder's panic is a permanent failure",
-        HereIfMended(PlantedBug::DecoderPanicIgnored, &[Promise::Answer, Promise::Report, Promise::DeadLetter]),
+        Here(PlantedBug::DecoderPanicIgnored, &[Promise::Answer, Promise::Report, Promise::DeadLetter]),
     ),
     (
         "G",
         "an invocation in which nothing can start looks like one that failed for now",
-        HereIfMended(PlantedBug::ExpectedDurationIgnored, &[Promise::Progress]),
+        Here(PlantedBug::ExpectedDurationIgnored, &[Promise::Progress]),
     ),
-    ("H", "every poll is repeated", HereIfMended(PlantedBug::PollsRepeated, &[Promise::Waiting])),
+    ("H", "every poll is repeated", Here(PlantedBug::PollsRepeated, &[Promise::Waiting])),
 ];
 
 /// The number of the first plan that finds the bug, from 1.
@@ -223,8 +212,7 @@ fn has_test(file: &str, name: &str) -> bool {
 fn look_for((rule, text, found): &(&str, &str, Found)) -> Result<String, String> {
     let line = |how: String| format!("{rule:4} {text}: {how}");
     match found {
-        HereIfMended(..) if !DEFECTS_ARE_MENDED => Ok(line("the processor has this defect".to_owned())),
-        Here(bug, promises) | HereIfMended(bug, promises) => match find(*bug, promises) {
+        Here(bug, promises) => match find(*bug, promises) {
             Ok(cases) => Ok(line(format!("found after {cases} cases"))),
             Err(error) => Err(line(error)),
         },

@@ -10,7 +10,10 @@ const FIRST_VERSION: [&str; 2] =
     [include_str!("saved_plans/frozen_fifo.json"), include_str!("saved_plans/late_requests.json")];
 
 /// Each has shown a defect that is mended.
-const FAILED_ONCE: [&str; 1] = [include_str!("saved_plans/unordered_behind_failed_lane.json")];
+const FAILED_ONCE: [&str; 2] = [
+    include_str!("saved_plans/unordered_behind_failed_lane.json"),
+    include_str!("saved_plans/head_behind_claims_ahead.json"),
+];
 
 #[test]
 fn a_plan_that_was_saved_before_loads_and_passes() {

@@ -9,8 +9,7 @@ use super::{
     outcomes::{Expected, Outcome},
 };
 use crate::{
-    DEFECTS_ARE_MENDED,
-    journal::End,
+    journal::{End, Run},
     plan::{Body, Waiting},
     runner::Invocation,
     source::id_of,
@@ -26,7 +25,7 @@ impl Evidence<'_> {
         if records().any(|record| record.id.is_none()) {
             return self.check_refused(invocation);
         }
-        if DEFECTS_ARE_MENDED && self.cannot_start(invocation) {
+        if self.cannot_start(invocation) {
             let has_orders = records().any(|record| matches!(record.body, Body::Order { .. }));
             let is_error = answer.as_ref().is_err_and(|kind| *kind != ErrorKind::Batch);
             ensure!(is_error || !has_orders, Progress, "no record can ever start, and the answer is {answer:?}");
@@ -122,8 +121,7 @@ impl Evidence<'_> {
         let expected = self.expected_at_last(invocation);
         let stop = invocation.stop();
         let journal = &self.history.journal;
-        let has_lost_time = journal.was_frozen || !DEFECTS_ARE_MENDED && !journal.blocked.is_empty();
-        !has_lost_time && invocation.ended < stop && invocation.ended.after(expected) <= stop
+        !journal.was_frozen && invocation.ended < stop && invocation.ended.after(expected) <= stop
     }
 
     /// If time was never up, everything was decoded, claimed, waited for and run that nothing held back.
@@ -154,9 +152,11 @@ impl Evidence<'_> {
             }
             let is_open = expected.possible.contains(&Outcome::NotStarted);
             ensure!(!is_open, Progress, "record {place} was not run, and there was time");
-            let is_cut_off = |run: &&crate::journal::Run| run.end.is_none_or(|(end, _)| end == End::CutOff);
-            let is_limited = |run: &crate::journal::Run| {
-                DEFECTS_ARE_MENDED && settings.dead_letters.is_some() && self.is_last_in_order(invocation, run.place)
+            let is_cut_off = |run: &&Run| run.end.is_none_or(|(end, _)| end == End::CutOff);
+            // A call of several records is cut off for all of them.
+            let is_limited = |run: &Run| {
+                let mut call = self.runs_of(invocation).iter().filter(|other| other.began == run.began);
+                settings.dead_letters.is_some() && call.any(|run| self.is_last_in_order(invocation, run.place))
             };
             let cut_off = self.runs(invocation, place).iter().find(|run| is_cut_off(run) && !is_limited(run));
             ensure!(cut_off.is_none(), Progress, "{cut_off:?} was cut off before its time");

@@ -6,7 +6,6 @@ use lambda_once::record::Owner;
 
 use super::{Checked, Evidence, SLOW_POLL, ensure};
 use crate::{
-    DEFECTS_ARE_MENDED,
     journal::Run,
     plan::Policy,
     recorded_store::{Claim, Ending, Told},
@@ -142,7 +141,7 @@ impl Evidence<'_> {
     /// claims of one call of the handler.
     fn check_just_in_time(&self, standing: &Standing, moment: Moment) -> Checked {
         let settings = &self.history.plan.settings;
-        let is_careful = DEFECTS_ARE_MENDED && (!standing.was_polled || standing.was_polled_slowly);
+        let is_careful = !standing.was_polled || standing.was_polled_slowly;
         let free = settings.concurrency.saturating_sub(standing.open.len());
         let slots = if is_careful { free.min(1) } else { free };
         let claims = standing.asked.len() + standing.ahead.len();

@@ -6,7 +6,6 @@ use lambda_once::record::{Fingerprint, Status};
 
 use super::{Checked, Evidence, ensure, lapses};
 use crate::{
-    DEFECTS_ARE_MENDED,
     journal::{End, Run},
     plan::{Body, Policy},
     recorded_store::{Claim, Read, Settling, Told},
@@ -222,7 +221,6 @@ impl Evidence<'_> {
         match outcome {
             _ if outcome.rule() == Rule::ByPolicy => Some(true),
             _ if outcome.has_failed() => Some(is_last),
-            _ if !DEFECTS_ARE_MENDED => Some(false),
             Outcome::Abandoned => Some(is_last || settings.dead_letter_abandoned),
             Outcome::CutOff if is_last => {
                 let run = self.runs(invocation, place).last()?;

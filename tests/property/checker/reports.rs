@@ -9,11 +9,9 @@ use super::{
     outcomes::{Expected, Outcome, Rule, rule_of},
 };
 use crate::{
-    DEFECTS_ARE_MENDED,
     recorded_store::{Settling, Told},
     runner::Invocation,
     source::id_of,
-    timeline::millis,
 };
 
 impl Evidence<'_> {
@@ -83,17 +81,10 @@ impl Evidence<'_> {
             let due = self.held_until(invocation, first, expected[first].outcome);
             // Of a record with the key of one that is skipped nothing need be known.
             let is_unknown = report.held_until.is_none() && is_skipped(&invocation.reports[first]);
-            due.is_empty() || is_unknown || due.contains(&report.held_until) || self.is_as_planned(invocation, report)
+            due.is_empty() || is_unknown || due.contains(&report.held_until)
         };
         ensure!(is_due, Report, "{report:?} of {:?} is not true of its lease", expected[first]);
         Ok(())
-    }
-
-    /// Whether it is the lease that the invocation meant to ask for, although the store counts it from a later time.
-    fn is_as_planned(&self, invocation: &Invocation, report: &RecordReport) -> bool {
-        let after_deadline = millis(if invocation.left_ms == 0 { 0 } else { 1_000 });
-        let planned = lapses(invocation.deadline().after(after_deadline));
-        !DEFECTS_ARE_MENDED && report.held_until == Some(planned)
     }
 
     /// The ends of leases that may be told; none if that is not certain.

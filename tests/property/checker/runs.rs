@@ -6,7 +6,6 @@ use lambda_once::{clock::Timestamp, record::Owner, store::Settled};
 
 use super::{Checked, Evidence, ensure};
 use crate::{
-    DEFECTS_ARE_MENDED,
     journal::{End, Run},
     plan::{Policy, ProbeBehaviour, StoredState},
     recorded_store::Ending,
@@ -50,12 +49,10 @@ impl Evidence<'_> {
                 continue;
             }
             ensure!(ended.at <= last_end, Bounds, "{run:?} ended past the stop point {stop:?}");
-            if journal.blocked.is_empty() || DEFECTS_ARE_MENDED {
-                let expected = run.began.at.after(self.expected(invocation, run.began));
-                let is_first = self.runs(invocation, run.place)[0].began == run.began;
-                ensure!(!is_first || expected <= stop, Bounds, "{run:?} could not be expected to end in time");
-            }
-            if DEFECTS_ARE_MENDED && let Some(limits) = self.longest_run(invocation, run) {
+            let expected = run.began.at.after(self.expected(invocation, run.began));
+            let is_first = self.runs(invocation, run.place)[0].began == run.began;
+            ensure!(!is_first || expected <= stop, Bounds, "{run:?} could not be expected to end in time");
+            if let Some(limits) = self.longest_run(invocation, run) {
                 self.check_longest_run(invocation, run, (end, ended.at), limits)?;
             }
         }

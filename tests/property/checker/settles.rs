@@ -4,7 +4,6 @@ use std::{collections::HashMap, time::Duration};
 
 use super::{Checked, Evidence, ensure};
 use crate::{
-    DEFECTS_ARE_MENDED,
     journal::End,
     recorded_store::{Ending, Told},
     runner::Invocation,
@@ -17,10 +16,7 @@ const DUE_AT_MOST: Duration = millis(2);
 impl Evidence<'_> {
     pub(super) fn check_settles(&self, invocation: &Invocation) -> Checked {
         self.check_endings(invocation)?;
-        if DEFECTS_ARE_MENDED {
-            self.check_delay(invocation)?;
-        }
-        Ok(())
+        self.check_delay(invocation)
     }
 
     /// How a claim is settled after such a run; `None` if it is kept.

@@ -6,7 +6,6 @@ use lambda_once::clock::Timestamp;
 
 use super::{Checked, Evidence, ensure, lapses};
 use crate::{
-    DEFECTS_ARE_MENDED,
     journal::End,
     plan::{Policy, Waiting},
     recorded_store::{Claim, Read, Settling, Told},
@@ -16,6 +15,9 @@ use crate::{
 
 /// The documented default of `wait_up_to`, in milliseconds.
 const WAIT_UP_TO_MS: u64 = 20_000;
+
+/// The longest pause before a claim is sent again, in milliseconds.
+const LONGEST_PAUSE_MS: u64 = 200;
 
 /// The most keys that one poll reads.
 const KEYS_IN_A_POLL: usize = 25;
@@ -37,8 +39,7 @@ impl Evidence<'_> {
         let settings = &self.history.plan.settings;
         let Some(answered) = read.answered else { return false };
         let refused = self.refused(invocation, place).and_then(|claim| claim.answered);
-        let is_within = refused
-            .is_some_and(|refused| !DEFECTS_ARE_MENDED || answered.at < refused.at.after(millis(self.wait_up_to_ms())));
+        let is_within = refused.is_some_and(|refused| answered.at < refused.at.after(millis(self.wait_up_to_ms())));
         // In an order a failure before it ends its wait, and any failure may where the answer depends on no more.
         let is_alone = !settings.stops_batch
             && (self.lane(invocation, place).is_none()
@@ -81,15 +82,12 @@ impl Evidence<'_> {
         let limit = claim.answered.map(|answered| answered.at.after(millis(self.wait_up_to_ms())));
         let is_too_late = until >= invocation.stop()
             || until.after(expected) > invocation.stop()
-            || DEFECTS_ARE_MENDED && limit.is_none_or(|limit| until >= limit);
+            || limit.is_none_or(|limit| until >= limit);
         ensure!(owners.len() == 2 || is_too_late, Progress, "record {place} did not wait until {until:?}");
         Ok(())
     }
 
     pub(super) fn check_waits(&self, invocation: &Invocation) -> Checked {
-        if !DEFECTS_ARE_MENDED {
-            return Ok(());
-        }
         self.check_polls(invocation)?;
         if invocation.was_killed() || self.history.journal.was_frozen {
             return Ok(());
@@ -127,8 +125,11 @@ impl Evidence<'_> {
     fn check_wait_limit(&self, invocation: &Invocation) -> Checked {
         // Of a call that is never answered nobody knows when it ends.
         let Some(call_ms) = self.history.plan.longest_call_ms() else { return Ok(()) };
-        // A poll may be under way, and what it leads to.
-        let with_calls = |at: Timestamp| self.free_from(at.after(millis(3 * call_ms + 10)));
+        // A poll may be under way, and what it leads to; and the claims of one call wait for those of it that are sent again.
+        let faults = &self.history.plan.faults;
+        let sends_again = faults.late > 0 || !faults.rates.is_empty() || !faults.always.is_empty();
+        let slack = 3 * call_ms + if sends_again { 3 * (call_ms + LONGEST_PAUSE_MS) } else { 10 };
+        let with_calls = |at: Timestamp| self.free_from(at.after(millis(slack)));
         let limit = |claim: &Claim| Some(with_calls(claim.answered?.at.after(millis(self.wait_up_to_ms()))));
         let claims = self.claims_of(invocation).iter().copied();
         let refused = claims.clone().filter(|claim| matches!(claim.told, Told::InProgress(_)));
