@@ -101,9 +101,13 @@ impl TestHandler {
         async move { self.perform(&records, &open_run).await }
     }
 
-    /// Does what the plan says, and records when its polls return.
     async fn perform(&self, records: &[Record], open_run: &OpenRun) -> Vec<Result<String, Failure>> {
-        let mut work = pin!(self.work(records, open_run));
+        self.note_polls(open_run, self.work(records, open_run)).await
+    }
+
+    /// Records when each poll returns.
+    async fn note_polls<T>(&self, open_run: &OpenRun, work: impl Future<Output = T> + Send) -> T {
+        let mut work = pin!(work);
         poll_fn(|context| {
             let began = self.journal.timeline.clock.now();
             let polled = work.as_mut().poll(context);
@@ -162,6 +166,15 @@ impl TestHandler {
         let (record, started) = self.record(&context);
         let Body::Order { key, .. } = record.body else { panic!("what has no key has no claim that took over") };
         let open_run = self.journal.begin([started], false);
+        self.note_polls(&open_run, self.look_for_effect(&record, key, &open_run)).await
+    }
+
+    async fn look_for_effect(
+        &self,
+        record: &Record,
+        key: usize,
+        open_run: &OpenRun,
+    ) -> Result<Probed<String>, Failure> {
         match record.probe {
             ProbeBehaviour::Fails => {
                 open_run.end(0, End::Transient);
