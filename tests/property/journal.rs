@@ -134,6 +134,11 @@ impl Journal {
         self.lock().blocked.push(Blocked { from, until: from.after(time) });
     }
 
+    /// How long threads were blocked until now.
+    pub(crate) fn time_blocked(&self) -> Duration {
+        self.lock().blocked.iter().map(|blocked| blocked.until.since(blocked.from)).sum()
+    }
+
     /// Freezes the process: the wall clock moves on, timers do not.
     pub(crate) fn freeze(&self, time: Duration) {
         self.lock().was_frozen = true;

@@ -48,6 +48,7 @@ pub(crate) enum PlantedBug {
     TogetherIgnored,
     ConcurrencyExceeded,
     ClockBehind,
+    PollsLookQuick,
     PolicyIgnored,
     PermanentFailuresSwapped,
     ExpectedDurationIgnored,
@@ -153,7 +154,7 @@ const PLANTED: &[(&str, &str, Found)] = &[
     (
         "C",
         "several claims stand while a handler blocks its thread",
-        Here(PlantedBug::PolicyIgnored, &[Promise::ClaimsAhead]),
+        Here(PlantedBug::PollsLookQuick, &[Promise::ClaimsAhead]),
     ),
     (
         "D",

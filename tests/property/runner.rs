@@ -122,13 +122,21 @@ struct Runner {
     stored: HashMap<KeyHash, Record>,
 }
 
-/// A clock that is behind, where that bug is planted.
+/// The engine's clock. It is behind, or does not see how long polls of handlers take, where such a bug is planted.
 #[derive(Debug)]
-struct LateClock(Timeline, Duration);
+struct EngineClock {
+    journal: Journal,
+    bug: Option<PlantedBug>,
+}
 
-impl Clock for LateClock {
+impl Clock for EngineClock {
     fn now(&self) -> Timestamp {
-        self.0.clock.now().before(self.1)
+        let now = self.journal.timeline.clock.now();
+        match self.bug {
+            Some(PlantedBug::ClockBehind) => now.before(millis(600)),
+            Some(PlantedBug::PollsLookQuick) => now.before(self.journal.time_blocked()),
+            _ => now,
+        }
     }
 }
 
@@ -143,9 +151,8 @@ impl Runner {
         let faults = plan.faults.rates.iter().fold(FaultStore::new(store.clone(), plan.seed), rated);
         let recorded = RecordedStore::new(faults.clone(), timeline.clone(), bug);
         let handler = TestHandler { plan: Arc::clone(plan), journal: Journal::new(timeline.clone()), bug };
-        let behind = millis(if bug == Some(PlantedBug::ClockBehind) { 600 } else { 0 });
         let once = engine_settings(plan, policy(plan, bug), Idempotency::builder(recorded.clone()));
-        let once = once.clock(LateClock(timeline.clone(), behind)).build().unwrap();
+        let once = once.clock(EngineClock { journal: handler.journal.clone(), bug }).build().unwrap();
         let keys = plan.keys().into_iter();
         let hashes: HashMap<_, _> = keys.map(|key| (key, once.key_hash("property", &key_name(key)).unwrap())).collect();
         let now = timeline.clock.now();
