@@ -19,6 +19,7 @@ mod coverage;
 mod generate;
 mod handler;
 mod journal;
+mod kill;
 mod plan;
 mod planted_bugs;
 mod recorded_store;

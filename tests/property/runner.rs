@@ -2,9 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    pin::{Pin, pin},
     sync::Arc,
-    task::{Context as Task, Poll},
     time::Duration,
 };
 
@@ -22,7 +20,8 @@ use lambda_runtime::{Context, LambdaEvent};
 use crate::{
     handler::{Order, TestDeadLetters, TestHandler, TestRedelivery},
     journal::{Entries, Journal},
-    plan::{Delivery, Kill, PayloadChoice, Plan, Policy, StoreFault, StoredRecord, StoredState, Waiting},
+    kill::Mortal,
+    plan::{Delivery, PayloadChoice, Plan, Policy, StoreFault, StoredRecord, StoredState, Waiting},
     planted_bugs::PlantedBug,
     recorded_store::{RecordedStore, StoreCalls},
     source::{TestSource, event, id_of, key_name},
@@ -308,44 +307,6 @@ impl Runner {
         let records = self.memory.read(&keys).await;
         let found = keys.into_iter().zip(records).filter_map(|(key, record)| Some((key, record.unwrap()?)));
         (self.timeline.now(), found.collect())
-    }
-}
-
-/// An invocation that may be killed: its future is dropped, in whatever state it is. Completes with `None` then.
-struct Mortal<F> {
-    work: Option<Pin<Box<F>>>,
-    kill: Option<Kill>,
-    polls: u64,
-    timer: Option<Pin<Box<tokio::time::Sleep>>>,
-}
-
-impl<F> Mortal<F> {
-    fn new(work: F, kill: Option<Kill>) -> Self {
-        let timer = match kill {
-            Some(Kill::AtMs(ms)) => Some(Box::pin(tokio::time::sleep(millis(ms)))),
-            Some(Kill::AtPoll(_)) | None => None,
-        };
-        Self { work: Some(Box::pin(work)), kill, polls: 0, timer }
-    }
-}
-
-impl<F: Future> Future for Mortal<F> {
-    type Output = Option<F::Output>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Task<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        let is_late = this.timer.as_mut().is_some_and(|timer| pin!(timer).poll(context).is_ready());
-        if !is_late && let Some(work) = &mut this.work {
-            if let Poll::Ready(output) = work.as_mut().poll(context) {
-                return Poll::Ready(Some(output));
-            }
-            this.polls += 1;
-            if !matches!(this.kill, Some(Kill::AtPoll(polls)) if this.polls >= polls) {
-                return Poll::Pending;
-            }
-        }
-        this.work = None;
-        Poll::Ready(None)
     }
 }
 

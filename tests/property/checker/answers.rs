@@ -4,10 +4,7 @@ use std::collections::HashSet;
 
 use lambda_once::ErrorKind;
 
-use super::{
-    Checked, Evidence, ensure,
-    outcomes::{Expected, Outcome},
-};
+use super::{Checked, Evidence, ensure, outcomes::Expected, table::Outcome};
 use crate::{
     journal::{End, Run},
     plan::{Body, Waiting},

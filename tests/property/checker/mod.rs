@@ -27,6 +27,7 @@ mod outcomes;
 mod reports;
 mod runs;
 mod settles;
+mod table;
 mod waits;
 
 /// A poll that takes longer counts as blocking.

@@ -6,7 +6,8 @@ use lambda_once::{batch::RecordReport, clock::Timestamp};
 
 use super::{
     Checked, Evidence, ensure, lapses,
-    outcomes::{Expected, Outcome, Rule, rule_of},
+    outcomes::Expected,
+    table::{Outcome, Rule, rule_of},
 };
 use crate::{
     recorded_store::{Settling, Told},
