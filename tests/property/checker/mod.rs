@@ -13,7 +13,7 @@ use lambda_once::{
 };
 
 use crate::{
-    journal::{DeadLettered, Run},
+    journal::{DeadLettered, End, Run},
     plan::Record,
     recorded_store::{Claim, Read, Settle, Told},
     runner::{History, Invocation, LEASE_MS, MARGIN_MS},
@@ -159,12 +159,13 @@ impl<'a> Evidence<'a> {
         evidence
     }
 
-    /// When the runs of each record ended, in that order, and the longest of them until then.
+    /// When the runs of each record ended, in that order, and the longest of them until then. One that was cut off says nothing
+    /// of how long others take.
     fn spans(&self, invocation: &Invocation) -> Vec<(Moment, Duration)> {
         let span = |run: &&Run| {
             let runs = self.runs(invocation, run.place);
-            let (first, (_, ended)) = (runs.first()?, runs.last()?.end?);
-            (first.began == run.began).then(|| (ended, ended.at.since(first.began.at)))
+            let (first, (end, ended)) = (runs.first()?, runs.last()?.end?);
+            (first.began == run.began && end != End::CutOff).then(|| (ended, ended.at.since(first.began.at)))
         };
         let mut spans: Vec<_> = self.runs_of(invocation).iter().filter_map(span).collect();
         spans.sort_by_key(|(ended, _)| ended.tick);
