@@ -7,7 +7,7 @@ use lambda_once::{
     clock::Timestamp,
     record::{Fingerprint, KeyHash, Owner, Record, Status},
     store::{
-        Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, SettleRequest, Settled, Settlement,
+        Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, Settlement,
         fault::FaultStore,
     },
 };
@@ -126,7 +126,7 @@ impl RecordedStore {
         self.calls.lock().unwrap()
     }
 
-    async fn read_once(&self, keys: &[KeyHash]) -> Answers<Option<Record>> {
+    async fn read_once(&self, keys: &[KeyHash], data: ResultData) -> Answers<Option<Record>> {
         let (invocation, asked) = (invocation(), self.timeline.now());
         let first = {
             let reads = &mut self.lock().reads;
@@ -147,7 +147,7 @@ impl RecordedStore {
             let now = self.timeline.now();
             self.lock().reads[first..first + keys.len()].iter_mut().for_each(|read| read.answered = Some(now));
         });
-        let answers = self.inner.read(keys).await;
+        let answers = self.inner.read(keys, data).await;
         for (read, answer) in self.lock().reads[first..].iter_mut().zip(&answers) {
             let record = answer.as_ref().ok().and_then(Option::as_ref);
             read.told = record.map_or(Told::Nothing, told_by_record);
@@ -255,14 +255,14 @@ impl Store for RecordedStore {
         })
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(async move {
             if self.bug == Some(PlantedBug::PollsRepeated) {
                 for _ in 0..100 {
-                    self.read_once(keys).await;
+                    self.read_once(keys, data).await;
                 }
             }
-            self.read_once(keys).await
+            self.read_once(keys, data).await
         })
     }
 

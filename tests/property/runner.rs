@@ -13,7 +13,7 @@ use lambda_once::{
     clock::{Clock, Timestamp},
     idempotency::Builder,
     record::{Fingerprint, KeyHash, Owner, RECORD_VERSION, Record, Status, StoredResult},
-    store::fault::FaultStore,
+    store::{ResultData, fault::FaultStore},
 };
 use lambda_runtime::{Context, LambdaEvent};
 
@@ -304,7 +304,7 @@ impl Runner {
 
     async fn read_all(&self) -> Snapshot {
         let keys: Vec<KeyHash> = self.hashes.values().copied().collect();
-        let records = self.memory.read(&keys).await;
+        let records = self.memory.read(&keys, ResultData::Include).await;
         let found = keys.into_iter().zip(records).filter_map(|(key, record)| Some((key, record.unwrap()?)));
         (self.timeline.now(), found.collect())
     }

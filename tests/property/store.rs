@@ -10,7 +10,9 @@ use lambda_once::{
     Error, ErrorKind, ErrorStatus, MemoryStore, Store,
     clock::{Clock, Timestamp},
     record::{KeyHash, Record, Status},
-    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, SettleRequest, Settled, Settlement},
+    store::{
+        Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, Settlement,
+    },
 };
 
 use crate::{
@@ -170,7 +172,7 @@ impl TestStore {
     }
 
     async fn read_one(&self, key: KeyHash) -> Option<Record> {
-        self.memory.read(&[key]).await.pop()?.unwrap()
+        self.memory.read(&[key], ResultData::Include).await.pop()?.unwrap()
     }
 
     fn note(&self, applied: Applied) {
@@ -236,10 +238,10 @@ impl Store for TestStore {
         })
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash]) -> BoxFuture<'a, Answers<Option<Record>>> {
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(async move {
             self.travel(std::iter::empty()).await;
-            self.memory.read(keys).await
+            self.memory.read(keys, data).await
         })
     }
 
