@@ -57,18 +57,18 @@ impl<T> Conclusion<T> {
 
 impl<T> End<T> {
     /// The claim is settled by this. Without a claim there is nothing to settle.
-    pub(super) fn settled_by(claim: Option<Claim>, settlement: Option<Settlement>, conclusion: Conclusion<T>) -> Self {
+    pub(crate) fn settled_by(claim: Option<Claim>, settlement: Option<Settlement>, conclusion: Conclusion<T>) -> Self {
         Self { claim, settlement, conclusion, held_until: None }
     }
 
     /// The claim is released, or handed back if it took over (S9).
-    pub(super) fn released(claim: Option<Claim>, conclusion: Conclusion<T>) -> Self {
+    pub(crate) fn released(claim: Option<Claim>, conclusion: Conclusion<T>) -> Self {
         let settlement = claim.as_ref().map(|claim| Settlement::Release { took_over: claim.took_over() });
         Self::settled_by(claim, settlement, conclusion)
     }
 
     /// The claim stands until its lease ends: whether the operation took effect is not known.
-    pub(super) fn kept(claim: Option<Claim>, conclusion: Conclusion<T>) -> Self {
+    pub(crate) fn kept(claim: Option<Claim>, conclusion: Conclusion<T>) -> Self {
         let held_until = claim.as_ref().map(Claim::lease_until);
         Self { claim, settlement: None, conclusion, held_until }
     }

@@ -32,6 +32,8 @@ use crate::{
 };
 
 mod events;
+#[cfg(test)]
+mod histories;
 
 /// For how long the runtime may be without a turn when another handler is about to begin: that one may block its thread.
 const MAX_TIME_WITHOUT_TURN: Duration = Duration::from_millis(2);
