@@ -15,7 +15,7 @@ first-build = if [[ ! -d $(1) ]]; then echo "-- first build: $(2) on two cores" 
 
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help demo test stress lint lint-rust lint-features lint-rest watch build e2e bench clean
+.PHONY: help demo test stress plants lint lint-rust lint-features lint-rest watch build e2e bench clean
 
 help: ## Lists the targets
 	@sed -nE 's/^([a-z0-9]+):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -31,6 +31,9 @@ test: ## All tests, against DynamoDB Local (or the endpoint in DYNAMODB_ENDPOINT
 
 stress: ## Ten times the cases of the property test of batches (PROPERTY_CASES)
 	@PROPERTY_CASES=$${PROPERTY_CASES:-100000} PROPERTY_SEED=$${PROPERTY_SEED:-$$RANDOM} cargo test --workspace --all-features --test property
+
+plants: ## Bugs planted against each rule of batches, and how many plans of the property test find each
+	@cargo test --quiet --workspace --all-features --test property planted_bugs -- --nocapture --test-threads 1
 
 lint: lint-rust lint-features lint-rest ## Formatting, clippy, features, docs, dependencies, template
 

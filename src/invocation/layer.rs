@@ -1,13 +1,13 @@
-//! The layer and its settings.
+//! The layer over a handler of whole events.
 
-use std::{borrow::Cow, fmt, marker::PhantomData, time::Duration};
+use std::{fmt, marker::PhantomData, time::Duration};
 
 use tower_layer::Layer;
 
-use super::service::InvocationService;
+use super::{service::InvocationService, settings::Settings};
 use crate::{
     error::Error,
-    idempotency::{handle::Idempotency, names::Registration},
+    idempotency::handle::Idempotency,
     key::{payload::Payload, selector::Key},
 };
 
@@ -39,32 +39,10 @@ impl<T> fmt::Debug for InvocationLayer<T> {
     }
 }
 
-/// What its operations are called.
-pub(super) const OPERATION: &str = "invocation";
-
-#[derive(Clone, Debug)]
-pub(super) struct Settings {
-    pub(super) engine: Idempotency,
-    registration: Registration,
-    /// What the operations are called in logs.
-    pub(super) operation: Cow<'static, str>,
-    pub(super) key: Key,
-    pub(super) payload: Payload,
-    pub(super) patience: Duration,
-}
-
 impl<T> InvocationLayer<T> {
     /// A layer on this engine. `key` selects from the event; `Key::pointer("")` is all of it.
     pub fn new(engine: Idempotency, key: Key) -> Self {
-        let settings = Settings {
-            registration: engine.register(OPERATION),
-            operation: engine.log_name(OPERATION),
-            engine,
-            key,
-            payload: Payload::default(),
-            patience: Duration::ZERO,
-        };
-        Self { settings, event: PhantomData }
+        Self { settings: Settings::new(engine, key), event: PhantomData }
     }
 
     /// What tells a repeated operation from a misused key.
@@ -92,23 +70,6 @@ impl<T> InvocationLayer<T> {
     pub fn checked(self) -> Result<Self, Error> {
         self.settings.check()?;
         Ok(self)
-    }
-}
-
-impl Settings {
-    pub(super) fn check(&self) -> Result<(), Error> {
-        self.registration.check()?;
-        self.engine.check_probe(false)?;
-        self.key.check()?;
-        self.payload.check()?;
-        let part = if let Payload::Part(part) = &self.payload { Some(part) } else { None };
-        // They would find nothing in any event, and under `MissingKey::RunUnprotected` protect nothing.
-        match [Some(&self.key), part].into_iter().flatten().find(|key| key.is_for_messages()) {
-            Some(key) => {
-                Err(Error::config(format!("an event is not a message of a queue, so {key:?} selects nothing")))
-            }
-            None => Ok(()),
-        }
     }
 }
 

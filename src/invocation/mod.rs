@@ -63,6 +63,7 @@ mod claim;
 mod error;
 mod layer;
 mod service;
+mod settings;
 
 pub use claim::claim;
 pub use error::{HandlerError, InvocationError};

@@ -16,7 +16,7 @@ use tower_service::Service;
 use super::{
     HandlerError, InvocationError,
     claim::with_claim,
-    layer::{OPERATION, Settings},
+    settings::{OPERATION, Settings},
 };
 use crate::{
     clock::Deadline,

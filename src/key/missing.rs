@@ -1,6 +1,6 @@
 //! Keys that are missing, and what happens then.
 
-use super::canonical;
+use super::text;
 
 /// What happens to a delivery whose key is missing, or partly missing. The HTTP layer has a setting of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub enum MissingKey {
 pub(super) fn is_missing(json: &[u8]) -> bool {
     match json {
         b"null" | b"\"\"" | b"[]" | b"{}" => true,
-        [b'[', ..] => canonical::entries(json).any(is_missing),
-        [b'{', ..] => canonical::entries(json).any(|entry| is_missing(canonical::member_value(entry))),
+        [b'[', ..] => text::entries(json).any(is_missing),
+        [b'{', ..] => text::entries(json).any(|entry| is_missing(text::member_value(entry))),
         _ => false,
     }
 }

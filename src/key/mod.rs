@@ -23,6 +23,7 @@ mod pointer;
 pub(crate) mod selector;
 #[cfg(all(test, any(feature = "batch", feature = "invocation")))]
 mod tests;
+pub(crate) mod text;
 pub(crate) mod value;
 
 #[cfg(any(feature = "batch", feature = "invocation"))]

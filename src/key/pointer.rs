@@ -1,6 +1,6 @@
 //! JSON Pointers (RFC 6901) into canonical JSON.
 
-use super::canonical::{entries, member_value, value_len, write_string};
+use super::text::{entries, member_value, value_len, write_string};
 
 /// The value that a JSON Pointer (RFC 6901) leads to within canonical JSON; `None` if there is none.
 pub(crate) fn find<'a>(canonical: &'a [u8], pointer: &Pointer) -> Option<&'a [u8]> {

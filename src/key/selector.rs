@@ -5,10 +5,10 @@ use std::{borrow::Cow, fmt, sync::Arc};
 #[cfg(feature = "jmespath")]
 use super::expression::Expression;
 use super::{
-    canonical::write_string,
     delivery::Delivery,
     missing::is_missing,
     pointer::{Pointer, find},
+    text::write_string,
 };
 use crate::error::{BoxError, Error, ErrorKind};
 

@@ -5,7 +5,8 @@ use std::ops::Range;
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use crate::plan::{
-    Act, Body, Delivery, Kept, Kind, Letterbox, Look, Mishap, Origin, Plan, Policy, Record, Settings, State, Trouble,
+    Behaviour, Body, CallKind, DeadLetterBehaviour, Delivery, Faults, Kill, PayloadChoice, Plan, Policy,
+    ProbeBehaviour, Record, RedeliveryBehaviour, Settings, SourceKind, StoreFault, StoredRecord, StoredState, Waiting,
 };
 
 /// The largest batch, and the largest of all but one in a hundred.
@@ -27,6 +28,11 @@ pub(crate) fn plan() -> impl Strategy<Value = Plan> {
     size().prop_flat_map(plan_of)
 }
 
+/// Plans of small batches.
+pub(crate) fn small_plan() -> impl Strategy<Value = Plan> {
+    (0..40_usize).prop_flat_map(plan_of)
+}
+
 /// Something that a shrunken case may do without.
 fn part<S: Strategy>(strategy: S) -> impl Strategy<Value = (bool, S::Value)> {
     (proptest::bool::weighted(1.0), strategy)
@@ -35,30 +41,29 @@ fn part<S: Strategy>(strategy: S) -> impl Strategy<Value = (bool, S::Value)> {
 /// A plan for a batch of this size. Its records come in parts, so that shrinking can leave out many at once.
 pub(crate) fn plan_of(size: usize) -> impl Strategy<Value = Plan> {
     let parts = size.isqrt();
-    let whole = vec(part(vec(part(raw()), parts)), parts);
-    let rest = vec(part(raw()), size - parts * parts);
-    let frame = (any::<u64>(), origin(), settings(), deliveries(size), trouble(), traits());
-    (whole, rest, vec(kept(), 0..8), frame).prop_map(move |(whole, rest, kept, frame)| {
-        let raws = keep(whole).flat_map(keep).chain(keep(rest));
-        let (seed, origin, settings, mut deliveries, mut trouble, traits) = frame;
-        let mut records: Vec<Record> = raws.enumerate().map(|(at, raw)| raw.record(at, size, &traits)).collect();
+    let whole = vec(part(vec(part(dice()), parts)), parts);
+    let rest = vec(part(dice()), size - parts * parts);
+    let frame = (any::<u64>(), source(), settings(), deliveries(size), faults(), traits());
+    (whole, rest, vec(stored(), 0..8), frame).prop_map(move |(whole, rest, mut stored, frame)| {
+        let dice = keep(whole).flat_map(keep).chain(keep(rest));
+        let (seed, source, settings, mut deliveries, mut faults, traits) = frame;
+        let mut records: Vec<Record> = dice.enumerate().map(|(at, dice)| dice.record(at, size, &traits)).collect();
         if traits.has_nameless
             && let Some(record) = records.last_mut()
         {
             record.id = None;
         }
-        if traits.blocks {
+        if traits.freezes {
             // Another invocation comes while the outcome of one that has lost its lease is on its way.
-            trouble.latency_ms = 900;
+            faults.latency_ms = 900;
             for delivery in &mut deliveries {
                 delivery.left_ms = delivery.left_ms.min(3_000);
                 delivery.starts_ms.push(seed % 1_000);
             }
         }
-        let mut kept: Vec<(usize, Kept)> = kept;
-        kept.sort_by_key(|(key, _)| *key);
-        kept.dedup_by_key(|(key, _)| *key);
-        Plan { seed, origin, settings, kept, records, deliveries, trouble }
+        stored.sort_by_key(|(key, _)| *key);
+        stored.dedup_by_key(|(key, _)| *key);
+        Plan { seed, source, settings, stored, records, deliveries, faults }
     })
 }
 
@@ -69,121 +74,157 @@ fn keep<T>(parts: Vec<(bool, T)>) -> impl Iterator<Item = T> {
 /// What the records of a plan have in common.
 #[derive(Clone, Debug)]
 struct Traits {
-    /// How many keys there are for each record, in quarters.
+    /// Number of keys for each record, in quarters.
     keys: usize,
     groups: usize,
     /// How many of a hundred handlers do something else than to succeed.
     trouble: u8,
-    slow: usize,
-    blocks: bool,
+    /// How many of the times that handlers take occur.
+    times: usize,
+    freezes: bool,
+    /// How many of the times that handlers block their thread for occur.
+    blocks: usize,
     has_nameless: bool,
 }
 
 fn traits() -> impl Strategy<Value = Traits> {
     let rarely = |weight| proptest::bool::weighted(weight);
-    (select(vec![16, 4, 1]), 1..8_usize, select(vec![0, 10, 60]), 0..=TIMES.len(), rarely(0.1), rarely(0.01)).prop_map(
-        |(keys, groups, trouble, slow, blocks, has_nameless)| Traits {
+    let blocks = prop_oneof![5 => Just(0), 1 => 1..=BLOCKS.len()];
+    let (keys, trouble) = (select(vec![16, 4, 1]), select(vec![0, 10, 60]));
+    (keys, 1..8_usize, trouble, 0..=TIMES.len(), rarely(0.08), blocks, rarely(0.01)).prop_map(
+        |(keys, groups, trouble, times, freezes, blocks, has_nameless)| Traits {
             keys,
             groups,
             trouble,
-            slow,
-            blocks,
+            times,
+            freezes,
+            blocks: if freezes { 0 } else { blocks },
             has_nameless,
         },
     )
 }
 
-/// How long handlers take.
+/// How long handlers take, in milliseconds.
 const TIMES: [u64; 8] = [0, 0, 1, 10, 100, 400, 1_500, 6_000];
 
-/// More than an invocation in which a handler blocks its thread has left.
-const BLOCKING_MS: u64 = 6_000;
+/// How long handlers block their thread, in milliseconds.
+const BLOCKS: [u64; 6] = [20, 1, 5, 100, 400, 1_600];
 
-const ACTS: [Act; 8] = [
-    Act::Transient,
-    Act::TransientOnce,
-    Act::TransientOnce,
-    Act::Permanent,
-    Act::Unknown,
-    Act::Panic,
-    Act::PanicAtOnce,
-    Act::Hang,
+/// More than an invocation that is frozen has left.
+const FREEZE_MS: u64 = 6_000;
+
+const BEHAVIOURS: [Behaviour; 8] = [
+    Behaviour::Transient,
+    Behaviour::TransientOnce,
+    Behaviour::TransientOnce,
+    Behaviour::Permanent,
+    Behaviour::Unknown,
+    Behaviour::Panic,
+    Behaviour::PanicAtOnce,
+    Behaviour::Hang,
 ];
 
 /// A record's dice.
 #[derive(Clone, Copy, Debug)]
-struct Raw {
+struct Dice {
     key: u16,
     body: u8,
-    act: u8,
+    behaviour: u8,
     nth: u8,
     group: u8,
     time: u8,
     twin: u8,
+    block: u8,
 }
 
-fn raw() -> impl Strategy<Value = Raw> {
+fn dice() -> impl Strategy<Value = Dice> {
     let hundred: Range<u8> = 0..100;
-    (any::<u16>(), hundred.clone(), hundred.clone(), any::<u8>(), any::<u8>(), any::<u8>(), hundred)
-        .prop_map(|(key, body, act, nth, group, time, twin)| Raw { key, body, act, nth, group, time, twin })
+    let byte = any::<u8>;
+    (any::<u16>(), hundred.clone(), hundred.clone(), byte(), byte(), byte(), hundred, byte()).prop_map(
+        |(key, body, behaviour, nth, group, time, twin, block)| Dice {
+            key,
+            body,
+            behaviour,
+            nth,
+            group,
+            time,
+            twin,
+            block,
+        },
+    )
 }
 
-impl Raw {
+impl Dice {
     fn record(self, at: usize, size: usize, traits: &Traits) -> Record {
         let key = usize::from(self.key) % (size * traits.keys / 4).max(4);
         let nth = usize::from(self.nth);
-        let act = match ACTS[nth % ACTS.len()] {
-            _ if traits.blocks && nth % 8 == 0 => Act::Block,
-            _ if self.act < 100 - traits.trouble => Act::Succeed,
+        let behaviour = match BEHAVIOURS[nth % BEHAVIOURS.len()] {
+            _ if traits.freezes && nth % 8 == 0 => Behaviour::Freeze,
+            _ if self.behaviour < 100 - traits.trouble => Behaviour::Succeed,
             // One cuts off all that could follow.
-            Act::Hang if nth % 4 > 0 => Act::Transient,
-            act => act,
+            Behaviour::Hang if nth % 4 > 0 => Behaviour::Transient,
+            behaviour => behaviour,
         };
-        let times = &TIMES[..traits.slow.max(1)];
+        let times = &TIMES[..traits.times.max(1)];
+        let blocks = &BLOCKS[..traits.blocks];
+        let blocks_ms = match blocks.len() {
+            0 => 0,
+            _ if self.block.is_multiple_of(4) => 0,
+            count => blocks[usize::from(self.block) % count],
+        };
         Record {
             id: Some(if self.twin >= 98 { at.saturating_sub(1) } else { at }),
             body: match self.body {
                 ..=91 => Body::Order { key, note: 0 },
-                92..=95 => Body::Order { key, note: 1 },
-                96..=97 => Body::NoKey,
+                92..=94 => Body::Order { key, note: 1 },
+                95..=96 => Body::NoKey,
+                97 => Body::PoisonForNow,
+                98 => Body::PoisonPanics,
                 _ => Body::Poison,
             },
             group: usize::from(self.group) % traits.groups,
-            act,
-            ms: if act == Act::Block { BLOCKING_MS } else { times[usize::from(self.time) % times.len()] },
+            behaviour,
+            ms: if behaviour == Behaviour::Freeze { FREEZE_MS } else { times[usize::from(self.time) % times.len()] },
             probe: match self.group {
-                ..=220 => Look::Truth,
-                221..=235 => Look::Fails,
-                236..=250 => Look::Panics,
-                _ => Look::Hangs,
+                ..=220 => ProbeBehaviour::Truth,
+                221..=235 => ProbeBehaviour::Fails,
+                236..=250 => ProbeBehaviour::Panics,
+                _ => ProbeBehaviour::Hangs,
             },
             receive_count: u32::from(self.twin % 3) + 1,
+            blocks_ms,
+            trace: u8::from(self.time.is_multiple_of(16)),
         }
     }
 }
 
-fn origin() -> impl Strategy<Value = Origin> {
-    select(vec![Origin::Queue, Origin::Fifo, Origin::Shard, Origin::Partitions])
+fn source() -> impl Strategy<Value = SourceKind> {
+    select(vec![SourceKind::Queue, SourceKind::Fifo, SourceKind::Shard, SourceKind::Partitions])
 }
 
 fn settings() -> impl Strategy<Value = Settings> {
-    let letterbox = prop_oneof![
+    let dead_letters = prop_oneof![
         8 => Just(None),
-        2 => Just(Some(Letterbox::Takes)),
-        1 => (1..300_u64).prop_map(|ms| Some(Letterbox::TakesAfter(ms))),
-        1 => Just(Some(Letterbox::Fails)),
-        1 => Just(Some(Letterbox::Panics)),
-        1 => Just(Some(Letterbox::Hangs)),
+        3 => Just(Some(DeadLetterBehaviour::Takes)),
+        1 => (1..300_u64).prop_map(|ms| Some(DeadLetterBehaviour::TakesAfter(ms))),
+        1 => Just(Some(DeadLetterBehaviour::Fails)),
+        1 => Just(Some(DeadLetterBehaviour::Panics)),
+        1 => Just(Some(DeadLetterBehaviour::Hangs)),
     ];
     let yes = |weight| proptest::bool::weighted(weight);
     let policy = prop_oneof![2 => Just(Policy::Rerun), 1 => Just(Policy::Refuse), 1 => Just(Policy::Probe)];
     (
         (1..=16_usize, prop_oneof![3 => Just(1), 1 => 2..30_usize], prop_oneof![1..=40_usize, Just(25)], policy),
         (yes(0.2), yes(0.2), yes(0.4), yes(0.3), yes(0.1)),
-        (proptest::option::weighted(0.2, 0..3_000_u64), letterbox, proptest::option::weighted(0.4, 1..5_u32)),
+        (proptest::option::weighted(0.2, 0..3_000_u64), dead_letters, proptest::option::weighted(0.4, 1..5_u32)),
+        (payload(), waiting(), proptest::option::weighted(0.2, 0..10_000_u64)),
+        (proptest::option::weighted(0.2, 0..3_000_u64), yes(0.3), redelivery()),
     )
-        .prop_map(|((concurrency, together, chunk, after_unknown), flags, (expected_ms, dead_letters, most))| {
+        .prop_map(|(sizes, flags, (expected_ms, dead_letters, max_receive_count), waits, last)| {
+            let (concurrency, together, chunk, after_unknown) = sizes;
             let (releases_panics, stops_batch, acknowledges_failures, runs_without_key, total_failure_is_error) = flags;
+            let (payload, waiting, wait_up_to_ms) = waits;
+            let (longest_run_ms, dead_letter_abandoned, redelivery) = last;
             Settings {
                 concurrency,
                 together,
@@ -196,21 +237,44 @@ fn settings() -> impl Strategy<Value = Settings> {
                 total_failure_is_error,
                 expected_ms,
                 dead_letters,
-                max_receive_count: most,
+                max_receive_count,
+                payload,
+                waiting,
+                wait_up_to_ms,
+                longest_run_ms,
+                dead_letter_abandoned,
+                redelivery,
             }
         })
 }
 
-fn kept() -> impl Strategy<Value = (usize, Kept)> {
+fn payload() -> impl Strategy<Value = PayloadChoice> {
+    prop_oneof![4 => Just(PayloadChoice::Body), 2 => Just(PayloadChoice::Part), 1 => Just(PayloadChoice::Ignored)]
+}
+
+fn waiting() -> impl Strategy<Value = Waiting> {
+    prop_oneof![4 => Just(Waiting::OrderedOnly), 1 => Just(Waiting::All), 1 => Just(Waiting::AllOrNothing)]
+}
+
+fn redelivery() -> impl Strategy<Value = Option<RedeliveryBehaviour>> {
+    prop_oneof![
+        6 => Just(None),
+        2 => Just(Some(RedeliveryBehaviour::Returns)),
+        1 => (1..300_u64).prop_map(|ms| Some(RedeliveryBehaviour::ReturnsAfter(ms))),
+        1 => select(vec![Some(RedeliveryBehaviour::Panics), Some(RedeliveryBehaviour::Hangs)]),
+    ]
+}
+
+fn stored() -> impl Strategy<Value = (usize, StoredRecord)> {
     let state = prop_oneof![
-        Just(State::Completed),
-        Just(State::Failed),
-        (0..20_000_u64).prop_map(State::InProgress),
-        any::<bool>().prop_map(State::Lapsed),
-        Just(State::Expired),
+        Just(StoredState::Completed),
+        Just(StoredState::Failed),
+        (0..20_000_u64).prop_map(StoredState::InProgress),
+        any::<bool>().prop_map(StoredState::Lapsed),
+        Just(StoredState::Expired),
     ];
-    let kept = (state, proptest::bool::weighted(0.2));
-    (0..16_usize, kept).prop_map(|(key, (state, other_payload))| (key, Kept { state, other_payload }))
+    (0..16_usize, state, proptest::bool::weighted(0.2))
+        .prop_map(|(key, state, other_payload)| (key, StoredRecord { state, other_payload }))
 }
 
 /// Large batches are delivered less often, small ones sometimes to several invocations at once.
@@ -222,33 +286,40 @@ fn deliveries(size: usize) -> impl Strategy<Value = Vec<Delivery>> {
         1 => vec(prop_oneof![Just(0), 0..5_000_u64], at_once),
     ];
     let after = prop_oneof![1 => Just(0), 1 => 0..5_000_u64, 2 => 5_000..100_000_u64];
-    let delivery = (proptest::bool::weighted(0.3), after, left, starts)
-        .prop_map(|(all, after_ms, left_ms, starts_ms)| Delivery { all, after_ms, left_ms, starts_ms });
+    let kills = prop_oneof![4 => Just(Vec::new()), 1 => vec(proptest::option::weighted(0.7, kill()), 1..4)];
+    let delivery = (proptest::bool::weighted(0.3), after, left, starts, kills)
+        .prop_map(|(all, after_ms, left_ms, starts_ms, kills)| Delivery { all, after_ms, left_ms, starts_ms, kills });
     let most = if size > 300 { 1 } else { 3 };
     vec(delivery, 1..=most)
 }
 
-fn trouble() -> impl Strategy<Value = Trouble> {
-    let mishap = || {
+fn kill() -> impl Strategy<Value = Kill> {
+    let ms = prop_oneof![0..50_u64, 0..1_000_u64, 0..20_000_u64];
+    prop_oneof![(1..12_u64).prop_map(Kill::AtPoll), ms.prop_map(Kill::AtMs)]
+}
+
+fn faults() -> impl Strategy<Value = Faults> {
+    let fault = || {
         select(vec![
-            Mishap::Throttled,
-            Mishap::ErrorBefore,
-            Mishap::ErrorAfter,
-            Mishap::AccessDenied,
-            Mishap::Delay(300),
-            Mishap::Silence,
+            StoreFault::Throttled,
+            StoreFault::ErrorBefore,
+            StoreFault::ErrorAfter,
+            StoreFault::AccessDenied,
+            StoreFault::Delay(300),
+            StoreFault::Silence,
         ])
     };
-    let rate = (mishap(), 1..120_u32).prop_map(|(mishap, rate)| match mishap {
-        Mishap::Silence => (mishap, rate / 10),
-        _ => (mishap, rate),
+    let rate = (fault(), 1..120_u32).prop_map(|(fault, rate)| match fault {
+        StoreFault::Silence => (fault, rate / 10),
+        _ => (fault, rate),
     });
-    let kind = select(vec![Kind::Claim, Kind::Settle, Kind::Read]);
+    let kind = select(vec![CallKind::Claim, CallKind::Settle, CallKind::Read]);
     prop_oneof![
-        4 => Just(Trouble::default()),
-        3 => vec(rate, 1..5).prop_map(|rates| Trouble { rates, ..Trouble::default() }),
-        1 => vec((kind, mishap()), 1..3).prop_map(|always| Trouble { always, ..Trouble::default() }),
+        4 => Just(Faults::default()),
+        2 => (1..100_u64).prop_map(|latency_ms| Faults { latency_ms, ..Faults::default() }),
+        3 => vec(rate, 1..5).prop_map(|rates| Faults { rates, ..Faults::default() }),
+        1 => vec((kind, fault()), 1..3).prop_map(|always| Faults { always, ..Faults::default() }),
         2 => (1..200_u32, 1..40_000_u64, 0..200_u64)
-            .prop_map(|(late, late_ms, latency_ms)| Trouble { late, late_ms, latency_ms, ..Trouble::default() }),
+            .prop_map(|(late, late_ms, latency_ms)| Faults { late, late_ms, latency_ms, ..Faults::default() }),
     ]
 }

@@ -1,13 +1,14 @@
-//! What was asked of the user's code: decoding, probes, handlers, letters.
+//! Records the calls of the user's code: decoders, probes, handlers, dead letters, redelivery.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
 };
 
-use lambda_once::clock::Timestamp;
+use lambda_once::{batch::RecordReport, clock::Timestamp};
 
-use crate::watch::{Moment, Watch, invocation};
+use crate::timeline::{Moment, Timeline, block_thread, invocation};
 
 /// How a handler or a probe ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,156 +26,219 @@ pub(crate) enum End {
     CutOff,
 }
 
-/// A record that was handed to the handler, or to the probe before it.
+/// A record that was given to the handler, or to the probe before it.
 #[derive(Clone, Debug)]
-pub(crate) struct Attempt {
+pub(crate) struct Run {
     pub(crate) invocation: usize,
-    /// Its place in the event.
+    /// Index in the event.
     pub(crate) place: usize,
     pub(crate) key: Option<usize>,
     /// What the handler was told of its claim: whether it took over, and when its lease ends.
     pub(crate) claim: Option<(bool, Timestamp)>,
     pub(crate) began: Moment,
-    /// Whether it was handed to the handler.
-    pub(crate) ran: bool,
+    /// Whether it was given to the handler.
+    pub(crate) is_handler: bool,
+    /// How many records were in the call.
+    pub(crate) together: usize,
+    /// When the first poll returned.
+    pub(crate) polled: Option<Moment>,
+    /// When the first poll returned that took over 10 ms.
+    pub(crate) polled_slowly: Option<Moment>,
     /// Whether it took effect, as far as an observer can tell.
     pub(crate) effect: bool,
     pub(crate) end: Option<(End, Moment)>,
 }
 
-/// A record that was to be put aside.
+/// A record that was given to the dead-letter destination.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Letter {
+pub(crate) struct DeadLettered {
     pub(crate) invocation: usize,
     pub(crate) place: usize,
-    pub(crate) sent: bool,
+    pub(crate) was_sent: bool,
+}
+
+/// A call of the redelivery hook.
+#[derive(Clone, Debug)]
+pub(crate) struct Redelivered {
+    pub(crate) invocation: usize,
+    pub(crate) reports: Vec<RecordReport>,
+}
+
+/// A time in which a thread was blocked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocked {
+    pub(crate) from: Timestamp,
+    pub(crate) until: Timestamp,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pages {
-    pub(crate) attempts: Vec<Attempt>,
-    pub(crate) letters: Vec<Letter>,
-    /// How many bodies each invocation has decoded.
+pub(crate) struct Entries {
+    pub(crate) runs: Vec<Run>,
+    pub(crate) dead_letters: Vec<DeadLettered>,
+    pub(crate) redeliveries: Vec<Redelivered>,
+    /// Number of bodies that each invocation has decoded.
     pub(crate) decoded: HashMap<usize, usize>,
-    /// The most calls of handlers that were open at once in each invocation.
+    /// Largest number of calls of handlers that were open at once in each invocation.
     pub(crate) most_open: HashMap<usize, usize>,
-    /// The most records that were handed over at once.
-    pub(crate) most_together: usize,
-    /// Whether a handler has blocked its thread, so that no timer could keep its time.
-    pub(crate) blocked: bool,
-    runs: HashMap<usize, usize>,
+    /// In the order of time.
+    pub(crate) blocked: Vec<Blocked>,
+    /// Whether the process was frozen, so that no timer could keep its time.
+    pub(crate) was_frozen: bool,
+    handler_runs: HashMap<usize, usize>,
     effects: HashMap<usize, usize>,
     open: HashMap<usize, usize>,
 }
 
-/// Clones share their pages.
+/// Clones share their entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
-    pub(crate) watch: Watch,
-    pages: Arc<Mutex<Pages>>,
+    pub(crate) timeline: Timeline,
+    entries: Arc<Mutex<Entries>>,
 }
 
-/// A call of the handler that is under way; its end is noted however it ends.
-pub(crate) struct Entry {
+/// A call of the handler or the probe that has begun. Its end is recorded even if its future is dropped.
+pub(crate) struct OpenRun {
     journal: Journal,
     invocation: usize,
-    attempts: Vec<usize>,
+    runs: std::ops::Range<usize>,
 }
 
-/// What is noted of a record when it is handed over.
-pub(crate) struct Handed {
+/// A record at the moment when it is given to the handler.
+pub(crate) struct Started {
     pub(crate) place: usize,
     pub(crate) key: Option<usize>,
     pub(crate) claim: Option<(bool, Timestamp)>,
 }
 
 impl Journal {
-    pub(crate) fn new(watch: Watch) -> Self {
-        Self { watch, pages: Arc::default() }
+    pub(crate) fn new(timeline: Timeline) -> Self {
+        Self { timeline, entries: Arc::default() }
     }
 
-    pub(crate) fn pages(&self) -> Pages {
+    pub(crate) fn entries(&self) -> Entries {
         self.lock().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap()
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap()
     }
 
     pub(crate) fn decoded(&self) {
         *self.lock().decoded.entry(invocation()).or_default() += 1;
     }
 
-    pub(crate) fn blocked(&self) {
-        self.lock().blocked = true;
+    /// Blocks the thread: time passes for the whole machine.
+    pub(crate) fn block(&self, time: Duration) {
+        let from = self.timeline.now().at;
+        block_thread(time);
+        self.lock().blocked.push(Blocked { from, until: from.after(time) });
+    }
+
+    /// How long threads were blocked until now.
+    pub(crate) fn time_blocked(&self) -> Duration {
+        self.lock().blocked.iter().map(|blocked| blocked.until.since(blocked.from)).sum()
+    }
+
+    /// Freezes the process: the wall clock moves on, timers do not.
+    pub(crate) fn freeze(&self, time: Duration) {
+        self.lock().was_frozen = true;
+        self.timeline.clock.jump(time);
     }
 
     /// How often the handler of this key was called, and how often it took effect.
     pub(crate) fn counts(&self, key: Option<usize>) -> (usize, usize) {
-        let pages = self.lock();
+        let entries = self.lock();
         let count = |counts: &HashMap<usize, usize>| key.and_then(|key| counts.get(&key).copied()).unwrap_or(0);
-        (count(&pages.runs), count(&pages.effects))
+        (count(&entries.handler_runs), count(&entries.effects))
     }
 
-    pub(crate) fn letter(&self, place: usize) -> usize {
-        let mut pages = self.lock();
-        pages.letters.push(Letter { invocation: invocation(), place, sent: false });
-        pages.letters.len() - 1
+    pub(crate) fn dead_lettered(&self, place: usize) -> usize {
+        let mut entries = self.lock();
+        entries.dead_letters.push(DeadLettered { invocation: invocation(), place, was_sent: false });
+        entries.dead_letters.len() - 1
     }
 
-    pub(crate) fn sent(&self, letter: usize) {
-        self.lock().letters[letter].sent = true;
+    pub(crate) fn sent(&self, dead_letter: usize) {
+        self.lock().dead_letters[dead_letter].was_sent = true;
     }
 
-    /// Records are handed to the handler, or one to the probe.
-    pub(crate) fn begin(&self, handed: impl IntoIterator<Item = Handed>, ran: bool) -> Entry {
-        let (invocation, began) = (invocation(), self.watch.now());
-        let mut pages = self.lock();
-        let pages = &mut *pages;
-        let first = pages.attempts.len();
-        for Handed { place, key, claim } in handed {
-            if ran && let Some(key) = key {
-                *pages.runs.entry(key).or_default() += 1;
+    pub(crate) fn redelivered(&self, reports: Vec<RecordReport>) {
+        self.lock().redeliveries.push(Redelivered { invocation: invocation(), reports });
+    }
+
+    /// Records are given to the handler, or one to the probe.
+    pub(crate) fn begin(&self, started: impl IntoIterator<Item = Started>, is_handler: bool) -> OpenRun {
+        let (invocation, began) = (invocation(), self.timeline.now());
+        let mut entries = self.lock();
+        let entries = &mut *entries;
+        let first = entries.runs.len();
+        for Started { place, key, claim } in started {
+            if is_handler && let Some(key) = key {
+                *entries.handler_runs.entry(key).or_default() += 1;
             }
-            let attempt = Attempt { invocation, place, key, claim, began, ran, effect: false, end: None };
-            pages.attempts.push(attempt);
+            entries.runs.push(Run {
+                invocation,
+                place,
+                key,
+                claim,
+                began,
+                is_handler,
+                together: 0,
+                polled: None,
+                polled_slowly: None,
+                effect: false,
+                end: None,
+            });
         }
-        let attempts: Vec<usize> = (first..pages.attempts.len()).collect();
-        pages.most_together = pages.most_together.max(attempts.len());
-        let open = pages.open.entry(invocation).or_default();
+        let runs = first..entries.runs.len();
+        let together = runs.len();
+        entries.runs[first..].iter_mut().for_each(|run| run.together = together);
+        let open = entries.open.entry(invocation).or_default();
         *open += 1;
-        let most = pages.most_open.entry(invocation).or_default();
+        let most = entries.most_open.entry(invocation).or_default();
         *most = (*open).max(*most);
-        Entry { journal: self.clone(), invocation, attempts }
+        OpenRun { journal: self.clone(), invocation, runs }
     }
 }
 
-impl Entry {
-    /// Notes that one of the records took effect.
+impl OpenRun {
+    /// Records that one of the records took effect.
     pub(crate) fn effect(&self, nth: usize) {
-        let mut pages = self.journal.lock();
-        let pages = &mut *pages;
-        let attempt = &mut pages.attempts[self.attempts[nth]];
-        attempt.effect = true;
-        if let Some(key) = attempt.key {
-            *pages.effects.entry(key).or_default() += 1;
+        let mut entries = self.journal.lock();
+        let entries = &mut *entries;
+        let run = &mut entries.runs[self.runs.start + nth];
+        run.effect = true;
+        if let Some(key) = run.key {
+            *entries.effects.entry(key).or_default() += 1;
+        }
+    }
+
+    /// Records the return of a poll that began at `began`.
+    pub(crate) fn polled(&self, began: Timestamp) {
+        let now = self.journal.timeline.now();
+        let is_slow = now.at.since(began) > crate::checker::SLOW_POLL;
+        for run in &mut self.journal.lock().runs[self.runs.clone()] {
+            run.polled.get_or_insert(now);
+            if is_slow {
+                run.polled_slowly.get_or_insert(now);
+            }
         }
     }
 
     pub(crate) fn end(&self, nth: usize, end: End) {
-        let now = self.journal.watch.now();
-        self.journal.lock().attempts[self.attempts[nth]].end = Some((end, now));
+        let now = self.journal.timeline.now();
+        self.journal.lock().runs[self.runs.start + nth].end = Some((end, now));
     }
 }
 
-impl Drop for Entry {
+impl Drop for OpenRun {
     fn drop(&mut self) {
-        let now = self.journal.watch.now();
-        let mut pages = self.journal.lock();
+        let now = self.journal.timeline.now();
+        let mut entries = self.journal.lock();
         let end = if std::thread::panicking() { End::Panicked } else { End::CutOff };
-        for attempt in &self.attempts {
-            pages.attempts[*attempt].end.get_or_insert((end, now));
+        for run in &mut entries.runs[self.runs.clone()] {
+            run.end.get_or_insert((end, now));
         }
-        *pages.open.get_mut(&self.invocation).unwrap() -= 1;
+        *entries.open.get_mut(&self.invocation).unwrap() -= 1;
     }
 }

@@ -1,8 +1,9 @@
-//! Random batches, on the real services: exactly what is not durably decided is reported, and no key runs twice.
+//! The property test of batches: random plans, performed on the real services and checked against what the plan, the
+//! store and the handlers say.
 //!
-//! A case is a plan (`plan`, `generate`) that is performed (`stage`) by a source (`post`), a handler (`hand`) and a store
-//! (`ground`, `desk`), which note what they see (`watch`, `journal`). What must have been is derived from that alone
-//! (`checker`). `plants` shows that bugs are found.
+//! A plan (`plan`, `generate`) is performed (`runner`) with a source (`source`), handlers (`handler`) and a store
+//! (`store`, `recorded_store`), which record what happens (`journal`, `timeline`). What must have happened is derived from that alone
+//! (`checker`). `planted_bugs` shows that the checker finds bugs, `coverage` that plans reach every outcome.
 
 #![cfg(all(feature = "sqs", feature = "conformance"))]
 #![allow(clippy::unwrap_used, reason = "a test panics")]
@@ -13,34 +14,36 @@ use std::time::Duration;
 #[path = "../support/clock.rs"]
 mod clock;
 
-mod cases;
 mod checker;
-mod desk;
+mod coverage;
 mod generate;
-mod ground;
-mod hand;
+mod handler;
 mod journal;
+mod kill;
 mod plan;
-mod plants;
-mod post;
-mod reach;
-mod stage;
-mod watch;
+mod planted_bugs;
+mod recorded_store;
+mod runner;
+mod saved_plans;
+mod search;
+mod source;
+mod store;
+mod timeline;
 
-/// How many cases are run, unless `PROPERTY_CASES` says otherwise.
+/// Number of plans, unless `PROPERTY_CASES` says otherwise.
 const CASES: usize = 10_000;
 
-/// How long a failing case is made smaller.
+/// How long a failing plan is made smaller.
 const SHRINKING: Duration = Duration::from_secs(60);
 
 #[test]
 fn exactly_what_is_not_durably_decided_is_reported_and_no_key_runs_twice() {
     if let Some(path) = std::env::var_os("PROPERTY_PLAN") {
-        let plan = cases::read(path.as_ref());
-        return cases::try_out(&plan, None).unwrap_or_else(|violation| panic!("{violation}"));
+        let plan = search::read(path.as_ref());
+        return search::try_out(&plan, None).unwrap_or_else(|violation| panic!("{violation}"));
     }
-    let cases = cases::number("PROPERTY_CASES", CASES);
-    let Some(failing) = cases::search(cases, None, generate::plan, SHRINKING) else { return };
+    let cases = search::number("PROPERTY_CASES", CASES);
+    let Some(failing) = search::search(cases, None, generate::plan, SHRINKING) else { return };
     let path = failing.save();
     panic!("{}\nto run it again: PROPERTY_PLAN={}", failing.violation, path.display());
 }

@@ -1,4 +1,7 @@
-//! A case: all that is random in it, so that it can be saved and run again.
+//! A plan: everything that is random in a case, so that a case can be saved and performed again.
+//!
+//! Names and values are a file format: fields that were added later have defaults, which mean what plans saved before
+//! them meant.
 
 use std::time::Duration;
 
@@ -10,42 +13,57 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// Of the faults, and of the pauses between retries.
+    /// Seed of the faults, and of the pauses between retries.
     pub(crate) seed: u64,
-    pub(crate) origin: Origin,
+    #[serde(rename = "origin")]
+    pub(crate) source: SourceKind,
     pub(crate) settings: Settings,
-    /// What the store has before the first delivery, by key.
-    pub(crate) kept: Vec<(usize, Kept)>,
+    /// The store's contents before the first delivery, by key.
+    #[serde(rename = "kept")]
+    pub(crate) stored: Vec<(usize, StoredRecord)>,
     pub(crate) records: Vec<Record>,
     pub(crate) deliveries: Vec<Delivery>,
-    pub(crate) trouble: Trouble,
+    #[serde(rename = "trouble")]
+    pub(crate) faults: Faults,
 }
 
-/// Where the records come from, and with it what their order is kept within.
+/// Where the records come from, which decides what their order is kept within.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Origin {
+pub(crate) enum SourceKind {
     /// An SQS queue: no order.
     Queue,
-    /// A FIFO queue of SQS: groups.
+    /// A FIFO queue of SQS: one order for each message group.
     Fifo,
     /// A shard: one order.
     Shard,
-    /// Partitions, and records that are in none.
+    /// Partitions with an order each, and records that are in none.
     Partitions,
 }
 
-impl Origin {
+impl SourceKind {
     pub(crate) const fn is_sqs(self) -> bool {
         matches!(self, Self::Queue | Self::Fifo)
     }
 }
 
+/// Whether records without an order wait for a claim that is held elsewhere, and what the answer tells apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Waiting {
+    /// They are reported at once. The answer names each record that failed.
+    #[default]
+    OrderedOnly,
+    /// They wait. The answer names each record that failed.
+    All,
+    /// They wait. The answer is success or an error.
+    AllOrNothing,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Settings {
     pub(crate) concurrency: usize,
-    /// How many records the handler takes at once.
+    /// The largest number of records in one call of the handler.
     pub(crate) together: usize,
-    /// How many requests the store takes in a call.
+    /// The largest number of requests in one call of the store.
     pub(crate) chunk: usize,
     pub(crate) after_unknown: Policy,
     pub(crate) releases_panics: bool,
@@ -54,8 +72,20 @@ pub(crate) struct Settings {
     pub(crate) runs_without_key: bool,
     pub(crate) total_failure_is_error: bool,
     pub(crate) expected_ms: Option<u64>,
-    pub(crate) dead_letters: Option<Letterbox>,
+    pub(crate) dead_letters: Option<DeadLetterBehaviour>,
     pub(crate) max_receive_count: Option<u32>,
+    #[serde(default)]
+    pub(crate) payload: PayloadChoice,
+    #[serde(default)]
+    pub(crate) waiting: Waiting,
+    #[serde(default)]
+    pub(crate) wait_up_to_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) longest_run_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) dead_letter_abandoned: bool,
+    #[serde(default)]
+    pub(crate) redelivery: Option<RedeliveryBehaviour>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,9 +105,19 @@ impl From<Policy> for AfterUnknown {
     }
 }
 
-/// How a record is put aside.
+/// The payload by which the use of a key for something else is recognised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum PayloadChoice {
+    #[default]
+    Body,
+    /// The note in the body.
+    Part,
+    Ignored,
+}
+
+/// What the dead-letter destination does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Letterbox {
+pub(crate) enum DeadLetterBehaviour {
     Takes,
     TakesAfter(u64),
     Fails,
@@ -85,35 +125,52 @@ pub(crate) enum Letterbox {
     Hangs,
 }
 
-/// A record that an earlier delivery has left.
+/// What the redelivery hook does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum RedeliveryBehaviour {
+    Returns,
+    ReturnsAfter(u64),
+    Panics,
+    Hangs,
+}
+
+/// A record that an earlier delivery has left in the store.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Kept {
-    pub(crate) state: State,
-    /// Whether it is of another payload than all that are delivered.
+pub(crate) struct StoredRecord {
+    pub(crate) state: StoredState,
+    /// Whether its payload differs from all that are delivered.
     pub(crate) other_payload: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum State {
+pub(crate) enum StoredState {
     Completed,
     Failed,
     /// Its lease lasts for so many milliseconds.
     InProgress(u64),
-    /// Its lease is over, and this is whether it took effect.
+    /// Its lease has ended; whether its handler took effect.
     Lapsed(bool),
     Expired,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// `None` makes it an event that no source sends.
+    /// `None` makes the event one that no source sends.
     pub(crate) id: Option<usize>,
     pub(crate) body: Body,
     pub(crate) group: usize,
-    pub(crate) act: Act,
+    #[serde(rename = "act")]
+    pub(crate) behaviour: Behaviour,
+    /// How long the handler takes.
     pub(crate) ms: u64,
-    pub(crate) probe: Look,
+    pub(crate) probe: ProbeBehaviour,
     pub(crate) receive_count: u32,
+    /// How long the handler blocks its thread before it awaits anything.
+    #[serde(default)]
+    pub(crate) blocks_ms: u64,
+    /// A member of the body beside the note; absent if 0.
+    #[serde(default)]
+    pub(crate) trace: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,7 +181,12 @@ pub(crate) enum Body {
         note: u8,
     },
     NoKey,
+    /// The decoder refuses it.
     Poison,
+    /// The decoder refuses it for now.
+    PoisonForNow,
+    /// The decoder panics.
+    PoisonPanics,
 }
 
 impl Record {
@@ -133,28 +195,29 @@ impl Record {
     }
 }
 
-/// What the handler does after its time.
+/// What the handler does when its time has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Act {
+pub(crate) enum Behaviour {
     Succeed,
     Transient,
     /// The first run of the key fails, and no later one.
     TransientOnce,
     Permanent,
-    /// It takes effect, and says that it does not know.
+    /// It takes effect, and says that its outcome is unknown.
     Unknown,
     /// It takes effect, and panics.
     Panic,
     /// It panics before it is awaited.
     PanicAtOnce,
     Hang,
-    /// It blocks its thread for its time, and succeeds.
-    Block,
+    /// The process is frozen for its time: timers do not notice. Then it succeeds.
+    #[serde(rename = "Block")]
+    Freeze,
 }
 
 /// What a probe of the record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Look {
+pub(crate) enum ProbeBehaviour {
     Truth,
     Fails,
     Panics,
@@ -165,22 +228,34 @@ pub(crate) enum Look {
 pub(crate) struct Delivery {
     /// Whether all records are delivered again, or only those that were reported.
     pub(crate) all: bool,
-    /// How long after the last answer.
+    /// Time since the last answer.
     pub(crate) after_ms: u64,
-    /// How much time the invocation has; 0 if its deadline is not known.
+    /// Time that each invocation has; 0 if its deadline is unknown.
     pub(crate) left_ms: u64,
     /// When each invocation with these records begins.
     pub(crate) starts_ms: Vec<u64>,
+    /// Where each invocation is killed, if it is.
+    #[serde(default)]
+    pub(crate) kills: Vec<Option<Kill>>,
 }
 
-/// What goes wrong between the engine and the store.
+/// When the service's future is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Kill {
+    /// After so many polls.
+    AtPoll(u64),
+    /// After so many milliseconds.
+    AtMs(u64),
+}
+
+/// Faults between the engine and the store.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Trouble {
+pub(crate) struct Faults {
     /// How many of a thousand requests meet each fault.
-    pub(crate) rates: Vec<(Mishap, u32)>,
+    pub(crate) rates: Vec<(StoreFault, u32)>,
     /// What every request of a kind meets during the first delivery.
-    pub(crate) always: Vec<(Kind, Mishap)>,
-    /// How long a call takes to the store, at the most.
+    pub(crate) always: Vec<(CallKind, StoreFault)>,
+    /// The longest time a call takes to the store.
     pub(crate) latency_ms: u64,
     /// How many of a thousand requests are lost on their way, and arrive later.
     pub(crate) late: u32,
@@ -188,24 +263,24 @@ pub(crate) struct Trouble {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Kind {
+pub(crate) enum CallKind {
     Claim,
     Settle,
     Read,
 }
 
-impl From<Kind> for Call {
-    fn from(kind: Kind) -> Self {
+impl From<CallKind> for Call {
+    fn from(kind: CallKind) -> Self {
         match kind {
-            Kind::Claim => Self::Claim,
-            Kind::Settle => Self::Settle,
-            Kind::Read => Self::Read,
+            CallKind::Claim => Self::Claim,
+            CallKind::Settle => Self::Settle,
+            CallKind::Read => Self::Read,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Mishap {
+pub(crate) enum StoreFault {
     ErrorBefore,
     ErrorAfter,
     Throttled,
@@ -214,40 +289,68 @@ pub(crate) enum Mishap {
     Silence,
 }
 
-impl From<Mishap> for Fault {
-    fn from(mishap: Mishap) -> Self {
-        match mishap {
-            Mishap::ErrorBefore => Self::ErrorBefore,
-            Mishap::ErrorAfter => Self::ErrorAfter,
-            Mishap::Throttled => Self::Throttled,
-            Mishap::AccessDenied => Self::AccessDenied,
-            Mishap::Delay(ms) => Self::Delay(Duration::from_millis(ms)),
-            Mishap::Silence => Self::Silence,
+impl From<StoreFault> for Fault {
+    fn from(fault: StoreFault) -> Self {
+        match fault {
+            StoreFault::ErrorBefore => Self::ErrorBefore,
+            StoreFault::ErrorAfter => Self::ErrorAfter,
+            StoreFault::Throttled => Self::Throttled,
+            StoreFault::AccessDenied => Self::AccessDenied,
+            StoreFault::Delay(ms) => Self::Delay(Duration::from_millis(ms)),
+            StoreFault::Silence => Self::Silence,
         }
     }
 }
 
 impl Plan {
-    /// What the record's order is kept within.
+    /// The lane that the record's order is kept within.
     pub(crate) fn lane(&self, record: &Record) -> Option<usize> {
-        match self.origin {
-            Origin::Queue => None,
-            Origin::Fifo => Some(record.group),
-            Origin::Shard => Some(0),
-            Origin::Partitions => record.group.checked_sub(1),
+        match self.source {
+            SourceKind::Queue => None,
+            SourceKind::Fifo => Some(record.group),
+            SourceKind::Shard => Some(0),
+            SourceKind::Partitions => record.group.checked_sub(1),
         }
     }
 
-    /// Every key that a record or the store has.
+    /// Every key of a delivered or stored record.
     pub(crate) fn keys(&self) -> Vec<usize> {
-        let kept = self.kept.iter().map(|(key, _)| *key);
-        let mut keys: Vec<usize> = self.records.iter().filter_map(Record::key).chain(kept).collect();
+        let stored = self.stored.iter().map(|(key, _)| *key);
+        let mut keys: Vec<usize> = self.records.iter().filter_map(Record::key).chain(stored).collect();
         keys.sort_unstable();
         keys.dedup();
         keys
     }
 
-    pub(crate) fn kept(&self, key: usize) -> Option<Kept> {
-        self.kept.iter().find(|(kept, _)| *kept == key).map(|(_, kept)| *kept)
+    pub(crate) fn stored(&self, key: usize) -> Option<StoredRecord> {
+        self.stored.iter().find(|(stored, _)| *stored == key).map(|(_, record)| *record)
+    }
+
+    /// Whether two records with one key have the same payload.
+    pub(crate) fn same_payload(&self, one: &Record, other: &Record) -> bool {
+        match self.settings.payload {
+            PayloadChoice::Body => one.body == other.body && one.trace == other.trace,
+            PayloadChoice::Part => one.body == other.body,
+            PayloadChoice::Ignored => true,
+        }
+    }
+
+    /// How long a call of the store takes at the most, in milliseconds; `None` if one may never be answered.
+    pub(crate) fn longest_call_ms(&self) -> Option<u64> {
+        let faults = self.faults.rates.iter().map(|(fault, _)| *fault);
+        let mut delay = 0;
+        for fault in faults.chain(self.faults.always.iter().map(|(_, fault)| *fault)) {
+            match fault {
+                StoreFault::Silence => return None,
+                // Those of one call come one after the other.
+                StoreFault::Delay(ms) => delay = ms * u64::try_from(self.settings.chunk.max(25)).unwrap_or(u64::MAX),
+                _ => {}
+            }
+        }
+        Some(self.faults.latency_ms + delay)
+    }
+
+    pub(crate) fn kills(&self) -> bool {
+        self.deliveries.iter().any(|delivery| delivery.kills.iter().any(Option::is_some))
     }
 }

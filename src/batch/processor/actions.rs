@@ -6,84 +6,33 @@ use futures_util::FutureExt;
 use lambda_runtime::Context;
 use tracing::{Instrument, Span};
 
-use super::{Processor, machine::Run};
+use super::{
+    drive::Processor,
+    steps::{Action, Event, OfEach, Run},
+};
 use crate::{
     batch::{
-        DeadLetter, DeadLetters, Handler, RecordContext, RecordInfo,
         bulk::miscounted,
+        context::RecordContext,
+        dead_letters::{DeadLetter, DeadLetters},
+        handler::Handler,
+        record::RecordInfo,
         report::{Decision, Report},
         source::Source,
     },
     clock::Timestamp,
-    error::{BoxError, Error},
+    error::BoxError,
     idempotency::{
-        Failure, Probed,
         claim::Claim,
-        engine::{Candidate, ClaimAnswer, End, Polled, Success, Unsettled, probed},
+        engine::{Success, probed},
         guard::{Bounds, Unfinished, bounded, catch_panic, drop_contained},
+        probe::Probed,
+        verdict::Failure,
         window::Window,
     },
     record::KeyHash,
     store::ResultData,
 };
-
-/// What to do next.
-pub(super) enum Step<S: Source, T> {
-    /// Decode the record, and find its key.
-    Decode(usize, Arc<RecordInfo>, S::Body),
-    /// Begin a call.
-    Call(Action),
-    /// Poll the record's handler for the first time, now.
-    Begin(Run<T>, Bounds),
-    /// The same for a handler of several records.
-    BeginTogether(Vec<Run<T>>, Bounds),
-    /// Poll what is under way: something may have ended.
-    Poll,
-    /// Give the runtime a turn.
-    Yield,
-    /// Wait until something ends, at most until then.
-    Wait(Option<Timestamp>),
-    /// Every record is decided, or cannot be.
-    Done,
-}
-
-/// A call, other than a handler's.
-pub(super) enum Action {
-    /// Claims these, from then on.
-    Claim(Vec<(usize, Candidate)>, Timestamp),
-    /// Settles all that is due by one call.
-    Settle(Vec<(usize, End<()>)>),
-    /// Settles what takes more than one call.
-    SettleAgain(Vec<(usize, Unsettled<()>)>),
-    Release(Vec<Claim>),
-    /// Reads the records of keys that are waited for.
-    Poll(Vec<(usize, Candidate)>),
-    DeadLetter {
-        index: usize,
-        decision: Decision,
-        info: Arc<RecordInfo>,
-        body: Vec<u8>,
-        key: Option<KeyHash>,
-    },
-}
-
-/// Something has ended.
-pub(super) enum Event {
-    /// Claims that began then were answered.
-    Claimed(Vec<(usize, Result<ClaimAnswer, Error>)>, Timestamp),
-    /// A handler that began then.
-    Ran(usize, End<()>, Timestamp),
-    /// A handler of several records.
-    RanTogether(Vec<(usize, End<()>)>, Timestamp),
-    /// The first call for ends that were settled together.
-    Settled(Vec<(usize, Result<End<()>, Unsettled<()>>)>),
-    /// Those of them that took more than one call.
-    SettledAgain(Vec<(usize, End<()>)>),
-    Released,
-    Polled(Vec<(usize, Result<Polled, Error>)>),
-    /// A record was dead-lettered, or could not be, for this reason.
-    DeadLettered(usize, Decision, Result<(), Option<String>>),
-}
 
 /// Something that is under way.
 pub(super) type UnderWay<'a> = Pin<Box<dyn Future<Output = Event> + Send + 'a>>;
@@ -207,7 +156,7 @@ where
 }
 
 /// The places of records, and what is done with them.
-fn split<A>(records: Vec<(usize, A)>) -> (Vec<usize>, Vec<A>) {
+fn split<A>(records: OfEach<A>) -> (Vec<usize>, Vec<A>) {
     records.into_iter().unzip()
 }
 

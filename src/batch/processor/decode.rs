@@ -3,7 +3,7 @@
 use lambda_runtime::Context;
 use serde_json::error::Category;
 
-use super::{Processor, records::Work};
+use super::{drive::Processor, records::Work};
 use crate::{
     batch::{RecordInfo, source::Source},
     error::{BoxError, Error, ErrorKind},

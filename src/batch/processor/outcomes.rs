@@ -3,10 +3,9 @@
 use std::collections::VecDeque;
 
 use super::{
-    actions::Action,
     lanes::Lanes,
-    machine::Terms,
     records::{Follows, Records},
+    steps::{Action, Terms},
 };
 use crate::{
     batch::{

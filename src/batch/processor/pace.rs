@@ -183,8 +183,10 @@ impl Pace {
                 if unrecorded > chunks * self.chunk || ready + claiming > (chunks - 1) * self.chunk {
                     return Budget::NONE;
                 }
-                // Several together, or an order of many records would claim them one by one.
-                let ahead = if waiting > self.max_waiting / 2 { 0 } else { self.max_waiting - waiting };
+                // Several together, or an order of many records would claim them one by one; and not while others are being
+                // claimed, as those may come to wait too and leave no room for what can begin.
+                let is_full = claiming > 0 || waiting > self.max_waiting / 2;
+                let ahead = if is_full { 0 } else { self.max_waiting - waiting };
                 Budget { total: self.chunk.saturating_sub(waiting), ahead }
             }
             AfterUnknown::Refuse | AfterUnknown::Probe => {

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::machine::Run;
+use super::steps::Run;
 use crate::{
     batch::{
         RecordInfo, RecordReport,

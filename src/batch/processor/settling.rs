@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{actions::Action, pace::Pace};
+use super::{
+    pace::Pace,
+    steps::{Action, OfEach},
+};
 use crate::{
     clock::Timestamp,
     idempotency::engine::{End, Unsettled},
@@ -13,13 +16,13 @@ const MAX_DELAY: Duration = Duration::from_millis(2);
 
 pub(super) struct Settling {
     /// What the next call records.
-    due: Vec<(usize, End<()>)>,
+    due: OfEach<End<()>>,
     /// Since when the first of them is due.
     since: Timestamp,
     /// Whether the runtime had a turn since then.
     had_turn: bool,
     /// What the store had trouble with.
-    again: Vec<(usize, Unsettled<()>)>,
+    again: OfEach<Unsettled<()>>,
     /// First calls that are under way.
     calls: usize,
     /// Records that have run and are not recorded.

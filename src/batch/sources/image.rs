@@ -5,7 +5,7 @@ use std::{cell::OnceCell, collections::HashMap};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_dynamo::{AttributeValue, Item};
 
-use crate::key::canonical::write_string;
+use crate::key::text::write_string;
 
 /// What a stream holds of an item, and that as JSON once somebody has asked for it.
 pub(super) struct Images {

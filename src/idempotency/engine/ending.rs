@@ -79,11 +79,13 @@ impl<T> End<T> {
     }
 
     /// Whether something is to be written yet.
+    #[cfg(feature = "batch")]
     pub(crate) fn is_due(&self) -> bool {
         self.settlement.is_some()
     }
 
     /// Whether that lets the operation run again.
+    #[cfg(feature = "batch")]
     pub(crate) fn is_release(&self) -> bool {
         matches!(self.settlement, Some(Settlement::Release { .. }))
     }
@@ -101,6 +103,7 @@ impl<T> End<T> {
     }
 
     /// What the run came to.
+    #[cfg(feature = "http")]
     pub(crate) fn into_conclusion(self) -> Conclusion<T> {
         self.conclusion
     }

@@ -14,10 +14,12 @@ mod running;
 mod settling;
 mod waiting;
 
-pub(crate) use ending::{Conclusion, End, Success};
+#[cfg(feature = "http")]
+pub(crate) use ending::Conclusion;
+pub(crate) use ending::{End, Success};
 pub(crate) use probing::probed;
 #[cfg(feature = "batch")]
-pub(crate) use settling::Unsettled;
+pub(crate) use settling::{Settled, Unsettled};
 #[cfg(feature = "batch")]
 pub(crate) use waiting::{LeaseWait, Polled, WaitStep};
 

@@ -11,7 +11,7 @@ use crate::{
     error::{Error, ErrorKind},
     idempotency::{Idempotency, claim::Claim, guard::drop_contained},
     record::{Record, Status, StoredResult},
-    store::{Refusal, SettleRequest, Settled, Settlement, rules},
+    store::{Refusal, SettleRequest, Settled as Answer, Settlement, rules},
 };
 
 /// An end that a call to the store did not settle, and that is to be sent again.
@@ -26,12 +26,15 @@ pub(crate) struct Unsettled<T> {
     until: Timestamp,
 }
 
+/// What a call to the store made of an end: it is recorded, or cannot be; or it is to be sent again.
+pub(crate) type Settled<T> = Result<End<T>, Box<Unsettled<T>>>;
+
 impl Idempotency {
     /// Settles the end of a run, for as long as it takes and there is time.
     pub(crate) async fn settle<T: Send>(&self, end: End<T>) -> End<T> {
         match self.settle_once(vec![end]).await.pop() {
             Some(Ok(end)) => end,
-            Some(Err(unsettled)) => self.settle_again(vec![unsettled]).await.remove(0),
+            Some(Err(unsettled)) => self.settle_again(vec![*unsettled]).await.remove(0),
             None => End::kept(None, Conclusion::LeaseLost),
         }
     }
@@ -40,30 +43,28 @@ impl Idempotency {
     pub(crate) async fn release(&self, claims: Vec<Claim>) {
         let end = |claim| End::<()>::released(Some(claim), Conclusion::NotStarted);
         let settled = self.settle_once(claims.into_iter().map(end).collect()).await;
-        self.settle_again(settled.into_iter().filter_map(Result::err).collect()).await;
+        let again = settled.into_iter().filter_map(|settled| settled.err().map(|unsettled| *unsettled));
+        self.settle_again(again.collect()).await;
     }
 
     /// Settles the ends of runs of one invocation by one call to the store. In their order: those that are settled, and
     /// those that are to be sent again.
-    pub(crate) async fn settle_once<T: Send>(&self, ends: Vec<End<T>>) -> Vec<Result<End<T>, Unsettled<T>>> {
+    pub(crate) async fn settle_once<T: Send>(&self, ends: Vec<End<T>>) -> Vec<Settled<T>> {
         self.send_settles(ends, None).await
     }
 
     /// `until` is when settles that are repeated end.
-    async fn send_settles<T: Send>(
-        &self,
-        ends: Vec<End<T>>,
-        until: Option<Timestamp>,
-    ) -> Vec<Result<End<T>, Unsettled<T>>> {
+    async fn send_settles<T: Send>(&self, ends: Vec<End<T>>, until: Option<Timestamp>) -> Vec<Settled<T>> {
         let mut result = Vec::with_capacity(ends.len());
         let (mut requests, mut kept) = (Vec::with_capacity(ends.len()), Vec::with_capacity(ends.len()));
         for end in ends {
+            let mut end = end;
             match end.take_due() {
-                Ok((claim, settlement, end)) => {
+                Some((claim, settlement)) => {
                     requests.push(request(&claim, settlement));
                     kept.push((claim, end));
                 }
-                Err(end) => result.push(Ok(end)),
+                None => result.push(Ok(end)),
             }
         }
         let Some((first, _)) = kept.first() else { return result };
@@ -102,7 +103,7 @@ impl Idempotency {
             for (i, settled) in places.into_iter().zip(self.send_settles(due, (!are_changed).then_some(until)).await) {
                 match settled {
                     Ok(end) => ends[i] = Some(end),
-                    Err(unsettled) => later.push((i, unsettled)),
+                    Err(unsettled) => later.push((i, *unsettled)),
                 }
             }
             open = later;
@@ -116,18 +117,18 @@ impl Idempotency {
         claim: Claim,
         settlement: Settlement,
         mut end: End<T>,
-        answer: Result<Settled, Error>,
+        answer: Result<Answer, Error>,
         unsettled: impl FnOnce(Claim, Settlement, End<T>, Option<Error>) -> Unsettled<T>,
-    ) -> Result<End<T>, Unsettled<T>> {
+    ) -> Settled<T> {
         match answer {
-            Err(error) if error.retry_helps() => Err(unsettled(claim, settlement, end, Some(error))),
+            Err(error) if error.retry_helps() => Err(Box::new(unsettled(claim, settlement, end, Some(error)))),
             Err(error) if error.kind() == ErrorKind::Request && !error.redelivery_helps() && has_data(&settlement) => {
                 tracing::error!(target: "lambda_once", key = %claim.key(), %error, "the store does not take the result, so it is not kept; the operation stays done");
-                Err(unsettled(claim, without_data(settlement), end, None))
+                Err(Box::new(unsettled(claim, without_data(settlement), end, None)))
             }
             Err(error) => Ok(unrecorded(claim, &settlement, end, &error)),
             // A run that is not recorded decides nothing, not even its failure. What was to be released may be lost.
-            Ok(Settled::LeaseLost { current }) if !is_release(&settlement) => {
+            Ok(Answer::LeaseLost { current }) if !is_release(&settlement) => {
                 drop_contained(std::mem::replace(&mut end.conclusion, Conclusion::LeaseLost));
                 self.overtaken(&claim, current, &mut end);
                 Ok(End { claim: Some(claim), ..end })
@@ -156,12 +157,10 @@ impl Idempotency {
 }
 
 impl<T> End<T> {
-    /// Takes out what is to be written; the end itself if that is nothing.
-    fn take_due(mut self) -> Result<(Claim, Settlement, Self), Self> {
-        match (self.claim.take(), self.settlement.take()) {
-            (Some(claim), Some(settlement)) => Ok((claim, settlement, self)),
-            (claim, settlement) => Err(Self { claim, settlement, ..self }),
-        }
+    /// Takes out what is to be written, and for which claim.
+    fn take_due(&mut self) -> Option<(Claim, Settlement)> {
+        let settlement = self.settlement.take()?;
+        self.claim.take().map(|claim| (claim, settlement))
     }
 }
 

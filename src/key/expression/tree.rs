@@ -9,7 +9,7 @@ use std::{cell::RefCell, collections::HashMap, fmt, sync::Arc};
 use jmespath::{Rcvar, Variable};
 use serde_json::Number;
 
-use crate::key::canonical::{entries, member_value, text, value_len, write_string};
+use crate::key::text::{entries, member_value, text, value_len, write_string};
 
 /// From here on not every integer is a float of its own.
 const FIRST_INEXACT: f64 = 9_007_199_254_740_992.0;

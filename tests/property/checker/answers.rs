@@ -1,79 +1,111 @@
-//! Answers: what is not decided, that and nothing else, in the order of the event.
+//! Answers: the records that are not decided, and nothing else, in the order of the event.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
-use lambda_once::{ErrorKind, Interruption, OutcomeKind, Verdict as Mark, batch::RecordReport, clock::Timestamp};
+use lambda_once::ErrorKind;
 
-use super::{
-    Verdict, View, ensure,
-    fates::{Fate, Guess},
-};
+use super::{Checked, Evidence, ensure, outcomes::Expected, table::Outcome};
 use crate::{
-    desk::Told,
-    journal::End,
-    plan::Policy,
-    post::name,
-    stage::{Call, MARGIN_MS},
-    watch::millis,
+    journal::{End, Run},
+    plan::{Body, Waiting},
+    runner::Invocation,
+    source::id_of,
+    timeline::millis,
 };
 
-impl View<'_> {
-    pub(super) fn check_answer(&self, call: &Call) -> Verdict {
-        let records = || (0..call.places.len()).map(|place| self.record(call, place));
+impl Evidence<'_> {
+    pub(super) fn check_answer(&self, invocation: &Invocation) -> Checked {
+        let Some(answer) = &invocation.answer else {
+            return self.check_killed(invocation);
+        };
+        let records = || (0..invocation.places.len()).map(|place| self.record(invocation, place));
         if records().any(|record| record.id.is_none()) {
-            return self.check_refused(call);
+            return self.check_refused(invocation);
         }
-        let guesses = self.guesses(call);
-        let reported = self.reported(call, &guesses);
-        self.check_behind_failures(call, &reported)?;
-        self.check_progress(call, &guesses, &reported)?;
-        self.check_reports(call, &guesses, &reported)?;
-        let settings = &self.seen.plan.settings;
+        if self.cannot_start(invocation) {
+            let has_orders = records().any(|record| matches!(record.body, Body::Order { .. }));
+            let is_error = answer.as_ref().is_err_and(|kind| *kind != ErrorKind::Batch);
+            ensure!(is_error || !has_orders, Progress, "no record can ever start, and the answer is {answer:?}");
+            if is_error {
+                return self.check_untouched(invocation);
+            }
+        }
+        let expected = self.expected_outcomes(invocation);
+        let reported = self.reported(invocation, &expected);
+        self.check_behind_failures(invocation, &reported)?;
+        self.check_progress(invocation, &expected, &reported)?;
+        self.check_reports(invocation, &expected, &reported)?;
+        self.check_dead_letters(invocation, &expected, &reported)?;
+        let settings = &self.history.plan.settings;
         let are_all = !reported.is_empty() && reported.iter().all(|reported| *reported);
-        if settings.total_failure_is_error && are_all {
-            ensure!(call.answer == Err(ErrorKind::Batch), Answer, "all failed, and the answer is {:?}", call.answer);
+        let are_any = reported.iter().any(|reported| *reported);
+        if settings.total_failure_is_error && are_all || settings.waiting == Waiting::AllOrNothing && are_any {
+            ensure!(*answer == Err(ErrorKind::Batch), Answer, "records failed, and the answer is {answer:?}");
             return Ok(());
         }
         let ids = records().zip(&reported).filter(|(_, reported)| **reported).filter_map(|(record, _)| record.id);
         // SQS is told of an id once, others of each record.
         let mut told = HashSet::new();
-        let ids = ids.filter(|id| !self.seen.plan.origin.is_sqs() || told.insert(*id));
-        let due: Vec<String> = ids.map(name).collect();
-        let is_due = call.answer.as_ref().is_ok_and(|answer| *answer == due);
-        ensure!(is_due, Answer, "{}", self.difference(call, &due, &guesses));
-        self.check_letters(call, &guesses, &reported)
-    }
-
-    /// An event with a record that has no id is refused before anything is done.
-    fn check_refused(&self, call: &Call) -> Verdict {
-        ensure!(call.answer == Err(ErrorKind::Event), Answer, "a record without an id: {:?}", call.answer);
-        let is_claimed = self.seen.asked.claims.iter().any(|claim| claim.invocation == call.number);
-        let is_untouched = !is_claimed && self.of_call(call.number).is_empty() && self.looked_at(call) == 0;
-        ensure!(is_untouched, Answer, "a refused event was looked at");
+        let ids = ids.filter(|id| !self.history.plan.source.is_sqs() || told.insert(*id));
+        let due: Vec<String> = ids.map(id_of).collect();
+        let is_due = answer.as_ref().is_ok_and(|answer| *answer == due);
+        ensure!(is_due, Answer, "{}", self.difference(invocation, &due, &expected));
         Ok(())
     }
 
+    /// A killed invocation has dead-lettered each record once at the most.
+    fn check_killed(&self, invocation: &Invocation) -> Checked {
+        for place in 0..invocation.places.len() {
+            let letters = self.dead_letters(invocation, place).len();
+            ensure!(letters <= 1, DeadLetter, "record {place} was dead-lettered {letters} times");
+        }
+        Ok(())
+    }
+
+    /// An event with a record that has no id is refused before anything is done.
+    fn check_refused(&self, invocation: &Invocation) -> Checked {
+        let answer = &invocation.answer;
+        ensure!(*answer == Some(Err(ErrorKind::Event)), Answer, "a record without an id: {answer:?}");
+        self.check_untouched(invocation)?;
+        ensure!(self.decoded(invocation) == 0, Answer, "a refused event was decoded");
+        Ok(())
+    }
+
+    fn check_untouched(&self, invocation: &Invocation) -> Checked {
+        ensure!(
+            self.claims_of(invocation).is_empty() && self.runs_of(invocation).is_empty(),
+            Answer,
+            "a refused event was acted on"
+        );
+        Ok(())
+    }
+
+    /// Whether not even the first record can be expected to end in time.
+    fn cannot_start(&self, invocation: &Invocation) -> bool {
+        let expected = millis(self.history.plan.settings.expected_ms.unwrap_or(0));
+        invocation.began >= invocation.stop() || invocation.began.after(expected) > invocation.stop()
+    }
+
     /// Whatever is behind a record that is reported, in its order, is reported too.
-    fn reported(&self, call: &Call, guesses: &[Guess]) -> Vec<bool> {
+    fn reported(&self, invocation: &Invocation, expected: &[Expected]) -> Vec<bool> {
         let mut failed = HashSet::new();
-        let report = |(place, guess): (usize, &Guess)| {
-            let lane = self.lane(call, place);
-            let is_held_up = lane.is_some_and(|lane| failed.contains(&lane));
-            let reported = guess.reported || is_held_up;
+        let report = |(place, expected): (usize, &Expected)| {
+            let lane = self.lane(invocation, place);
+            let reported = expected.reported || lane.is_some_and(|lane| failed.contains(&lane));
             if reported {
                 failed.extend(lane);
             }
             reported
         };
-        guesses.iter().enumerate().map(report).collect()
+        expected.iter().enumerate().map(report).collect()
     }
 
-    fn check_behind_failures(&self, call: &Call, reported: &[bool]) -> Verdict {
+    fn check_behind_failures(&self, invocation: &Invocation, reported: &[bool]) -> Checked {
         let mut failed = HashSet::new();
         for (place, reported) in reported.iter().enumerate() {
-            let Some(lane) = self.lane(call, place) else { continue };
-            let ran = self.attempts(call.number, place);
-            ensure!(!failed.contains(&lane) || ran.is_empty(), Order, "{ran:?} ran behind a record that is reported");
+            let Some(lane) = self.lane(invocation, place) else { continue };
+            let runs = self.runs(invocation, place);
+            ensure!(!failed.contains(&lane) || runs.is_empty(), Order, "{runs:?} behind a record that is reported");
             if *reported {
                 failed.insert(lane);
             }
@@ -81,165 +113,70 @@ impl View<'_> {
         Ok(())
     }
 
-    /// What no retry can help is put aside once, unless a failure before it in its order has it delivered again, or no time is
-    /// left; and nothing else is.
-    fn check_letters(&self, call: &Call, guesses: &[Guess], reported: &[bool]) -> Verdict {
-        let mut failed = HashSet::new();
-        for (place, guess) in guesses.iter().enumerate() {
-            let lane = self.lane(call, place);
-            let is_held_up = lane.is_some_and(|lane| failed.contains(&lane));
-            let letters = self.letters.get(&(call.number, place)).map_or(0, Vec::len);
-            let due = usize::from(guess.is_dead && !is_held_up);
-            let was_late = letters == 0 && call.answered >= call.stop();
-            ensure!(letters == due || was_late, Answer, "{letters} letters of record {place}, which is {guess:?}");
-            if reported[place] {
-                failed.extend(lane);
-            }
-        }
-        Ok(())
+    /// Whether time was never up. A process that was frozen has lost time, in every invocation.
+    pub(super) fn had_time(&self, invocation: &Invocation) -> bool {
+        let expected = self.expected_at_last(invocation);
+        let stop = invocation.stop();
+        let journal = &self.history.journal;
+        !journal.was_frozen && invocation.ended < stop && invocation.ended.after(expected) <= stop
     }
 
-    /// Whether the time was never up. What blocks its thread takes time from all others, in every invocation.
-    fn had_time(&self, call: &Call) -> bool {
-        let expected = self.expected(call, call.answered.after(millis(1)));
-        !self.seen.pages.blocked && call.answered < call.stop() && call.answered.after(expected) <= call.stop()
-    }
-
-    /// If the time was never up, all was looked at, claimed, waited for and run that nothing held up.
-    fn check_progress(&self, call: &Call, guesses: &[Guess], reported: &[bool]) -> Verdict {
-        let settings = &self.seen.plan.settings;
-        let expected = self.expected(call, call.answered.after(millis(1)));
+    /// If time was never up, everything was decoded, claimed, waited for and run that nothing held back.
+    fn check_progress(&self, invocation: &Invocation, expected: &[Expected], reported: &[bool]) -> Checked {
+        let settings = &self.history.plan.settings;
         let may_halt = settings.stops_batch
-            && reported.iter().enumerate().any(|(place, reported)| *reported && self.lane(call, place).is_some());
-        if !self.had_time(call) || may_halt {
+            && reported.iter().enumerate().any(|(place, reported)| *reported && self.lane(invocation, place).is_some());
+        if !self.had_time(invocation) || may_halt {
             return Ok(());
         }
-        let looked_at = self.looked_at(call);
+        let decoded = self.decoded(invocation);
         // If every order has failed nothing more can be done.
-        let lanes: HashSet<_> = (0..guesses.len()).map(|place| self.lane(call, place)).collect();
-        let lost: HashSet<_> =
-            (0..looked_at).filter(|place| reported[*place]).map(|place| self.lane(call, place)).collect();
-        let may_stop = !lanes.contains(&None) && lanes == lost;
-        let is_enough = looked_at == guesses.len() || may_stop;
-        ensure!(is_enough, Progress, "{looked_at} of {} records were looked at", guesses.len());
+        let lanes: HashSet<_> = (0..expected.len()).map(|place| self.lane(invocation, place)).collect();
+        let failed = (0..decoded).filter(|place| reported[*place]);
+        let failed: HashSet<_> = failed.map(|place| self.lane(invocation, place)).collect();
+        let may_stop = !lanes.contains(&None) && lanes == failed;
+        let is_enough = decoded == expected.len() || may_stop;
+        ensure!(is_enough, Progress, "{decoded} of {} records were decoded", expected.len());
         let mut failed = HashSet::new();
-        for (place, guess) in guesses.iter().enumerate() {
-            let lane = self.lane(call, place);
-            let is_held_up = lane.is_some_and(|lane| failed.contains(&lane));
+        for (place, expected) in expected.iter().enumerate() {
+            let lane = self.lane(invocation, place);
+            let is_held_back = lane.is_some_and(|lane| failed.contains(&lane));
             if reported[place] {
                 failed.extend(lane);
             }
-            if is_held_up || guess.leader.is_some() {
+            if is_held_back || expected.leader.is_some() {
                 continue;
             }
-            ensure!(guess.fate != Fate::Open, Progress, "record {place} was not run, and there was time");
-            let is_cut_off = self
-                .attempts(call.number, place)
-                .iter()
-                .any(|attempt| attempt.end.is_none_or(|(end, _)| end == End::CutOff));
-            ensure!(!is_cut_off, Progress, "record {place} was cut off before its time");
-            if lane.is_some() {
-                self.check_patience(call, place, expected)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Where there is an order, a lease that ends in time is waited for.
-    fn check_patience(&self, call: &Call, place: usize, expected: Duration) -> Verdict {
-        let Some(key) = self.record(call, place).key() else { return Ok(()) };
-        let claims = self.claims(call.number, key);
-        let owners: HashSet<_> = claims.iter().map(|claim| claim.owner).collect();
-        let Some(Told::InProgress(Some(until))) = claims.last().map(|claim| claim.told) else { return Ok(()) };
-        let until = match self.look(call, key) {
-            // A look that takes its time may see the lease lapsed, and that is an answer where nobody may take over.
-            Some(Told::InProgress(_)) if self.seen.plan.settings.after_unknown == Policy::Refuse => return Ok(()),
-            Some(Told::InProgress(Some(renewed))) => renewed,
-            Some(Told::Nothing) | None => until,
-            Some(_) => return Ok(()),
-        };
-        let until = Timestamp::from_millis(until).after(millis(MARGIN_MS + 1));
-        let is_too_late = until >= call.stop() || until.after(expected) > call.stop();
-        ensure!(owners.len() == 2 || is_too_late, Progress, "record {place} did not wait until {until:?}");
-        Ok(())
-    }
-
-    /// Of each record is said what became of it, once, in the order of the event.
-    fn check_reports(&self, call: &Call, guesses: &[Guess], reported: &[bool]) -> Verdict {
-        ensure!(call.reports.len() == guesses.len(), Report, "{} of {}", call.reports.len(), guesses.len());
-        let stops_batch = self.seen.plan.settings.stops_batch;
-        let mut failed = HashSet::new();
-        for (place, (guess, report)) in guesses.iter().zip(&call.reports).enumerate() {
-            let id = self.record(call, place).id.map(name);
-            let is_its = report.index == place && Some(report.record.id()) == id.as_deref();
-            ensure!(is_its, Report, "{report:?} in the place of record {place}");
-            let lane = self.lane(call, place);
-            let is_held_up = lane.is_some_and(|lane| failed.contains(&lane));
-            if reported[place] {
-                failed.extend(lane);
-            }
-            ensure!(report.reported == reported[place], Report, "{report:?} of {guess:?}");
-            let is_put_aside = guess.is_put_aside && !is_held_up;
-            ensure!(report.dead_lettered == is_put_aside, Report, "{report:?} of {guess:?}");
-            let is_skipped = |guess: &Guess| {
-                let leader = guess.leader.map(|leader| call.reports[leader].outcome);
-                leader == Some(Ok(OutcomeKind::Skipped))
+            let is_open = expected.possible.contains(&Outcome::NotStarted);
+            ensure!(!is_open, Progress, "record {place} was not run, and there was time");
+            let is_cut_off = |run: &&Run| run.end.is_none_or(|(end, _)| end == End::CutOff);
+            // A call of several records is cut off for all of them.
+            let is_limited = |run: &Run| {
+                let mut call = self.runs_of(invocation).iter().filter(|other| other.began == run.began);
+                settings.dead_letters.is_some() && call.any(|run| self.is_last_in_order(invocation, run.place))
             };
-            let first = guess.leader.unwrap_or(place);
-            let is_begun = !self.attempts(call.number, first).is_empty();
-            // What is waited for as somebody else has it is open too, and what is to be put aside in its turn.
-            let is_open = !is_begun && matches!(guesses[first].fate, Fate::Open | Fate::Retry { failed: false })
-                || first != place && guesses[first].is_dead;
-            let is_true = match report.outcome {
-                // One with an earlier one's key is not run either where that is held up.
-                Ok(OutcomeKind::Skipped) => is_held_up || is_open && (stops_batch || is_skipped(guess)),
-                // Its claim was granted when its lease had passed.
-                Ok(OutcomeKind::InProgress) if !is_held_up && guess.fate == Fate::Open => {
-                    report.held_until.is_some_and(|until| until <= call.answered.after(millis(MARGIN_MS + 1)))
-                }
-                Ok(OutcomeKind::NotStarted) if stops_batch && self.had_time(call) => false,
-                _ => !is_held_up && guess.fate.is_told_by(report),
-            };
-            ensure!(is_true, Report, "{report:?} of {guess:?}, held up: {is_held_up}");
+            let cut_off = self.runs(invocation, place).iter().find(|run| is_cut_off(run) && !is_limited(run));
+            ensure!(cut_off.is_none(), Progress, "{cut_off:?} was cut off before its time");
+            self.check_waited(invocation, place, reported)?;
         }
         Ok(())
     }
 
     /// What is wrong with an answer, record by record.
-    fn difference(&self, call: &Call, due: &[String], guesses: &[Guess]) -> String {
-        let Ok(answer) = &call.answer else { return format!("{:?}, and not {} ids", call.answer, due.len()) };
+    fn difference(&self, invocation: &Invocation, due: &[String], expected: &[Expected]) -> String {
+        let Some(Ok(answer)) = &invocation.answer else {
+            return format!("{:?}, and not {} ids", invocation.answer, due.len());
+        };
         let mut text = format!("{} ids, and not {}", answer.len(), due.len());
         let (found, wanted): (HashSet<_>, HashSet<_>) = (answer.iter().collect(), due.iter().collect());
-        for (place, guess) in guesses.iter().enumerate() {
-            let id = self.record(call, place).id.map(name).unwrap_or_default();
+        for (place, expected) in expected.iter().enumerate() {
+            let id = self.record(invocation, place).id.map(id_of).unwrap_or_default();
             if found.contains(&id) != wanted.contains(&id) {
-                let attempts = self.attempts(call.number, place);
-                text += &format!("\n{id} at {place}, in the answer: {}, {guess:?} {attempts:?}", found.contains(&id));
+                let runs = self.runs(invocation, place);
+                text += &format!("\n{id} at {place}, in the answer: {}, {expected:?} {runs:?}", found.contains(&id));
             }
         }
         let unknown: Vec<_> = found.difference(&wanted).collect();
         text + &format!("\nnot due: {unknown:?}")
-    }
-}
-
-impl Fate {
-    /// Whether this is what is said of a record that nothing holds up.
-    fn is_told_by(self, report: &RecordReport) -> bool {
-        match (self, report.outcome) {
-            (Self::Done, Ok(outcome)) => outcome.is_done(),
-            (Self::Permanent, Ok(outcome)) => outcome.has_failed_for_good(),
-            (Self::Refused, Ok(outcome)) => outcome == OutcomeKind::Mismatch,
-            (Self::Refused, Err(kind)) => matches!(kind, ErrorKind::KeyMissing | ErrorKind::Payload),
-            (Self::Retry { failed: true }, Ok(outcome)) => matches!(
-                outcome,
-                OutcomeKind::Failed(Mark::Transient | Mark::Unknown) | OutcomeKind::Interrupted(Interruption::Panicked)
-            ),
-            (Self::Retry { failed: false }, Ok(outcome)) => {
-                !outcome.is_done() && !outcome.has_failed_for_good() && outcome != OutcomeKind::Mismatch
-            }
-            (Self::Retry { failed: false }, Err(kind)) => !matches!(kind, ErrorKind::KeyMissing | ErrorKind::Payload),
-            (Self::Open, Ok(outcome)) => outcome == OutcomeKind::NotStarted,
-            (Self::Done | Self::Permanent | Self::Retry { failed: true } | Self::Open, Err(_)) => false,
-        }
     }
 }

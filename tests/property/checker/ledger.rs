@@ -1,6 +1,6 @@
-//! The store by the book: what each record must be after all that was applied to it.
+//! The store by its rules: what each record must be after all that was applied to it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use lambda_once::{
     clock::Timestamp,
@@ -8,19 +8,19 @@ use lambda_once::{
     store::{ClaimRequest, Claimed, SettleRequest, Settled, Settlement, Takeover},
 };
 
-use super::{Verdict, View, ensure};
+use super::{Checked, Evidence, ensure};
 use crate::{
-    desk::{Told, told},
-    ground::Applied,
-    journal::Attempt,
-    plan::State,
-    stage::{MARGIN_MS, Snapshot},
-    watch::{Moment, millis},
+    journal::Run,
+    plan::StoredState,
+    recorded_store::{Ending, Settling, Told, told_by_claim},
+    runner::{MARGIN_MS, Snapshot},
+    store::Applied,
+    timeline::{Moment, millis},
 };
 
 /// What a record must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Line {
+struct Entry {
     status: Status,
     owner: Option<Owner>,
     lease_until: Option<Timestamp>,
@@ -28,84 +28,98 @@ struct Line {
     took_over: bool,
 }
 
-type Book = HashMap<KeyHash, Line>;
+type Ledger = HashMap<KeyHash, Entry>;
 
-/// What happens, in its order.
 enum Event<'a> {
     Applied(&'a Applied),
-    Began(&'a Attempt),
-    Looked(&'a Snapshot),
+    Began(&'a Run),
+    Read(&'a Snapshot),
 }
 
-impl View<'_> {
-    pub(super) fn check_ledger(&self) -> Verdict {
-        let mut book = self.first_page();
-        let applied = self.seen.applied.iter().map(|(moment, applied)| (*moment, Event::Applied(applied)));
-        let began = self.seen.pages.attempts.iter().map(|attempt| (attempt.began, Event::Began(attempt)));
-        let looked = self.seen.snapshots.iter().map(|snapshot| (snapshot.0, Event::Looked(snapshot)));
-        let mut events: Vec<(Moment, Event<'_>)> = applied.chain(began).chain(looked).collect();
+impl Evidence<'_> {
+    pub(super) fn check_ledger(&self) -> Checked {
+        let mut ledger = self.initial_ledger();
+        let applied = self.history.applied.iter().map(|(moment, applied)| (*moment, Event::Applied(applied)));
+        let began = self.history.journal.runs.iter().map(|run| (run.began, Event::Began(run)));
+        let read = self.history.snapshots.iter().map(|snapshot| (snapshot.0, Event::Read(snapshot)));
+        let mut events: Vec<(Moment, Event<'_>)> = applied.chain(began).chain(read).collect();
         events.sort_by_key(|(moment, _)| moment.tick);
         for (moment, event) in events {
             match event {
-                Event::Applied(Applied::Claim(request, answer)) => claim(&mut book, request, answer, moment.at)?,
-                Event::Applied(Applied::Settle(request, answer)) => settle(&mut book, request, answer)?,
-                Event::Began(attempt) => self.check_holds(&book, attempt)?,
-                Event::Looked((moment, records)) => self.check_records(&book, records, moment.at)?,
+                Event::Applied(Applied::Claim(request, answer)) => claim(&mut ledger, request, answer, moment.at)?,
+                Event::Applied(Applied::Settle(request, answer)) => settle(&mut ledger, request, answer)?,
+                Event::Began(run) => self.check_holds(&ledger, run)?,
+                Event::Read((moment, records)) => self.check_records(&ledger, records, moment.at)?,
             }
+        }
+        self.check_told()
+    }
+
+    fn initial_ledger(&self) -> Ledger {
+        let stands = self.history.plan.stored.iter().filter(|(_, stored)| stored.state != StoredState::Expired);
+        let entry = |key: usize| {
+            let Record { status, owner, lease_until, fingerprint, .. } =
+                self.history.stored[&self.history.hashes[&key]].clone();
+            Entry { status, owner, lease_until, fingerprint, took_over: false }
+        };
+        stands.map(|(key, _)| (self.history.hashes[key], entry(*key))).collect()
+    }
+
+    /// Whoever runs holds the claim, and knows what it replaced.
+    fn check_holds(&self, ledger: &Ledger, run: &Run) -> Checked {
+        let Some(key) = run.key else { return Ok(()) };
+        let Some((took_over, lease_until)) = run.claim else {
+            ensure!(false, Once, "{run:?} has no claim");
+            return Ok(());
+        };
+        let entry = ledger.get(&self.history.hashes[&key]);
+        let owner = self.owner(run);
+        let holds =
+            |entry: &&Entry| entry.status == Status::InProgress && entry.owner.is_some() && entry.owner == owner;
+        let held = entry.filter(holds);
+        ensure!(held.is_some(), Once, "{run:?} runs under the claim of {owner:?}, and the record is {entry:?}");
+        let told = held.map(|entry| (entry.took_over, entry.lease_until));
+        ensure!(told == Some((took_over, Some(lease_until))), Record, "{run:?}, and the record is {entry:?}");
+        Ok(())
+    }
+
+    fn check_records(&self, ledger: &Ledger, records: &HashMap<KeyHash, Record>, now: Timestamp) -> Checked {
+        for (key, hash) in &self.history.hashes {
+            let stands = |record: &&Record| record.expiration.is_none_or(|end| end > now.seconds_rounded_down());
+            let found = records.get(hash).filter(stands);
+            let found = found.map(|record| (record.status, record.owner, record.lease_until, record.fingerprint));
+            let entry = ledger.get(hash);
+            let due = entry.map(|entry| (entry.status, entry.owner, entry.lease_until, entry.fingerprint));
+            ensure!(found == due, Record, "the record of order {key} is {found:?}, and should be {due:?}");
         }
         Ok(())
     }
 
-    fn first_page(&self) -> Book {
-        let stands = self.seen.plan.kept.iter().filter(|(_, kept)| kept.state != State::Expired);
-        let line = |key: usize| {
-            let Record { status, owner, lease_until, fingerprint, .. } =
-                self.seen.kept[&self.seen.hashes[&key]].clone();
-            Line { status, owner, lease_until, fingerprint, took_over: false }
-        };
-        stands.map(|(key, _)| (self.seen.hashes[key], line(*key))).collect()
-    }
-
-    /// Whoever runs holds the claim, and knows what it replaced.
-    fn check_holds(&self, book: &Book, attempt: &Attempt) -> Verdict {
-        let Some(key) = attempt.key else { return Ok(()) };
-        let Some((took_over, lease_until)) = attempt.claim else {
-            ensure!(false, Once, "{attempt:?} has no claim");
-            return Ok(());
-        };
-        let line = book.get(&self.seen.hashes[&key]);
-        let owner = self.owner(attempt);
-        let holds = |line: &&Line| line.status == Status::InProgress && line.owner.is_some() && line.owner == owner;
-        let held = line.filter(holds);
-        ensure!(held.is_some(), Once, "{attempt:?} runs under the claim of {owner:?}, and the record is {line:?}");
-        let told = held.map(|line| (line.took_over, line.lease_until));
-        ensure!(told == Some((took_over, Some(lease_until))), Record, "{attempt:?}, and the record is {line:?}");
-        Ok(())
-    }
-
-    fn check_records(&self, book: &Book, records: &HashMap<KeyHash, Record>, now: Timestamp) -> Verdict {
-        for (key, hash) in &self.seen.hashes {
-            let stands = |record: &&Record| record.expiration.is_none_or(|end| end > now.seconds_rounded_down());
-            let found = records.get(hash).filter(stands);
-            let found = found.map(|record| (record.status, record.owner, record.lease_until, record.fingerprint));
-            let line = book.get(hash);
-            let due = line.map(|line| (line.status, line.owner, line.lease_until, line.fingerprint));
-            ensure!(found == due, Record, "the record of order {key} is {found:?}, and should be {due:?}");
+    /// What was told to be settled was: a claim's outcome is recorded if the engine was told so.
+    fn check_told(&self) -> Checked {
+        let done = self.history.applied.iter().filter_map(|(_, applied)| match applied {
+            Applied::Settle(request, Settled::Done) => Some((request.owner, Ending::from(&request.settlement))),
+            _ => None,
+        });
+        let done: HashSet<_> = done.collect();
+        for settle in self.history.calls.settles.iter().filter(|settle| settle.ending == Ending::Complete) {
+            let is_true = settle.told != Settling::Done || done.contains(&(settle.owner, settle.ending));
+            ensure!(is_true, Record, "{settle:?} was not applied");
         }
         Ok(())
     }
 }
 
 /// What a claim has to be told.
-fn judge(line: Option<&Line>, request: &ClaimRequest, now: Timestamp) -> Told {
-    let Some(line) = line else { return Told::Granted };
-    if line.fingerprint.is_some() && request.fingerprint.is_some() && line.fingerprint != request.fingerprint {
+fn judge(entry: Option<&Entry>, request: &ClaimRequest, now: Timestamp) -> Told {
+    let Some(entry) = entry else { return Told::Granted };
+    if entry.fingerprint.is_some() && request.fingerprint.is_some() && entry.fingerprint != request.fingerprint {
         return Told::Mismatch;
     }
-    match (line.status, line.lease_until) {
+    match (entry.status, entry.lease_until) {
         (Status::Completed, _) => Told::Completed,
         (Status::Failed, _) => Told::Failed,
-        (Status::InProgress, _) if line.owner == Some(request.owner) => Told::Granted,
+        (Status::InProgress, _) if entry.owner == Some(request.owner) => Told::Granted,
         (Status::InProgress, None) => Told::InProgress(None),
         (Status::InProgress, Some(lease_until)) if lease_until.after(millis(MARGIN_MS)) >= now => {
             Told::InProgress(Some(lease_until.as_millis()))
@@ -115,50 +129,52 @@ fn judge(line: Option<&Line>, request: &ClaimRequest, now: Timestamp) -> Told {
     }
 }
 
-fn claim(book: &mut Book, request: &ClaimRequest, answer: &Claimed, now: Timestamp) -> Verdict {
-    let line = book.get(&request.key);
-    let due = judge(line, request, now);
-    let answered = told(answer);
-    ensure!(answered == due, Record, "a claim is told {answered:?} and not {due:?}, and the record is {line:?}");
-    let is_mine = line.is_some_and(|line| line.owner == Some(request.owner));
+fn claim(ledger: &mut Ledger, request: &ClaimRequest, answer: &Claimed, now: Timestamp) -> Checked {
+    let entry = ledger.get(&request.key);
+    let due = judge(entry, request, now);
+    let told = told_by_claim(answer);
+    ensure!(told == due, Record, "a claim is told {told:?} and not {due:?}, and the record is {entry:?}");
+    let is_mine = entry.is_some_and(|entry| entry.owner == Some(request.owner));
     if due == Told::Granted && !is_mine {
-        let line = Line {
+        let entry = Entry {
             status: Status::InProgress,
             owner: Some(request.owner),
             lease_until: Some(now.after(request.lease)),
             fingerprint: request.fingerprint,
-            took_over: line.is_some(),
+            took_over: entry.is_some(),
         };
-        book.insert(request.key, line);
+        ledger.insert(request.key, entry);
     }
     Ok(())
 }
 
-fn settle(book: &mut Book, request: &SettleRequest, answer: &Settled) -> Verdict {
-    let line = book.get(&request.key).cloned();
-    let is_mine = line.as_ref().is_some_and(|line| line.owner == Some(request.owner));
-    let status = line.as_ref().map(|line| line.status);
+fn settle(ledger: &mut Ledger, request: &SettleRequest, answer: &Settled) -> Checked {
+    let entry = ledger.get(&request.key).cloned();
+    let is_mine = entry.as_ref().is_some_and(|entry| entry.owner == Some(request.owner));
+    let status = entry.as_ref().map(|entry| entry.status);
     let holds = is_mine && status == Some(Status::InProgress);
     let is_done = match request.settlement {
         Settlement::Complete { .. } => holds || is_mine && status == Some(Status::Completed),
         Settlement::Fail { .. } => holds || is_mine && status == Some(Status::Failed),
         // A late copy of a release says what its claim was told at first: it must not forget what is known since.
-        Settlement::Release { took_over } => !holds || took_over || !line.as_ref().is_some_and(|line| line.took_over),
+        Settlement::Release { took_over } => {
+            !holds || took_over || !entry.as_ref().is_some_and(|entry| entry.took_over)
+        }
         Settlement::Renew { .. } => holds,
     };
-    let answered = matches!(answer, Settled::Done);
-    ensure!(answered == is_done, Record, "{request:?} is answered by {answer:?}, and the record is {line:?}");
-    let Some(line) = line.filter(|_| holds && is_done) else { return Ok(()) };
+    let told = matches!(answer, Settled::Done);
+    ensure!(told == is_done, Record, "{request:?} is answered by {answer:?}, and the record is {entry:?}");
+    let Some(entry) = entry.filter(|_| holds && is_done) else { return Ok(()) };
     match request.settlement {
-        Settlement::Complete { .. } => drop(book.insert(request.key, Line { status: Status::Completed, ..line })),
-        Settlement::Fail { .. } => drop(book.insert(request.key, Line { status: Status::Failed, ..line })),
+        Settlement::Complete { .. } => drop(ledger.insert(request.key, Entry { status: Status::Completed, ..entry })),
+        Settlement::Fail { .. } => drop(ledger.insert(request.key, Entry { status: Status::Failed, ..entry })),
         Settlement::Release { took_over } => {
-            ensure!(took_over == line.took_over, Record, "{request:?} is not true of {line:?}");
+            ensure!(took_over == entry.took_over, Record, "{request:?} is not true of {entry:?}");
             if took_over {
                 let lease_until = Some(Timestamp::EPOCH);
-                book.insert(request.key, Line { owner: None, lease_until, ..line });
+                ledger.insert(request.key, Entry { owner: None, lease_until, ..entry });
             } else {
-                book.remove(&request.key);
+                ledger.remove(&request.key);
             }
         }
         Settlement::Renew { .. } => ensure!(false, Settlement, "nobody renews the claims of a batch"),

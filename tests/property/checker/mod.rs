@@ -1,6 +1,11 @@
-//! What must be, derived from the plan and from what was seen at the store and in the handler.
+//! Checks a case: what must have happened is derived from the plan, from the calls of the store and from the journal of
+//! the handlers. Nothing of it is taken from the implementation's own tables, or from the reports that it makes.
 
-use std::{collections::HashMap, fmt, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    time::Duration,
+};
 
 use lambda_once::{
     clock::Timestamp,
@@ -8,19 +13,27 @@ use lambda_once::{
 };
 
 use crate::{
-    desk::{Claim, Settle, Told},
-    journal::Attempt,
+    journal::{DeadLettered, End, Run},
     plan::Record,
-    stage::{Call, LEASE_MS, Seen},
-    watch::millis,
+    recorded_store::{Claim, Read, Settle, Told},
+    runner::{History, Invocation, LEASE_MS, MARGIN_MS},
+    timeline::{Moment, millis},
 };
 
 mod answers;
-mod fates;
+mod claims;
 mod ledger;
+mod outcomes;
+mod reports;
 mod runs;
+mod settles;
+mod table;
+mod waits;
 
-/// Which promise is broken, and how.
+/// A poll that takes longer counts as blocking.
+pub(crate) const SLOW_POLL: Duration = millis(10);
+
+/// A promise that is broken, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Violation {
     pub(crate) promise: Promise,
@@ -29,21 +42,29 @@ pub(crate) struct Violation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
-    /// The answer lists exactly what is not decided.
+    /// The answer lists exactly the records that are not decided, in the order of the event (B1, B2, B7, B8).
     Answer,
-    /// What is said of each record is true.
+    /// The report on each record is true.
     Report,
+    /// The redelivery hook is called once, with the records that failed, and is told until when their keys are held (B7).
+    Redelivery,
+    /// A record is dead-lettered once if it must be, and only then (B7, B11).
+    DeadLetter,
     /// The store's records are as its answers say, and only a claim's owner changes them.
     Record,
-    /// No handler runs twice for one key.
+    /// No handler runs twice for one key without a reason (B3, B6).
     Once,
-    /// What is settled is what the handler said.
+    /// A run is settled by its outcome (B7), and without delay.
     Settlement,
-    /// An order is kept.
+    /// An order is kept (B4).
     Order,
-    /// Nothing runs past its time, nor more at once than is allowed.
+    /// Nothing begins or ends past its time, nor more at once than is allowed (B4, B5, B10, B11).
     Bounds,
-    /// What there is time for is done.
+    /// Claims do not run further ahead of the work than is documented (B12).
+    ClaimsAhead,
+    /// Waiting for a claim that is held elsewhere is limited, and polls few keys (B6).
+    Waiting,
+    /// What there is time for is done (B5).
     Progress,
 }
 
@@ -53,9 +74,9 @@ impl fmt::Display for Violation {
     }
 }
 
-pub(crate) type Verdict = Result<(), Violation>;
+pub(crate) type Checked = Result<(), Violation>;
 
-/// Fails with what is broken, unless the condition holds.
+/// Fails with a broken promise, unless the condition holds.
 macro_rules! ensure {
     ($condition:expr, $promise:ident, $($text:tt)+) => {
         if !$condition {
@@ -68,111 +89,211 @@ macro_rules! ensure {
 }
 use ensure;
 
-/// What was seen, sorted for looking up.
-pub(crate) struct View<'a> {
-    seen: &'a Seen,
+/// The history of a case, indexed.
+pub(crate) struct Evidence<'a> {
+    history: &'a History,
     claims: HashMap<(usize, KeyHash), Vec<&'a Claim>>,
+    claims_of: HashMap<usize, Vec<&'a Claim>>,
     settles: HashMap<Owner, Vec<&'a Settle>>,
+    settles_of: HashMap<usize, Vec<&'a Settle>>,
+    reads_of: HashMap<usize, Vec<&'a Read>>,
     /// By invocation and place in the event; a probe comes before its handler.
-    attempts: HashMap<(usize, usize), Vec<&'a Attempt>>,
+    runs: HashMap<(usize, usize), Vec<&'a Run>>,
     /// By invocation, in the order of their beginning.
-    of_call: HashMap<usize, Vec<&'a Attempt>>,
-    /// Whether each letter was sent.
-    letters: HashMap<(usize, usize), Vec<bool>>,
+    runs_of: HashMap<usize, Vec<&'a Run>>,
+    dead_letters: HashMap<(usize, usize), Vec<&'a DeadLettered>>,
+    /// By invocation, in the order of their ends: when each run ended, and the longest one until then.
+    longest: HashMap<usize, Vec<(Moment, Duration)>>,
+    /// When threads were free again after they had been blocked.
+    freed: HashSet<Timestamp>,
 }
 
 /// Checks everything.
-pub(crate) fn check(seen: &Seen) -> Verdict {
-    let view = View::new(seen);
-    view.check_ledger()?;
-    view.check_runs()?;
-    seen.calls.iter().try_for_each(|call| view.check_answer(call))
+pub(crate) fn check(history: &History) -> Checked {
+    let evidence = Evidence::new(history);
+    evidence.check_ledger()?;
+    evidence.check_runs()?;
+    for invocation in &history.invocations {
+        evidence.check_claims_ahead(invocation)?;
+        evidence.check_settles(invocation)?;
+        evidence.check_waits(invocation)?;
+        evidence.check_answer(invocation)?;
+    }
+    Ok(())
 }
 
-impl<'a> View<'a> {
-    fn new(seen: &'a Seen) -> Self {
-        let mut view = Self {
-            seen,
+impl<'a> Evidence<'a> {
+    fn new(history: &'a History) -> Self {
+        let mut evidence = Self {
+            history,
             claims: HashMap::new(),
+            claims_of: HashMap::new(),
             settles: HashMap::new(),
-            attempts: HashMap::new(),
-            of_call: HashMap::new(),
-            letters: HashMap::new(),
+            settles_of: HashMap::new(),
+            reads_of: HashMap::new(),
+            runs: HashMap::new(),
+            runs_of: HashMap::new(),
+            dead_letters: HashMap::new(),
+            longest: HashMap::new(),
+            freed: history.journal.blocked.iter().map(|blocked| blocked.until).collect(),
         };
-        for claim in &seen.asked.claims {
-            view.claims.entry((claim.invocation, claim.key)).or_default().push(claim);
+        for claim in &history.calls.claims {
+            evidence.claims.entry((claim.invocation, claim.key)).or_default().push(claim);
+            evidence.claims_of.entry(claim.invocation).or_default().push(claim);
         }
-        for settle in &seen.asked.settles {
-            view.settles.entry(settle.owner).or_default().push(settle);
+        for settle in &history.calls.settles {
+            evidence.settles.entry(settle.owner).or_default().push(settle);
+            evidence.settles_of.entry(settle.invocation).or_default().push(settle);
         }
-        for attempt in &seen.pages.attempts {
-            view.attempts.entry((attempt.invocation, attempt.place)).or_default().push(attempt);
-            view.of_call.entry(attempt.invocation).or_default().push(attempt);
+        for read in &history.calls.reads {
+            evidence.reads_of.entry(read.invocation).or_default().push(read);
         }
-        for letter in &seen.pages.letters {
-            view.letters.entry((letter.invocation, letter.place)).or_default().push(letter.sent);
+        for run in &history.journal.runs {
+            evidence.runs.entry((run.invocation, run.place)).or_default().push(run);
+            evidence.runs_of.entry(run.invocation).or_default().push(run);
         }
-        view
+        for letter in &history.journal.dead_letters {
+            evidence.dead_letters.entry((letter.invocation, letter.place)).or_default().push(letter);
+        }
+        evidence.longest = history.invocations.iter().map(|one| (one.number, evidence.spans(one))).collect();
+        evidence
     }
 
-    fn record(&self, call: &Call, place: usize) -> &'a Record {
-        &self.seen.plan.records[call.places[place]]
+    /// When the runs of each record ended, in that order, and the longest of them until then. One that was cut off says nothing
+    /// of how long others take.
+    fn spans(&self, invocation: &Invocation) -> Vec<(Moment, Duration)> {
+        let span = |run: &&Run| {
+            let runs = self.runs(invocation, run.place);
+            let (first, (end, ended)) = (runs.first()?, runs.last()?.end?);
+            (first.began == run.began && end != End::CutOff).then(|| (ended, ended.at.since(first.began.at)))
+        };
+        let mut spans: Vec<_> = self.runs_of(invocation).iter().filter_map(span).collect();
+        spans.sort_by_key(|(ended, _)| ended.tick);
+        let mut longest = Duration::ZERO;
+        for (_, span) in &mut spans {
+            longest = longest.max(*span);
+            *span = longest;
+        }
+        spans
     }
 
-    fn lane(&self, call: &Call, place: usize) -> Option<usize> {
-        self.seen.plan.lane(self.record(call, place))
+    fn record(&self, invocation: &Invocation, place: usize) -> &'a Record {
+        &self.history.plan.records[invocation.places[place]]
     }
 
-    fn attempts(&self, call: usize, place: usize) -> &[&'a Attempt] {
-        self.attempts.get(&(call, place)).map_or(&[], Vec::as_slice)
+    fn lane(&self, invocation: &Invocation, place: usize) -> Option<usize> {
+        self.history.plan.lane(self.record(invocation, place))
     }
 
-    fn of_call(&self, call: usize) -> &[&'a Attempt] {
-        self.of_call.get(&call).map_or(&[], Vec::as_slice)
+    fn runs(&self, invocation: &Invocation, place: usize) -> &[&'a Run] {
+        self.runs.get(&(invocation.number, place)).map_or(&[], Vec::as_slice)
     }
 
-    fn claims(&self, call: usize, key: usize) -> &[&'a Claim] {
-        self.claims.get(&(call, self.seen.hashes[&key])).map_or(&[], Vec::as_slice)
+    fn runs_of(&self, invocation: &Invocation) -> &[&'a Run] {
+        self.runs_of.get(&invocation.number).map_or(&[], Vec::as_slice)
+    }
+
+    fn claims_of(&self, invocation: &Invocation) -> &[&'a Claim] {
+        self.claims_of.get(&invocation.number).map_or(&[], Vec::as_slice)
+    }
+
+    fn settles_of(&self, invocation: &Invocation) -> &[&'a Settle] {
+        self.settles_of.get(&invocation.number).map_or(&[], Vec::as_slice)
+    }
+
+    fn reads_of(&self, invocation: usize) -> &[&'a Read] {
+        self.reads_of.get(&invocation).map_or(&[], Vec::as_slice)
+    }
+
+    fn claims(&self, invocation: usize, key: usize) -> &[&'a Claim] {
+        self.claims.get(&(invocation, self.history.hashes[&key])).map_or(&[], Vec::as_slice)
     }
 
     fn settles(&self, owner: Owner) -> &[&'a Settle] {
         self.settles.get(&owner).map_or(&[], Vec::as_slice)
     }
 
-    /// The claim under which a record was handed over.
-    fn owner(&self, attempt: &Attempt) -> Option<Owner> {
-        let claims = self.claims(attempt.invocation, attempt.key?);
-        let granted = claims.iter().rev().find(|claim| claim.told == Told::Granted && claim.asked < attempt.began);
-        granted.map(|claim| claim.owner)
+    fn dead_letters(&self, invocation: &Invocation, place: usize) -> &[&'a DeadLettered] {
+        self.dead_letters.get(&(invocation.number, place)).map_or(&[], Vec::as_slice)
     }
 
-    /// When the attempts at a record began and ended; `None` if there were none, or one has not ended.
-    fn span(&self, call: usize, place: usize) -> Option<(Timestamp, Timestamp)> {
-        let attempts = self.attempts(call, place);
-        Some((attempts.first()?.began.at, attempts.last()?.end?.1.at))
+    /// The claim under which a record was given to the handler.
+    fn claim_of(&self, run: &Run) -> Option<&'a Claim> {
+        let claims = self.claims(run.invocation, run.key?);
+        claims.iter().rev().find(|claim| claim.told == Told::Granted && claim.asked < run.began).copied()
     }
 
-    /// The longest run of an invocation that had ended before a time.
-    fn longest(&self, call: &Call, before: Timestamp) -> Duration {
-        let spans = self.of_call(call.number).iter().filter_map(|attempt| self.span(call.number, attempt.place));
-        spans.filter(|(_, ended)| *ended < before).map(|(began, ended)| ended.since(began)).max().unwrap_or_default()
+    fn owner(&self, run: &Run) -> Option<Owner> {
+        self.claim_of(run).map(|claim| claim.owner)
     }
 
-    /// How long a run is expected to take at a time.
-    fn expected(&self, call: &Call, at: Timestamp) -> Duration {
-        self.seen.plan.settings.expected_ms.map_or_else(|| self.longest(call, at), millis)
+    /// The longest run of an invocation that had ended before a moment. Of one that ended at the same time, without having
+    /// blocked its thread, the service need not know.
+    fn longest(&self, invocation: &Invocation, before: Moment) -> Duration {
+        let spans = self.longest.get(&invocation.number).map_or(&[][..], Vec::as_slice);
+        let known = if self.freed.contains(&before.at) {
+            spans.partition_point(|(ended, _)| ended.tick < before.tick)
+        } else {
+            spans.partition_point(|(ended, _)| ended.at < before.at)
+        };
+        spans[..known].last().map_or(Duration::ZERO, |(_, longest)| *longest)
+    }
+
+    /// How long a run is expected to take at a moment.
+    fn expected(&self, invocation: &Invocation, at: Moment) -> Duration {
+        self.history.plan.settings.expected_ms.map_or_else(|| self.longest(invocation, at), millis)
+    }
+
+    /// How long a run is expected to take after all that ran in the invocation.
+    fn expected_at_last(&self, invocation: &Invocation) -> Duration {
+        self.expected(invocation, Moment { tick: u64::MAX, at: invocation.ended.after(millis(1)) })
+    }
+
+    /// The first time from `at` on at which no thread was blocked.
+    fn free_from(&self, at: Timestamp) -> Timestamp {
+        self.history
+            .journal
+            .blocked
+            .iter()
+            .fold(at, |at, blocked| if blocked.from <= at && at < blocked.until { blocked.until } else { at })
+    }
+
+    /// Whether a failure of the record on this delivery of it would take healthy ones behind it along.
+    fn is_last_in_order(&self, invocation: &Invocation, place: usize) -> bool {
+        let count = self.record(invocation, place).receive_count + u32::try_from(invocation.delivery).unwrap();
+        let is_last = self.history.plan.settings.max_receive_count.is_some_and(|max| count >= max);
+        is_last && self.lane(invocation, place).is_some()
+    }
+
+    /// The records behind one in its lane.
+    fn followers<'b>(&'b self, invocation: &'b Invocation, place: usize) -> impl Iterator<Item = usize> + 'b {
+        let lane = self.lane(invocation, place);
+        (place + 1..invocation.places.len())
+            .filter(move |later| lane.is_some() && self.lane(invocation, *later) == lane)
     }
 }
 
-impl Call {
-    /// When the invocation is ended from outside, or else its lease.
-    fn ends(&self) -> Timestamp {
+/// When a lease is over for others.
+fn lapses(lease_until: Timestamp) -> Timestamp {
+    lease_until.after(millis(MARGIN_MS + 1))
+}
+
+impl Invocation {
+    fn was_killed(&self) -> bool {
+        self.answer.is_none()
+    }
+
+    /// The end of the invocation's time, or else of its lease.
+    fn deadline(&self) -> Timestamp {
         self.began.after(millis(if self.left_ms == 0 { LEASE_MS } else { self.left_ms }))
     }
 
-    /// By the documented defaults: the reserve is a twentieth of the time left, from half a second to two.
+    /// The documented default: a twentieth of the time left, at least half a second, at most two.
+    fn reserve(&self) -> Duration {
+        (self.deadline().since(self.began) / 20).clamp(millis(500), millis(2_000))
+    }
+
     fn stop(&self) -> Timestamp {
-        let reserve = (self.ends().since(self.began) / 20).clamp(millis(500), millis(2_000));
-        self.ends().before(reserve)
+        self.deadline().before(self.reserve())
     }
 }

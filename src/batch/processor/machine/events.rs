@@ -6,8 +6,8 @@ use super::{Machine, Outcomes, lease_of};
 use crate::{
     batch::{
         processor::{
-            actions::Event,
             records::{Follows, Work},
+            steps::Event,
         },
         report::outcome_of,
         source::Source,
@@ -15,8 +15,8 @@ use crate::{
     clock::Timestamp,
     error::Error,
     idempotency::{
-        Outcome,
         engine::{ClaimAnswer, End, LeaseWait, Polled},
+        outcome::Outcome,
     },
     store::{Refusal, rules::lapses},
 };
@@ -78,7 +78,7 @@ impl<S: Source, T> Machine<'_, S, T> {
                 for (index, settled) in settled {
                     match settled {
                         Ok(end) => self.recorded(index, end),
-                        Err(unsettled) => self.settling.unsettled(index, unsettled),
+                        Err(unsettled) => self.settling.unsettled(index, *unsettled),
                     }
                 }
             }

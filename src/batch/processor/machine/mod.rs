@@ -4,28 +4,27 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
-    sync::Arc,
     time::Duration,
 };
 
 use super::{
-    actions::{Action, Step},
     lanes::Lanes,
     outcomes::Outcomes,
     pace::{Pace, Standing},
     queues::{NextClaim, Queues},
     records::Records,
     settling::Settling,
+    steps::{Action, Run, Step, Terms},
     waits::Waits,
 };
 use crate::{
-    batch::{Options, RecordInfo, report::RecordReport, source::Source},
+    batch::{report::RecordReport, source::Source},
     clock::Timestamp,
     idempotency::{
-        Idempotency, Outcome,
         claim::Claim,
         engine::{Candidate, LeaseWait, WaitStep},
         guard::Bounds,
+        outcome::Outcome,
         window::Window,
     },
     record::{Fingerprint, KeyHash},
@@ -37,17 +36,9 @@ mod events;
 /// For how long the runtime may be without a turn when another handler is about to begin: that one may block its thread.
 const MAX_TIME_WITHOUT_TURN: Duration = Duration::from_millis(2);
 
-/// A record that runs.
-pub(super) struct Run<T> {
-    pub(super) index: usize,
-    pub(super) payload: T,
-    pub(super) claim: Option<Claim>,
-    pub(super) info: Arc<RecordInfo>,
-}
-
 /// A key's hash is as good as random already: its last bytes will do.
 #[derive(Default)]
-pub(super) struct TruncatingHasher(u64);
+struct TruncatingHasher(u64);
 
 impl Hasher for TruncatingHasher {
     fn write(&mut self, bytes: &[u8]) {
@@ -63,19 +54,6 @@ impl Hasher for TruncatingHasher {
 
 /// The first record with a key, and its payload.
 type Leaders = HashMap<KeyHash, (usize, Option<Fingerprint>), BuildHasherDefault<TruncatingHasher>>;
-
-/// What the machine needs to know of its service.
-#[derive(Clone, Copy)]
-pub(super) struct Terms<'a> {
-    pub(super) options: &'a Options,
-    pub(super) engine: &'a Idempotency,
-    /// The operation's name in logs.
-    pub(super) operation: &'a str,
-    /// Whether records whose claim took over are probed, each by itself.
-    pub(super) probes: bool,
-    /// How many records a handler takes at once.
-    pub(super) bulk_size: usize,
-}
 
 pub(super) struct Machine<'a, S: Source, T> {
     terms: Terms<'a>,
@@ -163,8 +141,8 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         step
     }
 
-    /// 2. What can no longer run: everything when nothing begins any more; before that what a failure blocks, and what
-    /// waits in vain.
+    /// 2. What can no longer run is everything when nothing begins any more; before that it is what a failure blocks, and
+    ///    what waits in vain.
     fn give_up(&mut self) -> Option<Action> {
         let mut claims = Vec::new();
         if self.is_stopped {

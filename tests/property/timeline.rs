@@ -1,10 +1,12 @@
-//! When things happen, in one order for all that watch.
+//! One order and one clock for everything that is recorded.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Waker},
     time::Duration,
 };
 
@@ -16,21 +18,21 @@ pub(crate) const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Of two things at the same time one still was first.
+/// A time, and a number that orders what happens at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment {
     pub(crate) tick: u64,
     pub(crate) at: Timestamp,
 }
 
-/// Clones share their order and their clock.
+/// Numbers moments. Clones share the numbers and the clock.
 #[derive(Clone, Debug)]
-pub(crate) struct Watch {
+pub(crate) struct Timeline {
     pub(crate) clock: TokioClock,
     ticks: Arc<AtomicU64>,
 }
 
-impl Watch {
+impl Timeline {
     pub(crate) fn new() -> Self {
         Self { clock: TokioClock::new(), ticks: Arc::default() }
     }
@@ -40,8 +42,15 @@ impl Watch {
     }
 }
 
+/// Lets time pass in the middle of a poll, as for a thread that is blocked: every clock moves, and timers that are due
+/// fire when the thread is free again.
+pub(crate) fn block_thread(time: Duration) {
+    // Its first poll moves the paused clock; what is left of it would only yield.
+    let _ = pin!(tokio::time::advance(time)).poll(&mut Context::from_waker(Waker::noop()));
+}
+
 tokio::task_local! {
-    /// In which invocation this is.
+    /// The number of the invocation that the present code belongs to.
     pub(crate) static INVOCATION: usize;
 }
 

@@ -1,4 +1,4 @@
-//! Many cases: run on all processors, shrunk where one fails, saved and read again.
+//! Searches for a plan that breaks a promise: on all processors, made smaller, saved and read again.
 
 use std::{
     fs,
@@ -19,10 +19,10 @@ use proptest::{
 };
 
 use crate::{
-    checker::{Promise, Verdict, Violation, check},
+    checker::{Checked, Promise, Violation, check},
     plan::Plan,
-    plants::Plant,
-    stage::perform,
+    planted_bugs::PlantedBug,
+    runner::perform,
 };
 
 /// A plan that breaks a promise.
@@ -32,9 +32,9 @@ pub(crate) struct Failing {
 }
 
 /// Performs a plan and checks what was seen.
-pub(crate) fn try_out(plan: &Plan, plant: Option<Plant>) -> Verdict {
+pub(crate) fn try_out(plan: &Plan, bug: Option<PlantedBug>) -> Checked {
     let plan = Arc::new(plan.clone());
-    let tried = catch_unwind(AssertUnwindSafe(|| check(&perform(&plan, plant))));
+    let tried = catch_unwind(AssertUnwindSafe(|| check(&perform(&plan, bug))));
     tried.unwrap_or_else(|_| {
         Err(Violation { promise: Promise::Answer, text: "the service panicked, or never answered".to_owned() })
     })
@@ -43,7 +43,7 @@ pub(crate) fn try_out(plan: &Plan, plant: Option<Plant>) -> Verdict {
 /// Runs so many cases, and stops at the first that fails. That one is made smaller for as long as `shrinking`.
 pub(crate) fn search<S>(
     cases: usize,
-    plant: Option<Plant>,
+    bug: Option<PlantedBug>,
     plans: impl Fn() -> S + Sync,
     shrinking: Duration,
 ) -> Option<Failing>
@@ -60,10 +60,10 @@ where
                 return None;
             }
             let mut tree = plans.new_tree(&mut runner(seed, case)).unwrap();
-            if let Err(violation) = try_out(&tree.current(), plant) {
+            if let Err(violation) = try_out(&tree.current(), bug) {
                 is_found.store(true, Ordering::Relaxed);
                 let whole = Failing { plan: tree.current(), violation };
-                return Some(shrink(&mut tree, whole, plant, shrinking));
+                return Some(shrink(&mut tree, whole, bug, shrinking));
             }
         }
         None
@@ -87,7 +87,7 @@ pub(crate) fn runner(seed: usize, case: usize) -> TestRunner {
 fn shrink(
     tree: &mut impl ValueTree<Value = Plan>,
     whole: Failing,
-    plant: Option<Plant>,
+    bug: Option<PlantedBug>,
     shrinking: Duration,
 ) -> Failing {
     let began = Instant::now();
@@ -95,7 +95,7 @@ fn shrink(
     let mut may_go_on = tree.simplify();
     while may_go_on && began.elapsed() < shrinking {
         let plan = tree.current();
-        may_go_on = match try_out(&plan, plant) {
+        may_go_on = match try_out(&plan, bug) {
             Err(violation) => {
                 failing = Failing { plan, violation };
                 tree.simplify()

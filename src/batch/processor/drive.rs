@@ -1,0 +1,164 @@
+//! Does what the machine says, and tells it what came of that.
+
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    task::{self, Poll},
+};
+
+use futures_util::{StreamExt, future::Either, stream::FuturesUnordered};
+use lambda_runtime::Context;
+
+use super::{
+    actions::UnderWay,
+    machine::Machine,
+    steps::{Event, Step, Terms},
+};
+use crate::{
+    batch::{Decode, Handler, Options, report::RecordReport, source::Source},
+    clock::{Clock, Timestamp},
+    idempotency::{handle::Idempotency, window::Window},
+    key::Key,
+};
+
+/// What all records of a service share.
+pub(in crate::batch) struct Processor<S: Source, H, T> {
+    pub(in crate::batch) source: S,
+    pub(in crate::batch) engine: Idempotency,
+    pub(in crate::batch) key: Key,
+    pub(in crate::batch) handler: H,
+    pub(in crate::batch) decode: Decode<S, T>,
+    pub(in crate::batch) options: Options,
+}
+
+impl<S, H, T> Processor<S, H, T>
+where
+    S: Source,
+    T: Send + 'static,
+{
+    /// One report for each record, in the order of the event.
+    pub(in crate::batch) async fn process<Args>(
+        &self,
+        records: Vec<S::Record>,
+        lambda: Context,
+        window: Window,
+    ) -> Vec<RecordReport>
+    where
+        H: Handler<T, Args>,
+    {
+        let clock = &*self.engine.clock;
+        let scope = self.scope(&lambda);
+        let lambda = Arc::new(lambda);
+        let operation = self.engine.log_name(S::OPERATION);
+        let terms = Terms {
+            options: &self.options,
+            engine: &self.engine,
+            operation: &operation,
+            probes: H::PROBES,
+            bulk_size: self.handler.max_records(),
+        };
+        let mut machine = Machine::new(self.source.clone(), records, window, self.now(), terms);
+        let mut under_way = FuturesUnordered::new();
+        let mut buffer = Vec::new();
+        let mut is_quiet = true;
+        loop {
+            let now = self.now();
+            let mut is_first_poll = false;
+            match machine.turn(now, is_quiet) {
+                Step::Decode(index, info, body) => {
+                    let work = self.decode(&info, &body, &scope, &mut buffer);
+                    machine.decoded(index, body, work);
+                    continue;
+                }
+                Step::Call(action) => {
+                    let call = send(clock, self.call(action, window), &mut machine).await;
+                    under_way.extend(call.map(Either::Right));
+                    is_quiet = false;
+                    continue;
+                }
+                Step::Begin(run, bounds) => {
+                    under_way.push(Either::Left(self.run(run, &lambda, now, bounds)));
+                    is_first_poll = true;
+                }
+                Step::BeginTogether(runs, bounds) => {
+                    under_way.push(Either::Right(self.run_together(runs, &lambda, now, bounds)));
+                    is_first_poll = true;
+                }
+                Step::Poll => {}
+                Step::Yield => {
+                    // In the first turn I/O wakes its tasks, in the second they run.
+                    tokio::task::yield_now().await;
+                    tokio::task::yield_now().await;
+                    machine.had_turn(self.now());
+                }
+                Step::Wait(until) => {
+                    wait(clock, &mut machine, &mut under_way, until).await;
+                    is_quiet = false;
+                    continue;
+                }
+                Step::Done => return machine.into_reports(),
+            }
+            let polled =
+                poll_fn(|context| Poll::Ready(poll(clock, &mut machine, &mut under_way, context, is_first_poll)));
+            is_quiet = polled.await.is_pending();
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.engine.clock.now()
+    }
+}
+
+/// Sends a call before any handler is polled again: that may block its thread. The call, if it has not ended yet.
+async fn send<'a, S: Source, T: Send>(
+    clock: &dyn Clock,
+    mut call: UnderWay<'a>,
+    machine: &mut Machine<'_, S, T>,
+) -> Option<UnderWay<'a>> {
+    match poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await {
+        Poll::Ready(event) => {
+            machine.ended(event, clock.now());
+            None
+        }
+        Poll::Pending => Some(call),
+    }
+}
+
+/// Polls what is under way until something ends, and tells the machine of that. As nothing has anything to tell when a
+/// handler begins, its first poll is the only one then: it may block its thread.
+fn poll<S: Source, T>(
+    clock: &dyn Clock,
+    machine: &mut Machine<'_, S, T>,
+    under_way: &mut FuturesUnordered<impl Future<Output = Event>>,
+    context: &mut task::Context<'_>,
+    is_first_poll: bool,
+) -> Poll<()> {
+    let begun = clock.now();
+    let polled = under_way.poll_next_unpin(context);
+    let now = clock.now();
+    machine.polled(now.since(begun), is_first_poll);
+    match polled {
+        Poll::Ready(Some(event)) => {
+            machine.ended(event, now);
+            Poll::Ready(())
+        }
+        Poll::Ready(None) | Poll::Pending => Poll::Pending,
+    }
+}
+
+/// Waits until something ends, or the time has come.
+async fn wait<S: Source, T: Send>(
+    clock: &dyn Clock,
+    machine: &mut Machine<'_, S, T>,
+    under_way: &mut FuturesUnordered<impl Future<Output = Event> + Send>,
+    until: Option<Timestamp>,
+) {
+    let time = until.map(|until| until.since(clock.now()));
+    let ended = poll_fn(|context| poll(clock, machine, under_way, context, false));
+    match time {
+        // What ends at the same time counts: a time-out polls it first.
+        Some(time) => tokio::time::timeout(time, ended).await.unwrap_or_default(),
+        None => ended.await,
+    }
+    machine.had_turn(clock.now());
+}

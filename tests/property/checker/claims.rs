@@ -1,0 +1,152 @@
+//! Claims ahead of the work (B12): claims that stand, and whose handlers have not begun.
+
+use std::collections::HashSet;
+
+use lambda_once::record::Owner;
+
+use super::{Checked, Evidence, SLOW_POLL, ensure};
+use crate::{
+    journal::Run,
+    plan::Policy,
+    recorded_store::{Claim, Ending, Told},
+    runner::Invocation,
+    timeline::Moment,
+};
+
+/// The most requests of one call that claims are made in.
+const LARGEST_CHUNK: usize = 25;
+
+/// The most chunks that claims are ahead where handlers are fast.
+const MOST_CHUNKS_AHEAD: usize = 10;
+
+enum Event<'a> {
+    Asked(&'a Claim),
+    Answered(&'a Claim),
+    Began(&'a Run),
+    /// The first poll of a run returned.
+    Polled,
+    PolledSlowly,
+    Ended(&'a Run),
+    Released(Owner),
+}
+
+/// The claims of an invocation and its runs, at a moment.
+#[derive(Default)]
+struct Standing {
+    /// Every claim that was asked for.
+    known: HashSet<Owner>,
+    /// Claims that were asked for, and are not answered.
+    asked: HashSet<Owner>,
+    /// Claims that were granted, and whose handlers have not begun.
+    ahead: HashSet<Owner>,
+    /// Calls of the handler that are open, each under the tick of its beginning.
+    open: HashSet<u64>,
+    was_polled: bool,
+    was_polled_slowly: bool,
+}
+
+impl Evidence<'_> {
+    pub(super) fn check_claims_ahead(&self, invocation: &Invocation) -> Checked {
+        let (mut standing, mut is_new) = (Standing::default(), false);
+        let mut events = self.events(invocation).into_iter().peekable();
+        while let Some((moment, event)) = events.next() {
+            match event {
+                Event::Asked(claim) => {
+                    // One that is sent again was asked for before.
+                    is_new |= standing.known.insert(claim.owner);
+                    standing.asked.insert(claim.owner);
+                }
+                Event::Answered(claim) => {
+                    standing.asked.remove(&claim.owner);
+                    if claim.told == Told::Granted {
+                        standing.ahead.insert(claim.owner);
+                    }
+                }
+                Event::Began(run) => {
+                    standing.open.insert(run.began.tick);
+                    if let Some(owner) = self.owner(run) {
+                        standing.ahead.remove(&owner);
+                    }
+                }
+                Event::Polled => standing.was_polled = true,
+                Event::PolledSlowly => standing.was_polled_slowly = true,
+                Event::Ended(run) => drop(standing.open.remove(&run.began.tick)),
+                Event::Released(owner) => drop(standing.ahead.remove(&owner)),
+            }
+            // The requests of one call are judged together.
+            let is_last_of_call = events.peek().is_none_or(|(_, next)| !matches!(next, Event::Asked(_)));
+            match (event, self.history.plan.settings.after_unknown) {
+                (Event::Answered(_), Policy::Rerun) => self.check_rerun(invocation, &standing, moment)?,
+                (Event::Asked(_), Policy::Refuse | Policy::Probe) if is_last_of_call && is_new => {
+                    is_new = false;
+                    self.check_just_in_time(&standing, moment)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn events(&self, invocation: &Invocation) -> Vec<(Moment, Event<'_>)> {
+        let mut events = Vec::new();
+        for claim in self.claims_of(invocation) {
+            events.push((claim.asked, Event::Asked(claim)));
+            events.extend(claim.answered.map(|answered| (answered, Event::Answered(claim))));
+        }
+        for run in self.runs_of(invocation) {
+            events.push((run.began, Event::Began(run)));
+            let ended = run.end.map(|(_, ended)| ended);
+            // A poll that panics returns too.
+            events.extend(run.polled.or(ended).map(|polled| (polled, Event::Polled)));
+            let panicked_slowly =
+                ended.filter(|ended| run.polled.is_none() && ended.at.since(run.began.at) > SLOW_POLL);
+            events.extend(run.polled_slowly.or(panicked_slowly).map(|polled| (polled, Event::PolledSlowly)));
+            events.extend(ended.map(|ended| (ended, Event::Ended(run))));
+        }
+        for settle in self.settles_of(invocation) {
+            if settle.ending == Ending::Release {
+                events.push((settle.asked, Event::Released(settle.owner)));
+            }
+        }
+        events.sort_by_key(|(moment, _)| moment.tick);
+        events
+    }
+
+    /// Ten chunks at the most; one until a handler has shown that it is fast, or where none is.
+    fn check_rerun(&self, invocation: &Invocation, standing: &Standing, moment: Moment) -> Checked {
+        let chunk = self.history.plan.settings.chunk.clamp(1, LARGEST_CHUNK);
+        let nothing_began = self.runs_of(invocation).first().is_none_or(|run| run.began > moment);
+        let chunks = if self.are_slow(nothing_began) { 1 } else { MOST_CHUNKS_AHEAD };
+        let ahead = standing.ahead.len();
+        ensure!(ahead <= chunks * chunk, ClaimsAhead, "{ahead} claims stand at {moment:?} and have not begun");
+        Ok(())
+    }
+
+    /// Whether no more handlers can begin within one call of the store than one chunk has, as far as the service can
+    /// know.
+    fn are_slow(&self, nothing_began: bool) -> bool {
+        let plan = &self.history.plan;
+        let settings = &plan.settings;
+        // Without latency a call takes no time.
+        let Some(call_ms) = plan.longest_call_ms() else { return false };
+        let is_slow = |ms: u64| {
+            let begin_within_call = u64::try_from(settings.concurrency * settings.together).unwrap() * call_ms;
+            ms > call_ms && begin_within_call <= ms * u64::try_from(settings.chunk.min(LARGEST_CHUNK)).unwrap()
+        };
+        let is_expected_slow = settings.expected_ms.is_none_or(is_slow);
+        is_expected_slow && (nothing_began || plan.records.iter().all(|record| is_slow(record.ms + record.blocks_ms)))
+    }
+
+    /// No more claims than there are free slots; until a first poll has returned, and after one that blocked its thread, the
+    /// claims of one call of the handler.
+    fn check_just_in_time(&self, standing: &Standing, moment: Moment) -> Checked {
+        let settings = &self.history.plan.settings;
+        let is_careful = !standing.was_polled || standing.was_polled_slowly;
+        let free = settings.concurrency.saturating_sub(standing.open.len());
+        let slots = if is_careful { free.min(1) } else { free };
+        let claims = standing.asked.len() + standing.ahead.len();
+        let most = slots * settings.together;
+        ensure!(claims <= most, ClaimsAhead, "{claims} claims stand or are asked for at {moment:?}, for {slots} slots");
+        Ok(())
+    }
+}

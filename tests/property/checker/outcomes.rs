@@ -1,0 +1,262 @@
+//! The outcome that each record of an invocation must have, and what the answer must say of it.
+
+use std::collections::HashMap;
+
+use lambda_once::record::{Fingerprint, Status};
+
+use super::{
+    Checked, Evidence, ensure, lapses,
+    table::{Outcome, Rule, rule_of},
+};
+use crate::{
+    journal::{End, Run},
+    plan::{Body, Policy},
+    recorded_store::{Claim, Read, Settling, Told},
+    runner::Invocation,
+};
+
+/// What is known of a record by itself, without those before it in its order.
+#[derive(Clone, Debug)]
+pub(super) struct Expected {
+    pub(super) outcome: Outcome,
+    /// Every outcome that the evidence allows.
+    pub(super) possible: Vec<Outcome>,
+    pub(super) reported: bool,
+    /// Whether it must be dead-lettered; `None` if it may.
+    pub(super) is_dead: Option<bool>,
+    /// Whether it was, or its operation was as another record.
+    pub(super) is_dead_lettered: bool,
+    /// For a record with the key of an earlier one: that one.
+    pub(super) leader: Option<usize>,
+}
+
+impl Evidence<'_> {
+    /// How many records of an event were decoded: one by one, in their order.
+    pub(super) fn decoded(&self, invocation: &Invocation) -> usize {
+        self.history.journal.decoded.get(&invocation.number).copied().unwrap_or(0)
+    }
+
+    /// For each record of an event.
+    pub(super) fn expected_outcomes(&self, invocation: &Invocation) -> Vec<Expected> {
+        let mut all: Vec<Expected> = Vec::with_capacity(invocation.places.len());
+        let mut leaders = HashMap::new();
+        for place in 0..invocation.places.len() {
+            let record = self.record(invocation, place);
+            let leader = match record.body {
+                Body::Order { key, .. } if place < self.decoded(invocation) => {
+                    let leader = *leaders.entry(key).or_insert(place);
+                    (leader != place).then_some(leader)
+                }
+                _ => None,
+            };
+            all.push(match leader {
+                Some(leader) => self.follower(invocation, place, &all[leader], leader),
+                None => self.leader(invocation, place),
+            });
+        }
+        all
+    }
+
+    pub(super) fn acknowledges(&self, outcome: Outcome) -> bool {
+        let settings = &self.history.plan.settings;
+        match outcome.rule() {
+            Rule::Acknowledged => true,
+            Rule::ByPolicy => settings.acknowledges_failures && settings.dead_letters.is_none(),
+            Rule::Reported => false,
+        }
+    }
+
+    /// A record with an earlier one's key has its outcome; with another payload it is a misuse of the key, once that has an
+    /// outcome.
+    fn follower(&self, invocation: &Invocation, place: usize, theirs: &Expected, leader: usize) -> Expected {
+        let same_payload =
+            self.history.plan.same_payload(self.record(invocation, place), self.record(invocation, leader));
+        if !same_payload {
+            let reported = !(theirs.outcome.stands() && self.acknowledges(Outcome::Mismatch));
+            return Expected {
+                outcome: Outcome::Mismatch,
+                possible: vec![Outcome::Mismatch],
+                reported,
+                is_dead: Some(false),
+                is_dead_lettered: false,
+                leader: Some(leader),
+            };
+        }
+        let replayed = |outcome: &Outcome| match outcome.rule() {
+            Rule::Acknowledged => Outcome::Replayed,
+            _ => *outcome,
+        };
+        let possible: Vec<_> = theirs.possible.iter().map(replayed).collect();
+        let outcome =
+            if possible.len() > 1 { told_of(&possible, invocation, place) } else { replayed(&theirs.outcome) };
+        let reported = if outcome == replayed(&theirs.outcome) {
+            theirs.reported
+        } else {
+            !(self.acknowledges(outcome) || theirs.is_dead_lettered)
+        };
+        Expected { outcome, possible, reported, is_dead: Some(false), leader: Some(leader), ..theirs.clone() }
+    }
+
+    fn leader(&self, invocation: &Invocation, place: usize) -> Expected {
+        let possible = self.possible_outcomes(invocation, place);
+        let outcome = told_of(&possible, invocation, place);
+        let letters = self.dead_letters(invocation, place);
+        let is_dead = self.is_dead(invocation, place, outcome);
+        let may_be_dead = is_dead != Some(false);
+        let is_dead_lettered = may_be_dead && letters.iter().any(|letter| letter.was_sent);
+        let reported = !(self.acknowledges(outcome) || is_dead_lettered);
+        Expected { outcome, possible, reported, is_dead, is_dead_lettered, leader: None }
+    }
+
+    /// Whether a record must be dead-lettered: no retry can help it, or none follows and it would take healthy ones along.
+    fn is_dead(&self, invocation: &Invocation, place: usize, outcome: Outcome) -> Option<bool> {
+        let settings = &self.history.plan.settings;
+        if settings.dead_letters.is_none() {
+            return Some(false);
+        }
+        let is_last = self.is_last_in_order(invocation, place);
+        match outcome {
+            _ if outcome.rule() == Rule::ByPolicy => Some(true),
+            _ if outcome.has_failed() => Some(is_last),
+            Outcome::Abandoned => Some(is_last || settings.dead_letter_abandoned),
+            Outcome::CutOff if is_last => {
+                let run = self.runs(invocation, place).last()?;
+                let (_, ended) = run.end?;
+                (ended.at < invocation.stop()).then_some(true)
+            }
+            Outcome::LeaseLost | Outcome::NotDecoded if is_last => None,
+            _ => Some(false),
+        }
+    }
+
+    fn possible_outcomes(&self, invocation: &Invocation, place: usize) -> Vec<Outcome> {
+        if place >= self.decoded(invocation) {
+            return vec![Outcome::NotStarted];
+        }
+        let run = self.runs(invocation, place).last();
+        vec![match self.record(invocation, place).body {
+            Body::Poison => Outcome::Undecodable,
+            Body::PoisonForNow | Body::PoisonPanics => Outcome::NotDecoded,
+            Body::NoKey if !self.history.plan.settings.runs_without_key => Outcome::KeyMissing,
+            Body::NoKey => run.map_or(Outcome::NotStarted, |run| outcome_of_run(run)),
+            Body::Order { key, .. } => match self.claims(invocation.number, key).last() {
+                None => Outcome::NotStarted,
+                Some(claim) if matches!(claim.told, Told::InProgress(_)) => {
+                    return self.outcomes_of_wait(invocation, place, claim);
+                }
+                // A claim is not acted on if its lease has passed when the others of its call are answered.
+                Some(claim) if run.is_none() && claim.lease_until.is_some_and(|until| until <= invocation.ended) => {
+                    return vec![Outcome::NotStarted, Outcome::InProgress];
+                }
+                Some(claim) => self.outcome_of_claim(claim, run.copied()),
+            },
+        }]
+    }
+
+    /// A record that waits for a claim has the outcome that a poll shows, unless it has stopped waiting before.
+    fn outcomes_of_wait(&self, invocation: &Invocation, place: usize, claim: &Claim) -> Vec<Outcome> {
+        let Some(read) = self.last_read(claim) else { return vec![Outcome::InProgress] };
+        let shown = match (read.told, claim.fingerprint.zip(read.fingerprint)) {
+            (Told::Nothing, _) => Outcome::InProgress,
+            (_, Some((ours, theirs))) if ours != theirs => Outcome::Mismatch,
+            (Told::Completed, _) => Outcome::Replayed,
+            (Told::Failed, _) => Outcome::ReplayedFailure,
+            (told, _) => match self.history.plan.settings.after_unknown {
+                // A poll that takes its time may see the lease over.
+                Policy::Refuse if !self.is_held(told, read) => Outcome::Abandoned,
+                _ => Outcome::InProgress,
+            },
+        };
+        if shown == Outcome::InProgress {
+            return vec![shown];
+        }
+        if self.waits_until_answer(invocation, place, read) { vec![shown] } else { vec![shown, Outcome::InProgress] }
+    }
+
+    fn is_held(&self, told: Told, read: &Read) -> bool {
+        let until = match told {
+            Told::InProgress(Some(until)) => lambda_once::clock::Timestamp::from_millis(until),
+            _ => return true,
+        };
+        read.answered.is_none_or(|answered| lapses(until) > answered.at)
+    }
+
+    /// The last answered read of a key after a claim on it was refused.
+    pub(super) fn last_read(&self, claim: &Claim) -> Option<&Read> {
+        let is_of_it = |read: &&Read| {
+            read.key == claim.key
+                && claim.answered.is_some_and(|answered| answered < read.asked)
+                && read.told != Told::Nothing
+        };
+        self.reads_of(claim.invocation).iter().rev().copied().find(is_of_it)
+    }
+
+    fn outcome_of_claim(&self, claim: &Claim, run: Option<&Run>) -> Outcome {
+        match claim.told {
+            Told::Completed => Outcome::Replayed,
+            Told::Failed => Outcome::ReplayedFailure,
+            Told::Mismatch => Outcome::Mismatch,
+            Told::InProgress(_) => Outcome::InProgress,
+            Told::Abandoned => Outcome::Abandoned,
+            Told::Nothing => Outcome::StoreTrouble,
+            Told::Granted => match run.filter(|run| run.began > claim.asked) {
+                None => Outcome::NotStarted,
+                Some(run) => self.outcome_of_settle(claim, run),
+            },
+        }
+    }
+
+    fn outcome_of_settle(&self, claim: &Claim, run: &Run) -> Outcome {
+        let outcome = outcome_of_run(run);
+        let told = self.settles(claim.owner).last().map(|settle| settle.told);
+        match (outcome, told) {
+            (Outcome::Executed | Outcome::Recovered | Outcome::FailedForGood, Some(Settling::Lost(current))) => {
+                outcome_of_successor(current, claim.fingerprint)
+            }
+            (Outcome::Executed | Outcome::Recovered, Some(Settling::Nothing) | None) => Outcome::Unrecorded,
+            (Outcome::Executed, Some(Settling::Done)) if claim.took_over => Outcome::TookOver,
+            _ => outcome,
+        }
+    }
+
+    /// An answered invocation reports each record in its place, by outcomes whose names are known.
+    pub(super) fn check_names(&self, invocation: &Invocation) -> Checked {
+        for report in &invocation.reports {
+            let name = format!("{:?}", report.outcome);
+            ensure!(rule_of(&name).is_some(), Report, "{name} is not in the table of outcomes");
+        }
+        Ok(())
+    }
+}
+
+/// Of several possible outcomes the one that is reported, if that is among them.
+fn told_of(possible: &[Outcome], invocation: &Invocation, place: usize) -> Outcome {
+    if let [only] = possible {
+        return *only;
+    }
+    let name = invocation.reports.get(place).map(|report| format!("{:?}", report.outcome));
+    let is_told = |outcome: &&Outcome| name.as_deref().is_some_and(|name| outcome.names().contains(&name));
+    *possible.iter().find(is_told).unwrap_or(&possible[0])
+}
+
+fn outcome_of_run(run: &Run) -> Outcome {
+    match run.end.map(|(end, _)| end) {
+        Some(End::Succeeded) => Outcome::Executed,
+        Some(End::Recovered) => Outcome::Recovered,
+        Some(End::Permanent) => Outcome::FailedForGood,
+        Some(End::Transient) => Outcome::FailedForNow,
+        Some(End::Unknown) => Outcome::FailedUnknown,
+        Some(End::Panicked) => Outcome::Panicked,
+        Some(End::CutOff | End::NotDone) | None => Outcome::CutOff,
+    }
+}
+
+/// What a successor has recorded counts, and nothing else.
+fn outcome_of_successor(current: Option<(Status, Option<Fingerprint>)>, ours: Option<Fingerprint>) -> Outcome {
+    match current {
+        Some((_, Some(theirs))) if ours.is_some_and(|ours| ours != theirs) => Outcome::LeaseLost,
+        Some((Status::Completed, _)) => Outcome::Replayed,
+        Some((Status::Failed, _)) => Outcome::ReplayedFailure,
+        Some((Status::InProgress, _)) | None => Outcome::LeaseLost,
+    }
+}

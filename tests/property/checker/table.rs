@@ -1,0 +1,108 @@
+//! The outcomes that a record can have, and what the answer says of each: the documentation's table, written down once more
+//! so that nothing here depends on the implementation's.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Executed,
+    TookOver,
+    Recovered,
+    Unrecorded,
+    Replayed,
+    ReplayedFailure,
+    FailedForGood,
+    FailedForNow,
+    FailedUnknown,
+    Panicked,
+    CutOff,
+    LeaseLost,
+    InProgress,
+    Abandoned,
+    Mismatch,
+    KeyMissing,
+    Undecodable,
+    /// The decoder says that the body may be decoded later, or panics.
+    NotDecoded,
+    StoreTrouble,
+    NotStarted,
+}
+
+/// What the answer says of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    Acknowledged,
+    Reported,
+    /// By the policy for records that no retry can help.
+    ByPolicy,
+}
+
+/// What the answer says of a record, by the name of its outcome: the table in the documentation of batches.
+pub(super) fn rule_of(name: &str) -> Option<Rule> {
+    Some(match name {
+        "Ok(Executed)"
+        | "Ok(TookOver)"
+        | "Ok(Recovered)"
+        | "Ok(Unrecorded)"
+        | "Ok(Replayed)"
+        | "Ok(ReplayedWithoutResult)" => Rule::Acknowledged,
+        "Ok(Failed(Permanent))" | "Ok(ReplayedFailure)" | "Ok(Mismatch)" | "Err(KeyMissing)" | "Err(Payload)" => {
+            Rule::ByPolicy
+        }
+        "Ok(Failed(Transient))"
+        | "Ok(Failed(Unknown))"
+        | "Ok(Interrupted(Panicked))"
+        | "Ok(Interrupted(CutOff))"
+        | "Ok(LeaseLost)"
+        | "Ok(InProgress)"
+        | "Ok(Abandoned)"
+        | "Ok(NotStarted)"
+        | "Ok(Skipped)"
+        | "Err(Decode)"
+        | "Err(Throttled)"
+        | "Err(Timeout)"
+        | "Err(Unavailable)"
+        | "Err(AccessDenied)" => Rule::Reported,
+        _ => return None,
+    })
+}
+
+impl Outcome {
+    /// Its name in a report.
+    pub(super) fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Executed => &["Ok(Executed)"],
+            Self::TookOver => &["Ok(TookOver)"],
+            Self::Recovered => &["Ok(Recovered)"],
+            Self::Unrecorded => &["Ok(Unrecorded)"],
+            Self::Replayed => &["Ok(Replayed)"],
+            Self::ReplayedFailure => &["Ok(ReplayedFailure)"],
+            Self::FailedForGood => &["Ok(Failed(Permanent))"],
+            Self::FailedForNow => &["Ok(Failed(Transient))"],
+            Self::FailedUnknown => &["Ok(Failed(Unknown))"],
+            Self::Panicked => &["Ok(Interrupted(Panicked))"],
+            Self::CutOff => &["Ok(Interrupted(CutOff))"],
+            Self::LeaseLost => &["Ok(LeaseLost)"],
+            Self::InProgress => &["Ok(InProgress)"],
+            Self::Abandoned => &["Ok(Abandoned)"],
+            Self::Mismatch => &["Ok(Mismatch)"],
+            Self::KeyMissing => &["Err(KeyMissing)"],
+            Self::Undecodable => &["Err(Payload)"],
+            Self::NotDecoded => &["Err(Decode)"],
+            Self::StoreTrouble => &["Err(Throttled)", "Err(Timeout)", "Err(Unavailable)", "Err(AccessDenied)"],
+            Self::NotStarted => &["Ok(NotStarted)"],
+        }
+    }
+
+    pub(super) fn rule(self) -> Rule {
+        rule_of(self.names()[0]).unwrap_or(Rule::Reported)
+    }
+
+    /// Whether the operation has an outcome, so that another payload is a misuse of its key.
+    pub(super) fn stands(self) -> bool {
+        self.rule() == Rule::Acknowledged || matches!(self, Self::FailedForGood | Self::ReplayedFailure)
+    }
+
+    /// Whether its handler ran to its end and failed, and a retry may help.
+    pub(super) fn has_failed(self) -> bool {
+        matches!(self, Self::FailedForNow | Self::FailedUnknown | Self::Panicked)
+    }
+}

@@ -1,0 +1,181 @@
+//! Waiting for claims that are held elsewhere (B6): long enough, not too long, and with few polls.
+
+use std::collections::HashSet;
+
+use lambda_once::clock::Timestamp;
+
+use super::{Checked, Evidence, ensure, lapses};
+use crate::{
+    journal::End,
+    plan::{Policy, Waiting},
+    recorded_store::{Claim, Read, Settling, Told},
+    runner::Invocation,
+    timeline::millis,
+};
+
+/// The documented default of `wait_up_to`, in milliseconds.
+const WAIT_UP_TO_MS: u64 = 20_000;
+
+/// The longest pause before a claim is sent again, in milliseconds.
+const LONGEST_PAUSE_MS: u64 = 200;
+
+/// The most keys that one poll reads.
+const KEYS_IN_A_POLL: usize = 25;
+
+/// The most keys that are polled in a second.
+const KEYS_IN_A_SECOND: usize = 100;
+
+impl Evidence<'_> {
+    fn wait_up_to_ms(&self) -> u64 {
+        self.history.plan.settings.wait_up_to_ms.unwrap_or(WAIT_UP_TO_MS)
+    }
+
+    fn may_wait(&self, invocation: &Invocation, place: usize) -> bool {
+        self.lane(invocation, place).is_some() || self.history.plan.settings.waiting != Waiting::OrderedOnly
+    }
+
+    /// Whether a record is certain to have waited still when this read was answered.
+    pub(super) fn waits_until_answer(&self, invocation: &Invocation, place: usize, read: &Read) -> bool {
+        let settings = &self.history.plan.settings;
+        let Some(answered) = read.answered else { return false };
+        let refused = self.refused(invocation, place).and_then(|claim| claim.answered);
+        let is_within = refused.is_some_and(|refused| answered.at < refused.at.after(millis(self.wait_up_to_ms())));
+        // In an order a failure before it ends its wait, and any failure may where the answer depends on no more.
+        let is_alone = !settings.stops_batch
+            && (self.lane(invocation, place).is_none()
+                || (0..place).all(|earlier| self.lane(invocation, earlier) != self.lane(invocation, place)))
+            && settings.waiting != Waiting::AllOrNothing;
+        is_within && is_alone && self.had_time(invocation)
+    }
+
+    /// The first refusal of a record's claim.
+    fn refused(&self, invocation: &Invocation, place: usize) -> Option<&Claim> {
+        let key = self.record(invocation, place).key()?;
+        let is_refused = |claim: &&&Claim| matches!(claim.told, Told::InProgress(_));
+        self.claims(invocation.number, key).iter().find(is_refused).copied()
+    }
+
+    /// A lease that ends in time is waited for, and the record claimed again.
+    pub(super) fn check_waited(&self, invocation: &Invocation, place: usize, reported: &[bool]) -> Checked {
+        if !self.may_wait(invocation, place) {
+            return Ok(());
+        }
+        let Some(key) = self.record(invocation, place).key() else { return Ok(()) };
+        let claims = self.claims(invocation.number, key);
+        let owners: HashSet<_> = claims.iter().map(|claim| claim.owner).collect();
+        let Some(claim) = claims.last() else { return Ok(()) };
+        let Told::InProgress(Some(until)) = claim.told else { return Ok(()) };
+        let is_fixed = self.history.plan.settings.waiting == Waiting::AllOrNothing
+            && reported.iter().enumerate().any(|(other, reported)| *reported && other != place);
+        let until = match self.last_read(claim) {
+            _ if is_fixed => return Ok(()),
+            Some(read) => match read.told {
+                // A poll that takes its time may see the lease over, and that is an answer where nobody may take over.
+                Told::InProgress(_) if self.history.plan.settings.after_unknown == Policy::Refuse => return Ok(()),
+                Told::InProgress(Some(renewed)) => renewed,
+                _ => return Ok(()),
+            },
+            None => until,
+        };
+        let until = lapses(Timestamp::from_millis(until));
+        let expected = self.expected_at_last(invocation);
+        let limit = claim.answered.map(|answered| answered.at.after(millis(self.wait_up_to_ms())));
+        let is_too_late = until >= invocation.stop()
+            || until.after(expected) > invocation.stop()
+            || limit.is_none_or(|limit| until >= limit);
+        ensure!(owners.len() == 2 || is_too_late, Progress, "record {place} did not wait until {until:?}");
+        Ok(())
+    }
+
+    pub(super) fn check_waits(&self, invocation: &Invocation) -> Checked {
+        self.check_polls(invocation)?;
+        if invocation.was_killed() || self.history.journal.was_frozen {
+            return Ok(());
+        }
+        self.check_wait_limit(invocation)
+    }
+
+    /// Polls of records that wait: one at a time, of few keys, and few keys in a second.
+    fn check_polls(&self, invocation: &Invocation) -> Checked {
+        let is_poll = |read: &&Read| {
+            let claims = self.claims.get(&(invocation.number, read.key)).map_or(&[][..], Vec::as_slice);
+            let last = claims.iter().rev().find(|claim| claim.asked < read.asked);
+            last.is_some_and(|claim| matches!(claim.told, Told::InProgress(_)))
+        };
+        let polls: Vec<&Read> = self.reads_of(invocation.number).iter().copied().filter(is_poll).collect();
+        for (nth, poll) in polls.iter().enumerate() {
+            let in_call = polls.iter().filter(|other| other.call == poll.call).count();
+            ensure!(in_call <= KEYS_IN_A_POLL, Waiting, "{in_call} keys were polled by one call");
+            let second = poll.asked.at.after(millis(1_000));
+            let in_second = polls[nth..].iter().take_while(|other| other.asked.at < second).count();
+            // A call that begins within the limit may go beyond it.
+            let most = KEYS_IN_A_SECOND + KEYS_IN_A_POLL;
+            ensure!(in_second <= most, Waiting, "{in_second} keys were polled in a second");
+            let open = |other: &&&Read| {
+                other.call != poll.call && other.asked < poll.asked && other.answered.is_none_or(|at| at > poll.asked)
+            };
+            let open = polls.iter().find(open);
+            ensure!(open.is_none(), Waiting, "{poll:?} was asked beside {open:?}");
+        }
+        Ok(())
+    }
+
+    /// No record waits for longer than the setting says: neither is it claimed again after that, nor is the answer kept
+    /// back for it when all else is done.
+    fn check_wait_limit(&self, invocation: &Invocation) -> Checked {
+        // Of a call that is never answered nobody knows when it ends.
+        let Some(call_ms) = self.history.plan.longest_call_ms() else { return Ok(()) };
+        // A poll may be under way, and what it leads to; and the claims of one call wait for those of it that are sent again.
+        let faults = &self.history.plan.faults;
+        let sends_again = faults.late > 0 || !faults.rates.is_empty() || !faults.always.is_empty();
+        let slack = 3 * call_ms + if sends_again { 3 * (call_ms + LONGEST_PAUSE_MS) } else { 10 };
+        let with_calls = |at: Timestamp| self.free_from(at.after(millis(slack)));
+        let limit = |claim: &Claim| Some(with_calls(claim.answered?.at.after(millis(self.wait_up_to_ms()))));
+        let claims = self.claims_of(invocation).iter().copied();
+        let refused = claims.clone().filter(|claim| matches!(claim.told, Told::InProgress(_)));
+        let mut waits: Option<Timestamp> = None;
+        for claim in refused {
+            let Some(limit) = limit(claim) else { continue };
+            waits = waits.max(Some(limit));
+            let is_later = |later: &&&Claim| later.owner != claim.owner && later.asked.at > limit;
+            let later = self.claims[&(invocation.number, claim.key)].iter().find(is_later);
+            let is_in_vain = self.is_held_beyond(claim, limit);
+            ensure!(later.is_none() || !is_in_vain, Waiting, "{later:?} after a wait that ended at {limit:?}");
+        }
+        let Some(waits) = waits else { return Ok(()) };
+        let settles = self.settles_of(invocation).iter();
+        let has_hooks =
+            self.history.plan.settings.dead_letters.is_some() || self.history.plan.settings.redelivery.is_some();
+        // What is sent again takes its own time.
+        if has_hooks || settles.clone().any(|settle| settle.told == Settling::Nothing) {
+            return Ok(());
+        }
+        let settles = settles.map(|settle| settle.asked);
+        let runs = self.runs_of(invocation).iter().filter_map(|run| run.end).map(|(_, ended)| ended);
+        let moments = claims.filter_map(|claim| claim.answered).chain(settles).chain(runs);
+        let active = with_calls(moments.map(|moment| moment.at).max().unwrap_or(invocation.began));
+        // Once a handler has failed, one failure more or less does not matter.
+        let fails = |end| matches!(end, End::Transient | End::Unknown | End::Panicked);
+        let is_fixed = self.history.plan.settings.waiting == Waiting::AllOrNothing
+            && self.runs_of(invocation).iter().any(|run| run.end.is_some_and(|(end, _)| fails(end)));
+        let latest = if is_fixed { active } else { active.max(waits) };
+        let ended = invocation.ended;
+        ensure!(ended <= latest, Waiting, "answered at {ended:?}, and nothing was waited for after {latest:?}");
+        Ok(())
+    }
+
+    /// Whether all that the engine was told until then says that the key is held beyond that.
+    fn is_held_beyond(&self, claim: &Claim, limit: Timestamp) -> bool {
+        let is_beyond = |told: Told| match told {
+            Told::InProgress(Some(until)) => lapses(Timestamp::from_millis(until)) > limit,
+            _ => false,
+        };
+        let mut reads = self
+            .history
+            .calls
+            .reads
+            .iter()
+            .filter(|read| read.invocation == claim.invocation && read.key == claim.key && read.asked.at <= limit);
+        is_beyond(claim.told) && reads.all(|read| is_beyond(read.told))
+    }
+}

@@ -1,0 +1,60 @@
+//! Plans that were saved before: a file of any version loads, and means what it meant.
+
+use crate::{
+    plan::{PayloadChoice, Plan, Waiting},
+    search::try_out,
+};
+
+/// Saved before plans had kills, blocking handlers, payloads, waits and redelivery.
+const FIRST_VERSION: [&str; 2] =
+    [include_str!("saved_plans/frozen_fifo.json"), include_str!("saved_plans/late_requests.json")];
+
+/// Each has shown a defect that is mended.
+const FAILED_ONCE: [&str; 2] = [
+    include_str!("saved_plans/unordered_behind_failed_lane.json"),
+    include_str!("saved_plans/head_behind_claims_ahead.json"),
+];
+
+#[test]
+fn a_plan_that_was_saved_before_loads_and_passes() {
+    for text in FIRST_VERSION.into_iter().chain(FAILED_ONCE) {
+        let plan: Plan = serde_json::from_str(text).unwrap();
+        try_out(&plan, None).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+}
+
+#[test]
+fn a_plan_that_was_saved_before_has_nothing_that_it_does_not_name() {
+    for text in FIRST_VERSION {
+        let plan: Plan = serde_json::from_str(text).unwrap();
+        let settings = &plan.settings;
+        assert_eq!((settings.payload, settings.waiting), (PayloadChoice::Body, Waiting::OrderedOnly));
+        assert_eq!((settings.wait_up_to_ms, settings.longest_run_ms, settings.redelivery), (None, None, None));
+        assert!(!settings.dead_letter_abandoned && !plan.kills());
+        assert!(plan.records.iter().all(|record| record.blocks_ms == 0 && record.trace == 0));
+    }
+}
+
+#[test]
+fn a_saved_plan_is_read_as_it_was() {
+    for text in FIRST_VERSION {
+        let saved: serde_json::Value = serde_json::from_str(text).unwrap();
+        let plan: Plan = serde_json::from_str(text).unwrap();
+        let written = serde_json::to_value(&plan).unwrap();
+        assert!(is_part_of(&saved, &written), "{saved}\n{written}");
+    }
+}
+
+/// Whether every member of a value is in another one.
+fn is_part_of(part: &serde_json::Value, whole: &serde_json::Value) -> bool {
+    use serde_json::Value::{Array, Object};
+    match (part, whole) {
+        (Object(part), Object(whole)) => {
+            part.iter().all(|(name, value)| whole.get(name).is_some_and(|other| is_part_of(value, other)))
+        }
+        (Array(part), Array(whole)) => {
+            part.len() == whole.len() && part.iter().zip(whole).all(|(one, other)| is_part_of(one, other))
+        }
+        (part, whole) => part == whole,
+    }
+}
