@@ -1,18 +1,18 @@
-//! Records that no retry can help, put aside with what went wrong.
+//! Dead-letters records that no retry can help, with what went wrong.
 
 use std::{fmt::Debug, sync::Arc};
 
 use super::RecordInfo;
 use crate::{BoxError, ErrorKind, OutcomeKind, future::BoxFuture, record::KeyHash};
 
-/// Where records go that no retry can help, before they are acknowledged: a dead-letter queue, for instance.
+/// The destination of records that no retry can help, before they are acknowledged: a dead-letter queue, for instance.
 ///
 /// Set by [`BatchService::dead_letters`](super::BatchService::dead_letters). It may be called for several records at once.
 ///
 /// ```
 /// use lambda_once::{BoxError, BoxFuture, batch::{DeadLetter, DeadLetters}};
 ///
-/// /// Writes them to the log, for lack of a better place.
+/// /// Writes them to the log.
 /// #[derive(Debug)]
 /// struct Log;
 ///
@@ -26,8 +26,8 @@ use crate::{BoxError, ErrorKind, OutcomeKind, future::BoxFuture, record::KeyHash
 /// }
 /// ```
 pub trait DeadLetters: Debug + Send + Sync + 'static {
-    /// Puts a record aside. It is acknowledged if this succeeds. If it fails, or takes until the invocation's time is up, the
-    /// record is reported as failed: it is not lost, and may be put aside twice. Without time left it is not called.
+    /// Dead-letters a record, which is acknowledged if this succeeds. If it fails, or takes until half of the reserve is used
+    /// up, the record is reported as failed: it is not lost, and may be dead-lettered twice. Without time left it is not called.
     ///
     /// It is called again for a record that is acknowledged and delivered again all the same: one of Amazon MQ each time that
     /// another message of the event fails, and one of a Kinesis or DynamoDB stream behind the checkpoint, where keys run side by
@@ -35,7 +35,7 @@ pub trait DeadLetters: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Whatever kept the record from being put aside.
+    /// If the record could not be dead-lettered. The text is logged.
     fn send<'a>(&'a self, letter: DeadLetter<'a>) -> BoxFuture<'a, Result<(), BoxError>>;
 }
 
@@ -45,7 +45,7 @@ impl<L: DeadLetters + ?Sized> DeadLetters for Arc<L> {
     }
 }
 
-/// A record that no retry can help.
+/// A record to dead-letter: no retry can help it, or none will be made.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct DeadLetter<'a> {
@@ -55,7 +55,7 @@ pub struct DeadLetter<'a> {
     pub body: &'a [u8],
     /// Its key, as the store has it, if one was found.
     pub key: Option<KeyHash>,
-    /// What became of its operation, or what kept it from being decided.
+    /// The outcome of its operation, or the error that kept it from being decided.
     pub outcome: Result<OutcomeKind, ErrorKind>,
     /// The name of that, such as `failed` or `invalid_payload`.
     pub reason: &'static str,

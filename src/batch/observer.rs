@@ -1,4 +1,4 @@
-//! Who else hears what became of a record.
+//! Observers of records.
 
 use std::{fmt, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! From what became of a record to what its source is told.
+//! From the outcome of a record to what its source is told.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -12,31 +12,31 @@ use crate::{
     telemetry,
 };
 
-/// What became of a record. Its result is not needed: a queue takes none.
+/// The outcome of a record. Its result is not needed: a queue takes none.
 pub(super) type RecordOutcome = Result<Outcome<()>, Error>;
 
-/// What became of a record, for [observers](super::BatchService::on_record) and tests.
+/// The outcome of a record, for [observers](super::BatchService::on_record) and tests.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RecordReport {
-    /// Its place among the records as they are looked at, from 0: that in the event, but in Kafka the partitions are taken in
+    /// Its place among the records as they are handled, from 0: that in the event, but in Kafka the partitions are taken in
     /// turn.
     pub index: usize,
     /// What its source says of it.
     pub record: Arc<RecordInfo>,
     /// Its key, as the store has it; `None` if it ran unprotected, or if none was found.
     pub key: Option<KeyHash>,
-    /// What became of its operation, or what kept it from being decided.
+    /// The outcome of its operation, or the error that kept it from being decided.
     pub outcome: Result<OutcomeKind, ErrorKind>,
     /// Whether it is among those that failed, so that it is delivered again.
     pub reported: bool,
-    /// Whether it was put aside by [`dead_letters`](super::BatchService::dead_letters), or has the key and the payload of an
-    /// earlier record of the batch that was.
+    /// Whether it was sent to [`dead_letters`](super::BatchService::dead_letters), or has the key and the payload of an earlier
+    /// record of the batch that was.
     pub dead_lettered: bool,
     /// What went wrong, in words; those of a handler's error are its own, and its sources'.
     pub error: Option<String>,
-    /// Until when its key is held, with the margin for clocks: to deliver it again before that is of no use. `None` if it
-    /// is free, or if nobody knows.
+    /// Until when its key is held, with the margin for clocks: a redelivery before that only finds it in progress. `None` if
+    /// it is free, or if that is not known.
     pub held_until: Option<Timestamp>,
 }
 
@@ -96,7 +96,7 @@ impl Report {
         self.outcome.is_ok_and(|outcome| matches!(outcome, OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_)))
     }
 
-    /// The name of what became of the record.
+    /// The name of the outcome.
     pub(super) const fn name(self) -> &'static str {
         match self.outcome {
             Ok(outcome) => outcome.as_str(),

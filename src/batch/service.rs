@@ -46,10 +46,16 @@ use crate::{
 ///
 /// # Errors
 ///
-/// The service fails as a whole, before anything is claimed, only if it cannot name the records that failed: if a record
-/// has no id ([`ErrorKind::Event`]), or if [`checked`](Self::checked) would have failed ([`ErrorKind::Config`]). It also fails
-/// ([`ErrorKind::Batch`]) if every record failed and [`total_failure`](Self::total_failure) says so, and if any did where
-/// Lambda takes no partial answer. Lambda then delivers the whole batch again.
+/// The service fails as a whole, and Lambda delivers the whole batch again, if any of the following hold:
+///
+/// 1. The event is malformed, or a record has no id by which the answer could name it ([`ErrorKind::Event`]).
+/// 2. [`checked`](Self::checked) would have failed ([`ErrorKind::Config`]).
+/// 3. No record could begin: the time left is not longer than the engine's reserve, or
+///    [`expected_duration`](Self::expected_duration) does not fit into what is left before it ([`ErrorKind::Config`]).
+/// 4. Every record failed and [`total_failure`](Self::total_failure) says so, or any did where Lambda takes no partial answer
+///    ([`ErrorKind::Batch`]).
+///
+/// In the first three cases nothing has been claimed.
 #[must_use = "a service handles nothing until it is run"]
 pub struct BatchService<S: Source, H, T, Args> {
     source: S,
@@ -63,8 +69,11 @@ pub struct BatchService<S: Source, H, T, Args> {
 }
 
 impl Idempotency {
-    /// A service for any [`Source`]: `handler` for each record, once for each `key`. `decode` makes the handler's type of a
-    /// record's body. [`Source`] has an example.
+    /// A service for any [`Source`]: `handler` for each record, once for each `key`. [`Source`] has an example.
+    ///
+    /// `decode` makes the handler's type of a record's body. Its error is permanent, unless it is marked as transient or
+    /// unknown ([`Classify`](crate::Classify)): then, and after a panic, the record is reported under every policy
+    /// ([`ErrorKind::Decode`]).
     ///
     /// The handler takes the decoded body, and a [`RecordContext`] if it wants one. It returns any serialisable value, which
     /// is stored, or an error, which is transient unless [classified](crate::Classify).
@@ -106,19 +115,20 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
-    /// Where records go that no retry can help; they are acknowledged then, whatever
-    /// [`permanent_failures`](Self::permanent_failures) says, and hold up nothing. One with another payload for a key that occurs
-    /// earlier in the same batch is reported at first, and put aside when it comes again. Those with the same key and payload in
-    /// the batch are acknowledged with them. The bodies of a batch are kept until its records are decided.
+    /// Dead-letters records that no retry can help. They are acknowledged then, whatever
+    /// [`permanent_failures`](Self::permanent_failures) says, and block nothing. One with another payload for a key that occurs
+    /// earlier in the same batch is reported at first, and dead-lettered in its next delivery. Those with the same key and
+    /// payload in the batch are acknowledged with them. The bodies of a batch are kept until its records are decided.
     pub fn dead_letters(mut self, letters: impl DeadLetters) -> Self {
         self.options.dead_letters = Some(Arc::new(letters));
         self
     }
 
-    /// The queue's `maxReceiveCount`. A record in an order that fails on its last delivery would take healthy ones behind it
-    /// along to the dead-letter queue, since they have been delivered as often. With [`dead_letters`](Self::dead_letters) it is
-    /// put aside instead, and they run; without, a warning is logged. It is of use where the source says how often a record
-    /// has been delivered, as SQS does; of a record of a stream nobody knows which delivery is its last.
+    /// The queue's `maxReceiveCount`. A record in an order that fails, panics, is cut off or is abandoned on its last receive
+    /// would take healthy ones behind it along to the dead-letter queue, since they have been received as often. With
+    /// [`dead_letters`](Self::dead_letters) it is dead-lettered instead, and they run; without, a warning is logged.
+    ///
+    /// Effective only if the source says how often a record has been delivered, as SQS does. Streams do not.
     pub fn max_receive_count(mut self, count: u32) -> Self {
         self.options.max_receive_count = Some(count);
         self
@@ -127,7 +137,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// How long a handler may run on the last delivery of a record that others stand behind in its order: with
     /// [`dead_letters`](Self::dead_letters) and [`max_receive_count`](Self::max_receive_count), so that one that hangs does not
     /// take them along to the dead-letter queue. It is cut off then, its claim is kept until its lease ends, the record is
-    /// dead-lettered, and the others run. A handler that blocks its thread cannot be cut off.
+    /// dead-lettered with an unknown outcome, and the others run. A handler that blocks its thread cannot be cut off.
     ///
     /// Default: half of the time left when it begins.
     pub fn longest_run(mut self, duration: Duration) -> Self {
@@ -136,9 +146,9 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     }
 
     /// Whether [`dead_letters`](Self::dead_letters) also takes records that are abandoned: an earlier run left no outcome, and
-    /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids another. Such a record may or may not have taken effect;
-    /// whoever reads the dead-letter queue has to find out. Otherwise it is reported, and stops a shard or a partition until
-    /// its retries end. On its last delivery an abandoned record in an order is dead-lettered in any case, where
+    /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids another. Such a record may or may not have taken effect, and
+    /// dead-lettering does not decide it: the operation stays abandoned in the store, and whoever reads the dead-letter queue
+    /// has to find out. Otherwise it is reported, and stops a shard or a partition until its retries end. On its last receive an abandoned record in an order is dead-lettered in any case, where
     /// [`max_receive_count`](Self::max_receive_count) is known.
     ///
     /// Default: no.
@@ -148,7 +158,8 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     }
 
     /// How long a record waits, at most, for a claim that is held elsewhere, before it is reported as in progress: in an
-    /// order, and where the source [waits](Source::WAITS_FOR_LEASE). It does not wait once the answer no longer depends on it.
+    /// order, and where the source [waits](Source::WAITS_FOR_LEASE). It does not wait if that lease ends too late to run it, nor
+    /// once the answer no longer depends on it. The answer, and with it the acknowledgement of finished records, waits as long.
     ///
     /// Default: 20 seconds.
     pub fn wait_up_to(mut self, duration: Duration) -> Self {
@@ -163,8 +174,8 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     }
 
     /// Finds out whether a record took effect in an earlier run that left no outcome, for an engine with
-    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe). It is asked under the claim, as for an
-    /// [`Operation`](crate::Operation::probe), before the handler is called: only when the claim took over.
+    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe). It is called under the claim, as for an
+    /// [`Operation`](crate::Operation::probe), before the handler, and only if the claim took over.
     ///
     /// ```
     /// # fn main() -> Result<(), lambda_once::Error> {
@@ -200,13 +211,17 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         BatchService { source, engine, registration, key, handler, decode, options, args }
     }
 
-    /// How long a handler may be expected to run. A record is not started when less than that is left.
+    /// How long a handler may be expected to run. A record is not started when less than that is left before the stop point.
+    /// Below 5 ms, claims run four chunks ahead of the work from the beginning. An invocation with less time than this fails
+    /// ([`ErrorKind::Config`]).
+    ///
+    /// Default: the longest run of the invocation so far.
     pub fn expected_duration(mut self, duration: Duration) -> Self {
         self.options.expected_duration = Some(duration);
         self
     }
 
-    /// What a failure holds up where records have an order.
+    /// What a failure blocks where records have an order.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.options.on_failure = on_failure;
         self
@@ -224,8 +239,8 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
-    /// Calls `observe` with what became of each record, when its outcome counts: for metrics, or logs of your own. It
-    /// changes nothing, even if it panics; it should not block. The last one set is called.
+    /// Calls `observe` with the report of each record, when its outcome counts: for metrics, or custom logs. It changes
+    /// nothing, even if it panics; it should not block. The last one set is called.
     ///
     /// ```
     /// use lambda_once::{Failure, Idempotency, Key, MemoryStore};
@@ -301,24 +316,24 @@ impl<S: Source, H, T, Args> fmt::Debug for BatchService<S, H, T, Args> {
     }
 }
 
-/// What came of a batch.
+/// The answer to a batch, and a report of each of its records.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Processed<R> {
     /// What Lambda is told.
     pub response: Result<R, Error>,
-    /// What became of each record, in the order of the event; of Kafka in that in which they are looked at
-    /// ([`RecordReport::index`]). Empty if the event or the service is not what it should be.
+    /// One report for each record, in the order of the event; of Kafka in the order in which they are handled
+    /// ([`RecordReport::index`]). Empty if the service failed before anything was claimed.
     pub records: Vec<RecordReport>,
 }
 
 impl<R> Processed<R> {
-    /// What became of each record's operation, in the order of [`records`](Self::records).
+    /// The outcome of each record, in the order of [`records`](Self::records).
     pub fn outcomes(&self) -> Vec<Result<OutcomeKind, ErrorKind>> {
         self.records.iter().map(|report| report.outcome).collect()
     }
 
-    /// The ids of the records that failed, in the order of [`records`](Self::records). That of a RabbitMQ message without one is
+    /// The ids of the reported records, in the order of [`records`](Self::records). That of a RabbitMQ message without one is
     /// empty.
     pub fn reported(&self) -> Vec<&str> {
         self.records.iter().filter(|report| report.reported).map(|report| report.record.id()).collect()
@@ -332,8 +347,8 @@ where
     T: Send + 'static,
     Args: 'static,
 {
-    /// Handles one event as [`lambda_runtime::run`] would have it handled, and says what became of each record: for tests,
-    /// and for functions that want to do something with that before they answer.
+    /// Handles one event as under [`lambda_runtime::run`], and returns the answer with one report for each record, in the
+    /// order of the event: for tests, and for functions that use the reports before they answer.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {

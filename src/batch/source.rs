@@ -20,7 +20,7 @@ pub enum Answer {
 /// A kind of event: how it is taken apart, in which order its records run, and what Lambda is told of those that failed.
 ///
 /// Everything else is the same for all sources: keys, claims, concurrency, the deadline, panics and verdicts. The sources of
-/// this crate are implementations of this trait; one of your own is given to [`Idempotency::batch`](crate::Idempotency::batch).
+/// this crate are implementations of this trait; a custom one is given to [`Idempotency::batch`](crate::Idempotency::batch).
 ///
 /// Its methods run outside of the protection that handlers have. A panic in one of them fails the invocation, and the whole
 /// batch is delivered again.
@@ -32,7 +32,7 @@ pub enum Answer {
 /// #[derive(serde::Deserialize)]
 /// struct Ticket { number: u64, customer: String, text: String }
 ///
-/// /// Tickets that an importer sends, a customer's in order. It wants to hear the number of each that failed.
+/// /// Tickets that an importer sends, in order for each customer. It is answered with the number of each that failed.
 /// #[derive(Clone, Debug)]
 /// struct Tickets;
 ///
@@ -86,8 +86,8 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// handle several sources have one each.
     const OPERATION: &'static str;
 
-    /// Whether a record that is in progress elsewhere is waited for although it has no order: where to fail at once would
-    /// spend one of few tries.
+    /// Whether a record that is in progress elsewhere is waited for although it has no order, for up to
+    /// [`wait_up_to`](super::BatchService::wait_up_to): where to fail at once would spend one of few tries, or fail the batch.
     const WAITS_FOR_LEASE: bool = false;
 
     /// What of a batch the answer tells apart. It decides when waiting for a record no longer changes the answer.
@@ -101,7 +101,7 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// ([`ErrorKind::Event`](crate::ErrorKind::Event)). Nothing has been claimed by then, and the invocation fails.
     fn split(&self, event: Self::Event) -> Result<(Vec<Self::Record>, Self::Envelope), Error>;
 
-    /// What the record's order is kept within: records of one lane run one after the other, and a failure holds up those
+    /// The lane of the record: records of one lane run one after the other, and a failure blocks those
     /// behind it. `None` if the record has no order; then no record of the event should have one.
     fn lane<'a>(&self, record: &'a Self::Record) -> Option<Cow<'a, str>>;
 

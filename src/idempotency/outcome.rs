@@ -1,9 +1,9 @@
-//! What became of an operation.
+//! Outcomes of operations.
 
 use super::verdict::{Failure, Verdict};
 use crate::clock::Timestamp;
 
-/// What became of an operation, as far as this call knows.
+/// The outcome of an operation, as far as this call knows.
 ///
 /// An outcome is what the protocol decided; trouble that kept it from deciding is an [`Error`](crate::Error).
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl<T> Outcome<T> {
         self.kind().as_str()
     }
 
-    /// What became of the operation, without what comes with it.
+    /// The kind of the outcome, without its value.
     pub const fn kind(&self) -> OutcomeKind {
         match self {
             Self::Executed(_) => OutcomeKind::Executed,

@@ -28,7 +28,7 @@ pub enum Judgement {
 /// 1. The record's expiration has passed: it counts as absent.
 /// 2. Both have a fingerprint and they differ: mismatch, whatever the status.
 /// 3. COMPLETED or FAILED: the outcome is replayed.
-/// 4. INPROGRESS under the request's own owner: granted, as the record says.
+/// 4. INPROGRESS under the request's own token: granted, as the record says.
 /// 5. INPROGRESS, and the lease and the skew margin have not both passed, or there is no lease: in progress.
 /// 6. INPROGRESS otherwise: free where the request allows a takeover, else abandoned.
 ///
@@ -98,7 +98,7 @@ pub fn may_settle(request: &SettleRequest, record: &Record) -> bool {
 }
 
 /// Whether a settle whose condition failed turns out to have been applied before: the record shows the request's owner
-/// and the state that was wanted. A release wants anything but INPROGRESS under its own owner.
+/// and the state that was wanted. A release wants anything but INPROGRESS under its own token.
 pub fn is_settled(request: &SettleRequest, current: Option<&Record>) -> bool {
     let mine = |status| current.is_some_and(|record| record.owner == Some(request.owner) && record.status == status);
     match request.settlement {

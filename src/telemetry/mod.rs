@@ -6,13 +6,13 @@
 //!
 //! | field | what |
 //! |---|---|
-//! | `outcome` | what became of the operation: [`Outcome::as_str`](crate::Outcome::as_str), or [`ErrorKind::as_str`](crate::ErrorKind::as_str) |
+//! | `outcome` | the outcome of the operation: [`Outcome::as_str`](crate::Outcome::as_str), or [`ErrorKind::as_str`](crate::ErrorKind::as_str) |
 //! | `operation` | the operation's name, or the kind of the service; on a [named engine](crate::Idempotency#names) `name.` stands before it |
 //! | `key` | the hash of the key, as the store has it |
 //! | `attempt` | how often the key has been granted; 0 where nothing was. Not for records of a batch |
 //! | `message_id`, `receive_count` | of a record of a batch: which message, and which delivery of it |
 //! | `reported` | of a record of a batch: whether it is in the list of failures |
-//! | `dead_lettered` | of a record of a batch: `true` if it was put aside, or has the key and the payload of one that was |
+//! | `dead_lettered` | of a record of a batch: `true` if it was dead-lettered, or has the key and the payload of one that was |
 //! | `error` | what went wrong, if something did |
 //!
 //! The handler of a record runs in a span `record` at *info*, with `message_id`, `key`, `attempt` and `aws_trace_header` (of an

@@ -14,7 +14,7 @@ pub(super) const SEQUENCE_NUMBER: &str = "sequenceNumber";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamOrder {
-    /// The shard: the records of a batch run one after the other, and a failure holds up everything behind it.
+    /// The shard: the records of a batch run one after the other, and a failure blocks everything behind it.
     #[default]
     Shard,
     /// The partition key in Kinesis, the item in DynamoDB: records of different ones run side by side, and a failure holds

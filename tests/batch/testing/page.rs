@@ -117,7 +117,7 @@ mod invocations {
     use tower::{Layer, ServiceExt};
 
     #[tokio::test]
-    async fn an_event_that_comes_again_gets_the_first_result() {
+    async fn a_repeated_event_gets_the_first_result() {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let book = service_fn(|_: LambdaEvent<serde_json::Value>| async {
             Ok::<_, lambda_runtime::Error>(RUNS.fetch_add(1, Ordering::Relaxed))

@@ -30,9 +30,9 @@ const LONGEST: Duration = Duration::from_secs(12 * 3_600 - 15 * 60);
 /// * what may have taken effect (unknown failures, panics, cut-offs), and keeps its claim: not before that has ended;
 /// * whatever else has its key held, by somebody else or by a claim that could not be settled: a second after that lease and
 ///   the margin have ended;
-/// * what was held up in a FIFO queue: with the message that held it up. By
+/// * what was blocked by a failure in a FIFO queue: with the message that failed. By
 ///   [`OnFailure::StopBatch`](crate::batch::OnFailure::StopBatch) that may be any message that failed, so those of other groups
-///   come back with the last of them; they keep the queue's time-out if one of them does.
+///   are redelivered with the last of them; they keep the queue's time-out if one of them does.
 ///
 /// All else keeps the queue's time-out: what was not started, and what fails for good.
 ///

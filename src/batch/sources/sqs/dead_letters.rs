@@ -1,4 +1,4 @@
-//! A dead-letter queue that is told what went wrong.
+//! A dead-letter queue whose messages say what went wrong.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ const LONGEST_ERROR: usize = 1_000;
 /// In a FIFO queue a message keeps its group, and is sent once however often that is tried within five minutes, unless it has
 /// neither an id nor a key.
 ///
-/// A message that SQS has not taken within 3 s is not put aside.
+/// A message that SQS has not taken within 3 s is not dead-lettered.
 ///
 /// It needs the permission `sqs:SendMessage` on the queue.
 ///
@@ -127,7 +127,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Equal for every try to send the same record. With it go key and body, as a sender may use an id for several: SQS would
-/// take the letter of the first and drop the others.
+/// take the message of the first and drop the others.
 fn deduplication_id(letter: &DeadLetter<'_>) -> Result<String, BoxError> {
     let (source, id) = (letter.record.source().unwrap_or_default(), letter.record.id());
     let key = letter.key.as_ref().map_or(&[][..], |key| key.as_bytes());
