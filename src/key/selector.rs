@@ -106,7 +106,7 @@ impl Key {
         Self(Selector::DeduplicationId)
     }
 
-    /// An attribute that the source has set. Which there are stands in the documentation of each source.
+    /// An attribute that the source has set. The documentation of each source lists them.
     ///
     /// `partitionKey` in Kinesis and the record's `key` in Kafka are keys only where they name one event. As a rule they name
     /// what the events are about, such as a customer, and all events of a customer would be one operation.

@@ -1,4 +1,4 @@
-//! Does what the machine says, and tells it what came of that.
+//! The loop: does what the machine says, and tells it how that ended.
 
 use std::{
     future::poll_fn,
