@@ -144,7 +144,7 @@ pub struct Deadline {
 }
 
 /// How long an invocation lasts at most, and ten seconds for clocks that differ.
-const LONGEST_INVOCATION: Duration = Duration::from_secs(15 * 60 + 10);
+const MAX_INVOCATION_TIME: Duration = Duration::from_secs(15 * 60 + 10);
 
 impl Deadline {
     /// No deadline is known.
@@ -157,7 +157,7 @@ impl Deadline {
 
     /// The deadline as seen at `now`: `None` if none is known, if it has passed, or if it is none that Lambda gives.
     pub fn ahead_of(self, now: Timestamp) -> Option<Timestamp> {
-        let latest = if self.is_lambdas { now.after(LONGEST_INVOCATION) } else { Timestamp(u64::MAX) };
+        let latest = if self.is_lambdas { now.after(MAX_INVOCATION_TIME) } else { Timestamp(u64::MAX) };
         self.at.filter(|deadline| *deadline > now && *deadline <= latest)
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, future::Future};
 use serde::Serialize;
 
 use super::{Handler, RecordContext};
-use crate::Failure;
+use crate::idempotency::verdict::Failure;
 
 /// A handler of several records at once, for bulk writes: an async function of their decoded bodies, or of these and
 /// their [`RecordContext`]s. Made by [`bulk`].

@@ -6,8 +6,8 @@ use lambda_runtime::Context;
 
 use super::RecordInfo;
 use crate::{
-    Claim,
     clock::{Clock, Timestamp},
+    idempotency::claim::Claim,
 };
 
 /// What a handler can know about its record besides the payload. Cheap to clone; it may be sent to other tasks.

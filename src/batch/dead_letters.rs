@@ -3,7 +3,12 @@
 use std::{fmt::Debug, sync::Arc};
 
 use super::RecordInfo;
-use crate::{BoxError, ErrorKind, OutcomeKind, future::BoxFuture, record::KeyHash};
+use crate::{
+    error::{BoxError, ErrorKind},
+    future::BoxFuture,
+    idempotency::outcome::OutcomeKind,
+    record::KeyHash,
+};
 
 /// The destination of records that no retry can help, before they are acknowledged: a dead-letter queue, for instance.
 ///

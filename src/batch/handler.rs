@@ -5,7 +5,10 @@ use std::future::Future;
 use serde::Serialize;
 
 use super::RecordContext;
-use crate::{BoxError, Failure, Probed};
+use crate::{
+    error::BoxError,
+    idempotency::{probe::Probed, verdict::Failure},
+};
 
 /// A handler of one record: an async function of the decoded body, or of the body and its [`RecordContext`].
 ///

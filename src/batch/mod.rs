@@ -45,7 +45,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::BoxError;
+use crate::error::BoxError;
 
 mod bulk;
 mod context;

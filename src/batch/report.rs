@@ -4,9 +4,12 @@ use std::{convert::Infallible, sync::Arc};
 
 use super::{PermanentFailures, RecordInfo};
 use crate::{
-    Error, ErrorKind, Outcome, OutcomeKind, StoredFailure,
     clock::Timestamp,
-    idempotency::guard::catch_panic,
+    error::{Error, ErrorKind},
+    idempotency::{
+        guard::catch_panic,
+        outcome::{Outcome, OutcomeKind, StoredFailure},
+    },
     record::{KeyHash, StoredResult},
     store::Refusal,
     telemetry,

@@ -16,10 +16,14 @@ use super::{
     Source, TotalFailure, observer::Observer, processor::Processor, redelivery,
 };
 use crate::{
-    BoxError, Error, ErrorKind, ErrorStatus, Failure, Idempotency, Key, OutcomeKind, Probed, RecordContext,
+    batch::context::RecordContext,
     clock::{Deadline, Timestamp},
+    error::{BoxError, Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
-    idempotency::{names::Registration, window::Window},
+    idempotency::{
+        handle::Idempotency, names::Registration, outcome::OutcomeKind, probe::Probed, verdict::Failure, window::Window,
+    },
+    key::selector::Key,
 };
 
 /// Handles the batches of a [`Source`]. Made by [`Idempotency::batch`] and its siblings for each source; given to

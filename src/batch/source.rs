@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use super::RecordInfo;
-use crate::Error;
+use crate::error::Error;
 
 /// What an answer can say about the records of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

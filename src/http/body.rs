@@ -5,7 +5,7 @@ use std::future::Future;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 
-use crate::BoxError;
+use crate::error::BoxError;
 
 /// Why a body could not be read.
 #[derive(Debug)]

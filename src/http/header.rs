@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName};
 
-const LONGEST: usize = 255;
+const MAX_KEY_CHARS: usize = 255;
 
 /// What the header says.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) fn key(headers: &HeaderMap, name: &HeaderName) -> KeyHeader {
     match key {
         Err(problem) => KeyHeader::Malformed(problem),
         Ok(key) if key.is_empty() => KeyHeader::Malformed("the key is empty"),
-        Ok(key) if key.len() > LONGEST => KeyHeader::Malformed("the key is longer than 255 characters"),
+        Ok(key) if key.len() > MAX_KEY_CHARS => KeyHeader::Malformed("the key is longer than 255 characters"),
         Ok(key) => KeyHeader::Key(key),
     }
 }

@@ -12,7 +12,7 @@ use crate::idempotency::{handle::Idempotency, names::Registration};
 const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What Lambda takes as a request or a response.
-const LARGEST_BODY: usize = 6 * 1024 * 1024;
+const MAX_BODY_BYTES: usize = 6 * 1024 * 1024;
 
 /// What its operations are called.
 pub(super) const OPERATION: &str = "http";
@@ -71,7 +71,7 @@ impl IdempotencyKeyLayer {
             header: HeaderName::from_static("idempotency-key"),
             replay_header: HeaderName::from_static("idempotency-replayed"),
             remember: Arc::new(is_final),
-            max_body: LARGEST_BODY,
+            max_body: MAX_BODY_BYTES,
             fail_open: false,
         };
         Self { settings }

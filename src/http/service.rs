@@ -21,12 +21,14 @@ use super::{
     response::StoredResponse,
 };
 use crate::{
-    BoxError, Deadline, ErrorKind, Failure, Interruption, Outcome, OutcomeKind, StoredFailure, Verdict,
-    clock::Timestamp,
+    clock::{Deadline, Timestamp},
+    error::{BoxError, ErrorKind},
     future::BoxFuture,
     idempotency::{
         engine::{Candidate, ClaimAnswer, Conclusion, End, Success},
+        outcome::{Interruption, Outcome, OutcomeKind, StoredFailure},
         result,
+        verdict::{Failure, Verdict},
         window::Window,
     },
     key::{
@@ -39,7 +41,7 @@ use crate::{
 };
 
 /// The longest that a client is asked to wait for a running operation, in seconds.
-const LONGEST_RETRY_AFTER: u64 = 2;
+const MAX_RETRY_AFTER: u64 = 2;
 
 /// The service that [`IdempotencyKeyLayer`](super::IdempotencyKeyLayer) makes.
 ///
@@ -256,7 +258,7 @@ impl Settings {
                     Outcome::Interrupted(Interruption::Panicked) => Problem::PANICKED,
                     Outcome::Interrupted(Interruption::CutOff) => Problem::CUT_OFF,
                     Outcome::NotStarted => Problem::UNAVAILABLE,
-                    _ => Problem::IN_PROGRESS.retry_after(LONGEST_RETRY_AFTER),
+                    _ => Problem::IN_PROGRESS.retry_after(MAX_RETRY_AFTER),
                 };
                 return Ok(self.problem(problem, kind, key, attempt));
             }
@@ -332,8 +334,8 @@ fn is_doubtful<E: 'static>(error: &E) -> bool {
 
 /// In whole seconds, at least one.
 fn retry_after(lease_until: Option<Timestamp>, now: Timestamp) -> u64 {
-    let left = lease_until.map_or(LONGEST_RETRY_AFTER, |until| until.since(now).as_secs());
-    left.clamp(1, LONGEST_RETRY_AFTER)
+    let left = lease_until.map_or(MAX_RETRY_AFTER, |until| until.since(now).as_secs());
+    left.clamp(1, MAX_RETRY_AFTER)
 }
 
 async fn pass<S, B, R>(mut inner: S, request: Request<B>) -> Result<Response<ResponseBody<R>>, S::Error>

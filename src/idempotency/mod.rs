@@ -3,7 +3,7 @@
 //! [`Idempotency`] joins a store with settings. [`Idempotency::operation`] protects any async function; the queue
 //! processor and the HTTP layer build on the same protocol.
 
-mod builder;
+pub(crate) mod builder;
 pub(crate) mod claim;
 pub(crate) mod engine;
 pub(crate) mod guard;

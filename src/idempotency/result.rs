@@ -16,12 +16,12 @@ use crate::{
 };
 
 /// The most that a stored result may grow to when it is decompressed. Lambda takes responses of up to 6 MB.
-const LARGEST_RESULT: usize = 16 * 1024 * 1024;
+const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 
 /// The largest result that is compressed. That happens after the handler, in the reserve, and no other record of the batch
 /// moves meanwhile: as measured it takes 4 ms of a whole vCPU, 9 ms at worst, so some 50 to 125 ms of what a function with
 /// 128 MB has. The first half of the shortest default reserve is 250 ms.
-const LARGEST_COMPRESSED: usize = 1024 * 1024;
+const MAX_COMPRESSED_BYTES: usize = 1024 * 1024;
 
 /// The fastest: of JSON the next levels make 5 to 10 % less in three times the time or more.
 const COMPRESSION_LEVEL: i32 = 1;
@@ -49,7 +49,7 @@ pub(crate) fn encode<T: Serialize>(value: &T, settings: &Settings, limits: Limit
         }
     };
     let bytes = text.len();
-    let is_compressed = bytes > settings.compress_above && bytes <= LARGEST_COMPRESSED;
+    let is_compressed = bytes > settings.compress_above && bytes <= MAX_COMPRESSED_BYTES;
     let deflated = if is_compressed { deflate(&text, limits.max_result_bytes) } else { None };
     let data = deflated.map_or(StoredData::Json(text), StoredData::Deflated);
     if data.len() > limits.max_result_bytes {
@@ -86,7 +86,7 @@ pub(crate) fn decode<T: DeserializeOwned>(result: &StoredResult) -> Result<Optio
     let text = match data {
         StoredData::Json(text) => text.as_bytes(),
         StoredData::Deflated(bytes) => {
-            inflated = decompress_to_vec_with_limit(bytes, LARGEST_RESULT)
+            inflated = decompress_to_vec_with_limit(bytes, MAX_RESULT_BYTES)
                 .map_err(|error| undecodable("the stored result does not decompress").with_source(error.to_string()))?;
             &inflated
         }
@@ -154,10 +154,10 @@ mod tests {
     fn a_result_beyond_what_compresses_within_the_reserve_is_not_compressed() {
         // Two bytes are the quotes.
         let of = |bytes: usize| encode(&"a".repeat(bytes - 2), &Settings::default(), LIMITS);
-        assert!(matches!(of(LARGEST_COMPRESSED).data, Some(StoredData::Deflated(_))));
-        assert_eq!(of(LARGEST_COMPRESSED + 1), StoredResult::DROPPED);
+        assert!(matches!(of(MAX_COMPRESSED_BYTES).data, Some(StoredData::Deflated(_))));
+        assert_eq!(of(MAX_COMPRESSED_BYTES + 1), StoredResult::DROPPED);
         let roomy = Limits { max_result_bytes: usize::MAX, batch: 1 };
-        let text = "a".repeat(LARGEST_COMPRESSED);
+        let text = "a".repeat(MAX_COMPRESSED_BYTES);
         assert!(matches!(encode(&text, &Settings::default(), roomy).data, Some(StoredData::Json(_))));
     }
 
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn decompression_stops_at_its_limit() {
-        let bomb = miniz_oxide::deflate::compress_to_vec(&vec![b'1'; LARGEST_RESULT + 1], 1);
+        let bomb = miniz_oxide::deflate::compress_to_vec(&vec![b'1'; MAX_RESULT_BYTES + 1], 1);
         let stored = StoredResult { data: Some(StoredData::Deflated(bomb)), dropped: false };
         assert_eq!(decode::<String>(&stored).unwrap_err().kind(), ErrorKind::StoredResult);
     }

@@ -11,10 +11,10 @@ pub const DISABLED_VARIABLE: &str = "LAMBDA_ONCE_DISABLED";
 /// SQS keeps a message for up to 14 days; a record must outlive it.
 const RETENTION: Duration = Duration::from_secs(15 * 24 * 60 * 60);
 
-const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+const MIN_LEASE: Duration = Duration::from_secs(1);
 
 /// The first half of the reserve is for settling, and a call to the store is not worth beginning in less time than that.
-const SHORTEST_RESERVE: Duration = Duration::from_millis(200);
+const MIN_RESERVE: Duration = Duration::from_millis(200);
 
 /// The settings of an engine. See [`Builder`](super::Builder) for what they mean.
 #[derive(Clone, Debug)]
@@ -81,13 +81,13 @@ impl Settings {
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        if self.lease < SHORTEST_LEASE {
+        if self.lease < MIN_LEASE {
             return Err(Error::config("the lease must be at least one second, or nothing could start within it"));
         }
         if self.reserve.is_some_and(|reserve| reserve >= self.lease) {
             return Err(Error::config("the reserve must be shorter than the lease, or nothing could start within it"));
         }
-        if self.reserve.is_some_and(|reserve| reserve < SHORTEST_RESERVE) {
+        if self.reserve.is_some_and(|reserve| reserve < MIN_RESERVE) {
             return Err(Error::config(
                 "the reserve must be at least 200 milliseconds, or an outcome could not be recorded within it",
             ));

@@ -48,7 +48,7 @@ impl Verdict {
 
 /// How many sources of an error are printed.
 #[cfg(feature = "batch")]
-const MOST_SOURCES: usize = 8;
+const MAX_SOURCES: usize = 8;
 
 /// A handler's error, with its [`Verdict`].
 ///
@@ -110,7 +110,7 @@ impl Failure {
     pub(crate) fn words(&self) -> String {
         let mut text = self.source.to_string();
         let mut next = self.source.source();
-        for _ in 0..MOST_SOURCES {
+        for _ in 0..MAX_SOURCES {
             let Some(source) = next else { break };
             let words = source.to_string();
             // Some errors say what their source says, and a mark says nothing of its own.

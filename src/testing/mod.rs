@@ -33,7 +33,7 @@
 //! These functions panic where a test is wrong.
 
 use crate::{
-    idempotency::{Builder, handle::Idempotency},
+    idempotency::{builder::Builder, handle::Idempotency},
     store::{Store, memory::MemoryStore},
 };
 

@@ -1,6 +1,6 @@
 //! What takes time: calls to the store, handlers, dead letters. The machine says what to begin, and is told how it ended.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use lambda_runtime::Context;
@@ -22,6 +22,7 @@ use crate::{
     },
     clock::Timestamp,
     error::BoxError,
+    future::BoxFuture,
     idempotency::{
         claim::Claim,
         engine::{Success, probed},
@@ -34,16 +35,13 @@ use crate::{
     store::ResultData,
 };
 
-/// Something that is under way.
-pub(super) type UnderWay<'a> = Pin<Box<dyn Future<Output = Event> + Send + 'a>>;
-
 impl<S, H, T> Processor<S, H, T>
 where
     S: Source,
     T: Send + 'static,
 {
     /// Makes a call.
-    pub(super) fn call(&self, action: Action, window: Window) -> UnderWay<'_> {
+    pub(super) fn call(&self, action: Action, window: Window) -> BoxFuture<'_, Event> {
         let (engine, options) = (&self.engine, &self.options);
         match action {
             Action::Claim(claims, begun) => Box::pin(async move {
@@ -115,7 +113,7 @@ where
         lambda: &Arc<Context>,
         begun: Timestamp,
         bounds: Bounds,
-    ) -> UnderWay<'a>
+    ) -> BoxFuture<'a, Event>
     where
         H: Handler<T, Args>,
     {

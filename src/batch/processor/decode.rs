@@ -5,9 +5,9 @@ use serde_json::error::Category;
 
 use super::{drive::Processor, records::Work};
 use crate::{
-    batch::{RecordInfo, source::Source},
+    batch::{record::RecordInfo, source::Source},
     error::{BoxError, Error, ErrorKind},
-    idempotency::{Verdict, engine::Candidate, guard::catch_panic},
+    idempotency::{engine::Candidate, guard::catch_panic, verdict::Verdict},
     key::{
         delivery::{Body, Delivery},
         hash::KeyHasher,

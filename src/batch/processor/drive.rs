@@ -10,15 +10,15 @@ use futures_util::{StreamExt, future::Either, stream::FuturesUnordered};
 use lambda_runtime::Context;
 
 use super::{
-    actions::UnderWay,
     machine::Machine,
     steps::{Event, Step, Terms},
 };
 use crate::{
-    batch::{Decode, Handler, Options, report::RecordReport, source::Source},
+    batch::{Decode, Options, handler::Handler, report::RecordReport, source::Source},
     clock::{Clock, Timestamp},
+    future::BoxFuture,
     idempotency::{handle::Idempotency, window::Window},
-    key::Key,
+    key::selector::Key,
 };
 
 /// What all records of a service share.
@@ -112,9 +112,9 @@ where
 /// Sends a call before any handler is polled again: that may block its thread. The call, if it has not ended yet.
 async fn send<'a, S: Source, T: Send>(
     clock: &dyn Clock,
-    mut call: UnderWay<'a>,
+    mut call: BoxFuture<'a, Event>,
     machine: &mut Machine<'_, S, T>,
-) -> Option<UnderWay<'a>> {
+) -> Option<BoxFuture<'a, Event>> {
     match poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await {
         Poll::Ready(event) => {
             machine.ended(event, clock.now());

@@ -9,12 +9,16 @@ use super::{
 };
 use crate::{
     batch::{
-        Answer, PermanentFailures,
+        PermanentFailures,
         report::{Decision, RecordOutcome, RecordReport, Report},
-        source::Source,
+        source::{Answer, Source},
     },
     clock::Timestamp,
-    idempotency::{Outcome, OutcomeKind, claim::Claim, guard::drop_contained},
+    idempotency::{
+        claim::Claim,
+        guard::drop_contained,
+        outcome::{Outcome, OutcomeKind},
+    },
     store::rules::lapses,
     telemetry::event_at,
 };

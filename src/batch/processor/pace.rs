@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{clock::Timestamp, idempotency::AfterUnknown};
+use crate::{clock::Timestamp, idempotency::policy::AfterUnknown};
 
 /// The most records that one claim call takes.
 const MAX_CHUNK: usize = 25;

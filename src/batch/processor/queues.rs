@@ -7,7 +7,7 @@ use super::{
     pace::{Budget, Pace},
     records::Records,
 };
-use crate::batch::{RecordInfo, source::Source};
+use crate::batch::{record::RecordInfo, source::Source};
 
 /// How many records may be decoded and wait for their turn: to be claimed, to run, or to be dead-lettered.
 const LOOK_AHEAD: usize = 100;

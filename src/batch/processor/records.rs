@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::steps::Run;
 use crate::{
     batch::{
-        RecordInfo, RecordReport,
-        report::{Decision, Report},
+        record::RecordInfo,
+        report::{Decision, RecordReport, Report},
         source::Source,
     },
     idempotency::{

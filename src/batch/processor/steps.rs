@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    batch::{Options, RecordInfo, report::Decision, source::Source},
+    batch::{Options, record::RecordInfo, report::Decision, source::Source},
     clock::Timestamp,
     error::Error,
     idempotency::{

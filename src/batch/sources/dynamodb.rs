@@ -11,8 +11,15 @@ use super::{
     stream::{SEQUENCE_NUMBER, StreamOrder, StreamResponse, WindowState, unnamed},
 };
 use crate::{
-    BoxError, Error, Failure, Idempotency, Key,
-    batch::{Answer, BatchService, Handler, RecordInfo, Source},
+    batch::{
+        handler::Handler,
+        record::RecordInfo,
+        service::BatchService,
+        source::{Answer, Source},
+    },
+    error::{BoxError, Error},
+    idempotency::{handle::Idempotency, verdict::Failure},
+    key::selector::Key,
 };
 
 /// Handles the batches of a DynamoDB stream. Made by [`Idempotency::dynamodb_stream`].

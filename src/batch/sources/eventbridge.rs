@@ -7,8 +7,15 @@ use serde_json::value::RawValue;
 
 use super::whole::all_or_error;
 use crate::{
-    Error, ErrorKind, ErrorStatus, Idempotency, Key,
-    batch::{Answer, BatchService, Handler, RecordInfo, Source},
+    batch::{
+        handler::Handler,
+        record::RecordInfo,
+        service::BatchService,
+        source::{Answer, Source},
+    },
+    error::{Error, ErrorKind, ErrorStatus},
+    idempotency::handle::Idempotency,
+    key::selector::Key,
 };
 
 /// Handles the events of an EventBridge bus. Made by [`Idempotency::eventbridge`].

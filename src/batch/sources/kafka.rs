@@ -15,8 +15,10 @@ use serde::{
 
 use super::encoding::optional_base64;
 use crate::{
-    BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key,
-    batch::{BatchService, Handler, RecordInfo, Source},
+    batch::{handler::Handler, record::RecordInfo, service::BatchService, source::Source},
+    error::{BoxError, Error, ErrorKind, ErrorStatus},
+    idempotency::handle::Idempotency,
+    key::selector::Key,
 };
 
 /// Handles the batches of Kafka topics. Made by [`Idempotency::kafka`].

@@ -10,8 +10,15 @@ use super::{
     stream::{SEQUENCE_NUMBER, StreamOrder, StreamResponse, WindowState, unnamed},
 };
 use crate::{
-    BoxError, Error, Idempotency, Key,
-    batch::{Answer, BatchService, Handler, RecordInfo, Source},
+    batch::{
+        handler::Handler,
+        record::RecordInfo,
+        service::BatchService,
+        source::{Answer, Source},
+    },
+    error::{BoxError, Error},
+    idempotency::handle::Idempotency,
+    key::selector::Key,
 };
 
 /// Handles the batches of a Kinesis data stream. Made by [`Idempotency::kinesis`].

@@ -7,8 +7,15 @@ use serde_json::Value;
 
 use super::{encoding::base64, whole::all_or_error};
 use crate::{
-    BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key,
-    batch::{Answer, BatchService, Handler, RecordInfo, Source},
+    batch::{
+        handler::Handler,
+        record::RecordInfo,
+        service::BatchService,
+        source::{Answer, Source},
+    },
+    error::{BoxError, Error, ErrorKind, ErrorStatus},
+    idempotency::handle::Idempotency,
+    key::selector::Key,
 };
 
 /// Handles the batches of an Amazon MQ broker. Made by [`Idempotency::mq`].

@@ -6,8 +6,15 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use super::whole::all_or_error;
 use crate::{
-    BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key,
-    batch::{Answer, BatchService, Handler, RecordInfo, Source},
+    batch::{
+        handler::Handler,
+        record::RecordInfo,
+        service::BatchService,
+        source::{Answer, Source},
+    },
+    error::{BoxError, Error, ErrorKind, ErrorStatus},
+    idempotency::handle::Idempotency,
+    key::selector::Key,
 };
 
 /// Handles the messages of an SNS topic. Made by [`Idempotency::sns`].

@@ -5,7 +5,10 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::{Error, ErrorKind, ErrorStatus, batch::RecordInfo};
+use crate::{
+    batch::record::RecordInfo,
+    error::{Error, ErrorKind, ErrorStatus},
+};
 
 /// The attribute by which a stream knows its records.
 pub(super) const SEQUENCE_NUMBER: &str = "sequenceNumber";

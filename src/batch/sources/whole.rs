@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::{Error, ErrorKind, ErrorStatus, batch::RecordInfo};
+use crate::{
+    batch::record::RecordInfo,
+    error::{Error, ErrorKind, ErrorStatus},
+};
 
 /// Success if nothing failed. Else an error, so that everything is delivered again, and what was done is replayed.
 pub(super) fn all_or_error(failed: &[Arc<RecordInfo>]) -> Result<(), Error> {

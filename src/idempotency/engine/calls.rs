@@ -50,7 +50,7 @@ pub(super) struct Backoff {
 
 impl Backoff {
     const FIRST: Duration = Duration::from_millis(50);
-    const LONGEST: Duration = Duration::from_secs(2);
+    const MAX: Duration = Duration::from_secs(2);
 
     pub(super) fn next(&mut self) -> Duration {
         self.ceiling().mul_f64(fastrand::f64())
@@ -63,7 +63,7 @@ impl Backoff {
     }
 
     fn ceiling(&mut self) -> Duration {
-        let ceiling = Self::FIRST.saturating_mul(2_u32.saturating_pow(self.retries)).min(Self::LONGEST);
+        let ceiling = Self::FIRST.saturating_mul(2_u32.saturating_pow(self.retries)).min(Self::MAX);
         self.retries += 1;
         ceiling
     }

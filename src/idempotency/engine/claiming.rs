@@ -12,7 +12,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
-    idempotency::{AfterUnknown, Idempotency, claim::Claim, window::Window},
+    idempotency::{claim::Claim, handle::Idempotency, policy::AfterUnknown, window::Window},
     record::{KeyHash, Owner, Record, Status},
     store::{Answers, ClaimRequest, Claimed, Grant, Refusal, ResultData},
 };

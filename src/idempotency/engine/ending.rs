@@ -2,7 +2,11 @@
 
 use crate::{
     clock::Timestamp,
-    idempotency::{Failure, Interruption, Outcome, StoredFailure, claim::Claim},
+    idempotency::{
+        claim::Claim,
+        outcome::{Interruption, Outcome, StoredFailure},
+        verdict::Failure,
+    },
     record::StoredResult,
     store::{Refusal, Settlement},
 };

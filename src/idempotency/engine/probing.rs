@@ -4,7 +4,9 @@ use std::future::Future;
 
 use crate::{
     error::{BoxError, Error},
-    idempotency::{AfterUnknown, Failure, Idempotency, Probed, claim::Claim, guard::catch_panic},
+    idempotency::{
+        claim::Claim, guard::catch_panic, handle::Idempotency, policy::AfterUnknown, probe::Probed, verdict::Failure,
+    },
 };
 
 /// What a probe says of the operation, if its claim took over; to be awaited within the same bounds as the work after it.

@@ -10,10 +10,13 @@ use super::ending::{Conclusion, End, Success};
 use crate::idempotency::guard::catch_panic;
 use crate::{
     idempotency::{
-        Failure, Idempotency, Interruption, OnPanic, Verdict,
         claim::Claim,
         guard::{Bounds, Guarded, Unfinished, drop_panic},
+        handle::Idempotency,
+        outcome::Interruption,
+        policy::OnPanic,
         result,
+        verdict::{Failure, Verdict},
     },
     store::Settlement,
 };

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind},
-    idempotency::{Idempotency, claim::Claim, guard::drop_contained},
+    idempotency::{claim::Claim, guard::drop_contained, handle::Idempotency},
     record::{Record, Status, StoredResult},
     store::{Refusal, SettleRequest, Settled as Answer, Settlement, rules},
 };

@@ -12,7 +12,7 @@ use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind},
     idempotency::{
-        Idempotency,
+        handle::Idempotency,
         window::{MIN_CALL_TIME, Window},
     },
     record::Record,

@@ -2,12 +2,12 @@
 
 use super::{Expression, tree};
 use crate::{
-    Key,
     error::{Error, ErrorKind},
     key::{
         Payload,
         canonical::canonical,
         delivery::{Body, Delivery},
+        selector::Key,
     },
 };
 

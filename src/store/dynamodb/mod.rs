@@ -51,7 +51,7 @@ use single::{Expressions, side_by_side};
 
 /// DynamoDB's limit for an item, names of attributes included.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
-const LARGEST_ITEM: usize = 400 * 1024;
+const MAX_ITEM_BYTES: usize = 400 * 1024;
 
 /// Records in a DynamoDB table.
 ///
@@ -159,8 +159,8 @@ impl Store for DynamoDbStore {
     }
 
     fn limits(&self) -> Limits {
-        let batch = if self.is_batched(usize::MAX) { batched::MOST_STATEMENTS } else { single::CONCURRENCY };
-        Limits { max_result_bytes: LARGEST_ITEM - self.schema.overhead(), batch }
+        let batch = if self.is_batched(usize::MAX) { batched::MAX_STATEMENTS } else { single::CONCURRENCY };
+        Limits { max_result_bytes: MAX_ITEM_BYTES - self.schema.overhead(), batch }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -5,12 +5,13 @@ use std::{collections::HashMap, time::Duration};
 use aws_sdk_sqs::{Client, types::ChangeMessageVisibilityBatchRequestEntry as Entry};
 use futures_util::{StreamExt, stream};
 
-use super::{LONGEST_CALL, queue_url};
+use super::{MAX_CALL_TIME, queue_url};
 use crate::{
-    ErrorKind, OutcomeKind, Verdict,
-    batch::{RecordReport, Redelivery},
+    batch::{redelivery::Redelivery, report::RecordReport},
     clock::Timestamp,
+    error::ErrorKind,
     future::BoxFuture,
+    idempotency::{outcome::OutcomeKind, verdict::Verdict},
 };
 
 /// The most that one call takes.
@@ -21,7 +22,7 @@ const ENTRIES: usize = 10;
 const CALLS: usize = 10;
 
 /// SQS hides a message for at most twelve hours from its receipt; an invocation has taken at most a quarter of one.
-const LONGEST: Duration = Duration::from_secs(12 * 3_600 - 15 * 60);
+const MAX_DELAY: Duration = Duration::from_secs(12 * 3_600 - 15 * 60);
 
 /// Sets when SQS delivers again what failed, by its visibility time-out:
 ///
@@ -101,7 +102,7 @@ impl VisibilityBackoff {
             // Sooner it would only find its key in progress.
             _ => held,
         };
-        delay.map(|delay| delay.min(LONGEST))
+        delay.map(|delay| delay.min(MAX_DELAY))
     }
 
     /// The changes to make, by queue.
@@ -139,7 +140,7 @@ impl VisibilityBackoff {
         };
         let Ok(entries) = changes.into_iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>() else { return };
         let call = self.client.change_message_visibility_batch().queue_url(queue).set_entries(Some(entries)).send();
-        let Ok(answer) = tokio::time::timeout(LONGEST_CALL, call).await else {
+        let Ok(answer) = tokio::time::timeout(MAX_CALL_TIME, call).await else {
             tracing::warn!(target: "lambda_once", messages, "SQS did not answer in time when visibility time-outs were to be changed");
             return;
         };

@@ -8,20 +8,20 @@ use aws_sdk_sqs::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 
-use super::LONGEST_CALL;
+use super::MAX_CALL_TIME;
 use crate::{
-    BoxError,
-    batch::{DeadLetter, DeadLetters},
+    batch::dead_letters::{DeadLetter, DeadLetters},
+    error::BoxError,
     future::BoxFuture,
     key::hash::{Form, fingerprint},
 };
 
 /// The most attributes that a message can have.
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html>
-const MOST_ATTRIBUTES: usize = 10;
+const MAX_ATTRIBUTES: usize = 10;
 
 /// How much of an error's text is sent along, in characters.
-const LONGEST_ERROR: usize = 1_000;
+const MAX_ERROR_CHARS: usize = 1_000;
 
 /// Sends records that no retry can help to an SQS queue, from any source, with what went wrong.
 ///
@@ -62,7 +62,7 @@ impl SqsDeadLetters {
         attributes.insert("message-id", letter.record.id().to_owned());
         attributes.extend(letter.key.map(|key| ("key", key.to_hex())));
         attributes.extend(letter.record.source().map(|source| ("source", source.to_owned())));
-        attributes.extend(letter.error.map(|error| ("error", error.chars().take(LONGEST_ERROR).collect())));
+        attributes.extend(letter.error.map(|error| ("error", error.chars().take(MAX_ERROR_CHARS).collect())));
         let body = match std::str::from_utf8(letter.body) {
             Ok(text) if !text.is_empty() && text.chars().all(is_allowed) => text.to_owned(),
             _ => {
@@ -80,7 +80,7 @@ impl SqsDeadLetters {
         let theirs: BTreeMap<_, _> = theirs.collect();
         let theirs = theirs.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned()));
         // An attribute must not be empty either.
-        let attributes = ours.chain(theirs).filter(|(_, text)| !text.is_empty()).take(MOST_ATTRIBUTES);
+        let attributes = ours.chain(theirs).filter(|(_, text)| !text.is_empty()).take(MAX_ATTRIBUTES);
 
         let mut request = self.client.send_message().queue_url(&self.queue_url).message_body(body);
         for (name, text) in attributes {
@@ -98,7 +98,7 @@ impl SqsDeadLetters {
             request = request.message_group_id(group).message_deduplication_id(deduplication_id(&letter)?);
         }
         let sent =
-            tokio::time::timeout(LONGEST_CALL, request.send()).await.map_err(|_| "SQS did not answer in time")?;
+            tokio::time::timeout(MAX_CALL_TIME, request.send()).await.map_err(|_| "SQS did not answer in time")?;
         sent.map_err(|error| aws_sdk_sqs::error::DisplayErrorContext(error).to_string())?;
         Ok(())
     }

@@ -16,8 +16,10 @@ pub use backoff::VisibilityBackoff;
 pub use dead_letters::SqsDeadLetters;
 
 use crate::{
-    BoxError, Error, ErrorKind, ErrorStatus, Idempotency, Key,
-    batch::{BatchService, Handler, RecordInfo, Source},
+    batch::{handler::Handler, record::RecordInfo, service::BatchService, source::Source},
+    error::{BoxError, Error, ErrorKind, ErrorStatus},
+    idempotency::handle::Idempotency,
+    key::selector::Key,
 };
 
 /// Handles the batches of an SQS queue. Made by [`Idempotency::sqs`].
@@ -136,7 +138,7 @@ impl Idempotency {
 
 /// The longest that one call may take, the client's retries included: what waits for it has little time.
 #[cfg(feature = "sqs-client")]
-const LONGEST_CALL: std::time::Duration = std::time::Duration::from_secs(3);
+const MAX_CALL_TIME: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// The URL of the queue with this ARN. A client does not call it, but its own endpoint; the URL says which queue is meant.
 #[cfg(feature = "sqs-client")]

@@ -33,10 +33,10 @@ mod statements;
 pub(super) use statements::Statements;
 
 /// DynamoDB's limit for the statements of one request.
-pub(super) const MOST_STATEMENTS: usize = 25;
+pub(super) const MAX_STATEMENTS: usize = 25;
 
 /// What the statements and values of one request may add up to, in bytes. What is larger by itself goes alone.
-const MOST_BYTES: usize = 1024 * 1024;
+const MAX_BYTES: usize = 1024 * 1024;
 
 /// How many requests of one call are under way at once.
 const CONCURRENCY: usize = 4;
@@ -195,10 +195,10 @@ fn repeat(error: Error, count: usize) -> Vec<StatementResult> {
 
 /// How statements of these sizes are divided among requests, in order.
 fn parts(sizes: &[usize]) -> Vec<Range<usize>> {
-    let mut parts = Vec::with_capacity(sizes.len().div_ceil(MOST_STATEMENTS));
+    let mut parts = Vec::with_capacity(sizes.len().div_ceil(MAX_STATEMENTS));
     let (mut start, mut bytes) = (0, 0);
     for (i, size) in sizes.iter().enumerate() {
-        if i > start && (i - start == MOST_STATEMENTS || bytes + size > MOST_BYTES) {
+        if i > start && (i - start == MAX_STATEMENTS || bytes + size > MAX_BYTES) {
             parts.push(start..i);
             (start, bytes) = (i, 0);
         }
@@ -229,6 +229,6 @@ mod tests {
         assert_eq!(parts(&[1; 50]), [0..25, 25..50]);
         assert_eq!(parts(&[1; 51]), [0..25, 25..50, 50..51]);
         assert_eq!(parts(&[600_000, 400_000, 100_000, 1]), [0..2, 2..4]);
-        assert_eq!(parts(&[MOST_BYTES, 1, 2 * MOST_BYTES, 1]), [0..1, 1..2, 2..3, 3..4]);
+        assert_eq!(parts(&[MAX_BYTES, 1, 2 * MAX_BYTES, 1]), [0..1, 1..2, 2..3, 3..4]);
     }
 }

@@ -11,8 +11,9 @@ use futures_util::{StreamExt, stream};
 use super::{DynamoDbStore, error, item::Item};
 use crate::{
     error::Error,
+    future::BoxFuture,
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture, ResultData},
+    store::{Answers, ResultData},
 };
 
 mod claim;
