@@ -50,14 +50,7 @@ where
         let scope = self.scope(&lambda);
         let lambda = Arc::new(lambda);
         let operation = self.engine.log_name(S::OPERATION);
-        let terms = Terms {
-            options: &self.options,
-            engine: &self.engine,
-            operation: &operation,
-            probes: H::PROBES,
-            bulk_size: self.handler.max_records(),
-        };
-        let mut machine = Machine::new(self.source.clone(), records, window, self.now(), terms);
+        let mut machine = self.machine::<Args>(records, window, &operation);
         let mut under_way = FuturesUnordered::new();
         let mut buffer = Vec::new();
         let mut is_quiet = true;
@@ -102,6 +95,20 @@ where
                 poll_fn(|context| Poll::Ready(poll(clock, &mut machine, &mut under_way, context, is_first_poll)));
             is_quiet = polled.await.is_pending();
         }
+    }
+
+    fn machine<'a, Args>(&'a self, records: Vec<S::Record>, window: Window, operation: &'a str) -> Machine<'a, S, T>
+    where
+        H: Handler<T, Args>,
+    {
+        let terms = Terms {
+            options: &self.options,
+            engine: &self.engine,
+            operation,
+            probes: H::PROBES,
+            bulk_size: self.handler.max_records(),
+        };
+        Machine::new(self.source.clone(), records, window, self.now(), terms)
     }
 
     fn now(&self) -> Timestamp {
