@@ -289,6 +289,11 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     {
         self.registration.check()?;
         self.engine.check_probe(H::PROBES)?;
+        if self.options.longest_run.is_some_and(|longest| longest.is_zero()) {
+            return Err(Error::config(
+                "the longest run must not be zero, or a message would never run on its last delivery",
+            ));
+        }
         self.key.check()?;
         self.options.payload.check()
     }

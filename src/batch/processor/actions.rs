@@ -46,8 +46,8 @@ where
         match action {
             Action::Claim(claims, begun) => Box::pin(async move {
                 let (indices, candidates) = split(claims);
-                let answers = engine.claim(&candidates, window, ResultData::Omit).await;
-                Event::Claimed(indices.into_iter().zip(answers).collect(), begun)
+                let (answers, withdrawal) = engine.claim(&candidates, window, ResultData::Omit).await;
+                Event::Claimed(indices.into_iter().zip(answers).collect(), withdrawal, begun)
             }),
             Action::Settle(due) => Box::pin(async move {
                 let (indices, ends) = split(due);
@@ -59,6 +59,10 @@ where
             }),
             Action::Release(claims) => Box::pin(async move {
                 engine.release(claims).await;
+                Event::Released
+            }),
+            Action::Withdraw(withdrawal) => Box::pin(async move {
+                engine.withdraw(withdrawal, window).await;
                 Event::Released
             }),
             Action::Poll(waiting) => Box::pin(async move {

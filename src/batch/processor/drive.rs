@@ -143,6 +143,9 @@ fn poll<S: Source, T>(
     let begun = clock.now();
     let polled = under_way.poll_next_unpin(context);
     let now = clock.now();
+    // Something else may have ended first, and the handler was not polled.
+    let is_first_poll = is_first_poll
+        && !matches!(&polled, Poll::Ready(Some(event)) if !matches!(event, Event::Ran(..) | Event::RanTogether(..)));
     machine.polled(now.since(begun), is_first_poll);
     match polled {
         Poll::Ready(Some(event)) => {

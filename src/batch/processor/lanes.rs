@@ -153,7 +153,7 @@ impl Lanes {
 
     /// Whether records of one lane may run while others of another one wait.
     pub(super) fn are_several(&self) -> bool {
-        self.lanes.len() > 1
+        self.lanes.len() > 1 || self.any_order() && self.any_unordered
     }
 
     /// Whether all records are in one lane, so that one alone may start.

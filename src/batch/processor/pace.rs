@@ -35,8 +35,8 @@ pub(super) struct Pace {
     ran: u32,
     busy: Duration,
     busy_since: Option<Timestamp>,
-    /// How long the store took for its last answer to a claim.
-    round_trip: Duration,
+    /// The shortest time that the store took to answer a claim.
+    round_trip: Option<Duration>,
     polls: Polls,
 }
 
@@ -99,7 +99,7 @@ impl Pace {
             ran: 0,
             busy: Duration::ZERO,
             busy_since: None,
-            round_trip: Duration::ZERO,
+            round_trip: None,
             polls: Polls::None,
         }
     }
@@ -141,7 +141,7 @@ impl Pace {
 
     /// The store has answered a claim after this time.
     pub(super) fn claimed(&mut self, took: Duration) {
-        self.round_trip = took;
+        self.round_trip = Some(self.round_trip.map_or(took, |shortest| shortest.min(took)));
     }
 
     /// Whether a record that begins at `now` can be expected to end before the stop point (B5). Once it cannot, no later
@@ -213,11 +213,12 @@ impl Pace {
             let is_fast = self.expected.is_some_and(|expected| expected < ASSUMED_ROUND_TRIP);
             return if is_fast { CHUNKS_FOR_FAST_HANDLERS } else { 1 };
         }
-        if self.busy.is_zero() && !self.round_trip.is_zero() {
+        let round_trip = self.round_trip.unwrap_or_default();
+        if self.busy.is_zero() && !round_trip.is_zero() {
             return MAX_CHUNKS_AHEAD;
         }
         let busy = self.busy.as_millis().max(1);
-        let in_a_round_trip = u128::from(self.ran) * self.round_trip.as_millis() / busy;
+        let in_a_round_trip = u128::from(self.ran) * round_trip.as_millis() / busy;
         let chunks = usize::try_from(in_a_round_trip).unwrap_or(usize::MAX).div_ceil(self.chunk);
         chunks.clamp(1, MAX_CHUNKS_AHEAD)
     }

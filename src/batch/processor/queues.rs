@@ -125,10 +125,16 @@ impl Queues {
         can_begin + unprotected < budget.total
     }
 
-    /// Takes the next record whose turn it is, of those that are `wanted`.
-    pub(super) fn take_ready(&mut self, lanes: &Lanes, wanted: impl Fn(usize) -> bool) -> Option<usize> {
-        let at = self.ready.iter().position(|index| lanes.may_start(*index) && wanted(*index))?;
-        self.ready.remove(at)
+    /// The next record whose turn it is, of those that are `wanted`.
+    pub(super) fn find_ready(&self, lanes: &Lanes, wanted: impl Fn(usize) -> bool) -> Option<usize> {
+        self.ready.iter().copied().find(|index| lanes.may_start(*index) && wanted(*index))
+    }
+
+    /// It begins.
+    pub(super) fn take_ready(&mut self, index: usize) {
+        if let Some(at) = self.ready.iter().position(|ready| *ready == index) {
+            self.ready.remove(at);
+        }
     }
 
     /// Whether any record may begin.

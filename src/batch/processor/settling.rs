@@ -52,13 +52,12 @@ impl Settling {
         !self.due.is_empty()
     }
 
-    /// The next call that does not wait for anything: what takes more than one, as many as fill a call, and all of them
-    /// when nothing begins any more.
-    pub(super) fn next_call(&mut self, pace: &Pace, is_stopped: bool) -> Option<Action> {
+    /// The next call that does not wait for anything: what takes more than one, and as many as fill a call.
+    pub(super) fn next_call(&mut self, pace: &Pace) -> Option<Action> {
         if !self.again.is_empty() {
             return Some(Action::SettleAgain(std::mem::take(&mut self.again)));
         }
-        (self.is_due() && (is_stopped || pace.fills_a_call(self.due.len()))).then(|| self.call())
+        pace.fills_a_call(self.due.len()).then(|| self.call())
     }
 
     /// The call that a handler must not delay which is about to begin.

@@ -8,7 +8,7 @@ use crate::{
     error::Error,
     idempotency::{
         claim::Claim,
-        engine::{Candidate, ClaimAnswer, End, Polled, Settled, Unsettled},
+        engine::{Candidate, ClaimAnswer, End, Polled, Settled, Unsettled, Withdrawal},
         guard::Bounds,
         handle::Idempotency,
     },
@@ -68,6 +68,8 @@ pub(super) enum Action {
     /// Settles what takes more than one call.
     SettleAgain(OfEach<Unsettled<()>>),
     Release(Vec<Claim>),
+    /// Releases claims that may stand although nobody acts on them.
+    Withdraw(Withdrawal),
     /// Reads the records of keys that are waited for.
     Poll(OfEach<Candidate>),
     DeadLetter {
@@ -82,7 +84,7 @@ pub(super) enum Action {
 /// Something has ended.
 pub(super) enum Event {
     /// Claims that began then were answered.
-    Claimed(OfEach<Result<ClaimAnswer, Error>>, Timestamp),
+    Claimed(OfEach<Result<ClaimAnswer, Error>>, Withdrawal, Timestamp),
     /// A handler that began then.
     Ran(usize, End<()>, Timestamp),
     /// A handler of several records.
@@ -91,6 +93,7 @@ pub(super) enum Event {
     Settled(OfEach<Settled<()>>),
     /// Those of them that took more than one call.
     SettledAgain(OfEach<End<()>>),
+    /// Claims that nobody acts on.
     Released,
     Polled(OfEach<Result<Polled, Error>>),
     /// A record was dead-lettered, or could not be, for this reason.

@@ -10,7 +10,6 @@ use super::{
     calls::{Backoff, repeat, within},
 };
 use crate::{
-    clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::{claim::Claim, handle::Idempotency, policy::AfterUnknown, window::Window},
     record::{KeyHash, Owner, Record, Status},
@@ -31,30 +30,27 @@ impl Idempotency {
         candidates: &[Candidate],
         window: Window,
         result_data: ResultData,
-    ) -> Vec<Result<ClaimAnswer, Error>> {
+    ) -> (Vec<Result<ClaimAnswer, Error>>, Withdrawal) {
+        let mut withdrawal = Withdrawal::default();
         if self.clock.now() >= window.stop {
-            return candidates.iter().map(|_| Ok(ClaimAnswer::OutOfTime)).collect();
+            return (candidates.iter().map(|_| Ok(ClaimAnswer::OutOfTime)).collect(), withdrawal);
         }
         let requests = match self.claim_requests(candidates, window, result_data) {
             Ok(requests) => requests,
-            Err(error) => return repeat(error, candidates.len()),
+            Err(error) => return (repeat(error, candidates.len()), withdrawal),
         };
-        let answers = self.send_claims(&requests, window).await;
-        let doubtful = doubtful(&requests, &answers);
-        let mut granted_late = Vec::new();
+        let answers = self.send_claims(&requests, window, &mut withdrawal).await;
         let mut result = Vec::with_capacity(requests.len());
         for (request, answer) in requests.iter().zip(answers) {
             result.push(answer.map(|claimed| match claimed {
                 Claimed::Refused(refusal) => ClaimAnswer::Refused(refusal),
                 Claimed::Granted(grant) => {
                     let claim = Claim::new(request.key, request.fingerprint, request.owner, grant, window);
-                    self.granted(claim, grant, window, &mut granted_late)
+                    self.granted(claim, grant, window, &mut withdrawal.late)
                 }
             }));
         }
-        // Neither waits for the other: there may be little time.
-        join(self.withdraw(doubtful, window), self.release(granted_late)).await;
-        result
+        (result, withdrawal)
     }
 
     /// A grant that arrives when nothing may be started any more is not acted on (C9).
@@ -96,10 +92,17 @@ impl Idempotency {
 
     /// Sends claims, and sends those again that the store had trouble with. A claim keeps its owner token, so one that was
     /// applied while its answer was lost is recognised (C5).
-    async fn send_claims(&self, requests: &[ClaimRequest], window: Window) -> Answers<Claimed> {
+    async fn send_claims(
+        &self,
+        requests: &[ClaimRequest],
+        window: Window,
+        withdrawal: &mut Withdrawal,
+    ) -> Answers<Claimed> {
         let left = || window.stop.since(self.clock.now());
         let mut answers = within(left(), "claim", requests.len(), self.store.claim(requests)).await;
         let mut backoff = Backoff::default();
+        // One that was in doubt once may have been applied, whatever the last error says.
+        let mut doubtful: Vec<bool> = answers.iter().map(is_doubtful).collect();
         for _ in 1..CLAIM_ATTEMPTS {
             let may_work = |i: &usize| answers[*i].as_ref().is_err_and(Error::retry_helps);
             let open: Vec<usize> = (0..answers.len()).filter(may_work).collect();
@@ -112,59 +115,81 @@ impl Idempotency {
             let again: Vec<ClaimRequest> =
                 open.iter().map(|&i| ClaimRequest { lease, ..requests[i].clone() }).collect();
             let given = within(left(), "claim", again.len(), self.store.claim(&again)).await;
-            open.into_iter().zip(given).for_each(|(i, answer)| answers[i] = answer);
+            for (i, answer) in open.into_iter().zip(given) {
+                doubtful[i] |= is_doubtful(&answer);
+                answers[i] = answer;
+            }
         }
+        let unanswered = requests.iter().zip(&answers).zip(doubtful);
+        let unanswered = unanswered.filter(|((_, answer), doubtful)| *doubtful && answer.is_err());
+        withdrawal.doubtful.extend(unanswered.map(|((request, _), _)| (request.key, request.owner)));
         answers
     }
 
-    /// Releases claims that may have been applied although their answers were lost: nobody acts on them. Where such a
-    /// claim would block its operation for good, this goes on while there is time; elsewhere it ends with its lease.
-    async fn withdraw(&self, doubtful: Vec<(KeyHash, Owner)>, window: Window) {
-        if doubtful.is_empty() {
-            return;
-        }
+    /// Releases claims that nobody acts on. Where one of them would block its operation for good, this goes on while there
+    /// is time; elsewhere it ends with its lease.
+    pub(crate) async fn withdraw(&self, withdrawal: Withdrawal, window: Window) {
+        // Neither waits for the other: there may be little time.
+        join(self.withdraw_doubtful(withdrawal.doubtful, window), self.release(withdrawal.late)).await;
+    }
+
+    async fn withdraw_doubtful(&self, mut doubtful: Vec<(KeyHash, Owner)>, window: Window) {
         let until = match self.settings.after_unknown {
             AfterUnknown::Rerun => window.settle_by.min(self.clock.now().after(WITHDRAW_FOR)),
             AfterUnknown::Refuse | AfterUnknown::Probe => window.settle_by,
         };
-        let keys: Vec<KeyHash> = doubtful.iter().map(|(key, _)| *key).collect();
-        let found = self.read_until(&keys, until).await;
-        let ours = doubtful.into_iter().zip(found).filter_map(|((key, owner), record)| {
-            let record = record.ok()??;
-            let is_ours = record.status == Status::InProgress && record.owner == Some(owner);
-            let grant =
-                Grant { lease_until: record.lease_until?, attempt: record.attempt, prior_status: record.prior_status };
-            is_ours.then(|| Claim::new(key, record.fingerprint, owner, grant, window.settled_by(until)))
-        });
-        self.release(ours.collect()).await;
-    }
-
-    /// Reads records, and reads those again that the store had trouble with, until each is answered or the time is up.
-    async fn read_until(&self, keys: &[KeyHash], until: Timestamp) -> Answers<Option<Record>> {
-        let left = || until.since(self.clock.now());
-        let mut answers = within(left(), "read", keys.len(), self.store.read(keys, ResultData::Omit)).await;
         let mut backoff = Backoff::default();
-        loop {
-            let may_work = |i: &usize| answers[*i].as_ref().is_err_and(Error::retry_helps);
-            let open: Vec<usize> = (0..answers.len()).filter(may_work).collect();
+        while !doubtful.is_empty() {
+            let keys: Vec<KeyHash> = doubtful.iter().map(|(key, _)| *key).collect();
+            // What a read shows takes a call to release.
+            let time = until.since(self.clock.now()) / 2;
+            let found = within(time, "read", keys.len(), self.store.read(&keys, ResultData::Omit)).await;
+            let (mut ours, mut again) = (Vec::new(), Vec::new());
+            for ((key, owner), record) in doubtful.into_iter().zip(found) {
+                match record {
+                    Ok(record) => {
+                        ours.extend(record.and_then(|record| applied(key, owner, &record, window.settled_by(until))))
+                    }
+                    Err(error) if error.retry_helps() => again.push((key, owner)),
+                    Err(_) => {}
+                }
+            }
+            self.release(ours).await;
+            doubtful = again;
             let pause = backoff.next();
-            if open.is_empty() || self.clock.now().after(pause) >= until {
-                return answers;
+            if doubtful.is_empty() || self.clock.now().after(pause) >= until {
+                return;
             }
             sleep(pause).await;
-            let again: Vec<KeyHash> = open.iter().map(|&i| keys[i]).collect();
-            let given = within(left(), "read", again.len(), self.store.read(&again, ResultData::Omit)).await;
-            open.into_iter().zip(given).for_each(|(i, answer)| answers[i] = answer);
         }
     }
 }
 
-/// The claims that may have been applied although they were answered by errors.
-fn doubtful(requests: &[ClaimRequest], answers: &[Result<Claimed, Error>]) -> Vec<(KeyHash, Owner)> {
-    // Of several tries only the last error is known, and an earlier one may have been applied.
-    let may_stand = |error: &Error| error.retry_helps() || error.status() == ErrorStatus::Ambiguous;
-    let doubtful = requests.iter().zip(answers).filter(|(_, answer)| answer.as_ref().is_err_and(may_stand));
-    doubtful.map(|(request, _)| (request.key, request.owner)).collect()
+/// Claims that nobody acts on: they may have been applied although their answers were lost, or were granted too late.
+#[derive(Debug, Default)]
+pub(crate) struct Withdrawal {
+    doubtful: Vec<(KeyHash, Owner)>,
+    late: Vec<Claim>,
+}
+
+#[cfg(feature = "batch")]
+impl Withdrawal {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.doubtful.is_empty() && self.late.is_empty()
+    }
+}
+
+/// The claim, if the record is its own.
+fn applied(key: KeyHash, owner: Owner, record: &Record, window: Window) -> Option<Claim> {
+    let is_ours = record.status == Status::InProgress && record.owner == Some(owner);
+    let Record { attempt, prior_status, .. } = *record;
+    let grant = Grant { lease_until: record.lease_until?, attempt, prior_status };
+    is_ours.then(|| Claim::new(key, record.fingerprint, owner, grant, window))
+}
+
+/// Whether a claim may have been applied although it was answered by an error.
+fn is_doubtful(answer: &Result<Claimed, Error>) -> bool {
+    answer.as_ref().is_err_and(|error| error.retry_helps() || error.status() == ErrorStatus::Ambiguous)
 }
 
 /// Fresh tokens. Never drawn in init: sandboxes restored from one snapshot would share them.

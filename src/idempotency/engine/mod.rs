@@ -14,6 +14,8 @@ mod running;
 mod settling;
 mod waiting;
 
+#[cfg(feature = "batch")]
+pub(crate) use claiming::Withdrawal;
 #[cfg(feature = "http")]
 pub(crate) use ending::Conclusion;
 pub(crate) use ending::{End, Success};

@@ -53,7 +53,8 @@ impl Idempotency {
         T: Serialize + Send,
         F: Future<Output = Vec<Result<T, Failure>>> + Send,
     {
-        let run = Guarded::new(work, Arc::clone(&self.clock), bounds);
+        // The future is dropped within what catches panics, as soon as it has ended.
+        let run = Guarded::new(work, Arc::clone(&self.clock), bounds).map(|ended| ended);
         let ended = AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|panic| {
             drop_panic(panic);
             Err(Unfinished::Panicked(None))

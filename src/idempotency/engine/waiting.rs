@@ -188,7 +188,9 @@ impl Idempotency {
 
     /// Claims a single operation. Past the stop point nothing is claimed.
     pub(crate) async fn claim_one(&self, candidate: Candidate, window: Window) -> Result<ClaimAnswer, Error> {
-        self.claim(&[candidate], window, ResultData::Include).await.pop().unwrap_or(Ok(ClaimAnswer::OutOfTime))
+        let (mut answers, withdrawal) = self.claim(&[candidate], window, ResultData::Include).await;
+        self.withdraw(withdrawal, window).await;
+        answers.pop().unwrap_or(Ok(ClaimAnswer::OutOfTime))
     }
 
     /// Reads the records of operations that were in progress, and judges them as a claim would be. One answer each, in

@@ -15,7 +15,7 @@ use crate::{
     clock::Timestamp,
     error::Error,
     idempotency::{
-        engine::{ClaimAnswer, End, LeaseWait, Polled},
+        engine::{ClaimAnswer, End, LeaseWait, Polled, WaitStep},
         outcome::Outcome,
     },
     store::{Refusal, rules::lapses},
@@ -68,9 +68,13 @@ impl<S: Source, T> Machine<'_, S, T> {
                 self.handler_ended(ran.len(), begun, is_cut_off);
                 ran.into_iter().for_each(|(index, end)| self.ran(index, end));
             }
-            Event::Claimed(answers, begun) => {
+            Event::Claimed(answers, withdrawal, begun) => {
                 self.claiming -= answers.len();
-                self.pace.claimed(now.since(begun));
+                // Retries say nothing of how long a call takes.
+                if answers.iter().all(|(_, answer)| answer.is_ok()) {
+                    self.pace.claimed(now.since(begun));
+                }
+                self.withdrawals.extend(Some(withdrawal).filter(|withdrawal| !withdrawal.is_empty()));
                 answers.into_iter().for_each(|(index, answer)| self.claimed(index, answer));
             }
             Event::Settled(settled) => {
@@ -164,8 +168,9 @@ impl<S: Source, T> Machine<'_, S, T> {
             Ok(polled) => match wait.polled(polled, self.now) {
                 // It waits on, or is about to be claimed.
                 None => {
-                    if is_waiting {
+                    if is_waiting || wait.step(self.now) != WaitStep::Claim {
                         self.waits.insert(index, wait);
+                        self.queues.remove_free(index);
                     }
                     // Its lease may have been renewed for too long.
                     return self.outcomes.changed();

@@ -17,7 +17,7 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::{
         claim::Claim,
-        engine::{Candidate, ClaimAnswer, Conclusion, End, Polled},
+        engine::{Candidate, ClaimAnswer, Conclusion, End, Polled, Withdrawal},
         handle::Idempotency,
         policy::AfterUnknown,
         verdict::Failure,
@@ -123,9 +123,10 @@ impl History {
         let event = match action {
             Action::Claim(claims, begun) => {
                 let answers = claims.into_iter().map(|(index, candidate)| (index, self.answer(candidate)));
-                Event::Claimed(answers.collect(), begun)
+                Event::Claimed(answers.collect(), Withdrawal::default(), begun)
             }
             Action::Settle(ends) => Event::Settled(ends.into_iter().map(|(index, end)| (index, Ok(end))).collect()),
+            Action::Withdraw(_) => unreachable!("every claim is answered"),
             Action::SettleAgain(_) => unreachable!("every settle is answered at once"),
             Action::Release(claims) => {
                 claims.iter().for_each(|claim| assert!(self.held.remove(&claim.key()), "released twice, or run"));

@@ -22,7 +22,7 @@ use crate::{
     clock::Timestamp,
     idempotency::{
         claim::Claim,
-        engine::{Candidate, LeaseWait, WaitStep},
+        engine::{Candidate, LeaseWait, WaitStep, Withdrawal},
         guard::Bounds,
         outcome::Outcome,
         window::Window,
@@ -74,6 +74,10 @@ pub(super) struct Machine<'a, S: Source, T> {
     /// proceed in its turns only.
     last_turn: Timestamp,
     owes_turn: bool,
+    /// Whether no handler has begun since that turn.
+    is_turn_fresh: bool,
+    /// Claims that nobody acts on.
+    withdrawals: Vec<Withdrawal>,
     /// Handlers that run, and calls of all other kinds.
     handlers: usize,
     calls: usize,
@@ -106,6 +110,8 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
             is_stopped: false,
             last_turn: now,
             owes_turn: false,
+            is_turn_fresh: false,
+            withdrawals: Vec::new(),
             handlers: 0,
             calls: 0,
             claiming: 0,
@@ -114,10 +120,10 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
 
     /// What to do next, at `now`. In this order:
     ///
-    /// 1. when no further record could end before the stop point, nothing begins any more (B5);
+    /// 1. waits that are over end, and when no further record could end before the stop point, nothing begins any more (B5);
     /// 2. what can no longer run is given up, and its claims are released;
     /// 3. what no retry can help is dead-lettered;
-    /// 4. outcomes that fill a call are recorded, and all of them when nothing begins any more;
+    /// 4. outcomes that fill a call are recorded;
     /// 5. records that wait for their keys are polled (B6);
     /// 6. records are decoded and claimed, as far ahead as they may be (B12);
     /// 7. whatever has ended is heard of, unless what is under way `is_quiet`;
@@ -127,10 +133,11 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     pub(super) fn turn(&mut self, now: Timestamp, is_quiet: bool) -> Step<S, T> {
         self.now = now;
         self.is_stopped |= !self.pace.in_time(now);
+        self.end_waits_that_are_over();
         let call = self
             .give_up()
             .or_else(|| self.outcomes.next_dead_letter())
-            .or_else(|| self.settling.next_call(&self.pace, self.is_stopped))
+            .or_else(|| self.settling.next_call(&self.pace))
             .or_else(|| self.poll());
         let step = call
             .map(Step::Call)
@@ -159,7 +166,10 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
                 claims.extend(self.outcomes.decide(index, Ok(Outcome::Skipped), None));
             }
         }
-        (!claims.is_empty()).then_some(Action::Release(claims))
+        if claims.is_empty() {
+            return self.withdrawals.pop().map(Action::Withdraw);
+        }
+        Some(Action::Release(claims))
     }
 
     /// Ends the waits of which `is_over` holds.
@@ -191,8 +201,8 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         }
     }
 
-    /// 5. Waits that are over end: with another claim, if the key is free. Of the others the records are polled.
-    fn poll(&mut self) -> Option<Action> {
+    /// 1. Waits that are over end: with another claim, if the key is free.
+    fn end_waits_that_are_over(&mut self) {
         while let Some(index) = self.waits.next_end(self.now) {
             let Some(wait) = self.outcomes.records.wait_of(index) else { break };
             self.waits.remove(index, wait);
@@ -203,6 +213,10 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
                 self.refuse(index, refusal);
             }
         }
+    }
+
+    /// 5. Of those that wait the records are polled.
+    fn poll(&mut self) -> Option<Action> {
         let polled = self.waits.start_poll(self.now).into_iter();
         let candidates: Vec<(usize, Candidate)> =
             polled.filter_map(|index| Some((index, self.outcomes.records.waits_for(index)?))).collect();
@@ -242,13 +256,17 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
             self.owes_turn = true;
             return Some(Step::Call(call));
         }
-        if self.calls > 0 && (self.owes_turn || self.now.since(self.last_turn) > MAX_TIME_WITHOUT_TURN) {
+        // What is polled in the turn itself may take long too.
+        let is_stale = !self.is_turn_fresh && self.now.since(self.last_turn) > MAX_TIME_WITHOUT_TURN;
+        if self.calls > 0 && (self.owes_turn || is_stale) {
             return Some(Step::Yield);
         }
         let index = self.next_ready()?;
-        let is_alone = self.terms.bulk_size == 1 || self.is_probed(index);
+        let is_alone = self.terms.bulk_size == 1 || self.is_alone(index);
         let bounds = Bounds { begin_by: self.pace.begin_by(), stop: self.stop_of(index) };
+        self.queues.take_ready(index);
         let run = self.outcomes.records.begin(index)?;
+        self.is_turn_fresh = false;
         self.handlers += 1;
         self.pace.began(self.now);
         Some(if is_alone { Step::Begin(run, bounds) } else { self.begin_together(run, bounds) })
@@ -256,30 +274,27 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
 
     /// Those that go together go first: a crash would leave the claims of many that never began. What took over has lost an
     /// outcome before.
-    fn next_ready(&mut self) -> Option<usize> {
-        let Self { queues, outcomes, terms, .. } = self;
-        if terms.bulk_size > 1 && terms.probes {
-            let together = |index| !outcomes.records.claim_of(index).is_some_and(Claim::took_over);
-            if let Some(index) = queues.take_ready(&outcomes.lanes, together) {
-                return Some(index);
-            }
-        }
-        queues.take_ready(&outcomes.lanes, |_| true)
+    fn next_ready(&self) -> Option<usize> {
+        let lanes = &self.outcomes.lanes;
+        let together = || self.queues.find_ready(lanes, |index| !self.is_alone(index));
+        let first = if self.terms.bulk_size > 1 { together() } else { None };
+        first.or_else(|| self.queues.find_ready(lanes, |_| true))
     }
 
-    /// Whether the record is probed before it runs, and so handed over by itself.
-    fn is_probed(&self, index: usize) -> bool {
-        self.terms.probes && self.outcomes.records.claim_of(index).is_some_and(Claim::took_over)
+    /// Whether the record is handed over by itself, although the handler takes several: it is probed before it runs, or cut
+    /// off earlier than others.
+    fn is_alone(&self, index: usize) -> bool {
+        let is_probed = self.terms.probes && self.outcomes.records.claim_of(index).is_some_and(Claim::took_over);
+        is_probed || self.stop_of(index) < self.window.stop
     }
 
     /// Hands over together with this record what may begin too.
-    fn begin_together(&mut self, first: Run<T>, mut bounds: Bounds) -> Step<S, T> {
+    fn begin_together(&mut self, first: Run<T>, bounds: Bounds) -> Step<S, T> {
         let mut together = vec![first];
-        while together.len() < self.terms.bulk_size {
-            let Self { queues, outcomes, terms, .. } = self;
-            let is_probed = |index| terms.probes && outcomes.records.claim_of(index).is_some_and(Claim::took_over);
-            let Some(index) = queues.take_ready(&outcomes.lanes, |index| !is_probed(index)) else { break };
-            bounds.stop = bounds.stop.min(self.stop_of(index));
+        while together.len() < self.terms.bulk_size
+            && let Some(index) = self.queues.find_ready(&self.outcomes.lanes, |index| !self.is_alone(index))
+        {
+            self.queues.take_ready(index);
             together.extend(self.outcomes.records.begin(index));
         }
         Step::BeginTogether(together, bounds)
@@ -297,7 +312,8 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
 
     /// 9. Whatever ends at the same time shares one call: nothing is waited for but a turn of the runtime.
     fn settle(&mut self) -> Option<Step<S, T>> {
-        if !self.settling.is_due() || self.settling.waits_for_a_call() {
+        // When nothing begins any more there is no time to wait for a call that is under way.
+        if !self.settling.is_due() || self.settling.waits_for_a_call() && !self.is_stopped {
             return None;
         }
         Some(self.settling.call_after_a_turn().map_or(Step::Yield, Step::Call))
@@ -308,8 +324,10 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         let is_under_way = self.calls > 0 || self.handlers > 0;
         // At the stop point what is at hand must not wait for what is under way.
         let is_at_hand = self.settling.is_due() || self.queues.any_ready();
-        let stop = (is_under_way && is_at_hand && !self.is_stopped).then_some(self.window.stop);
-        match self.waits.wakes_at().into_iter().chain(stop).min() {
+        let wakes_at = self.waits.wakes_at();
+        let may_be_late = is_under_way && is_at_hand || wakes_at.is_some();
+        let stop = (may_be_late && !self.is_stopped).then_some(self.window.stop);
+        match wakes_at.into_iter().chain(stop).min() {
             None if !is_under_way && self.is_stopped => Step::Done,
             None if !is_under_way => {
                 self.is_stopped = true;
@@ -323,6 +341,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     pub(super) fn had_turn(&mut self, now: Timestamp) {
         self.last_turn = now;
         self.owes_turn = false;
+        self.is_turn_fresh = true;
     }
 
     /// What is under way has been polled for this long.
