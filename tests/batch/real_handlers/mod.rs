@@ -21,6 +21,7 @@ mod claims_ahead;
 mod deadline;
 mod decoding;
 mod last_receive;
+mod neighbours;
 mod polls;
 mod recorder;
 mod silence;
