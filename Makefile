@@ -6,8 +6,11 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-# For `make bench`: `--quick`, or parts of it (`batches`, `alone`, `starts`); `--write` renews their sections of the page.
+# For `make bench`: `--quick`, or parts of it (`batches`, `alone`, `one-thread`, `starts`); `--write` renews their sections
+# of the page.
 BENCH_ARGS ?=
+# For `make instructions`: `--write` renews the baseline.
+INSTRUCTIONS_ARGS ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 # Said once, before the dependencies are compiled.
@@ -15,7 +18,7 @@ first-build = if [[ ! -d $(1) ]]; then echo "-- first build: $(2) on two cores" 
 
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help demo test stress plants lint lint-rust lint-features lint-rest watch build e2e bench clean
+.PHONY: help demo test stress plants lint lint-rust lint-features lint-rest watch build e2e bench instructions clean
 
 help: ## Lists the targets
 	@sed -nE 's/^([a-z0-9]+):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -68,6 +71,11 @@ bench: ## Measures what protection costs, beside the same by hand; writes docs/b
 	@cargo build --quiet --profile measure -p benches --bins
 	@cargo build --quiet --release -p functions -p bench-functions --bin orders --bin orders-cold --bin raw-orders
 	@$(TARGET)/measure/bench $(BENCH_ARGS)
+
+instructions: ## Counts instructions under callgrind, and compares them with benches/instructions.json
+	@$(call first-build,$(TARGET)/measure,about 4 minutes)
+	@cargo build --quiet --profile measure -p benches --no-default-features --bin instructions
+	@$(PYTHON) tools/instructions.py $(INSTRUCTIONS_ARGS) $(TARGET)/measure/instructions
 
 clean: ## Removes everything that was built or installed
 	rm -rf target .aws-sam .venv tools/__pycache__

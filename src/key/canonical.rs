@@ -60,8 +60,8 @@ pub fn canonical(text: &[u8]) -> Result<Vec<u8>, Problem> {
     }
 }
 
-/// Room for the members of most messages.
-const MEMBERS: usize = 32;
+/// Room for the members of most messages, in less than a kibibyte.
+const MEMBERS: usize = 20;
 
 struct Writer<'a> {
     text: &'a [u8],
@@ -81,14 +81,31 @@ struct Member {
     /// Where its name ends, before the quote.
     name_end: usize,
     end: usize,
+    /// The first bytes that its name stands for, then zeros: most names differ there.
+    name_begins: u64,
     /// Whether its name has escapes.
     escaped: bool,
 }
 
 impl Member {
+    /// A member whose name is what was written last, from `start` on.
+    fn new(out: &[u8], start: usize, escaped: bool) -> Self {
+        let name_end = out.len() - 1;
+        let name = &out[start + 1..name_end];
+        let mut begins = [0; 8];
+        if escaped {
+            begins.iter_mut().zip(unescaped(name)).for_each(|(byte, of_name)| *byte = of_name);
+        } else {
+            begins.iter_mut().zip(name).for_each(|(byte, of_name)| *byte = *of_name);
+        }
+        Self { start, name_end, end: 0, name_begins: u64::from_be_bytes(begins), escaped }
+    }
+
     fn compare_names(&self, other: &Self, out: &[u8]) -> Ordering {
-        let [ours, theirs] = [self, other].map(|member| &out[member.start + 1..member.name_end]);
-        if self.escaped || other.escaped { unescaped(ours).cmp(unescaped(theirs)) } else { ours.cmp(theirs) }
+        self.name_begins.cmp(&other.name_begins).then_with(|| {
+            let [ours, theirs] = [self, other].map(|member| &out[member.start + 1..member.name_end]);
+            if self.escaped || other.escaped { unescaped(ours).cmp(unescaped(theirs)) } else { ours.cmp(theirs) }
+        })
     }
 }
 
@@ -208,7 +225,7 @@ impl Writer<'_> {
             loop {
                 let start = self.out.len();
                 let escaped = self.string()?;
-                let mut member = Member { start, name_end: self.out.len() - 1, end: 0, escaped };
+                let mut member = Member::new(&self.out, start, escaped);
                 self.skip_space();
                 self.expect(b':')?;
                 self.skip_space();

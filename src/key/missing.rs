@@ -18,8 +18,8 @@ pub enum MissingKey {
 pub(super) fn is_missing(json: &[u8]) -> bool {
     match json {
         b"null" | b"\"\"" | b"[]" | b"{}" => true,
-        [b'[', ..] => text::entries(json).any(is_missing),
-        [b'{', ..] => text::entries(json).any(|entry| is_missing(text::member_value(entry))),
+        [b'[', ..] => text::elements(json).any(is_missing),
+        [b'{', ..] => text::members(json).any(|(_, value)| is_missing(value)),
         _ => false,
     }
 }

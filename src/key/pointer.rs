@@ -1,14 +1,14 @@
 //! JSON Pointers (RFC 6901) into canonical JSON.
 
-use super::text::{entries, member_value, value_len, write_string};
+use super::text::{elements, members, write_string};
 
 /// The value that a JSON Pointer (RFC 6901) leads to within canonical JSON; `None` if there is none.
 pub(crate) fn find<'a>(canonical: &'a [u8], pointer: &Pointer) -> Option<&'a [u8]> {
     let mut value = canonical;
     for token in &pointer.0 {
         value = match value.first()? {
-            b'{' => entries(value).find(|entry| entry[..value_len(entry)] == token.name[..]).map(member_value)?,
-            b'[' => entries(value).nth(token.index?)?,
+            b'{' => members(value).find(|(name, _)| *name == token.name)?.1,
+            b'[' => elements(value).nth(token.index?)?,
             _ => return None,
         };
     }

@@ -26,7 +26,26 @@ pub(super) fn write_characters(out: &mut Vec<u8>, characters: &str) {
 
 /// The number of bytes before the first that a string does not hold as it is: a quote, a backslash, a control character.
 pub(super) fn plain_len(bytes: &[u8]) -> usize {
-    bytes.iter().position(|&byte| byte == b'"' || byte == b'\\' || byte < 0x20).unwrap_or(bytes.len())
+    let (words, rest) = bytes.as_chunks();
+    for (i, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let special = below(word, 0x20) | below(word ^ each(b'"'), 1) | below(word ^ each(b'\\'), 1);
+        if special != 0 {
+            return 8 * i + special.trailing_zeros() as usize / 8;
+        }
+    }
+    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | ..0x20);
+    8 * words.len() + rest.iter().position(is_special).unwrap_or(rest.len())
+}
+
+/// A word of which each byte is this one.
+const fn each(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
+}
+
+/// The word's bytes below `limit`, which is 128 at most: the lowest bit that is set is in the first of them.
+const fn below(word: u64, limit: u8) -> u64 {
+    word.wrapping_sub(each(limit)) & !word & each(0x80)
 }
 
 /// The text that a canonical string stands for.
@@ -55,48 +74,48 @@ fn hex_digit(digit: u8) -> u8 {
     if digit <= b'9' { digit - b'0' } else { digit - b'a' + 10 }
 }
 
-/// The elements of a canonical array, or the `name:value` pairs of a canonical object.
-pub(crate) fn entries(container: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = &container[1..container.len() - 1];
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let mut end = value_len(rest);
-        if rest.get(end) == Some(&b':') {
-            end += 1;
-            end += value_len(&rest[end..]);
-        }
-        let entry = &rest[..end];
-        rest = rest.get(end + 1..).unwrap_or_default();
-        Some(entry)
-    })
+/// The elements of a canonical array.
+pub(crate) fn elements(array: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = &array[1..array.len() - 1];
+    std::iter::from_fn(move || (!rest.is_empty()).then(|| take_value(&mut rest)))
 }
 
-/// The value of a `name:value` pair of a canonical object.
-pub(crate) fn member_value(entry: &[u8]) -> &[u8] {
-    &entry[value_len(entry) + 1..]
+/// The names and values of the members of a canonical object.
+pub(crate) fn members(object: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut rest = &object[1..object.len() - 1];
+    std::iter::from_fn(move || (!rest.is_empty()).then(|| (take_value(&mut rest), take_value(&mut rest))))
+}
+
+/// Takes the value that the bytes begin with, and the comma or colon behind it.
+fn take_value<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
+    let (value, behind) = rest.split_at(value_len(rest));
+    *rest = behind.get(1..).unwrap_or_default();
+    value
 }
 
 /// The length of the canonical value that the bytes begin with.
-pub(crate) fn value_len(bytes: &[u8]) -> usize {
+fn value_len(bytes: &[u8]) -> usize {
+    match bytes.first() {
+        Some(b'"') => string_len(bytes),
+        Some(b'{' | b'[') => container_len(bytes),
+        _ => bytes.iter().position(|byte| matches!(byte, b',' | b'}' | b']')).unwrap_or(bytes.len()),
+    }
+}
+
+/// The length of the canonical array or object that the bytes begin with.
+fn container_len(bytes: &[u8]) -> usize {
     let mut depth = 0_usize;
     let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        match byte {
+    loop {
+        match bytes[at] {
             b'"' => at += string_len(&bytes[at..]) - 1,
             b'{' | b'[' => depth += 1,
-            b'}' | b']' if depth == 0 => return at,
+            b'}' | b']' if depth == 1 => return at + 1,
             b'}' | b']' => depth -= 1,
-            b',' | b':' if depth == 0 => return at,
             _ => {}
         }
         at += 1;
-        if depth == 0 && matches!(byte, b'"' | b'}' | b']') {
-            return at;
-        }
     }
-    at
 }
 
 /// The length of the canonical string that the bytes begin with, with its quotes.

@@ -16,7 +16,7 @@ use crate::order::Order;
 mod partiql;
 mod single;
 
-pub use partiql::batched;
+pub use partiql::{batched, batched_at_once};
 pub use single::{concurrent, sequential};
 
 const LEASE: Duration = Duration::from_secs(30);

@@ -17,6 +17,7 @@ use crate::order::{Receipt, handle};
 /// DynamoDB's limit for a call.
 const CHUNK: usize = 25;
 const CONCURRENCY: usize = 10;
+const CHUNKS_AT_ONCE: usize = 4;
 
 /// The batch in chunks: claim, run, complete.
 pub async fn batched(table: &Table, event: SqsEvent) -> SqsBatchResponse {
@@ -26,6 +27,22 @@ pub async fn batched(table: &Table, event: SqsEvent) -> SqsBatchResponse {
         table.process_chunk(messages.by_ref().take(CHUNK), &mut failed).await;
     }
     response(failed)
+}
+
+/// The same, four chunks at once.
+pub async fn batched_at_once(table: &Table, event: SqsEvent) -> SqsBatchResponse {
+    let mut chunks = Vec::new();
+    let mut messages = event.records.into_iter().peekable();
+    while messages.peek().is_some() {
+        chunks.push(messages.by_ref().take(CHUNK).collect::<Vec<_>>());
+    }
+    let process = async |chunk: Vec<SqsMessage>| {
+        let mut failed = Vec::new();
+        table.process_chunk(chunk.into_iter(), &mut failed).await;
+        failed
+    };
+    let failed: Vec<_> = stream::iter(chunks).map(process).buffer_unordered(CHUNKS_AT_ONCE).collect().await;
+    response(failed.concat())
 }
 
 /// A claim that is asked for, or held.

@@ -168,6 +168,7 @@ impl Lanes {
         // What follows this record may go on now, even if its own lane cannot; what follows others, if their lanes moved.
         let mut open = match self.lane(index) {
             Some(lane) => [&[lane], &*self.lanes[lane].followers].concat(),
+            None if self.followers.is_empty() => Vec::new(),
             None => self.followers.remove(&index).unwrap_or_default(),
         };
         while let Some(lane) = open.pop() {

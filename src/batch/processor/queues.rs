@@ -98,6 +98,9 @@ impl Queues {
     ) -> NextClaim<S::Body> {
         let filling = self.filling.take();
         let filling = filling.unwrap_or_else(|| Filling { budget: budget(self, records), unprotected: 0 });
+        if filling.budget.total == 0 {
+            return NextClaim::Claim(Vec::new());
+        }
         let taken = take_for_claims(&mut self.free, lanes, filling.budget);
         if !taken.is_empty() {
             return NextClaim::Claim(taken);

@@ -9,7 +9,7 @@ use std::{cell::RefCell, collections::HashMap, fmt, sync::Arc};
 use jmespath::{Rcvar, Variable};
 use serde_json::Number;
 
-use crate::key::text::{entries, member_value, text, value_len, write_string};
+use crate::key::text::{elements, members, text, write_string};
 
 /// From here on not every integer is a float of its own.
 const FIRST_INEXACT: f64 = 9_007_199_254_740_992.0;
@@ -52,11 +52,8 @@ pub(super) fn build(json: &[u8]) -> Rcvar {
         Some(b't') => Variable::Bool(true),
         Some(b'f') => Variable::Bool(false),
         Some(b'"') => Variable::String(text(json)),
-        Some(b'[') => Variable::Array(entries(json).map(build).collect()),
-        Some(b'{') => {
-            let member = |entry| (text(&entry[..value_len(entry)]), build(member_value(entry)));
-            Variable::Object(entries(json).map(member).collect())
-        }
+        Some(b'[') => Variable::Array(elements(json).map(build).collect()),
+        Some(b'{') => Variable::Object(members(json).map(|(name, value)| (text(name), build(value))).collect()),
         Some(_) => return number(&String::from_utf8_lossy(json)),
     })
 }

@@ -1,4 +1,4 @@
-//! Part 2: the library without a store.
+//! Part 3: the library without a store.
 
 use anyhow::{Context, Result};
 use benches::alone::{Heap, Memory, Times};

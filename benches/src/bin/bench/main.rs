@@ -1,11 +1,12 @@
 //! `make bench`: measures, prints tables, and writes `docs/benchmark.md` and `docs/benchmark.svg`.
 //!
-//! `bench [--quick] [--write] [batches|alone|starts]…`: one round of each, or the named parts only. Then nothing is written,
+//! `bench [--quick] [--write] [batches|one-thread|alone|starts]…`: one round of each, or the named parts only. Then nothing is written,
 //! but for the sections of named parts with `--write`.
 
 mod alone;
 mod batches;
 mod chart;
+mod one_thread;
 mod page;
 mod plan;
 mod processes;
@@ -26,6 +27,7 @@ use processes::Endpoint;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Batches,
+    OneThread,
     Alone,
     Starts,
 }
@@ -39,9 +41,10 @@ async fn main() -> Result<()> {
             "--quick" => quick = true,
             "--write" => write = true,
             "batches" => parts.push(Part::Batches),
+            "one-thread" => parts.push(Part::OneThread),
             "alone" => parts.push(Part::Alone),
             "starts" => parts.push(Part::Starts),
-            _ => bail!("usage: bench [--quick] [--write] [batches|alone|starts]..."),
+            _ => bail!("usage: bench [--quick] [--write] [batches|one-thread|alone|starts]..."),
         }
     }
     let complete = parts.is_empty();
@@ -51,6 +54,9 @@ async fn main() -> Result<()> {
     let endpoint = Endpoint::start(&plan::LATENCIES_MS).await?;
     if wanted(Part::Batches) {
         page.add(batches::measure(&endpoint, quick).await?);
+    }
+    if wanted(Part::OneThread) {
+        page.add(one_thread::measure().await?);
     }
     if wanted(Part::Alone) {
         page.add(alone::measure().await?);

@@ -122,9 +122,16 @@ impl DynamoDbStore {
         operation: &'static str,
         mut statements: Vec<BatchStatementRequest>,
     ) -> Vec<StatementResult> {
-        let mut requests: Vec<Vec<BatchStatementRequest>> = Vec::new();
         let sizes: Vec<usize> = statements.iter().map(size).collect();
-        for part in parts(&sizes).into_iter().rev() {
+        let parts = parts(&sizes);
+        // As a rule there is one request. A stream of them would move its future, which is large.
+        match parts.len() {
+            0 => return Vec::new(),
+            1 => return self.send(operation, statements).await,
+            _ => {}
+        }
+        let mut requests: Vec<Vec<BatchStatementRequest>> = Vec::with_capacity(parts.len());
+        for part in parts.into_iter().rev() {
             requests.push(statements.split_off(part.start));
         }
         let requests = requests.into_iter().rev().map(|part| self.send(operation, part));

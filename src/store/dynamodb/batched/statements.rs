@@ -101,7 +101,9 @@ impl Statements {
         ]);
         values.extend(request.fingerprint.as_ref().map(|fingerprint| text(fingerprint.to_hex())));
         let with_fingerprint = request.fingerprint.is_some();
-        write_statement(if with_fingerprint { &*self.insert_with_fingerprint } else { &self.insert }, values)
+        // Its condition is that there is no item: that is answered as a duplicate, without the item.
+        let statement = if with_fingerprint { &self.insert_with_fingerprint } else { &self.insert };
+        build(BatchStatementRequest::builder().statement(statement).set_parameters(Some(values)))
     }
 
     /// Reads the record as it is now, with the data of its result or without.

@@ -1,0 +1,139 @@
+//! One section of `make instructions`, for callgrind: `instructions SECTION` performs it, and prints for how many records;
+//! `instructions` alone prints the sections' names.
+//!
+//! What is counted happens in [`counted`], on one thread, with requests that are answered in the process. The library's
+//! clock stands still: else how slow callgrind is would decide how far claims run ahead.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
+use benches::{
+    instant::InstantStore,
+    library, order, plain,
+    raw::{self, Table},
+    stub,
+};
+use lambda_once::{
+    Failure, Idempotency, Key, Store,
+    clock::{Clock, ManualClock, SystemClock},
+    store::dynamodb::{Calls, Config},
+};
+use tokio::runtime::{Builder, Runtime};
+
+const TABLE: &str = "records";
+
+/// Batches of a section, besides the first, which is not counted.
+const BATCHES: usize = 10;
+
+/// A section: what is done, and with how many records a batch.
+struct Section {
+    name: &'static str,
+    work: Work,
+    size: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// Claims and completes, up to 25 in a call.
+    Batched,
+    /// The same by hand.
+    BatchedByHand,
+    /// Claims and completes, each by a call of its own.
+    Single,
+    /// The same by hand.
+    SingleByHand,
+    /// Key, fingerprint and a claim that is refused at once.
+    Refused,
+    /// Records without bodies; claims and completions are answered at once.
+    Scheduling,
+}
+
+const SECTIONS: [Section; 9] = [
+    Section { name: "batched, 100 records", work: Work::Batched, size: 100 },
+    Section { name: "by hand, batched, 100 records", work: Work::BatchedByHand, size: 100 },
+    Section { name: "batched, 10 records", work: Work::Batched, size: 10 },
+    Section { name: "by hand, batched, 10 records", work: Work::BatchedByHand, size: 10 },
+    Section { name: "batched, 1 record", work: Work::Batched, size: 1 },
+    Section { name: "single, 1 record", work: Work::Single, size: 1 },
+    Section { name: "by hand, single, 1 record", work: Work::SingleByHand, size: 1 },
+    Section { name: "key, fingerprint and a refusal, 100 records", work: Work::Refused, size: 100 },
+    Section { name: "scheduling, 100 records", work: Work::Scheduling, size: 100 },
+];
+
+fn main() -> Result<()> {
+    let Some(name) = std::env::args().nth(1) else {
+        SECTIONS.iter().for_each(|section| println!("{}", section.name));
+        return Ok(());
+    };
+    let Section { work, size, .. } = SECTIONS.iter().find(|section| section.name == name).context("no such section")?;
+    let runtime = Builder::new_current_thread().enable_time().build()?;
+    perform(&runtime, *work, *size)?;
+    println!("{}", BATCHES * size);
+    Ok(())
+}
+
+/// The marker of what callgrind counts.
+#[inline(never)]
+fn counted<T>(work: impl FnOnce() -> T) -> T {
+    // Not the last thing it does, or it would be jumped to instead of called.
+    std::hint::black_box(work())
+}
+
+fn engine(store: impl Store) -> Result<Idempotency> {
+    let clock = ManualClock::at(SystemClock.now());
+    Ok(Idempotency::builder(store).scope("bench").clock(clock).build()?)
+}
+
+fn perform(runtime: &Runtime, work: Work, size: usize) -> Result<()> {
+    let client = stub::client(Duration::ZERO);
+    match work {
+        Work::Batched | Work::Single => {
+            let calls = if work == Work::Single { Calls::Single } else { Calls::Batched };
+            let service = library::service(&engine(Config::new(TABLE).calls(calls).build(client)?)?);
+            batches(runtime, size, 0, async |event| Ok(library::deliver(&service, event).await?))
+        }
+        Work::BatchedByHand => {
+            let table = Table::new(client, TABLE.to_owned());
+            batches(runtime, size, 0, async |event| Ok(raw::batched(&table, event).await))
+        }
+        Work::SingleByHand => {
+            let table = Table::new(client, TABLE.to_owned());
+            batches(runtime, size, 0, async |event| Ok(raw::sequential(&table, event).await))
+        }
+        Work::Refused => {
+            let nothing = |()| async { Ok::<_, Failure>(()) };
+            let service = engine(InstantStore::Refuses)?.sqs_with(Key::pointer("/order_id"), |_| Ok(()), nothing);
+            batches(runtime, size, size, async |event| Ok(library::deliver(&service, event).await?))
+        }
+        Work::Scheduling => {
+            let engine = engine(InstantStore::Grants)?;
+            runtime.block_on(plain::deliver(&engine, ids(0, size)))?;
+            let batches: Vec<_> = (1..=BATCHES).map(|number| ids(number, size)).collect();
+            counted(|| batches.into_iter().try_for_each(|ids| runtime.block_on(plain::deliver(&engine, ids))))
+        }
+    }
+}
+
+/// Delivers batches of new orders, of which so many fail.
+fn batches(
+    runtime: &Runtime,
+    size: usize,
+    failures: usize,
+    deliver: impl AsyncFn(SqsEvent) -> Result<SqsBatchResponse>,
+) -> Result<()> {
+    runtime.block_on(deliver(order::event(&ids(0, size))?))?;
+    let events = (1..=BATCHES).map(|number| order::event(&ids(number, size))).collect::<Result<Vec<_>, _>>()?;
+    let handled = order::handled();
+    let responses = counted(|| {
+        events.into_iter().map(|event| runtime.block_on(deliver(event))).collect::<Result<Vec<SqsBatchResponse>>>()
+    })?;
+    let failed: usize = responses.iter().map(|response| response.batch_item_failures.len()).sum();
+    let handled = order::handled() - handled;
+    ensure!((failed, handled) == (BATCHES * failures, BATCHES * (size - failures)), "{failed} failed, {handled} ran");
+    Ok(())
+}
+
+fn ids(batch: usize, size: usize) -> Vec<String> {
+    (0..size).map(|i| format!("3f1c9a52-{batch:08}-{i:018}")).collect()
+}
