@@ -84,8 +84,8 @@ struct History {
 
 impl History {
     fn claim(&self, candidate: Candidate) -> Claim {
-        let prior_status =
-            (self.window.stop > self.now && candidate.key.as_bytes()[0] % 7 == 0).then_some(Status::InProgress);
+        let prior_status = (self.window.stop > self.now && candidate.key.as_bytes()[0].is_multiple_of(7))
+            .then_some(Status::InProgress);
         let grant = Grant { lease_until: self.window.lease_until, attempt: 1, prior_status };
         Claim::new(candidate.key, None, Owner::from_bytes([1; 16]), grant, self.window)
     }
