@@ -77,9 +77,21 @@ hexadecimal!(KeyHash, 32);
 hexadecimal!(Fingerprint, 32);
 hexadecimal!(Owner, 16);
 
+/// The digits of each byte.
+const DIGITS: [[u8; 2]; 256] = {
+    let nibbles = b"0123456789abcdef";
+    let mut digits = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        digits[byte] = [nibbles[byte >> 4], nibbles[byte & 0xf]];
+        byte += 1;
+    }
+    digits
+};
+
 fn digits<'a>(bytes: &[u8], digits: &'a mut [u8]) -> &'a str {
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
-        pair.copy_from_slice(&[byte >> 4, byte & 0xf].map(|nibble| b"0123456789abcdef"[usize::from(nibble)]));
+    for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(bytes) {
+        *pair = DIGITS[usize::from(*byte)];
     }
     std::str::from_utf8(digits).unwrap_or_default()
 }

@@ -93,10 +93,10 @@ impl Member {
         let name_end = out.len() - 1;
         let name = &out[start + 1..name_end];
         let mut begins = [0; 8];
-        if escaped {
-            begins.iter_mut().zip(unescaped(name)).for_each(|(byte, of_name)| *byte = of_name);
-        } else {
-            begins.iter_mut().zip(name).for_each(|(byte, of_name)| *byte = *of_name);
+        match name.first_chunk() {
+            _ if escaped => begins.iter_mut().zip(unescaped(name)).for_each(|(byte, of_name)| *byte = of_name),
+            Some(first) => begins = *first,
+            None => begins[..name.len()].copy_from_slice(name),
         }
         Self { start, name_end, end: 0, name_begins: u64::from_be_bytes(begins), escaped }
     }

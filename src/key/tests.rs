@@ -35,6 +35,33 @@ fn names_are_in_the_order_of_what_they_stand_for() {
 }
 
 #[test]
+fn long_names_that_begin_alike_are_in_order_too() {
+    let json = r#"{"order_id_b":1,"order_id":2,"order_id_a":3,"order_i":4,"order_id\u0000":5,"order_id\"":6}"#;
+    let in_order = r#"{"order_i":4,"order_id":2,"order_id\u0000":5,"order_id\"":6,"order_id_a":3,"order_id_b":1}"#;
+    assert_eq!(text(json), in_order);
+    for twice in [r#"{"order_id_b":1,"order_id_a":2,"order_id_b":3}"#, r#"{"order_id_\u0062":1,"a":2,"order_id_b":3}"#]
+    {
+        assert!(matches!(canonical(twice.as_bytes()), Err(Problem::DuplicateMember { .. })), "{twice}");
+    }
+}
+
+#[test]
+fn what_ends_a_string_is_found_wherever_it_stands() {
+    for before in 0..20 {
+        for behind in 0..20 {
+            // Bytes next to those that are looked for, and bytes with their highest bit set.
+            let [before, behind] = [before, behind].map(|length| "!#[] \u{7f}é\u{80}".chars().cycle().take(length));
+            let [before, behind]: [String; 2] = [before.collect(), behind.collect()];
+            let json = format!(r#"["{before}","{before}\"{behind}","{before}\\{behind}","{before}\u001f{behind}"]"#);
+            assert_eq!(text(&json), json);
+            let control = format!("\"{before}\u{1f}{behind}\"");
+            let at = before.len() + 1;
+            assert_eq!(canonical(control.as_bytes()), Err(Problem::Syntax { at }));
+        }
+    }
+}
+
+#[test]
 fn errors_name_the_byte() {
     for (json, at) in [
         (&b"[1,x]"[..], 3),
