@@ -106,7 +106,7 @@ impl Queues {
             return NextClaim::Claim(taken);
         }
         let held = self.decoded.len() + self.ready.len() + dead;
-        if held < LOOK_AHEAD.max(pace.most_ahead())
+        if (held < LOOK_AHEAD || held < pace.most_ahead())
             && self.wants_more(lanes, filling)
             && let Some((index, info, body)) = records.open_next()
         {
@@ -165,6 +165,9 @@ impl Queues {
 
 /// Takes records out that may be claimed: first what can begin at once, then what comes next in its order.
 fn take_for_claims(records: &mut Vec<usize>, lanes: &Lanes, budget: Budget) -> Vec<usize> {
+    if records.is_empty() {
+        return Vec::new();
+    }
     let mut taken = Vec::with_capacity(budget.total.min(records.len()));
     taken.extend(records.extract_if(.., |index| lanes.may_start(*index)).take(budget.total));
     let ahead = budget.ahead.min(budget.total - taken.len());

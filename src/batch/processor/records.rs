@@ -202,6 +202,9 @@ impl<S: Source, T> Records<S, T> {
     /// It does not run. Its claim is to be released; dropping its payload runs code of the user's.
     pub(super) fn give_up(&mut self, index: usize) -> Option<Claim> {
         let entry = &mut self.entries[index];
+        if matches!(entry.life, Life::Running | Life::Settling) {
+            return None;
+        }
         let (work, claim) = match std::mem::replace(&mut entry.life, Life::Opened) {
             Life::Ready(work, claim) => (work, claim),
             Life::Decoded(work) | Life::Claiming(work) | Life::Waiting(work, _) => (work, None),
@@ -242,9 +245,11 @@ impl<S: Source, T> Records<S, T> {
     /// Opens a record that was not looked at in its turn.
     fn open(&mut self, index: usize) {
         let entry = &mut self.entries[index];
-        match std::mem::replace(&mut entry.life, Life::Opened) {
-            Life::Incoming(record) => entry.info = Some(Arc::new(self.source.open(record).0)),
-            other => entry.life = other,
+        if !matches!(entry.life, Life::Incoming(_)) {
+            return;
+        }
+        if let Life::Incoming(record) = std::mem::replace(&mut entry.life, Life::Opened) {
+            entry.info = Some(Arc::new(self.source.open(record).0));
         }
     }
 
