@@ -51,9 +51,12 @@ async fn main() -> Result<()> {
     let wanted = |part| complete || parts.contains(&part);
     let begun = Instant::now();
     let mut page = Page::default();
-    let endpoint = Endpoint::start(&plan::LATENCIES_MS).await?;
-    if wanted(Part::Batches) {
-        page.add(batches::measure(&endpoint, quick).await?);
+    let needs_endpoint = wanted(Part::Batches) || wanted(Part::Starts);
+    let endpoint = if needs_endpoint { Some(Endpoint::start(&plan::LATENCIES_MS).await?) } else { None };
+    if wanted(Part::Batches)
+        && let Some(endpoint) = &endpoint
+    {
+        page.add(batches::measure(endpoint, quick).await?);
     }
     if wanted(Part::OneThread) {
         page.add(one_thread::measure().await?);
@@ -61,8 +64,10 @@ async fn main() -> Result<()> {
     if wanted(Part::Alone) {
         page.add(alone::measure().await?);
     }
-    if wanted(Part::Starts) {
-        page.add(starts::measure(&endpoint, quick).await?);
+    if wanted(Part::Starts)
+        && let Some(endpoint) = &endpoint
+    {
+        page.add(starts::measure(endpoint, quick).await?);
     }
     page.print();
     eprintln!("-- measured in {:.0} s", begun.elapsed().as_secs_f64());
