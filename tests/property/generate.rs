@@ -218,7 +218,7 @@ fn settings() -> impl Strategy<Value = Settings> {
         (yes(0.2), yes(0.2), yes(0.4), yes(0.3), yes(0.1)),
         (proptest::option::weighted(0.2, 0..3_000_u64), dead_letters, proptest::option::weighted(0.4, 1..5_u32)),
         (payload(), waiting(), proptest::option::weighted(0.2, 0..10_000_u64)),
-        (proptest::option::weighted(0.2, 0..3_000_u64), yes(0.3), redelivery()),
+        (proptest::option::weighted(0.2, 1..3_000_u64), yes(0.3), redelivery()),
     )
         .prop_map(|(sizes, flags, (expected_ms, dead_letters, max_receive_count), waits, last)| {
             let (concurrency, together, chunk, after_unknown) = sizes;
