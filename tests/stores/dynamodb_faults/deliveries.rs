@@ -91,7 +91,11 @@ async fn a_throttled_message_of_many_is_sent_again_alone() {
     assert!(world.deliver(0..10).await.is_empty());
     world.all_struck();
     let statements = |call: &Call| call.body["Statements"].as_array().map_or(1, Vec::len);
-    assert_eq!(world.proxy.calls().iter().map(statements).collect::<Vec<_>>(), [10, 1, 10]);
+    let sent: Vec<usize> = world.proxy.calls().iter().map(statements).collect();
+    let (claims, outcomes) = sent.split_at(2);
+    assert_eq!(claims, [10, 1]);
+    // On a slow machine the outcomes go in more requests than one.
+    assert_eq!(outcomes.iter().sum::<usize>(), 10, "{sent:?}");
 }
 
 #[tokio::test]
