@@ -40,21 +40,31 @@ pub struct Delivery<'a> {
     pub(super) metadata: &'a dyn MessageMetadata,
 }
 
-/// What a source says of a message besides its body.
+/// What a source says of a message besides its body: nothing, unless the source overrides a method.
 pub(crate) trait MessageMetadata {
-    fn message_id(&self) -> Option<&str>;
+    fn message_id(&self) -> Option<&str> {
+        None
+    }
 
     /// Within what the message id is unique; `None` if it is so everywhere.
-    fn id_scope(&self) -> Option<&str>;
+    fn id_scope(&self) -> Option<&str> {
+        None
+    }
 
     /// Where it comes from.
-    fn source(&self) -> Option<&str>;
+    fn source(&self) -> Option<&str> {
+        None
+    }
 
     /// An attribute that the source has set.
-    fn attribute(&self, name: &str) -> Option<&str>;
+    fn attribute(&self, _name: &str) -> Option<&str> {
+        None
+    }
 
     /// An attribute or a header that the sender has set.
-    fn header(&self, name: &str) -> Option<&str>;
+    fn header(&self, _name: &str) -> Option<&str> {
+        None
+    }
 }
 
 impl<'a> Delivery<'a> {
@@ -94,48 +104,12 @@ impl fmt::Debug for Delivery<'_> {
 pub(crate) struct NoMetadata;
 
 #[cfg(feature = "invocation")]
-impl MessageMetadata for NoMetadata {
-    fn message_id(&self) -> Option<&str> {
-        None
-    }
-
-    fn id_scope(&self) -> Option<&str> {
-        None
-    }
-
-    fn source(&self) -> Option<&str> {
-        None
-    }
-
-    fn attribute(&self, _: &str) -> Option<&str> {
-        None
-    }
-
-    fn header(&self, _: &str) -> Option<&str> {
-        None
-    }
-}
+impl MessageMetadata for NoMetadata {}
 
 #[cfg(test)]
 impl MessageMetadata for Option<&str> {
     fn message_id(&self) -> Option<&str> {
         *self
-    }
-
-    fn id_scope(&self) -> Option<&str> {
-        None
-    }
-
-    fn source(&self) -> Option<&str> {
-        None
-    }
-
-    fn attribute(&self, _: &str) -> Option<&str> {
-        None
-    }
-
-    fn header(&self, _: &str) -> Option<&str> {
-        None
     }
 }
 

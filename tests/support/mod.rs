@@ -23,7 +23,7 @@ pub mod proxy;
 
 pub use clock::FUTURE;
 
-/// Asserts what became of an operation.
+/// Asserts the outcome of an operation.
 #[allow(unused_macros, reason = "not every test binary asserts outcomes")]
 macro_rules! assert_outcome {
     ($outcome:expr, $expected:pat $(if $condition:expr)?) => {

@@ -22,7 +22,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// A request the proxy has seen, and what became of it.
+/// A request that the proxy has seen, and its fate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Call {
     /// The DynamoDB operation, such as `UpdateItem`; empty if the request names none.

@@ -55,8 +55,8 @@ fn hold_in(world: &sources::World, source: &str, name: &str, lease: Duration) {
     world.memory.insert(world.once.key_hash(source, name).unwrap(), claim(world.clock.now(), lease));
 }
 
-/// Delivers a group whose head is held elsewhere and two groups that are not, with 900 s left: what became of all, and how
-/// long the answer took.
+/// Delivers three groups with 900 s left, the head of one held by another invocation; returns each record's outcome and
+/// the time to the response.
 async fn beside_a_held_group(
     world: &World,
     wait_up_to: Option<Duration>,

@@ -106,7 +106,7 @@ async fn a_long_partition_keeps_no_other_one_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_holds_up_its_partition_only_and_the_retry_runs_nothing_twice() {
+async fn a_failure_blocks_its_partition_only_and_the_retry_runs_nothing_twice() {
     for act in ["transient once", "hang once"] {
         let world = World::new();
         let service = service(&world, Key::message_id());

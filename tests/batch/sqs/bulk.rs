@@ -97,7 +97,7 @@ async fn a_panic_and_a_cut_off_are_unknown_for_each_of_them_and_for_no_other() {
         let names: Vec<_> = records.iter().map(|report| report.outcome.unwrap().as_str()).collect();
         assert_eq!(names, [name, name, "executed", "executed"]);
         for key in ["A", "B"] {
-            assert_eq!(world.status(key).await, Some(Status::InProgress), "nobody knows what became of {key}");
+            assert_eq!(world.status(key).await, Some(Status::InProgress), "the outcome of {key} is unknown");
         }
     }
 }

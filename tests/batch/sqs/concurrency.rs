@@ -125,7 +125,7 @@ async fn an_order_that_runs_unprotected_is_decoded_as_it_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_failure_holds_up_is_not_decoded_where_nothing_else_is_left() {
+async fn records_blocked_by_a_failure_are_not_decoded_where_nothing_else_is_left() {
     let world = World::new();
     let service =
         world.once.sqs(Key::message_id(), |_: Counted| std::future::ready(Err::<(), _>(Failure::transient("no"))));

@@ -61,7 +61,7 @@ async fn the_next_of_a_group_starts_only_when_the_outcome_before_it_is_recorded(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_holds_up_its_group_and_no_other() {
+async fn a_failure_blocks_its_group_and_no_other() {
     for act in ["transient", "permanent", "unknown", "panic", "panic at once"] {
         let world = World::new();
         let mut messages = group("a", &["succeed", act, "succeed", "succeed"], 10);
@@ -266,7 +266,7 @@ async fn the_order_is_that_of_the_queue_and_not_of_its_messages_attributes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_up_says_so_in_the_log() {
+async fn a_message_blocked_by_a_failure_says_so_in_the_log() {
     let world = World::new();
     let (collector, guard) = Collector::install();
     world.deliver_fifo(fifo(group("a", &["transient", "succeed"], 0))).await;

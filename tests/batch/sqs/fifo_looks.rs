@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::sqs::world::{World, fifo, invoke, millis, order, seconds, work};
 
 /// Delivers two messages of a group while the first is in progress elsewhere, and two seconds later becomes `status`, or is
-/// released: what became of both, and how long that took.
+/// released; returns both outcomes and the time to the response.
 async fn meanwhile(world: &World, status: Option<Status>) -> (Vec<&'static str>, std::time::Duration) {
     world.put("A", Status::InProgress, "");
     let began = Instant::now();

@@ -29,7 +29,7 @@ async fn what_waits_for_the_outcome_of_a_message_that_is_held_up_is_held_up_too(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_not_waited_for_by_what_is_held_up() {
+async fn messages_blocked_by_a_failure_do_not_wait_for_a_lease() {
     for (group, on_failure) in [("a", OnFailure::StopGroup), ("b", OnFailure::StopBatch)] {
         let world = World::new();
         world.put("H", Status::InProgress, "");

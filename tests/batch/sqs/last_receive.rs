@@ -146,7 +146,7 @@ async fn a_head_that_fails_at_the_stop_point_is_put_aside_and_those_behind_it_ar
     assert_eq!((world.record("B").await, world.clock.now()), (None, START.after(millis(599))));
 }
 
-/// The messages of which it is warned that the queue will move them, with what became of them.
+/// The messages that a warning says the queue will move, each with its outcome.
 async fn warned<H, T, Args>(world: &World, service: &SqsService<H, T, Args>, event: SqsEvent) -> Vec<(String, String)>
 where
     H: Handler<T, Args>,

@@ -1,6 +1,6 @@
 //! One event for each record, and no payload or key in any.
 
-use lambda_once::{AfterUnknown, Key, PermanentFailures, record::Status, store::fault::Call, store::fault::Fault};
+use lambda_once::{AfterUnknown, Key, PermanentFailures, store::fault::Call, store::fault::Fault};
 use serde_json::{Value, json};
 use tracing::Level;
 
@@ -18,7 +18,7 @@ async fn lines(world: &World, policy: PermanentFailures, bodies: impl IntoIterat
     collector.lines()
 }
 
-/// Of each record: message id, what became of it, whether it was reported, and how loudly that was said.
+/// Of each record: message id, outcome, whether it was reported, and the level of its event.
 async fn records(world: &World, bodies: impl IntoIterator<Item = Value>) -> Vec<(String, String, String, Level)> {
     let lines = lines(world, PermanentFailures::Report, bodies).await;
     let records = lines.iter().filter(|line| line.get("message") == "record");
@@ -40,41 +40,24 @@ fn line(id: &str, outcome: &str, reported: bool, level: Level) -> (String, Strin
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_event_for_each_record_says_what_became_of_it_and_whether_it_was_reported() {
+async fn one_event_for_each_record_has_its_outcome_and_whether_it_was_reported() {
     let world = World::new();
-    world.put("done", Status::Completed, "1");
-    world.put("failed", Status::Failed, "1");
-    world.put("running", Status::InProgress, "1");
-    world.abandon("lost").await;
-    let bodies = [
-        order("A"),
-        work("B", "transient", 0),
-        json!("not an order"),
-        work("A", "succeed", 1),
-        work("C", "permanent", 0),
-        work("D", "unknown", 0),
-        work("E", "panic", 0),
-        work("F", "hang", 0),
-        order(""),
-        order("done"),
-        order("failed"),
-        order("running"),
-        order("lost"),
-    ];
+    let bodies = world.messages_of_every_outcome().await;
     let expected = [
         line("m0", "executed", false, Level::DEBUG),
         line("m1", "failed", true, Level::INFO),
         line("m2", "invalid_payload", true, Level::WARN),
         line("m3", "mismatch", true, Level::WARN),
-        line("m4", "failed", true, Level::WARN),
+        line("m4", "replayed", false, Level::DEBUG),
         line("m5", "failed", true, Level::WARN),
-        line("m6", "panicked", true, Level::ERROR),
-        line("m7", "cut_off", true, Level::ERROR),
-        line("m8", "key_missing", true, Level::WARN),
-        line("m9", "replayed", false, Level::DEBUG),
-        line("m10", "replayed_failure", true, Level::INFO),
-        line("m11", "in_progress", true, Level::INFO),
-        line("m12", "took_over", false, Level::WARN),
+        line("m6", "failed", true, Level::WARN),
+        line("m7", "panicked", true, Level::ERROR),
+        line("m8", "cut_off", true, Level::ERROR),
+        line("m9", "key_missing", true, Level::WARN),
+        line("m10", "replayed", false, Level::DEBUG),
+        line("m11", "replayed_failure", true, Level::INFO),
+        line("m12", "in_progress", true, Level::INFO),
+        line("m13", "took_over", false, Level::WARN),
     ];
     assert_eq!(records(&world, bodies).await, expected);
 }
@@ -102,7 +85,7 @@ async fn trouble_with_the_store_is_logged_for_each_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_started_or_abandoned_is_logged_too() {
+async fn records_not_started_or_abandoned_are_logged_too() {
     let world =
         World::with(|builder| builder.after_unknown(AfterUnknown::Refuse).reserve(crate::sqs::world::seconds(5)));
     world.abandon("A").await;

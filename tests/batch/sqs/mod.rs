@@ -1,13 +1,8 @@
 //! What the SQS service promises, on the real service, with tokio's time paused.
 
-#![cfg(all(feature = "sqs", feature = "conformance"))]
-#![allow(clippy::unwrap_used, reason = "a test panics")]
-#![allow(clippy::future_not_send, reason = "a test with paused time has one thread")]
-
 use crate::support::{clock, collector};
 
 mod bulk;
-#[cfg(feature = "cache")]
 mod cached;
 mod concurrency;
 pub(crate) mod dead_letters;

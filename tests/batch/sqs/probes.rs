@@ -87,7 +87,7 @@ impl Lab {
         self.world.once.sqs(Key::pointer("/order_id"), handler).probe(probe)
     }
 
-    /// Delivers the order A, whose outcome was lost: what became of it, and whether it is reported.
+    /// Delivers the order A, whose outcome was lost; returns its new outcome, and whether it is reported.
     async fn deliver(&self, finds: Finds) -> (Result<OutcomeKind, ErrorKind>, bool) {
         let processed = self.world.process(&self.service(finds), batch([order("A")])).await;
         (processed.records[0].outcome, !reported(&processed).is_empty())

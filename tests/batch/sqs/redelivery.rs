@@ -243,7 +243,7 @@ async fn a_lease_without_a_deadline_is_the_configured_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_up_waits_for_nobody_and_what_holds_it_up_does() {
+async fn messages_blocked_by_a_failure_wait_for_nobody_and_the_failed_one_does() {
     let (world, hook) = (World::new(), Hook::new());
     let service = world.service().redelivery(hook.clone());
     let event = fifo([("a", work("A", "unknown", 0)), ("a", order("B")), ("a", json!("not an order"))]);

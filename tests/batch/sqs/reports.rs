@@ -1,11 +1,10 @@
-//! Who else hears what became of each record: observers, tests, and the handler's own log.
+//! Who else is told the outcome of each record: observers, tests, and the handler's own log.
 
 use std::sync::{Arc, Mutex};
 
 use lambda_once::{
     ErrorKind, Failure, Interruption, Key, OutcomeKind, Verdict,
     batch::{OnFailure, Processed, RecordReport},
-    record::Status,
 };
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
@@ -23,28 +22,9 @@ fn note(heard: &Heard) -> impl Fn(&RecordReport) + Send + Sync + use<> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_record_is_reported_with_what_became_of_it() {
+async fn every_record_is_reported_with_its_outcome() {
     let world = World::new();
-    world.put("done", Status::Completed, "1");
-    world.put("failed", Status::Failed, "1");
-    world.put("running", Status::InProgress, "1");
-    world.abandon("lost").await;
-    let bodies = [
-        order("A"),
-        work("B", "transient", 0),
-        json!("not an order"),
-        work("A", "succeed", 1),
-        order("A"),
-        work("C", "permanent", 0),
-        work("D", "unknown", 0),
-        work("E", "panic", 0),
-        work("F", "hang", 0),
-        order(""),
-        order("done"),
-        order("failed"),
-        order("running"),
-        order("lost"),
-    ];
+    let bodies = world.messages_of_every_outcome().await;
     let event = LambdaEvent::new(batch(bodies), world.left(seconds(60)));
     let Processed { response, records, .. } = world.service().process(event).await;
     let outcomes: Vec<_> = records.iter().map(|report| report.outcome).collect();
@@ -77,7 +57,7 @@ async fn every_record_is_reported_with_what_became_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_up_or_not_started_is_reported_too() {
+async fn records_skipped_or_not_started_are_reported_too() {
     let world = World::new();
     let bodies =
         [work("A", "transient", 0), order("B"), work("C", "hang", 0), order("D"), order("E"), order("F"), order("E")];
@@ -93,7 +73,7 @@ async fn what_is_held_up_or_not_started_is_reported_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_failure_of_another_group_keeps_from_starting_is_skipped() {
+async fn records_that_a_failure_of_another_group_keeps_from_starting_are_skipped() {
     let world = World::new();
     let service = world.service().concurrency(1).on_failure(OnFailure::StopBatch);
     let bodies = [order("A"), work("B", "transient", 0), order("C"), order("D"), order("C")];

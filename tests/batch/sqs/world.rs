@@ -226,6 +226,30 @@ impl World {
         Self::on(100, |store| store, settings)
     }
 
+    /// A message for each outcome that needs no overlap, and the records that some of them meet.
+    pub(crate) async fn messages_of_every_outcome(&self) -> [Value; 14] {
+        self.put("done", Status::Completed, "1");
+        self.put("failed", Status::Failed, "1");
+        self.put("running", Status::InProgress, "1");
+        self.abandon("lost").await;
+        [
+            order("A"),
+            work("B", "transient", 0),
+            json!("not an order"),
+            work("A", "succeed", 1),
+            order("A"),
+            work("C", "permanent", 0),
+            work("D", "unknown", 0),
+            work("E", "panic", 0),
+            work("F", "hang", 0),
+            order(""),
+            order("done"),
+            order("failed"),
+            order("running"),
+            order("lost"),
+        ]
+    }
+
     /// On a store that takes `batch` requests in a call and has these faults.
     pub(crate) fn on(
         batch: usize,

@@ -239,7 +239,7 @@ async fn a_message_without_a_receipt_is_left_alone() {
 }
 
 #[tokio::test]
-async fn what_is_held_up_in_a_group_comes_back_with_the_one_before_it() {
+async fn a_message_blocked_in_a_group_comes_back_with_the_one_before_it() {
     let function = Function::new();
     function.hold("b0", seconds(100));
     let messages = [
@@ -295,7 +295,7 @@ async fn changes_after_a_stop(acts: [&str; 2], at_once: usize) -> BTreeMap<Strin
 }
 
 #[tokio::test]
-async fn what_is_held_up_when_the_batch_is_stopped_does_not_come_back_before_what_stopped_it() {
+async fn messages_skipped_by_a_stop_do_not_come_back_before_the_one_that_stopped_the_batch() {
     let stopped = ["b0", "a1", "c0"].map(|id| change(id, 64)).into();
     assert_eq!(changes_after_a_stop(["", "unknown"], 1).await, stopped, "also what is behind one that did not fail");
 
@@ -307,7 +307,7 @@ async fn what_is_held_up_when_the_batch_is_stopped_does_not_come_back_before_wha
     let expected = ["a0", "a1"].map(|id| change(id, 64)).into();
     assert_eq!(
         changes, expected,
-        "one that may have stopped it keeps the queue's own time, and so does what it held up"
+        "one that may have stopped it keeps the queue's own time, and so do the messages it blocked"
     );
 }
 

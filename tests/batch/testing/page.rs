@@ -89,7 +89,6 @@ mod time {
     }
 }
 
-#[cfg(feature = "http")]
 #[rustfmt::skip]
 mod requests {
     use lambda_http::{Body, Request, Response, http, service_fn};
@@ -108,7 +107,6 @@ mod requests {
     }
 }
 
-#[cfg(feature = "invocation")]
 #[rustfmt::skip]
 mod invocations {
     use std::sync::atomic::{AtomicU32, Ordering};

@@ -31,7 +31,7 @@ fn the_engine_protects_whatever_the_environment_says() {
 }
 
 #[tokio::test]
-async fn what_became_of_each_record_can_be_compared() {
+async fn the_outcome_of_each_record_can_be_compared() {
     let service = testing::engine().sqs(Key::pointer("/order_id"), book);
     let order = json!({ "order_id": "7" });
     let batch = sqs::batch([sqs::message(&order), sqs::message(&order), sqs::text("no order").id("m-3")]);
@@ -98,7 +98,7 @@ async fn a_fifo_queue_has_groups_and_deduplication_ids() {
     let service = testing::engine().sqs(Key::deduplication_id(), handle);
     let batch = sqs::fifo([
         sqs::message("bad").group("a"),
-        sqs::message("held up").group("a"),
+        sqs::message("blocked").group("a"),
         sqs::message("free").group("b"),
         sqs::message("twice"),
         sqs::message("twice"),
