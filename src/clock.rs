@@ -168,7 +168,7 @@ impl From<Timestamp> for Deadline {
     }
 }
 
-#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+#[cfg(any(feature = "batch", feature = "http-lambda", feature = "invocation"))]
 impl From<&lambda_runtime::Context> for Deadline {
     fn from(context: &lambda_runtime::Context) -> Self {
         Self { at: Some(Timestamp::from_millis(context.deadline)), is_lambdas: true }
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(Deadline::at(later).ahead_of(now), Some(later));
     }
 
-    #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+    #[cfg(any(feature = "batch", feature = "http-lambda", feature = "invocation"))]
     #[test]
     fn a_deadline_that_no_invocation_has_is_unknown_in_a_context_and_counts_by_hand() {
         let now = Timestamp::from_seconds(1_700_000_000);

@@ -203,7 +203,7 @@ impl StdError for Error {
     }
 }
 
-#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+#[cfg(any(feature = "batch", feature = "http-lambda", feature = "invocation"))]
 impl From<Error> for lambda_runtime::Diagnostic {
     /// `errorType` is `lambda_once.` and the kind, so that it can be searched for and alarmed on.
     fn from(error: Error) -> Self {

@@ -27,7 +27,7 @@ pub use idempotency::{
     AfterUnknown, Builder, Claim, Classified, Classify, Failure, Idempotency, Interruption, OnPanic, Operation,
     Outcome, OutcomeKind, Probed, StoredFailure, Verdict,
 };
-#[cfg(any(feature = "batch", feature = "invocation"))]
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 pub use key::Key;
 pub use key::MissingKey;
 #[cfg(feature = "cache")]

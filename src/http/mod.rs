@@ -54,16 +54,31 @@
 //! # }
 //! ```
 
-mod body;
-mod header;
+mod answer;
+#[cfg(feature = "http-lambda")]
+mod authorizer;
+mod decision;
+mod entry;
+mod exchange;
+mod fingerprint;
+mod header_key;
+mod in_flight;
+mod lambda;
 mod layer;
+mod offer;
 mod problem;
-mod response;
+mod request_body;
+mod response_body;
 mod scope;
 mod service;
+mod settings;
+mod stored;
 
-pub use body::{BodyProblem, RequestBody};
+pub use decision::Decision;
+pub use in_flight::InFlight;
 pub use layer::IdempotencyKeyLayer;
-pub use response::ResponseBody;
+pub use request_body::{BodyProblem, RequestBody};
+pub use response_body::ResponseBody;
 pub use scope::Scope;
 pub use service::IdempotencyKeyService;
+pub use stored::StoredResponse;

@@ -48,7 +48,7 @@ impl Idempotency {
 ///
 /// | setting | default |
 /// |---|---|
-/// | [`scope`](Self::scope) | `AWS_LAMBDA_FUNCTION_NAME`, or `local` where it is not set |
+/// | [`scope`](Self::scope) | `AWS_LAMBDA_FUNCTION_NAME`, else `OTEL_SERVICE_NAME`, else `local`; HTTP needs one of the first two or a scope |
 /// | [`named`](Self::named) | no name |
 /// | [`lease`](Self::lease) | 30 s; used only when the invocation's deadline is not known |
 /// | [`reserve`](Self::reserve) | 5 % of the time left at entry, at least 500 ms, at most 2 s |
@@ -78,7 +78,7 @@ impl Builder {
     /// What sets this function's keys apart from those of others in the same table. Set it to a name of your own to keep
     /// the records when a function is renamed, or to share them between functions.
     pub fn scope(mut self, scope: impl Into<Cow<'static, str>>) -> Self {
-        self.settings.function = scope.into();
+        self.settings.function = Some(scope.into());
         self
     }
 

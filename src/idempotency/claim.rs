@@ -58,7 +58,7 @@ impl Claim {
     }
 }
 
-#[cfg(feature = "batch")]
+#[cfg(any(feature = "batch", feature = "http"))]
 impl Claim {
     /// The same claim for a handler that is cut off at `stop`.
     pub(crate) fn stopping_at(mut self, stop: Timestamp) -> Self {

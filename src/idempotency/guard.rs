@@ -1,6 +1,6 @@
 //! Bounds for the user's code: panics are caught, and futures are dropped when their time is up.
 
-#[cfg(feature = "batch")]
+#[cfg(any(feature = "batch", feature = "http"))]
 use std::time::Duration;
 use std::{
     any::Any,
@@ -11,7 +11,7 @@ use std::{
     task::{Context, Poll},
 };
 
-#[cfg(feature = "batch")]
+#[cfg(any(feature = "batch", feature = "http"))]
 use futures_util::FutureExt;
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
@@ -93,7 +93,7 @@ impl<F: Future> Future for Guarded<F> {
 }
 
 /// Awaits a hook of the user's for at most this long. Without any time it is not begun: its effect would go unnoticed.
-#[cfg(feature = "batch")]
+#[cfg(any(feature = "batch", feature = "http"))]
 pub(crate) async fn bounded<F: Future>(hook: F, time: Duration) -> Result<F::Output, Unfinished> {
     if time.is_zero() {
         return Err(Unfinished::NotStarted);

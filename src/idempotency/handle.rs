@@ -125,7 +125,7 @@ impl Idempotency {
 
     /// What sets the keys of an operation apart from those of others; for a service the operation is its kind.
     pub(crate) fn scope<'a>(&'a self, operation: &'a str, tenant: Option<&'a [u8]>) -> KeyScope<'a> {
-        KeyScope { function: &self.settings.function, engine: self.settings.name.as_deref(), operation, tenant }
+        KeyScope { function: self.settings.scope(), engine: self.settings.name.as_deref(), operation, tenant }
     }
 
     /// Registers a service of this kind. To be called by its constructor.

@@ -8,6 +8,9 @@ use crate::{error::Error, key::MissingKey};
 /// Set to `1`, it switches the protection off: handlers run, and the store is not asked.
 pub const DISABLED_VARIABLE: &str = "LAMBDA_ONCE_DISABLED";
 
+/// Where the service's name is looked for, in this order.
+const NAME_VARIABLES: [&str; 2] = ["AWS_LAMBDA_FUNCTION_NAME", "OTEL_SERVICE_NAME"];
+
 /// SQS keeps a message for up to 14 days; a record must outlive it.
 const RETENTION: Duration = Duration::from_secs(15 * 24 * 60 * 60);
 
@@ -19,7 +22,8 @@ const MIN_RESERVE: Duration = Duration::from_millis(200);
 /// The settings of an engine. See [`Builder`](super::Builder) for what they mean.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    pub(crate) function: Cow<'static, str>,
+    /// The service's name; `None` if nothing says it.
+    pub(crate) function: Option<Cow<'static, str>>,
     /// The engine's own.
     pub(crate) name: Option<Cow<'static, str>>,
     pub(crate) lease: Duration,
@@ -39,7 +43,7 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            function: Cow::Borrowed("local"),
+            function: None,
             name: None,
             lease: Duration::from_secs(30),
             reserve: None,
@@ -61,9 +65,8 @@ impl Default for Settings {
 impl Settings {
     pub(super) fn from_environment() -> Self {
         let mut settings = Self::default();
-        if let Ok(name) = std::env::var("AWS_LAMBDA_FUNCTION_NAME") {
-            settings.function = Cow::Owned(name);
-        }
+        let named = |variable: &&str| std::env::var(variable).ok().filter(|name| !name.is_empty());
+        settings.function = NAME_VARIABLES.iter().find_map(named).map(Cow::Owned);
         settings.disabled = std::env::var(DISABLED_VARIABLE).is_ok_and(|value| is_true(&value));
         settings
     }
@@ -78,6 +81,23 @@ impl Settings {
 
     pub(crate) fn in_progress_retention(&self) -> Duration {
         self.in_progress_retention.unwrap_or_else(|| self.retention())
+    }
+
+    /// What stands first in every key.
+    pub(crate) fn scope(&self) -> &str {
+        self.function.as_deref().unwrap_or("local")
+    }
+
+    /// Refuses an engine that nothing sets apart from other services on the same store.
+    #[cfg(feature = "http")]
+    pub(crate) fn check_scope(&self) -> Result<(), Error> {
+        if self.function.is_some() || self.disabled {
+            return Ok(());
+        }
+        Err(Error::config(
+            "outside Lambda the service needs a name, or it would share its records with every other service on the \
+             store: set OTEL_SERVICE_NAME, or give the engine a scope, as in `Idempotency::builder(store).scope(\"payments\")`",
+        ))
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {

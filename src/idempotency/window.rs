@@ -51,6 +51,12 @@ impl Window {
         Self { settle_by: self.settle_by.min(until), ..self }
     }
 
+    /// The same window, in which nothing is started after `stop`.
+    #[cfg(feature = "http")]
+    pub(crate) fn stopping_at(self, stop: Timestamp) -> Self {
+        Self { stop: self.stop.min(stop), ..self }
+    }
+
     /// When a settle that begins at `now` ends, and those that repeat it. One that records an outcome and comes late has
     /// what is left until shortly before the deadline; a release ends with its lease anyway.
     pub(crate) fn settles_until(&self, now: Timestamp, records_outcome: bool) -> Timestamp {

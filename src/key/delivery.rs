@@ -2,11 +2,7 @@
 
 use std::{cell::OnceCell, fmt};
 
-use super::{
-    canonical::{Problem, canonical},
-    hash::{Form, fingerprint},
-};
-use crate::record::Fingerprint;
+use super::canonical::{Problem, canonical};
 
 /// A body, and its canonical form once somebody has asked for it.
 pub(crate) struct Body<'a> {
@@ -19,17 +15,13 @@ impl<'a> Body<'a> {
         Self { bytes, canonical: OnceCell::new() }
     }
 
-    /// The body in canonical JSON, or why it has none.
-    pub(super) fn canonical(&self) -> Result<&[u8], Problem> {
-        self.canonical.get_or_init(|| canonical(self.bytes)).as_deref().map_err(|problem| *problem)
+    pub(crate) const fn bytes(&self) -> &'a [u8] {
+        self.bytes
     }
 
-    /// Of the canonical form if the body is JSON, else of its bytes.
-    pub(crate) fn fingerprint(&self) -> Fingerprint {
-        match self.canonical() {
-            Ok(json) => fingerprint(Form::CanonicalJson, &[json]),
-            Err(_) => fingerprint(Form::Bytes, &[self.bytes]),
-        }
+    /// The body in canonical JSON, or why it has none.
+    pub(crate) fn canonical(&self) -> Result<&[u8], Problem> {
+        self.canonical.get_or_init(|| canonical(self.bytes)).as_deref().map_err(|problem| *problem)
     }
 }
 
@@ -118,6 +110,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test panics")]
 
     use super::*;
+    use crate::key::hash::{Form, fingerprint};
     use crate::key::selector::Key;
 
     #[test]

@@ -9,27 +9,27 @@
 //! happens then is up to [`MissingKey`].
 
 pub mod canonical;
-#[cfg(any(feature = "batch", feature = "invocation"))]
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 pub(crate) mod delivery;
-#[cfg(all(feature = "jmespath", any(feature = "batch", feature = "invocation")))]
+#[cfg(all(feature = "jmespath", any(feature = "batch", feature = "http", feature = "invocation")))]
 mod expression;
 pub(crate) mod hash;
 mod missing;
 #[cfg(any(feature = "batch", feature = "invocation"))]
 pub(crate) mod payload;
-#[cfg(any(feature = "batch", feature = "invocation"))]
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 mod pointer;
-#[cfg(any(feature = "batch", feature = "invocation"))]
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 pub(crate) mod selector;
 #[cfg(all(test, any(feature = "batch", feature = "invocation")))]
 mod tests;
 pub(crate) mod text;
 pub(crate) mod value;
 
-#[cfg(any(feature = "batch", feature = "invocation"))]
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 pub use delivery::Delivery;
 pub use missing::MissingKey;
 #[cfg(any(feature = "batch", feature = "invocation"))]
 pub use payload::Payload;
-#[cfg(any(feature = "batch", feature = "invocation"))]
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 pub use selector::Key;

@@ -5,7 +5,10 @@ use super::{
     hash::{Form, fingerprint},
     selector::Key,
 };
-use crate::{error::Error, record::Fingerprint};
+use crate::{
+    error::{Error, ErrorKind},
+    record::Fingerprint,
+};
 
 /// What the payload of a delivery is, for telling a repeated operation from a misused key.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +38,26 @@ impl Payload {
             Self::Ignored => None,
             Self::Part(part) => Some(fingerprint(Form::CanonicalJson, &[part.select_part(delivery, &mut Vec::new())?])),
             Self::Body => Some(body.fingerprint()),
+        })
+    }
+}
+
+impl Body<'_> {
+    /// Of the canonical form if the body is JSON, else of its bytes.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        match self.canonical() {
+            Ok(json) => fingerprint(Form::CanonicalJson, &[json]),
+            Err(_) => fingerprint(Form::Bytes, &[self.bytes()]),
+        }
+    }
+}
+
+impl Key {
+    /// The part of a delivery that stands for its payload. It must be there, and may hold anything.
+    pub(crate) fn select_part<'a>(&self, delivery: &Delivery<'a>, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Error> {
+        self.look_up(delivery, buffer, |_| false).map_err(|error| match error.kind() {
+            ErrorKind::KeyMissing => Error::payload("the part that stands for the payload is not there"),
+            _ => error,
         })
     }
 }

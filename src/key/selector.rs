@@ -10,7 +10,7 @@ use super::{
     pointer::{Pointer, find},
     text::write_string,
 };
-use crate::error::{BoxError, Error, ErrorKind};
+use crate::error::{BoxError, Error};
 
 type Closure = dyn Fn(&Delivery<'_>) -> Result<Option<String>, BoxError> + Send + Sync;
 
@@ -178,15 +178,7 @@ impl Key {
         self.look_up(delivery, buffer, is_missing)
     }
 
-    /// The part of a delivery that stands for its payload. It must be there, and may hold anything.
-    pub(crate) fn select_part<'a>(&self, delivery: &Delivery<'a>, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Error> {
-        self.look_up(delivery, buffer, |_| false).map_err(|error| match error.kind() {
-            ErrorKind::KeyMissing => Error::payload("the part that stands for the payload is not there"),
-            _ => error,
-        })
-    }
-
-    fn look_up<'a>(
+    pub(super) fn look_up<'a>(
         &self,
         delivery: &Delivery<'a>,
         buffer: &'a mut Vec<u8>,

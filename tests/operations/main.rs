@@ -1,4 +1,4 @@
-//! Single operations: any async function, HTTP requests, and whole invocations.
+//! Single operations: any async function, and whole invocations.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 #![allow(clippy::future_not_send, reason = "a test's futures stay on its thread")]
@@ -7,6 +7,5 @@
 mod support;
 
 mod engine;
-mod http;
 mod invocation;
 mod services;

@@ -8,7 +8,10 @@ use lambda_http::{
     http::{Method, StatusCode, header},
     service_fn,
 };
-use lambda_once::http::{IdempotencyKeyLayer, Scope};
+use lambda_once::{
+    Claim,
+    http::{Decision, IdempotencyKeyLayer, Scope},
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower::ServiceBuilder;
@@ -36,7 +39,10 @@ async fn route(ledger: Ledger, request: Request) -> Result<Response<Body>, Error
 }
 
 async fn charge(ledger: &Ledger, request: Request) -> Result<Response<Body>, Error> {
-    let key = request.headers().get("idempotency-key").map_or(Ok(""), |key| key.to_str())?;
+    // Every request that makes a charge is claimed. The hash of its key is the same for all its retries, and for nobody else's.
+    let Some(key) = request.extensions().get::<Claim>().map(|claim| claim.key().to_string()) else {
+        return problem(StatusCode::INTERNAL_SERVER_ERROR, "the request is not protected against repetition");
+    };
     let charge: Charge = match serde_json::from_slice(request.body()) {
         Ok(charge) => charge,
         Err(error) => return problem(StatusCode::BAD_REQUEST, &format!("the body is not a charge: {error}")),
@@ -45,13 +51,7 @@ async fn charge(ledger: &Ledger, request: Request) -> Result<Response<Body>, Err
         simulation.run(1).await.map_err(lambda_once::Failure::into_source)?;
     }
     let Charge { customer_id, amount_cents, currency, .. } = charge;
-    let entry = Entry {
-        operation: OPERATION,
-        key: key.trim_matches('"').to_owned(),
-        party_id: customer_id,
-        amount_cents,
-        currency,
-    };
+    let entry = Entry { operation: OPERATION, key, party_id: customer_id, amount_cents, currency };
     let id = ledger.enter(&entry).await?;
     json_response(StatusCode::CREATED, &body(&id, &entry))
 }
@@ -90,7 +90,10 @@ async fn main() -> Result<(), Error> {
     // With an authorizer in front of the API, leave `or_anonymous` out: then each caller has keys of its own.
     let layer = IdempotencyKeyLayer::new(once, Scope::authorizer().or_anonymous())
         // A refused body may be corrected under the same key, so only a charge that was made decides it.
-        .remember(|status| status.is_success());
+        .decide(|status| match Decision::by_status(status) {
+            Decision::Store if !status.is_success() => Decision::Release,
+            decision => decision,
+        });
     let app = ServiceBuilder::new().layer(layer).service(service_fn(move |request| route(ledger.clone(), request)));
     lambda_http::run(app).await
 }

@@ -172,7 +172,7 @@ pub(crate) struct Withdrawal {
     late: Vec<Claim>,
 }
 
-#[cfg(feature = "batch")]
+#[cfg(any(feature = "batch", feature = "http"))]
 impl Withdrawal {
     pub(crate) fn is_empty(&self) -> bool {
         self.doubtful.is_empty() && self.late.is_empty()

@@ -14,7 +14,7 @@ mod running;
 mod settling;
 mod waiting;
 
-#[cfg(feature = "batch")]
+#[cfg(any(feature = "batch", feature = "http"))]
 pub(crate) use claiming::Withdrawal;
 #[cfg(feature = "http")]
 pub(crate) use ending::Conclusion;

@@ -150,40 +150,60 @@ impl Idempotency {
         budget: Duration,
     ) -> Result<ClaimAnswer, Error> {
         let limit = self.clock.now().after(budget).min(window.stop);
-        let ends = limit.before(MIN_CALL_TIME);
-        let mut wait = match self.claim_one(candidate, window).await? {
-            ClaimAnswer::Refused(refusal @ Refusal::InProgress { .. }) => {
-                LeaseWait::new(refusal, self.clock.now(), ends, self.settings.skew_margin)
+        let mut wait = None;
+        loop {
+            let refusal = match self.claim_one(candidate, window).await? {
+                ClaimAnswer::Refused(refusal @ Refusal::InProgress { .. }) => refusal,
+                decided => return Ok(decided),
+            };
+            if let Some(refusal) = self.wait_until_free(candidate, refusal, &mut wait, limit).await? {
+                return Ok(ClaimAnswer::Refused(refusal));
             }
-            decided => return Ok(decided),
+        }
+    }
+
+    /// Waits until `limit` while somebody else is running an operation, since a claim was refused with `refusal`. `None` if
+    /// it may be claimed now; else why it is refused. `wait` is the wait so far.
+    pub(crate) async fn wait_until_free(
+        &self,
+        candidate: Candidate,
+        refusal: Refusal,
+        wait: &mut Option<LeaseWait>,
+        limit: Timestamp,
+    ) -> Result<Option<Refusal>, Error> {
+        let now = self.clock.now();
+        let mut current = match wait.take() {
+            Some(mut wait) => {
+                wait.refused_again(refusal, now);
+                wait
+            }
+            None => LeaseWait::new(refusal, now, limit.before(MIN_CALL_TIME), self.settings.skew_margin),
         };
         let mut trouble = None;
-        loop {
-            match wait.step(self.clock.now()) {
+        let refusal = loop {
+            match current.step(self.clock.now()) {
                 WaitStep::Sleep(until) => sleep(until.since(self.clock.now())).await,
-                WaitStep::Claim => match self.claim_one(candidate, window).await? {
-                    ClaimAnswer::Refused(refusal @ Refusal::InProgress { .. }) => {
-                        wait.refused_again(refusal, self.clock.now());
-                    }
-                    decided => return Ok(decided),
-                },
+                WaitStep::Claim => {
+                    *wait = Some(current);
+                    return Ok(None);
+                }
                 WaitStep::Poll => {
                     let polled =
                         self.poll(&[candidate], limit, ResultData::Include).await.pop().unwrap_or(Ok(Polled::Free))?;
                     if let Polled::Trouble(error) = &polled {
                         trouble = Some(error.without_source());
                     }
-                    if let Some(refusal) = wait.polled(polled, self.clock.now()) {
-                        return Ok(ClaimAnswer::Refused(refusal));
+                    if let Some(refusal) = current.polled(polled, self.clock.now()) {
+                        return Ok(Some(refusal));
                     }
                 }
-                WaitStep::GiveUp => break,
+                WaitStep::GiveUp => break current.into_refusal(),
             }
-        }
+        };
         if let Some(error) = trouble {
             tracing::warn!(target: "lambda_once", key = %candidate.key, %error, "the running operation could not be polled all the time");
         }
-        Ok(ClaimAnswer::Refused(wait.into_refusal()))
+        Ok(Some(refusal))
     }
 
     /// Claims a single operation. Past the stop point nothing is claimed.

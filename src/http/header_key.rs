@@ -6,29 +6,29 @@ const MAX_KEY_CHARS: usize = 255;
 
 /// What the header says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum KeyHeader {
+pub(super) enum HeaderKey {
     Absent,
     Key(String),
     /// With what is wrong with it.
     Malformed(&'static str),
 }
 
-pub(super) fn key(headers: &HeaderMap, name: &HeaderName) -> KeyHeader {
+pub(super) fn read(headers: &HeaderMap, name: &HeaderName) -> HeaderKey {
     let mut values = headers.get_all(name).iter();
-    let Some(value) = values.next() else { return KeyHeader::Absent };
+    let Some(value) = values.next() else { return HeaderKey::Absent };
     if values.next().is_some() {
-        return KeyHeader::Malformed("the header occurs more than once");
+        return HeaderKey::Malformed("the header occurs more than once");
     }
     let Ok(text) = value.to_str() else {
-        return KeyHeader::Malformed("the key holds characters beyond printable ASCII");
+        return HeaderKey::Malformed("the key holds characters beyond printable ASCII");
     };
     let text = text.trim_matches([' ', '\t']);
     let key = if text.starts_with('"') { quoted(text) } else { bare(text) };
     match key {
-        Err(problem) => KeyHeader::Malformed(problem),
-        Ok(key) if key.is_empty() => KeyHeader::Malformed("the key is empty"),
-        Ok(key) if key.len() > MAX_KEY_CHARS => KeyHeader::Malformed("the key is longer than 255 characters"),
-        Ok(key) => KeyHeader::Key(key),
+        Err(problem) => HeaderKey::Malformed(problem),
+        Ok(key) if key.is_empty() => HeaderKey::Malformed("the key is empty"),
+        Ok(key) if key.len() > MAX_KEY_CHARS => HeaderKey::Malformed("the key is longer than 255 characters"),
+        Ok(key) => HeaderKey::Key(key),
     }
 }
 
@@ -66,17 +66,17 @@ mod tests {
 
     const NAME: HeaderName = HeaderName::from_static("idempotency-key");
 
-    fn parse(value: &str) -> KeyHeader {
-        key(&HeaderMap::from_iter([(NAME, HeaderValue::from_bytes(value.as_bytes()).unwrap())]), &NAME)
+    fn parse(value: &str) -> HeaderKey {
+        read(&HeaderMap::from_iter([(NAME, HeaderValue::from_bytes(value.as_bytes()).unwrap())]), &NAME)
     }
 
     #[test]
     fn a_key_is_the_same_with_and_without_quotes() {
         for value in ["8e03978e-40d5", "\"8e03978e-40d5\"", "  \"8e03978e-40d5\"\t"] {
-            assert_eq!(parse(value), KeyHeader::Key("8e03978e-40d5".into()));
+            assert_eq!(parse(value), HeaderKey::Key("8e03978e-40d5".into()));
         }
-        assert_eq!(parse(r#""a \"b\" \\ c, d""#), KeyHeader::Key(r#"a "b" \ c, d"#.into()));
-        assert_eq!(key(&HeaderMap::new(), &NAME), KeyHeader::Absent);
+        assert_eq!(parse(r#""a \"b\" \\ c, d""#), HeaderKey::Key(r#"a "b" \ c, d"#.into()));
+        assert_eq!(read(&HeaderMap::new(), &NAME), HeaderKey::Absent);
     }
 
     #[test]
@@ -97,10 +97,10 @@ mod tests {
             "é",
             "\"a\";p=1",
         ] {
-            assert!(matches!(parse(value), KeyHeader::Malformed(_)), "{value:?}");
+            assert!(matches!(parse(value), HeaderKey::Malformed(_)), "{value:?}");
         }
-        assert!(matches!(parse(&"k".repeat(255)), KeyHeader::Key(_)));
-        assert!(matches!(parse(&"k".repeat(256)), KeyHeader::Malformed(_)));
+        assert!(matches!(parse(&"k".repeat(255)), HeaderKey::Key(_)));
+        assert!(matches!(parse(&"k".repeat(256)), HeaderKey::Malformed(_)));
     }
 
     #[test]
@@ -108,6 +108,6 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.append(NAME, HeaderValue::from_static("a"));
         headers.append(NAME, HeaderValue::from_static("a"));
-        assert!(matches!(key(&headers, &NAME), KeyHeader::Malformed(_)));
+        assert!(matches!(read(&headers, &NAME), HeaderKey::Malformed(_)));
     }
 }

@@ -2,7 +2,7 @@
 
 use lambda_once::store::fault::{Call, Fault};
 
-use crate::http::{
+use crate::{
     setup::{App, post},
     support::collector::Collector,
 };

@@ -3,13 +3,13 @@
 use http::Request;
 use lambda_http::{Body, request::from_str};
 use lambda_once::{
-    Idempotency, MemoryStore,
+    Idempotency,
     http::{IdempotencyKeyLayer, Scope},
 };
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 
-use crate::http::setup::{App, numbered, post};
+use crate::setup::{App, numbered, post};
 
 #[tokio::test(start_paused = true)]
 async fn a_key_is_the_same_with_and_without_quotes() {
@@ -130,7 +130,7 @@ async fn the_principal_of_each_kind_of_authorizer_is_a_scope() {
             &json!({ "iam": { "userArn": POOL_ROLE, "cognitoIdentity": { "amr": ["a"], "identityId": "eu-west-1:dave", "identityPoolId": "p" } } }),
         ),
     ];
-    let once = Idempotency::new(MemoryStore::new());
+    let once = crate::setup::engine();
     for caller in &callers {
         assert_eq!(send(&once, caller).await, (200, false), "{}", caller["requestContext"]["authorizer"]);
     }
@@ -141,7 +141,7 @@ async fn the_principal_of_each_kind_of_authorizer_is_a_scope() {
 
 #[tokio::test]
 async fn a_request_without_a_principal_is_refused() {
-    let once = Idempotency::new(MemoryStore::new());
+    let once = crate::setup::engine();
     for file in ["charge-rest-v1.json", "charge-http-v2.json"] {
         for authorizer in
             [json!({}), json!({ "principalId": "" }), json!({ "jwt": { "claims": { "iss": "i" } } }), Value::Null]
@@ -153,7 +153,7 @@ async fn a_request_without_a_principal_is_refused() {
 
 #[tokio::test]
 async fn tenants_of_one_function_do_not_meet() {
-    let once = Idempotency::new(MemoryStore::new());
+    let once = crate::setup::engine();
     let of = |tenant: &str| {
         let mut context = lambda_runtime::Context::default();
         context.tenant_id = Some(tenant.to_owned());

@@ -15,14 +15,14 @@ use futures_util::FutureExt;
 use http::Request;
 use http_body_util::Full;
 use lambda_once::{
-    AfterUnknown, BoxError, Claim, Classify, Idempotency, MemoryStore,
+    AfterUnknown, BoxError, Claim, Classify,
     http::{IdempotencyKeyLayer, Scope},
     store::fault::{Call, Fault},
 };
 use lambda_runtime::Context;
 use tower::{Layer, ServiceExt};
 
-use crate::http::setup::{App, Got, LAPSE, numbered, post};
+use crate::setup::{App, Got, LAPSE, in_lambda, numbered, post};
 
 fn without_settings<H>(handler: H) -> App
 where
@@ -144,7 +144,7 @@ async fn overtaken(successor_finishes: bool) -> (Option<Got>, Got) {
             if run == 1 {
                 let app = app.get().unwrap();
                 app.clock.jump(LAPSE);
-                answer.set(app.post("k", "{}").now_or_never()).unwrap();
+                answer.set(app.send(in_lambda(post("k", "{}"))).now_or_never()).unwrap();
             } else if !successor_finishes {
                 future::pending::<()>().await;
             }
@@ -152,7 +152,7 @@ async fn overtaken(successor_finishes: bool) -> (Option<Got>, Got) {
         }
     };
     app.set(App::with(|engine| engine, |layer| layer, handler)).ok().unwrap();
-    let first = app.get().unwrap().post("k", "{}").await;
+    let first = app.get().unwrap().send(in_lambda(post("k", "{}"))).await;
     (successor.get().unwrap().clone(), first)
 }
 
@@ -174,7 +174,7 @@ async fn a_late_holder_whose_successor_is_not_done_has_no_answer() {
 
 /// What a retry is answered after a boxed error.
 async fn after(error: fn() -> Result<Infallible, BoxError>) -> u16 {
-    let once = Idempotency::new(MemoryStore::new());
+    let once = crate::setup::engine();
     let runs = Arc::new(AtomicU32::new(0));
     let handler = tower::service_fn(move |_: Request<Full<Bytes>>| {
         let first = runs.fetch_add(1, Ordering::SeqCst) == 0;
@@ -215,7 +215,7 @@ async fn the_handler_finds_its_claim_among_the_extensions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_spawned_that_outlives_a_request() {
+async fn in_lambda_nothing_is_spawned_that_outlives_a_request() {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
     let app = App::with(
@@ -229,7 +229,7 @@ async fn nothing_is_spawned_that_outlives_a_request() {
         },
     );
     for (key, status) in [("done", 201), ("cut off", 504), ("done", 201)] {
-        assert_eq!(app.post(&format!("\"{key}\""), "{}").await.status, status);
+        assert_eq!(app.send(in_lambda(post(&format!("\"{key}\""), "{}"))).await.status, status);
         assert_eq!(tasks(), before, "{key}");
     }
 }

@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 #![allow(clippy::future_not_send, reason = "the futures of tests stay on their thread")]
 
+#[path = "../support/mod.rs"]
+mod support;
+
 mod answers;
 mod bodies;
 mod compile;
 mod keys;
 mod logs;
 mod setup;
-use crate::support;
 mod trouble;

@@ -4,16 +4,13 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use lambda_http::{Body, IntoResponse, request::from_str};
-use lambda_once::{
-    Idempotency, MemoryStore,
-    http::{IdempotencyKeyLayer, Scope},
-};
+use lambda_once::http::{IdempotencyKeyLayer, Scope};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::http::setup::{App, numbered};
+use crate::setup::{App, numbered};
 
 fn layer() -> IdempotencyKeyLayer {
-    IdempotencyKeyLayer::new(Idempotency::new(MemoryStore::new()), Scope::authorizer().or_anonymous())
+    IdempotencyKeyLayer::new(crate::setup::engine(), Scope::authorizer().or_anonymous())
 }
 
 #[tokio::test]
@@ -88,9 +85,20 @@ async fn a_request_beyond_the_cap_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_beyond_the_cap_is_not_given_and_its_operation_stays_done() {
+async fn an_answer_beyond_the_cap_is_passed_through_and_its_operation_stays_done_without_it() {
     let long = |_, _| async { Response::new(Full::from("12345")) };
     let app = App::with(|engine| engine, |layer| layer.max_body(4), long);
+    let got = app.post("k", "1").await;
+    assert_eq!((got.status, &got.body[..]), (200, &b"12345"[..]));
+    let again = app.post("k", "1").await;
+    assert_eq!((again.status, again.code(), again.is_replay()), (410, "answer_not_kept".to_owned(), true));
+    assert_eq!(app.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_beyond_the_cap_can_be_refused_and_its_operation_stays_done() {
+    let long = |_, _| async { Response::new(Full::from("12345")) };
+    let app = App::with(|engine| engine, |layer| layer.max_body(4).refuse_large_answers(), long);
     let got = app.post("k", "1").await;
     assert_eq!((got.status, got.code()), (500, "answer_too_large".to_owned()));
     let again = app.post("k", "1").await;

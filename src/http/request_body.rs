@@ -19,13 +19,17 @@ pub enum BodyProblem {
 
 /// A body of requests that can be read and given on as the same type, so that text stays text.
 ///
-/// For `lambda_http::Body`, `Full<Bytes>` and, with the feature `axum`, `axum::body::Body`. Implement it for other types
-/// by collecting them and making a new one of the bytes.
+/// For `Full<Bytes>`, with the feature `axum` `axum::body::Body`, and with `http-lambda` `lambda_http::Body`. Implement it for
+/// a type of your own by [collecting](http_body_util::BodyExt::collect) it and making a new one of the bytes. A type of
+/// another crate cannot have it: put a layer in front that maps the body to one of those, as
+/// [`ServiceBuilder::map_request`](https://docs.rs/tower/0.5/tower/builder/struct.ServiceBuilder.html#method.map_request)
+/// does. `hyper::body::Incoming` is one of these, since nothing but a connection makes it.
 pub trait RequestBody: Sized + Send + 'static {
     /// The bytes of the body, at most `limit` of them, and a body that yields the same.
     fn read(self, limit: usize) -> impl Future<Output = Result<(Bytes, Self), BodyProblem>> + Send;
 }
 
+#[cfg(feature = "http-lambda")]
 impl RequestBody for lambda_http::Body {
     async fn read(self, limit: usize) -> Result<(Bytes, Self), BodyProblem> {
         let bytes: &[u8] = &self;
@@ -44,15 +48,14 @@ impl RequestBody for Full<Bytes> {
 }
 
 #[cfg(feature = "axum")]
-impl RequestBody for axum_core::body::Body {
+impl RequestBody for axum::body::Body {
     async fn read(self, limit: usize) -> Result<(Bytes, Self), BodyProblem> {
         let bytes = collect(self, limit).await?;
         Ok((bytes.clone(), Self::from(bytes)))
     }
 }
 
-/// All bytes of a body, if there are at most `limit`.
-pub(super) async fn collect<B>(body: B, limit: usize) -> Result<Bytes, BodyProblem>
+async fn collect<B>(body: B, limit: usize) -> Result<Bytes, BodyProblem>
 where
     B: http_body::Body + Send,
     B::Data: Send,

@@ -76,7 +76,7 @@ impl App {
     {
         let clock = TokioClock::new();
         let store = FaultStore::new(MemoryStore::with_clock(clock.clone()), 1);
-        let once = engine(Idempotency::builder(store.clone()).clock(clock.clone())).build().unwrap();
+        let once = engine(Idempotency::builder(store.clone()).clock(clock.clone()).scope("tests")).build().unwrap();
         let scope = Scope::header(http::HeaderName::from_static("x-caller")).or_anonymous();
         let runs = Arc::new(AtomicU32::new(0));
         let counter = Arc::clone(&runs);
@@ -106,12 +106,26 @@ impl App {
 }
 
 pub(crate) fn post(key: &str, body: &'static str) -> Request<Full<Bytes>> {
-    Request::post("/charges?x=1").header("Idempotency-Key", key).body(body.into()).unwrap()
+    Request::post("/charges?x=1")
+        .header("Idempotency-Key", key)
+        .header("content-type", "application/json")
+        .body(body.into())
+        .unwrap()
 }
 
 pub(crate) async fn numbered(run: u32, _: Request<Full<Bytes>>) -> Response<Full<Bytes>> {
     let answer = Response::builder().status(StatusCode::CREATED).header("content-type", "application/json");
     answer.header("x-run", run).body(format!("{{\"run\": {run}}}\n").into()).unwrap()
+}
+
+/// As in an invocation whose deadline is not known.
+pub(crate) fn in_lambda(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
+    request.extensions_mut().insert(lambda_runtime::Context::default());
+    request
+}
+
+pub(crate) fn engine() -> Idempotency {
+    Idempotency::builder(MemoryStore::new()).scope("tests").build().unwrap()
 }
 
 /// Past any lease of an application without a deadline, and the margin.

@@ -5,9 +5,10 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::Full;
+use lambda_once::http::Decision;
 use tokio::sync::Notify;
 
-use crate::http::setup::{App, numbered, post};
+use crate::setup::{App, numbered, post};
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_gets_the_first_answer_byte_for_byte() {
@@ -66,6 +67,7 @@ async fn the_same_key_for_another_request_is_refused() {
             .method(method)
             .uri(uri)
             .header("idempotency-key", "k")
+            .header("content-type", "application/json")
             .body(Full::<Bytes>::from(body))
             .unwrap()
     };
@@ -109,7 +111,7 @@ async fn answering(status: u16) -> App {
 
 #[tokio::test(start_paused = true)]
 async fn answers_that_a_retry_may_change_release_the_key() {
-    for status in [401, 403, 408, 409, 425, 429, 500, 502, 503, 504] {
+    for status in [401, 403, 404, 405, 406, 408, 409, 415, 425, 429, 500, 502, 503] {
         let app = answering(status).await;
         assert_eq!(app.post("k", "{}").await.status, status);
         let again = app.post("k", "other").await;
@@ -119,7 +121,7 @@ async fn answers_that_a_retry_may_change_release_the_key() {
 
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_the_last_word_are_replayed() {
-    for status in [200, 204, 303, 400, 404, 422] {
+    for status in [200, 204, 303, 400, 410, 422] {
         let app = answering(status).await;
         app.post("k", "{}").await;
         let again = app.post("k", "{}").await;
@@ -128,11 +130,15 @@ async fn answers_that_are_the_last_word_are_replayed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn which_answers_are_remembered_can_be_chosen() {
+async fn which_answers_are_stored_can_be_chosen() {
     let refuse = |run, _| async move {
         Response::builder().status(if run == 1 { 400 } else { 201 }).body(Full::default()).unwrap()
     };
-    let app = App::with(|engine| engine, |layer| layer.remember(|status| status.is_success()), refuse);
+    let app = App::with(
+        |engine| engine,
+        |layer| layer.decide(|status| if status.is_success() { Decision::Store } else { Decision::Release }),
+        refuse,
+    );
     assert_eq!(app.post("k", "bad").await.status, 400);
     assert_eq!(app.post("k", "corrected").await.status, 201);
     assert_eq!(app.post("k", "bad").await.status, 422);

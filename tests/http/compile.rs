@@ -2,14 +2,11 @@
 
 use http::{Request, Response};
 use lambda_http::{Body, service_fn};
-use lambda_once::{
-    Idempotency, MemoryStore,
-    http::{IdempotencyKeyLayer, IdempotencyKeyService, ResponseBody, Scope},
-};
+use lambda_once::http::{IdempotencyKeyLayer, IdempotencyKeyService, ResponseBody, Scope};
 use tower::ServiceBuilder;
 
 fn layer() -> IdempotencyKeyLayer {
-    IdempotencyKeyLayer::new(Idempotency::new(MemoryStore::new()), Scope::authorizer())
+    IdempotencyKeyLayer::new(crate::setup::engine(), Scope::authorizer())
 }
 
 async fn handler(_: Request<Body>) -> Result<Response<Body>, lambda_http::Error> {

@@ -1,0 +1,186 @@
+//! Scopes by what API Gateway, a function URL or VPC Lattice has authenticated.
+//!
+//! Where each authorizer leaves what it found:
+//!
+//! | | REST API, and HTTP API with payload version 1 | HTTP API, function URL (version 2) |
+//! |---|---|---|
+//! | JWT, Cognito user pool | `authorizer.claims`, an object | `authorizer.jwt.claims` |
+//! | Lambda authorizer | `authorizer.principalId`, and its context beside it | `authorizer.lambda`, its context |
+//! | IAM, Cognito identity pool | `identity` | `authorizer.iam` |
+//! | API key | `identity.apiKeyId` | |
+
+use http::request::Parts;
+use lambda_http::{
+    aws_lambda_events::apigw::{ApiGatewayProxyRequestContext, ApiGatewayRequestAuthorizer, ApiGatewayRequestIdentity},
+    request::RequestContext,
+};
+use serde_json::{Map, Value};
+
+use super::scope::{Caller, Scope};
+
+/// What an authorizer has found.
+enum Found<'a> {
+    /// The claims of a token, by name.
+    Claims(&'a dyn Fn(&str) -> Option<&'a str>),
+    /// The context that a Lambda authorizer has returned.
+    Context(&'a dyn Fn(&str) -> Option<String>),
+    /// The caller's own id.
+    Iam(Option<String>),
+}
+
+impl Scope {
+    /// The principal that the front door has established: of a JWT or Cognito user pool its issuer and subject, of a Lambda
+    /// authorizer of a REST API its `principalId`, of a Cognito identity pool the identity's id, of IAM otherwise the
+    /// caller's ARN. The ARN of an assumed role holds the session's name: another session is another caller.
+    ///
+    /// A request without one is refused with 403: without an authorizer in front of it, this scope lets nobody through. So
+    /// is one whose authorizer names no principal. A JWT without a subject needs [`jwt_claim`](Self::jwt_claim), a Lambda
+    /// authorizer of an HTTP API [`lambda_authorizer`](Self::lambda_authorizer).
+    pub fn authorizer() -> Self {
+        by(|found| match found {
+            Found::Claims(claim) => token(claim, "sub"),
+            Found::Context(field) => field("principalId").map(|id| joined("lambda", &[&id])),
+            Found::Iam(caller) => caller,
+        })
+    }
+
+    /// A claim of the JWT that API Gateway has checked, together with its issuer: `client_id` for tokens of machines, which
+    /// have no subject. A request without it is refused with 403.
+    pub fn jwt_claim(name: &'static str) -> Self {
+        by(move |found| match found {
+            Found::Claims(claim) => token(claim, name),
+            _ => None,
+        })
+    }
+
+    /// A field of the context that a Lambda authorizer returns, of a REST or an HTTP API: text, a number or a boolean. It
+    /// must be one that stands for a caller. A request without it is refused with 403.
+    pub fn lambda_authorizer(field: &'static str) -> Self {
+        by(move |found| match found {
+            Found::Context(context) => context(field).map(|value| joined("lambda context", &[field, &value])),
+            _ => None,
+        })
+    }
+
+    /// The id of the API key that a REST API has checked. A request without one is refused with 403, whoever else has
+    /// authenticated it.
+    pub fn api_key() -> Self {
+        Self::new(|parts| match context(parts) {
+            Some(RequestContext::ApiGatewayV1(context)) => {
+                match context.identity.api_key_id.as_deref().filter(|id| !id.is_empty()) {
+                    Some(id) => Caller::Known(joined("api key", &[id])),
+                    None => caller_of_rest(context, &|_| None),
+                }
+            }
+            _ => caller(parts, &|_| None),
+        })
+    }
+}
+
+/// The scope by what `principal` makes of an authorizer's findings.
+fn by(principal: impl Fn(Found<'_>) -> Option<String> + Send + Sync + 'static) -> Scope {
+    Scope::new(move |parts| caller(parts, &principal))
+}
+
+type Principal<'a> = &'a dyn Fn(Found<'_>) -> Option<String>;
+
+fn context(parts: &Parts) -> Option<&RequestContext> {
+    parts.extensions.get::<RequestContext>()
+}
+
+fn caller(parts: &Parts, principal: Principal<'_>) -> Caller {
+    match context(parts) {
+        None => Caller::Anonymous,
+        Some(RequestContext::ApiGatewayV1(context)) => caller_of_rest(context, principal),
+        Some(RequestContext::ApiGatewayV2(context)) => match &context.authorizer {
+            None => Caller::Anonymous,
+            Some(authorizer) => known(of_version_2(authorizer, principal)),
+        },
+        #[allow(unreachable_patterns, reason = "other features of lambda_http add variants")]
+        Some(other) => caller_of_others(parts, other, principal),
+    }
+}
+
+fn known(caller: Option<String>) -> Caller {
+    caller.map_or(Caller::Unknown, Caller::Known)
+}
+
+fn caller_of_rest(context: &ApiGatewayProxyRequestContext, principal: Principal<'_>) -> Caller {
+    let fields = &context.authorizer.fields;
+    if let Some(claims) = fields.get("claims").and_then(Value::as_object) {
+        return known(principal(Found::Claims(&|name| text(claims, name))));
+    }
+    if !fields.is_empty() {
+        return known(principal(Found::Context(&|name| fields.get(name).and_then(scalar))));
+    }
+    if has_iam(&context.identity) {
+        let (cognito, arn) = (&context.identity.cognito_identity_id, &context.identity.user_arn);
+        return known(principal(Found::Iam(iam(cognito.as_deref(), arn.as_deref()))));
+    }
+    Caller::Anonymous
+}
+
+/// Whether a request was signed. One that was not has none of these.
+fn has_iam(identity: &ApiGatewayRequestIdentity) -> bool {
+    let fields = [&identity.user_arn, &identity.caller, &identity.access_key, &identity.cognito_identity_id];
+    fields.into_iter().any(|field| field.as_deref().is_some_and(|text| !text.is_empty()))
+}
+
+fn of_version_2(authorizer: &ApiGatewayRequestAuthorizer, principal: Principal<'_>) -> Option<String> {
+    if let Some(jwt) = &authorizer.jwt {
+        return principal(Found::Claims(&|name| jwt.claims.get(name).map(String::as_str)));
+    }
+    if let Some(caller) = &authorizer.iam {
+        let cognito = caller.cognito_identity.as_ref().and_then(|identity| identity.identity_id.as_deref());
+        return principal(Found::Iam(iam(cognito, caller.user_arn.as_deref())));
+    }
+    principal(Found::Context(&|name| authorizer.fields.get(name).and_then(scalar)))
+}
+
+/// Of a load balancer, VPC Lattice or a WebSocket API. Which of them there are is decided by the features of `lambda_http`,
+/// so they are looked into as JSON.
+fn caller_of_others(parts: &Parts, context: &RequestContext, principal: Principal<'_>) -> Caller {
+    let context = serde_json::to_value(context).unwrap_or_default();
+    if let Some(identity) = context["identity"].as_object().filter(|identity| identity.contains_key("sourceVpcArn")) {
+        return match text(identity, "principal") {
+            Some(arn) => known(principal(Found::Iam(iam(None, Some(arn))))),
+            None if text(identity, "type").is_some_and(|kind| kind == "AWS_IAM") => Caller::Unknown,
+            None => Caller::Anonymous,
+        };
+    }
+    // A load balancer sets this one if it has authenticated the request.
+    let is_authenticated = !context["authorizer"].is_null() || parts.headers.contains_key("x-amzn-oidc-identity");
+    if is_authenticated { Caller::Unknown } else { Caller::Anonymous }
+}
+
+fn token<'a>(claim: &dyn Fn(&str) -> Option<&'a str>, name: &str) -> Option<String> {
+    let value = claim(name).filter(|value| !value.is_empty())?;
+    let issuer = claim("iss").unwrap_or_default();
+    // The subject stands alone, as it always has.
+    Some(if name == "sub" { joined("jwt", &[issuer, value]) } else { joined("jwt claim", &[issuer, name, value]) })
+}
+
+/// All users of a Cognito identity pool share the ARN of the pool's role, so their own id comes first.
+fn iam(cognito_identity: Option<&str>, arn: Option<&str>) -> Option<String> {
+    let given = |text: &&str| !text.is_empty();
+    let cognito = cognito_identity.filter(given).map(|id| joined("cognito", &[id]));
+    cognito.or_else(|| arn.filter(given).map(|arn| joined("iam", &[arn])))
+}
+
+fn text<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    object.get(name)?.as_str().filter(|text| !text.is_empty())
+}
+
+/// The text of a context's field.
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+/// The parts as a JSON array, so that no two sets of parts give the same text.
+fn joined(kind: &str, parts: &[&str]) -> String {
+    serde_json::json!([kind, parts]).to_string()
+}

@@ -1,0 +1,69 @@
+//! What an answer decides.
+
+use http::StatusCode;
+
+/// What an answer decides of its operation.
+///
+/// The layer decides by the status ([`IdempotencyKeyLayer::decide`](super::IdempotencyKeyLayer::decide)). A handler that knows
+/// better says so: it puts a decision among the extensions of its response, and that wins.
+///
+/// ```
+/// use lambda_once::http::Decision;
+///
+/// // The card network did not answer in time: the charge may have been made.
+/// let mut response = http::Response::builder().status(503).body(String::new())?;
+/// response.extensions_mut().insert(Decision::Keep);
+/// # Ok::<(), http::Error>(())
+/// ```
+///
+/// In axum: `(StatusCode::SERVICE_UNAVAILABLE, Extension(Decision::Keep))`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The operation is done. The answer is stored, and replayed to every request with its key.
+    Store,
+    /// The operation did not take effect. Its key is free, and a retry runs the handler again.
+    Release,
+    /// Whether the operation took effect is not known. The key is kept until its lease ends, and what then happens is up to
+    /// [`AfterUnknown`](crate::AfterUnknown).
+    Keep,
+}
+
+impl Decision {
+    /// By the status, unless the layer is told otherwise.
+    ///
+    /// Stored are 2xx, 3xx and those 4xx that the same request meets again. A 504 says that something behind the handler
+    /// did not answer in time, and may still go on: the key is kept. All others release it.
+    pub fn by_status(status: StatusCode) -> Self {
+        match status {
+            StatusCode::UNAUTHORIZED
+            | StatusCode::FORBIDDEN
+            | StatusCode::NOT_FOUND
+            | StatusCode::METHOD_NOT_ALLOWED
+            | StatusCode::NOT_ACCEPTABLE
+            | StatusCode::REQUEST_TIMEOUT
+            | StatusCode::CONFLICT
+            | StatusCode::UNSUPPORTED_MEDIA_TYPE
+            | StatusCode::TOO_EARLY
+            | StatusCode::TOO_MANY_REQUESTS => Self::Release,
+            StatusCode::GATEWAY_TIMEOUT => Self::Keep,
+            _ if status.is_success() || status.is_redirection() || status.is_client_error() => Self::Store,
+            _ => Self::Release,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_default_answers_that_a_retry_may_change_are_not_stored() {
+        let of = |decision: Decision| {
+            (100..600).filter(move |&code| Decision::by_status(StatusCode::from_u16(code).unwrap()) == decision)
+        };
+        let released: Vec<u16> = of(Decision::Release).filter(|code| (200..500).contains(code)).collect();
+        assert_eq!(released, [401, 403, 404, 405, 406, 408, 409, 415, 425, 429]);
+        assert_eq!(of(Decision::Keep).collect::<Vec<_>>(), [504]);
+        assert!(of(Decision::Store).all(|code| (200..500).contains(&code)));
+    }
+}

@@ -1,0 +1,121 @@
+//! Which operation a request is, if it is one.
+
+use http::request::Parts;
+
+use super::{
+    fingerprint,
+    header_key::{self, HeaderKey},
+    lambda,
+    problem::Problem,
+    settings::{KeySource, OPERATION, Settings},
+};
+use crate::{
+    clock::Deadline,
+    error::ErrorKind,
+    idempotency::{claim::Claim, engine::Candidate, window::Window},
+    key::delivery::{Body, Delivery, MessageMetadata},
+    record::KeyHash,
+};
+
+/// What is known of a request's part in this before its body is read.
+pub(super) enum Head {
+    /// It takes no part.
+    Passes,
+    /// It has this key, and this caller.
+    Keyed { key: String, caller: Vec<u8> },
+    /// Its key is in the body, or in another header; it has this caller.
+    Selected { caller: Vec<u8> },
+}
+
+impl Settings {
+    pub(super) fn head(&self, parts: &Parts) -> Result<Head, Problem> {
+        let is_covered =
+            self.methods.contains(&parts.method) && self.covers.as_ref().is_none_or(|covers| covers(parts));
+        if self.engine.settings.disabled || !is_covered {
+            return Ok(Head::Passes);
+        }
+        let key = match &self.key {
+            KeySource::Request(_) => None,
+            KeySource::Header(name) => match header_key::read(&parts.headers, name) {
+                HeaderKey::Absent if self.is_optional(parts) => return Ok(Head::Passes),
+                HeaderKey::Absent => return Err(Problem::KEY_MISSING),
+                HeaderKey::Malformed(detail) => return Err(Problem::malformed(detail)),
+                HeaderKey::Key(key) => Some(key),
+            },
+        };
+        if let (Some(key), Some(check)) = (&key, &self.key_check) {
+            check(key).map_err(Problem::malformed)?;
+        }
+        self.check().map_err(|error| self.misconfigured(&error))?;
+        let caller = self.scope.of(parts).ok_or(Problem::CALLER_UNKNOWN)?;
+        Ok(match key {
+            Some(key) => Head::Keyed { key, caller },
+            None => Head::Selected { caller },
+        })
+    }
+
+    /// The operation; `None` if the request takes no part after all.
+    pub(super) fn candidate(&self, head: Head, parts: &Parts, body: &Body<'_>) -> Result<Option<Candidate>, Problem> {
+        let key = match head {
+            Head::Passes => return Ok(None),
+            Head::Keyed { key, caller } => self.hash(parts, &caller, key.as_bytes()),
+            Head::Selected { caller } => match self.select(parts, body)? {
+                Some(key) => self.hash(parts, &caller, &key),
+                None => return Ok(None),
+            },
+        };
+        // The claim of an outer layer: this one would wait for it for ever.
+        if parts.extensions.get::<Claim>().is_some_and(|claim| claim.key() == key) {
+            return Err(self.misconfigured(&"the layer is applied twice: the request has been claimed already"));
+        }
+        let fingerprint = fingerprint::of_request(parts, body, self.fingerprint.as_ref()).map_err(|error| {
+            tracing::warn!(target: "lambda_once", operation = &*self.operation, %error, "a request has no fingerprint");
+            Problem::BODY_REJECTED
+        })?;
+        Ok(Some(Candidate { key, fingerprint: Some(fingerprint) }))
+    }
+
+    /// The time that a request has from now on.
+    pub(super) fn window(&self, parts: &Parts) -> Window {
+        let deadline = lambda::deadline(parts).unwrap_or(Deadline::UNKNOWN);
+        Window::new(self.engine.clock.now(), deadline, &self.engine.settings)
+    }
+
+    fn is_optional(&self, parts: &Parts) -> bool {
+        self.optional.as_ref().is_some_and(|optional| optional(parts))
+    }
+
+    fn misconfigured(&self, error: &dyn std::fmt::Display) -> Problem {
+        let (outcome, operation) = (ErrorKind::Config.as_str(), &*self.operation);
+        tracing::error!(target: "lambda_once", outcome, operation, %error, "operation");
+        Problem::MISCONFIGURED
+    }
+
+    fn hash(&self, parts: &Parts, caller: &[u8], key: &[u8]) -> KeyHash {
+        // Both as one: each is preceded by its length, so that neither can pose as the other.
+        let tenant = lambda::tenant(parts).unwrap_or_default().as_bytes();
+        let whose = [&(tenant.len() as u64).to_be_bytes(), tenant, caller].concat();
+        self.engine.scope(OPERATION, Some(&whose)).hash(key)
+    }
+
+    fn select(&self, parts: &Parts, body: &Body<'_>) -> Result<Option<Vec<u8>>, Problem> {
+        let KeySource::Request(key) = &self.key else { return Ok(None) };
+        let mut buffer = Vec::new();
+        let selected = key.select(&Delivery::new(body, parts), &mut buffer).map(<[u8]>::to_vec);
+        match selected {
+            Ok(key) => Ok(Some(key)),
+            Err(error) if error.kind() == ErrorKind::KeyMissing && self.is_optional(parts) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::KeyMissing => Err(Problem::KEY_MISSING),
+            Err(error) if error.kind() == ErrorKind::Config => Err(self.misconfigured(&error)),
+            Err(_) => Err(Problem::BODY_REJECTED),
+        }
+    }
+}
+
+impl MessageMetadata for Parts {
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut values = self.headers.get_all(name).iter();
+        let value = values.next()?.to_str().ok()?;
+        values.next().is_none().then_some(value)
+    }
+}

@@ -1,0 +1,131 @@
+//! What makes two requests the same: method, path, query, media type and body.
+
+use std::{borrow::Cow, sync::Arc};
+
+use http::{HeaderMap, header, request::Parts};
+use percent_encoding::percent_decode;
+
+use super::lambda;
+use crate::{
+    error::BoxError,
+    key::{
+        delivery::Body,
+        hash::{Form, fingerprint},
+    },
+    record::Fingerprint,
+};
+
+/// The names and values of a query, decoded.
+pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The application's own view of a request's body.
+pub(super) type FingerprintHook = Arc<dyn Fn(&Parts, &[u8]) -> Result<Vec<u8>, BoxError> + Send + Sync>;
+
+/// Of a request. `hook` gives what stands for its body.
+///
+/// # Errors
+///
+/// The hook's.
+pub(super) fn of_request(
+    parts: &Parts,
+    body: &Body<'_>,
+    hook: Option<&FingerprintHook>,
+) -> Result<Fingerprint, BoxError> {
+    let query = joined(sorted(lambda::query(parts).unwrap_or_else(|| pairs(parts.uri.query().unwrap_or_default()))));
+    let media_type = media_type(&parts.headers);
+    let (form, view) = match hook {
+        Some(hook) => (Form::Bytes, Cow::Owned(hook(parts, body.bytes())?)),
+        None if is_json(&media_type) => match body.canonical() {
+            Ok(json) => (Form::CanonicalJson, Cow::Borrowed(json)),
+            Err(_) => (Form::Bytes, Cow::Borrowed(body.bytes())),
+        },
+        None => (Form::Bytes, Cow::Borrowed(body.bytes())),
+    };
+    let pieces = [parts.method.as_str().as_bytes(), path(parts).as_bytes(), &query, media_type.as_bytes(), &view];
+    Ok(fingerprint(form, &pieces))
+}
+
+/// The path as the client sent it: routers that nest others hand on the rest of it only.
+fn path(parts: &Parts) -> &str {
+    if let Some(path) = lambda::path(parts) {
+        return path;
+    }
+    #[cfg(feature = "axum")]
+    if let Some(original) = parts.extensions.get::<axum::extract::OriginalUri>() {
+        return original.0.path();
+    }
+    parts.uri.path()
+}
+
+/// By name. Values of one name keep their order, which may mean something.
+fn sorted(mut pairs: Pairs) -> Pairs {
+    pairs.sort_by(|(one, _), (other, _)| one.cmp(other));
+    pairs
+}
+
+/// Each name and value after its length, so that no two queries give the same bytes.
+fn joined(pairs: Pairs) -> Vec<u8> {
+    let parts = pairs.into_iter().flat_map(|(name, value)| [name, value]);
+    parts.flat_map(|part| (part.len() as u64).to_be_bytes().into_iter().chain(part)).collect()
+}
+
+/// As `application/x-www-form-urlencoded` has it, but byte by byte: two values that are not UTF-8 must not become one.
+fn pairs(query: &str) -> Pairs {
+    let decode = |text: &str| percent_decode(text.replace('+', " ").as_bytes()).collect();
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(name, value)| (decode(name), decode(value)))
+        .collect()
+}
+
+/// Without its parameters, such as `charset` or the boundary of a form, which a retry may choose anew.
+fn media_type(headers: &HeaderMap) -> String {
+    let value = headers.get(header::CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
+    let name = value.split(|&byte| byte == b';').next().unwrap_or_default();
+    String::from_utf8_lossy(name).trim().to_ascii_lowercase()
+}
+
+fn is_json(media_type: &str) -> bool {
+    media_type == "application/json" || media_type.ends_with("+json")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn of(uri: &str, content_type: &str, body: &str) -> Fingerprint {
+        let request = Request::post(uri).header("content-type", content_type).body(()).unwrap();
+        of_request(&request.into_parts().0, &Body::new(body.as_bytes()), None).unwrap()
+    }
+
+    const JSON: &str = "application/json";
+
+    #[test]
+    fn the_order_of_parameters_and_their_encoding_do_not_count_but_that_of_values_does() {
+        let one = of("/a?x=1&y=%C3%A9+b", JSON, "{}");
+        assert_eq!(one, of("/a?y=%c3%a9%20b&x=1", JSON, "{}"));
+        assert_eq!(one, of("/a?&y=%c3%a9%20b&&x=1&", JSON, "{}"));
+        for other in ["/a", "/a?x=1", "/a?x=1&y=", "/a?x=1&y=%C3%A9%2Bb", "/a?x=1&y=%C3%A9+b&z", "/b?x=1&y=%C3%A9+b"] {
+            assert_ne!(one, of(other, JSON, "{}"), "{other}");
+        }
+        assert_ne!(of("/a?x=1&x=2", JSON, "{}"), of("/a?x=2&x=1", JSON, "{}"));
+        assert_ne!(of("/a?x=%FE", JSON, "{}"), of("/a?x=%FF", JSON, "{}"), "neither is UTF-8");
+        assert_ne!(of("/a?x=1%26y=2", JSON, "{}"), of("/a?x=1&y=2", JSON, "{}"));
+    }
+
+    #[test]
+    fn the_media_type_says_whether_a_body_is_json() {
+        for json in [JSON, "Application/JSON; charset=utf-8", "application/vnd.api+json"] {
+            assert_eq!(of("/", json, r#"{"a":1,"b":2}"#), of("/", json, r#"{ "b": 2, "a": 1 }"#), "{json}");
+        }
+        assert_eq!(of("/", JSON, "1"), of("/", "application/json;charset=UTF-8", "1"));
+        for text in ["text/plain", "application/jsonl", ""] {
+            assert_ne!(of("/", text, "{}"), of("/", text, "{ }"), "{text}");
+        }
+        assert_ne!(of("/", "text/plain", "{}"), of("/", JSON, "{}"));
+        assert_ne!(of("/", JSON, "{"), of("/", JSON, "{ "), "not JSON, whatever it says");
+    }
+}

@@ -1,0 +1,75 @@
+//! Requests that run to completion, whether or not their clients wait.
+
+use std::{
+    future::{Future, pending},
+    panic::resume_unwind,
+};
+
+use tokio::{
+    runtime::Handle,
+    task::{JoinError, JoinHandle},
+};
+use tokio_util::task::TaskTracker;
+use tracing::Instrument;
+
+/// The requests of a layer that are being processed in tasks of their own, to be waited for at shutdown.
+///
+/// A server that shuts down gracefully waits for its connections, and a client that has disconnected has none. So wait for
+/// these as well, before the runtime ends:
+///
+/// ```no_run
+/// # async fn shutdown() {}
+/// # #[cfg(feature = "axum")]
+/// # async fn serve(listener: tokio::net::TcpListener, app: axum::Router, layer: lambda_once::http::IdempotencyKeyLayer) {
+/// let in_flight = layer.in_flight();
+/// // … axum::serve(listener, app).with_graceful_shutdown(shutdown()).await …
+/// in_flight.drain().await;
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct InFlight(TaskTracker);
+
+impl InFlight {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Waits until there is none. Each ends at the stop point of its lease at the latest.
+    pub async fn drain(&self) {
+        self.0.close();
+        self.0.wait().await;
+    }
+
+    /// Awaits work in a task of its own, which goes on if this is dropped. A panic in it goes on here.
+    pub(super) async fn run<F>(&self, work: F) -> F::Output
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        match self.spawn(work).await.map_err(JoinError::try_into_panic) {
+            Ok(value) => value,
+            Err(Ok(panic)) => resume_unwind(panic),
+            // The runtime shuts down, and drops this next.
+            Err(Err(_)) => pending().await,
+        }
+    }
+
+    /// Begins work in a task of its own, where there is a runtime for it.
+    pub(super) fn spawn_if_possible(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if Handle::try_current().is_ok() {
+            self.spawn(work);
+        }
+    }
+
+    fn spawn<F>(&self, work: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        self.0.spawn(work.in_current_span())
+    }
+}

@@ -1,0 +1,96 @@
+//! What only an invocation of Lambda knows about a request. Outside Lambda, and without the feature `http-lambda`, that is
+//! nothing.
+
+use std::time::Duration;
+
+use http::request::Parts;
+
+use super::fingerprint::Pairs;
+use crate::clock::Deadline;
+
+#[cfg(feature = "http-lambda")]
+pub(super) use in_lambda::*;
+#[cfg(not(feature = "http-lambda"))]
+pub(super) use outside::*;
+
+#[cfg(feature = "http-lambda")]
+mod in_lambda {
+    use lambda_http::{RequestExt, request::RequestContext};
+    use lambda_runtime::Context;
+
+    use super::{Deadline, Duration, Pairs, Parts};
+
+    /// API Gateway gives up after 29 seconds (REST) or 30 (HTTP); an answer has to arrive before that.
+    const GATEWAY: Duration = Duration::from_secs(28);
+
+    /// The invocation's deadline; `None` outside Lambda.
+    pub(in crate::http) fn deadline(parts: &Parts) -> Option<Deadline> {
+        parts.extensions.get::<Context>().map(Deadline::from)
+    }
+
+    pub(in crate::http) fn tenant(parts: &Parts) -> Option<&str> {
+        parts.extensions.get::<Context>()?.tenant_id.as_deref()
+    }
+
+    /// The longest that a request may take to be answered.
+    pub(in crate::http) fn answer_within(parts: &Parts) -> Option<Duration> {
+        match parts.extensions.get::<RequestContext>()? {
+            RequestContext::ApiGatewayV1(_) => Some(GATEWAY),
+            RequestContext::ApiGatewayV2(context) => {
+                // A function URL waits for as long as the function runs.
+                let is_function_url = context.domain_name.as_deref().is_some_and(|name| name.contains(".lambda-url."));
+                (!is_function_url).then_some(GATEWAY)
+            }
+            #[allow(unreachable_patterns, reason = "other features of lambda_http add variants")]
+            _ => None,
+        }
+    }
+
+    /// The path as the client sent it. The stage is a part of the API's default address, and not of its other ones.
+    pub(in crate::http) fn path(parts: &Parts) -> Option<&str> {
+        let path = Some(parts.raw_http_path()).filter(|path| !path.is_empty())?;
+        let stage = match parts.extensions.get::<RequestContext>()? {
+            RequestContext::ApiGatewayV1(context) => context.stage.as_deref(),
+            RequestContext::ApiGatewayV2(context) => context.stage.as_deref(),
+            #[allow(unreachable_patterns, reason = "other features of lambda_http add variants")]
+            _ => None,
+        };
+        let without = stage.and_then(|stage| path.strip_prefix('/')?.strip_prefix(stage));
+        Some(without.filter(|rest| rest.starts_with('/')).unwrap_or(path))
+    }
+
+    /// The query, where the event has it as a map. The request's own was made of that map in an order that differs from one
+    /// delivery to the next.
+    pub(in crate::http) fn query(parts: &Parts) -> Option<Pairs> {
+        if let RequestContext::ApiGatewayV2(_) = parts.extensions.get::<RequestContext>()? {
+            return None;
+        }
+        let query = parts.query_string_parameters_ref()?;
+        Some(query.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect())
+    }
+}
+
+#[cfg(not(feature = "http-lambda"))]
+mod outside {
+    use super::{Deadline, Duration, Pairs, Parts};
+
+    pub(in crate::http) fn deadline(_: &Parts) -> Option<Deadline> {
+        None
+    }
+
+    pub(in crate::http) fn tenant(_: &Parts) -> Option<&str> {
+        None
+    }
+
+    pub(in crate::http) fn answer_within(_: &Parts) -> Option<Duration> {
+        None
+    }
+
+    pub(in crate::http) fn path(_: &Parts) -> Option<&str> {
+        None
+    }
+
+    pub(in crate::http) fn query(_: &Parts) -> Option<Pairs> {
+        None
+    }
+}

@@ -1,0 +1,135 @@
+//! What can be set.
+
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderName, Method, Response, StatusCode, request::Parts};
+
+use super::{
+    Decision, InFlight, Scope, StoredResponse, fingerprint::FingerprintHook, problem::BASE, stored::HeaderPolicy,
+};
+use crate::{
+    error::{BoxError, Error},
+    future::BoxFuture,
+    idempotency::{claim::Claim, handle::Idempotency, names::Registration, probe::Probed},
+    key::selector::Key,
+};
+
+/// How long the records of HTTP requests stay: clients retry within hours, not weeks.
+const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What Lambda takes as a request or a response.
+const MAX_BODY_BYTES: usize = 6 * 1024 * 1024;
+
+/// What its operations are called.
+pub(super) const OPERATION: &str = "http";
+
+type Predicate = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
+type KeyCheck = Arc<dyn Fn(&str) -> Result<(), Cow<'static, str>> + Send + Sync>;
+type Decide = Arc<dyn Fn(StatusCode) -> Decision + Send + Sync>;
+type ReplayGate =
+    Arc<dyn for<'a> Fn(&'a Parts, &'a StoredResponse) -> BoxFuture<'a, Result<(), Response<Bytes>>> + Send + Sync>;
+type Probe =
+    Arc<dyn for<'a> Fn(&'a Parts, Claim) -> BoxFuture<'a, Result<Probed<Response<Bytes>>, BoxError>> + Send + Sync>;
+type Decorate = Arc<dyn Fn(&Parts, &mut Response<Bytes>) + Send + Sync>;
+
+/// Where the key of a request is.
+#[derive(Clone)]
+pub(super) enum KeySource {
+    Header(HeaderName),
+    Request(Key),
+}
+
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) engine: Idempotency,
+    registration: Registration,
+    /// What the operations are called in logs.
+    pub(super) operation: Cow<'static, str>,
+    pub(super) scope: Scope,
+    pub(super) methods: Vec<Method>,
+    pub(super) covers: Option<Predicate>,
+    /// The requests that pass through if they have no key.
+    pub(super) optional: Option<Predicate>,
+    pub(super) key: KeySource,
+    pub(super) key_check: Option<KeyCheck>,
+    pub(super) fingerprint: Option<FingerprintHook>,
+    pub(super) decide: Decide,
+    pub(super) stored_headers: HeaderPolicy,
+    pub(super) replay_header: HeaderName,
+    pub(super) marks_first_answers: bool,
+    pub(super) before_replay: Option<ReplayGate>,
+    pub(super) probe: Option<Probe>,
+    pub(super) patience: Duration,
+    pub(super) max_body: usize,
+    pub(super) refuses_large_answers: bool,
+    pub(super) fails_open: bool,
+    /// `None`: outside Lambda.
+    pub(super) runs_to_completion: Option<bool>,
+    pub(super) in_flight: InFlight,
+    pub(super) problem_base: Cow<'static, str>,
+    pub(super) mismatch_status: StatusCode,
+    pub(super) in_progress_status: StatusCode,
+    pub(super) on_refusal: Option<Decorate>,
+}
+
+impl Settings {
+    pub(super) fn new(engine: &Idempotency, scope: Scope) -> Self {
+        Self {
+            registration: engine.register(OPERATION),
+            operation: engine.log_name(OPERATION).into_owned().into(),
+            engine: engine.with_default_retention(RETENTION),
+            scope,
+            methods: vec![Method::POST, Method::PATCH],
+            covers: None,
+            optional: None,
+            key: KeySource::Header(HeaderName::from_static("idempotency-key")),
+            key_check: None,
+            fingerprint: None,
+            decide: Arc::new(Decision::by_status),
+            stored_headers: HeaderPolicy::default(),
+            replay_header: HeaderName::from_static("idempotency-replayed"),
+            marks_first_answers: false,
+            before_replay: None,
+            probe: None,
+            patience: Duration::ZERO,
+            max_body: MAX_BODY_BYTES,
+            refuses_large_answers: false,
+            fails_open: false,
+            runs_to_completion: None,
+            in_flight: InFlight::default(),
+            problem_base: BASE.into(),
+            mismatch_status: StatusCode::UNPROCESSABLE_ENTITY,
+            in_progress_status: StatusCode::CONFLICT,
+            on_refusal: None,
+        }
+    }
+
+    /// Refuses settings that contradict each other.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.registration.check()?;
+        self.engine.check_probe(self.probe.is_some())?;
+        self.engine.settings.check_scope()?;
+        match &self.key {
+            KeySource::Header(_) => Ok(()),
+            KeySource::Request(key) => key.check(),
+        }
+    }
+
+    /// Whether a hook of the application's is shown the request after the handler has taken it.
+    pub(super) fn needs_request_later(&self) -> bool {
+        self.before_replay.is_some() || self.on_refusal.is_some()
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotencyKeyLayer")
+            .field("engine", &self.engine)
+            .field("scope", &self.scope)
+            .field("methods", &self.methods)
+            .field("patience", &self.patience)
+            .field("max_body", &self.max_body)
+            .finish_non_exhaustive()
+    }
+}

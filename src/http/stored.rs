@@ -1,0 +1,213 @@
+//! Answers as they are stored.
+
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use serde::{Deserialize, Serialize};
+
+/// A stored answer, as [`before_replay`](super::IdempotencyKeyLayer::before_replay) is shown it.
+#[derive(Clone, Debug)]
+pub struct StoredResponse {
+    pub(super) response: Response<Bytes>,
+}
+
+impl StoredResponse {
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    /// Those of its headers that were stored.
+    pub fn headers(&self) -> &HeaderMap {
+        self.response.headers()
+    }
+
+    /// Its body.
+    pub fn body(&self) -> &Bytes {
+        self.response.body()
+    }
+}
+
+/// Which headers of an answer are stored.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HeaderPolicy {
+    pub(super) stored: Vec<HeaderName>,
+    pub(super) dropped: Vec<HeaderName>,
+}
+
+/// Those that frame one message on one connection.
+const OF_THE_CONNECTION: [HeaderName; 9] = [
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("keep-alive"),
+];
+
+/// Those that belong to one exchange: its time, its session, its trace, and what its caller has left.
+const OF_THE_EXCHANGE: [&str; 21] = [
+    "age",
+    "alt-svc",
+    "b3",
+    "cf-ray",
+    "date",
+    "ratelimit",
+    "request-id",
+    "server-timing",
+    "set-cookie",
+    "traceparent",
+    "tracestate",
+    "via",
+    "x-amz-apigw-id",
+    "x-amz-cf-id",
+    "x-amzn-remapped-date",
+    "x-amzn-requestid",
+    "x-amzn-trace-id",
+    "x-cloud-trace-context",
+    "x-correlation-id",
+    "x-request-id",
+    "x-response-time",
+];
+
+const OF_THE_EXCHANGE_BEGIN_WITH: [&str; 4] = ["ratelimit-", "x-b3-", "x-ratelimit-", "x-rate-limit-"];
+
+impl HeaderPolicy {
+    fn keeps(&self, name: &HeaderName, value: &HeaderValue) -> bool {
+        if OF_THE_CONNECTION.contains(name) || self.dropped.contains(name) {
+            return false;
+        }
+        if self.stored.contains(name) {
+            return true;
+        }
+        let text = name.as_str();
+        if text.starts_with("access-control-") {
+            // Any other value was chosen for the origin that asked first.
+            return value == "*";
+        }
+        !OF_THE_EXCHANGE.contains(&text) && !OF_THE_EXCHANGE_BEGIN_WITH.iter().any(|prefix| text.starts_with(prefix))
+    }
+}
+
+/// The form in which an answer is stored.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StoredForm {
+    status: u16,
+    /// Values may be any bytes: each is one character here.
+    headers: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    /// For bodies that are not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+}
+
+impl StoredForm {
+    pub(super) fn new(status: StatusCode, headers: &HeaderMap, body: &Bytes, policy: &HeaderPolicy) -> Self {
+        let kept =
+            headers.iter().filter(|(name, value)| policy.keeps(name, value) && !is_named_by_connection(headers, name));
+        let headers = kept.map(|(name, value)| {
+            (name.as_str().to_owned(), value.as_bytes().iter().map(|&byte| char::from(byte)).collect())
+        });
+        let (text, base64) = match std::str::from_utf8(body) {
+            Ok(text) => (Some(text.to_owned()), None),
+            Err(_) => (None, Some(BASE64.encode(body))),
+        };
+        Self { status: status.as_u16(), headers: headers.collect(), text, base64 }
+    }
+
+    /// `None` if what is stored is not an answer.
+    pub(super) fn into_response(self) -> Option<StoredResponse> {
+        let body = match (self.text, self.base64) {
+            (Some(text), _) => Bytes::from(text),
+            (None, Some(base64)) => Bytes::from(BASE64.decode(base64).ok()?),
+            (None, None) => Bytes::new(),
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = StatusCode::from_u16(self.status).ok()?;
+        for (name, value) in self.headers {
+            let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+            let value: Vec<u8> = value.chars().map(|character| u8::try_from(character).ok()).collect::<Option<_>>()?;
+            response.headers_mut().append(name, HeaderValue::from_bytes(&value).ok()?);
+        }
+        Some(StoredResponse { response })
+    }
+}
+
+/// Whether `Connection` makes it a header of the connection, too (RFC 9110, section 7.6.1).
+fn is_named_by_connection(headers: &HeaderMap, name: &HeaderName) -> bool {
+    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|option| option.trim().eq_ignore_ascii_case(name.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replay(policy: &HeaderPolicy, status: u16, headers: &[(&'static str, &[u8])], body: &[u8]) -> StoredResponse {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap());
+        }
+        let status = StatusCode::from_u16(status).unwrap();
+        let stored = StoredForm::new(status, &map, &Bytes::copy_from_slice(body), policy);
+        let stored: StoredForm = serde_json::from_str(&serde_json::to_string(&stored).unwrap()).unwrap();
+        stored.into_response().unwrap()
+    }
+
+    fn names(response: &StoredResponse) -> Vec<&str> {
+        response.headers().keys().map(HeaderName::as_str).collect()
+    }
+
+    #[test]
+    fn an_answer_comes_back_byte_for_byte() {
+        for body in [&b"{\"a\": 1}\n"[..], b"", b"\xff\x00\xfe", "é😀".as_bytes()] {
+            let headers: &[(_, &[u8])] = &[("x-a", b"1"), ("x-a", b"2"), ("x-raw", b"\xff\xe9"), ("etag", b"\"e\"")];
+            let response = replay(&HeaderPolicy::default(), 201, headers, body);
+            assert_eq!((response.status().as_u16(), &response.body()[..]), (201, body));
+            let found: Vec<_> =
+                response.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+            assert_eq!(found, headers);
+        }
+    }
+
+    #[test]
+    fn headers_of_one_exchange_are_not_stored() {
+        let headers: &[(_, &[u8])] = &[
+            ("set-cookie", b"session=1"),
+            ("date", b"x"),
+            ("transfer-encoding", b"chunked"),
+            ("connection", b"close, X-Hop"),
+            ("x-hop", b"1"),
+            ("x-amzn-trace-id", b"x"),
+            ("x-request-id", b"x"),
+            ("x-ratelimit-remaining", b"9"),
+            ("vary", b"Accept"),
+            ("content-encoding", b"gzip"),
+            ("content-type", b"text/plain"),
+        ];
+        let response = replay(&HeaderPolicy::default(), 200, headers, b"");
+        assert_eq!(names(&response), ["vary", "content-encoding", "content-type"]);
+    }
+
+    #[test]
+    fn what_is_stored_can_be_chosen_but_for_the_frame_of_the_message() {
+        let headers: &[(_, &[u8])] = &[
+            ("set-cookie", b"consent=1"),
+            ("content-length", b"9"),
+            ("x-secret", b"x"),
+            ("access-control-allow-origin", b"https://a.example"),
+            ("access-control-allow-headers", b"*"),
+            ("access-control-expose-headers", b"Retry-After"),
+        ];
+        let policy = HeaderPolicy {
+            stored: vec![header::SET_COOKIE, header::CONTENT_LENGTH, header::ACCESS_CONTROL_EXPOSE_HEADERS],
+            dropped: vec![HeaderName::from_static("x-secret")],
+        };
+        let response = replay(&policy, 200, headers, b"");
+        assert_eq!(names(&response), ["set-cookie", "access-control-allow-headers", "access-control-expose-headers"]);
+    }
+}
