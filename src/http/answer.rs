@@ -1,11 +1,13 @@
-//! What a client is told.
+//! Builds the response that the client gets.
 
 use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, request::Parts};
 
-use super::{ResponseBody, StoredResponse, exchange::Ran, problem::Problem, settings::Settings, stored::StoredForm};
+use super::{
+    ResponseBody, StoredResponse, exchange::HandlerEnd, problem::Problem, settings::Settings, stored::StoredForm,
+};
 use crate::{
     idempotency::{
         engine::{Conclusion, End},
@@ -19,17 +21,17 @@ use crate::{
     telemetry,
 };
 
-/// After which a client tries again where the end of a lease is not known.
+/// When the client may retry if the end of the lease is not known.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// The longest that the application may take to say whether an answer may be given again.
+/// The longest that `before_replay` may take.
 const GATE_TIME: Duration = Duration::from_secs(10);
 
 impl Settings {
-    /// The answer after a run. `request` is there if a hook is to see it.
+    /// The response after a run. `request` is `Some` if a hook needs it.
     pub(super) async fn conclude<R, E>(
         &self,
-        end: End<Ran<'_, R, E>>,
+        end: End<HandlerEnd<'_, R, E>>,
         request: Option<&Parts>,
         key: KeyHash,
         attempt: u64,
@@ -57,7 +59,7 @@ impl Settings {
                         log(kind);
                         return self.first(ran, request);
                     }
-                    // Only a probe fails for a while; an answer that breaks off leaves the outcome open.
+                    // Only a probe fails as transient; a response body that breaks off leaves the outcome unknown.
                     Outcome::Failed(failure) if failure.verdict() == Verdict::Transient => Problem::PROBE_FAILED,
                     Outcome::Failed(_) => Problem::ANSWER_BROKEN,
                     Outcome::Interrupted(Interruption::Panicked) => Problem::PANICKED,
@@ -71,14 +73,14 @@ impl Settings {
         self.first(ran, request)
     }
 
-    /// The service's own answer, or its error.
-    fn first<R, E>(&self, ran: Ran<'_, R, E>, request: Option<&Parts>) -> Result<Response<ResponseBody<R>>, E> {
+    /// The inner service's own response, or its error.
+    fn first<R, E>(&self, ran: HandlerEnd<'_, R, E>, request: Option<&Parts>) -> Result<Response<ResponseBody<R>>, E> {
         match ran {
-            Ran::Error(error) => Err(error),
-            Ran::Answered { body, .. } if self.refuses_large_answers && body.whole().is_none() => {
+            HandlerEnd::Error(error) => Err(error),
+            HandlerEnd::Answered { body, .. } if self.refuses_large_answers && body.whole().is_none() => {
                 Ok(self.refusal(Problem::ANSWER_TOO_LARGE, request))
             }
-            Ran::Answered { mut parts, body, .. } => {
+            HandlerEnd::Answered { mut parts, body, .. } => {
                 if self.marks_first_answers {
                     parts.headers.insert(self.replay_header.clone(), HeaderValue::from_static("false"));
                 }
@@ -87,7 +89,7 @@ impl Settings {
         }
     }
 
-    /// The answer to a request whose operation is not run.
+    /// The response to a request whose claim was refused.
     pub(super) async fn refuse<R>(
         &self,
         refusal: Refusal,
@@ -126,7 +128,7 @@ impl Settings {
         self.problem(problem, kind, request, key, attempt)
     }
 
-    /// A stored answer, if the application does not object.
+    /// A stored response, unless `before_replay` refuses it.
     async fn replay<R>(
         &self,
         stored: StoredResponse,
@@ -156,7 +158,7 @@ impl Settings {
         Problem::IN_PROGRESS.retry_after(left).status(self.in_progress_status)
     }
 
-    /// A refusal, and its event.
+    /// Logs the outcome, and refuses the request.
     pub(super) fn problem<R>(
         &self,
         problem: Problem,
@@ -169,7 +171,7 @@ impl Settings {
         self.refusal(problem, request)
     }
 
-    /// A refusal, as the application wants it.
+    /// Refuses the request.
     pub(super) fn refusal<R>(&self, problem: Problem, request: Option<&Parts>) -> Response<ResponseBody<R>> {
         let mut response: Response<Bytes> = problem.into_response(&self.problem_base);
         if let (Some(decorate), Some(request)) = (&self.on_refusal, request) {

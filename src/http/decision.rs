@@ -1,8 +1,8 @@
-//! What an answer decides.
+//! Decides by a response what happens to its key.
 
 use http::StatusCode;
 
-/// What an answer decides of its operation.
+/// What happens to the key once the handler has responded.
 ///
 /// The layer decides by the status ([`IdempotencyKeyLayer::decide`](super::IdempotencyKeyLayer::decide)). A handler that knows
 /// better says so: it puts a decision among the extensions of its response, and that wins.

@@ -1,4 +1,4 @@
-//! Which operation a request is, if it is one.
+//! Finds the operation of a request.
 
 use http::request::Parts;
 
@@ -17,27 +17,27 @@ use crate::{
     record::KeyHash,
 };
 
-/// What is known of a request's part in this before its body is read.
-pub(super) enum Head {
-    /// It takes no part.
-    Passes,
-    /// It has this key, and this caller.
-    Keyed { key: String, caller: Vec<u8> },
-    /// Its key is in the body, or in another header; it has this caller.
-    Selected { caller: Vec<u8> },
+/// Whether a request takes part, as its head shows before its body is read.
+pub(super) enum Participation {
+    /// It is handled as without the layer.
+    PassThrough,
+    /// Its key is in the header.
+    HeaderKey { key: String, caller: Vec<u8> },
+    /// Its key is selected from the body, or from another header.
+    SelectedKey { caller: Vec<u8> },
 }
 
 impl Settings {
-    pub(super) fn head(&self, parts: &Parts) -> Result<Head, Problem> {
+    pub(super) fn participation(&self, parts: &Parts) -> Result<Participation, Problem> {
         let is_covered =
             self.methods.contains(&parts.method) && self.covers.as_ref().is_none_or(|covers| covers(parts));
         if self.engine.settings.disabled || !is_covered {
-            return Ok(Head::Passes);
+            return Ok(Participation::PassThrough);
         }
         let key = match &self.key {
             KeySource::Request(_) => None,
             KeySource::Header(name) => match header_key::read(&parts.headers, name) {
-                HeaderKey::Absent if self.is_optional(parts) => return Ok(Head::Passes),
+                HeaderKey::Absent if self.is_optional(parts) => return Ok(Participation::PassThrough),
                 HeaderKey::Absent => return Err(Problem::KEY_MISSING),
                 HeaderKey::Malformed(detail) => return Err(Problem::malformed(detail)),
                 HeaderKey::Key(key) => Some(key),
@@ -49,22 +49,27 @@ impl Settings {
         self.check().map_err(|error| self.misconfigured(&error))?;
         let caller = self.scope.of(parts).ok_or(Problem::CALLER_UNKNOWN)?;
         Ok(match key {
-            Some(key) => Head::Keyed { key, caller },
-            None => Head::Selected { caller },
+            Some(key) => Participation::HeaderKey { key, caller },
+            None => Participation::SelectedKey { caller },
         })
     }
 
-    /// The operation; `None` if the request takes no part after all.
-    pub(super) fn candidate(&self, head: Head, parts: &Parts, body: &Body<'_>) -> Result<Option<Candidate>, Problem> {
-        let key = match head {
-            Head::Passes => return Ok(None),
-            Head::Keyed { key, caller } => self.hash(parts, &caller, key.as_bytes()),
-            Head::Selected { caller } => match self.select(parts, body)? {
+    /// The operation to claim; `None` if the request passes through after all.
+    pub(super) fn candidate(
+        &self,
+        participation: Participation,
+        parts: &Parts,
+        body: &Body<'_>,
+    ) -> Result<Option<Candidate>, Problem> {
+        let key = match participation {
+            Participation::PassThrough => return Ok(None),
+            Participation::HeaderKey { key, caller } => self.hash(parts, &caller, key.as_bytes()),
+            Participation::SelectedKey { caller } => match self.select(parts, body)? {
                 Some(key) => self.hash(parts, &caller, &key),
                 None => return Ok(None),
             },
         };
-        // The claim of an outer layer: this one would wait for it for ever.
+        // An outer layer holds the claim: every request would be answered with 409.
         if parts.extensions.get::<Claim>().is_some_and(|claim| claim.key() == key) {
             return Err(self.misconfigured(&"the layer is applied twice: the request has been claimed already"));
         }
@@ -75,7 +80,7 @@ impl Settings {
         Ok(Some(Candidate { key, fingerprint: Some(fingerprint) }))
     }
 
-    /// The time that a request has from now on.
+    /// The time a request has from now on.
     pub(super) fn window(&self, parts: &Parts) -> Window {
         let deadline = lambda::deadline(parts).unwrap_or(Deadline::UNKNOWN);
         Window::new(self.engine.clock.now(), deadline, &self.engine.settings)

@@ -1,4 +1,4 @@
-//! One request, from its key to its answer.
+//! Handles one request, from its key to its response.
 
 use std::{any::Any, convert::Infallible, future::pending, pin::pin, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use tower_service::Service;
 
 use super::{
     BodyProblem, Decision, RequestBody, ResponseBody, lambda,
-    offer::{Offer, Refused},
+    pending_claim::{PendingClaim, Refused},
     problem::Problem,
     settings::Settings,
     stored::{HeaderPolicy, StoredForm},
@@ -31,49 +31,49 @@ use crate::{
     telemetry,
 };
 
-/// The answers to requests that were processed without protection have it.
+/// Marks responses to requests that ran without a claim.
 const UNPROTECTED: HeaderName = HeaderName::from_static("idempotency-unprotected");
 
-/// The longest that the store may take where requests pass on without it.
+/// The longest that a request waits for the store before it fails open.
 const FAIL_OPEN_AFTER: Duration = Duration::from_secs(3);
 
-/// A request and the service that answers it.
+/// A request, and the service that handles it.
 struct Work<S, B> {
     inner: S,
     parts: Parts,
     body: B,
 }
 
-/// A request's operation, and its time.
+/// The operation of a request, and the time it has.
 #[derive(Clone, Copy)]
 struct Entry {
     candidate: Candidate,
     window: Window,
-    /// Until when it waits while another request has its key.
+    /// When it stops waiting for another request with its key.
     wait_until: Timestamp,
-    /// Whether it goes on without its client.
+    /// Whether it goes on if its client disconnects.
     to_completion: bool,
     is_in_lambda: bool,
 }
 
-/// What a try to answer a request came to.
+/// The result of one attempt to claim and run an operation.
 #[allow(clippy::large_enum_variant, reason = "there is one for each request, and it is moved once")]
-enum Tried<S, B, A> {
+enum Attempted<S, B, A> {
     Answered(A),
-    /// Another request has the key, and there is time to wait for it.
+    /// Another request holds the key, and there is time to wait for it.
     Busy(Refusal, Work<S, B>),
 }
 
 type Answer<R, E> = Result<Response<ResponseBody<R>>, E>;
 
-/// How the inner service ended.
+/// How the inner service ended: its response, or its error.
 #[allow(clippy::large_enum_variant, reason = "there is one for each request, and it is moved once")]
-pub(super) enum Ran<'s, R, E> {
+pub(super) enum HandlerEnd<'s, R, E> {
     Answered { parts: response::Parts, body: ResponseBody<R>, headers: &'s HeaderPolicy },
     Error(E),
 }
 
-impl<R, E> Serialize for Ran<'_, R, E> {
+impl<R, E> Serialize for HandlerEnd<'_, R, E> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Answered { parts, body, headers } => match body.whole() {
@@ -85,7 +85,7 @@ impl<R, E> Serialize for Ran<'_, R, E> {
     }
 }
 
-/// Answers a request: passes it through, refuses it, replays an answer, or has the inner service make one.
+/// Handles a request: passes it through, refuses it, replays a stored response, or runs the inner service under a claim.
 pub(super) async fn answer<S, B, R>(settings: Arc<Settings>, inner: S, request: Request<B>) -> Answer<R, S::Error>
 where
     S: Service<Request<B>, Response = Response<R>> + Send + 'static,
@@ -96,9 +96,9 @@ where
     R::Error: Into<BoxError>,
 {
     let (parts, body) = request.into_parts();
-    let head = match settings.head(&parts) {
-        Ok(super::entry::Head::Passes) => return Work { inner, parts, body }.pass().await,
-        Ok(head) => head,
+    let participation = match settings.participation(&parts) {
+        Ok(super::entry::Participation::PassThrough) => return Work { inner, parts, body }.pass().await,
+        Ok(participation) => participation,
         Err(problem) => return Ok(settings.refusal(problem, Some(&parts))),
     };
     let (bytes, body) = match body.read(settings.max_body).await {
@@ -106,33 +106,34 @@ where
         Err(BodyProblem::TooLarge) => return Ok(settings.refusal(Problem::BODY_TOO_LARGE, Some(&parts))),
         Err(BodyProblem::Broken(_)) => return Ok(settings.refusal(Problem::BODY_BROKEN, Some(&parts))),
     };
-    let candidate = match settings.candidate(head, &parts, &Body::new(&bytes)) {
+    let candidate = match settings.candidate(participation, &parts, &Body::new(&bytes)) {
         Ok(Some(candidate)) => candidate,
         Ok(None) => return Work { inner, parts, body }.pass().await,
         Err(problem) => return Ok(settings.refusal(problem, Some(&parts))),
     };
     drop(bytes);
     let entry = settings.enter(candidate, &parts);
-    settings.see_through(Work { inner, parts, body }, entry).await
+    settings.answer_or_wait(Work { inner, parts, body }, entry).await
 }
 
 impl Settings {
-    /// The time of a request begins when its body is there: how long that takes is up to the client.
+    /// Computes the time a request has. It starts once the body has been read: a slow upload is the client's time.
     fn enter(&self, candidate: Candidate, parts: &Parts) -> Entry {
         let window = self.window(parts);
-        let patience = lambda::answer_within(parts).map_or(self.patience, |limit| self.patience.min(limit));
+        let wait_budget = lambda::answer_within(parts).map_or(self.wait_budget, |limit| self.wait_budget.min(limit));
         let is_in_lambda = lambda::deadline(parts).is_some();
         Entry {
             candidate,
             window,
-            wait_until: self.engine.clock.now().after(patience).min(window.stop),
+            wait_until: self.engine.clock.now().after(wait_budget).min(window.stop),
             to_completion: self.runs_to_completion.unwrap_or(!is_in_lambda),
             is_in_lambda,
         }
     }
 
-    /// Tries until there is an answer, and waits in between: a client that disconnects meanwhile ends the wait.
-    async fn see_through<S, B, R>(self: Arc<Self>, mut work: Work<S, B>, entry: Entry) -> Answer<R, S::Error>
+    /// Attempts the operation until there is a response, waiting for its key in between. The waits are not in a task of
+    /// their own, so they end when the client disconnects.
+    async fn answer_or_wait<S, B, R>(self: Arc<Self>, mut work: Work<S, B>, entry: Entry) -> Answer<R, S::Error>
     where
         S: Service<Request<B>, Response = Response<R>> + Send + 'static,
         S::Future: Send,
@@ -147,8 +148,8 @@ impl Settings {
             let trying = Arc::clone(&self).attempt(work, entry);
             let tried = if entry.to_completion { self.in_flight.run(trying).await } else { trying.await };
             let (refusal, back) = match tried {
-                Tried::Answered(answer) => return answer,
-                Tried::Busy(refusal, back) => (refusal, back),
+                Attempted::Answered(answer) => return answer,
+                Attempted::Busy(refusal, back) => (refusal, back),
             };
             match self.engine.wait_until_free(entry.candidate, refusal, &mut wait, entry.wait_until).await {
                 Ok(None) => work = back,
@@ -161,8 +162,8 @@ impl Settings {
         }
     }
 
-    /// Claims the operation, and runs it if that is granted.
-    async fn attempt<S, B, R>(self: Arc<Self>, work: Work<S, B>, entry: Entry) -> Tried<S, B, Answer<R, S::Error>>
+    /// Claims the operation, and runs it if the claim is granted.
+    async fn attempt<S, B, R>(self: Arc<Self>, work: Work<S, B>, entry: Entry) -> Attempted<S, B, Answer<R, S::Error>>
     where
         S: Service<Request<B>, Response = Response<R>> + Send + 'static,
         S::Future: Send,
@@ -172,23 +173,23 @@ impl Settings {
         R::Error: Into<BoxError>,
     {
         let key = entry.candidate.key;
-        let mut offer = self.claim(entry).await;
-        let refused = match offer.take() {
+        let mut pending_claim = self.claim(entry).await;
+        let refused = match pending_claim.take() {
             Ok(claim) => {
-                // Nothing is awaited before the handler begins: what is dropped from here on has begun.
+                // Nothing is awaited before the handler's first poll, so a request dropped after this has begun.
                 let claim = claim.stopping_at(entry.window.stop);
-                return Tried::Answered(self.run(claim, work).await);
+                return Attempted::Answered(self.run(claim, work).await);
             }
             Err(refused) => refused,
         };
         let may_wait = self.engine.clock.now() < entry.wait_until;
         let answer = match refused {
             Ok(Refused::Refusal(refusal @ Refusal::InProgress { .. })) if may_wait => {
-                return Tried::Busy(refusal, work);
+                return Attempted::Busy(refusal, work);
             }
             Ok(Refused::Refusal(refusal)) => self.refuse(refusal, Some(&work.parts), key, 0).await,
             Ok(Refused::OutOfTime) if self.fails_open && self.engine.clock.now() < entry.window.stop => {
-                return Tried::Answered(self.pass_unprotected(work, offer, entry).await);
+                return Attempted::Answered(self.pass_unprotected(work, pending_claim, entry).await);
             }
             Ok(Refused::OutOfTime) => {
                 self.problem(Problem::UNAVAILABLE, OutcomeKind::NotStarted, Some(&work.parts), key, 0)
@@ -196,19 +197,19 @@ impl Settings {
             Err(error) => {
                 telemetry::error(&error, &self.operation, key);
                 if self.fails_open && error.kind() != ErrorKind::Format {
-                    return Tried::Answered(self.pass_unprotected(work, offer, entry).await);
+                    return Attempted::Answered(self.pass_unprotected(work, pending_claim, entry).await);
                 }
                 self.refusal(Problem::UNAVAILABLE, Some(&work.parts))
             }
         };
-        // Outside Lambda the client does not wait for this: the offer is given back when it is dropped.
+        // Outside Lambda the client does not wait for this: dropping the pending claim withdraws it in a task.
         if entry.is_in_lambda {
-            offer.withdraw().await;
+            pending_claim.withdraw().await;
         }
-        Tried::Answered(Ok(answer))
+        Attempted::Answered(Ok(answer))
     }
 
-    async fn claim(&self, entry: Entry) -> Offer {
+    async fn claim(&self, entry: Entry) -> PendingClaim {
         let Entry { candidate, window, .. } = entry;
         let now = self.engine.clock.now();
         let window = if self.fails_open {
@@ -216,12 +217,12 @@ impl Settings {
         } else {
             window
         };
-        let claiming = Offer::of(self.engine.clone(), self.in_flight.clone(), candidate, window);
+        let claiming = PendingClaim::claim(self.engine.clone(), self.in_flight.clone(), candidate, window);
         if entry.is_in_lambda || entry.to_completion {
             return claiming.await;
         }
-        // This request may be dropped while its claim is under way. In a task of its own the claim is answered all the same,
-        // and given back.
+        // The request may be dropped while the store is answering. In a task of its own the claim is answered all the same,
+        // and then given back.
         self.in_flight.run(claiming).await
     }
 
@@ -248,8 +249,8 @@ impl Settings {
             }
             let response = match inner.call(Request::from_parts(parts, body)).await {
                 Ok(response) => response,
-                Err(error) if is_doubtful(&error) => return Ok(Success::Keep(Ran::Error(error))),
-                Err(error) => return Ok(Success::Release(Ran::Error(error))),
+                Err(error) if is_doubtful(&error) => return Ok(Success::Keep(HandlerEnd::Error(error))),
+                Err(error) => return Ok(Success::Release(HandlerEnd::Error(error))),
             };
             let (parts, body) = response.into_parts();
             let said = parts.extensions.get::<Decision>().copied();
@@ -267,14 +268,19 @@ impl Settings {
         self.conclude(end, request.as_ref(), key, attempt, took_over).await
     }
 
-    fn ran<R, E>(&self, mut parts: response::Parts, body: ResponseBody<R>) -> Ran<'_, R, E> {
-        // The mark is ours to set.
+    fn ran<R, E>(&self, mut parts: response::Parts, body: ResponseBody<R>) -> HandlerEnd<'_, R, E> {
+        // Only the layer sets it.
         parts.headers.remove(&self.replay_header);
-        Ran::Answered { parts, body, headers: &self.stored_headers }
+        HandlerEnd::Answered { parts, body, headers: &self.stored_headers }
     }
 
-    /// The store is in trouble, and the request is not to wait for it.
-    async fn pass_unprotected<S, B, R>(&self, work: Work<S, B>, offer: Offer, entry: Entry) -> Answer<R, S::Error>
+    /// Runs the inner service without a claim, since the store is in trouble.
+    async fn pass_unprotected<S, B, R>(
+        &self,
+        work: Work<S, B>,
+        pending_claim: PendingClaim,
+        entry: Entry,
+    ) -> Answer<R, S::Error>
     where
         S: Service<Request<B>, Response = Response<R>> + Send,
         S::Future: Send,
@@ -283,10 +289,10 @@ impl Settings {
         let (operation, key) = (&*self.operation, entry.candidate.key);
         tracing::warn!(target: "lambda_once", outcome = "unprotected", operation, %key, "operation");
         let withdrawal = async {
-            offer.withdraw().await;
+            pending_claim.withdraw().await;
             pending::<Infallible>().await
         };
-        // The answer does not wait for the withdrawal.
+        // The response does not wait for the withdrawal.
         let mut response = match select(pin!(work.pass()), pin!(withdrawal)).await {
             Either::Left((answer, _)) => answer?,
             Either::Right((never, _)) => match never {},
@@ -297,7 +303,7 @@ impl Settings {
 }
 
 impl<S, B> Work<S, B> {
-    /// As without the layer.
+    /// Handles the request as without the layer.
     async fn pass<R>(mut self) -> Answer<R, S::Error>
     where
         S: Service<Request<B>, Response = Response<R>> + Send,

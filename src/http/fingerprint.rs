@@ -1,4 +1,4 @@
-//! What makes two requests the same: method, path, query, media type and body.
+//! Fingerprints requests by method, path, query, media type and body.
 
 use std::{borrow::Cow, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Requests that run to completion, whether or not their clients wait.
+//! Runs requests in tasks that outlive their connections, and waits for them at shutdown.
 
 use std::{
     future::{Future, pending},

@@ -1,5 +1,5 @@
-//! What only an invocation of Lambda knows about a request. Outside Lambda, and without the feature `http-lambda`, that is
-//! nothing.
+//! Reads what `lambda_http` says about a request: its invocation, and its event. `None` outside Lambda, and without the
+//! feature `http-lambda`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The layer, and how it is set up.
+//! The layer and its builder methods.
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
@@ -210,7 +210,7 @@ impl IdempotencyKeyLayer {
     /// How long a request waits while another one with its key is being processed, before it is refused with 409. The wait
     /// ends in time for the answer to pass API Gateway, which gives up after 29 or 30 seconds.
     pub fn wait_up_to(mut self, time: Duration) -> Self {
-        self.settings.patience = time;
+        self.settings.wait_budget = time;
         self
     }
 

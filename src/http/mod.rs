@@ -65,7 +65,7 @@ mod header_key;
 mod in_flight;
 mod lambda;
 mod layer;
-mod offer;
+mod pending_claim;
 mod problem;
 mod request_body;
 mod response_body;

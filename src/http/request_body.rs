@@ -1,4 +1,4 @@
-//! Bodies of requests: read once for the fingerprint, and handed on as they came.
+//! Request bodies: read once for the fingerprint, and passed on unchanged.
 
 use std::future::Future;
 

@@ -1,4 +1,4 @@
-//! Bodies of answers: passed through, buffered, or begun to be buffered and then passed on.
+//! Response bodies: passed through, buffered, or both if they exceed the cap.
 
 use std::{
     mem,
@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The body of an answer: the inner service's own, or bytes.
+    /// The response body: the inner service's own, buffered bytes, or a refusal.
     ///
     /// It is `Send` and `Sync` where the inner body is.
     #[derive(Debug)]

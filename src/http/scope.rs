@@ -1,4 +1,4 @@
-//! Whose key it is.
+//! Identifies the caller.
 
 use std::{fmt, sync::Arc};
 
@@ -6,13 +6,13 @@ use http::{HeaderName, request::Parts};
 
 type Identify = dyn Fn(&Parts) -> Caller + Send + Sync;
 
-/// Whom a request is from.
+/// The caller of a request.
 pub(super) enum Caller {
-    /// This one.
+    /// The one with this name.
     Known(String),
-    /// Nobody asked.
+    /// Nobody authenticated it.
     Anonymous,
-    /// Somebody was authenticated, but nothing says who: such callers must not share a scope.
+    /// It was authenticated, but its caller has no name here. Such callers must not share a scope.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! The service, as `tower` sees it.
+//! The `tower` service.
 
 use std::{
     fmt, mem,

@@ -1,4 +1,4 @@
-//! What can be set.
+//! The settings of the layer.
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
@@ -60,7 +60,7 @@ pub(super) struct Settings {
     pub(super) marks_first_answers: bool,
     pub(super) before_replay: Option<ReplayGate>,
     pub(super) probe: Option<Probe>,
-    pub(super) patience: Duration,
+    pub(super) wait_budget: Duration,
     pub(super) max_body: usize,
     pub(super) refuses_large_answers: bool,
     pub(super) fails_open: bool,
@@ -92,7 +92,7 @@ impl Settings {
             marks_first_answers: false,
             before_replay: None,
             probe: None,
-            patience: Duration::ZERO,
+            wait_budget: Duration::ZERO,
             max_body: MAX_BODY_BYTES,
             refuses_large_answers: false,
             fails_open: false,
@@ -128,7 +128,7 @@ impl fmt::Debug for Settings {
             .field("engine", &self.engine)
             .field("scope", &self.scope)
             .field("methods", &self.methods)
-            .field("patience", &self.patience)
+            .field("wait_budget", &self.wait_budget)
             .field("max_body", &self.max_body)
             .finish_non_exhaustive()
     }

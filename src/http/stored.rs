@@ -1,4 +1,4 @@
-//! Answers as they are stored.
+//! Stored responses.
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use bytes::Bytes;

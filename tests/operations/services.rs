@@ -121,7 +121,7 @@ async fn two_unnamed_invocation_layers_are_refused() {
 
 #[tokio::test]
 async fn two_unnamed_http_layers_are_refused() {
-    let once = Idempotency::new(MemoryStore::new());
+    let once = testing::engine();
     let layer = |once: &Idempotency| IdempotencyKeyLayer::new(once.clone(), Scope::authorizer().or_anonymous());
     let answer = async |layer: &IdempotencyKeyLayer| {
         let inner =

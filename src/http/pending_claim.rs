@@ -1,4 +1,4 @@
-//! The answer to a claim, until somebody acts on it.
+//! Gives back claims that nobody acts on.
 
 use std::mem;
 
@@ -14,25 +14,29 @@ use crate::{
     store::{Refusal, ResultData},
 };
 
-/// The answer to a claim. What of it nobody takes is given back: the request may be dropped before its handler has begun,
-/// and under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) its key would be of no use to anybody any more.
-pub(super) struct Offer {
+/// The store's answer to a claim, until it is [taken](Self::take). Dropping it gives the claim back.
+///
+/// A server drops a request whose client has disconnected. If its handler has not begun, nothing has happened yet, and under
+/// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) its claim would block the key for good.
+pub(super) struct PendingClaim {
     engine: Idempotency,
     in_flight: InFlight,
     window: Window,
     claim: Option<Claim>,
     refusal: Option<Result<Refused, Error>>,
+    /// Claims that may have been applied although they were not granted.
     withdrawal: Withdrawal,
 }
 
-/// Why nothing is to be run.
+/// Why the handler does not run.
 pub(super) enum Refused {
     Refusal(Refusal),
     OutOfTime,
 }
 
-impl Offer {
-    pub(super) async fn of(engine: Idempotency, in_flight: InFlight, candidate: Candidate, window: Window) -> Self {
+impl PendingClaim {
+    /// Claims an operation.
+    pub(super) async fn claim(engine: Idempotency, in_flight: InFlight, candidate: Candidate, window: Window) -> Self {
         let (mut answers, withdrawal) = engine.claim(&[candidate], window, ResultData::Include).await;
         let (claim, refusal) = match answers.pop().unwrap_or(Ok(ClaimAnswer::OutOfTime)) {
             Ok(ClaimAnswer::Granted(claim)) => (Some(claim), None),
@@ -48,21 +52,20 @@ impl Offer {
         self.claim.take().ok_or_else(|| self.refusal.take().unwrap_or(Ok(Refused::OutOfTime)))
     }
 
-    /// Gives back what may have been claimed although it was not granted.
+    /// Releases claims that may have been applied although they were not granted.
     pub(super) async fn withdraw(mut self) {
         let withdrawal = mem::take(&mut self.withdrawal);
         self.engine.withdraw(withdrawal, self.window).await;
     }
 }
 
-impl Drop for Offer {
+impl Drop for PendingClaim {
     fn drop(&mut self) {
         let (claim, withdrawal) = (self.claim.take(), mem::take(&mut self.withdrawal));
         if claim.is_none() && withdrawal.is_empty() {
             return;
         }
         let (engine, window) = (self.engine.clone(), self.window);
-        // Without a runtime there is no time left to give anything back.
         self.in_flight.spawn_if_possible(async move {
             engine.release(claim.into_iter().collect()).await;
             engine.withdraw(withdrawal, window).await;
