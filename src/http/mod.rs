@@ -1,58 +1,110 @@
-//! HTTP: the `Idempotency-Key` header.
+//! The `Idempotency-Key` header over HTTP.
 //!
-//! One `tower` layer for everything that is a `Service<http::Request<_>>`: REST and HTTP APIs, load balancers and
-//! function URLs through `lambda_http`, and `axum` (with the feature of that name).
-//!
-//! | situation | answer |
-//! |---|---|
-//! | the method is not covered (POST and PATCH are), or there is no key and it is optional | as without the layer |
-//! | no key; malformed, repeated or too long | 400 |
-//! | the scope does not know the caller | 403 |
-//! | the body is larger than the cap | 413 |
-//! | first time | the handler's answer |
-//! | done | the stored answer, byte for byte, and `Idempotency-Replayed: true` |
-//! | done, but the answer was not kept | 410 |
-//! | running, or its outcome is unknown | 409; while it is running with `Retry-After` |
-//! | the key was used with another method, path, query or body | 422 |
-//! | the engine's policy is [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), for which there is no probe here yet | 500 |
-//! | the handler panicked / was cut off at the stop point | 500 / 504 |
-//! | the store is in trouble, or no time is left | 503 with `Retry-After` |
-//!
-//! Refusals are `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with a stable `code`.
-//!
-//! # The key
-//!
-//! An RFC 8941 string (`"8e03978e-40d5"`) or the same without quotes; both are the same key. At most 255 characters of
-//! printable ASCII; without quotes none of them a comma, a quote or a space, since an HTTP API joins two headers by a
-//! comma. A REST API (payload version 1) hands over both of two headers, but `lambda_http` keeps the last only: there a
-//! repeated header is not noticed.
-//!
-//! # What is stored
-//!
-//! The status, the headers and the body of answers with a status that [`remember`](IdempotencyKeyLayer::remember) lets
-//! through: by default 2xx, 3xx and 4xx but 401, 403, 408, 409, 425 and 429. Other answers, and errors of the service,
-//! release the key, so that a retry runs again. A boxed error (as `lambda_http` has them) that is [marked as
-//! unknown](crate::Classify::unknown) keeps the claim until its lease ends. Headers that belong to one exchange are not
-//! stored: `Set-Cookie`, `Date`, `Content-Length`, `Access-Control-*`, hop-by-hop and tracing headers.
-//!
-//! # Example
+//! [`IdempotencyKeyLayer`] is a `tower` layer over any `Service<http::Request<_>>`: `axum` and other services on hyper (feature
+//! `http`; `axum` adds axum's bodies and nested paths), and REST APIs, HTTP APIs, load balancers and function URLs through
+//! `lambda_http` (feature `http-lambda`). It implements the server's side of
+//! [draft-ietf-httpapi-idempotency-key-header-07](https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/07/),
+//! which expired in April 2026 without a successor.
 //!
 //! ```no_run
 //! use lambda_http::{Body, Request, Response, service_fn, tower::ServiceBuilder};
+//! # #[cfg(feature = "http-lambda")]
 //! use lambda_once::{Idempotency, MemoryStore, http::{IdempotencyKeyLayer, Scope}};
 //!
 //! async fn charge(request: Request) -> Result<Response<Body>, lambda_http::Error> {
 //!     Ok(Response::builder().status(201).body("{}".into())?)
 //! }
 //!
+//! # #[cfg(feature = "http-lambda")]
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_http::Error> {
 //! let once = Idempotency::new(MemoryStore::new());
 //! let app = ServiceBuilder::new()
-//!     .layer(IdempotencyKeyLayer::new(once, Scope::authorizer()))
+//!     .layer(IdempotencyKeyLayer::new(once, Scope::authorizer()).checked()?)
 //!     .service(service_fn(charge));
 //! lambda_http::run(app).await
 //! # }
+//! # #[cfg(not(feature = "http-lambda"))] fn main() {}
 //! ```
+//!
+//! On hyper the engine needs a name, and the layer goes onto routes, not onto the router:
+//!
+//! ```no_run
+//! # #[cfg(feature = "axum")] {
+//! use axum::{Router, routing::post};
+//! use lambda_once::{Idempotency, MemoryStore, http::{IdempotencyKeyLayer, Scope}};
+//!
+//! # fn app() -> Result<Router, lambda_once::Error> {
+//! let once = Idempotency::builder(MemoryStore::new()).scope("payments").build()?;
+//! let scope = Scope::from_fn(|request| request.extensions.get::<UserId>().map(|user| user.0.clone()));
+//! let layer = IdempotencyKeyLayer::new(once, scope).checked()?;
+//! let app = Router::new().route("/charges", post(charge)).route_layer(layer);
+//! # Ok(app) }
+//! # #[derive(Clone)] struct UserId(String);
+//! # async fn charge() {}
+//! # }
+//! ```
+//!
+//! # Responses
+//!
+//! | request | response |
+//! |---|---|
+//! | its method is not covered, or it has no key and needs none | as without the layer |
+//! | its key is new | the handler's |
+//! | its operation is done | the stored response, byte for byte, with `Idempotency-Replayed: true` |
+//! | any other | a refusal |
+//!
+//! # Refusals
+//!
+//! A refusal is `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with the members `type`, `title`,
+//! `status`, `detail`, `code`, `retryable` (whether the same request may be sent again) and, where there is a time to wait for,
+//! `retry_after_ms` (milliseconds). While another request holds the key, that is the rest of its lease; `Retry-After` stays at
+//! one or two seconds, since that request usually ends much sooner.
+//!
+//! | `code` | status | retryable | when |
+//! |---|---|---|---|
+//! | <a id="key_missing"></a>`key_missing` | 400 | no | the request has no key |
+//! | <a id="key_malformed"></a>`key_malformed` | 400 | no | the key is empty, longer than 255 characters, repeated, not printable ASCII or badly quoted, or [`check_key`](IdempotencyKeyLayer::check_key) rejects it |
+//! | <a id="body_broken"></a>`body_broken` | 400 | yes | reading the body failed |
+//! | <a id="body_rejected"></a>`body_rejected` | 400 | no | the key cannot be selected from the body, or [`fingerprint`](IdempotencyKeyLayer::fingerprint) rejects it |
+//! | <a id="caller_unknown"></a>`caller_unknown` | 403 | no | the [scope](Scope) finds no caller |
+//! | <a id="in_progress"></a>`in_progress` | 409 | yes | another request holds the key |
+//! | <a id="outcome_unknown"></a>`outcome_unknown` | 409 | no | an earlier request ended without an outcome, under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) |
+//! | <a id="answer_not_kept"></a>`answer_not_kept` | 410 | no | the operation is done, and its response was too large to store |
+//! | <a id="body_too_large"></a>`body_too_large` | 413 | no | the request body exceeds [`max_body`](IdempotencyKeyLayer::max_body) |
+//! | <a id="key_reused"></a>`key_reused` | 422 | no | the key was used with another method, path, query, media type or body |
+//! | <a id="handler_failed"></a>`handler_failed` | 500 | yes | the handler panicked; its effect is unknown |
+//! | <a id="answer_broken"></a>`answer_broken` | 500 | yes | the handler's response body broke off; its effect is unknown |
+//! | <a id="answer_too_large"></a>`answer_too_large` | 500 | no | the operation is done, and its response exceeds the cap ([`refuse_large_answers`](IdempotencyKeyLayer::refuse_large_answers)) |
+//! | <a id="answer_unreadable"></a>`answer_unreadable` | 500 | no | the operation is done, and its record cannot be read |
+//! | <a id="failed_before"></a>`failed_before` | 500 | no | the record says that the operation failed for good |
+//! | <a id="misconfigured"></a>`misconfigured` | 500 | no | the settings contradict each other ([`checked`](IdempotencyKeyLayer::checked)), or the layer is applied twice |
+//! | <a id="unavailable"></a>`unavailable` | 503 | yes | the store is unavailable, or no time is left; nothing ran |
+//! | <a id="probe_failed"></a>`probe_failed` | 503 | yes | the [probe](IdempotencyKeyLayer::probe) failed; nothing ran |
+//! | <a id="replay_unchecked"></a>`replay_unchecked` | 503 | yes | [`before_replay`](IdempotencyKeyLayer::before_replay) panicked or timed out |
+//! | <a id="out_of_time"></a>`out_of_time` | 504 | yes | the handler was cut off at the stop point; its effect is unknown |
+//!
+//! # What is compared
+//!
+//! Two requests with one key are the same if these are: method; path as the client sent it, without API Gateway's stage and
+//! before a router's nesting; the decoded query, by name, with repeated values in order; media type without parameters; body,
+//! in canonical form if the media type is JSON (`application/json`, `+json`).
+//!
+//! # What is stored
+//!
+//! By default responses with 2xx, 3xx, and 4xx except 401, 403, 404, 405, 406, 408, 409, 415, 425 and 429. A 504 keeps the key
+//! until its lease ends; other responses, and errors of the service, release it. [`Decision`] says otherwise, per status or per
+//! response. Errors are released too, unless they are boxed (as `lambda_http::Error` is) and [marked as
+//! unknown](crate::Classify::unknown).
+//!
+//! Status, headers and body are stored, except headers that belong to one exchange: connection and framing headers,
+//! `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value is `*` or its name is
+//! in [`store_headers`](IdempotencyKeyLayer::store_headers): any other value was chosen for the origin that asked first.
+//!
+//! # Disconnects
+//!
+//! hyper drops a request whose client disconnects. Outside Lambda the layer therefore runs each request in a task
+//! ([`run_to_completion`](IdempotencyKeyLayer::run_to_completion)), so that the retry gets the stored response. Wait for these
+//! tasks at shutdown: [`InFlight`].
 
 mod answer;
 #[cfg(feature = "http-lambda")]
