@@ -9,6 +9,7 @@ use super::{
     ResponseBody, StoredResponse, exchange::HandlerEnd, problem::Problem, settings::Settings, stored::StoredForm,
 };
 use crate::{
+    clock::Timestamp,
     idempotency::{
         engine::{Conclusion, End},
         guard::bounded,
@@ -25,19 +26,34 @@ use crate::{
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// The longest that `before_replay` may take.
-const GATE_TIME: Duration = Duration::from_secs(10);
+const MAX_GATE_TIME: Duration = Duration::from_secs(10);
+
+/// The request that a response is for, and its operation.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    /// `None` after a run, unless a hook of the application's needs it.
+    pub(super) parts: Option<&'a Parts>,
+    pub(super) key: KeyHash,
+    /// 0 if nothing was granted.
+    pub(super) attempt: u64,
+    /// When the application's hooks are cut off.
+    pub(super) stop: Timestamp,
+}
 
 impl Settings {
-    /// The response after a run. `request` is `Some` if a hook needs it.
+    /// A request whose claim was not granted.
+    pub(super) fn asked<'a>(&self, parts: &'a Parts, key: KeyHash) -> Asked<'a> {
+        Asked { parts: Some(parts), key, attempt: 0, stop: self.window(parts).stop }
+    }
+
+    /// The response after a run.
     pub(super) async fn conclude<R, E>(
         &self,
         end: End<HandlerEnd<'_, R, E>>,
-        request: Option<&Parts>,
-        key: KeyHash,
-        attempt: u64,
+        asked: Asked<'_>,
         took_over: bool,
     ) -> Result<Response<ResponseBody<R>>, E> {
-        let log = |outcome: OutcomeKind| telemetry::outcome_kind(outcome, &self.operation, key, attempt);
+        let log = |outcome: OutcomeKind| self.log(outcome, asked);
         let ran = match end.into_conclusion() {
             Conclusion::Released(ran) => {
                 log(OutcomeKind::Failed(Verdict::Transient));
@@ -47,7 +63,7 @@ impl Settings {
                 log(OutcomeKind::Failed(Verdict::Unknown));
                 ran
             }
-            Conclusion::Overtaken(refusal) => return Ok(self.refuse(refusal, request, key, attempt).await),
+            Conclusion::Overtaken(refusal) => return Ok(self.refuse(refusal, asked).await),
             conclusion => {
                 let Ok(outcome) = conclusion.into_outcome(took_over, |_| Ok::<_, Infallible>(Outcome::LeaseLost));
                 let kind = outcome.kind();
@@ -57,7 +73,7 @@ impl Settings {
                     | Outcome::Recovered(ran)
                     | Outcome::Unrecorded(ran) => {
                         log(kind);
-                        return self.first(ran, request);
+                        return self.first(ran, asked);
                     }
                     // Only a probe fails as transient; a response body that breaks off leaves the outcome unknown.
                     Outcome::Failed(failure) if failure.verdict() == Verdict::Transient => Problem::PROBE_FAILED,
@@ -67,18 +83,18 @@ impl Settings {
                     Outcome::NotStarted => Problem::UNAVAILABLE,
                     _ => self.in_progress(RETRY_AFTER),
                 };
-                return Ok(self.problem(problem, kind, request, key, attempt));
+                return Ok(self.problem(problem, kind, asked));
             }
         };
-        self.first(ran, request)
+        self.first(ran, asked)
     }
 
     /// The inner service's own response, or its error.
-    fn first<R, E>(&self, ran: HandlerEnd<'_, R, E>, request: Option<&Parts>) -> Result<Response<ResponseBody<R>>, E> {
+    fn first<R, E>(&self, ran: HandlerEnd<'_, R, E>, asked: Asked<'_>) -> Result<Response<ResponseBody<R>>, E> {
         match ran {
             HandlerEnd::Error(error) => Err(error),
             HandlerEnd::Answered { body, .. } if self.refuses_large_answers && body.whole().is_none() => {
-                Ok(self.refusal(Problem::ANSWER_TOO_LARGE, request))
+                Ok(self.refusal(Problem::ANSWER_TOO_LARGE, asked.parts))
             }
             HandlerEnd::Answered { mut parts, body, .. } => {
                 if self.marks_first_answers {
@@ -90,30 +106,24 @@ impl Settings {
     }
 
     /// The response to a request whose claim was refused.
-    pub(super) async fn refuse<R>(
-        &self,
-        refusal: Refusal,
-        request: Option<&Parts>,
-        key: KeyHash,
-        attempt: u64,
-    ) -> Response<ResponseBody<R>> {
+    pub(super) async fn refuse<R>(&self, refusal: Refusal, asked: Asked<'_>) -> Response<ResponseBody<R>> {
         let outcome =
             Outcome::of_refusal(refusal, result::decode::<StoredForm>, |_| Ok(StoredFailure { message: None }));
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
-                telemetry::error(&error, &self.operation, key);
-                return self.refusal(Problem::ANSWER_UNREADABLE, request);
+                telemetry::error(&error, &self.operation, asked.key);
+                return self.refusal(Problem::ANSWER_UNREADABLE, asked.parts);
             }
         };
         let kind = outcome.kind();
         let problem = match outcome {
             Outcome::Replayed(stored) => match stored.into_response() {
-                Some(stored) => return self.replay(stored, request, key, attempt).await,
+                Some(stored) => return self.replay(stored, asked).await,
                 None => Problem::ANSWER_UNREADABLE,
             },
             Outcome::ReplayedWithoutResult => {
-                let refusal = self.problem(Problem::ANSWER_NOT_KEPT, kind, request, key, attempt);
+                let refusal = self.problem(Problem::ANSWER_NOT_KEPT, kind, asked);
                 return self.marked(refusal);
             }
             Outcome::ReplayedFailure(_) => Problem::FAILED_BEFORE,
@@ -125,22 +135,17 @@ impl Settings {
             // No refusal becomes another outcome.
             _ => Problem::UNAVAILABLE,
         };
-        self.problem(problem, kind, request, key, attempt)
+        self.problem(problem, kind, asked)
     }
 
     /// A stored response, unless `before_replay` refuses it.
-    async fn replay<R>(
-        &self,
-        stored: StoredResponse,
-        request: Option<&Parts>,
-        key: KeyHash,
-        attempt: u64,
-    ) -> Response<ResponseBody<R>> {
-        telemetry::outcome_kind(OutcomeKind::Replayed, &self.operation, key, attempt);
+    async fn replay<R>(&self, stored: StoredResponse, asked: Asked<'_>) -> Response<ResponseBody<R>> {
+        self.log(OutcomeKind::Replayed, asked);
         if let Some(gate) = &self.before_replay {
-            let Some(request) = request else { return self.refusal(Problem::REPLAY_UNCHECKED, None) };
+            let Some(request) = asked.parts else { return self.refusal(Problem::REPLAY_UNCHECKED, None) };
             // The hook is called inside, so that a panic in the call is caught too.
-            match bounded(async { gate(request, &stored).await }, GATE_TIME).await {
+            let time = asked.stop.since(self.engine.clock.now()).min(MAX_GATE_TIME);
+            match bounded(async { gate(request, &stored).await }, time).await {
                 Ok(Ok(())) => {}
                 Ok(Err(refusal)) => return refusal.map(ResponseBody::of_bytes),
                 Err(_) => return self.refusal(Problem::REPLAY_UNCHECKED, Some(request)),
@@ -163,12 +168,14 @@ impl Settings {
         &self,
         problem: Problem,
         outcome: OutcomeKind,
-        request: Option<&Parts>,
-        key: KeyHash,
-        attempt: u64,
+        asked: Asked<'_>,
     ) -> Response<ResponseBody<R>> {
-        telemetry::outcome_kind(outcome, &self.operation, key, attempt);
-        self.refusal(problem, request)
+        self.log(outcome, asked);
+        self.refusal(problem, asked.parts)
+    }
+
+    fn log(&self, outcome: OutcomeKind, asked: Asked<'_>) {
+        telemetry::outcome_kind(outcome, &self.operation, asked.key, asked.attempt);
     }
 
     /// Refuses the request.

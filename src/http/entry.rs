@@ -38,15 +38,19 @@ impl Settings {
             KeySource::Request(_) => None,
             KeySource::Header(name) => match header_key::read(&parts.headers, name) {
                 HeaderKey::Absent if self.is_optional(parts) => return Ok(Participation::PassThrough),
-                HeaderKey::Absent => return Err(Problem::KEY_MISSING),
-                HeaderKey::Malformed(detail) => return Err(Problem::malformed(detail)),
-                HeaderKey::Key(key) => Some(key),
+                header => Some(header),
             },
+        };
+        self.check().map_err(|error| self.misconfigured(&error))?;
+        let key = match key {
+            None => None,
+            Some(HeaderKey::Absent) => return Err(Problem::KEY_MISSING),
+            Some(HeaderKey::Malformed(detail)) => return Err(Problem::malformed(detail)),
+            Some(HeaderKey::Key(key)) => Some(key),
         };
         if let (Some(key), Some(check)) = (&key, &self.key_check) {
             check(key).map_err(Problem::malformed)?;
         }
-        self.check().map_err(|error| self.misconfigured(&error))?;
         let caller = self.scope.of(parts).ok_or(Problem::CALLER_UNKNOWN)?;
         Ok(match key {
             Some(key) => Participation::HeaderKey { key, caller },
@@ -80,7 +84,7 @@ impl Settings {
         Ok(Some(Candidate { key, fingerprint: Some(fingerprint) }))
     }
 
-    /// The time a request has from now on.
+    /// The time a request has from now on. Where the deadline is not known, that is the engine's lease.
     pub(super) fn window(&self, parts: &Parts) -> Window {
         let deadline = lambda::deadline(parts).unwrap_or(Deadline::UNKNOWN);
         Window::new(self.engine.clock.now(), deadline, &self.engine.settings)

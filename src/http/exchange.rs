@@ -9,7 +9,10 @@ use serde::{Serialize, Serializer, ser::Error as _};
 use tower_service::Service;
 
 use super::{
-    BodyProblem, Decision, RequestBody, ResponseBody, lambda,
+    BodyProblem, Decision, RequestBody, ResponseBody,
+    answer::Asked,
+    entry::Participation,
+    lambda,
     pending_claim::{PendingClaim, Refused},
     problem::Problem,
     settings::Settings,
@@ -44,11 +47,10 @@ struct Work<S, B> {
     body: B,
 }
 
-/// The operation of a request, and the time it has.
+/// The operation of a request, and where it runs.
 #[derive(Clone, Copy)]
 struct Entry {
     candidate: Candidate,
-    window: Window,
     /// When it stops waiting for another request with its key.
     wait_until: Timestamp,
     /// Whether it goes on if its client disconnects.
@@ -62,6 +64,8 @@ enum Attempted<S, B, A> {
     Answered(A),
     /// Another request holds the key, and there is time to wait for it.
     Busy(Refusal, Work<S, B>),
+    /// The store is in trouble, and the request runs without it.
+    Unprotected(Work<S, B>, PendingClaim),
 }
 
 type Answer<R, E> = Result<Response<ResponseBody<R>>, E>;
@@ -97,7 +101,7 @@ where
 {
     let (parts, body) = request.into_parts();
     let participation = match settings.participation(&parts) {
-        Ok(super::entry::Participation::PassThrough) => return Work { inner, parts, body }.pass().await,
+        Ok(Participation::PassThrough) => return Work { inner, parts, body }.pass().await,
         Ok(participation) => participation,
         Err(problem) => return Ok(settings.refusal(problem, Some(&parts))),
     };
@@ -117,15 +121,14 @@ where
 }
 
 impl Settings {
-    /// Computes the time a request has. It starts once the body has been read: a slow upload is the client's time.
+    /// Called once the body has been read: a slow upload takes none of the time to wait and to run.
     fn enter(&self, candidate: Candidate, parts: &Parts) -> Entry {
-        let window = self.window(parts);
         let wait_budget = lambda::answer_within(parts).map_or(self.wait_budget, |limit| self.wait_budget.min(limit));
+        let wait_until = self.engine.clock.now().after(wait_budget);
         let is_in_lambda = lambda::deadline(parts).is_some();
         Entry {
             candidate,
-            window,
-            wait_until: self.engine.clock.now().after(wait_budget).min(window.stop),
+            wait_until: if is_in_lambda { wait_until.min(self.window(parts).stop) } else { wait_until },
             to_completion: self.runs_to_completion.unwrap_or(!is_in_lambda),
             is_in_lambda,
         }
@@ -150,10 +153,13 @@ impl Settings {
             let (refusal, back) = match tried {
                 Attempted::Answered(answer) => return answer,
                 Attempted::Busy(refusal, back) => (refusal, back),
+                Attempted::Unprotected(work, pending_claim) => {
+                    return self.pass_unprotected(work, pending_claim, entry).await;
+                }
             };
             match self.engine.wait_until_free(entry.candidate, refusal, &mut wait, entry.wait_until).await {
                 Ok(None) => work = back,
-                Ok(Some(refusal)) => return Ok(self.refuse(refusal, Some(&back.parts), key, 0).await),
+                Ok(Some(refusal)) => return Ok(self.refuse(refusal, self.asked(&back.parts, key)).await),
                 Err(error) => {
                     telemetry::error(&error, &self.operation, key);
                     return Ok(self.refusal(Problem::UNAVAILABLE, Some(&back.parts)));
@@ -162,7 +168,8 @@ impl Settings {
         }
     }
 
-    /// Claims the operation, and runs it if the claim is granted.
+    /// Claims the operation, and runs it if the claim is granted. Where the deadline is not known, each attempt has the
+    /// whole lease.
     async fn attempt<S, B, R>(self: Arc<Self>, work: Work<S, B>, entry: Entry) -> Attempted<S, B, Answer<R, S::Error>>
     where
         S: Service<Request<B>, Response = Response<R>> + Send + 'static,
@@ -172,12 +179,12 @@ impl Settings {
         R: http_body::Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
-        let key = entry.candidate.key;
-        let mut pending_claim = self.claim(entry).await;
+        let (key, window) = (entry.candidate.key, self.window(&work.parts));
+        let mut pending_claim = self.claim(entry, window).await;
         let refused = match pending_claim.take() {
             Ok(claim) => {
                 // Nothing is awaited before the handler's first poll, so a request dropped after this has begun.
-                let claim = claim.stopping_at(entry.window.stop);
+                let claim = claim.stopping_at(window.stop);
                 return Attempted::Answered(self.run(claim, work).await);
             }
             Err(refused) => refused,
@@ -187,17 +194,17 @@ impl Settings {
             Ok(Refused::Refusal(refusal @ Refusal::InProgress { .. })) if may_wait => {
                 return Attempted::Busy(refusal, work);
             }
-            Ok(Refused::Refusal(refusal)) => self.refuse(refusal, Some(&work.parts), key, 0).await,
-            Ok(Refused::OutOfTime) if self.fails_open && self.engine.clock.now() < entry.window.stop => {
-                return Attempted::Answered(self.pass_unprotected(work, pending_claim, entry).await);
+            Ok(Refused::Refusal(refusal)) => self.refuse(refusal, self.asked(&work.parts, key)).await,
+            Ok(Refused::OutOfTime) if self.fails_open && self.engine.clock.now() < window.stop => {
+                return Attempted::Unprotected(work, pending_claim);
             }
             Ok(Refused::OutOfTime) => {
-                self.problem(Problem::UNAVAILABLE, OutcomeKind::NotStarted, Some(&work.parts), key, 0)
+                self.problem(Problem::UNAVAILABLE, OutcomeKind::NotStarted, self.asked(&work.parts, key))
             }
             Err(error) => {
                 telemetry::error(&error, &self.operation, key);
                 if self.fails_open && error.kind() != ErrorKind::Format {
-                    return Attempted::Answered(self.pass_unprotected(work, pending_claim, entry).await);
+                    return Attempted::Unprotected(work, pending_claim);
                 }
                 self.refusal(Problem::UNAVAILABLE, Some(&work.parts))
             }
@@ -209,15 +216,14 @@ impl Settings {
         Attempted::Answered(Ok(answer))
     }
 
-    async fn claim(&self, entry: Entry) -> PendingClaim {
-        let Entry { candidate, window, .. } = entry;
+    async fn claim(&self, entry: Entry, window: Window) -> PendingClaim {
         let now = self.engine.clock.now();
         let window = if self.fails_open {
             window.stopping_at(now.after((window.stop.since(now) / 4).min(FAIL_OPEN_AFTER)))
         } else {
             window
         };
-        let claiming = PendingClaim::claim(self.engine.clone(), self.in_flight.clone(), candidate, window);
+        let claiming = PendingClaim::claim(self.engine.clone(), self.in_flight.clone(), entry.candidate, window);
         if entry.is_in_lambda || entry.to_completion {
             return claiming.await;
         }
@@ -263,18 +269,21 @@ impl Settings {
                 Decision::Keep => Success::Keep(ran),
             })
         };
-        let (key, attempt, took_over) = (claim.key(), claim.attempt(), claim.took_over());
+        let asked =
+            Asked { parts: request.as_ref(), key: claim.key(), attempt: claim.attempt(), stop: claim.stop_point() };
+        let took_over = claim.took_over();
         let end = self.engine.run_and_settle(claim, running).await;
-        self.conclude(end, request.as_ref(), key, attempt, took_over).await
+        self.conclude(end, asked, took_over).await
     }
 
     fn ran<R, E>(&self, mut parts: response::Parts, body: ResponseBody<R>) -> HandlerEnd<'_, R, E> {
-        // Only the layer sets it.
+        // Only the layer sets them.
         parts.headers.remove(&self.replay_header);
+        parts.headers.remove(UNPROTECTED);
         HandlerEnd::Answered { parts, body, headers: &self.stored_headers }
     }
 
-    /// Runs the inner service without a claim, since the store is in trouble.
+    /// Runs the inner service as without the layer, since the store is in trouble.
     async fn pass_unprotected<S, B, R>(
         &self,
         work: Work<S, B>,
@@ -288,11 +297,15 @@ impl Settings {
     {
         let (operation, key) = (&*self.operation, entry.candidate.key);
         tracing::warn!(target: "lambda_once", outcome = "unprotected", operation, %key, "operation");
+        // The response does not wait for the withdrawal.
         let withdrawal = async {
-            pending_claim.withdraw().await;
+            if entry.is_in_lambda {
+                pending_claim.withdraw().await;
+            } else {
+                drop(pending_claim);
+            }
             pending::<Infallible>().await
         };
-        // The response does not wait for the withdrawal.
         let mut response = match select(pin!(work.pass()), pin!(withdrawal)).await {
             Either::Left((answer, _)) => answer?,
             Either::Right((never, _)) => match never {},

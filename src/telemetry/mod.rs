@@ -6,7 +6,7 @@
 //!
 //! | field | what |
 //! |---|---|
-//! | `outcome` | the outcome of the operation: [`Outcome::as_str`](crate::Outcome::as_str), or [`ErrorKind::as_str`](crate::ErrorKind::as_str) |
+//! | `outcome` | the outcome of the operation: [`Outcome::as_str`](crate::Outcome::as_str), or [`ErrorKind::as_str`](crate::ErrorKind::as_str); `unprotected` if an HTTP request ran without its claim since the store was unavailable |
 //! | `operation` | the operation's name, or the kind of the service; on a [named engine](crate::Idempotency#names) `name.` stands before it |
 //! | `key` | the hash of the key, as the store has it |
 //! | `attempt` | how often the key has been granted; 0 where nothing was. Not for records of a batch |
