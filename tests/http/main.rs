@@ -11,5 +11,7 @@ mod bodies;
 mod compile;
 mod keys;
 mod logs;
+mod network;
+mod server;
 mod setup;
 mod trouble;
