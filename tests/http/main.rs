@@ -12,6 +12,7 @@ mod compile;
 mod keys;
 mod logs;
 mod network;
+mod routers;
 mod server;
 mod setup;
 mod trouble;
