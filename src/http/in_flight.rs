@@ -9,7 +9,7 @@ use tokio::{
     runtime::Handle,
     task::{JoinError, JoinHandle},
 };
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 use tracing::Instrument;
 
 /// The requests of a layer that are being processed in tasks of their own, to be waited for at shutdown.
@@ -52,7 +52,7 @@ impl InFlight {
         F: Future<Output: Send + 'static> + Send + 'static,
     {
         match self.spawn(work).await.map_err(JoinError::try_into_panic) {
-            Ok(value) => value,
+            Ok((value, _token)) => value,
             Err(Ok(panic)) => resume_unwind(panic),
             // The runtime shuts down, and drops this next.
             Err(Err(_)) => pending().await,
@@ -66,10 +66,52 @@ impl InFlight {
         }
     }
 
-    fn spawn<F>(&self, work: F) -> JoinHandle<F::Output>
+    /// The task counts until its output is dropped, and not only until it ends: of a claim that nobody takes, the drop
+    /// begins what gives it back, and that is to be waited for too.
+    fn spawn<F>(&self, work: F) -> JoinHandle<(F::Output, TaskTrackerToken)>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        self.0.spawn(work.in_current_span())
+        let token = self.0.token();
+        tokio::spawn(async move { (work.await, token) }.in_current_span())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::pin,
+        sync::{Arc, Mutex},
+    };
+
+    use futures_util::FutureExt;
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    /// Notes whether anything is in flight when it is dropped.
+    struct Output(InFlight, Arc<Mutex<Option<bool>>>);
+
+    impl Drop for Output {
+        fn drop(&mut self) {
+            *self.1.lock().unwrap() = Some(self.0.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn work_is_in_flight_until_its_output_has_been_dropped() {
+        let (in_flight, go, was_empty) = (InFlight::default(), Arc::new(Notify::new()), Arc::default());
+        let (gate, output) = (Arc::clone(&go), Output(in_flight.clone(), Arc::clone(&was_empty)));
+        {
+            let work = async move {
+                gate.notified().await;
+                output
+            };
+            assert!(pin!(in_flight.run(work)).now_or_never().is_none());
+        }
+        assert_eq!(in_flight.len(), 1);
+        go.notify_one();
+        in_flight.drain().await;
+        assert_eq!(*was_empty.lock().unwrap(), Some(false));
     }
 }

@@ -11,5 +11,8 @@ mod bodies;
 mod compile;
 mod keys;
 mod logs;
+mod network;
+mod routers;
+mod server;
 mod setup;
 mod trouble;

@@ -1,0 +1,329 @@
+//! A server on a socket: many clients at once, slow ones, and ones that disconnect.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{Extension, Router, body::Body, routing::post};
+use futures_util::{FutureExt, future::join_all};
+use http::Response;
+use lambda_once::{
+    AfterUnknown, Claim, Idempotency, MemoryStore,
+    http::{IdempotencyKeyLayer, InFlight, Scope},
+    idempotency::Builder,
+    record::Status,
+    store::{ResultData, Store},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::{Notify, mpsc},
+};
+
+use crate::{
+    server::{Server, SteppedStore, Steps, Watch, created, undated},
+    setup::Got,
+};
+
+const WATCHED: &str = "x-watched: 1\r\ncontent-length: 2\r\n";
+
+fn layer(engine: Builder) -> IdempotencyKeyLayer {
+    IdempotencyKeyLayer::new(engine.scope("tests").build().unwrap(), Scope::shared())
+}
+
+/// A service that counts the runs of its handler, and answers when it may.
+struct Charges {
+    server: Server,
+    runs: Arc<AtomicUsize>,
+    may_answer: Arc<Notify>,
+}
+
+impl Charges {
+    async fn start(layer: IdempotencyKeyLayer, watch: Watch) -> Self {
+        let (runs, may_answer) = (Arc::<AtomicUsize>::default(), Arc::<Notify>::default());
+        let (counter, gate) = (Arc::clone(&runs), Arc::clone(&may_answer));
+        let handler = move || {
+            let run = counter.fetch_add(1, Ordering::SeqCst) + 1;
+            let gate = Arc::clone(&gate);
+            async move {
+                gate.notified().await;
+                created(run)
+            }
+        };
+        let app = Router::new().route("/charges", post(handler)).route_layer(layer).layer(watch);
+        Self { server: Server::start(app).await, runs, may_answer }
+    }
+
+    async fn post(&self) -> Got {
+        undated(self.server.post("/charges", "k", "{}").await)
+    }
+
+    fn runs(&self) -> usize {
+        self.runs.load(Ordering::SeqCst)
+    }
+}
+
+fn is_in_progress(got: &Got) -> bool {
+    got.status == 409 && got.code() == "in_progress"
+}
+
+/// Without what marks it as a replay.
+fn unmarked(mut got: Got) -> Got {
+    got.headers.remove("idempotency-replayed");
+    got
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_100_identical_requests_at_once_one_is_run_and_99_are_told_that_it_is_in_progress() {
+    let charges = Charges::start(layer(Idempotency::builder(MemoryStore::new())), Watch::default()).await;
+    let refused = AtomicUsize::new(0);
+    let requests = (0..100).map(|_| async {
+        let got = charges.post().await;
+        // The one that runs is let go when all others have been answered.
+        if is_in_progress(&got) && refused.fetch_add(1, Ordering::SeqCst) + 1 == 99 {
+            charges.may_answer.notify_one();
+        }
+        got
+    });
+    let (refused, answered): (Vec<_>, Vec<_>) = join_all(requests).await.into_iter().partition(is_in_progress);
+    assert_eq!((refused.len(), answered.len(), charges.runs()), (99, 1, 1));
+    assert_eq!((answered[0].status, &answered[0].body[..]), (201, &b"charge 1\n"[..]));
+
+    let replays = join_all((0..100).map(|_| charges.post())).await;
+    assert!(replays.iter().all(Got::is_replay));
+    assert!(replays.into_iter().all(|replay| unmarked(replay) == answered[0]));
+    assert_eq!(charges.runs(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_100_identical_requests_that_race_each_gets_the_one_answer_or_is_told_that_it_is_in_progress() {
+    let charges = Charges::start(layer(Idempotency::builder(MemoryStore::new())), Watch::default()).await;
+    charges.may_answer.notify_one();
+    let answers = join_all((0..100).map(|_| charges.post())).await;
+    let given: Vec<_> = answers.into_iter().filter(|got| !is_in_progress(got)).collect();
+    assert_eq!((given.iter().filter(|got| !got.is_replay()).count(), charges.runs()), (1, 1));
+    assert!(given.into_iter().map(unmarked).all(|got| (got.status, &got.body[..]) == (201, b"charge 1\n")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_100_identical_requests_that_may_wait_all_get_the_one_answer() {
+    let watch = Watch::default();
+    let layer = layer(Idempotency::builder(MemoryStore::new())).wait_up_to(Duration::from_secs(10));
+    let charges = Charges::start(layer, watch.clone()).await;
+    let release = async {
+        watch.arrived(100).await;
+        charges.may_answer.notify_one();
+    };
+    let (answers, ()) = tokio::join!(join_all((0..100).map(|_| charges.post())), release);
+    assert_eq!((answers.iter().filter(|got| got.is_replay()).count(), charges.runs()), (99, 1));
+    let mut answers = answers.into_iter().map(unmarked);
+    let first = answers.next().unwrap();
+    assert_eq!((first.status, &first.body[..]), (201, &b"charge 1\n"[..]));
+    assert!(answers.all(|answer| answer == first));
+}
+
+/// A handler with an effect, and steps before and after it, in a service whose store takes steps as well.
+struct Stepped {
+    server: Server,
+    steps: Steps,
+    watch: Watch,
+    in_flight: InFlight,
+    /// How often the handler began, and how often it took effect.
+    begun: Arc<AtomicUsize>,
+    effects: Arc<AtomicUsize>,
+}
+
+impl Stepped {
+    async fn start(
+        steps: Steps,
+        watch: Watch,
+        policy: AfterUnknown,
+        set_up: impl FnOnce(IdempotencyKeyLayer) -> IdempotencyKeyLayer,
+    ) -> Self {
+        let store = SteppedStore(MemoryStore::new(), steps.clone());
+        let layer = set_up(layer(Idempotency::builder(store).after_unknown(policy)));
+        let (begun, effects) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (handler_begun, handler_effects, handler_steps) = (Arc::clone(&begun), Arc::clone(&effects), steps.clone());
+        let handler = move || {
+            let (begun, effects) = (Arc::clone(&handler_begun), Arc::clone(&handler_effects));
+            let steps = handler_steps.clone();
+            async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                steps.step().await;
+                let effect = effects.fetch_add(1, Ordering::SeqCst) + 1;
+                steps.step().await;
+                created(effect)
+            }
+        };
+        let in_flight = layer.in_flight();
+        let app = Router::new().route("/charges", post(handler)).route_layer(layer).layer(watch.clone());
+        Self { server: Server::start(app).await, steps, watch, in_flight, begun, effects }
+    }
+
+    fn begun(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    fn effects(&self) -> usize {
+        self.effects.load(Ordering::SeqCst)
+    }
+
+    /// Sends a request whose client disconnects when the step or the poll has come. Whether that happened: the request may
+    /// be answered before.
+    async fn is_cut(&self) -> bool {
+        let mut client = self.server.begin("k", WATCHED, "{}").await;
+        let mut answer = [0; 1];
+        tokio::select! {
+            () = self.steps.reached() => {}
+            () = self.watch.reached() => {}
+            read = client.read(&mut answer) => {
+                assert_eq!(read.unwrap(), 1, "an answer");
+                return false;
+            }
+        }
+        drop(client);
+        self.watch.gone().await;
+        self.steps.go();
+        true
+    }
+
+    async fn retry(&self) -> Got {
+        self.server.post("/charges", "k", "{}").await
+    }
+}
+
+fn patient(layer: IdempotencyKeyLayer) -> IdempotencyKeyLayer {
+    layer.wait_up_to(Duration::from_secs(10))
+}
+
+fn within_the_request(layer: IdempotencyKeyLayer) -> IdempotencyKeyLayer {
+    layer.run_to_completion(false)
+}
+
+/// That a client which was cut off has its answer when it tries again, and that nothing happened twice.
+async fn has_its_answer(service: &Stepped, at: usize) {
+    let got = service.retry().await;
+    assert_eq!((got.status, &got.body[..], service.effects()), (201, &b"charge 1\n"[..], 1), "{at}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_disconnects_at_any_step_of_its_request_gets_the_answer_when_it_tries_again() {
+    let mut at = 1;
+    loop {
+        let service = Stepped::start(Steps::stopping_at(at), Watch::default(), AfterUnknown::Rerun, patient).await;
+        let is_cut = service.is_cut().await;
+        has_its_answer(&service, at).await;
+        assert_eq!(service.begun(), 1, "{at}");
+        if !is_cut {
+            break;
+        }
+        at += 1;
+    }
+    assert_eq!(at, 7, "before and after the claim, the effect, and the completion");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_disconnects_at_any_poll_of_its_request_gets_the_answer_when_it_tries_again() {
+    for at in 1.. {
+        let service = Stepped::start(Steps::default(), Watch::stopping_at(at), AfterUnknown::Rerun, patient).await;
+        let is_cut = service.is_cut().await;
+        has_its_answer(&service, at).await;
+        if !is_cut {
+            assert!(at > 2, "at least the body and the work are awaited");
+            break;
+        }
+    }
+}
+
+/// That a client which was cut off without the handler having begun gets it run, and otherwise that it does not run again.
+async fn is_not_wedged(service: &Stepped, at: usize) {
+    service.in_flight.drain().await;
+    let begun = service.begun();
+    let got = service.retry().await;
+    if begun == 0 {
+        assert_eq!((got.status, &got.body[..]), (201, &b"charge 1\n"[..]), "{at}");
+    } else {
+        assert!(got.is_replay() || got.status == 409, "{at}: {got:?}");
+    }
+    assert!(service.begun() <= 1 && service.effects() <= 1, "{at}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_refuse_a_request_dropped_at_any_step_wedges_its_key_only_if_the_handler_had_begun() {
+    let mut before_the_handler = 0;
+    for at in 1.. {
+        let (steps, watch) = (Steps::stopping_at(at), Watch::default());
+        let service = Stepped::start(steps, watch, AfterUnknown::Refuse, within_the_request).await;
+        let is_cut = service.is_cut().await;
+        before_the_handler += usize::from(service.begun() == 0);
+        is_not_wedged(&service, at).await;
+        if !is_cut {
+            break;
+        }
+    }
+    assert_eq!(before_the_handler, 2, "while the claim is on its way, and while its answer is");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_refuse_a_request_dropped_at_any_poll_wedges_its_key_only_if_the_handler_had_begun() {
+    for at in 1.. {
+        let (steps, watch) = (Steps::default(), Watch::stopping_at(at));
+        let service = Stepped::start(steps, watch, AfterUnknown::Refuse, within_the_request).await;
+        let is_cut = service.is_cut().await;
+        is_not_wedged(&service, at).await;
+        if !is_cut {
+            assert!(at > 5, "the claim, the handler and the completion are awaited one by one");
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_shutdown_what_runs_for_clients_that_have_gone_is_finished_and_recorded() {
+    let store = Arc::new(MemoryStore::new());
+    let layer = layer(Idempotency::builder(Arc::clone(&store)));
+    let in_flight = layer.in_flight();
+    let (begun, mut has_begun) = mpsc::channel(1);
+    let may_end = Arc::new(Notify::new());
+    let gate = Arc::clone(&may_end);
+    let handler = move |Extension(claim): Extension<Claim>| async move {
+        begun.send(claim.key()).await.unwrap();
+        gate.notified().await;
+        created(1)
+    };
+    let watch = Watch::default();
+    let app = Router::new().route("/charges", post(handler)).route_layer(layer).layer(watch.clone());
+    let server = Server::start(app).await;
+
+    let client = server.begin("k", WATCHED, "{}").await;
+    let key = has_begun.recv().await.unwrap();
+    drop(client);
+    watch.gone().await;
+    server.shut_down().await;
+    let mut draining = std::pin::pin!(in_flight.drain());
+    assert!(draining.as_mut().now_or_never().is_none(), "the handler is not done");
+    may_end.notify_one();
+    draining.await;
+    let record = store.read(&[key], ResultData::Include).await.remove(0).unwrap().unwrap();
+    assert_eq!((record.status, in_flight.is_empty()), (Status::Completed, true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_takes_longer_than_the_lease_to_arrive_is_served() {
+    let engine = Idempotency::builder(MemoryStore::new());
+    let engine = engine.lease(Duration::from_secs(2)).reserve(Duration::from_millis(500));
+    let echo = |body: String| async { Response::new(Body::from(body)) };
+    let server = Server::start(Router::new().route("/charges", post(echo)).route_layer(layer(engine))).await;
+
+    let mut client = server.begin("k", "connection: close\r\ntransfer-encoding: chunked\r\n", "").await;
+    client.write_all(b"5\r\nfirst\r\n").await.unwrap();
+    // Time itself is what is tested here.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    client.write_all(b"6\r\nsecond\r\n0\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nfirstsecond"), "{answer}");
+}
