@@ -4,6 +4,7 @@
 - Every feature alone compiles without warnings, and so does the library without any, and `testing` with each source:
   its builders come with their sources. `jmespath` does nothing alone.
 - Without `dynamodb` and `sqs-client` no aws-* crate is built: users of another store do not pay for the AWS SDK.
+- With `http` and `axum` no crate of Lambda or AWS is built, and none is in the example of an axum service.
 - hyper 0.14 is built nowhere: the SDK's legacy HTTP client would bring it, with a second TLS stack.
 - AWS-LC is built nowhere: TLS is ring's, and both at once would be 2 MB for nothing.
 """
@@ -16,6 +17,8 @@ import sys
 from common import ROOT, say
 
 LIBRARY = "lambda-once"
+# The runtime, its events and its HTTP types, and the SDK.
+LAMBDA = r"lambda_|aws_lambda|aws-"
 
 
 def cargo(*arguments):
@@ -60,6 +63,10 @@ def main():
         "without the features dynamodb and sqs-client": forbidden(
             r"aws-", "--package", LIBRARY, "--no-default-features", "--features", ",".join(without_aws)
         ),
+        "with the features http and axum": forbidden(
+            LAMBDA, "--package", LIBRARY, "--no-default-features", "--features", "http,axum"
+        ),
+        "in the example of an axum service": forbidden(LAMBDA, "--package", "examples"),
         "in the workspace": forbidden(r"hyper v0\.|aws-lc", "--workspace", "--all-features"),
     }
     for where, crates in found.items():

@@ -1,0 +1,168 @@
+//! `client [URL] [ACCOUNT] [AMOUNT_CENTS] [KEY]` — makes one charge, however often it has to ask.
+//!
+//! The service is at `URL`, or http://127.0.0.1:3000, and is asked with the bearer token in `TOKEN`. One key is drawn for
+//! the operation and sent with each try. `KEY` is that of an earlier run which ended without an answer. `TRY_MS` is the
+//! time for a try, `DEADLINE_MS` the time for all of them.
+
+use std::{
+    env,
+    fmt::Display,
+    future::Future,
+    process::ExitCode,
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, anyhow};
+use axum::http::{HeaderMap, Method, Request, StatusCode, Uri, header};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
+
+/// The longest pause before the second try; it doubles with each one.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What is to happen once.
+struct Operation {
+    client: Client<HttpConnector, Full<Bytes>>,
+    uri: Uri,
+    token: String,
+    key: String,
+    body: Bytes,
+    try_time: Duration,
+    time: Duration,
+}
+
+/// What the service has answered.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Answer {
+    fn problem(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    /// Whether the same request may be answered otherwise the next time. A key that is malformed or was used for something
+    /// else stays so, and so does an operation that is done although its answer is lost.
+    fn is_worth_a_retry(&self) -> bool {
+        let retryable = self.problem()["retryable"].as_bool();
+        match self.status {
+            StatusCode::TOO_MANY_REQUESTS => true,
+            StatusCode::CONFLICT => retryable != Some(false),
+            status => status.is_server_error() && retryable == Some(true),
+        }
+    }
+
+    /// How long the service asks to be left alone. `Retry-After` is when a look is worth while; `retry_after_ms` may be
+    /// longer, up to the time at which a run that has died is given up.
+    fn asked_pause(&self) -> Option<Duration> {
+        let seconds = self.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        let pause = seconds.map(Duration::from_secs);
+        pause.or_else(|| self.problem()["retry_after_ms"].as_u64().map(Duration::from_millis))
+    }
+
+    fn is_replay(&self) -> bool {
+        self.headers.get("idempotency-replayed").is_some_and(|value| value == "true")
+    }
+
+    fn text(&self) -> String {
+        format!("{} {}", self.status.as_u16(), String::from_utf8_lossy(&self.body))
+    }
+}
+
+impl Operation {
+    async fn send(&self) -> Result<Answer> {
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(&self.uri)
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
+            .header(header::CONTENT_TYPE, "application/json")
+            .header("idempotency-key", format!("\"{}\"", self.key))
+            .body(Full::new(self.body.clone()))?;
+        let (head, body) = self.client.request(request).await?.into_parts();
+        Ok(Answer { status: head.status, headers: head.headers, body: body.collect().await?.to_bytes() })
+    }
+
+    /// Tries until there is an answer that no retry would change, or no time is left.
+    async fn answer(&self) -> Result<Answer> {
+        let deadline = Instant::now() + self.time;
+        let mut longest_pause = FIRST_PAUSE;
+        for number in 1.. {
+            let (what, asked) = match within(self.try_time.min(left(deadline)), self.send()).await {
+                Ok(answer) if answer.is_worth_a_retry() => (answer.text(), answer.asked_pause()),
+                Ok(answer) => return Ok(answer),
+                // Whether the service has heard of it is not known. The key makes it safe to ask again.
+                Err(error) => (format!("{error:#}"), None),
+            };
+            // A random time on top, so that clients which failed together do not come back together.
+            let pause = asked.unwrap_or_default() + longest_pause.mul_f64(fastrand::f64());
+            longest_pause = (longest_pause * 2).min(LONGEST_PAUSE);
+            if pause >= left(deadline) {
+                return Err(anyhow!("out of time after try {number}: {what}"));
+            }
+            println!("try {number}: {what}; again in {} ms", pause.as_millis());
+            sleep(pause).await;
+        }
+        unreachable!("tries end with the time")
+    }
+}
+
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}
+
+async fn within<T>(time: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(time, work).await.unwrap_or_else(|_| Err(anyhow!("no answer within {} ms", time.as_millis())))
+}
+
+/// A value from the environment or the command line, if it is given.
+fn parsed<T: FromStr<Err: Display>>(name: &str, text: Option<String>, otherwise: T) -> Result<T> {
+    text.map_or(Ok(otherwise), |text| text.parse().map_err(|error| anyhow!("{name} is {text:?}: {error}")))
+}
+
+fn operation() -> Result<Operation> {
+    let mut arguments = env::args().skip(1);
+    let url = arguments.next().unwrap_or_else(|| "http://127.0.0.1:3000".to_owned());
+    let account = arguments.next().unwrap_or_else(|| "1".to_owned());
+    let amount_cents: u64 = parsed("AMOUNT_CENTS", arguments.next(), 1_999)?;
+    let milliseconds = |name, otherwise| parsed(name, env::var(name).ok(), otherwise).map(Duration::from_millis);
+    Ok(Operation {
+        client: Client::builder(TokioExecutor::new()).build_http(),
+        uri: format!("{}/accounts/{account}/charges", url.trim_end_matches('/')).parse().context("URL")?,
+        token: env::var("TOKEN").unwrap_or_else(|_| "token-of-alice".to_owned()),
+        key: arguments.next().unwrap_or_else(|| Uuid::new_v4().to_string()),
+        body: json!({ "amount_cents": amount_cents, "currency": "EUR" }).to_string().into(),
+        try_time: milliseconds("TRY_MS", 10_000)?,
+        time: milliseconds("DEADLINE_MS", 60_000)?,
+    })
+}
+
+async fn charge() -> Result<Answer> {
+    let operation = operation()?;
+    println!("key {}", operation.key);
+    operation.answer().await.context("the charge may have been made: ask again, with the same key")
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match charge().await {
+        Ok(answer) => {
+            println!("{}: {}", if answer.is_replay() { "replay" } else { "first answer" }, answer.text());
+            if answer.status.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("client: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

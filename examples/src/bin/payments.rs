@@ -1,0 +1,199 @@
+//! `payments [ADDRESS]` — a service of charges on axum and hyper, without Lambda.
+//!
+//! `POST /accounts/{id}/charges` makes a charge, once for each `Idempotency-Key`; `GET` on the same path lists the account's
+//! charges. The address is the argument, else `LISTEN`, else 127.0.0.1:3000; the first line on standard output says which
+//! one it is.
+
+use std::{
+    env,
+    process::ExitCode,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use axum::{
+    Extension, Json, Router,
+    extract::{Path, Request, State},
+    http::{HeaderName, Method, StatusCode, header},
+    middleware::{Next, from_fn},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use lambda_once::{
+    Claim, Idempotency,
+    http::{IdempotencyKeyLayer, Scope},
+};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+    time::sleep,
+};
+use tower_http::cors::{Any, CorsLayer};
+use tracing::info;
+use uuid::Uuid;
+
+/// Whom a bearer token stands for. A table will do for an example; a real service checks a signature, or asks.
+const TOKENS: [(&str, Merchant); 2] = [("token-of-alice", Merchant("alice")), ("token-of-bob", Merchant("bob"))];
+
+/// Who calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Merchant(&'static str);
+
+/// What is asked for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewCharge {
+    amount_cents: u64,
+    currency: String,
+}
+
+/// What has been done.
+#[derive(Clone, Serialize)]
+struct Charge {
+    charge_id: String,
+    account: String,
+    amount_cents: u64,
+    currency: String,
+    /// The key under which a payment provider would be asked for this charge: if a process dies between the provider's
+    /// answer and the record of it, the next run asks under the same one.
+    reference: String,
+    #[serde(skip)]
+    merchant: Merchant,
+}
+
+/// The charges, in memory. Each call of the handler adds a row, so that a second effect would show.
+#[derive(Clone, Default)]
+struct Ledger {
+    charges: Arc<Mutex<Vec<Charge>>>,
+    /// How long a charge takes.
+    delay: Duration,
+}
+
+impl Ledger {
+    fn charges(&self) -> MutexGuard<'_, Vec<Charge>> {
+        self.charges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lets requests with a known token through, and tells the layers further inside whose they are.
+async fn authenticate(mut request: Request, next: Next) -> Response {
+    let token =
+        request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let Some((_, merchant)) = TOKENS.iter().find(|(known, _)| token == Some(known)) else {
+        return (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")]).into_response();
+    };
+    request.extensions_mut().insert(*merchant);
+    next.run(request).await
+}
+
+async fn charge(
+    State(ledger): State<Ledger>,
+    Path(account): Path<String>,
+    Extension(merchant): Extension<Merchant>,
+    Extension(claim): Extension<Claim>,
+    Json(new): Json<NewCharge>,
+) -> (StatusCode, Json<Charge>) {
+    info!(merchant = merchant.0, account, "a charge begins");
+    sleep(ledger.delay).await;
+    let charge = Charge {
+        charge_id: format!("ch_{}", Uuid::new_v4().simple()),
+        account,
+        amount_cents: new.amount_cents,
+        currency: new.currency,
+        reference: claim.key().to_string(),
+        merchant,
+    };
+    ledger.charges().push(charge.clone());
+    info!(merchant = merchant.0, charge.account, charge.charge_id, "a charge is made");
+    (StatusCode::CREATED, Json(charge))
+}
+
+async fn list(
+    State(ledger): State<Ledger>,
+    Path(account): Path<String>,
+    Extension(merchant): Extension<Merchant>,
+) -> Json<Vec<Charge>> {
+    let charges = ledger.charges();
+    Json(charges.iter().filter(|charge| (charge.merchant, &charge.account) == (merchant, &account)).cloned().collect())
+}
+
+/// Lets pages of other origins charge, and read what they are told. Any origin will do here, since a page must know a token;
+/// a service that goes by cookies lists the origins.
+fn cors() -> CorsLayer {
+    CorsLayer::new()
+        .allow_origin(Any)
+        .allow_methods([Method::GET, Method::POST])
+        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("idempotency-key")])
+        .expose_headers([HeaderName::from_static("idempotency-replayed"), header::RETRY_AFTER])
+}
+
+fn app(ledger: Ledger, idempotency: IdempotencyKeyLayer) -> Router {
+    Router::new()
+        .route("/accounts/{id}/charges", get(list).post(charge))
+        // On the routes only, so that an unknown path is a plain 404.
+        .route_layer(idempotency)
+        // What is added later stands further outside: a request is authenticated before its key is looked at, and CORS adds
+        // its headers to refusals and replays as well.
+        .route_layer(from_fn(authenticate))
+        .layer(cors())
+        .with_state(ledger)
+}
+
+/// The scope keeps other services on the same table apart from this one.
+async fn engine() -> Result<Idempotency> {
+    #[cfg(feature = "dynamodb")]
+    if env::var_os("IDEMPOTENCY_TABLE").is_some() {
+        let once = Idempotency::builder(lambda_once::DynamoDbStore::from_env().await?).scope("payments").build()?;
+        once.warm().await?;
+        return Ok(once);
+    }
+    // What is in memory protects one process, until it ends.
+    Ok(Idempotency::builder(lambda_once::MemoryStore::new()).scope("payments").build()?)
+}
+
+async fn shutdown(mut interrupt: Signal, mut terminate: Signal) {
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    info!("shutting down");
+}
+
+/// `DELAY_MS` makes charges slow, to see what becomes of a client that does not wait.
+fn delay() -> Result<Duration> {
+    let Ok(text) = env::var("DELAY_MS") else { return Ok(Duration::ZERO) };
+    Ok(Duration::from_millis(text.parse().with_context(|| format!("DELAY_MS is {text:?}"))?))
+}
+
+async fn serve() -> Result<()> {
+    let address = env::args().nth(1).or_else(|| env::var("LISTEN").ok()).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
+    let ledger = Ledger { delay: delay()?, ..Ledger::default() };
+
+    // The merchant is a part of the key: two that draw the same key do not get each other's answers.
+    let scope = Scope::from_fn(|request| request.extensions.get::<Merchant>().map(|merchant| merchant.0.to_owned()));
+    let idempotency = IdempotencyKeyLayer::new(engine().await?, scope).checked()?;
+    let in_flight = idempotency.in_flight();
+
+    let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let listener = TcpListener::bind(&address).await.with_context(|| format!("cannot listen on {address}"))?;
+    println!("listening on http://{}", listener.local_addr()?);
+    axum::serve(listener, app(ledger, idempotency)).with_graceful_shutdown(shutdown(interrupt, terminate)).await?;
+    // No connection is left, but the charges of clients that have disconnected may be.
+    info!(charges = in_flight.len(), "waiting for charges without a client");
+    in_flight.drain().await;
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    match serve().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("payments: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

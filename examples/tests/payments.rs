@@ -1,0 +1,106 @@
+//! The service as a process, and clients that disconnect from it.
+
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test panics, and its modules are its own")]
+
+mod support;
+
+use axum::http::Method;
+use support::{Payments, client, printed};
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+
+const ALICE: &str = "token-of-alice";
+const BOB: &str = "token-of-bob";
+const CHARGE: &str = r#"{"amount_cents":1999,"currency":"EUR"}"#;
+
+/// Sends a charge, waits until it is being processed, and disconnects.
+async fn send_and_disconnect(payments: &mut Payments, key: &str) {
+    let mut connection = TcpStream::connect(payments.address()).await.unwrap();
+    let request = format!(
+        "POST /accounts/1/charges HTTP/1.1\r\nhost: payments\r\nauthorization: Bearer {ALICE}\r\n\
+         content-type: application/json\r\nidempotency-key: {key}\r\ncontent-length: {}\r\n\r\n{CHARGE}",
+        CHARGE.len()
+    );
+    connection.write_all(request.as_bytes()).await.unwrap();
+    payments.logged("a charge begins").await;
+}
+
+#[tokio::test]
+async fn a_repeated_charge_gets_the_first_ones_answer() {
+    let payments = Payments::start(0).await;
+    let first = payments.charge(ALICE, "k-1", CHARGE).await;
+    assert_eq!((first.status.as_u16(), first.header("idempotency-replayed")), (201, None), "{first:?}");
+    assert_eq!((&first.json()["account"], &first.json()["amount_cents"]), (&"1".into(), &1999.into()));
+
+    let again = payments.charge(ALICE, "\"k-1\"", CHARGE).await;
+    assert_eq!((again.status, &again.body), (first.status, &first.body));
+    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+    assert_eq!(payments.charges(ALICE).await, [first.json()]);
+
+    let other = payments.charge(ALICE, "k-1", r#"{"amount_cents":1,"currency":"EUR"}"#).await;
+    assert_eq!((other.status.as_u16(), &other.json()["code"]), (422, &"key_reused".into()));
+    let bobs = payments.charge(BOB, "k-1", CHARGE).await;
+    assert_eq!((bobs.status.as_u16(), bobs.header("idempotency-replayed")), (201, None));
+    assert_eq!((payments.charges(ALICE).await.len(), payments.charges(BOB).await), (1, vec![bobs.json()]));
+}
+
+#[tokio::test]
+async fn a_caller_is_authenticated_before_the_key_is_looked_at() {
+    let payments = Payments::start(0).await;
+    assert_eq!(payments.send(Method::POST, "of-nobody", &[], CHARGE).await.status.as_u16(), 401);
+    let without_key = payments.send(Method::POST, ALICE, &[], CHARGE).await;
+    assert_eq!((without_key.status.as_u16(), &without_key.json()["code"]), (400, &"key_missing".into()));
+}
+
+#[tokio::test]
+async fn a_page_of_another_origin_may_send_a_key_and_read_every_answer() {
+    let payments = Payments::start(0).await;
+    let preflight = [
+        ("origin", "https://shop.example"),
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", "authorization,content-type,idempotency-key"),
+    ];
+    let allowed = payments.send(Method::OPTIONS, "none", &preflight, "").await;
+    assert_eq!(allowed.header("access-control-allow-origin"), Some("*"));
+    assert!(allowed.header("access-control-allow-headers").unwrap().contains("idempotency-key"));
+
+    for (key, body, status) in [("k", CHARGE, 201), ("k", CHARGE, 201), ("k", "{}", 422), ("", CHARGE, 400)] {
+        let headers = [("origin", "https://shop.example"), ("idempotency-key", key)];
+        let answer = payments.send(Method::POST, ALICE, &headers, body).await;
+        assert_eq!((answer.status.as_u16(), answer.header("access-control-allow-origin")), (status, Some("*")));
+        assert_eq!(answer.header("access-control-expose-headers"), Some("idempotency-replayed,retry-after"));
+    }
+}
+
+#[tokio::test]
+async fn a_charge_goes_on_without_its_client_and_the_retry_gets_its_answer() {
+    let mut payments = Payments::start(500).await;
+    send_and_disconnect(&mut payments, "k-1").await;
+    let client = client(&[&payments.url, "1", "1999", "k-1"], &[]).await;
+    assert!(client.status.success(), "{}", printed(&client));
+    assert!(printed(&client).contains("in_progress"), "{}", printed(&client));
+    assert!(printed(&client).contains("replay: 201"), "{}", printed(&client));
+    assert_eq!(payments.charges(ALICE).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_waits_for_less_time_than_a_charge_takes_makes_one() {
+    let payments = Payments::start(700).await;
+    let client = client(&[&payments.url], &[("TRY_MS", "200")]).await;
+    assert!(client.status.success(), "{}", printed(&client));
+    assert!(printed(&client).contains("no answer within 200 ms"), "{}", printed(&client));
+    assert!(printed(&client).contains("replay: 201"), "{}", printed(&client));
+    assert_eq!(payments.charges(ALICE).await.len(), 1);
+}
+
+#[tokio::test]
+async fn at_shutdown_a_charge_without_a_client_is_brought_to_its_end() {
+    let mut payments = Payments::start(1_500).await;
+    send_and_disconnect(&mut payments, "k-1").await;
+    payments.terminate();
+    let until_drained = payments.logged("waiting for charges without a client").await;
+    assert!(until_drained.contains("charges=1"), "{until_drained}");
+    assert!(!until_drained.contains("a charge is made"), "{until_drained}");
+    let (code, rest) = payments.ended().await;
+    assert!(rest.contains("a charge is made"), "{rest}");
+    assert_eq!(code, Some(0), "{rest}");
+}

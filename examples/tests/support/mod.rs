@@ -1,0 +1,127 @@
+//! The example's binaries as processes, and requests to them.
+
+use std::process::{Output, Stdio};
+
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader, Lines},
+    process::{Child, ChildStderr, ChildStdout, Command},
+};
+
+/// A running `payments`, killed when it is dropped.
+pub struct Payments {
+    process: Child,
+    log: Lines<BufReader<ChildStderr>>,
+    /// Kept, so that the process does not write to a closed pipe.
+    _output: Lines<BufReader<ChildStdout>>,
+    pub url: String,
+}
+
+/// An answer, read whole.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+impl Payments {
+    /// On a free port. `delay_ms` is how long a charge takes.
+    pub async fn start(delay_ms: u64) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_payments"))
+            .arg("127.0.0.1:0")
+            .env("DELAY_MS", delay_ms.to_string())
+            .env_remove("IDEMPOTENCY_TABLE")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(process.stdout.take().unwrap()).lines();
+        let log = BufReader::new(process.stderr.take().unwrap()).lines();
+        let line = output.next_line().await.unwrap().expect("the process says where it listens");
+        let url = line.strip_prefix("listening on ").unwrap().to_owned();
+        Self { process, log, _output: output, url }
+    }
+
+    pub fn address(&self) -> &str {
+        self.url.strip_prefix("http://").unwrap()
+    }
+
+    pub async fn send(&self, method: Method, token: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}/accounts/1/charges", self.url))
+            .header("authorization", format!("Bearer {token}"))
+            .header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).unwrap();
+        let (head, body) = client.request(request).await.unwrap().into_parts();
+        Answer { status: head.status, headers: head.headers, body: body.collect().await.unwrap().to_bytes() }
+    }
+
+    pub async fn charge(&self, token: &str, key: &str, body: &str) -> Answer {
+        self.send(Method::POST, token, &[("idempotency-key", key)], body).await
+    }
+
+    /// The charges to account 1.
+    pub async fn charges(&self, token: &str) -> Vec<Value> {
+        self.send(Method::GET, token, &[], "").await.json().as_array().unwrap().clone()
+    }
+
+    /// Reads the log up to a line with this text; what was read is returned.
+    pub async fn logged(&mut self, text: &str) -> String {
+        let mut read = String::new();
+        while let Some(line) = self.log.next_line().await.unwrap() {
+            read += &format!("{line}\n");
+            if line.contains(text) {
+                return read;
+            }
+        }
+        panic!("the process ended before it logged {text:?}:\n{read}");
+    }
+
+    /// Asks it to end, as a container's host does.
+    pub fn terminate(&self) {
+        let id = i32::try_from(self.process.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
+    }
+
+    /// Its exit code, and the rest of its log.
+    pub async fn ended(mut self) -> (Option<i32>, String) {
+        let mut rest = String::new();
+        while let Some(line) = self.log.next_line().await.unwrap() {
+            rest += &format!("{line}\n");
+        }
+        (self.process.wait().await.unwrap().code(), rest)
+    }
+}
+
+/// Runs `client` to its end.
+pub async fn client(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_client"));
+    command.args(arguments).envs(environment.iter().copied()).kill_on_drop(true).output().await.unwrap()
+}
+
+/// What it printed.
+pub fn printed(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
