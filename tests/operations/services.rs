@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use lambda_once::{
-    BoxError, ErrorKind, Failure, Idempotency, Key, MemoryStore, OutcomeKind,
+    BoxError, ErrorKind, Failure, Idempotency, Key, OutcomeKind,
     batch::{BatchService, Handler, Source},
     http::{IdempotencyKeyLayer, Scope},
     invocation::InvocationLayer,
