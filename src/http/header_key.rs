@@ -61,6 +61,7 @@ fn bare(text: &str) -> Result<String, &'static str> {
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -109,5 +110,34 @@ mod tests {
         headers.append(NAME, HeaderValue::from_static("a"));
         headers.append(NAME, HeaderValue::from_static("a"));
         assert!(matches!(read(&headers, &NAME), HeaderKey::Malformed(_)));
+    }
+
+    /// What another implementation of RFC 8941 makes of a value: a string without parameters, or nothing.
+    fn string_by_sfv(value: &str) -> Option<String> {
+        let item: sfv::Item = sfv::Parser::new(value).with_version(sfv::Version::Rfc8941).parse().ok()?;
+        match item.bare_item {
+            sfv::BareItem::String(string) if item.params.is_empty() => Some(string.into()),
+            _ => None,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn quoted_keys_are_those_of_rfc_8941(value in r#" {0,2}"([ -~]|\\[\\"a]|\\|é){0,12}"?( |;a|"){0,2}"#) {
+            let expected = string_by_sfv(&value).filter(|key| !key.is_empty());
+            match parse(&value) {
+                HeaderKey::Key(key) => prop_assert_eq!(Some(key), expected),
+                _ => prop_assert_eq!(None, expected),
+            }
+        }
+
+        #[test]
+        fn a_bare_key_is_the_quoted_one(key in "[!#-+\\--~][!-+\\--~]{0,60}") {
+            prop_assume!(!key.contains('"'));
+            let quoted = format!("\"{}\"", key.replace('\\', "\\\\"));
+            prop_assert_eq!(string_by_sfv(&quoted), Some(key.clone()));
+            prop_assert_eq!(parse(&key), parse(&quoted));
+            prop_assert_eq!(parse(&key), HeaderKey::Key(key));
+        }
     }
 }
