@@ -40,7 +40,7 @@ stress: ## Ten times the cases of the property test of batches (PROPERTY_CASES)
 plants: ## Bugs planted against each rule of batches, and how many plans of the property test find each
 	@cargo test --quiet --workspace --all-features --test property planted_bugs -- --nocapture --test-threads 1
 
-lint: lint-rust lint-features lint-rest ## Formatting, clippy, features, docs, dependencies, template
+lint: lint-rust lint-features lint-rest ## Formatting, clippy, features, docs, dependencies, template, OpenAPI
 
 # The parts of lint that CI runs at different times.
 lint-rust:
@@ -55,6 +55,7 @@ lint-rest:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps
 	$(PYTHON) tools/with.py cargo-deny -- cargo deny --workspace check bans licenses sources
 	$(PYTHON) tools/with.py sam -- sam validate --lint --region us-east-1
+	$(PYTHON) tools/with.py openapi -- python tools/check-openapi.py
 
 watch: ## The functions under cargo lambda watch, with an embedded DynamoDB
 	@$(PYTHON) tools/watch.py
