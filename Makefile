@@ -11,6 +11,8 @@ PYTHON ?= python3
 BENCH_ARGS ?=
 # For `make instructions`: `--write` renews the baseline.
 INSTRUCTIONS_ARGS ?=
+# For `make browser`: `--required` fails where there is no browser.
+BROWSER_ARGS ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 # Said once, before the dependencies are compiled.
@@ -18,7 +20,7 @@ first-build = if [[ ! -d $(1) ]]; then echo "-- first build: $(2) on two cores" 
 
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help demo test stress plants lint lint-rust lint-features lint-rest watch build e2e bench instructions clean
+.PHONY: help demo test stress plants lint lint-rust lint-features lint-rest watch build e2e browser bench instructions clean
 
 help: ## Lists the targets
 	@sed -nE 's/^([a-z0-9]+):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,7 +40,7 @@ stress: ## Ten times the cases of the property test of batches (PROPERTY_CASES)
 plants: ## Bugs planted against each rule of batches, and how many plans of the property test find each
 	@cargo test --quiet --workspace --all-features --test property planted_bugs -- --nocapture --test-threads 1
 
-lint: lint-rust lint-features lint-rest ## Formatting, clippy, features, docs, dependencies, template
+lint: lint-rust lint-features lint-rest ## Formatting, clippy, features, docs, dependencies, template, OpenAPI
 
 # The parts of lint that CI runs at different times.
 lint-rust:
@@ -53,6 +55,7 @@ lint-rest:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps
 	$(PYTHON) tools/with.py cargo-deny -- cargo deny --workspace check bans licenses sources
 	$(PYTHON) tools/with.py sam -- sam validate --lint --region us-east-1
+	$(PYTHON) tools/with.py openapi -- python tools/check-openapi.py
 
 watch: ## The functions under cargo lambda watch, with an embedded DynamoDB
 	@$(PYTHON) tools/watch.py
@@ -65,6 +68,10 @@ build: ## The functions as sam deploy takes them, for the architecture in samcon
 e2e: ## Deploys template.yaml onto a local AWS endpoint, tests it through SQS and API Gateway
 	@$(call first-build,target/e2e/build,about 6 minutes)
 	@$(PYTHON) tools/e2e.py
+
+browser: ## A page of another origin charges in headless Chromium, and reads answer, replay and refusals
+	@$(call first-build,$(TARGET)/debug,3 to 8 minutes)
+	@$(PYTHON) tools/browser.py $(BROWSER_ARGS)
 
 bench: ## Measures what protection costs, beside the same by hand; writes docs/benchmark.md
 	@$(call first-build,$(TARGET)/measure,about 15 minutes)

@@ -143,11 +143,15 @@ fn app(ledger: Ledger, idempotency: IdempotencyKeyLayer) -> Router {
 
 /// The scope keeps other services on the same table apart from this one.
 async fn engine() -> Result<Idempotency> {
-    #[cfg(feature = "dynamodb")]
     if env::var_os("IDEMPOTENCY_TABLE").is_some() {
-        let once = Idempotency::builder(lambda_once::DynamoDbStore::from_env().await?).scope("payments").build()?;
-        once.warm().await?;
-        return Ok(once);
+        #[cfg(not(feature = "dynamodb"))]
+        anyhow::bail!("IDEMPOTENCY_TABLE is set, and this was built without the feature dynamodb");
+        #[cfg(feature = "dynamodb")]
+        {
+            let once = Idempotency::builder(lambda_once::DynamoDbStore::from_env().await?).scope("payments").build()?;
+            once.warm().await?;
+            return Ok(once);
+        }
     }
     // What is in memory protects one process, until it ends.
     Ok(Idempotency::builder(lambda_once::MemoryStore::new()).scope("payments").build()?)
