@@ -9,6 +9,7 @@ mod support;
 mod answers;
 mod bodies;
 mod compile;
+mod events;
 mod keys;
 mod logs;
 mod network;
