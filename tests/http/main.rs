@@ -8,6 +8,7 @@ mod support;
 
 mod answers;
 mod bodies;
+mod callers;
 mod compile;
 mod events;
 mod keys;
@@ -16,4 +17,5 @@ mod network;
 mod routers;
 mod server;
 mod setup;
+mod tenants;
 mod trouble;
