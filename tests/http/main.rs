@@ -14,6 +14,7 @@ mod events;
 mod keys;
 mod logs;
 mod network;
+mod replays;
 mod routers;
 mod server;
 mod setup;
