@@ -15,6 +15,7 @@ mod keys;
 mod logs;
 mod network;
 mod replays;
+mod requests;
 mod routers;
 mod server;
 mod setup;
