@@ -14,6 +14,8 @@ mod events;
 mod keys;
 mod logs;
 mod network;
+mod probes;
+mod refusals;
 mod replays;
 mod requests;
 mod routers;
