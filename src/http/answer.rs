@@ -22,7 +22,7 @@ use crate::{
 /// After which a client tries again where the end of a lease is not known.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// The longest that the application may take to say whether an answer may be given again.
+/// The longest that the application may take to say whether an answer may be given again, if its invocation lasts as long.
 const GATE_TIME: Duration = Duration::from_secs(10);
 
 impl Settings {
@@ -137,8 +137,9 @@ impl Settings {
         telemetry::outcome_kind(OutcomeKind::Replayed, &self.operation, key, attempt);
         if let Some(gate) = &self.before_replay {
             let Some(request) = request else { return self.refusal(Problem::REPLAY_UNCHECKED, None) };
+            let left = self.window(request).stop.since(self.engine.clock.now());
             // The hook is called inside, so that a panic in the call is caught too.
-            match bounded(async { gate(request, &stored).await }, GATE_TIME).await {
+            match bounded(async { gate(request, &stored).await }, GATE_TIME.min(left)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(refusal)) => return refusal.map(ResponseBody::of_bytes),
                 Err(_) => return self.refusal(Problem::REPLAY_UNCHECKED, Some(request)),

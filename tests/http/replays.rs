@@ -7,8 +7,10 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use lambda_once::{
+    clock::Clock,
     http::{Decision, IdempotencyKeyLayer, Scope, StoredResponse},
 };
+use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::setup::{App, numbered, post as request};
@@ -157,6 +159,22 @@ async fn a_gate_that_panics_refuses_the_replay_for_now() {
         );
     }
     assert_eq!(app.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_hangs_refuses_the_replay_before_the_invocation_ends() {
+    let hanging = |layer: IdempotencyKeyLayer| layer.before_replay(|_, _| Box::pin(future::pending()));
+    let app = App::with(|engine| engine, hanging, numbered);
+    app.post("k", "{}").await;
+    for left in [5, 300] {
+        let mut context = lambda_runtime::Context::default();
+        context.deadline = app.clock.now().after(Duration::from_secs(left)).as_millis();
+        let mut again = request("k", "{}");
+        again.extensions_mut().insert(context);
+        let began = Instant::now();
+        assert_eq!(app.send(again).await.code(), "replay_unchecked");
+        assert!(began.elapsed() < Duration::from_secs(left.min(29)), "{left}: {:?}", began.elapsed());
+    }
 }
 
 #[tokio::test(start_paused = true)]
