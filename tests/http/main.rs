@@ -20,6 +20,7 @@ mod replays;
 mod requests;
 mod routers;
 mod server;
+mod services;
 mod setup;
 mod tenants;
 mod trouble;
