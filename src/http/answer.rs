@@ -9,7 +9,6 @@ use super::{
     ResponseBody, StoredResponse, exchange::HandlerEnd, problem::Problem, settings::Settings, stored::StoredForm,
 };
 use crate::{
-    clock::Timestamp,
     idempotency::{
         engine::{Conclusion, End},
         guard::bounded,
@@ -36,16 +35,16 @@ pub(super) struct Asked<'a> {
     pub(super) key: KeyHash,
     /// 0 if nothing was granted.
     pub(super) attempt: u64,
-    /// When the application's hooks are cut off.
-    pub(super) stop: Timestamp,
+}
+
+impl<'a> Asked<'a> {
+    /// A request whose claim was not granted.
+    pub(super) fn not_granted(parts: &'a Parts, key: KeyHash) -> Self {
+        Self { parts: Some(parts), key, attempt: 0 }
+    }
 }
 
 impl Settings {
-    /// A request whose claim was not granted.
-    pub(super) fn asked<'a>(&self, parts: &'a Parts, key: KeyHash) -> Asked<'a> {
-        Asked { parts: Some(parts), key, attempt: 0, stop: self.window(parts).stop }
-    }
-
     /// The response after a run.
     pub(super) async fn conclude<R, E>(
         &self,
@@ -143,9 +142,9 @@ impl Settings {
         self.log(OutcomeKind::Replayed, asked);
         if let Some(gate) = &self.before_replay {
             let Some(request) = asked.parts else { return self.refusal(Problem::REPLAY_UNCHECKED, None) };
+            let left = self.window(request).stop.since(self.engine.clock.now());
             // The hook is called inside, so that a panic in the call is caught too.
-            let time = asked.stop.since(self.engine.clock.now()).min(MAX_GATE_TIME);
-            match bounded(async { gate(request, &stored).await }, time).await {
+            match bounded(async { gate(request, &stored).await }, left.min(MAX_GATE_TIME)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(refusal)) => return refusal.map(ResponseBody::of_bytes),
                 Err(_) => return self.refusal(Problem::REPLAY_UNCHECKED, Some(request)),

@@ -159,7 +159,7 @@ impl Settings {
             };
             match self.engine.wait_until_free(entry.candidate, refusal, &mut wait, entry.wait_until).await {
                 Ok(None) => work = back,
-                Ok(Some(refusal)) => return Ok(self.refuse(refusal, self.asked(&back.parts, key)).await),
+                Ok(Some(refusal)) => return Ok(self.refuse(refusal, Asked::not_granted(&back.parts, key)).await),
                 Err(error) => {
                     telemetry::error(&error, &self.operation, key);
                     return Ok(self.refusal(Problem::UNAVAILABLE, Some(&back.parts)));
@@ -194,12 +194,12 @@ impl Settings {
             Ok(Refused::Refusal(refusal @ Refusal::InProgress { .. })) if may_wait => {
                 return Attempted::Busy(refusal, work);
             }
-            Ok(Refused::Refusal(refusal)) => self.refuse(refusal, self.asked(&work.parts, key)).await,
+            Ok(Refused::Refusal(refusal)) => self.refuse(refusal, Asked::not_granted(&work.parts, key)).await,
             Ok(Refused::OutOfTime) if self.fails_open && self.engine.clock.now() < window.stop => {
                 return Attempted::Unprotected(work, pending_claim);
             }
             Ok(Refused::OutOfTime) => {
-                self.problem(Problem::UNAVAILABLE, OutcomeKind::NotStarted, self.asked(&work.parts, key))
+                self.problem(Problem::UNAVAILABLE, OutcomeKind::NotStarted, Asked::not_granted(&work.parts, key))
             }
             Err(error) => {
                 telemetry::error(&error, &self.operation, key);
@@ -269,8 +269,7 @@ impl Settings {
                 Decision::Keep => Success::Keep(ran),
             })
         };
-        let asked =
-            Asked { parts: request.as_ref(), key: claim.key(), attempt: claim.attempt(), stop: claim.stop_point() };
+        let asked = Asked { parts: request.as_ref(), key: claim.key(), attempt: claim.attempt() };
         let took_over = claim.took_over();
         let end = self.engine.run_and_settle(claim, running).await;
         self.conclude(end, asked, took_over).await

@@ -163,8 +163,8 @@ impl IdempotencyKeyLayer {
     }
 
     /// Asks before a stored answer is given: whether this caller may still see it, say. An error is given instead, and
-    /// nothing changes. A hook that panics, or has not answered after ten
-    /// seconds or at the stop point, refuses the replay with 503.
+    /// nothing changes. A hook that panics, or has not answered after ten seconds or at the stop point, refuses the replay with
+    /// 503.
     ///
     /// ```
     /// use bytes::Bytes;

@@ -67,10 +67,19 @@ impl Server {
 
     /// A connection that a `POST` was written to. To drop it is to disconnect.
     pub(crate) async fn begin(&self, key: &str, headers: &str, body: &str) -> TcpStream {
+        let rest = format!("idempotency-key: {key}\r\n{headers}\r\n{body}");
+        self.write(rest.as_bytes()).await
+    }
+
+    /// The same with these header lines, without a body, for one request only.
+    pub(crate) async fn begin_raw(&self, headers: &[u8]) -> TcpStream {
+        self.write(&[headers, b"connection: close\r\ncontent-length: 0\r\n\r\n"].concat()).await
+    }
+
+    async fn write(&self, rest: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        let request =
-            format!("POST /charges HTTP/1.1\r\nhost: localhost\r\nidempotency-key: {key}\r\n{headers}\r\n{body}");
-        stream.write_all(request.as_bytes()).await.unwrap();
+        let request = [b"POST /charges HTTP/1.1\r\nhost: localhost\r\n", rest].concat();
+        stream.write_all(&request).await.unwrap();
         stream
     }
 
@@ -81,7 +90,7 @@ impl Server {
     }
 }
 
-/// What goes before the body of an answer over and over again: all but its date.
+/// An answer but for its date.
 pub(crate) fn undated(mut got: Got) -> Got {
     got.headers.remove("date");
     got

@@ -49,7 +49,7 @@ pub(crate) struct Batch {
 }
 
 /// How the names of those files begin that are events of sources of which the demo has no function.
-const OTHER_SOURCES: [&str; 6] = ["dynamodb-", "eventbridge", "kafka-", "kinesis-", "mq-", "sns"];
+const OTHER_SOURCES: [&str; 7] = ["dynamodb-", "eventbridge", "http-", "kafka-", "kinesis-", "mq-", "sns"];
 
 /// Everything the demo sends.
 #[derive(Debug, Default)]

@@ -1,0 +1,297 @@
+//! Whom each kind of authorizer names, in the shapes that API Gateway and function URLs send.
+
+use http::{Request, Response};
+use lambda_http::{Body, request::from_str};
+use lambda_once::{
+    Idempotency,
+    http::{IdempotencyKeyLayer, Scope},
+};
+use serde_json::{Value, json};
+use tower::{Layer, ServiceExt};
+
+/// All users of an identity pool have this ARN.
+const POOL_ROLE: &str = "arn:aws:sts::123456789012:assumed-role/pool/CognitoIdentityCredentials";
+
+/// What a front door and its authorizer say of a caller. `who` is part of each name; where a shape names nobody, of what it
+/// says beside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    RestNone,
+    /// A Lambda authorizer, whose policy names the principal.
+    RestLambda,
+    /// The same, with a context that has a text by the name of the claims.
+    RestLambdaWithClaims,
+    RestCognito,
+    RestIam,
+    RestIdentityPool,
+    RestApiKey,
+    /// HTTP API, version 1 of the payload.
+    Payload1Jwt,
+    Payload1JwtWithoutSubject,
+    Payload1Lambda,
+    Payload1Iam,
+    /// HTTP API, version 2 of the payload.
+    HttpNone,
+    HttpJwt,
+    HttpJwtWithoutSubject,
+    HttpLambda,
+    HttpLambdaWithoutContext,
+    HttpIam,
+    HttpIdentityPool,
+    UrlNone,
+    UrlIam,
+}
+
+use Shape::{
+    HttpIam, HttpIdentityPool, HttpJwt, HttpJwtWithoutSubject, HttpLambda, HttpLambdaWithoutContext, HttpNone,
+    Payload1Iam, Payload1Jwt, Payload1JwtWithoutSubject, Payload1Lambda, RestApiKey, RestCognito, RestIam,
+    RestIdentityPool, RestLambda, RestLambdaWithClaims, RestNone, UrlIam, UrlNone,
+};
+
+pub(crate) const SHAPES: [Shape; 20] = [
+    RestNone,
+    RestLambda,
+    RestLambdaWithClaims,
+    RestCognito,
+    RestIam,
+    RestIdentityPool,
+    RestApiKey,
+    Payload1Jwt,
+    Payload1JwtWithoutSubject,
+    Payload1Lambda,
+    Payload1Iam,
+    HttpNone,
+    HttpJwt,
+    HttpJwtWithoutSubject,
+    HttpLambda,
+    HttpLambdaWithoutContext,
+    HttpIam,
+    HttpIdentityPool,
+    UrlNone,
+    UrlIam,
+];
+
+/// Whom a request is from, as somebody says who reads its event by AWS's documentation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Who {
+    /// No authorizer ran.
+    Nobody,
+    Known(String),
+    /// An authorizer ran, and names no principal.
+    Unnamed,
+}
+
+impl Shape {
+    fn is_version_2(self) -> bool {
+        matches!(
+            self,
+            HttpNone
+                | HttpJwt
+                | HttpJwtWithoutSubject
+                | HttpLambda
+                | HttpLambdaWithoutContext
+                | HttpIam
+                | HttpIdentityPool
+                | UrlNone
+                | UrlIam
+        )
+    }
+
+    /// An event of this shape from a caller of this name.
+    pub(crate) fn event(self, who: &str, key: &str, body: &str) -> Value {
+        let file = match self {
+            UrlNone | UrlIam => "http-function-url.json",
+            _ if self.is_version_2() => "http-api-v2.json",
+            _ => "http-rest-v1.json",
+        };
+        let mut event: Value =
+            serde_json::from_str(&std::fs::read_to_string(format!("events/{file}")).unwrap()).unwrap();
+        event["body"] = body.into();
+        if self.is_version_2() {
+            event["headers"]["idempotency-key"] = key.into();
+        } else {
+            event["headers"]["Idempotency-Key"] = key.into();
+            event["multiValueHeaders"]["Idempotency-Key"] = json!([key]);
+        }
+        let claims = json!({ "iss": "https://id.example.com/", "sub": who, "client_id": who, "aud": "charges" });
+        let machine = json!({ "iss": "https://id.example.com/", "client_id": who, "aud": "charges" });
+        let cognito = json!({ "amr": ["authenticated"], "identityId": who, "identityPoolId": "us-east-1:pool" });
+        let iam = |arn: &str, cognito: Value| {
+            json!({ "iam": { "accessKey": "ASIAEXAMPLE", "accountId": "123456789012", "callerId": "AROAEXAMPLE",
+                "cognitoIdentity": cognito, "principalOrgId": "o-example", "userArn": arn, "userId": "AROAEXAMPLE" } })
+        };
+        let context = event["requestContext"].as_object_mut().unwrap();
+        context.remove("authorizer");
+        let authorizer = match self {
+            RestNone | HttpNone | UrlNone | RestApiKey | RestIam | RestIdentityPool | Payload1Iam => None,
+            RestLambda => Some(json!({ "principalId": who, "integrationLatency": 12, "tenant": who })),
+            RestLambdaWithClaims => Some(json!({ "principalId": who, "claims": "read,write", "tenant": who })),
+            RestCognito => Some(json!({ "claims": claims })),
+            Payload1Jwt => Some(json!({ "claims": claims, "scopes": ["charge"] })),
+            Payload1JwtWithoutSubject => Some(json!({ "claims": machine, "scopes": ["charge"] })),
+            Payload1Lambda => Some(json!({ "tenant": who })),
+            HttpLambda => Some(json!({ "lambda": { "tenant": who } })),
+            HttpLambdaWithoutContext => Some(json!({ "lambda": null })),
+            HttpJwt => Some(json!({ "jwt": { "claims": claims, "scopes": null } })),
+            HttpJwtWithoutSubject => Some(json!({ "jwt": { "claims": machine, "scopes": ["charge"] } })),
+            HttpIam | UrlIam => Some(iam(who, Value::Null)),
+            HttpIdentityPool => Some(iam(POOL_ROLE, cognito)),
+        };
+        if let Some(authorizer) = authorizer {
+            context.insert("authorizer".to_owned(), authorizer);
+        }
+        let mut identity = |fields: &[(&str, &str)]| {
+            for (name, value) in fields {
+                context["identity"][*name] = (*value).into();
+            }
+        };
+        match self {
+            RestIam | Payload1Iam => {
+                identity(&[("userArn", who), ("caller", "AROAEXAMPLE"), ("accessKey", "ASIAEXAMPLE")])
+            }
+            RestIdentityPool => identity(&[
+                ("userArn", POOL_ROLE),
+                ("cognitoIdentityId", who),
+                ("cognitoIdentityPoolId", "us-east-1:pool"),
+                ("cognitoAuthenticationType", "authenticated"),
+            ]),
+            RestApiKey => identity(&[("apiKey", "secret"), ("apiKeyId", who)]),
+            _ => {}
+        }
+        event
+    }
+
+    /// The principal that API Gateway has authenticated.
+    pub(crate) fn principal(self, who: &str) -> Who {
+        let known = |kind: &str| Who::Known(format!("{kind} {who}"));
+        match self {
+            // An API key meters, it does not authenticate.
+            RestNone | RestApiKey | HttpNone | UrlNone => Who::Nobody,
+            RestLambda | RestLambdaWithClaims => known("lambda"),
+            RestCognito | Payload1Jwt | HttpJwt => known("token"),
+            RestIam | Payload1Iam | HttpIam | UrlIam => known("iam"),
+            RestIdentityPool | HttpIdentityPool => known("identity pool"),
+            Payload1JwtWithoutSubject
+            | Payload1Lambda
+            | HttpJwtWithoutSubject
+            | HttpLambda
+            | HttpLambdaWithoutContext => Who::Unnamed,
+        }
+    }
+}
+
+/// The answer to an event: its status, its body, and whether it is a replay. The handler answers with this text.
+pub(crate) async fn answered(once: &Idempotency, scope: Scope, event: &Value, text: String) -> (u16, String, bool) {
+    let handler = tower::service_fn(move |_: Request<Body>| {
+        let text = text.clone();
+        async move { Ok::<_, lambda_http::Error>(Response::new(Body::Text(text))) }
+    });
+    let service = IdempotencyKeyLayer::new(once.clone(), scope).layer(handler);
+    let answer = service.oneshot(from_str(&event.to_string()).unwrap()).await.unwrap();
+    let is_replay = answer.headers().contains_key("idempotency-replayed");
+    let status = answer.status().as_u16();
+    let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap(), is_replay)
+}
+
+#[tokio::test]
+async fn only_requests_that_no_authorizer_has_seen_are_anonymous_and_those_without_a_principal_are_refused() {
+    for shape in SHAPES {
+        let once = crate::setup::engine();
+        let scope = || Scope::authorizer().or_anonymous();
+        let mut answers = Vec::new();
+        for who in ["alice", "bob", "alice"] {
+            let (status, body, is_replay) =
+                answered(&once, scope(), &shape.event(who, "k", "{}"), who.to_owned()).await;
+            answers.push((status, if status == 200 { body } else { String::new() }, is_replay));
+        }
+        let answer = |who: &str, is_replay| (200, who.to_owned(), is_replay);
+        let expected = match shape.principal("alice") {
+            Who::Nobody => vec![answer("alice", false), answer("alice", true), answer("alice", true)],
+            Who::Known(_) => vec![answer("alice", false), answer("bob", false), answer("alice", true)],
+            Who::Unnamed => vec![(403, String::new(), false); 3],
+        };
+        assert_eq!(answers, expected, "{shape:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_or_anonymous_requests_that_no_authorizer_has_seen_are_refused() {
+    for shape in SHAPES.into_iter().filter(|shape| shape.principal("alice") == Who::Nobody) {
+        let event = shape.event("alice", "k", "{}");
+        let (status, ..) = answered(&crate::setup::engine(), Scope::authorizer(), &event, String::new()).await;
+        assert_eq!(status, 403, "{shape:?}");
+    }
+}
+
+/// What of these shapes a scope knows, and whether it keeps callers apart.
+async fn knows(scope: fn() -> Scope, shapes: &[Shape]) {
+    for shape in SHAPES {
+        let once = crate::setup::engine();
+        let (alice, bob) = (shape.event("alice", "k", "{}"), shape.event("bob", "k", "{}"));
+        let first = answered(&once, scope(), &alice, "alice".to_owned()).await;
+        if shapes.contains(&shape) {
+            assert_eq!(first, (200, "alice".to_owned(), false), "{shape:?}");
+            assert_eq!(
+                answered(&once, scope(), &bob, "bob".to_owned()).await,
+                (200, "bob".to_owned(), false),
+                "{shape:?}"
+            );
+            assert!(answered(&once, scope(), &alice, String::new()).await.2, "{shape:?}");
+        } else {
+            assert_eq!(first.0, 403, "{shape:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_claim_of_a_token_can_be_the_caller() {
+    const WITH_TOKEN: [Shape; 5] =
+        [RestCognito, Payload1Jwt, Payload1JwtWithoutSubject, HttpJwt, HttpJwtWithoutSubject];
+    knows(|| Scope::jwt_claim("client_id"), &WITH_TOKEN).await;
+    knows(|| Scope::jwt_claim("sub"), &[RestCognito, Payload1Jwt, HttpJwt]).await;
+    knows(|| Scope::jwt_claim("nothing"), &[]).await;
+
+    // The same client of another issuer is another one.
+    let once = crate::setup::engine();
+    let one = HttpJwtWithoutSubject.event("alice", "k", "{}");
+    let mut other = one.clone();
+    other["requestContext"]["authorizer"]["jwt"]["claims"]["iss"] = "https://id.example.org/".into();
+    for event in [one, other] {
+        let scope = Scope::jwt_claim("client_id");
+        assert!(!answered(&once, scope, &event, String::new()).await.2);
+    }
+}
+
+#[tokio::test]
+async fn a_field_of_a_lambda_authorizers_context_can_be_the_caller() {
+    const WITH_TENANT: [Shape; 4] = [RestLambda, RestLambdaWithClaims, Payload1Lambda, HttpLambda];
+    knows(|| Scope::lambda_authorizer("tenant"), &WITH_TENANT).await;
+
+    let once = crate::setup::engine();
+    let of = |tenant: Value| {
+        let mut event = HttpLambda.event("", "k", "{}");
+        event["requestContext"]["authorizer"]["lambda"]["tenant"] = tenant;
+        event
+    };
+    for (tenant, status) in
+        [(json!(17), 200), (json!(18), 200), (json!(""), 403), (json!(null), 403), (json!({ "id": 17 }), 403)]
+    {
+        let got = answered(&once, Scope::lambda_authorizer("tenant"), &of(tenant.clone()), String::new()).await;
+        assert_eq!((got.0, got.2), (status, false), "{tenant}");
+    }
+}
+
+#[tokio::test]
+async fn the_id_of_an_api_key_can_be_the_caller() {
+    knows(Scope::api_key, &[RestApiKey]).await;
+
+    // Beside an authorizer too; and one that no key was asked of is not anonymous if it was authenticated.
+    let once = crate::setup::engine();
+    let mut both = RestLambda.event("alice", "k", "{}");
+    both["requestContext"]["identity"]["apiKeyId"] = "key-1".into();
+    let scope = || Scope::api_key().or_anonymous();
+    assert_eq!(answered(&once, scope(), &both, "key-1".to_owned()).await.0, 200);
+    assert_eq!(answered(&once, scope(), &RestLambda.event("alice", "k", "{}"), String::new()).await.0, 403);
+    assert!(!answered(&once, scope(), &RestNone.event("alice", "k", "{}"), String::new()).await.2);
+}

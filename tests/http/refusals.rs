@@ -1,0 +1,251 @@
+//! Refusals: what they say, for how long, and how an application changes them.
+
+use std::{future, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use lambda_once::{
+    ErrorKind, Idempotency, MemoryStore,
+    clock::Clock,
+    http::{IdempotencyKeyLayer, Scope},
+    store::fault::{Call, Fault},
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tower::{Layer, ServiceExt};
+use tracing::Level;
+
+use crate::{
+    setup::{App, Got, numbered, post},
+    support::collector::Collector,
+};
+
+/// The first run never ends; others answer.
+async fn hanging_once(run: u32, request: Request<Full<Bytes>>) -> Response<Full<Bytes>> {
+    if run == 1 {
+        future::pending::<()>().await;
+    }
+    numbered(run, request).await
+}
+
+fn app(set_up: impl FnOnce(IdempotencyKeyLayer) -> IdempotencyKeyLayer) -> App {
+    App::with(|engine| engine, set_up, hanging_once)
+}
+
+fn members(got: &Got) -> Value {
+    assert_eq!(got.header("content-type"), Some("application/problem+json"));
+    serde_json::from_slice(&got.body).unwrap()
+}
+
+/// What a second request is told while the first one runs, a while after it began.
+async fn meanwhile(app: &App, later: Duration) -> (Got, Duration) {
+    let second = async {
+        tokio::time::sleep(later).await;
+        let began = Instant::now();
+        (app.post("k", "{}").await, began.elapsed())
+    };
+    tokio::select! {
+        biased;
+        _ = app.post("k", "{}") => panic!("the first one runs"),
+        told = second => told,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_is_told_how_long_the_lease_lasts_and_asked_to_try_again_soon() {
+    for (later, left) in [(0, 30_000), (10, 20_000), (27, 3_000)] {
+        let (got, _) = meanwhile(&app(|layer| layer), Duration::from_secs(later)).await;
+        let problem = members(&got);
+        assert_eq!((got.status, &problem["retryable"], &problem["retry_after_ms"]), (409, &json!(true), &json!(left)));
+        let seconds: u64 = got.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=2).contains(&seconds));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_another_try_does_not_change_says_so() {
+    let app = App::new();
+    app.post("k", "{}").await;
+    let malformed = app.post("a,b", "{}").await;
+    for got in [app.post("k", "[]").await, malformed] {
+        let problem = members(&got);
+        assert_eq!((&problem["retryable"], problem.get("retry_after_ms")), (&json!(false), None));
+        assert_eq!(got.header("retry-after"), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_type_of_a_problem_is_where_it_is_documented() {
+    const BASE: &str = "https://api.example.com/problems/";
+    for (app, base) in [(App::new(), "https://docs.rs/lambda-once/"), (app(|layer| layer.problem_base(BASE)), BASE)] {
+        let got = app.post("a,b", "{}").await;
+        let kind = members(&got)["type"].as_str().unwrap().to_owned();
+        assert!(kind.starts_with(base) && kind.ends_with(&got.code()), "{kind}");
+    }
+    let got = app(|layer| layer.problem_base(BASE)).post("a,b", "{}").await;
+    assert_eq!(members(&got)["type"], format!("{BASE}key_malformed"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_refusal_is_shown_to_the_application_before_it_is_given() {
+    let app = app(|layer| {
+        layer.max_body(16).on_refusal(|request, response| {
+            let origin = request.headers["origin"].clone();
+            response.headers_mut().insert("access-control-allow-origin", origin);
+            if response.status() == StatusCode::UNPROCESSABLE_ENTITY {
+                *response.body_mut() = "the API's own form".into();
+            }
+        })
+    });
+    let from = |key: &str, body| {
+        let mut request = post(key, body);
+        request.headers_mut().insert("origin", "https://shop.example.com".parse().unwrap());
+        request
+    };
+    let mut keyless = from("k", "{}");
+    keyless.headers_mut().remove("idempotency-key");
+    app.send(from("other", "{}")).await;
+    assert_eq!(app.send(from("done", "{}")).await.status, 201);
+    let mut refused = Vec::new();
+    for request in
+        [keyless, from("a,b", "{}"), from("k", "more than sixteen bytes"), from("done", "[]"), from("other", "{}")]
+    {
+        let got = app.send(request).await;
+        assert_eq!(got.header("access-control-allow-origin"), Some("https://shop.example.com"));
+        if got.status == 422 {
+            assert_eq!(&got.body[..], b"the API's own form");
+        }
+        refused.push(got.status);
+    }
+    app.store.always(Call::Claim, Fault::AccessDenied);
+    let got = app.send(from("k", "{}")).await;
+    assert_eq!(got.header("access-control-allow-origin"), Some("https://shop.example.com"));
+    refused.push(got.status);
+    assert_eq!(refused, [400, 400, 413, 422, 409, 503]);
+    app.store.heal();
+    assert_eq!(app.send(from("done", "{}")).await.header("access-control-allow-origin"), None, "a replay is none");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_statuses_of_a_mismatch_and_of_a_request_in_progress_can_be_chosen() {
+    let set_up = |layer: IdempotencyKeyLayer| {
+        layer.mismatch_status(StatusCode::BAD_REQUEST).in_progress_status(StatusCode::LOCKED)
+    };
+    let (got, _) = meanwhile(&app(set_up), Duration::ZERO).await;
+    assert_eq!((got.status, got.code()), (423, "in_progress".to_owned()));
+    let app = App::with(|engine| engine, set_up, numbered);
+    app.post("k", "{}").await;
+    let got = app.post("k", "[]").await;
+    assert_eq!((got.status, got.code()), (400, "key_reused".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_no_longer_than_it_may() {
+    let (got, waited) = meanwhile(&app(|layer| layer.wait_up_to(Duration::from_secs(5))), Duration::ZERO).await;
+    assert_eq!((got.status, got.code()), (409, "in_progress".to_owned()));
+    assert!((4..=5).contains(&waited.as_secs()), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_gets_the_answer_soon_after_it_is_there() {
+    let slow = |run, request| async move {
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        numbered(run, request).await
+    };
+    let app = App::with(|engine| engine, |layer| layer.wait_up_to(Duration::from_secs(10)), slow);
+    let began = Instant::now();
+    let (first, second) = tokio::join!(app.post("k", "{}"), app.post("k", "{}"));
+    assert_eq!((first.is_replay(), second.is_replay(), app.runs()), (false, true, 1));
+    assert_eq!(first.body, second.body);
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+}
+
+/// A request as API Gateway hands it over, in an invocation that has ten minutes.
+fn of_api_gateway(app: &App, format: &str) -> Request<Full<Bytes>> {
+    let event = std::fs::read_to_string(format!("events/http-{format}.json")).unwrap();
+    let (mut parts, _) = lambda_http::request::from_str(&event).unwrap().into_parts();
+    let mut context = lambda_runtime::Context::default();
+    context.deadline = app.clock.now().after(Duration::from_secs(600)).as_millis();
+    parts.extensions.insert(context);
+    Request::from_parts(parts, "{}".into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_ends_before_api_gateway_gives_up() {
+    for (format, gateway) in [("rest-v1", 29), ("api-v2", 30)] {
+        let app = app(|layer| layer.wait_up_to(Duration::from_secs(120)));
+        let second = async {
+            let began = Instant::now();
+            (app.send(of_api_gateway(&app, format)).await, began.elapsed())
+        };
+        let (got, waited) = tokio::select! {
+            biased;
+            _ = app.send(of_api_gateway(&app, format)) => panic!("the first one runs"),
+            told = second => told,
+        };
+        assert_eq!(got.code(), "in_progress", "{format}");
+        assert!((20..gateway).contains(&waited.as_secs()), "{format}: {waited:?}");
+    }
+}
+
+/// When the handler began while the store was silent, and its answer.
+async fn unprotected(app: &App, request: Request<Full<Bytes>>) -> (Duration, Got) {
+    app.store.always(Call::Claim, Fault::Silence);
+    let began = Instant::now();
+    let got = app.send(request).await;
+    (began.elapsed(), got)
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_layer_fails_open_the_store_has_a_quarter_of_the_time_left_and_three_seconds_at_most() {
+    for (left, at_most) in [(None, 3_000), (Some(60), 3_000), (Some(8), 2_000), (Some(4), 1_000)] {
+        let app = App::with(|engine| engine, |layer| layer.fail_open(), numbered);
+        let mut request = post("k", "{}");
+        if let Some(left) = left {
+            let mut context = lambda_runtime::Context::default();
+            context.deadline = app.clock.now().after(Duration::from_secs(left)).as_millis();
+            request.extensions_mut().insert(context);
+        }
+        let (collector, guard) = Collector::install();
+        let (waited, got) = unprotected(&app, request).await;
+        drop(guard);
+        assert!(waited <= Duration::from_millis(at_most), "{left:?}: {waited:?}");
+        assert_eq!((got.status, got.header("idempotency-unprotected"), app.runs()), (201, Some("true"), 1), "{left:?}");
+        let lines = collector.lines();
+        assert_eq!(lines.iter().filter(|line| line.get("outcome") == "unprotected").count(), 1, "{lines:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn protected_answers_are_not_marked_as_unprotected() {
+    let app = App::with(|engine| engine, |layer| layer.fail_open(), numbered);
+    for is_replay in [false, true] {
+        let got = app.post("k", "{}").await;
+        assert_eq!((got.is_replay(), got.header("idempotency-unprotected")), (is_replay, None));
+    }
+}
+
+#[tokio::test]
+async fn outside_lambda_a_service_without_a_name_is_refused_and_told_what_to_set() {
+    let names = ["AWS_LAMBDA_FUNCTION_NAME", "OTEL_SERVICE_NAME"].map(std::env::var_os);
+    assert_eq!(names, [None, None], "this test needs an environment without a name");
+    let layer = || IdempotencyKeyLayer::new(Idempotency::new(MemoryStore::new()), Scope::shared());
+    let error = layer().checked().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("OTEL_SERVICE_NAME"), "{error}");
+
+    let inner = tower::service_fn(|_: Request<Full<Bytes>>| async {
+        Ok::<_, std::convert::Infallible>(Response::new(Full::<Bytes>::default()))
+    });
+    let service = layer().layer(inner);
+    let (collector, guard) = Collector::install();
+    let answer = service.clone().oneshot(post("k", "{}")).await.unwrap();
+    drop(guard);
+    assert_eq!(answer.status(), 500);
+    let errors: Vec<_> = collector.lines().into_iter().filter(|line| line.level == Level::ERROR).collect();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].get("error").contains("OTEL_SERVICE_NAME"), "{errors:?}");
+    let get = Request::get("/charges").body(Full::default()).unwrap();
+    assert_eq!(service.oneshot(get).await.unwrap().status(), 200, "not covered");
+}

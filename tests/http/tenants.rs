@@ -1,0 +1,83 @@
+//! One caller is never given what another one was answered, whatever they send and however they are authenticated.
+
+use std::collections::HashMap;
+
+use lambda_once::{Idempotency, MemoryStore, http::Scope, store::cached::CachedStore};
+use proptest::{collection::vec, prelude::*, sample::select};
+
+use crate::callers::{SHAPES, Shape, Who, answered};
+
+/// Names that could be taken for something else: for each other, or for what a name is put together with.
+const NAMES: [&str; 7] =
+    ["alice", "bob", "anonymous", "\"]", "alice\",\"alice", "https://id.example.com/", "caller alice"];
+
+#[derive(Clone, Debug)]
+struct Sent {
+    shape: Shape,
+    who: &'static str,
+    key: &'static str,
+    body: &'static str,
+}
+
+fn sent() -> impl Strategy<Value = Sent> {
+    let request = (select(&SHAPES[..]), select(&NAMES[..]), select(vec!["k", "l"]), select(vec!["{}", "[]"]));
+    request.prop_map(|(shape, who, key, body)| Sent { shape, who, key, body })
+}
+
+/// Sends them all, and checks each answer. `identify` says whom a request is from.
+async fn each_gets_its_own(once: Idempotency, scope: fn() -> Scope, all: Vec<Sent>, identify: fn(&Sent) -> Who) {
+    let mut first = HashMap::<(Who, &str), &str>::new();
+    for sent in &all {
+        let who = identify(sent);
+        let event = sent.shape.event(sent.who, sent.key, sent.body);
+        let (status, body, is_replay) = answered(&once, scope(), &event, format!("{who:?}")).await;
+        if who == Who::Unnamed {
+            assert_eq!(status, 403, "{sent:?}");
+            continue;
+        }
+        let executed = first.get(&(who.clone(), sent.key));
+        match executed {
+            None => assert_eq!((status, is_replay), (200, false), "{sent:?}: a key that this caller has not used"),
+            Some(first) if *first == sent.body => assert_eq!((status, is_replay), (200, true), "{sent:?}"),
+            Some(_) => assert_eq!(status, 422, "{sent:?}"),
+        }
+        if status == 200 {
+            assert_eq!(body, format!("{who:?}"), "{sent:?}: somebody else's answer");
+            first.insert((who, sent.key), sent.body);
+        }
+    }
+}
+
+fn by_authorizer(sent: &Sent) -> Who {
+    sent.shape.principal(sent.who)
+}
+
+fn by_api_key(sent: &Sent) -> Who {
+    match (sent.shape, sent.shape.principal(sent.who)) {
+        (Shape::RestApiKey, _) => Who::Known(sent.who.to_owned()),
+        (_, Who::Nobody) => Who::Nobody,
+        _ => Who::Unnamed,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nobody_is_given_what_somebody_else_was_answered(all in vec(sent(), 1..40), cached: bool, by_key: bool) {
+        let builder = if cached {
+            Idempotency::builder(CachedStore::new(MemoryStore::new()))
+        } else {
+            Idempotency::builder(MemoryStore::new())
+        };
+        let once = builder.scope("tests").build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            if by_key {
+                each_gets_its_own(once, || Scope::api_key().or_anonymous(), all, by_api_key).await;
+            } else {
+                each_gets_its_own(once, || Scope::authorizer().or_anonymous(), all, by_authorizer).await;
+            }
+        });
+    }
+}
