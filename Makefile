@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-# For `make bench`: `--quick`, or parts of it (`batches`, `alone`, `one-thread`, `starts`); `--write` renews their sections
+# For `make bench`: `--quick`, or parts of it (`batches`, `alone`, `layer`, `one-thread`, `starts`); `--write` renews their sections
 # of the page.
 BENCH_ARGS ?=
 # For `make instructions`: `--write` renews the baseline.

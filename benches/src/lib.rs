@@ -7,6 +7,7 @@ pub mod cell;
 pub mod column;
 pub mod endpoint;
 pub mod instant;
+pub mod layer;
 pub mod library;
 pub mod one_thread;
 pub mod order;

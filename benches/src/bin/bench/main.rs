@@ -1,11 +1,12 @@
 //! `make bench`: measures, prints tables, and writes `docs/benchmark.md` and `docs/benchmark.svg`.
 //!
-//! `bench [--quick] [--write] [batches|one-thread|alone|starts]…`: one round of each, or the named parts only. Then nothing is written,
+//! `bench [--quick] [--write] [batches|one-thread|alone|layer|starts]…`: one round of each, or the named parts only. Then nothing is written,
 //! but for the sections of named parts with `--write`.
 
 mod alone;
 mod batches;
 mod chart;
+mod layer;
 mod one_thread;
 mod page;
 mod plan;
@@ -29,6 +30,7 @@ enum Part {
     Batches,
     OneThread,
     Alone,
+    Layer,
     Starts,
 }
 
@@ -43,8 +45,9 @@ async fn main() -> Result<()> {
             "batches" => parts.push(Part::Batches),
             "one-thread" => parts.push(Part::OneThread),
             "alone" => parts.push(Part::Alone),
+            "layer" => parts.push(Part::Layer),
             "starts" => parts.push(Part::Starts),
-            _ => bail!("usage: bench [--quick] [--write] [batches|one-thread|alone|starts]..."),
+            _ => bail!("usage: bench [--quick] [--write] [batches|one-thread|alone|layer|starts]..."),
         }
     }
     let complete = parts.is_empty();
@@ -63,6 +66,9 @@ async fn main() -> Result<()> {
     }
     if wanted(Part::Alone) {
         page.add(alone::measure().await?);
+    }
+    if wanted(Part::Layer) {
+        page.add(layer::measure().await?);
     }
     if wanted(Part::Starts)
         && let Some(endpoint) = &endpoint

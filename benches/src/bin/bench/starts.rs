@@ -1,4 +1,4 @@
-//! Part 4: how a function with the library starts, and how large it is, beside one written by hand.
+//! Part 5: how a function with the library starts, and how large it is, beside one written by hand.
 
 use std::{fs, path::PathBuf, time::Instant};
 
