@@ -204,8 +204,10 @@ async fn one_request(one: &Value, same: &Value, other: &Value) {
 
 const LINKS: [&str; 3] = ["</c/3>; rel=next", "</c/1>; rel=prev", "</c/2>; rel=self"];
 
+type Headers = &'static [(&'static str, &'static str)];
+
 /// Answers with their headers and their bodies.
-fn answers() -> [(&'static str, &'static [(&'static str, &'static str)], Body); 6] {
+fn answers() -> [(&'static str, Headers, Body); 6] {
     const JSON: (&str, &str) = ("content-type", "application/json");
     let compressible = format!("[{}1]", "\"the same again\",".repeat(18_000));
     assert!(compressible.len() > 300_000);
