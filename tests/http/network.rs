@@ -181,6 +181,8 @@ impl Stepped {
             () = self.watch.reached() => {}
             read = client.read(&mut answer) => {
                 assert_eq!(read.unwrap(), 1, "an answer");
+                // The step may be one of the next request's.
+                self.steps.go();
                 return false;
             }
         }
