@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, request::Parts};
 
 use super::{
-    ResponseBody, StoredResponse, exchange::HandlerEnd, problem::Problem, settings::Settings, stored::StoredForm,
+    ResponseBody, StoredResponse, handler_end::HandlerEnd, problem::Problem, settings::Settings, stored::StoredForm,
 };
 use crate::{
     idempotency::{

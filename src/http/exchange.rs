@@ -5,18 +5,17 @@ use std::{any::Any, convert::Infallible, future::pending, pin::pin, sync::Arc, t
 use bytes::Bytes;
 use futures_util::future::{Either, select};
 use http::{HeaderName, HeaderValue, Request, Response, request::Parts, response};
-use serde::{Serialize, Serializer, ser::Error as _};
 use tower_service::Service;
 
 use super::{
     BodyProblem, Decision, RequestBody, ResponseBody,
     answer::Asked,
     entry::Participation,
+    handler_end::HandlerEnd,
     lambda,
     pending_claim::{PendingClaim, Refused},
     problem::Problem,
     settings::Settings,
-    stored::{HeaderPolicy, StoredForm},
 };
 use crate::{
     clock::Timestamp,
@@ -69,25 +68,6 @@ enum Attempted<S, B, A> {
 }
 
 type Answer<R, E> = Result<Response<ResponseBody<R>>, E>;
-
-/// How the inner service ended: its response, or its error.
-#[allow(clippy::large_enum_variant, reason = "there is one for each request, and it is moved once")]
-pub(super) enum HandlerEnd<'s, R, E> {
-    Answered { parts: response::Parts, body: ResponseBody<R>, headers: &'s HeaderPolicy },
-    Error(E),
-}
-
-impl<R, E> Serialize for HandlerEnd<'_, R, E> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Answered { parts, body, headers } => match body.whole() {
-                Some(bytes) => StoredForm::new(parts.status, &parts.headers, bytes, headers).serialize(serializer),
-                None => Err(S::Error::custom("the answer's body is beyond the cap")),
-            },
-            Self::Error(_) => Err(S::Error::custom("an error of the service is not an answer")),
-        }
-    }
-}
 
 /// Handles a request: passes it through, refuses it, replays a stored response, or runs the inner service under a claim.
 pub(super) async fn answer<S, B, R>(settings: Arc<Settings>, inner: S, request: Request<B>) -> Answer<R, S::Error>

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use http::{HeaderMap, header, request::Parts};
 use percent_encoding::percent_decode;
 
-use super::lambda;
+use super::lambda::{self, Pairs};
 use crate::{
     error::BoxError,
     key::{
@@ -14,9 +14,6 @@ use crate::{
     },
     record::Fingerprint,
 };
-
-/// The names and values of a query, decoded.
-pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The application's own view of a request's body.
 pub(super) type FingerprintHook = Arc<dyn Fn(&Parts, &[u8]) -> Result<Vec<u8>, BoxError> + Send + Sync>;

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use http::request::Parts;
 
-use super::fingerprint::Pairs;
 use crate::clock::Deadline;
+
+/// The names and values of a query, decoded.
+pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 #[cfg(feature = "http-lambda")]
 pub(super) use in_lambda::*;

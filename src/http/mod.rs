@@ -113,6 +113,7 @@ mod decision;
 mod entry;
 mod exchange;
 mod fingerprint;
+mod handler_end;
 mod header_key;
 mod in_flight;
 mod lambda;
