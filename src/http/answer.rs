@@ -9,6 +9,7 @@ use super::{
     ResponseBody, StoredResponse, handler_end::HandlerEnd, problem::Problem, settings::Settings, stored::StoredForm,
 };
 use crate::{
+    clock::Timestamp,
     idempotency::{
         engine::{Conclusion, End},
         guard::bounded,
@@ -35,12 +36,14 @@ pub(super) struct Asked<'a> {
     pub(super) key: KeyHash,
     /// 0 if nothing was granted.
     pub(super) attempt: u64,
+    /// When the front door gives up, if it does.
+    pub(super) answer_by: Option<Timestamp>,
 }
 
 impl<'a> Asked<'a> {
     /// A request whose claim was not granted.
-    pub(super) fn not_granted(parts: &'a Parts, key: KeyHash) -> Self {
-        Self { parts: Some(parts), key, attempt: 0 }
+    pub(super) fn not_granted(parts: &'a Parts, key: KeyHash, answer_by: Option<Timestamp>) -> Self {
+        Self { parts: Some(parts), key, attempt: 0, answer_by }
     }
 }
 
@@ -142,7 +145,8 @@ impl Settings {
         self.log(OutcomeKind::Replayed, asked);
         if let Some(gate) = &self.before_replay {
             let Some(request) = asked.parts else { return self.refusal(Problem::REPLAY_UNCHECKED, None) };
-            let left = self.window(request).stop.since(self.engine.clock.now());
+            let stop = self.window(request).stop;
+            let left = asked.answer_by.map_or(stop, |by| by.min(stop)).since(self.engine.clock.now());
             // The hook is called inside, so that a panic in the call is caught too.
             match bounded(async { gate(request, &stored).await }, left.min(MAX_GATE_TIME)).await {
                 Ok(Ok(())) => {}

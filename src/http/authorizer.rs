@@ -110,7 +110,9 @@ fn caller_of_rest(context: &ApiGatewayProxyRequestContext, principal: Principal<
     if let Some(claims) = fields.get("claims").and_then(Value::as_object) {
         return known(principal(Found::Claims(&|name| text(claims, name))));
     }
-    if !fields.is_empty() {
+    // An HTTP API with payload version 1 has both for routes without an authorizer.
+    let is_empty = |(name, value): (&String, &Value)| value.is_null() && ["claims", "scopes"].contains(&name.as_str());
+    if !fields.iter().all(is_empty) {
         return known(principal(Found::Context(&|name| fields.get(name).and_then(scalar))));
     }
     if has_iam(&context.identity) {

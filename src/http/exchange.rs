@@ -50,6 +50,8 @@ struct Work<S, B> {
 #[derive(Clone, Copy)]
 struct Entry {
     candidate: Candidate,
+    /// When the front door gives up, if it does.
+    answer_by: Option<Timestamp>,
     /// When it stops waiting for another request with its key.
     wait_until: Timestamp,
     /// Whether it goes on if its client disconnects.
@@ -59,26 +61,37 @@ struct Entry {
 
 /// The result of one attempt to claim and run an operation.
 #[allow(clippy::large_enum_variant, reason = "there is one for each request, and it is moved once")]
-enum Attempted<S, B, A> {
-    Answered(A),
+enum Attempted<S: Inner<B>, B> {
+    Answered(Answer<S, B>),
     /// Another request holds the key, and there is time to wait for it.
     Busy(Refusal, Work<S, B>),
     /// The store is in trouble, and the request runs without it.
     Unprotected(Work<S, B>, PendingClaim),
 }
 
-type Answer<R, E> = Result<Response<ResponseBody<R>>, E>;
+type Answer<S, B> = Result<Response<ResponseBody<<S as Inner<B>>::Body>>, <S as Service<Request<B>>>::Error>;
+
+/// A service that the layer can wrap.
+pub(super) trait Inner<B>:
+    Service<Request<B>, Response = Response<Self::Body>, Future: Send, Error: Send + 'static> + Send + 'static
+{
+    type Body: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
+}
+
+impl<S, B, R> Inner<B> for S
+where
+    S: Service<Request<B>, Response = Response<R>, Future: Send, Error: Send + 'static> + Send + 'static,
+    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    type Body = R;
+}
 
 /// Handles a request: passes it through, refuses it, replays a stored response, or runs the inner service under a claim.
-pub(super) async fn answer<S, B, R>(settings: Arc<Settings>, inner: S, request: Request<B>) -> Answer<R, S::Error>
-where
-    S: Service<Request<B>, Response = Response<R>> + Send + 'static,
-    S::Future: Send,
-    S::Error: Send + 'static,
-    B: RequestBody,
-    R: http_body::Body<Data = Bytes> + Send + 'static,
-    R::Error: Into<BoxError>,
-{
+pub(super) async fn answer<S: Inner<B>, B: RequestBody>(
+    settings: Arc<Settings>,
+    inner: S,
+    request: Request<B>,
+) -> Answer<S, B> {
     let (parts, body) = request.into_parts();
     let participation = match settings.participation(&parts) {
         Ok(Participation::PassThrough) => return Work { inner, parts, body }.pass().await,
@@ -103,11 +116,14 @@ where
 impl Settings {
     /// Called once the body has been read: a slow upload takes none of the time to wait and to run.
     fn enter(&self, candidate: Candidate, parts: &Parts) -> Entry {
-        let wait_budget = lambda::answer_within(parts).map_or(self.wait_budget, |limit| self.wait_budget.min(limit));
-        let wait_until = self.engine.clock.now().after(wait_budget);
+        let now = self.engine.clock.now();
+        let answer_by = lambda::answer_within(parts).map(|limit| now.after(limit));
+        let waited = now.after(self.wait_budget);
+        let wait_until = answer_by.map_or(waited, |by| by.min(waited));
         let is_in_lambda = lambda::deadline(parts).is_some();
         Entry {
             candidate,
+            answer_by,
             wait_until: if is_in_lambda { wait_until.min(self.window(parts).stop) } else { wait_until },
             to_completion: self.runs_to_completion.unwrap_or(!is_in_lambda),
             is_in_lambda,
@@ -116,15 +132,11 @@ impl Settings {
 
     /// Attempts the operation until there is a response, waiting for its key in between. The waits are not in a task of
     /// their own, so they end when the client disconnects.
-    async fn answer_or_wait<S, B, R>(self: Arc<Self>, mut work: Work<S, B>, entry: Entry) -> Answer<R, S::Error>
-    where
-        S: Service<Request<B>, Response = Response<R>> + Send + 'static,
-        S::Future: Send,
-        S::Error: Send + 'static,
-        B: RequestBody,
-        R: http_body::Body<Data = Bytes> + Send + 'static,
-        R::Error: Into<BoxError>,
-    {
+    async fn answer_or_wait<S: Inner<B>, B: RequestBody>(
+        self: Arc<Self>,
+        mut work: Work<S, B>,
+        entry: Entry,
+    ) -> Answer<S, B> {
         let key = entry.candidate.key;
         let mut wait = None;
         loop {
@@ -139,7 +151,9 @@ impl Settings {
             };
             match self.engine.wait_until_free(entry.candidate, refusal, &mut wait, entry.wait_until).await {
                 Ok(None) => work = back,
-                Ok(Some(refusal)) => return Ok(self.refuse(refusal, Asked::not_granted(&back.parts, key)).await),
+                Ok(Some(refusal)) => {
+                    return Ok(self.refuse(refusal, Asked::not_granted(&back.parts, key, entry.answer_by)).await);
+                }
                 Err(error) => {
                     telemetry::error(&error, &self.operation, key);
                     return Ok(self.refusal(Problem::UNAVAILABLE, Some(&back.parts)));
@@ -150,15 +164,7 @@ impl Settings {
 
     /// Claims the operation, and runs it if the claim is granted. Where the deadline is not known, each attempt has the
     /// whole lease.
-    async fn attempt<S, B, R>(self: Arc<Self>, work: Work<S, B>, entry: Entry) -> Attempted<S, B, Answer<R, S::Error>>
-    where
-        S: Service<Request<B>, Response = Response<R>> + Send + 'static,
-        S::Future: Send,
-        S::Error: Send + 'static,
-        B: RequestBody,
-        R: http_body::Body<Data = Bytes> + Send + 'static,
-        R::Error: Into<BoxError>,
-    {
+    async fn attempt<S: Inner<B>, B: RequestBody>(self: Arc<Self>, work: Work<S, B>, entry: Entry) -> Attempted<S, B> {
         let (key, window) = (entry.candidate.key, self.window(&work.parts));
         let mut pending_claim = self.claim(entry, window).await;
         let refused = match pending_claim.take() {
@@ -174,13 +180,17 @@ impl Settings {
             Ok(Refused::Refusal(refusal @ Refusal::InProgress { .. })) if may_wait => {
                 return Attempted::Busy(refusal, work);
             }
-            Ok(Refused::Refusal(refusal)) => self.refuse(refusal, Asked::not_granted(&work.parts, key)).await,
+            Ok(Refused::Refusal(refusal)) => {
+                self.refuse(refusal, Asked::not_granted(&work.parts, key, entry.answer_by)).await
+            }
             Ok(Refused::OutOfTime) if self.fails_open && self.engine.clock.now() < window.stop => {
                 return Attempted::Unprotected(work, pending_claim);
             }
-            Ok(Refused::OutOfTime) => {
-                self.problem(Problem::UNAVAILABLE, OutcomeKind::NotStarted, Asked::not_granted(&work.parts, key))
-            }
+            Ok(Refused::OutOfTime) => self.problem(
+                Problem::UNAVAILABLE,
+                OutcomeKind::NotStarted,
+                Asked::not_granted(&work.parts, key, entry.answer_by),
+            ),
             Err(error) => {
                 telemetry::error(&error, &self.operation, key);
                 if self.fails_open && error.kind() != ErrorKind::Format {
@@ -213,15 +223,7 @@ impl Settings {
     }
 
     /// Runs the inner service under a claim.
-    async fn run<S, B, R>(&self, claim: Claim, work: Work<S, B>) -> Answer<R, S::Error>
-    where
-        S: Service<Request<B>, Response = Response<R>> + Send,
-        S::Future: Send,
-        S::Error: Send + 'static,
-        B: Send,
-        R: http_body::Body<Data = Bytes> + Send,
-        R::Error: Into<BoxError>,
-    {
+    async fn run<S: Inner<B>, B: RequestBody>(&self, claim: Claim, work: Work<S, B>) -> Answer<S, B> {
         let Work { mut inner, mut parts, body } = work;
         let request = self.needs_request_later().then(|| parts.clone());
         parts.extensions.insert(claim.clone());
@@ -249,7 +251,7 @@ impl Settings {
                 Decision::Keep => Success::Keep(ran),
             })
         };
-        let asked = Asked { parts: request.as_ref(), key: claim.key(), attempt: claim.attempt() };
+        let asked = Asked { parts: request.as_ref(), key: claim.key(), attempt: claim.attempt(), answer_by: None };
         let took_over = claim.took_over();
         let end = self.engine.run_and_settle(claim, running).await;
         self.conclude(end, asked, took_over).await
@@ -263,17 +265,12 @@ impl Settings {
     }
 
     /// Runs the inner service as without the layer, since the store is in trouble.
-    async fn pass_unprotected<S, B, R>(
+    async fn pass_unprotected<S: Inner<B>, B: RequestBody>(
         &self,
         work: Work<S, B>,
         pending_claim: PendingClaim,
         entry: Entry,
-    ) -> Answer<R, S::Error>
-    where
-        S: Service<Request<B>, Response = Response<R>> + Send,
-        S::Future: Send,
-        B: Send,
-    {
+    ) -> Answer<S, B> {
         let (operation, key) = (&*self.operation, entry.candidate.key);
         tracing::warn!(target: "lambda_once", outcome = "unprotected", operation, %key, "operation");
         // The response does not wait for the withdrawal.
@@ -294,14 +291,9 @@ impl Settings {
     }
 }
 
-impl<S, B> Work<S, B> {
+impl<S: Inner<B>, B: RequestBody> Work<S, B> {
     /// Handles the request as without the layer.
-    async fn pass<R>(mut self) -> Answer<R, S::Error>
-    where
-        S: Service<Request<B>, Response = Response<R>> + Send,
-        S::Future: Send,
-        B: Send,
-    {
+    async fn pass(mut self) -> Answer<S, B> {
         let request = Request::from_parts(self.parts, self.body);
         Ok(self.inner.call(request).await?.map(ResponseBody::passed))
     }

@@ -26,6 +26,7 @@ pub(crate) enum Shape {
     RestIdentityPool,
     RestApiKey,
     /// HTTP API, version 1 of the payload.
+    Payload1None,
     Payload1Jwt,
     Payload1JwtWithoutSubject,
     Payload1Lambda,
@@ -44,11 +45,11 @@ pub(crate) enum Shape {
 
 use Shape::{
     HttpIam, HttpIdentityPool, HttpJwt, HttpJwtWithoutSubject, HttpLambda, HttpLambdaWithoutContext, HttpNone,
-    Payload1Iam, Payload1Jwt, Payload1JwtWithoutSubject, Payload1Lambda, RestApiKey, RestCognito, RestIam,
-    RestIdentityPool, RestLambda, RestLambdaWithClaims, RestNone, UrlIam, UrlNone,
+    Payload1Iam, Payload1Jwt, Payload1JwtWithoutSubject, Payload1Lambda, Payload1None, RestApiKey, RestCognito,
+    RestIam, RestIdentityPool, RestLambda, RestLambdaWithClaims, RestNone, UrlIam, UrlNone,
 };
 
-pub(crate) const SHAPES: [Shape; 20] = [
+pub(crate) const SHAPES: [Shape; 21] = [
     RestNone,
     RestLambda,
     RestLambdaWithClaims,
@@ -56,6 +57,7 @@ pub(crate) const SHAPES: [Shape; 20] = [
     RestIam,
     RestIdentityPool,
     RestApiKey,
+    Payload1None,
     Payload1Jwt,
     Payload1JwtWithoutSubject,
     Payload1Lambda,
@@ -127,6 +129,7 @@ impl Shape {
             RestLambda => Some(json!({ "principalId": who, "integrationLatency": 12, "tenant": who })),
             RestLambdaWithClaims => Some(json!({ "principalId": who, "claims": "read,write", "tenant": who })),
             RestCognito => Some(json!({ "claims": claims })),
+            Payload1None => Some(json!({ "claims": null, "scopes": null })),
             Payload1Jwt => Some(json!({ "claims": claims, "scopes": ["charge"] })),
             Payload1JwtWithoutSubject => Some(json!({ "claims": machine, "scopes": ["charge"] })),
             Payload1Lambda => Some(json!({ "tenant": who })),
@@ -166,7 +169,7 @@ impl Shape {
         let known = |kind: &str| Who::Known(format!("{kind} {who}"));
         match self {
             // An API key meters, it does not authenticate.
-            RestNone | RestApiKey | HttpNone | UrlNone => Who::Nobody,
+            RestNone | RestApiKey | Payload1None | HttpNone | UrlNone => Who::Nobody,
             RestLambda | RestLambdaWithClaims => known("lambda"),
             RestCognito | Payload1Jwt | HttpJwt => known("token"),
             RestIam | Payload1Iam | HttpIam | UrlIam => known("iam"),
