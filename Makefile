@@ -20,15 +20,19 @@ first-build = if [[ ! -d $(1) ]]; then echo "-- first build: $(2) on two cores" 
 
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help demo test stress plants lint lint-rust lint-features lint-rest watch build e2e browser bench instructions clean
+.PHONY: help demo concurrent test stress plants lint lint-rust lint-features lint-rest watch build e2e browser bench instructions clean
 
 help: ## Lists the targets
-	@sed -nE 's/^([a-z0-9]+):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z0-9]+):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: ## Duplicate, failing and poisonous deliveries, with protection and without
 	@$(call first-build,target/debug,3 to 8 minutes)
 	@cargo build --quiet --workspace --all-features --bin demo
 	@$(PYTHON) tools/with.py cargo-lambda -- $(TARGET)/debug/demo
+
+concurrent: ## 100 equal requests at once, which have to have one effect
+	@$(call first-build,$(TARGET)/debug,3 to 8 minutes)
+	@$(PYTHON) tools/concurrent-charges.py
 
 test: ## All tests, against DynamoDB Local (or the endpoint in DYNAMODB_ENDPOINT)
 	@$(call first-build,target/debug,3 to 8 minutes)

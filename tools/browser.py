@@ -18,7 +18,7 @@ import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from common import ROOT, Background, exit_on_signals, must, say
+from common import Background, build, exit_on_signals, say
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PAGE = Path(__file__).with_name("browser.html")
@@ -27,12 +27,6 @@ ACCOUNT = "/accounts/browser/charges"
 # In the browser's own time, which stands still while it waits for an answer.
 VIRTUAL_TIME_MS = 20_000
 TIME_OUT = 120
-
-
-def build():
-    """The example, with the features that `make test` builds it with."""
-    must(["cargo", "build", "--quiet", "--workspace", "--all-features", "--bin", "payments"], cwd=ROOT)
-    return ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug" / "payments"
 
 
 class Pages(BaseHTTPRequestHandler):
@@ -103,7 +97,7 @@ def main():
     exit_on_signals()
     # A charge takes long enough for the page to ask again meanwhile.
     environment = {name: value for name, value in os.environ.items() if name != "IDEMPOTENCY_TABLE"} | {"DELAY_MS": "1000"}
-    payments = [build(), "127.0.0.1:0"]
+    payments = [build("payments"), "127.0.0.1:0"]
     pages = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
     threading.Thread(target=pages.serve_forever, daemon=True).start()
     with Background(payments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:

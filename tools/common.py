@@ -1,5 +1,6 @@
-"""What the tools share: Python environments, free ports, and processes that are always stopped."""
+"""What the tools share: Python environments, free ports, processes that are always stopped, and functions run locally."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -51,6 +52,12 @@ def install(group):
         must([*pip, "install", "--quiet", "--requirement", requirements])
         stamp.write_text(wanted)
     return venv / "bin"
+
+
+def build(binary):
+    """The path of a binary of the workspace, which is built first, with the features that `make test` builds with."""
+    must(["cargo", "build", "--quiet", "--workspace", "--all-features", "--bin", binary], cwd=ROOT)
+    return ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug" / binary
 
 
 def path_with(*directories):
@@ -141,3 +148,34 @@ def run(command, env):
             process.wait()
         raise
     return code if code >= 0 else 128 - code
+
+
+@contextlib.contextmanager
+def local_functions():
+    """The environment in which cargo lambda watch runs the functions, with an embedded DynamoDB until the block is left.
+
+    The tables start empty. What the environment of this program sets beyond that reaches the functions.
+    """
+    env = {
+        **os.environ,
+        "PATH": path_with(install("cargo-lambda")),
+        "IDEMPOTENCY_TABLE": "idempotency",
+        "LEDGER_TABLE": "ledger",
+        # The SDK wants a Region and credentials; the embedded DynamoDB accepts any.
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "local",
+        "AWS_SECRET_ACCESS_KEY": "local",
+    }
+    say("building the embedded DynamoDB (the first time some minutes)")
+    database = [build("local-dynamodb")]
+    with Background(database, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as process:
+        name, _, endpoint = process.stdout.readline().strip().partition("=")
+        if name != "DYNAMODB_ENDPOINT":
+            sys.exit("the embedded DynamoDB did not start")
+        yield {**env, "AWS_ENDPOINT_URL_DYNAMODB": endpoint}
+
+
+def watch(port, *options):
+    """The command that serves the functions at this port of 127.0.0.1."""
+    # Named, because cargo lambda listens on every interface otherwise.
+    return ["cargo", "lambda", "watch", "--invoke-address", "127.0.0.1", "--invoke-port", str(port), *options]

@@ -4,12 +4,10 @@
 Both stop at Ctrl-C. The tables start empty each time.
 """
 
-import os
 import socket
-import subprocess
 import sys
 
-from common import ROOT, Background, exit_on_signals, free_port, install, must, path_with, run, say
+from common import exit_on_signals, free_port, local_functions, run, say, watch
 
 CARGO_LAMBDA_PORT = 9000
 
@@ -27,32 +25,16 @@ def invoke_port():
 
 def main():
     exit_on_signals()
-    env = {
-        **os.environ,
-        "PATH": path_with(install("cargo-lambda")),
-        "IDEMPOTENCY_TABLE": "idempotency",
-        "LEDGER_TABLE": "ledger",
-        # The SDK wants a Region and credentials; the embedded DynamoDB accepts any.
-        "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "local",
-        "AWS_SECRET_ACCESS_KEY": "local",
-    }
-    database = ["cargo", "run", "--quiet", "--package", "local-stack", "--bin", "local-dynamodb"]
-    say("building the embedded DynamoDB (the first time some minutes)")
-    must(["cargo", "build", *database[2:]], cwd=ROOT, env=env)
-    with Background(database, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as process:
-        name, _, endpoint = process.stdout.readline().strip().partition("=")
-        if name != "DYNAMODB_ENDPOINT":
-            sys.exit("the embedded DynamoDB did not start")
+    with local_functions() as env:
         port = invoke_port()
         # Named, because cargo lambda invoke tries [::1] otherwise.
         address = f"--invoke-address 127.0.0.1 --invoke-port {port}"
+        endpoint = env["AWS_ENDPOINT_URL_DYNAMODB"]
         say(f"DynamoDB at {endpoint}; functions at http://127.0.0.1:{port}, each built at its first invocation. Try:")
         invoke = ".venv/cargo-lambda/bin/cargo-lambda lambda invoke"
         for function, file in (("orders", "sqs-batch"), ("payouts", "sqs-fifo")):
             say(f"  {invoke} {function} {address} --data-file events/{file}.json")
-        watch = ["cargo", "lambda", "watch", "--invoke-address", "127.0.0.1", "--invoke-port", str(port)]
-        return run([*watch, *sys.argv[1:]], {**env, "AWS_ENDPOINT_URL_DYNAMODB": endpoint})
+        return run(watch(port, *sys.argv[1:]), env)
 
 
 if __name__ == "__main__":
