@@ -21,7 +21,7 @@ pub struct Ledger {
 pub struct Entry {
     /// What took effect: `order`, `payout` or `charge`.
     pub operation: &'static str,
-    /// The operation's key.
+    /// The operation's key; of a charge its hash.
     pub key: String,
     /// Whom it concerns: a customer or a seller.
     pub party_id: String,

@@ -29,6 +29,8 @@ pub(crate) struct Charge {
     method: String,
     /// The `Idempotency-Key`, without quotes.
     pub(crate) key: Option<String>,
+    /// Who is to be charged. Each charge has a customer of its own: the ledger has no plain key.
+    pub(crate) customer: Option<String>,
     body: String,
 }
 
@@ -99,11 +101,14 @@ impl Charge {
             event.get("isBase64Encoded").and_then(Value::as_bool) != Some(true),
             "the demo does not read base64 bodies"
         );
+        let body = text("/body").unwrap_or_default();
+        let customer = serde_json::from_str::<Value>(body).ok();
         Ok(Self {
             format,
             method: text(method).with_context(|| format!("the event has no {method}"))?.to_owned(),
             key: header(event, "idempotency-key").map(|key| key.trim_matches('"').to_owned()),
-            body: text("/body").unwrap_or_default().to_owned(),
+            customer: customer.and_then(|body| Some(body.get("customer_id")?.as_str()?.to_owned())),
+            body: body.to_owned(),
         })
     }
 

@@ -20,7 +20,7 @@ use crate::{
 pub(crate) struct Effect {
     /// `order`, `payout` or `charge`, as in the ledger.
     pub(crate) operation: String,
-    /// The order's or the payout's id, or the `Idempotency-Key`.
+    /// The order's or the payout's id, or the customer of a charge.
     pub(crate) key: String,
 }
 
@@ -116,7 +116,7 @@ impl Events {
             })
         });
         let charges = self.requests.iter().filter_map(|request| {
-            let effect = Effect::new("charge", request.charge.key.as_ref()?);
+            let effect = Effect::new("charge", request.charge.customer.as_ref()?);
             Some((effect, usize::from(request.expected.has_effect())))
         });
         for (effect, times) in messages.chain(charges) {

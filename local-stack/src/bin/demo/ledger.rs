@@ -26,9 +26,10 @@ impl Ledger {
                 value.with_context(|| format!("a ledger row has no {name:?}: {row:?}"))
             };
             let at: u64 = text("at")?.parse().with_context(|| format!("a ledger row's time: {row:?}"))?;
-            // An `Idempotency-Key` may be quoted; bare or quoted, it is the same key.
-            let key = text("key")?.trim_matches('"');
-            effects.push((at, Effect::new(text("operation")?, key)));
+            let operation = text("operation")?;
+            // The key of a charge is the hash of its claim's, and without protection there is none.
+            let key = text(if operation == "charge" { "party_id" } else { "key" })?;
+            effects.push((at, Effect::new(operation, key)));
         }
         effects.sort_by_key(|(at, _)| *at);
         Ok(Self { effects: effects.into_iter().map(|(_, effect)| effect).collect() })
