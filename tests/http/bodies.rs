@@ -1,7 +1,7 @@
 //! Bodies: read, handed on, stored, capped.
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use lambda_http::{Body, IntoResponse, request::from_str};
 use lambda_once::http::{IdempotencyKeyLayer, Scope};
@@ -46,9 +46,13 @@ async fn binary_bodies_stay_binary() {
         Ok::<_, lambda_http::Error>(Response::new(request.into_body()))
     });
     let service = layer().layer(handler);
-    for _ in 0..2 {
+    for is_replay in [false, true] {
         let request = Request::post("/").header("idempotency-key", "k").body(Body::Binary(bytes.to_vec())).unwrap();
         let answer = service.clone().oneshot(request).await.unwrap();
+        assert_eq!(
+            (answer.status(), answer.headers().contains_key("idempotency-replayed")),
+            (StatusCode::OK, is_replay)
+        );
         assert_eq!(&answer.into_body().collect().await.unwrap().to_bytes()[..], bytes);
     }
 }
@@ -104,6 +108,23 @@ async fn an_answer_beyond_the_cap_can_be_refused_and_its_operation_stays_done() 
     let again = app.post("k", "1").await;
     assert_eq!((again.status, again.code(), again.is_replay()), (410, "answer_not_kept".to_owned(), true));
     assert_eq!(app.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_beyond_the_cap_that_releases_the_key_is_passed_through_even_where_large_ones_are_refused() {
+    let long = |run: u32, _| async move {
+        let answer = Response::builder().status(if run < 3 { 503 } else { 200 });
+        answer.header("x-run", run).body(Full::from("try again")).unwrap()
+    };
+    let app = App::with(|engine| engine, |layer| layer.max_body(4).refuse_large_answers(), long);
+    for run in ["1", "2"] {
+        let got = app.post("k", "1").await;
+        assert_eq!((got.status, &got.body[..], got.header("x-run")), (503, &b"try again"[..], Some(run)));
+    }
+    let done = app.post("k", "1").await;
+    assert_eq!((done.status, done.code(), app.runs()), (500, "answer_too_large".to_owned(), 3));
+    assert_eq!(app.post("k", "1").await.code(), "answer_not_kept");
+    assert_eq!(app.runs(), 3);
 }
 
 #[tokio::test(start_paused = true)]

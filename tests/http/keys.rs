@@ -1,9 +1,13 @@
 //! The key, and whose it is.
 
-use http::Request;
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Request, Response, request::Parts};
+use http_body_util::Full;
 use lambda_http::{Body, request::from_str};
 use lambda_once::{
-    Idempotency,
+    Idempotency, Key,
     http::{IdempotencyKeyLayer, Scope},
 };
 use serde_json::{Value, json};
@@ -47,6 +51,28 @@ async fn a_malformed_or_repeated_key_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_malformed_or_repeated_key_in_a_header_of_the_senders_is_refused_even_where_keys_are_optional() {
+    let app = App::with(|engine| engine, |layer| layer.key(Key::header("x-github-delivery")).optional(), numbered);
+    let delivery = |ids: &[&[u8]]| {
+        let mut request = Request::post("/webhooks").body("{}".into()).unwrap();
+        for id in ids {
+            request.headers_mut().append("x-github-delivery", HeaderValue::from_bytes(id).unwrap());
+        }
+        request
+    };
+    let malformed: [&[&[u8]]; 4] = [&[b"a", b"b"], &[b"a", b"a"], &["caf\u{e9}".as_bytes()], &[b"\xff"]];
+    for ids in malformed {
+        let got = app.send(delivery(ids)).await;
+        assert_eq!((got.status, app.runs()), (400, 0), "{ids:?}");
+        assert_eq!(got.code(), "key_malformed", "{ids:?}");
+    }
+    assert!(app.store.calls().is_empty());
+    assert_eq!(app.send(delivery(&[b"a"])).await.status, 201);
+    assert!(app.send(delivery(&[b"a"])).await.is_replay());
+    assert_eq!(app.send(delivery(&[])).await.header("x-run"), Some("2"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_names_of_the_headers_can_be_chosen() {
     let app = App::with(
         |engine| engine,
@@ -73,6 +99,36 @@ async fn one_caller_is_never_shown_anothers_answer() {
     }
     for caller in ["alice", "bob", ""] {
         assert!(app.send(of(caller)).await.is_replay(), "{caller}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_with_an_empty_name_is_refused_and_not_taken_for_an_anonymous_one() {
+    let of = |caller: Option<&str>| {
+        let mut request = post("k", "{}");
+        if let Some(caller) = caller {
+            request.headers_mut().insert("x-caller", caller.parse().unwrap());
+        }
+        request
+    };
+    let by_header = || Scope::header(HeaderName::from_static("x-caller")).or_anonymous();
+    let by_function = || {
+        let caller = |parts: &Parts| parts.headers.get("x-caller").map(|caller| caller.to_str().unwrap().to_owned());
+        Scope::from_fn(caller).or_anonymous()
+    };
+    for scope in [by_header(), by_function()] {
+        let handler = tower::service_fn(|_: Request<Full<Bytes>>| async {
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+        });
+        let service = IdempotencyKeyLayer::new(crate::setup::engine(), scope).layer(handler);
+        for (caller, status) in [(None, 200), (Some(""), 403), (Some("alice"), 200)] {
+            let answer = service.clone().oneshot(of(caller)).await.unwrap();
+            assert_eq!(
+                (answer.status().as_u16(), answer.headers().contains_key("idempotency-replayed")),
+                (status, false),
+                "{caller:?}"
+            );
+        }
     }
 }
 

@@ -52,9 +52,10 @@ async fn meanwhile(app: &App, later: Duration) -> (Got, Duration) {
     }
 }
 
+/// For the lease, and the margin by which clocks may differ.
 #[tokio::test(start_paused = true)]
-async fn a_client_is_told_how_long_the_lease_lasts_and_asked_to_try_again_soon() {
-    for (later, left) in [(0, 30_000), (10, 20_000), (27, 3_000)] {
+async fn a_client_is_told_how_long_the_key_is_held_and_asked_to_try_again_soon() {
+    for (later, left) in [(0, 31_000), (10, 21_000), (27, 4_000)] {
         let (got, _) = meanwhile(&app(|layer| layer), Duration::from_secs(later)).await;
         let problem = members(&got);
         assert_eq!((got.status, &problem["retryable"], &problem["retry_after_ms"]), (409, &json!(true), &json!(left)));
@@ -162,7 +163,7 @@ async fn a_request_that_waits_gets_the_answer_soon_after_it_is_there() {
 }
 
 /// A request as API Gateway hands it over, in an invocation that has ten minutes.
-fn of_api_gateway(app: &App, format: &str) -> Request<Full<Bytes>> {
+pub(crate) fn of_api_gateway(app: &App, format: &str) -> Request<Full<Bytes>> {
     let event = std::fs::read_to_string(format!("events/http-{format}.json")).unwrap();
     let (mut parts, _) = lambda_http::request::from_str(&event).unwrap().into_parts();
     let mut context = lambda_runtime::Context::default();
@@ -224,6 +225,19 @@ async fn protected_answers_are_not_marked_as_unprotected() {
         let got = app.post("k", "{}").await;
         assert_eq!((got.is_replay(), got.header("idempotency-unprotected")), (is_replay, None));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unprotected_answer_is_no_replay_whatever_the_handler_says() {
+    let marked = |_, _| async {
+        let answer = Response::builder().header("idempotency-replayed", "true").header("x-run", "1");
+        answer.body(Full::default()).unwrap()
+    };
+    let app = App::with(|engine| engine, |layer| layer.fail_open(), marked);
+    app.store.always(Call::Claim, Fault::AccessDenied);
+    let got = app.post("k", "{}").await;
+    assert_eq!((got.header("idempotency-unprotected"), got.header("x-run")), (Some("true"), Some("1")));
+    assert_eq!(got.header("idempotency-replayed"), None);
 }
 
 #[tokio::test]

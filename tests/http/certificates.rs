@@ -1,0 +1,56 @@
+//! Callers that only their certificate names: mutual TLS, in front of a function.
+
+use lambda_once::http::Scope;
+use serde_json::{Value, json};
+
+use crate::callers::{Shape, answered};
+
+const ISSUER: &str = "CN=Example CA,O=Example";
+
+/// An event of an HTTP API whose domain asks for a certificate.
+fn with_certificate(shape: Shape, issuer: &str, subject: &str) -> Value {
+    let mut event = shape.event("token", "k", "{}");
+    event["requestContext"]["authentication"] = json!({ "clientCert": {
+        "clientCertPem": format!("-----BEGIN CERTIFICATE-----\n{subject}\n-----END CERTIFICATE-----"),
+        "issuerDN": issuer,
+        "serialNumber": "a1:a1:a1:a1:a1:a1:a1:a1",
+        "subjectDN": subject,
+        "validity": { "notAfter": "Aug  5 09:36:04 2027 GMT", "notBefore": "May 28 12:30:02 2026 GMT" },
+    } });
+    event
+}
+
+async fn status(scope: Scope, event: &Value) -> u16 {
+    answered(&crate::setup::engine(), scope, event, String::new()).await.0
+}
+
+#[tokio::test]
+async fn callers_with_certificates_are_refused_and_never_share_answers_where_no_authorizer_names_them() {
+    let once = crate::setup::engine();
+    for subject in ["CN=alice", "CN=bob", "CN=alice"] {
+        let event = with_certificate(Shape::HttpNone, ISSUER, subject);
+        let scope = Scope::authorizer().or_anonymous();
+        let (status, _, is_replay) = answered(&once, scope, &event, subject.to_owned()).await;
+        assert_eq!((status, is_replay), (403, false), "{subject}");
+    }
+    assert_eq!(status(Scope::authorizer().or_anonymous(), &Shape::HttpNone.event("", "k", "{}")).await, 200);
+}
+
+#[tokio::test]
+async fn an_authorizer_names_the_caller_whatever_certificate_there_is_too() {
+    let once = crate::setup::engine();
+    let event = with_certificate(Shape::HttpJwt, ISSUER, "CN=gateway");
+    for is_replay in [false, true] {
+        let scope = Scope::authorizer().or_anonymous();
+        let got = answered(&once, scope, &event, "charged".to_owned()).await;
+        assert_eq!(got, (200, "charged".to_owned(), is_replay));
+    }
+}
+
+#[tokio::test]
+async fn behind_a_load_balancer_a_caller_with_a_certificate_is_not_anonymous() {
+    let mut event: Value = serde_json::from_str(&std::fs::read_to_string("events/http-alb.json").unwrap()).unwrap();
+    assert_eq!(status(Scope::authorizer().or_anonymous(), &event).await, 200, "without one");
+    event["headers"]["x-amzn-mtls-clientcert-subject"] = "CN=alice".into();
+    assert_eq!(status(Scope::authorizer().or_anonymous(), &event).await, 403);
+}

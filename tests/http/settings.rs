@@ -1,0 +1,53 @@
+//! Settings that contradict each other are refused in init.
+
+use http::StatusCode;
+use lambda_once::{
+    ErrorKind, Idempotency, Key, MemoryStore,
+    http::{IdempotencyKeyLayer, Scope},
+};
+
+fn layer() -> IdempotencyKeyLayer {
+    IdempotencyKeyLayer::new(crate::setup::engine(), Scope::shared())
+}
+
+fn is_refused(layer: IdempotencyKeyLayer) -> bool {
+    match layer.checked() {
+        Ok(_) => false,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+            true
+        }
+    }
+}
+
+#[test]
+fn a_check_of_keys_in_a_header_is_refused_where_keys_come_from_somewhere_else() {
+    for key in [Key::header("x-github-delivery"), Key::pointer("/id")] {
+        assert!(is_refused(layer().key(key.clone()).check_key(|_| Ok(()))));
+        assert!(is_refused(layer().check_key(|_| Ok(())).key(key.clone())), "in the other order");
+        assert!(!is_refused(layer().key(key)));
+    }
+    assert!(!is_refused(layer().check_key(|_| Ok(()))));
+    let name = http::HeaderName::from_static("x-request-key");
+    assert!(!is_refused(layer().header(name).check_key(|_| Ok(()))));
+}
+
+#[test]
+fn an_empty_name_of_a_service_is_none() {
+    let layer = |name: &'static str| {
+        let once = Idempotency::builder(MemoryStore::new()).scope(name).build().unwrap();
+        IdempotencyKeyLayer::new(once, Scope::shared())
+    };
+    assert!(is_refused(layer("")));
+    assert!(!is_refused(layer("charges")));
+}
+
+#[test]
+fn the_status_of_a_mismatch_is_that_of_an_error() {
+    for status in [StatusCode::OK, StatusCode::NO_CONTENT] {
+        assert!(is_refused(layer().mismatch_status(status)), "{status}");
+    }
+    for status in [StatusCode::BAD_REQUEST, StatusCode::CONFLICT, StatusCode::UNPROCESSABLE_ENTITY] {
+        assert!(!is_refused(layer().mismatch_status(status)), "{status}");
+    }
+}

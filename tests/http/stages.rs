@@ -1,0 +1,85 @@
+//! Stages of API Gateway, and paths that have a segment by the name of one.
+
+use lambda_once::{Idempotency, http::Scope};
+use serde_json::Value;
+
+use crate::callers::{Shape, answered};
+
+/// A request to a REST API at its default address, whose paths begin with the stage. The event has the path twice: without
+/// the stage, and, in its context, with it.
+fn at_default_address(stage: &str, path: &str) -> Value {
+    let mut event = Shape::RestNone.event("", "k", "{}");
+    event["path"] = path.into();
+    event["requestContext"]["stage"] = stage.into();
+    event["requestContext"]["path"] = format!("/{stage}{path}").into();
+    event
+}
+
+/// The same at a domain of its own, which maps to the stage: neither path has it.
+fn at_own_domain(stage: &str, path: &str) -> Value {
+    let mut event = at_default_address(stage, path);
+    event["requestContext"]["path"] = path.into();
+    event["requestContext"]["domainName"] = "api.example.com".into();
+    event
+}
+
+/// The same to an HTTP API at its default address, which has a single path in its events, and the stage in it.
+fn to_http_api(stage: &str, path: &str) -> Value {
+    let mut event = Shape::HttpNone.event("", "k", "{}");
+    let path = format!("/{stage}{path}");
+    event["rawPath"] = path.as_str().into();
+    event["requestContext"]["http"]["path"] = path.into();
+    event["requestContext"]["stage"] = stage.into();
+    event
+}
+
+fn to_http_api_at_own_domain(stage: &str, path: &str) -> Value {
+    let mut event = to_http_api(stage, path);
+    event["rawPath"] = path.into();
+    event["requestContext"]["http"]["path"] = path.into();
+    event["requestContext"]["domainName"] = "api.example.com".into();
+    event
+}
+
+async fn send(once: &Idempotency, event: &Value, text: &str) -> (u16, String, bool) {
+    answered(once, Scope::authorizer().or_anonymous(), event, text.to_owned()).await
+}
+
+/// That the second one is refused, whichever of them comes first, and the first one's retry is not.
+async fn are_two_requests(one: &Value, other: &Value) {
+    for (first, second) in [(one, other), (other, one)] {
+        let once = crate::setup::engine();
+        assert_eq!(send(&once, first, "first").await, (200, "first".to_owned(), false));
+        let (status, body, is_replay) = send(&once, second, "second").await;
+        assert_eq!(
+            (status, is_replay),
+            (422, false),
+            "{body} for {} and {}",
+            first["requestContext"],
+            second["requestContext"]
+        );
+        assert_eq!(send(&once, first, "again").await, (200, "first".to_owned(), true));
+    }
+}
+
+#[tokio::test]
+async fn a_path_of_a_rest_api_that_begins_like_its_stage_is_not_the_path_without_it() {
+    are_two_requests(&at_default_address("live", "/live/charges"), &at_default_address("live", "/charges")).await;
+    are_two_requests(&at_own_domain("live", "/live/charges"), &at_own_domain("live", "/charges")).await;
+    are_two_requests(&at_own_domain("live", "/live/charges"), &at_default_address("live", "/charges")).await;
+}
+
+#[tokio::test]
+async fn the_same_path_of_a_rest_api_is_another_request_on_another_stage() {
+    are_two_requests(&at_default_address("test", "/charges"), &at_default_address("prod", "/charges")).await;
+    are_two_requests(&at_own_domain("test", "/charges"), &at_own_domain("prod", "/charges")).await;
+    are_two_requests(&at_own_domain("test", "/charges"), &at_default_address("prod", "/charges")).await;
+}
+
+#[tokio::test]
+async fn the_same_path_of_an_http_api_is_another_request_on_another_stage() {
+    are_two_requests(&to_http_api("test", "/charges"), &to_http_api("prod", "/charges")).await;
+    are_two_requests(&to_http_api_at_own_domain("test", "/charges"), &to_http_api_at_own_domain("prod", "/charges"))
+        .await;
+    are_two_requests(&to_http_api_at_own_domain("test", "/charges"), &to_http_api("prod", "/charges")).await;
+}
