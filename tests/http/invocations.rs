@@ -1,0 +1,165 @@
+//! In Lambda: what ends in time, and what is left behind when a request is dropped or the store is in trouble.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use lambda_once::{
+    AfterUnknown, Idempotency, MemoryStore,
+    clock::Clock,
+    http::{IdempotencyKeyLayer, Scope},
+    store::fault::{Call, Fault},
+};
+use tokio::{sync::Notify, time::Instant};
+use tower::{Layer, ServiceExt};
+
+use crate::{
+    refusals::of_api_gateway,
+    server::{SteppedStore, Steps},
+    setup::{App, LAPSE, in_lambda, numbered, post},
+    support::clock::TokioClock,
+};
+
+#[tokio::test(start_paused = true)]
+async fn under_every_policy_a_request_that_the_silent_store_lets_down_is_told_so_before_api_gateway_gives_up() {
+    for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
+        for format in ["rest-v1", "api-v2"] {
+            let app = App::with(|engine| engine.after_unknown(policy), |layer| layer, numbered);
+            for call in [Call::Claim, Call::Read, Call::Settle] {
+                app.store.always(call, Fault::Silence);
+            }
+            let began = Instant::now();
+            let got = app.send(of_api_gateway(&app, format)).await;
+            let waited = began.elapsed();
+            assert_eq!((got.status, app.runs()), (503, 0), "{policy:?} {format}");
+            assert!(waited < Duration::from_secs(29), "{policy:?} {format}: {waited:?}");
+        }
+    }
+}
+
+/// Sends a request in Lambda that is dropped at this step of its store, and then its retry. The retry's status, and how
+/// often the handler has run.
+async fn dropped_at(step: usize) -> (u16, u32) {
+    let (clock, steps) = (TokioClock::new(), Steps::stopping_at(step));
+    let store = SteppedStore(MemoryStore::with_clock(clock.clone()), steps.clone());
+    let once = Idempotency::builder(store).clock(clock).scope("tests").after_unknown(AfterUnknown::Refuse);
+    let layer = IdempotencyKeyLayer::new(once.build().unwrap(), Scope::shared());
+    let runs = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&runs);
+    let service = layer.layer(tower::service_fn(move |request: Request<Full<Bytes>>| {
+        let run = counter.fetch_add(1, Ordering::SeqCst) + 1;
+        async move { Ok::<_, Infallible>(numbered(run, request).await) }
+    }));
+
+    tokio::select! {
+        biased;
+        _ = service.clone().oneshot(in_lambda(post("k", "{}"))) => panic!("it stops at step {step}"),
+        () = steps.reached() => {}
+    }
+    steps.go();
+    layer.in_flight().drain().await;
+    tokio::time::advance(LAPSE).await;
+    let answer = service.oneshot(in_lambda(post("k", "{}"))).await.unwrap();
+    (answer.status().as_u16(), runs.load(Ordering::SeqCst))
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_refuse_a_request_that_is_dropped_before_its_handler_has_begun_does_not_wedge_its_key() {
+    assert_eq!(dropped_at(1).await, (201, 1), "while the claim is on its way");
+    assert_eq!(dropped_at(2).await, (201, 1), "while its answer is");
+}
+
+/// An application that fails open, whose claims are applied and reported as failed, and whose store is slower than its
+/// handler.
+fn slow_to_withdraw() -> App {
+    let app = App::with(
+        |engine| engine.after_unknown(AfterUnknown::Refuse),
+        |layer| layer.fail_open(),
+        |run, request| async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            numbered(run, request).await
+        },
+    );
+    app.store.always(Call::Claim, Fault::ErrorAfter);
+    app.store.always(Call::Read, Fault::Delay(Duration::from_millis(100)));
+    app
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_open_leaves_no_claim_behind_however_quick_the_handler_is() {
+    let app = slow_to_withdraw();
+    let first = app.send(in_lambda(post("k", "{}"))).await;
+    assert_eq!((first.status, first.header("idempotency-unprotected")), (201, Some("true")));
+    app.store.heal();
+    let retry = app.send(in_lambda(post("k", "{}"))).await;
+    assert_eq!((retry.status, retry.header("x-run"), retry.is_replay()), (201, Some("2"), false), "{:?}", retry.body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_open_spawns_nothing_that_outlives_the_request() {
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    for app in [slow_to_withdraw(), App::with(|engine| engine, |layer| layer.fail_open(), numbered)] {
+        app.store.always(Call::Claim, Fault::ErrorAfter);
+        app.send(in_lambda(post("k", "{}"))).await;
+        assert_eq!(tasks(), before);
+    }
+}
+
+/// In an invocation that has this much time.
+fn within(app: &App, time: Duration) -> Request<Full<Bytes>> {
+    let mut context = lambda_runtime::Context::default();
+    context.deadline = app.clock.now().after(time).as_millis();
+    let mut request = post("k", "{}");
+    request.extensions_mut().insert(context);
+    request
+}
+
+/// What a request gets that waits, in an invocation of eleven seconds, while the holder of its key takes this long and then
+/// releases it. And how often the handler has begun.
+async fn waiting_for_a_release_after(time: Duration) -> (u16, String, u32) {
+    let begun = Arc::new(Notify::new());
+    let has_begun = Arc::clone(&begun);
+    let handler = move |run, request| {
+        let begun = Arc::clone(&begun);
+        async move {
+            if run > 1 {
+                return numbered(run, request).await;
+            }
+            begun.notify_one();
+            tokio::time::sleep(time).await;
+            Response::builder().status(503).body(Full::default()).unwrap()
+        }
+    };
+    let app = App::with(
+        |engine| engine.after_unknown(AfterUnknown::Refuse),
+        |layer| layer.wait_up_to(Duration::from_secs(60)),
+        handler,
+    );
+    let waiter = async {
+        has_begun.notified().await;
+        app.send(within(&app, Duration::from_secs(11))).await
+    };
+    let (holder, waiter) = tokio::join!(app.send(within(&app, Duration::from_secs(20))), waiter);
+    assert_eq!(holder.status, 503);
+    let code = if waiter.status == 201 { String::new() } else { waiter.code() };
+    (waiter.status, code, app.runs())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_has_waited_begins_nothing_in_the_last_quarter_of_its_invocation() {
+    for released_after in [8_300, 9_000, 10_000] {
+        let got = waiting_for_a_release_after(Duration::from_millis(released_after)).await;
+        assert_eq!(got, (409, "in_progress".to_owned(), 1), "{released_after}");
+    }
+    let got = waiting_for_a_release_after(Duration::from_secs(5)).await;
+    assert_eq!(got, (201, String::new(), 2), "in time");
+}
