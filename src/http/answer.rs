@@ -3,7 +3,7 @@
 use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, request::Parts};
+use http::{HeaderMap, HeaderValue, Response, request::Parts};
 
 use super::{
     ResponseBody, StoredResponse, handler_end::HandlerEnd, problem::Problem, settings::Settings, stored::StoredForm,
@@ -21,9 +21,6 @@ use crate::{
     store::Refusal,
     telemetry,
 };
-
-/// When the client may retry if the end of the lease is not known.
-const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// The longest that `before_replay` may take.
 const MAX_GATE_TIME: Duration = Duration::from_secs(10);
@@ -75,7 +72,14 @@ impl Settings {
                     | Outcome::Recovered(ran)
                     | Outcome::Unrecorded(ran) => {
                         log(kind);
-                        return self.first(ran, asked);
+                        return match ran {
+                            HandlerEnd::Answered { body, .. }
+                                if self.refuses_large_answers && body.whole().is_none() =>
+                            {
+                                Ok(self.refusal(Problem::ANSWER_TOO_LARGE, asked.parts))
+                            }
+                            ran => self.first(ran),
+                        };
                     }
                     // Only a probe fails as transient; a response body that breaks off leaves the outcome unknown.
                     Outcome::Failed(failure) if failure.verdict() == Verdict::Transient => Problem::PROBE_FAILED,
@@ -83,27 +87,28 @@ impl Settings {
                     Outcome::Interrupted(Interruption::Panicked) => Problem::PANICKED,
                     Outcome::Interrupted(Interruption::CutOff) => Problem::CUT_OFF,
                     Outcome::NotStarted => Problem::UNAVAILABLE,
-                    _ => self.in_progress(RETRY_AFTER),
+                    _ => self.in_progress(None),
                 };
                 return Ok(self.problem(problem, kind, asked));
             }
         };
-        self.first(ran, asked)
+        self.first(ran)
     }
 
     /// The inner service's own response, or its error.
-    fn first<R, E>(&self, ran: HandlerEnd<'_, R, E>, asked: Asked<'_>) -> Result<Response<ResponseBody<R>>, E> {
+    fn first<R, E>(&self, ran: HandlerEnd<'_, R, E>) -> Result<Response<ResponseBody<R>>, E> {
         match ran {
-            HandlerEnd::Error(error) => Err(error),
-            HandlerEnd::Answered { body, .. } if self.refuses_large_answers && body.whole().is_none() => {
-                Ok(self.refusal(Problem::ANSWER_TOO_LARGE, asked.parts))
-            }
             HandlerEnd::Answered { mut parts, body, .. } => {
-                if self.marks_first_answers {
-                    parts.headers.insert(self.replay_header.clone(), HeaderValue::from_static("false"));
-                }
+                self.mark_first(&mut parts.headers);
                 Ok(Response::from_parts(parts, body))
             }
+            HandlerEnd::Error(error) => Err(error),
+        }
+    }
+
+    pub(super) fn mark_first(&self, headers: &mut HeaderMap) {
+        if self.marks_first_answers {
+            headers.insert(self.replay_header.clone(), HeaderValue::from_static("false"));
         }
     }
 
@@ -132,7 +137,9 @@ impl Settings {
             Outcome::Mismatch => Problem::MISMATCH.status(self.mismatch_status),
             Outcome::Abandoned { .. } => Problem::ABANDONED,
             Outcome::InProgress { lease_until, .. } => {
-                self.in_progress(lease_until.map_or(RETRY_AFTER, |until| until.since(self.engine.clock.now())))
+                // Until then nobody else may claim it.
+                let free_at = lease_until.map(|until| until.after(self.engine.settings.skew_margin));
+                self.in_progress(free_at.map(|free_at| free_at.since(self.engine.clock.now())))
             }
             // No refusal becomes another outcome.
             _ => Problem::UNAVAILABLE,
@@ -162,8 +169,10 @@ impl Settings {
         response
     }
 
-    fn in_progress(&self, left: Duration) -> Problem {
-        Problem::IN_PROGRESS.retry_after(left).status(self.in_progress_status)
+    /// `left` is how long the key is held at most, if that is known.
+    fn in_progress(&self, left: Option<Duration>) -> Problem {
+        let problem = Problem::IN_PROGRESS.status(self.in_progress_status);
+        left.map_or(problem.clone().retry_soon(), |left| problem.retry_after(left))
     }
 
     /// Logs the outcome, and refuses the request.

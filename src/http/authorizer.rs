@@ -11,7 +11,10 @@
 
 use http::request::Parts;
 use lambda_http::{
-    aws_lambda_events::apigw::{ApiGatewayProxyRequestContext, ApiGatewayRequestAuthorizer, ApiGatewayRequestIdentity},
+    aws_lambda_events::apigw::{
+        ApiGatewayProxyRequestContext, ApiGatewayRequestAuthorizer, ApiGatewayRequestIdentity,
+        ApiGatewayV2httpRequestContext,
+    },
     request::RequestContext,
 };
 use serde_json::{Map, Value};
@@ -30,7 +33,7 @@ enum Found<'a> {
 
 impl Scope {
     /// The principal that the front door has established: of a JWT or Cognito user pool its issuer and subject, of a Lambda
-    /// authorizer of a REST API its `principalId`, of a Cognito identity pool the identity's id, of IAM otherwise the
+    /// authorizer of a REST API its `principalId` (which must differ from caller to caller: many samples return a constant), of a Cognito identity pool the identity's id, of IAM otherwise the
     /// caller's ARN. The ARN of an assumed role holds the session's name: another session is another caller.
     ///
     /// A request without one is refused with 403: without an authorizer in front of it, this scope lets nobody through. So
@@ -59,6 +62,18 @@ impl Scope {
         by(move |found| match found {
             Found::Context(context) => context(field).map(|value| joined("lambda context", &[field, &value])),
             _ => None,
+        })
+    }
+
+    /// The issuer and the subject of the client certificate that an HTTP API has checked (mutual TLS). A request without one
+    /// is refused with 403. Of REST APIs `lambda_http` does not hand over the certificate.
+    pub fn client_certificate() -> Self {
+        Self::new(|parts| match context(parts) {
+            Some(RequestContext::ApiGatewayV2(context)) => match certificate(context) {
+                Some((issuer, subject)) => Caller::Known(joined("certificate", &[issuer, subject])),
+                None => caller(parts, &|_| None),
+            },
+            _ => caller(parts, &|_| None),
         })
     }
 
@@ -93,12 +108,19 @@ fn caller(parts: &Parts, principal: Principal<'_>) -> Caller {
         None => Caller::Anonymous,
         Some(RequestContext::ApiGatewayV1(context)) => caller_of_rest(context, principal),
         Some(RequestContext::ApiGatewayV2(context)) => match &context.authorizer {
+            None if certificate(context).is_some() => Caller::Unknown,
             None => Caller::Anonymous,
             Some(authorizer) => known(of_version_2(authorizer, principal)),
         },
         #[allow(unreachable_patterns, reason = "other features of lambda_http add variants")]
         Some(other) => caller_of_others(parts, other, principal),
     }
+}
+
+/// The issuer and the subject of a client's certificate.
+fn certificate(context: &ApiGatewayV2httpRequestContext) -> Option<(&str, &str)> {
+    let certificate = context.authentication.as_ref()?.client_cert.as_ref()?;
+    Some((certificate.issuer_dn.as_deref().unwrap_or_default(), certificate.subject_dn.as_deref()?))
 }
 
 fn known(caller: Option<String>) -> Caller {
@@ -150,8 +172,10 @@ fn caller_of_others(parts: &Parts, context: &RequestContext, principal: Principa
             None => Caller::Anonymous,
         };
     }
-    // A load balancer sets this one if it has authenticated the request.
-    let is_authenticated = !context["authorizer"].is_null() || parts.headers.contains_key("x-amzn-oidc-identity");
+    // A load balancer sets these if it has authenticated the request.
+    let of_balancer =
+        |name: &http::HeaderName| name == "x-amzn-oidc-identity" || name.as_str().starts_with("x-amzn-mtls-clientcert");
+    let is_authenticated = !context["authorizer"].is_null() || parts.headers.keys().any(of_balancer);
     if is_authenticated { Caller::Unknown } else { Caller::Anonymous }
 }
 

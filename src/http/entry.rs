@@ -1,6 +1,8 @@
 //! Finds the operation of a request.
 
-use http::request::Parts;
+use std::cell::Cell;
+
+use http::{HeaderMap, request::Parts};
 
 use super::{
     fingerprint,
@@ -110,9 +112,13 @@ impl Settings {
     fn select(&self, parts: &Parts, body: &Body<'_>) -> Result<Option<Vec<u8>>, Problem> {
         let KeySource::Request(key) = &self.key else { return Ok(None) };
         let mut buffer = Vec::new();
-        let selected = key.select(&Delivery::new(body, parts), &mut buffer).map(<[u8]>::to_vec);
+        let headers = RequestHeaders { headers: &parts.headers, is_ambiguous: Cell::new(false) };
+        let selected = key.select(&Delivery::new(body, &headers), &mut buffer).map(<[u8]>::to_vec);
         match selected {
             Ok(key) => Ok(Some(key)),
+            Err(_) if headers.is_ambiguous.get() => {
+                Err(Problem::malformed("the header with the key is repeated, or not printable ASCII"))
+            }
             Err(error) if error.kind() == ErrorKind::KeyMissing && self.is_optional(parts) => Ok(None),
             Err(error) if error.kind() == ErrorKind::KeyMissing => Err(Problem::KEY_MISSING),
             Err(error) if error.kind() == ErrorKind::Config => Err(self.misconfigured(&error)),
@@ -121,10 +127,20 @@ impl Settings {
     }
 }
 
-impl MessageMetadata for Parts {
+/// The headers of a request, as a key selects from them.
+struct RequestHeaders<'a> {
+    headers: &'a HeaderMap,
+    /// Whether one that was asked for is there, and has no single value that is text.
+    is_ambiguous: Cell<bool>,
+}
+
+impl MessageMetadata for RequestHeaders<'_> {
     fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.get_all(name).iter();
-        let value = values.next()?.to_str().ok()?;
-        values.next().is_none().then_some(value)
+        let value = values.next()?.to_str().ok().filter(|_| values.next().is_none());
+        if value.is_none() {
+            self.is_ambiguous.set(true);
+        }
+        value
     }
 }

@@ -1,10 +1,11 @@
 //! Handles one request, from its key to its response.
 
-use std::{any::Any, convert::Infallible, future::pending, pin::pin, sync::Arc, time::Duration};
+use std::{any::Any, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use http::{HeaderName, HeaderValue, Request, Response, request::Parts, response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, request::Parts, response};
+use tokio::time::timeout;
 use tower_service::Service;
 
 use super::{
@@ -24,6 +25,7 @@ use crate::{
         claim::Claim,
         engine::{Candidate, Success, probed},
         outcome::OutcomeKind,
+        policy::AfterUnknown,
         probe::Probed,
         verdict::{Failure, Verdict},
         window::Window,
@@ -39,6 +41,12 @@ const UNPROTECTED: HeaderName = HeaderName::from_static("idempotency-unprotected
 /// The longest that a request waits for the store before it fails open.
 const FAIL_OPEN_AFTER: Duration = Duration::from_secs(3);
 
+/// The longest that a refusal waits for the withdrawal of its claim: clients have time-outs, too.
+const WITHDRAW_FOR: Duration = Duration::from_secs(28);
+
+/// The longest that a response which is there waits for that.
+const WITHDRAW_AFTER_RUN: Duration = Duration::from_secs(2);
+
 /// A request, and the service that handles it.
 struct Work<S, B> {
     inner: S,
@@ -52,6 +60,8 @@ struct Entry {
     candidate: Candidate,
     /// When the front door gives up, if it does.
     answer_by: Option<Timestamp>,
+    /// Until when, in Lambda, its claim is withdrawn before it is refused.
+    withdraw_until: Timestamp,
     /// When it stops waiting for another request with its key.
     wait_until: Timestamp,
     /// Whether it goes on if its client disconnects.
@@ -120,11 +130,15 @@ impl Settings {
         let answer_by = lambda::answer_within(parts).map(|limit| now.after(limit));
         let waited = now.after(self.wait_budget);
         let wait_until = answer_by.map_or(waited, |by| by.min(waited));
+        // A handler that begins later would have too little time to finish.
+        let stop = self.window(parts).stop;
+        let begin_by = stop.before(stop.since(now) / 4);
         let is_in_lambda = lambda::deadline(parts).is_some();
         Entry {
             candidate,
             answer_by,
-            wait_until: if is_in_lambda { wait_until.min(self.window(parts).stop) } else { wait_until },
+            wait_until: if is_in_lambda { wait_until.min(begin_by) } else { wait_until },
+            withdraw_until: answer_by.unwrap_or(now.after(WITHDRAW_FOR)),
             to_completion: self.runs_to_completion.unwrap_or(!is_in_lambda),
             is_in_lambda,
         }
@@ -201,7 +215,7 @@ impl Settings {
         };
         // Outside Lambda the client does not wait for this: dropping the pending claim withdraws it in a task.
         if entry.is_in_lambda {
-            pending_claim.withdraw().await;
+            pending_claim.withdraw(entry.withdraw_until).await;
         }
         Attempted::Answered(Ok(answer))
     }
@@ -214,7 +228,9 @@ impl Settings {
             window
         };
         let claiming = PendingClaim::claim(self.engine.clone(), self.in_flight.clone(), entry.candidate, window);
-        if entry.is_in_lambda || entry.to_completion {
+        // In Lambda nothing runs in a task that may outlive the invocation, unless a lost claim would block its key for good.
+        let may_lose = entry.is_in_lambda && self.engine.settings.after_unknown == AfterUnknown::Rerun;
+        if may_lose || entry.to_completion {
             return claiming.await;
         }
         // The request may be dropped while the store is answering. In a task of its own the claim is answered all the same,
@@ -258,10 +274,14 @@ impl Settings {
     }
 
     fn ran<R, E>(&self, mut parts: response::Parts, body: ResponseBody<R>) -> HandlerEnd<'_, R, E> {
-        // Only the layer sets them.
-        parts.headers.remove(&self.replay_header);
-        parts.headers.remove(UNPROTECTED);
+        self.remove_marks(&mut parts.headers);
         HandlerEnd::Answered { parts, body, headers: &self.stored_headers }
+    }
+
+    /// Only the layer says whether a response is a replay, or unprotected.
+    fn remove_marks(&self, headers: &mut HeaderMap) {
+        headers.remove(&self.replay_header);
+        headers.remove(UNPROTECTED);
     }
 
     /// Runs the inner service as without the layer, since the store is in trouble.
@@ -273,19 +293,27 @@ impl Settings {
     ) -> Answer<S, B> {
         let (operation, key) = (&*self.operation, entry.candidate.key);
         tracing::warn!(target: "lambda_once", outcome = "unprotected", operation, %key, "operation");
-        // The response does not wait for the withdrawal.
-        let withdrawal = async {
-            if entry.is_in_lambda {
-                pending_claim.withdraw().await;
-            } else {
-                drop(pending_claim);
+        let (handling, withdrawal) = (
+            pin!(work.pass()),
+            pin!(async {
+                if entry.is_in_lambda {
+                    pending_claim.withdraw(entry.withdraw_until).await;
+                } else {
+                    // In a task, which the response does not wait for.
+                    drop(pending_claim);
+                }
+            }),
+        );
+        let answer = match select(handling, withdrawal).await {
+            Either::Left((answer, withdrawal)) => {
+                let _ = timeout(WITHDRAW_AFTER_RUN, withdrawal).await;
+                answer
             }
-            pending::<Infallible>().await
+            Either::Right(((), handling)) => handling.await,
         };
-        let mut response = match select(pin!(work.pass()), pin!(withdrawal)).await {
-            Either::Left((answer, _)) => answer?,
-            Either::Right((never, _)) => match never {},
-        };
+        let mut response = answer?;
+        self.remove_marks(response.headers_mut());
+        self.mark_first(response.headers_mut());
         response.headers_mut().insert(UNPROTECTED, HeaderValue::from_static("true"));
         Ok(response)
     }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use http::{HeaderMap, header, request::Parts};
+use http::{HeaderMap, Uri, header, request::Parts};
 use percent_encoding::percent_decode;
 
 use super::lambda::{self, Pairs};
@@ -28,7 +28,6 @@ pub(super) fn of_request(
     body: &Body<'_>,
     hook: Option<&FingerprintHook>,
 ) -> Result<Fingerprint, BoxError> {
-    let query = joined(sorted(lambda::query(parts).unwrap_or_else(|| pairs(parts.uri.query().unwrap_or_default()))));
     let media_type = media_type(&parts.headers);
     let (form, view) = match hook {
         Some(hook) => (Form::Bytes, Cow::Owned(hook(parts, body.bytes())?)),
@@ -38,30 +37,55 @@ pub(super) fn of_request(
         },
         None => (Form::Bytes, Cow::Borrowed(body.bytes())),
     };
-    let pieces = [parts.method.as_str().as_bytes(), path(parts).as_bytes(), &query, media_type.as_bytes(), &view];
+    let (api, stage) = lambda::api(parts).unwrap_or_default();
+    let (sent, routed) = targets(parts);
+    let pieces = [
+        parts.method.as_str().as_bytes(),
+        api.as_bytes(),
+        stage.as_bytes(),
+        sent.path.as_bytes(),
+        &sent.query,
+        routed.path.as_bytes(),
+        &routed.query,
+        media_type.as_bytes(),
+        &view,
+    ];
     Ok(fingerprint(form, &pieces))
 }
 
-/// The path as the client sent it: routers that nest others hand on the rest of it only.
-fn path(parts: &Parts) -> &str {
-    if let Some(path) = lambda::path(parts) {
-        return path;
-    }
+/// A path and its query.
+#[derive(Default)]
+struct Target<'a> {
+    path: &'a str,
+    query: Vec<u8>,
+}
+
+/// The target that the client sent, and the one that a router has made of it. Routers that nest others hand on the rest of
+/// the path only, and a rewrite may take a header into it.
+fn targets(parts: &Parts) -> (Target<'_>, Target<'_>) {
+    let current = Target::of(&parts.uri);
     #[cfg(feature = "axum")]
-    if let Some(original) = parts.extensions.get::<axum::extract::OriginalUri>() {
-        return original.0.path();
+    let (original, routed) = match parts.extensions.get::<axum::extract::OriginalUri>() {
+        Some(original) if original.0 != parts.uri => (Target::of(&original.0), current),
+        _ => (current, Target::default()),
+    };
+    #[cfg(not(feature = "axum"))]
+    let (original, routed) = (current, Target::default());
+    let path = lambda::path(parts).unwrap_or(original.path);
+    let query = lambda::query(parts).map_or(original.query, joined);
+    (Target { path, query }, routed)
+}
+
+impl<'a> Target<'a> {
+    fn of(uri: &'a Uri) -> Self {
+        Self { path: uri.path(), query: joined(pairs(uri.query().unwrap_or_default())) }
     }
-    parts.uri.path()
 }
 
-/// By name. Values of one name keep their order, which may mean something.
-fn sorted(mut pairs: Pairs) -> Pairs {
+/// Sorted by name; values of one name keep their order, which may mean something. Each name and value comes after its
+/// length, so that no two queries give the same bytes.
+fn joined(mut pairs: Pairs) -> Vec<u8> {
     pairs.sort_by(|(one, _), (other, _)| one.cmp(other));
-    pairs
-}
-
-/// Each name and value after its length, so that no two queries give the same bytes.
-fn joined(pairs: Pairs) -> Vec<u8> {
     let parts = pairs.into_iter().flat_map(|(name, value)| [name, value]);
     parts.flat_map(|part| (part.len() as u64).to_be_bytes().into_iter().chain(part)).collect()
 }

@@ -26,10 +26,14 @@ use tracing::Instrument;
 /// in_flight.drain().await;
 /// # }
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct InFlight(TaskTracker);
 
 impl InFlight {
+    pub(super) fn new() -> Self {
+        Self(TaskTracker::new())
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -100,7 +104,7 @@ mod tests {
 
     #[tokio::test]
     async fn work_is_in_flight_until_its_output_has_been_dropped() {
-        let (in_flight, go, was_empty) = (InFlight::default(), Arc::new(Notify::new()), Arc::default());
+        let (in_flight, go, was_empty) = (InFlight::new(), Arc::new(Notify::new()), Arc::default());
         let (gate, output) = (Arc::clone(&go), Output(in_flight.clone(), Arc::clone(&was_empty)));
         {
             let work = async move {

@@ -48,17 +48,31 @@ mod in_lambda {
         }
     }
 
-    /// The path as the client sent it. The stage is a part of the API's default address, and not of its other ones.
+    /// The path as the client sent it, without the stage. Only an HTTP API has that in its path, and only at its default
+    /// address.
     pub(in crate::http) fn path(parts: &Parts) -> Option<&str> {
         let path = Some(parts.raw_http_path()).filter(|path| !path.is_empty())?;
-        let stage = match parts.extensions.get::<RequestContext>()? {
-            RequestContext::ApiGatewayV1(context) => context.stage.as_deref(),
-            RequestContext::ApiGatewayV2(context) => context.stage.as_deref(),
-            #[allow(unreachable_patterns, reason = "other features of lambda_http add variants")]
+        let without_stage = match parts.extensions.get::<RequestContext>()? {
+            RequestContext::ApiGatewayV2(context)
+                if context.domain_name.as_deref().is_some_and(|name| name.contains(".execute-api.")) =>
+            {
+                let stage = context.stage.as_deref();
+                stage.and_then(|stage| path.strip_prefix('/')?.strip_prefix(stage))
+            }
             _ => None,
         };
-        let without = stage.and_then(|stage| path.strip_prefix('/')?.strip_prefix(stage));
-        Some(without.filter(|rest| rest.starts_with('/')).unwrap_or(path))
+        Some(without_stage.filter(|rest| rest.starts_with('/')).unwrap_or(path))
+    }
+
+    /// The API and its stage, which a function may share with others.
+    pub(in crate::http) fn api(parts: &Parts) -> Option<(&str, &str)> {
+        let (api, stage) = match parts.extensions.get::<RequestContext>()? {
+            RequestContext::ApiGatewayV1(context) => (&context.apiid, &context.stage),
+            RequestContext::ApiGatewayV2(context) => (&context.apiid, &context.stage),
+            #[allow(unreachable_patterns, reason = "other features of lambda_http add variants")]
+            _ => return None,
+        };
+        Some((api.as_deref().unwrap_or_default(), stage.as_deref().unwrap_or_default()))
     }
 
     /// The query, where the event has it as a map. The request's own was made of that map in an order that differs from one
@@ -93,6 +107,10 @@ mod outside {
     }
 
     pub(in crate::http) fn query(_: &Parts) -> Option<Pairs> {
+        None
+    }
+
+    pub(in crate::http) fn api(_: &Parts) -> Option<(&str, &str)> {
         None
     }
 }

@@ -60,7 +60,7 @@ impl IdempotencyKeyLayer {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if outside Lambda the service has no name, if another layer is alive
-    /// on the same unnamed engine, if a probe is given without [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) or the
+    /// on the same unnamed engine, if a status for refusals is below 400, if a probe is given without [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) or the
     /// other way round, or if the [`key`](Self::key) is malformed.
     pub fn checked(self) -> Result<Self, Error> {
         self.settings.check()?;
@@ -104,8 +104,8 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Checks the form of the key that a header brings, such as that it is a UUID. The error's text is shown to the client,
-    /// with status 400.
+    /// Checks the form of the key in the [`header`](Self::header), such as that it is a UUID. The error's text is shown to the
+    /// client, with status 400. Not for a [`key`](Self::key) from elsewhere.
     pub fn check_key(mut self, check: impl Fn(&str) -> Result<(), Cow<'static, str>> + Send + Sync + 'static) -> Self {
         self.settings.key_check = Some(Arc::new(check));
         self
@@ -162,7 +162,7 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Asks before a stored answer is given: whether this caller may still see it, say. An error is given instead, and
+    /// Asks before a stored answer is given (not before a 410, which says that none was kept): whether this caller may still see it, say. An error is given instead, and
     /// nothing changes. A hook that panics, or has not answered after ten seconds or at the stop point, refuses the replay with
     /// 503.
     ///

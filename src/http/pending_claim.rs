@@ -4,6 +4,7 @@ use std::mem;
 
 use super::InFlight;
 use crate::{
+    clock::Timestamp,
     error::Error,
     idempotency::{
         claim::Claim,
@@ -53,9 +54,9 @@ impl PendingClaim {
     }
 
     /// Releases claims that may have been applied although they were not granted.
-    pub(super) async fn withdraw(mut self) {
+    pub(super) async fn withdraw(mut self, until: Timestamp) {
         let withdrawal = mem::take(&mut self.withdrawal);
-        self.engine.withdraw(withdrawal, self.window).await;
+        self.engine.withdraw(withdrawal, self.window.settled_by(until)).await;
     }
 }
 

@@ -9,7 +9,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 pub(super) const BASE: &str = "https://docs.rs/lambda-once/latest/lambda_once/http/index.html#";
 
 /// The longest that a client is asked to wait by `Retry-After`, in seconds.
-const MAX_RETRY_AFTER: u64 = 2;
+const MAX_RETRY_AFTER: u128 = 2;
 
 /// Why a request is not answered by the handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,11 +20,13 @@ pub(super) struct Problem {
     /// Whether the same request may be sent again, and be answered otherwise.
     is_retryable: bool,
     retry_after: Option<Duration>,
+    /// Whether to try again soon, where no time is known.
+    retry_soon: bool,
 }
 
 impl Problem {
     const fn new(status: StatusCode, code: &'static str, detail: &'static str) -> Self {
-        Self { status, code, detail: Cow::Borrowed(detail), is_retryable: false, retry_after: None }
+        Self { status, code, detail: Cow::Borrowed(detail), is_retryable: false, retry_after: None, retry_soon: false }
     }
 
     const fn retryable(mut self) -> Self {
@@ -130,6 +132,13 @@ impl Problem {
         Self { detail: detail.into(), ..Self::new(StatusCode::BAD_REQUEST, "key_malformed", "") }
     }
 
+    /// To be tried again, nobody knows when.
+    pub(super) const fn retry_soon(mut self) -> Self {
+        self.is_retryable = true;
+        self.retry_soon = true;
+        self
+    }
+
     /// To be tried again after this time.
     pub(super) const fn retry_after(mut self, time: Duration) -> Self {
         self.is_retryable = true;
@@ -158,8 +167,8 @@ impl Problem {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(time) = self.retry_after {
-            let seconds = time.as_millis().div_ceil(1_000).clamp(1, MAX_RETRY_AFTER.into());
+        let seconds = self.retry_after.map(|time| time.as_millis().div_ceil(1_000).clamp(1, MAX_RETRY_AFTER));
+        if let Some(seconds) = seconds.or(self.retry_soon.then_some(MAX_RETRY_AFTER)) {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(u16::try_from(seconds).unwrap_or(1)));
         }
         response

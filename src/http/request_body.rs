@@ -1,9 +1,11 @@
 //! Request bodies: read once for the fingerprint, and passed on unchanged.
 
 use std::future::Future;
+#[cfg(feature = "axum")]
+use std::future::ready;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Collected, Full, LengthLimitError, Limited};
 
 use crate::error::BoxError;
 
@@ -42,7 +44,7 @@ impl RequestBody for lambda_http::Body {
 
 impl RequestBody for Full<Bytes> {
     async fn read(self, limit: usize) -> Result<(Bytes, Self), BodyProblem> {
-        let bytes = collect(self, limit).await?;
+        let bytes = collect(self, limit).await?.to_bytes();
         Ok((bytes.clone(), Self::new(bytes)))
     }
 }
@@ -50,19 +52,25 @@ impl RequestBody for Full<Bytes> {
 #[cfg(feature = "axum")]
 impl RequestBody for axum::body::Body {
     async fn read(self, limit: usize) -> Result<(Bytes, Self), BodyProblem> {
-        let bytes = collect(self, limit).await?;
-        Ok((bytes.clone(), Self::from(bytes)))
+        let collected = collect(self, limit).await?;
+        let trailers = collected.trailers().cloned();
+        let bytes = collected.to_bytes();
+        let body = match trailers {
+            None => Self::from(bytes.clone()),
+            Some(trailers) => Self::new(Full::new(bytes.clone()).with_trailers(ready(Some(Ok(trailers))))),
+        };
+        Ok((bytes, body))
     }
 }
 
-async fn collect<B>(body: B, limit: usize) -> Result<Bytes, BodyProblem>
+async fn collect<B>(body: B, limit: usize) -> Result<Collected<B::Data>, BodyProblem>
 where
     B: http_body::Body + Send,
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
     match Limited::new(body, limit).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
+        Ok(collected) => Ok(collected),
         Err(error) if error.is::<LengthLimitError>() => Err(BodyProblem::TooLarge),
         Err(error) => Err(BodyProblem::Broken(error)),
     }

@@ -99,7 +99,15 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
 
     fn size_hint(&self) -> SizeHint {
         let own = self.bytes.len() as u64;
-        let Some(rest) = &self.rest else { return SizeHint::with_exact(own) };
+        let Some(rest) = &self.rest else {
+            // An exact size has hyper send `Content-Length`, after which there are no trailers.
+            let mut hint = SizeHint::with_exact(own);
+            if self.trailers.is_some() {
+                hint = SizeHint::new();
+                hint.set_lower(own);
+            }
+            return hint;
+        };
         let rest = rest.size_hint();
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower().saturating_add(own));
@@ -132,7 +140,8 @@ mod tests {
         let trailers: HeaderMap = [(http::header::ETAG, "\"e\"".parse().unwrap())].into_iter().collect();
         let body = frames(vec![data("ab"), data(""), data("cd"), Frame::trailers(trailers.clone())]);
         let read = ResponseBody::read(body, 4).await.unwrap();
-        assert_eq!((read.whole().unwrap(), read.size_hint().exact()), (&Bytes::from("abcd"), Some(4)));
+        assert_eq!((read.whole().unwrap(), read.size_hint().lower()), (&Bytes::from("abcd"), 4));
+        assert_eq!(read.size_hint().exact(), None, "trailers follow");
         let collected = read.collect().await.unwrap();
         assert_eq!(collected.trailers(), Some(&trailers));
         assert_eq!(collected.to_bytes(), "abcd");

@@ -76,9 +76,13 @@ impl Scope {
     }
 }
 
-/// An empty name is none.
-pub(super) fn named(caller: Option<String>) -> Caller {
-    caller.filter(|caller| !caller.is_empty()).map_or(Caller::Anonymous, Caller::Known)
+/// A caller whose name is empty was looked for, and has none.
+fn named(caller: Option<String>) -> Caller {
+    match caller {
+        None => Caller::Anonymous,
+        Some(caller) if caller.is_empty() => Caller::Unknown,
+        Some(caller) => Caller::Known(caller),
+    }
 }
 
 impl fmt::Debug for Scope {

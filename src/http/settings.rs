@@ -97,7 +97,7 @@ impl Settings {
             refuses_large_answers: false,
             fails_open: false,
             runs_to_completion: None,
-            in_flight: InFlight::default(),
+            in_flight: InFlight::new(),
             problem_base: BASE.into(),
             mismatch_status: StatusCode::UNPROCESSABLE_ENTITY,
             in_progress_status: StatusCode::CONFLICT,
@@ -110,8 +110,15 @@ impl Settings {
         self.registration.check()?;
         self.engine.check_probe(self.probe.is_some())?;
         self.engine.settings.check_scope()?;
+        let statuses = [self.mismatch_status, self.in_progress_status];
+        if let Some(status) = statuses.iter().find(|status| !status.is_client_error() && !status.is_server_error()) {
+            return Err(Error::config(format!("{status} does not refuse a request: choose a status of 400 or more")));
+        }
         match &self.key {
             KeySource::Header(_) => Ok(()),
+            KeySource::Request(_) if self.key_check.is_some() => Err(Error::config(
+                "`check_key` checks the key of the header that `header` names, and `key` takes it from elsewhere",
+            )),
             KeySource::Request(key) => key.check(),
         }
     }

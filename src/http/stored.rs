@@ -131,7 +131,7 @@ impl StoredForm {
         for (name, value) in self.headers {
             let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
             let value: Vec<u8> = value.chars().map(|character| u8::try_from(character).ok()).collect::<Option<_>>()?;
-            response.headers_mut().append(name, HeaderValue::from_bytes(&value).ok()?);
+            response.headers_mut().try_append(name, HeaderValue::from_bytes(&value).ok()?).ok()?;
         }
         Some(StoredResponse { response })
     }

@@ -91,7 +91,7 @@ impl Settings {
     /// Refuses an engine that nothing sets apart from other services on the same store.
     #[cfg(feature = "http")]
     pub(crate) fn check_scope(&self) -> Result<(), Error> {
-        if self.function.is_some() || self.disabled {
+        if self.disabled || self.function.as_deref().is_some_and(|name| !name.is_empty()) {
             return Ok(());
         }
         Err(Error::config(

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use lambda_once::{Idempotency, MemoryStore, http::Scope, store::cached::CachedStore};
 use proptest::{collection::vec, prelude::*, sample::select};
+use serde_json::Value;
 
 use crate::callers::{SHAPES, Shape, Who, answered};
 
@@ -26,7 +27,7 @@ fn sent() -> impl Strategy<Value = Sent> {
 
 /// Sends them all, and checks each answer. `identify` says whom a request is from.
 async fn each_gets_its_own(once: Idempotency, scope: fn() -> Scope, all: Vec<Sent>, identify: fn(&Sent) -> Who) {
-    let mut first = HashMap::<(Who, &str), &str>::new();
+    let mut first = HashMap::<(Who, &str), (&str, Value)>::new();
     for sent in &all {
         let who = identify(sent);
         let event = sent.shape.event(sent.who, sent.key, sent.body);
@@ -35,15 +36,17 @@ async fn each_gets_its_own(once: Idempotency, scope: fn() -> Scope, all: Vec<Sen
             assert_eq!(status, 403, "{sent:?}");
             continue;
         }
+        // The same request to another API of the function is another one.
+        let request = (sent.body, event["requestContext"]["apiId"].clone());
         let executed = first.get(&(who.clone(), sent.key));
         match executed {
             None => assert_eq!((status, is_replay), (200, false), "{sent:?}: a key that this caller has not used"),
-            Some(first) if *first == sent.body => assert_eq!((status, is_replay), (200, true), "{sent:?}"),
+            Some(first) if *first == request => assert_eq!((status, is_replay), (200, true), "{sent:?}"),
             Some(_) => assert_eq!(status, 422, "{sent:?}"),
         }
         if status == 200 {
             assert_eq!(body, format!("{who:?}"), "{sent:?}: somebody else's answer");
-            first.insert((who, sent.key), sent.body);
+            first.insert((who, sent.key), request);
         }
     }
 }
