@@ -49,8 +49,53 @@ async fn an_authorizer_names_the_caller_whatever_certificate_there_is_too() {
 
 #[tokio::test]
 async fn behind_a_load_balancer_a_caller_with_a_certificate_is_not_anonymous() {
-    let mut event: Value = serde_json::from_str(&std::fs::read_to_string("events/http-alb.json").unwrap()).unwrap();
-    assert_eq!(status(Scope::authorizer().or_anonymous(), &event).await, 200, "without one");
-    event["headers"]["x-amzn-mtls-clientcert-subject"] = "CN=alice".into();
-    assert_eq!(status(Scope::authorizer().or_anonymous(), &event).await, 403);
+    for format in ["alb", "alb-multi"] {
+        let text = std::fs::read_to_string(format!("events/http-{format}.json")).unwrap();
+        let mut event: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(status(Scope::authorizer().or_anonymous(), &event).await, 200, "{format}: without one");
+        match format {
+            "alb" => event["headers"]["x-amzn-mtls-clientcert-subject"] = "CN=alice".into(),
+            _ => event["multiValueHeaders"]["x-amzn-mtls-clientcert-subject"] = json!(["CN=alice"]),
+        }
+        assert_eq!(status(Scope::authorizer().or_anonymous(), &event).await, 403, "{format}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_can_be_the_caller_by_its_issuer_and_its_subject() {
+    let once = crate::setup::engine();
+    let callers = [
+        (ISSUER, "CN=alice"),
+        (ISSUER, "CN=bob"),
+        ("CN=Other CA,O=Example", "CN=alice"),
+        // Put together without care, these are one.
+        ("CN=a", "CN=b,CN=c"),
+        ("CN=a,CN=b", "CN=c"),
+    ];
+    for is_replay in [false, true] {
+        for (issuer, subject) in callers {
+            let event = with_certificate(Shape::HttpNone, issuer, subject);
+            let text = format!("{issuer} {subject}");
+            let got = answered(&once, Scope::client_certificate(), &event, text.clone()).await;
+            assert_eq!(got, (200, text, is_replay));
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_same_caller_with_a_renewed_certificate_is_the_same() {
+    let once = crate::setup::engine();
+    let mut event = with_certificate(Shape::HttpNone, ISSUER, "CN=alice");
+    assert!(!answered(&once, Scope::client_certificate(), &event, String::new()).await.2);
+    let certificate = &mut event["requestContext"]["authentication"]["clientCert"];
+    certificate["serialNumber"] = "b2:b2:b2:b2:b2:b2:b2:b2".into();
+    certificate["clientCertPem"] = "-----BEGIN CERTIFICATE-----\nrenewed\n-----END CERTIFICATE-----".into();
+    assert!(answered(&once, Scope::client_certificate(), &event, String::new()).await.2);
+}
+
+#[tokio::test]
+async fn where_certificates_are_the_callers_a_request_without_one_is_refused() {
+    for shape in crate::callers::SHAPES {
+        assert_eq!(status(Scope::client_certificate(), &shape.event("alice", "k", "{}")).await, 403, "{shape:?}");
+    }
 }

@@ -102,3 +102,21 @@ async fn one_key_for_two_accounts_is_refused_in_lambda_too_where_a_header_has_be
     assert_eq!(service.answer(of("1")).await, (200, "account 1".into(), true));
     assert_eq!(service.runs(), 1);
 }
+
+/// The query of these events is a map, whose order differs from one parse to the next.
+#[tokio::test(start_paused = true)]
+async fn in_lambda_an_event_is_one_request_through_nested_routers_however_often_it_comes_and_by_whichever_domain() {
+    const DEFAULT: &str = "a1b2c3d4e5.execute-api.us-east-1.amazonaws.com";
+    let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::authorizer());
+    let routes = Router::new().route("/charges", post(|| async { "charged" })).route_layer(layer);
+    let app = Router::new().nest("/live", routes);
+    let text = std::fs::read_to_string("events/http-rest-v1.json").unwrap();
+    let own_domain = text.replace("/live/charges", "/charges").replace(DEFAULT, "api.example.com");
+    for delivery in 0..50 {
+        let event = if delivery % 2 == 0 { &text } else { &own_domain };
+        let (parts, body) = lambda_http::request::from_str(event).unwrap().into_parts();
+        let answer = app.clone().oneshot(Request::from_parts(parts, Body::from(body.to_vec()))).await.unwrap();
+        let is_replay = answer.headers().contains_key("idempotency-replayed");
+        assert_eq!((answer.status().as_u16(), is_replay), (200, delivery > 0), "{delivery}");
+    }
+}

@@ -70,6 +70,12 @@ async fn a_path_of_a_rest_api_that_begins_like_its_stage_is_not_the_path_without
 }
 
 #[tokio::test]
+async fn a_path_of_an_http_api_that_begins_like_its_stage_is_not_the_path_without_it() {
+    are_two_requests(&to_http_api("live", "/live/charges"), &to_http_api("live", "/charges")).await;
+    are_two_requests(&to_http_api_at_own_domain("live", "/live/charges"), &to_http_api("live", "/charges")).await;
+}
+
+#[tokio::test]
 async fn the_same_path_of_a_rest_api_is_another_request_on_another_stage() {
     are_two_requests(&at_default_address("test", "/charges"), &at_default_address("prod", "/charges")).await;
     are_two_requests(&at_own_domain("test", "/charges"), &at_own_domain("prod", "/charges")).await;
