@@ -99,3 +99,14 @@ async fn where_certificates_are_the_callers_a_request_without_one_is_refused() {
         assert_eq!(status(Scope::client_certificate(), &shape.event("alice", "k", "{}")).await, 403, "{shape:?}");
     }
 }
+
+/// Its names are in extensions of the certificate then, which the event does not spell out.
+#[tokio::test]
+async fn a_certificate_without_a_subject_names_nobody_and_is_not_anonymous_either() {
+    for scope in [Scope::client_certificate, Scope::authorizer] {
+        let mut event = with_certificate(Shape::HttpNone, ISSUER, "");
+        assert_eq!(status(scope().or_anonymous(), &event).await, 403, "empty");
+        event["requestContext"]["authentication"]["clientCert"]["subjectDN"] = Value::Null;
+        assert_eq!(status(scope().or_anonymous(), &event).await, 403, "absent");
+    }
+}

@@ -103,6 +103,24 @@ async fn one_key_for_two_accounts_is_refused_in_lambda_too_where_a_header_has_be
     assert_eq!(service.runs(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn in_lambda_one_key_for_two_accounts_is_refused_where_the_address_is_rewritten_before_any_router() {
+    let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::authorizer().or_anonymous());
+    let routes = Router::new()
+        .route("/accounts/{id}/charges", post(|Path(id): Path<String>| async move { id }))
+        .route_layer(layer);
+    let mut got = Vec::new();
+    for account in ["1", "2", "1"] {
+        let event = Shape::HttpNone.event("", "k", "{}");
+        let (mut parts, body) = lambda_http::request::from_str(&event.to_string()).unwrap().into_parts();
+        parts.uri = format!("/accounts/{account}/charges").parse().unwrap();
+        let request = Request::from_parts(parts, Body::from(body.to_vec()));
+        let answer = routes.clone().oneshot(request).await.unwrap();
+        got.push((answer.status().as_u16(), answer.headers().contains_key("idempotency-replayed")));
+    }
+    assert_eq!(got, [(200, false), (422, false), (200, true)]);
+}
+
 /// The query of these events is a map, whose order differs from one parse to the next.
 #[tokio::test(start_paused = true)]
 async fn in_lambda_an_event_is_one_request_through_nested_routers_however_often_it_comes_and_by_whichever_domain() {
