@@ -13,7 +13,7 @@ use http::request::Parts;
 use lambda_http::{
     aws_lambda_events::apigw::{
         ApiGatewayProxyRequestContext, ApiGatewayRequestAuthorizer, ApiGatewayRequestIdentity,
-        ApiGatewayV2httpRequestContext,
+        ApiGatewayV2httpRequestContext, ApiGatewayV2httpRequestContextAuthenticationClientCert,
     },
     request::RequestContext,
 };
@@ -33,8 +33,9 @@ enum Found<'a> {
 
 impl Scope {
     /// The principal that the front door has established: of a JWT or Cognito user pool its issuer and subject, of a Lambda
-    /// authorizer of a REST API its `principalId` (which must differ from caller to caller: many samples return a constant), of a Cognito identity pool the identity's id, of IAM otherwise the
-    /// caller's ARN. The ARN of an assumed role holds the session's name: another session is another caller.
+    /// authorizer of a REST API its `principalId`, of a Cognito identity pool the identity's id, of IAM otherwise the caller's
+    /// ARN. The `principalId` must differ from caller to caller: many samples return a constant. The ARN of an assumed role
+    /// holds the session's name: another session is another caller.
     ///
     /// A request without one is refused with 403: without an authorizer in front of it, this scope lets nobody through. So
     /// is one whose authorizer names no principal. A JWT without a subject needs [`jwt_claim`](Self::jwt_claim), a Lambda
@@ -66,12 +67,20 @@ impl Scope {
     }
 
     /// The issuer and the subject of the client certificate that an HTTP API has checked (mutual TLS). A request without one
-    /// is refused with 403. Of REST APIs `lambda_http` does not hand over the certificate.
+    /// is refused with 403. So is one
+    /// whose certificate has no subject. Of REST APIs `lambda_http` does not hand over the certificate.
     pub fn client_certificate() -> Self {
         Self::new(|parts| match context(parts) {
             Some(RequestContext::ApiGatewayV2(context)) => match certificate(context) {
-                Some((issuer, subject)) => Caller::Known(joined("certificate", &[issuer, subject])),
                 None => caller(parts, &|_| None),
+                Some(certificate) => match certificate.subject_dn.as_deref() {
+                    // It names its owner elsewhere, if at all.
+                    None | Some("") => Caller::Unknown,
+                    Some(subject) => {
+                        let issuer = certificate.issuer_dn.as_deref().unwrap_or_default();
+                        Caller::Known(joined("certificate", &[issuer, subject]))
+                    }
+                },
             },
             _ => caller(parts, &|_| None),
         })
@@ -117,10 +126,11 @@ fn caller(parts: &Parts, principal: Principal<'_>) -> Caller {
     }
 }
 
-/// The issuer and the subject of a client's certificate.
-fn certificate(context: &ApiGatewayV2httpRequestContext) -> Option<(&str, &str)> {
-    let certificate = context.authentication.as_ref()?.client_cert.as_ref()?;
-    Some((certificate.issuer_dn.as_deref().unwrap_or_default(), certificate.subject_dn.as_deref()?))
+/// The certificate of a client, whatever it names.
+fn certificate(
+    context: &ApiGatewayV2httpRequestContext,
+) -> Option<&ApiGatewayV2httpRequestContextAuthenticationClientCert> {
+    context.authentication.as_ref()?.client_cert.as_ref()
 }
 
 fn known(caller: Option<String>) -> Caller {

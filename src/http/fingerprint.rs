@@ -63,17 +63,22 @@ struct Target<'a> {
 /// The target that the client sent, and the one that a router has made of it. Routers that nest others hand on the rest of
 /// the path only, and a rewrite may take a header into it.
 fn targets(parts: &Parts) -> (Target<'_>, Target<'_>) {
-    let current = Target::of(&parts.uri);
-    #[cfg(feature = "axum")]
-    let (original, routed) = match parts.extensions.get::<axum::extract::OriginalUri>() {
-        Some(original) if original.0 != parts.uri => (Target::of(&original.0), current),
-        _ => (current, Target::default()),
-    };
-    #[cfg(not(feature = "axum"))]
-    let (original, routed) = (current, Target::default());
+    let original = original_uri(parts);
+    let is_routed = *original != parts.uri || lambda::is_rewritten(parts);
+    let routed = if is_routed { Target::of(&parts.uri) } else { Target::default() };
+    let original = Target::of(original);
     let path = lambda::path(parts).unwrap_or(original.path);
     let query = lambda::query(parts).map_or(original.query, joined);
     (Target { path, query }, routed)
+}
+
+/// The URI before a router of axum's has taken it apart.
+fn original_uri(parts: &Parts) -> &Uri {
+    #[cfg(feature = "axum")]
+    if let Some(original) = parts.extensions.get::<axum::extract::OriginalUri>() {
+        return &original.0;
+    }
+    &parts.uri
 }
 
 impl<'a> Target<'a> {

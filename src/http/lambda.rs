@@ -64,6 +64,16 @@ mod in_lambda {
         Some(without_stage.filter(|rest| rest.starts_with('/')).unwrap_or(path))
     }
 
+    /// Whether the request's path is neither the event's nor that after the stage: a layer has rewritten it.
+    pub(in crate::http) fn is_rewritten(parts: &Parts) -> bool {
+        let (sent, current) = (parts.raw_http_path(), parts.uri.path());
+        let after_stage = || {
+            let (_, stage) = api(parts)?;
+            current.strip_prefix('/')?.strip_prefix(stage)
+        };
+        !sent.is_empty() && current != sent && after_stage() != Some(sent)
+    }
+
     /// The API and its stage, which a function may share with others.
     pub(in crate::http) fn api(parts: &Parts) -> Option<(&str, &str)> {
         let (api, stage) = match parts.extensions.get::<RequestContext>()? {
@@ -108,6 +118,10 @@ mod outside {
 
     pub(in crate::http) fn query(_: &Parts) -> Option<Pairs> {
         None
+    }
+
+    pub(in crate::http) fn is_rewritten(_: &Parts) -> bool {
+        false
     }
 
     pub(in crate::http) fn api(_: &Parts) -> Option<(&str, &str)> {

@@ -59,9 +59,12 @@ impl IdempotencyKeyLayer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if outside Lambda the service has no name, if another layer is alive
-    /// on the same unnamed engine, if a status for refusals is below 400, if a probe is given without [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) or the
-    /// other way round, or if the [`key`](Self::key) is malformed.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if
+    /// * outside Lambda the service has no name;
+    /// * another layer is alive on the same unnamed engine;
+    /// * a probe is given without [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), or the other way round;
+    /// * the [`key`](Self::key) is malformed, or given together with [`check_key`](Self::check_key);
+    /// * a status for refusals is below 400.
     pub fn checked(self) -> Result<Self, Error> {
         self.settings.check()?;
         Ok(self)
@@ -162,9 +165,9 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Asks before a stored answer is given (not before a 410, which says that none was kept): whether this caller may still see it, say. An error is given instead, and
-    /// nothing changes. A hook that panics, or has not answered after ten seconds or at the stop point, refuses the replay with
-    /// 503.
+    /// Asks before a stored response is given, such as whether this caller may still see it. An error is given instead, and
+    /// nothing changes. Not asked before a 410, which says that no response was kept. A hook that panics, or has not answered
+    /// after ten seconds or at the stop point, refuses the replay with 503.
     ///
     /// ```
     /// use bytes::Bytes;

@@ -86,8 +86,8 @@
 //! # What is compared
 //!
 //! Two requests with one key are the same if these are: method; API Gateway's API and stage; path as the client sent it,
-//! without the stage, and what an axum router has made of it; the decoded query, by name, with repeated values in order; media type without parameters; body,
-//! in canonical form if the media type is JSON (`application/json`, `+json`).
+//! without the stage, and what a router has made of it; the decoded query, by name, with repeated values in order; media type
+//! without parameters; body, in canonical form if the media type is JSON (`application/json`, `+json`).
 //!
 //! # What is stored
 //!

@@ -59,7 +59,8 @@ impl Scope {
     }
 
     /// Lets requests through that nobody was asked to authenticate, too. They have [one scope](Self::shared) of their own.
-    /// A request whose caller was authenticated, but is not known by this scope, is still refused with 403.
+    /// A request whose caller was authenticated, but is not known by this scope, is still refused with 403. (Mutual TLS of a
+    /// REST API does not show: `lambda_http` does not hand over the certificate.)
     #[must_use]
     pub fn or_anonymous(mut self) -> Self {
         self.anonymous = true;
