@@ -23,8 +23,8 @@ pub enum Decision {
     Store,
     /// The operation did not take effect. Its key is free, and a retry runs the handler again.
     Release,
-    /// Whether the operation took effect is not known. The key is kept until its lease ends, and what then happens is up to
-    /// [`AfterUnknown`](crate::AfterUnknown).
+    /// Whether the operation took effect is not known. The key is kept until its lease ends. By default the next request then
+    /// runs the handler again, with [`Claim::took_over`](crate::Claim::took_over); see [`AfterUnknown`](crate::AfterUnknown).
     Keep,
 }
 

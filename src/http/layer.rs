@@ -46,11 +46,14 @@ pub struct IdempotencyKeyLayer {
 }
 
 impl IdempotencyKeyLayer {
-    /// A layer on this engine. `scope` says whose key it is that a request brings.
+    /// A layer on this engine. `scope` identifies the caller, to whom the key belongs.
     ///
-    /// While a second layer is alive on the same [unnamed engine](Idempotency#names), requests with a key are answered with
-    /// 500. One layer may wrap several services, such as the routes of an application. Outside Lambda the engine needs a
-    /// name of its own as well: [`Builder::scope`](crate::Builder::scope), or `OTEL_SERVICE_NAME` in the environment.
+    /// One layer may wrap several services, such as the routes of an application. An [unnamed engine](Idempotency#names)
+    /// carries one layer: while a second one is alive on it, requests with a key are answered with 500. Give each further
+    /// layer an engine with a name, as in `once.named("stripe")`.
+    ///
+    /// Outside Lambda (where `AWS_LAMBDA_FUNCTION_NAME` is not set) the service needs a name as well:
+    /// [`Builder::scope`](crate::Builder::scope), or `OTEL_SERVICE_NAME` in the environment.
     pub fn new(engine: Idempotency, scope: Scope) -> Self {
         Self { settings: Settings::new(&engine, scope) }
     }
@@ -102,6 +105,7 @@ impl IdempotencyKeyLayer {
 
     /// Takes the key from the request's body or another header instead, as webhooks need it, whose senders know nothing of
     /// `Idempotency-Key`: `Key::pointer("/id")` for the events of Stripe, `Key::header("x-github-delivery")` for GitHub's.
+    /// Their bodies may differ between deliveries: see [`fingerprint`](Self::fingerprint).
     pub fn key(mut self, key: Key) -> Self {
         self.settings.key = KeySource::Request(key);
         self
@@ -153,7 +157,7 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// The name of the header that marks a replayed answer. A first answer of the handler's that has it loses it.
+    /// The name of the header that marks a replayed answer. If the handler sets it itself, it is removed.
     pub fn replay_header(mut self, name: HeaderName) -> Self {
         self.settings.replay_header = name;
         self
@@ -198,7 +202,7 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Looks whether an earlier run took effect that left no outcome, under
+    /// Finds out whether an earlier run that left no outcome took effect, under
     /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe). The answer that it finds is stored and given.
     pub fn probe<F>(mut self, probe: F) -> Self
     where

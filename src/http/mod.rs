@@ -26,7 +26,7 @@
 //! # #[cfg(not(feature = "http-lambda"))] fn main() {}
 //! ```
 //!
-//! On hyper the engine needs a name, and the layer goes onto routes, not onto the router:
+//! Outside Lambda the service needs a name (`scope`), and the layer goes onto routes, not onto the router:
 //!
 //! ```no_run
 //! # #[cfg(feature = "axum")] {
@@ -57,8 +57,8 @@
 //!
 //! A refusal is `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with the members `type`, `title`,
 //! `status`, `detail`, `code`, `retryable` (whether the same request may be sent again) and, where there is a time to wait for,
-//! `retry_after_ms` (milliseconds). While another request holds the key, that is the rest of its lease; `Retry-After` stays at
-//! one or two seconds, since that request usually ends much sooner.
+//! `retry_after_ms` (milliseconds). While another request holds the key, that is the rest of its lease and the margin for
+//! clocks; `Retry-After` stays at one or two seconds, since a request that is running usually ends much sooner.
 //!
 //! | `code` | status | retryable | when |
 //! |---|---|---|---|
@@ -67,7 +67,7 @@
 //! | <a id="body_broken"></a>`body_broken` | 400 | yes | reading the body failed |
 //! | <a id="body_rejected"></a>`body_rejected` | 400 | no | the key cannot be selected from the body, or [`fingerprint`](IdempotencyKeyLayer::fingerprint) rejects it |
 //! | <a id="caller_unknown"></a>`caller_unknown` | 403 | no | the [scope](Scope) finds no caller |
-//! | <a id="in_progress"></a>`in_progress` | 409 | yes | another request holds the key |
+//! | <a id="in_progress"></a>`in_progress` | 409 | yes | another request holds the key: it is running, or has ended without an outcome |
 //! | <a id="outcome_unknown"></a>`outcome_unknown` | 409 | no | an earlier request ended without an outcome, under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) |
 //! | <a id="answer_not_kept"></a>`answer_not_kept` | 410 | no | the operation is done, and its response was too large to store |
 //! | <a id="body_too_large"></a>`body_too_large` | 413 | no | the request body exceeds [`max_body`](IdempotencyKeyLayer::max_body) |

@@ -96,7 +96,7 @@ impl Problem {
     pub(super) const IN_PROGRESS: Self = Self::new(
         StatusCode::CONFLICT,
         "in_progress",
-        "a request with this idempotency key is being processed; try again",
+        "a request with this idempotency key is being processed, or ended without an outcome; try again",
     )
     .retryable();
     pub(super) const ABANDONED: Self = Self::new(

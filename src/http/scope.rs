@@ -16,7 +16,7 @@ pub(super) enum Caller {
     Unknown,
 }
 
-/// Whose keys those of a request are. One caller is never shown what another caller's request was answered.
+/// Identifies the caller whose key a request brings. One caller is never shown the response to another caller's request.
 ///
 /// Keys are chosen by clients, and may be easy to guess. So the caller, as the service knows it, is a part of every key.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ impl Scope {
         Self::new(|_| Caller::Anonymous).or_anonymous()
     }
 
-    /// Lets requests through that nobody was asked to authenticate, too. They have [one scope](Self::shared) of their own.
+    /// Also admits requests on routes without authentication. They share [one scope](Self::shared).
     /// A request whose caller was authenticated, but is not known by this scope, is still refused with 403. (Mutual TLS of a
     /// REST API does not show: `lambda_http` does not hand over the certificate.)
     #[must_use]

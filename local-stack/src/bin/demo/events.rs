@@ -180,7 +180,7 @@ mod tests {
         let fifo = json!({ "Records": [payout("c")] });
         let all = [file("charge-a.json", &charge()), file("sqs-batch-a.json", &batch), file("sqs-fifo-a.json", &fifo)];
         let with = |more: &[(String, String)]| Events::parse([&all[..], more].concat());
-        let effects = [("charge", "k"), ("order", "o"), ("payout", "p")];
+        let effects = [("charge", "c"), ("order", "o"), ("payout", "p")];
         let effects = effects.map(|(operation, key)| (Effect::new(operation, key), 1));
         assert_eq!(Vec::from_iter(with(&[]).unwrap().effects()), effects);
         assert!(with(&[file("kinesis-a.json", &json!({}))]).is_ok());
