@@ -1,6 +1,6 @@
-//! Scopes by what API Gateway, a function URL or VPC Lattice has authenticated.
+//! Identifies callers that API Gateway, a function URL or VPC Lattice has authenticated.
 //!
-//! Where each authorizer leaves what it found:
+//! The members of `requestContext` that each authorizer sets:
 //!
 //! | | REST API, and HTTP API with payload version 1 | HTTP API, function URL (version 2) |
 //! |---|---|---|
@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 
 use super::scope::{Caller, Scope};
 
-/// What an authorizer has found.
+/// What an authorizer has established.
 enum Found<'a> {
     /// The claims of a token, by name.
     Claims(&'a dyn Fn(&str) -> Option<&'a str>),
@@ -32,14 +32,14 @@ enum Found<'a> {
 }
 
 impl Scope {
-    /// The principal that the front door has established: of a JWT or Cognito user pool its issuer and subject, of a Lambda
-    /// authorizer of a REST API its `principalId`, of a Cognito identity pool the identity's id, of IAM otherwise the caller's
-    /// ARN. The `principalId` must differ from caller to caller: many samples return a constant. The ARN of an assumed role
-    /// holds the session's name: another session is another caller.
+    /// Identifies the caller by the authorizer's principal:
+    /// * JWT or Cognito user pool: issuer and subject;
+    /// * Lambda authorizer of a REST API: `principalId`, which must differ between callers (many samples return a constant);
+    /// * Cognito identity pool: the identity's id;
+    /// * IAM: the caller's ARN. For an assumed role it contains the session name, so another session is another caller.
     ///
-    /// A request without one is refused with 403: without an authorizer in front of it, this scope lets nobody through. So
-    /// is one whose authorizer names no principal. A JWT without a subject needs [`jwt_claim`](Self::jwt_claim), a Lambda
-    /// authorizer of an HTTP API [`lambda_authorizer`](Self::lambda_authorizer).
+    /// A request without a principal is refused with 403. Use [`jwt_claim`](Self::jwt_claim) for a JWT without a subject, and
+    /// [`lambda_authorizer`](Self::lambda_authorizer) for a Lambda authorizer of an HTTP API.
     pub fn authorizer() -> Self {
         by(|found| match found {
             Found::Claims(claim) => token(claim, "sub"),
@@ -48,8 +48,8 @@ impl Scope {
         })
     }
 
-    /// A claim of the JWT that API Gateway has checked, together with its issuer: `client_id` for tokens of machines, which
-    /// have no subject. A request without it is refused with 403.
+    /// Identifies the caller by the issuer and this claim of the JWT that API Gateway has verified, for example `client_id` of
+    /// a machine-to-machine token without a subject. A request without the claim is refused with 403.
     pub fn jwt_claim(name: &'static str) -> Self {
         by(move |found| match found {
             Found::Claims(claim) => token(claim, name),
@@ -57,8 +57,8 @@ impl Scope {
         })
     }
 
-    /// A field of the context that a Lambda authorizer returns, of a REST or an HTTP API: text, a number or a boolean. It
-    /// must be one that stands for a caller. A request without it is refused with 403.
+    /// Identifies the caller by this field of the context that a Lambda authorizer returns, of a REST or an HTTP API. Its value
+    /// is a string, a number or a boolean. A request without the field is refused with 403.
     pub fn lambda_authorizer(field: &'static str) -> Self {
         by(move |found| match found {
             Found::Context(context) => context(field).map(|value| joined("lambda context", &[field, &value])),
@@ -66,15 +66,15 @@ impl Scope {
         })
     }
 
-    /// The issuer and the subject of the client certificate that an HTTP API has checked (mutual TLS). A request without one
-    /// is refused with 403. So is one
-    /// whose certificate has no subject. Of REST APIs `lambda_http` does not hand over the certificate.
+    /// Identifies the caller by issuer and subject of the client certificate that an HTTP API has verified (mutual TLS). A
+    /// request without a certificate, or without a subject in it, is refused with 403. REST APIs are not supported:
+    /// `lambda_http` drops the certificate.
     pub fn client_certificate() -> Self {
         Self::new(|parts| match context(parts) {
             Some(RequestContext::ApiGatewayV2(context)) => match certificate(context) {
                 None => caller(parts, &|_| None),
                 Some(certificate) => match certificate.subject_dn.as_deref() {
-                    // It names its owner elsewhere, if at all.
+                    // Its names are elsewhere, if it has any.
                     None | Some("") => Caller::Unknown,
                     Some(subject) => {
                         let issuer = certificate.issuer_dn.as_deref().unwrap_or_default();
@@ -86,8 +86,8 @@ impl Scope {
         })
     }
 
-    /// The id of the API key that a REST API has checked. A request without one is refused with 403, whoever else has
-    /// authenticated it.
+    /// Identifies the caller by the id of the API key that a REST API has checked. A request without one is refused with 403,
+    /// even if an authorizer has authenticated it.
     pub fn api_key() -> Self {
         Self::new(|parts| match context(parts) {
             Some(RequestContext::ApiGatewayV1(context)) => {
@@ -101,7 +101,7 @@ impl Scope {
     }
 }
 
-/// The scope by what `principal` makes of an authorizer's findings.
+/// Identifies the caller by what `principal` selects of an authorizer's findings.
 fn by(principal: impl Fn(Found<'_>) -> Option<String> + Send + Sync + 'static) -> Scope {
     Scope::new(move |parts| caller(parts, &principal))
 }
@@ -126,7 +126,7 @@ fn caller(parts: &Parts, principal: Principal<'_>) -> Caller {
     }
 }
 
-/// The certificate of a client, whatever it names.
+/// The client's certificate.
 fn certificate(
     context: &ApiGatewayV2httpRequestContext,
 ) -> Option<&ApiGatewayV2httpRequestContextAuthenticationClientCert> {
@@ -154,7 +154,7 @@ fn caller_of_rest(context: &ApiGatewayProxyRequestContext, principal: Principal<
     Caller::Anonymous
 }
 
-/// Whether a request was signed. One that was not has none of these.
+/// Whether the request was signed. An unsigned one has none of these.
 fn has_iam(identity: &ApiGatewayRequestIdentity) -> bool {
     let fields = [&identity.user_arn, &identity.caller, &identity.access_key, &identity.cognito_identity_id];
     fields.into_iter().any(|field| field.as_deref().is_some_and(|text| !text.is_empty()))
@@ -171,8 +171,8 @@ fn of_version_2(authorizer: &ApiGatewayRequestAuthorizer, principal: Principal<'
     principal(Found::Context(&|name| authorizer.fields.get(name).and_then(scalar)))
 }
 
-/// Of a load balancer, VPC Lattice or a WebSocket API. Which of them there are is decided by the features of `lambda_http`,
-/// so they are looked into as JSON.
+/// The caller behind a load balancer, VPC Lattice or a WebSocket API. The features of `lambda_http` decide which of these
+/// variants exist, so they are read as JSON.
 fn caller_of_others(parts: &Parts, context: &RequestContext, principal: Principal<'_>) -> Caller {
     let context = serde_json::to_value(context).unwrap_or_default();
     if let Some(identity) = context["identity"].as_object().filter(|identity| identity.contains_key("sourceVpcArn")) {
@@ -196,7 +196,7 @@ fn token<'a>(claim: &dyn Fn(&str) -> Option<&'a str>, name: &str) -> Option<Stri
     Some(if name == "sub" { joined("jwt", &[issuer, value]) } else { joined("jwt claim", &[issuer, name, value]) })
 }
 
-/// All users of a Cognito identity pool share the ARN of the pool's role, so their own id comes first.
+/// Prefers the identity's id: all users of a Cognito identity pool share the ARN of the pool's role.
 fn iam(cognito_identity: Option<&str>, arn: Option<&str>) -> Option<String> {
     let given = |text: &&str| !text.is_empty();
     let cognito = cognito_identity.filter(given).map(|id| joined("cognito", &[id]));
@@ -207,7 +207,7 @@ fn text<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     object.get(name)?.as_str().filter(|text| !text.is_empty())
 }
 
-/// The text of a context's field.
+/// A context field as text.
 fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
@@ -216,7 +216,7 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// The parts as a JSON array, so that no two sets of parts give the same text.
+/// Encodes the parts as a JSON array, so that different parts never have the same encoding.
 fn joined(kind: &str, parts: &[&str]) -> String {
     serde_json::json!([kind, parts]).to_string()
 }

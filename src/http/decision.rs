@@ -4,13 +4,13 @@ use http::StatusCode;
 
 /// What happens to the key once the handler has responded.
 ///
-/// The layer decides by the status ([`IdempotencyKeyLayer::decide`](super::IdempotencyKeyLayer::decide)). A handler that knows
-/// better says so: it puts a decision among the extensions of its response, and that wins.
+/// The layer decides by the status ([`IdempotencyKeyLayer::decide`](super::IdempotencyKeyLayer::decide)). A handler overrides
+/// that with a decision in the extensions of its response.
 ///
 /// ```
 /// use lambda_once::http::Decision;
 ///
-/// // The card network did not answer in time: the charge may have been made.
+/// // The card network timed out, so the charge may have been made.
 /// let mut response = http::Response::builder().status(503).body(String::new())?;
 /// response.extensions_mut().insert(Decision::Keep);
 /// # Ok::<(), http::Error>(())
@@ -19,7 +19,7 @@ use http::StatusCode;
 /// In axum: `(StatusCode::SERVICE_UNAVAILABLE, Extension(Decision::Keep))`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The operation is done. The answer is stored, and replayed to every request with its key.
+    /// The operation is done. The response is stored, and replayed to every retry.
     Store,
     /// The operation did not take effect. Its key is free, and a retry runs the handler again.
     Release,
@@ -29,10 +29,11 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// By the status, unless the layer is told otherwise.
+    /// The default decision by status.
     ///
-    /// Stored are 2xx, 3xx and those 4xx that the same request meets again. A 504 says that something behind the handler
-    /// did not answer in time, and may still go on: the key is kept. All others release it.
+    /// * `Store`: 2xx, 3xx, and 4xx except those that a retry may change;
+    /// * `Keep`: 504, after which an upstream may still be working;
+    /// * `Release`: all others.
     pub fn by_status(status: StatusCode) -> Self {
         match status {
             StatusCode::UNAUTHORIZED

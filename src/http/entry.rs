@@ -19,13 +19,13 @@ use crate::{
     record::KeyHash,
 };
 
-/// Whether a request takes part, as its head shows before its body is read.
+/// Whether a request is covered, decided before its body is read.
 pub(super) enum Participation {
-    /// It is handled as without the layer.
+    /// Handled as without the layer.
     PassThrough,
-    /// Its key is in the header.
+    /// The key is in the header.
     HeaderKey { key: String, caller: Vec<u8> },
-    /// Its key is selected from the body, or from another header.
+    /// The key is selected from the body, or from another header.
     SelectedKey { caller: Vec<u8> },
 }
 
@@ -60,7 +60,7 @@ impl Settings {
         })
     }
 
-    /// The operation to claim; `None` if the request passes through after all.
+    /// Returns the operation to claim, or `None` if the request passes through after all.
     pub(super) fn candidate(
         &self,
         participation: Participation,
@@ -86,7 +86,7 @@ impl Settings {
         Ok(Some(Candidate { key, fingerprint: Some(fingerprint) }))
     }
 
-    /// The time a request has from now on. Where the deadline is not known, that is the engine's lease.
+    /// The time window of a request that starts now. If the deadline is unknown, it is the engine's lease.
     pub(super) fn window(&self, parts: &Parts) -> Window {
         let deadline = lambda::deadline(parts).unwrap_or(Deadline::UNKNOWN);
         Window::new(self.engine.clock.now(), deadline, &self.engine.settings)
@@ -127,10 +127,10 @@ impl Settings {
     }
 }
 
-/// The headers of a request, as a key selects from them.
+/// The request headers, for [`Key::header`](crate::Key::header).
 struct RequestHeaders<'a> {
     headers: &'a HeaderMap,
-    /// Whether one that was asked for is there, and has no single value that is text.
+    /// Whether a selected header is repeated, or not text.
     is_ambiguous: Cell<bool>,
 }
 

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use http::{HeaderMap, Uri, header, request::Parts};
 use percent_encoding::percent_decode;
 
-use super::lambda::{self, Pairs};
+use super::lambda;
 use crate::{
     error::BoxError,
     key::{
@@ -15,14 +15,17 @@ use crate::{
     record::Fingerprint,
 };
 
-/// The application's own view of a request's body.
+/// The names and values of a query, decoded.
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Returns what the application compares in place of the body.
 pub(super) type FingerprintHook = Arc<dyn Fn(&Parts, &[u8]) -> Result<Vec<u8>, BoxError> + Send + Sync>;
 
-/// Of a request. `hook` gives what stands for its body.
+/// Returns the fingerprint of a request. `hook` replaces its body.
 ///
 /// # Errors
 ///
-/// The hook's.
+/// Those of the hook.
 pub(super) fn of_request(
     parts: &Parts,
     body: &Body<'_>,
@@ -60,19 +63,17 @@ struct Target<'a> {
     query: Vec<u8>,
 }
 
-/// The target that the client sent, and the one that a router has made of it. Routers that nest others hand on the rest of
-/// the path only, and a rewrite may take a header into it.
+/// Returns the target that the client sent and, if a router or middleware has changed it, the current one. Nesting removes a
+/// prefix; a rewrite may move a header into the path.
 fn targets(parts: &Parts) -> (Target<'_>, Target<'_>) {
     let original = original_uri(parts);
     let is_routed = *original != parts.uri || lambda::is_rewritten(parts);
     let routed = if is_routed { Target::of(&parts.uri) } else { Target::default() };
     let original = Target::of(original);
-    let path = lambda::path(parts).unwrap_or(original.path);
-    let query = lambda::query(parts).map_or(original.query, joined);
-    (Target { path, query }, routed)
+    (Target { path: lambda::path(parts).unwrap_or(original.path), ..original }, routed)
 }
 
-/// The URI before a router of axum's has taken it apart.
+/// The URI before any axum router has changed it.
 fn original_uri(parts: &Parts) -> &Uri {
     #[cfg(feature = "axum")]
     if let Some(original) = parts.extensions.get::<axum::extract::OriginalUri>() {
@@ -87,15 +88,16 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Sorted by name; values of one name keep their order, which may mean something. Each name and value comes after its
-/// length, so that no two queries give the same bytes.
+/// Encodes a query sorted by name: `lambda_http` makes those of REST APIs and load balancers from a map, in an order that
+/// differs from one delivery to the next. Repeated values keep their order, which may be significant. Each name and value
+/// is preceded by its length, so that no two queries have the same encoding.
 fn joined(mut pairs: Pairs) -> Vec<u8> {
     pairs.sort_by(|(one, _), (other, _)| one.cmp(other));
     let parts = pairs.into_iter().flat_map(|(name, value)| [name, value]);
     parts.flat_map(|part| (part.len() as u64).to_be_bytes().into_iter().chain(part)).collect()
 }
 
-/// As `application/x-www-form-urlencoded` has it, but byte by byte: two values that are not UTF-8 must not become one.
+/// Decodes `application/x-www-form-urlencoded` into bytes: decoded into text, two values that are not UTF-8 would be equal.
 fn pairs(query: &str) -> Pairs {
     let decode = |text: &str| percent_decode(text.replace('+', " ").as_bytes()).collect();
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
@@ -105,7 +107,7 @@ fn pairs(query: &str) -> Pairs {
         .collect()
 }
 
-/// Without its parameters, such as `charset` or the boundary of a form, which a retry may choose anew.
+/// Returns the media type without its parameters: a retry may choose another boundary for a multipart form.
 fn media_type(headers: &HeaderMap) -> String {
     let value = headers.get(header::CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
     let name = value.split(|&byte| byte == b';').next().unwrap_or_default();

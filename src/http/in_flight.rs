@@ -12,10 +12,10 @@ use tokio::{
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 use tracing::Instrument;
 
-/// The requests of a layer that are being processed in tasks of their own, to be waited for at shutdown.
+/// The requests of a layer that run in their own tasks.
 ///
-/// A server that shuts down gracefully waits for its connections, and a client that has disconnected has none. So wait for
-/// these as well, before the runtime ends:
+/// A graceful shutdown waits for open connections, and a client that has disconnected has none. Wait for these tasks as well,
+/// before the runtime shuts down:
 ///
 /// ```no_run
 /// # async fn shutdown() {}
@@ -44,13 +44,13 @@ impl InFlight {
         self.0.is_empty()
     }
 
-    /// Waits until there is none. Each ends at the stop point of its lease at the latest.
+    /// Completes when there is none. Each ends at the stop point of its lease at the latest.
     pub async fn drain(&self) {
         self.0.close();
         self.0.wait().await;
     }
 
-    /// Awaits work in a task of its own, which goes on if this is dropped. A panic in it goes on here.
+    /// Awaits `work` in its own task, which continues if this future is dropped. Panics are propagated.
     pub(super) async fn run<F>(&self, work: F) -> F::Output
     where
         F: Future<Output: Send + 'static> + Send + 'static,
@@ -63,15 +63,14 @@ impl InFlight {
         }
     }
 
-    /// Begins work in a task of its own, where there is a runtime for it.
+    /// Starts `work` in its own task if there is a runtime.
     pub(super) fn spawn_if_possible(&self, work: impl Future<Output = ()> + Send + 'static) {
         if Handle::try_current().is_ok() {
             self.spawn(work);
         }
     }
 
-    /// The task counts until its output is dropped, and not only until it ends: of a claim that nobody takes, the drop
-    /// begins what gives it back, and that is to be waited for too.
+    /// The task counts until its output is dropped: dropping a claim that nobody took starts the task that gives it back.
     fn spawn<F>(&self, work: F) -> JoinHandle<(F::Output, TaskTrackerToken)>
     where
         F: Future<Output: Send + 'static> + Send + 'static,

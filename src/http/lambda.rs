@@ -1,14 +1,10 @@
-//! Reads what `lambda_http` says about a request: its invocation, and its event. `None` outside Lambda, and without the
-//! feature `http-lambda`.
+//! Reads the Lambda context and the event of a request. `None` outside Lambda, and without the feature `http-lambda`.
 
 use std::time::Duration;
 
 use http::request::Parts;
 
 use crate::clock::Deadline;
-
-/// The names and values of a query, decoded.
-pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 #[cfg(feature = "http-lambda")]
 pub(super) use in_lambda::*;
@@ -20,9 +16,9 @@ mod in_lambda {
     use lambda_http::{RequestExt, request::RequestContext};
     use lambda_runtime::Context;
 
-    use super::{Deadline, Duration, Pairs, Parts};
+    use super::{Deadline, Duration, Parts};
 
-    /// API Gateway gives up after 29 seconds (REST) or 30 (HTTP); an answer has to arrive before that.
+    /// API Gateway times out after 29 seconds (REST) or 30 (HTTP).
     const GATEWAY: Duration = Duration::from_secs(28);
 
     /// The invocation's deadline; `None` outside Lambda.
@@ -34,7 +30,7 @@ mod in_lambda {
         parts.extensions.get::<Context>()?.tenant_id.as_deref()
     }
 
-    /// The longest that a request may take to be answered.
+    /// The longest that API Gateway waits for a response; `None` if it is not in front of the function.
     pub(in crate::http) fn answer_within(parts: &Parts) -> Option<Duration> {
         match parts.extensions.get::<RequestContext>()? {
             RequestContext::ApiGatewayV1(_) => Some(GATEWAY),
@@ -48,8 +44,8 @@ mod in_lambda {
         }
     }
 
-    /// The path as the client sent it, without the stage. Only an HTTP API has that in its path, and only at its default
-    /// address.
+    /// The path as the client sent it, without the stage. Only events of HTTP APIs have the stage in the path, and only at the
+    /// default address.
     pub(in crate::http) fn path(parts: &Parts) -> Option<&str> {
         let path = Some(parts.raw_http_path()).filter(|path| !path.is_empty())?;
         let without_stage = match parts.extensions.get::<RequestContext>()? {
@@ -64,7 +60,7 @@ mod in_lambda {
         Some(without_stage.filter(|rest| rest.starts_with('/')).unwrap_or(path))
     }
 
-    /// Whether the request's path is neither the event's nor that after the stage: a layer has rewritten it.
+    /// Whether middleware has rewritten the path: it is neither the event's nor the stage followed by the event's.
     pub(in crate::http) fn is_rewritten(parts: &Parts) -> bool {
         let (sent, current) = (parts.raw_http_path(), parts.uri.path());
         let after_stage = || {
@@ -74,7 +70,7 @@ mod in_lambda {
         !sent.is_empty() && current != sent && after_stage() != Some(sent)
     }
 
-    /// The API and its stage, which a function may share with others.
+    /// The API and its stage. One function may serve several.
     pub(in crate::http) fn api(parts: &Parts) -> Option<(&str, &str)> {
         let (api, stage) = match parts.extensions.get::<RequestContext>()? {
             RequestContext::ApiGatewayV1(context) => (&context.apiid, &context.stage),
@@ -84,21 +80,11 @@ mod in_lambda {
         };
         Some((api.as_deref().unwrap_or_default(), stage.as_deref().unwrap_or_default()))
     }
-
-    /// The query, where the event has it as a map. The request's own was made of that map in an order that differs from one
-    /// delivery to the next.
-    pub(in crate::http) fn query(parts: &Parts) -> Option<Pairs> {
-        if let RequestContext::ApiGatewayV2(_) = parts.extensions.get::<RequestContext>()? {
-            return None;
-        }
-        let query = parts.query_string_parameters_ref()?;
-        Some(query.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect())
-    }
 }
 
 #[cfg(not(feature = "http-lambda"))]
 mod outside {
-    use super::{Deadline, Duration, Pairs, Parts};
+    use super::{Deadline, Duration, Parts};
 
     pub(in crate::http) fn deadline(_: &Parts) -> Option<Deadline> {
         None
@@ -113,10 +99,6 @@ mod outside {
     }
 
     pub(in crate::http) fn path(_: &Parts) -> Option<&str> {
-        None
-    }
-
-    pub(in crate::http) fn query(_: &Parts) -> Option<Pairs> {
         None
     }
 

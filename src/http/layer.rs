@@ -17,7 +17,7 @@ use crate::{
     key::selector::Key,
 };
 
-/// Answers a repeated request with the first one's answer, by its `Idempotency-Key`. See the [module](super).
+/// Gives a retry the stored response, by its `Idempotency-Key`. See the [module](super).
 ///
 /// # Defaults
 ///
@@ -33,7 +33,7 @@ use crate::{
 /// | [`replay_header`](Self::replay_header), [`mark_first_answers`](Self::mark_first_answers) | `Idempotency-Replayed`, on replays |
 /// | [`wait_up_to`](Self::wait_up_to) | no wait |
 /// | [`mismatch_status`](Self::mismatch_status), [`in_progress_status`](Self::in_progress_status) | 422, 409 |
-/// | [`max_body`](Self::max_body), [`refuse_large_answers`](Self::refuse_large_answers) | 6 MiB; a larger answer is passed through |
+/// | [`max_body`](Self::max_body), [`refuse_large_answers`](Self::refuse_large_answers) | 6 MiB; a larger response is passed through |
 /// | [`fail_open`](Self::fail_open) | no |
 /// | [`run_to_completion`](Self::run_to_completion) | outside Lambda |
 /// | [`problem_base`](Self::problem_base), [`on_refusal`](Self::on_refusal) | this documentation; nothing |
@@ -58,7 +58,7 @@ impl IdempotencyKeyLayer {
         Self { settings: Settings::new(&engine, scope) }
     }
 
-    /// Checks the settings, in init. Without this, contradictory ones answer every request that takes part with 500.
+    /// Checks the settings; call it in init. Otherwise every covered request is refused with 500 if they contradict each other.
     ///
     /// # Errors
     ///
@@ -73,14 +73,14 @@ impl IdempotencyKeyLayer {
         Ok(self)
     }
 
-    /// Which methods are covered. GET, HEAD, PUT and DELETE are idempotent by themselves where they are written well.
+    /// Sets the methods that are covered. GET, HEAD, PUT and DELETE should be idempotent by themselves.
     pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.settings.methods = methods.into_iter().collect();
         self
     }
 
-    /// Which requests are covered, of those with a covered method; the others pass through. For routers that cannot put a
-    /// layer on some routes only.
+    /// Covers only these of the requests with a covered [method](Self::methods); the others pass through. For routers without
+    /// route layers.
     pub fn covers(mut self, covers: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.settings.covers = Some(Arc::new(covers));
         self
@@ -97,29 +97,30 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// The name of the header with the key.
+    /// Sets the name of the header that carries the key.
     pub fn header(mut self, name: HeaderName) -> Self {
         self.settings.key = KeySource::Header(name);
         self
     }
 
-    /// Takes the key from the request's body or another header instead, as webhooks need it, whose senders know nothing of
-    /// `Idempotency-Key`: `Key::pointer("/id")` for the events of Stripe, `Key::header("x-github-delivery")` for GitHub's.
-    /// Their bodies may differ between deliveries: see [`fingerprint`](Self::fingerprint).
+    /// Selects the key from the body or another header instead. For webhooks, whose senders do not send `Idempotency-Key`:
+    /// `Key::pointer("/id")` for Stripe's events, `Key::header("x-github-delivery")` for GitHub's. Their bodies may differ
+    /// between deliveries: see [`fingerprint`](Self::fingerprint).
     pub fn key(mut self, key: Key) -> Self {
         self.settings.key = KeySource::Request(key);
         self
     }
 
-    /// Checks the form of the key in the [`header`](Self::header), such as that it is a UUID. The error's text is shown to the
-    /// client, with status 400. Not for a [`key`](Self::key) from elsewhere.
+    /// Validates the key in the [`header`](Self::header), for example that it is a UUID. The client sees the error's text, with
+    /// status 400. Cannot be combined with [`key`](Self::key).
     pub fn check_key(mut self, check: impl Fn(&str) -> Result<(), Cow<'static, str>> + Send + Sync + 'static) -> Self {
         self.settings.key_check = Some(Arc::new(check));
         self
     }
 
-    /// What stands for the body when two requests with one key are compared, besides method, path, query and media type:
-    /// to leave out a field that changes with each try, or the boundaries of a multipart form; or to add headers.
+    /// Replaces the body where two requests with one key are compared. Use it to leave out a field that changes with each
+    /// attempt or the boundaries of a multipart form, or to add headers. Method, path, query and media type are compared
+    /// anyway.
     ///
     /// An error refuses the request with 400.
     pub fn fingerprint(
@@ -130,13 +131,13 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// What an answer decides of its operation, by its status. A [`Decision`] among the response's extensions wins.
+    /// Decides by the status whether a response is stored. A [`Decision`] in the response's extensions takes precedence.
     ///
     /// ```
     /// use lambda_once::http::{Decision, IdempotencyKeyLayer};
     ///
     /// # fn set_up(layer: IdempotencyKeyLayer) -> IdempotencyKeyLayer {
-    /// // As Stripe's first API did: every answer of the handler is stored, 500 included.
+    /// // As in version 1 of Stripe's API: every response is stored, 500 included.
     /// layer.decide(|_| Decision::Store)
     /// # }
     /// ```
@@ -145,7 +146,7 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Stores these headers too. Those that frame a message on its connection never are.
+    /// Stores these headers too, except hop-by-hop headers and `Content-Length`.
     pub fn store_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
         self.settings.stored_headers.stored.extend(names);
         self
@@ -157,21 +158,21 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// The name of the header that marks a replayed answer. If the handler sets it itself, it is removed.
+    /// Sets the name of the header that marks a replay. If the handler sets this header, it is removed.
     pub fn replay_header(mut self, name: HeaderName) -> Self {
         self.settings.replay_header = name;
         self
     }
 
-    /// Marks first answers as well, with `false`.
+    /// Marks first responses too, with `false`.
     pub fn mark_first_answers(mut self) -> Self {
         self.settings.marks_first_answers = true;
         self
     }
 
-    /// Asks before a stored response is given, such as whether this caller may still see it. An error is given instead, and
-    /// nothing changes. Not asked before a 410, which says that no response was kept. A hook that panics, or has not answered
-    /// after ten seconds or at the stop point, refuses the replay with 503.
+    /// Called before a stored response is replayed, for example to check that the caller may still see it. If it returns an
+    /// error, the client gets that response, and the record stays. Not called before a 410. The replay is refused with 503 if
+    /// the hook panics, or takes longer than ten seconds or than the invocation has.
     ///
     /// ```
     /// use bytes::Bytes;
@@ -203,7 +204,7 @@ impl IdempotencyKeyLayer {
     }
 
     /// Finds out whether an earlier run that left no outcome took effect, under
-    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe). The answer that it finds is stored and given.
+    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe). The response that it returns is stored, and given to the client.
     pub fn probe<F>(mut self, probe: F) -> Self
     where
         F: for<'a> Fn(&'a Parts, Claim) -> BoxFuture<'a, Result<Probed<Response<Bytes>>, BoxError>>
@@ -215,72 +216,72 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// How long a request waits while another one with its key is being processed, before it is refused with 409. The wait
-    /// ends in time for the answer to pass API Gateway, which gives up after 29 or 30 seconds.
+    /// Sets how long a request waits for another one with its key before it is refused with 409. Behind API Gateway, which
+    /// times out after 29 or 30 seconds, the wait is at most 28 seconds.
     pub fn wait_up_to(mut self, time: Duration) -> Self {
         self.settings.wait_budget = time;
         self
     }
 
-    /// The status where the key was used for another request: 422 by the draft, 400 for Stripe.
+    /// Sets the status for a key that was used with another request: 422 in the draft, 400 at Stripe.
     pub fn mismatch_status(mut self, status: StatusCode) -> Self {
         self.settings.mismatch_status = status;
         self
     }
 
-    /// The status while another request with the same key is being processed.
+    /// Sets the status while another request holds the key.
     pub fn in_progress_status(mut self, status: StatusCode) -> Self {
         self.settings.in_progress_status = status;
         self
     }
 
-    /// The largest body, in bytes, of a request, and of an answer that is stored. A larger request is refused with 413. A
-    /// larger answer is passed through, and its operation is done without it: a retry gets 410.
+    /// Sets the largest request body, and the largest response body that is stored, in bytes. A larger request is refused with
+    /// 413. A larger response is passed through and not stored, so a retry gets 410.
     pub fn max_body(mut self, bytes: usize) -> Self {
         self.settings.max_body = bytes;
         self
     }
 
-    /// Replaces answers that are too large by a 500 that says so, for the first caller too.
+    /// Refuses a response above [`max_body`](Self::max_body) with 500, instead of passing it through to the first client.
     pub fn refuse_large_answers(mut self) -> Self {
         self.settings.refuses_large_answers = true;
         self
     }
 
-    /// Processes requests unprotected while the store is in trouble, instead of refusing them with 503. Their answers have
-    /// the header `Idempotency-Unprotected: true`. Repeated requests then take effect again, and so may one whose claim was
-    /// applied although the store's answer was lost.
+    /// Runs requests unprotected while the store is unavailable, instead of refusing them with 503. Their responses have the
+    /// header `Idempotency-Unprotected: true`. A retry then takes effect again.
     ///
-    /// The store has a quarter of the time left, and at most three seconds: the rest is the handler's.
+    /// The store gets a quarter of the time left, at most three seconds.
     pub fn fail_open(mut self) -> Self {
         self.settings.fails_open = true;
         self
     }
 
-    /// Whether a request is processed to its end although its client has disconnected. A server such as hyper drops what it
-    /// was doing for that client: the effect may have happened, its outcome is lost, and a retry makes it happen again. To
-    /// completion, it is processed in a task of its own, and a retry gets the stored answer. [`in_flight`](Self::in_flight) waits
-    /// for these at shutdown. Values of `tokio::task_local!` that outer layers set are not seen there; the tracing span is.
+    /// Sets whether a request runs to completion after its client has disconnected; by default, outside Lambda.
     ///
-    /// By default that is so outside Lambda. Inside, no client disconnects from a function, and nothing outlives an
-    /// invocation.
+    /// hyper drops the future of a request whose client disconnects. The handler may have taken effect by then, but its outcome
+    /// is lost, and a retry takes effect again. With this setting the request runs in its own task, and a retry gets the stored
+    /// response; [`in_flight`](Self::in_flight) waits for these tasks at shutdown. They inherit the tracing span, but not the
+    /// values of `tokio::task_local!`.
+    ///
+    /// In Lambda no client can disconnect from a function, and no task outlives the invocation.
     pub fn run_to_completion(mut self, to_completion: bool) -> Self {
         self.settings.runs_to_completion = Some(to_completion);
         self
     }
 
-    /// The requests that are being processed in tasks of their own, to wait for at shutdown.
+    /// Returns a handle to the requests that run in their own tasks, to wait for them at shutdown.
     pub fn in_flight(&self) -> InFlight {
         self.settings.in_flight.clone()
     }
 
-    /// What stands before the code in the `type` of a refusal, such as `https://api.example.com/problems/`.
+    /// Sets the base of a refusal's `type`, to which its code is appended, such as `https://api.example.com/problems/`.
     pub fn problem_base(mut self, base: impl Into<Cow<'static, str>>) -> Self {
         self.settings.problem_base = base.into();
         self
     }
 
-    /// Is shown every refusal before it is given, to add headers to it, or to put it into the API's own form.
+    /// Called with every refusal before it is sent, to add headers or to replace it with the API's own error format.
     pub fn on_refusal(mut self, decorate: impl Fn(&Parts, &mut Response<Bytes>) + Send + Sync + 'static) -> Self {
         self.settings.on_refusal = Some(Arc::new(decorate));
         self

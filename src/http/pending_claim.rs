@@ -17,8 +17,8 @@ use crate::{
 
 /// The store's answer to a claim, until it is [taken](Self::take). Dropping it gives the claim back.
 ///
-/// A server drops a request whose client has disconnected. If its handler has not begun, nothing has happened yet, and under
-/// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) its claim would block the key for good.
+/// A server drops a request whose client disconnects. If the handler has not started, there is no effect to protect, and under
+/// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) the claim would block the key for good.
 pub(super) struct PendingClaim {
     engine: Idempotency,
     in_flight: InFlight,

@@ -5,32 +5,40 @@ use std::{borrow::Cow, time::Duration};
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
-/// Where the problem types are documented, unless the layer is told otherwise.
+/// The default of [`problem_base`](super::IdempotencyKeyLayer::problem_base).
 pub(super) const BASE: &str = "https://docs.rs/lambda-once/latest/lambda_once/http/index.html#";
 
-/// The longest that a client is asked to wait by `Retry-After`, in seconds.
+/// The longest `Retry-After`, in seconds.
 const MAX_RETRY_AFTER: u128 = 2;
 
-/// Why a request is not answered by the handler.
+/// Why the handler does not respond to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     status: StatusCode,
     code: &'static str,
     detail: Cow<'static, str>,
-    /// Whether the same request may be sent again, and be answered otherwise.
-    is_retryable: bool,
-    retry_after: Option<Duration>,
-    /// Whether to try again soon, where no time is known.
-    retry_soon: bool,
+    retry: Retry,
+}
+
+/// Whether the same request may succeed later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Retry {
+    Never,
+    /// At any time.
+    Possible,
+    /// After a pause; how long the obstacle lasts is not known.
+    Soon,
+    /// Once this time has passed at the latest.
+    After(Duration),
 }
 
 impl Problem {
     const fn new(status: StatusCode, code: &'static str, detail: &'static str) -> Self {
-        Self { status, code, detail: Cow::Borrowed(detail), is_retryable: false, retry_after: None, retry_soon: false }
+        Self { status, code, detail: Cow::Borrowed(detail), retry: Retry::Never }
     }
 
     const fn retryable(mut self) -> Self {
-        self.is_retryable = true;
+        self.retry = Retry::Possible;
         self
     }
 
@@ -132,17 +140,15 @@ impl Problem {
         Self { detail: detail.into(), ..Self::new(StatusCode::BAD_REQUEST, "key_malformed", "") }
     }
 
-    /// To be tried again, nobody knows when.
+    /// Asks the client to retry; when it may succeed is not known.
     pub(super) const fn retry_soon(mut self) -> Self {
-        self.is_retryable = true;
-        self.retry_soon = true;
+        self.retry = Retry::Soon;
         self
     }
 
-    /// To be tried again after this time.
+    /// Asks the client to retry, which may succeed after `time` at the latest.
     pub(super) const fn retry_after(mut self, time: Duration) -> Self {
-        self.is_retryable = true;
-        self.retry_after = Some(time);
+        self.retry = Retry::After(time);
         self
     }
 
@@ -150,7 +156,7 @@ impl Problem {
         Self { status, ..self }
     }
 
-    /// `base` is what stands before the code in the problem's type.
+    /// `base` is the problem's type without the code.
     pub(super) fn into_response(self, base: &str) -> Response<Bytes> {
         let mut body = serde_json::json!({
             "type": format!("{base}{}", self.code),
@@ -158,18 +164,22 @@ impl Problem {
             "status": self.status.as_u16(),
             "code": self.code,
             "detail": self.detail,
-            "retryable": self.is_retryable,
+            "retryable": self.retry != Retry::Never,
         });
-        if let Some(time) = self.retry_after {
+        if let Retry::After(time) = self.retry {
             body["retry_after_ms"] = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).into();
         }
         let mut response = Response::new(Bytes::from(body.to_string()));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        let seconds = self.retry_after.map(|time| time.as_millis().div_ceil(1_000).clamp(1, MAX_RETRY_AFTER));
-        if let Some(seconds) = seconds.or(self.retry_soon.then_some(MAX_RETRY_AFTER)) {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(u16::try_from(seconds).unwrap_or(1)));
+        let pause = match self.retry {
+            Retry::Never | Retry::Possible => None,
+            Retry::Soon => Some(MAX_RETRY_AFTER),
+            Retry::After(time) => Some(time.as_millis().div_ceil(1_000).clamp(1, MAX_RETRY_AFTER)),
+        };
+        if let Some(seconds) = pause.and_then(|seconds| u16::try_from(seconds).ok()) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

@@ -13,21 +13,20 @@ use crate::error::BoxError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BodyProblem {
-    /// It is larger than the cap.
+    /// The body is larger than the limit.
     TooLarge,
-    /// Reading it failed.
+    /// The body could not be read to its end.
     Broken(BoxError),
 }
 
-/// A body of requests that can be read and given on as the same type, so that text stays text.
+/// A request body that can be read into bytes and passed on as the same type, so that text stays text.
 ///
-/// For `Full<Bytes>`, with the feature `axum` `axum::body::Body`, and with `http-lambda` `lambda_http::Body`. Implement it for
-/// a type of your own by [collecting](http_body_util::BodyExt::collect) it and making a new one of the bytes. A type of
-/// another crate cannot have it: put a layer in front that maps the body to one of those, as
-/// [`ServiceBuilder::map_request`](https://docs.rs/tower/0.5/tower/builder/struct.ServiceBuilder.html#method.map_request)
-/// does. `hyper::body::Incoming` is one of these, since nothing but a connection makes it.
+/// Implemented for `Full<Bytes>`, `axum::body::Body` (feature `axum`) and `lambda_http::Body` (feature `http-lambda`). For your
+/// own type, [collect](http_body_util::BodyExt::collect) the body and create a new one from the bytes. For a type of another
+/// crate, such as `hyper::body::Incoming`, convert the body in an outer layer, for example with
+/// [`ServiceBuilder::map_request`](https://docs.rs/tower/0.5/tower/builder/struct.ServiceBuilder.html#method.map_request).
 pub trait RequestBody: Sized + Send + 'static {
-    /// The bytes of the body, at most `limit` of them, and a body that yields the same.
+    /// Returns the bytes, at most `limit` of them, and a body that yields the same bytes.
     fn read(self, limit: usize) -> impl Future<Output = Result<(Bytes, Self), BodyProblem>> + Send;
 }
 

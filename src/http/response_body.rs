@@ -26,7 +26,7 @@ pin_project! {
 }
 
 impl<B> ResponseBody<B> {
-    /// Another body as it is.
+    /// Passes a body through.
     pub(super) fn passed(body: B) -> Self {
         Self { bytes: Bytes::new(), trailers: None, rest: Some(Box::pin(body)) }
     }
@@ -35,14 +35,14 @@ impl<B> ResponseBody<B> {
         Self { bytes, trailers: None, rest: None }
     }
 
-    /// All of its bytes; `None` if some are still to come.
+    /// The whole body; `None` if it exceeds the limit.
     pub(super) fn whole(&self) -> Option<&Bytes> {
         self.rest.is_none().then_some(&self.bytes)
     }
 }
 
 impl<B: Body<Data = Bytes>> ResponseBody<B> {
-    /// Reads a body up to `limit` bytes. What is longer comes back as what was read, and the rest after it.
+    /// Buffers a body of up to `limit` bytes. A longer one yields what was buffered, followed by the rest.
     pub(super) async fn read(body: B, limit: usize) -> Result<Self, B::Error> {
         let mut body = Box::pin(body);
         let (mut first, mut more) = (Bytes::new(), BytesMut::new());

@@ -8,17 +8,17 @@ type Identify = dyn Fn(&Parts) -> Caller + Send + Sync;
 
 /// The caller of a request.
 pub(super) enum Caller {
-    /// The one with this name.
+    /// Identified by this name.
     Known(String),
-    /// Nobody authenticated it.
+    /// Not authenticated.
     Anonymous,
-    /// It was authenticated, but its caller has no name here. Such callers must not share a scope.
+    /// Authenticated, but without a name. Such callers must not share a scope.
     Unknown,
 }
 
 /// Identifies the caller whose key a request brings. One caller is never shown the response to another caller's request.
 ///
-/// Keys are chosen by clients, and may be easy to guess. So the caller, as the service knows it, is a part of every key.
+/// Clients choose their keys, and some are easy to guess. The caller, as the service knows it, is therefore part of every key.
 #[derive(Clone)]
 pub struct Scope {
     identify: Arc<Identify>,
@@ -30,9 +30,9 @@ impl Scope {
         Self { identify: Arc::new(identify), anonymous: false }
     }
 
-    /// The value of a header, such as one that a trusted proxy sets. Clients must not be able to set it: the proxy must
-    /// replace it. A request that has it more than once is refused with 403; a REST API, a load balancer and an HTTP API
-    /// hand over a single value of several, so there it is not noticed.
+    /// Identifies the caller by a header that a trusted proxy sets. The proxy must replace any value that a client sends. A
+    /// request that repeats the header is refused with 403, except behind a REST API, an HTTP API or a load balancer, which
+    /// pass on a single value.
     pub fn header(name: HeaderName) -> Self {
         Self::new(move |parts| {
             let mut values = parts.headers.get_all(&name).iter();
@@ -44,30 +44,28 @@ impl Scope {
         })
     }
 
-    /// What a function makes of the request, such as a tenant, or the user that a layer outside this one has authenticated
-    /// and put among the request's extensions. A request for which it finds nothing, or an empty string, is refused with
-    /// 403.
+    /// Identifies the caller by a function of the request, such as its tenant, or the user that an outer layer has
+    /// authenticated and put into the extensions. If it returns `None` or an empty string, the request is refused with 403.
     pub fn from_fn(identify: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
         Self::new(move |parts| named(identify(parts)))
     }
 
-    /// One scope for all requests: whoever sends the same key and the same request as somebody else gets that one's answer.
-    /// Only for services where that does no harm, such as one with a single caller, or whose clients are known to draw keys
-    /// at random.
+    /// All requests share one scope: callers that send the same key and the same request get the same response. Only for
+    /// services with a single caller, or whose clients are known to generate random keys.
     pub fn shared() -> Self {
         Self::new(|_| Caller::Anonymous).or_anonymous()
     }
 
     /// Also admits requests on routes without authentication. They share [one scope](Self::shared).
-    /// A request whose caller was authenticated, but is not known by this scope, is still refused with 403. (Mutual TLS of a
-    /// REST API does not show: `lambda_http` does not hand over the certificate.)
+    /// A request that was authenticated but has no name in this scope is still refused with 403. Mutual TLS on a REST API
+    /// cannot be detected, because `lambda_http` drops the certificate.
     #[must_use]
     pub fn or_anonymous(mut self) -> Self {
         self.anonymous = true;
         self
     }
 
-    /// The bytes that stand for the caller; `None` if the request is to be refused.
+    /// Returns the caller's part of the key, or `None` if the request is to be refused.
     pub(super) fn of(&self, parts: &Parts) -> Option<Vec<u8>> {
         match (self.identify)(parts) {
             Caller::Known(caller) => Some([b"caller ", caller.as_bytes()].concat()),
@@ -77,7 +75,7 @@ impl Scope {
     }
 }
 
-/// A caller whose name is empty was looked for, and has none.
+/// An empty name is not a missing one: the caller was looked up, and has no name.
 fn named(caller: Option<String>) -> Caller {
     match caller {
         None => Caller::Anonymous,

@@ -15,13 +15,13 @@ use crate::{
     key::selector::Key,
 };
 
-/// How long the records of HTTP requests stay: clients retry within hours, not weeks.
+/// The default retention of HTTP records: clients retry within hours, not weeks.
 const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What Lambda takes as a request or a response.
+/// Lambda's limit for requests and responses.
 const MAX_BODY_BYTES: usize = 6 * 1024 * 1024;
 
-/// What its operations are called.
+/// The name of the layer's operations.
 pub(super) const OPERATION: &str = "http";
 
 type Predicate = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
@@ -44,12 +44,12 @@ pub(super) enum KeySource {
 pub(super) struct Settings {
     pub(super) engine: Idempotency,
     registration: Registration,
-    /// What the operations are called in logs.
+    /// Their name in logs, with that of the engine.
     pub(super) operation: Cow<'static, str>,
     pub(super) scope: Scope,
     pub(super) methods: Vec<Method>,
     pub(super) covers: Option<Predicate>,
-    /// The requests that pass through if they have no key.
+    /// Which requests pass through if they have no key.
     pub(super) optional: Option<Predicate>,
     pub(super) key: KeySource,
     pub(super) key_check: Option<KeyCheck>,
@@ -123,7 +123,7 @@ impl Settings {
         }
     }
 
-    /// Whether a hook of the application's is shown the request after the handler has taken it.
+    /// Whether a hook needs the request after the handler has consumed it.
     pub(super) fn needs_request_later(&self) -> bool {
         self.before_replay.is_some() || self.on_refusal.is_some()
     }

@@ -5,37 +5,37 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
-/// A stored answer, as [`before_replay`](super::IdempotencyKeyLayer::before_replay) is shown it.
+/// A stored response, as [`before_replay`](super::IdempotencyKeyLayer::before_replay) gets it.
 #[derive(Clone, Debug)]
 pub struct StoredResponse {
     pub(super) response: Response<Bytes>,
 }
 
 impl StoredResponse {
-    /// Its status.
+    /// The status.
     pub fn status(&self) -> StatusCode {
         self.response.status()
     }
 
-    /// Those of its headers that were stored.
+    /// The stored headers.
     pub fn headers(&self) -> &HeaderMap {
         self.response.headers()
     }
 
-    /// Its body.
+    /// The body.
     pub fn body(&self) -> &Bytes {
         self.response.body()
     }
 }
 
-/// Which headers of an answer are stored.
+/// Decides which headers of a response are stored.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeaderPolicy {
     pub(super) stored: Vec<HeaderName>,
     pub(super) dropped: Vec<HeaderName>,
 }
 
-/// Those that frame one message on one connection.
+/// Hop-by-hop headers, and those that frame the message.
 const OF_THE_CONNECTION: [HeaderName; 9] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -48,7 +48,7 @@ const OF_THE_CONNECTION: [HeaderName; 9] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-/// Those that belong to one exchange: its time, its session, its trace, and what its caller has left.
+/// Headers of one exchange: time, session, trace, rate limits.
 const OF_THE_EXCHANGE: [&str; 21] = [
     "age",
     "alt-svc",
@@ -92,11 +92,11 @@ impl HeaderPolicy {
     }
 }
 
-/// The form in which an answer is stored.
+/// The stored form of a response.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StoredForm {
     status: u16,
-    /// Values may be any bytes: each is one character here.
+    /// Values may be any bytes; each byte is one character here.
     headers: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
@@ -119,7 +119,7 @@ impl StoredForm {
         Self { status: status.as_u16(), headers: headers.collect(), text, base64 }
     }
 
-    /// `None` if what is stored is not an answer.
+    /// Returns `None` if the stored data is not a response.
     pub(super) fn into_response(self) -> Option<StoredResponse> {
         let body = match (self.text, self.base64) {
             (Some(text), _) => Bytes::from(text),
@@ -137,7 +137,7 @@ impl StoredForm {
     }
 }
 
-/// Whether `Connection` makes it a header of the connection, too (RFC 9110, section 7.6.1).
+/// Whether `Connection` names this header, which makes it hop-by-hop (RFC 9110, section 7.6.1).
 fn is_named_by_connection(headers: &HeaderMap, name: &HeaderName) -> bool {
     let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|option| option.trim().eq_ignore_ascii_case(name.as_str()))

@@ -165,7 +165,7 @@ async fn shutdown(mut interrupt: Signal, mut terminate: Signal) {
     info!("shutting down");
 }
 
-/// `DELAY_MS` makes charges slow, to see what becomes of a client that does not wait.
+/// Reads `DELAY_MS`, which slows every charge down so that a client can disconnect while its charge is being processed.
 fn delay() -> Result<Duration> {
     let Ok(text) = env::var("DELAY_MS") else { return Ok(Duration::ZERO) };
     Ok(Duration::from_millis(text.parse().with_context(|| format!("DELAY_MS is {text:?}"))?))
