@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Has a page of another origin make charges in a headless Chromium: tools/browser.py [--required]
 
-The page (browser.html) asks the example `payments` by fetch, which sends a preflight first because of the header
-Idempotency-Key, and writes down what it could read. Without a browser this is skipped, unless it is --required.
+The page (browser.html) calls the example `payments` with fetch. The header Idempotency-Key makes the browser send a
+preflight first. The page records what it could read. Without a browser this is skipped, unless it is --required.
 """
 
 import html
@@ -24,7 +24,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PAGE = Path(__file__).with_name("browser.html")
 TOKEN = "token-of-alice"
 ACCOUNT = "/accounts/browser/charges"
-# In the browser's own time, which stands still while it waits for an answer.
+# In the browser's virtual time, which stops while it waits for a response.
 VIRTUAL_TIME_MS = 20_000
 TIME_OUT = 120
 
@@ -45,7 +45,7 @@ class Pages(BaseHTTPRequestHandler):
 
 
 def visit(browser, url):
-    """The page as it is when its scripts have ended."""
+    """Returns what the page has recorded when its scripts have completed."""
     with tempfile.TemporaryDirectory() as profile:
         command = [
             browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
@@ -54,7 +54,7 @@ def visit(browser, url):
         visited = subprocess.run(command, capture_output=True, text=True, timeout=TIME_OUT)
     found = re.search(r'<pre id="read">(.*?)</pre>', visited.stdout, re.DOTALL)
     if visited.returncode != 0 or not found or not found[1]:
-        sys.exit(f"the page came to no end\n{visited.stdout}\n{visited.stderr}")
+        sys.exit(f"the page did not complete\n{visited.stdout}\n{visited.stderr}")
     return json.loads(html.unescape(found[1]))
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Sends 100 equal POST /charges at once, and checks that they have one effect: tools/concurrent-charges.py
+"""Sends 100 identical POST /charges concurrently, and checks that they have one effect: tools/concurrent-charges.py
 
-They go to the function `charges` under cargo lambda watch, which runs 8 instances of it, with an embedded DynamoDB. A
-first round meets the instances as they start, a second one, with another key, meets them all running.
+The function `charges` runs in 8 instances under cargo lambda watch, with an embedded DynamoDB. The instances start during
+the first round; the second one, with another key, finds all of them running.
 """
 
 import http.client
@@ -21,9 +21,9 @@ from common import DOWNLOADS, ROOT, Background, exit_on_signals, free_port, loca
 REQUESTS = 100
 INSTANCES = 8
 ROUNDS = 2
-# A charge takes long enough for the other instances to ask for the key meanwhile.
+# Long enough for the other instances to claim the key meanwhile.
 DELAY_MS = 300
-# The first invocation has cargo look at everything.
+# Seconds; the first invocation builds the function.
 START = 300
 TIME_OUT = 120
 LOG = DOWNLOADS / "concurrent-charges.log"

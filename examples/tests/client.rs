@@ -1,4 +1,4 @@
-//! What the client makes of answers, from a server that has them by heart.
+//! The client's retries, against a server with scripted responses.
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test panics, and its modules are its own")]
 
@@ -19,7 +19,7 @@ fn answer(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\n{headers}connection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
-/// Up to the end of the body, which is a flat object.
+/// Reads a request up to the end of its body, a flat object.
 async fn read_request(connection: &mut TcpStream) -> String {
     let mut request = Vec::new();
     while !request.ends_with(b"}") {
@@ -32,8 +32,8 @@ fn key(request: &str) -> &str {
     request.lines().find_map(|line| line.strip_prefix("idempotency-key: ")).unwrap()
 }
 
-/// Runs the client against these answers, one for each connection; an empty one is a connection that is closed. All
-/// requests must have the same key. Returns what the client did, and how often it asked.
+/// Runs the client against these responses, one per connection; an empty one closes the connection. Asserts that all requests
+/// have the same key. Returns the client's output and the number of its requests.
 async fn run(answers: &[&str], environment: &[(&str, &str)]) -> (Output, usize) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! First time, done, running, and which answers decide an operation.
+//! New, done and running operations, and which responses are stored.
 
 use std::{sync::Arc, time::Duration};
 

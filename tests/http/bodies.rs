@@ -1,4 +1,4 @@
-//! Bodies: read, handed on, stored, capped.
+//! Request and response bodies, and their limits.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};

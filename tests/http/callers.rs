@@ -1,4 +1,4 @@
-//! Whom each kind of authorizer names, in the shapes that API Gateway and function URLs send.
+//! The caller that each kind of authorizer establishes, in the events that API Gateway and function URLs send.
 
 use http::{Request, Response};
 use lambda_http::{Body, request::from_str};
@@ -12,26 +12,36 @@ use tower::{Layer, ServiceExt};
 /// All users of an identity pool have this ARN.
 const POOL_ROLE: &str = "arn:aws:sts::123456789012:assumed-role/pool/CognitoIdentityCredentials";
 
-/// What a front door and its authorizer say of a caller. `who` is part of each name; where a shape names nobody, of what it
-/// says beside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+/// Declares the shapes, and the list of all.
+macro_rules! shapes {
+    ($($(#[$doc:meta])* $shape:ident,)*) => {
+        /// The identity that a front door and its authorizer put into an event. `who` is part of every name in it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Shape { $($(#[$doc])* $shape,)* }
+
+        use Shape::{$($shape,)*};
+
+        pub(crate) const SHAPES: &[Shape] = &[$($shape,)*];
+    };
+}
+
+shapes! {
     RestNone,
-    /// A Lambda authorizer, whose policy names the principal.
+    /// A Lambda authorizer, whose policy has a `principalId`.
     RestLambda,
-    /// The same, with a context that has a text by the name of the claims.
+    /// The same, with a context field that is called `claims` and is text.
     RestLambdaWithClaims,
     RestCognito,
     RestIam,
     RestIdentityPool,
     RestApiKey,
-    /// HTTP API, version 1 of the payload.
+    /// HTTP API, payload version 1.
     Payload1None,
     Payload1Jwt,
     Payload1JwtWithoutSubject,
     Payload1Lambda,
     Payload1Iam,
-    /// HTTP API, version 2 of the payload.
+    /// HTTP API, payload version 2.
     HttpNone,
     HttpJwt,
     HttpJwtWithoutSubject,
@@ -43,43 +53,13 @@ pub(crate) enum Shape {
     UrlIam,
 }
 
-use Shape::{
-    HttpIam, HttpIdentityPool, HttpJwt, HttpJwtWithoutSubject, HttpLambda, HttpLambdaWithoutContext, HttpNone,
-    Payload1Iam, Payload1Jwt, Payload1JwtWithoutSubject, Payload1Lambda, Payload1None, RestApiKey, RestCognito,
-    RestIam, RestIdentityPool, RestLambda, RestLambdaWithClaims, RestNone, UrlIam, UrlNone,
-};
-
-pub(crate) const SHAPES: [Shape; 21] = [
-    RestNone,
-    RestLambda,
-    RestLambdaWithClaims,
-    RestCognito,
-    RestIam,
-    RestIdentityPool,
-    RestApiKey,
-    Payload1None,
-    Payload1Jwt,
-    Payload1JwtWithoutSubject,
-    Payload1Lambda,
-    Payload1Iam,
-    HttpNone,
-    HttpJwt,
-    HttpJwtWithoutSubject,
-    HttpLambda,
-    HttpLambdaWithoutContext,
-    HttpIam,
-    HttpIdentityPool,
-    UrlNone,
-    UrlIam,
-];
-
-/// Whom a request is from, as somebody says who reads its event by AWS's documentation.
+/// The caller of a request, as AWS documents its event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Who {
     /// No authorizer ran.
     Nobody,
     Known(String),
-    /// An authorizer ran, and names no principal.
+    /// An authorizer ran, but named no principal.
     Unnamed,
 }
 
@@ -168,7 +148,7 @@ impl Shape {
     pub(crate) fn principal(self, who: &str) -> Who {
         let known = |kind: &str| Who::Known(format!("{kind} {who}"));
         match self {
-            // An API key meters, it does not authenticate.
+            // An API key is for metering, not for authentication.
             RestNone | RestApiKey | Payload1None | HttpNone | UrlNone => Who::Nobody,
             RestLambda | RestLambdaWithClaims => known("lambda"),
             RestCognito | Payload1Jwt | HttpJwt => known("token"),
@@ -183,7 +163,7 @@ impl Shape {
     }
 }
 
-/// The answer to an event: its status, its body, and whether it is a replay. The handler answers with this text.
+/// Sends an event to a handler that responds with `text`; returns status, body, and whether it is a replay.
 pub(crate) async fn answered(once: &Idempotency, scope: Scope, event: &Value, text: String) -> (u16, String, bool) {
     let handler = tower::service_fn(move |_: Request<Body>| {
         let text = text.clone();
@@ -199,7 +179,7 @@ pub(crate) async fn answered(once: &Idempotency, scope: Scope, event: &Value, te
 
 #[tokio::test]
 async fn only_requests_that_no_authorizer_has_seen_are_anonymous_and_those_without_a_principal_are_refused() {
-    for shape in SHAPES {
+    for &shape in SHAPES {
         let once = crate::setup::engine();
         let scope = || Scope::authorizer().or_anonymous();
         let mut answers = Vec::new();
@@ -227,9 +207,9 @@ async fn without_or_anonymous_requests_that_no_authorizer_has_seen_are_refused()
     }
 }
 
-/// What of these shapes a scope knows, and whether it keeps callers apart.
+/// Asserts that a scope identifies callers in these shapes only, and keeps them apart.
 async fn knows(scope: fn() -> Scope, shapes: &[Shape]) {
-    for shape in SHAPES {
+    for &shape in SHAPES {
         let once = crate::setup::engine();
         let (alice, bob) = (shape.event("alice", "k", "{}"), shape.event("bob", "k", "{}"));
         let first = answered(&once, scope(), &alice, "alice".to_owned()).await;
@@ -255,7 +235,7 @@ async fn a_claim_of_a_token_can_be_the_caller() {
     knows(|| Scope::jwt_claim("sub"), &[RestCognito, Payload1Jwt, HttpJwt]).await;
     knows(|| Scope::jwt_claim("nothing"), &[]).await;
 
-    // The same client of another issuer is another one.
+    // The same client id of another issuer is another client.
     let once = crate::setup::engine();
     let one = HttpJwtWithoutSubject.event("alice", "k", "{}");
     let mut other = one.clone();
@@ -289,7 +269,7 @@ async fn a_field_of_a_lambda_authorizers_context_can_be_the_caller() {
 async fn the_id_of_an_api_key_can_be_the_caller() {
     knows(Scope::api_key, &[RestApiKey]).await;
 
-    // Beside an authorizer too; and one that no key was asked of is not anonymous if it was authenticated.
+    // An authorizer may run as well; a request that it authenticated is not anonymous for want of an API key.
     let once = crate::setup::engine();
     let mut both = RestLambda.event("alice", "k", "{}");
     both["requestContext"]["identity"]["apiKeyId"] = "key-1".into();

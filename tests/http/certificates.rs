@@ -1,4 +1,4 @@
-//! Callers that only their certificate names: mutual TLS, in front of a function.
+//! Callers that are identified by a client certificate only (mutual TLS).
 
 use lambda_once::http::Scope;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::callers::{Shape, answered};
 
 const ISSUER: &str = "CN=Example CA,O=Example";
 
-/// An event of an HTTP API whose domain asks for a certificate.
+/// An event of an HTTP API with mutual TLS.
 fn with_certificate(shape: Shape, issuer: &str, subject: &str) -> Value {
     let mut event = shape.event("token", "k", "{}");
     event["requestContext"]["authentication"] = json!({ "clientCert": {
@@ -68,7 +68,7 @@ async fn a_certificate_can_be_the_caller_by_its_issuer_and_its_subject() {
         (ISSUER, "CN=alice"),
         (ISSUER, "CN=bob"),
         ("CN=Other CA,O=Example", "CN=alice"),
-        // Put together without care, these are one.
+        // Joined without an encoding, these two would be equal.
         ("CN=a", "CN=b,CN=c"),
         ("CN=a,CN=b", "CN=c"),
     ];
@@ -100,7 +100,7 @@ async fn where_certificates_are_the_callers_a_request_without_one_is_refused() {
     }
 }
 
-/// Its names are in extensions of the certificate then, which the event does not spell out.
+/// The names are in certificate extensions then, which the event does not contain.
 #[tokio::test]
 async fn a_certificate_without_a_subject_names_nobody_and_is_not_anonymous_either() {
     for scope in [Scope::client_certificate, Scope::authorizer] {

@@ -1,4 +1,4 @@
-//! What must type-check, everywhere the layer is used.
+//! What must compile wherever the layer is used.
 
 use http::{Request, Response};
 use lambda_http::{Body, service_fn};

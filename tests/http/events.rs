@@ -1,4 +1,4 @@
-//! Raw events of every front door, as `lambda_http` parses them: their queries, their paths, and what they are answered.
+//! Raw events of every front door, as `lambda_http` parses them: queries, paths and responses.
 
 use std::{
     collections::BTreeMap,
@@ -25,11 +25,11 @@ fn layer() -> IdempotencyKeyLayer {
     IdempotencyKeyLayer::new(crate::setup::engine(), Scope::authorizer().or_anonymous())
 }
 
-/// What a function gives to Lambda.
+/// The function's response.
 #[derive(Clone, Debug, PartialEq)]
 struct Given {
     status: u64,
-    /// By name, in lower case; repeated ones in order.
+    /// In lower case; repeated headers in order.
     headers: BTreeMap<String, Vec<String>>,
     body: Vec<u8>,
 }
@@ -74,7 +74,7 @@ impl Function {
             let answer = handler(counter.fetch_add(1, Ordering::SeqCst) + 1);
             async move { Ok::<_, lambda_http::Error>(answer) }
         });
-        // The adapter's future is not `Sync`, and its type cannot be named: a lock lets the service be cloned.
+        // The adapter's future is not `Sync` and its type has no name; a lock makes the service cloneable.
         let adapter = Arc::new(Mutex::new(Adapter::from(layer().layer(handler))));
         let service = tower::service_fn(move |event| {
             let answering = adapter.lock().unwrap().call(event);
@@ -109,7 +109,7 @@ async fn an_event_with_a_query_that_is_delivered_200_times_is_executed_once_and_
     }
 }
 
-/// The event with one text in the place of another, in every spelling that a format has for it; `None` if it is not there.
+/// Replaces a text in every spelling that the event format has for it; `None` if the event does not contain it.
 fn with(event: &str, spellings: &[(&str, &str)]) -> Option<String> {
     let changed = spellings.iter().fold(event.to_owned(), |event, (old, new)| event.replace(old, new));
     (changed != event).then_some(changed)
@@ -134,7 +134,7 @@ async fn another_query_is_another_request() {
             changed += 1;
             assert_eq!(function.deliver(&other).await.status, 422, "{format}: {spellings:?}");
         }
-        // Of a name that is repeated, a load balancer without multi-value headers hands over the last value only.
+        // Without multi-value headers, a load balancer passes on the last value of a repeated name only.
         assert_eq!(changed, if format == "alb" { 5 } else { 6 }, "{format}");
         assert!(function.deliver(&event).await.is_replay(), "{format}");
     }
@@ -169,7 +169,7 @@ async fn the_order_of_names_does_not_count_and_that_of_a_names_values_does() {
 async fn a_request_is_the_same_by_the_default_address_and_by_a_domain_of_ones_own() {
     let parsed = |format| serde_json::from_str::<Value>(&event(format)).unwrap();
 
-    // The default address of an HTTP API has the stage in its path, and so has the event.
+    // At the default address of an HTTP API the stage is in the path, also in the event.
     let mut default = parsed("api-v2");
     default["rawPath"] = "/live/charges".into();
     default["requestContext"]["http"]["path"] = "/live/charges".into();
@@ -183,7 +183,7 @@ async fn a_request_is_the_same_by_the_default_address_and_by_a_domain_of_ones_ow
     elsewhere["rawPath"] = "/refunds".into();
     one_request(&default, &own, &elsewhere).await;
 
-    // That of a REST API has it too, and the event only in its context.
+    // For a REST API it is in the event's context only.
     let default = parsed("rest-v1");
     let mut own = default.clone();
     own["requestContext"]["path"] = "/charges".into();
@@ -206,7 +206,7 @@ const LINKS: [&str; 3] = ["</c/3>; rel=next", "</c/1>; rel=prev", "</c/2>; rel=s
 
 type Headers = &'static [(&'static str, &'static str)];
 
-/// Answers with their headers and their bodies.
+/// Responses with their headers and bodies.
 fn answers() -> [(&'static str, Headers, Body); 6] {
     const JSON: (&str, &str) = ("content-type", "application/json");
     let compressible = format!("[{}1]", "\"the same again\",".repeat(18_000));

@@ -1,4 +1,4 @@
-//! In Lambda: what ends in time, and what is left behind when a request is dropped or the store is in trouble.
+//! In Lambda: requests end before their invocation, and leave no claim behind when they are dropped or the store fails.
 
 use std::{
     convert::Infallible,
@@ -45,8 +45,7 @@ async fn under_every_policy_a_request_that_the_silent_store_lets_down_is_told_so
     }
 }
 
-/// Sends a request in Lambda that is dropped at this step of its store, and then its retry. The retry's status, and how
-/// often the handler has run.
+/// Drops a request at this step of its store, then sends the retry. Returns the retry's status and the number of runs.
 async fn dropped_at(step: usize) -> (u16, u32) {
     let (clock, steps) = (TokioClock::new(), Steps::stopping_at(step));
     let store = SteppedStore(MemoryStore::with_clock(clock.clone()), steps.clone());
@@ -77,8 +76,7 @@ async fn under_refuse_a_request_that_is_dropped_before_its_handler_has_begun_doe
     assert_eq!(dropped_at(2).await, (201, 1), "while its answer is");
 }
 
-/// An application that fails open, whose claims are applied and reported as failed, and whose store is slower than its
-/// handler.
+/// An application that fails open: its claims are applied but reported as failed, and its store is slower than its handler.
 fn slow_to_withdraw() -> App {
     let app = App::with(
         |engine| engine.after_unknown(AfterUnknown::Refuse),
@@ -114,7 +112,7 @@ async fn failing_open_spawns_nothing_that_outlives_the_request() {
     }
 }
 
-/// In an invocation that has this much time.
+/// Puts a request into an invocation with this much time left.
 fn within(app: &App, time: Duration) -> Request<Full<Bytes>> {
     let mut context = lambda_runtime::Context::default();
     context.deadline = app.clock.now().after(time).as_millis();
@@ -123,8 +121,8 @@ fn within(app: &App, time: Duration) -> Request<Full<Bytes>> {
     request
 }
 
-/// What a request gets that waits, in an invocation of eleven seconds, while the holder of its key takes this long and then
-/// releases it. And how often the handler has begun.
+/// Lets a request wait in an invocation of eleven seconds, whose key is released after `held`. Returns its response, and how
+/// often the handler has started.
 async fn waiting_for_a_release_after(time: Duration) -> (u16, String, u32) {
     let begun = Arc::new(Notify::new());
     let has_begun = Arc::clone(&begun);

@@ -1,4 +1,4 @@
-//! The key, and whose it is.
+//! The key and its caller.
 
 use std::convert::Infallible;
 
@@ -132,7 +132,7 @@ async fn a_caller_with_an_empty_name_is_refused_and_not_taken_for_an_anonymous_o
     }
 }
 
-/// Sends an event of API Gateway to a handler behind `Scope::authorizer`. The answer's status, and whether it is a replay.
+/// Sends an API Gateway event to a handler behind `Scope::authorizer`; returns the status, and whether it is a replay.
 async fn send(once: &Idempotency, event: &Value) -> (u16, bool) {
     let handler =
         tower::service_fn(|_: Request<Body>| async { Ok::<_, lambda_http::Error>(http::Response::new(Body::Empty)) });

@@ -1,4 +1,4 @@
-//! One event for each request that takes part, and nothing of its key, caller or body in any.
+//! One event per covered request, without its key, caller or body.
 
 use lambda_once::store::fault::{Call, Fault};
 
@@ -7,7 +7,7 @@ use crate::{
     support::collector::Collector,
 };
 
-/// What one request logs of its outcome.
+/// The outcome that one request logs.
 async fn logged(app: &App, body: &'static str) -> String {
     let (collector, guard) = Collector::install();
     let mut request = post("key-8e03978e", body);

@@ -1,4 +1,4 @@
-//! A server on a socket: many clients at once, slow ones, and ones that disconnect.
+//! A server on a socket: concurrent clients, slow clients, and clients that disconnect.
 
 use std::{
     sync::{
@@ -34,7 +34,7 @@ fn layer(engine: Builder) -> IdempotencyKeyLayer {
     IdempotencyKeyLayer::new(engine.scope("tests").build().unwrap(), Scope::shared())
 }
 
-/// A service that counts the runs of its handler, and answers when it may.
+/// A service that counts the runs of its handler, which responds when the test lets it.
 struct Charges {
     server: Server,
     runs: Arc<AtomicUsize>,
@@ -70,7 +70,7 @@ fn is_in_progress(got: &Got) -> bool {
     got.status == 409 && got.code() == "in_progress"
 }
 
-/// Without what marks it as a replay.
+/// The response without the replay header.
 fn unmarked(mut got: Got) -> Got {
     got.headers.remove("idempotency-replayed");
     got
@@ -82,7 +82,7 @@ async fn of_100_identical_requests_at_once_one_is_run_and_99_are_told_that_it_is
     let refused = AtomicUsize::new(0);
     let requests = (0..100).map(|_| async {
         let got = charges.post().await;
-        // The one that runs is let go when all others have been answered.
+        // The handler may finish once all other requests have their responses.
         if is_in_progress(&got) && refused.fetch_add(1, Ordering::SeqCst) + 1 == 99 {
             charges.may_answer.notify_one();
         }
@@ -125,13 +125,13 @@ async fn of_100_identical_requests_that_may_wait_all_get_the_one_answer() {
     assert!(answers.all(|answer| answer == first));
 }
 
-/// A handler with an effect, and steps before and after it, in a service whose store takes steps as well.
+/// A service with a step before and after its handler's effect, and around every call to its store.
 struct Stepped {
     server: Server,
     steps: Steps,
     watch: Watch,
     in_flight: InFlight,
-    /// How often the handler began, and how often it took effect.
+    /// How often the handler started, and how often it took effect.
     begun: Arc<AtomicUsize>,
     effects: Arc<AtomicUsize>,
 }
@@ -171,8 +171,7 @@ impl Stepped {
         self.effects.load(Ordering::SeqCst)
     }
 
-    /// Sends a request whose client disconnects when the step or the poll has come. Whether that happened: the request may
-    /// be answered before.
+    /// Sends a request whose client disconnects at this step or poll. Returns whether it did: the response may come before.
     async fn is_cut(&self) -> bool {
         let mut client = self.server.begin("k", WATCHED, "{}").await;
         let mut answer = [0; 1];
@@ -181,7 +180,7 @@ impl Stepped {
             () = self.watch.reached() => {}
             read = client.read(&mut answer) => {
                 assert_eq!(read.unwrap(), 1, "an answer");
-                // The step may be one of the next request's.
+                // The step may belong to the next request.
                 self.steps.go();
                 return false;
             }
@@ -205,7 +204,7 @@ fn within_the_request(layer: IdempotencyKeyLayer) -> IdempotencyKeyLayer {
     layer.run_to_completion(false)
 }
 
-/// That a client which was cut off has its answer when it tries again, and that nothing happened twice.
+/// Asserts that the retry of a disconnected client gets the response, and that there was one effect.
 async fn has_its_answer(service: &Stepped, at: usize) {
     let got = service.retry().await;
     assert_eq!((got.status, &got.body[..], service.effects()), (201, &b"charge 1\n"[..], 1), "{at}");
@@ -240,7 +239,7 @@ async fn a_client_that_disconnects_at_any_poll_of_its_request_gets_the_answer_wh
     }
 }
 
-/// That a client which was cut off without the handler having begun gets it run, and otherwise that it does not run again.
+/// Asserts that the retry of a disconnected client runs the handler if it had not started, and does not run it again if it had.
 async fn is_not_wedged(service: &Stepped, at: usize) {
     service.in_flight.drain().await;
     let begun = service.begun();
@@ -322,7 +321,7 @@ async fn a_body_that_takes_longer_than_the_lease_to_arrive_is_served() {
 
     let mut client = server.begin("k", "connection: close\r\ntransfer-encoding: chunked\r\n", "").await;
     client.write_all(b"5\r\nfirst\r\n").await.unwrap();
-    // Time itself is what is tested here.
+    // This test is about real time.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     client.write_all(b"6\r\nsecond\r\n0\r\n\r\n").await.unwrap();
     let mut answer = String::new();

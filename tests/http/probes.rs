@@ -1,4 +1,4 @@
-//! `AfterUnknown::Probe`: the application looks whether an earlier run took effect.
+//! `AfterUnknown::Probe`: the application finds out whether an earlier run took effect.
 
 use std::{
     future,
@@ -18,7 +18,7 @@ use lambda_once::{
 
 use crate::setup::{App, LAPSE, numbered};
 
-/// An application whose first run left no outcome, and whose probe finds this. How often it was asked is counted.
+/// An application whose first run left no outcome, with a probe that returns this, and the number of its calls.
 async fn found(probe: fn() -> Result<Probed<Response<Bytes>>, BoxError>) -> (App, Arc<AtomicU32>) {
     let asked = Arc::<AtomicU32>::default();
     let counter = Arc::clone(&asked);

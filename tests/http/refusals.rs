@@ -1,4 +1,4 @@
-//! Refusals: what they say, for how long, and how an application changes them.
+//! Refusals: their members, when to retry, and how an application changes them.
 
 use std::{future, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     support::collector::Collector,
 };
 
-/// The first run never ends; others answer.
+/// The first run never ends; later runs respond.
 async fn hanging_once(run: u32, request: Request<Full<Bytes>>) -> Response<Full<Bytes>> {
     if run == 1 {
         future::pending::<()>().await;
@@ -52,7 +52,7 @@ async fn meanwhile(app: &App, later: Duration) -> (Got, Duration) {
     }
 }
 
-/// For the lease, and the margin by which clocks may differ.
+/// The key is held for the lease and the skew margin.
 #[tokio::test(start_paused = true)]
 async fn a_client_is_told_how_long_the_key_is_held_and_asked_to_try_again_soon() {
     for (later, left) in [(0, 31_000), (10, 21_000), (27, 4_000)] {
@@ -162,7 +162,7 @@ async fn a_request_that_waits_gets_the_answer_soon_after_it_is_there() {
     assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
 }
 
-/// A request as API Gateway hands it over, in an invocation that has ten minutes.
+/// A request from API Gateway, in an invocation with ten minutes left.
 pub(crate) fn of_api_gateway(app: &App, format: &str) -> Request<Full<Bytes>> {
     let event = std::fs::read_to_string(format!("events/http-{format}.json")).unwrap();
     let (mut parts, _) = lambda_http::request::from_str(&event).unwrap().into_parts();

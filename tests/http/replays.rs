@@ -1,4 +1,4 @@
-//! What a replay is like, and who may see it.
+//! Replays: headers, marks, the gate, and decisions.
 
 use std::{future, time::Duration};
 
@@ -114,7 +114,7 @@ async fn a_gate_that_refuses_a_replay_answers_itself_and_changes_nothing() {
                 Box::pin(async move {
                     assert_eq!((stored.status(), &stored.body()[..]), (StatusCode::CREATED, &b"{\"run\": 1}\n"[..]));
                     assert_eq!(stored.headers()["x-run"], "1");
-                    // A gate may take its time.
+                    // The gate is asynchronous.
                     tokio::time::sleep(Duration::from_secs(1)).await;
                     if request.headers.contains_key("x-suspended") { Err(forbidden()) } else { Ok(()) }
                 })
@@ -179,7 +179,7 @@ async fn a_gate_that_hangs_refuses_the_replay_before_the_invocation_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_of_axum_says_what_its_answer_decides() {
-    // What is said, the status of the answer, and what a retry is given.
+    // The decision, the status, and the retry's response.
     let cases = [
         (Decision::Keep, StatusCode::SERVICE_UNAVAILABLE, StatusCode::CONFLICT, false),
         (Decision::Store, StatusCode::INTERNAL_SERVER_ERROR, StatusCode::INTERNAL_SERVER_ERROR, true),

@@ -1,4 +1,4 @@
-//! Which requests take part, where their keys are, and what tells them apart.
+//! Which requests are covered, where their keys are, and what is compared.
 
 use bytes::Bytes;
 use http::{Method, Request};

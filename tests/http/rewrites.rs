@@ -1,4 +1,4 @@
-//! Services of axum that give a request another address before the layer sees it.
+//! Middleware and routers that rewrite the URI before the layer sees it.
 
 use std::{
     convert::Infallible,
@@ -15,14 +15,14 @@ use axum::{
     routing::post,
 };
 use bytes::Bytes;
-use http::Request;
+use http::{Request, Response};
 use lambda_once::http::{IdempotencyKeyLayer, Scope};
-use tower::{ServiceExt, service_fn};
+use serde_json::Value;
+use tower::{Layer, ServiceExt, service_fn};
 
 use crate::callers::Shape;
 
-/// A service with one address, at which it takes every request to its account's own: `/accounts/{id}/charges`. The account
-/// is what `id_of` finds in the request.
+/// A service that rewrites the path of every request to `/accounts/{id}/charges`, with the id that `id_of` finds in it.
 struct Rewriting {
     app: Router,
     runs: Arc<AtomicUsize>,
@@ -48,59 +48,77 @@ impl Rewriting {
     }
 
     /// The status, the body, and whether it is a replay.
-    async fn send(&self, uri: &str, account: &str) -> (u16, Bytes, bool) {
-        let request = Request::post(uri).header("idempotency-key", "k").header("x-account", account);
-        self.answer(request.body(Body::from("{}")).unwrap()).await
-    }
-
     async fn answer(&self, request: Request<Body>) -> (u16, Bytes, bool) {
         let (parts, body) = self.app.clone().oneshot(request).await.unwrap().into_parts();
         let is_replay = parts.headers.contains_key("idempotency-replayed");
         (parts.status.as_u16(), to_bytes(body, 10_000).await.unwrap(), is_replay)
     }
 
-    fn runs(&self) -> usize {
-        self.runs.load(Ordering::SeqCst)
+    /// Asserts that the second account cannot use the first one's key, whose own retry is a replay.
+    async fn keeps_accounts_apart(&self, request: impl Fn(&str) -> Request<Body>) {
+        assert_eq!(self.answer(request("1")).await, (200, "account 1".into(), false));
+        let (status, body, is_replay) = self.answer(request("2")).await;
+        assert_eq!((status, is_replay), (422, false), "{body:?}");
+        assert_eq!(self.answer(request("1")).await, (200, "account 1".into(), true));
+        assert_eq!(self.runs.load(Ordering::SeqCst), 1);
     }
+}
+
+fn to(uri: &str, account: &str) -> Request<Body> {
+    let request = Request::post(uri).header("idempotency-key", "k").header("x-account", account);
+    request.body(Body::from("{}")).unwrap()
+}
+
+/// The request that `lambda_http` makes of an event.
+fn in_lambda(event: &Value) -> Request<Body> {
+    let (mut parts, body) = lambda_http::request::from_str(&event.to_string()).unwrap().into_parts();
+    parts.extensions.insert(lambda_runtime::Context::default());
+    Request::from_parts(parts, Body::from(body.to_vec()))
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_key_for_two_accounts_is_refused_where_the_query_has_been_moved_into_the_path() {
     let service = Rewriting::by(|request| request.uri().query().unwrap().strip_prefix("account=").unwrap());
-    assert_eq!(service.send("/pay?account=1", "").await, (200, "account 1".into(), false));
-    let (status, body, is_replay) = service.send("/pay?account=2", "").await;
-    assert_eq!((status, is_replay), (422, false), "{body:?}");
-    assert_eq!(service.send("/pay?account=1", "").await, (200, "account 1".into(), true));
-    assert_eq!(service.runs(), 1);
+    service.keeps_accounts_apart(|account| to(&format!("/pay?account={account}"), "")).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_key_for_two_accounts_is_refused_where_a_header_has_been_moved_into_the_path() {
     let service = Rewriting::by(|request| request.headers()["x-account"].to_str().unwrap());
-    assert_eq!(service.send("/pay", "1").await, (200, "account 1".into(), false));
-    let (status, body, is_replay) = service.send("/pay", "2").await;
-    assert_eq!((status, is_replay), (422, false), "{body:?}");
-    assert_eq!(service.send("/pay", "1").await, (200, "account 1".into(), true));
-    assert_eq!(service.runs(), 1);
+    service.keeps_accounts_apart(|account| to("/pay", account)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_key_for_two_accounts_is_refused_in_lambda_too_where_a_header_has_been_moved_into_the_path() {
     let service = Rewriting::by(|request| request.headers()["x-account"].to_str().unwrap());
-    let of = |account: &str| {
+    let request = |account: &str| {
         let mut event = Shape::HttpNone.event("", "k", "{}");
         event["rawPath"] = "/pay".into();
         event["requestContext"]["http"]["path"] = "/pay".into();
         event["headers"]["x-account"] = account.into();
-        let (mut parts, body) = lambda_http::request::from_str(&event.to_string()).unwrap().into_parts();
-        parts.extensions.insert(lambda_runtime::Context::default());
-        Request::from_parts(parts, Body::from(body.to_vec()))
+        in_lambda(&event)
     };
-    assert_eq!(service.answer(of("1")).await, (200, "account 1".into(), false));
-    let (status, body, is_replay) = service.answer(of("2")).await;
-    assert_eq!((status, is_replay), (422, false), "{body:?}");
-    assert_eq!(service.answer(of("1")).await, (200, "account 1".into(), true));
-    assert_eq!(service.runs(), 1);
+    service.keeps_accounts_apart(request).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_lambda_one_key_for_two_accounts_is_refused_where_a_header_has_been_moved_into_the_query() {
+    for shape in [Shape::RestNone, Shape::HttpNone] {
+        let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::authorizer().or_anonymous());
+        let charge = service_fn(|request: Request<Body>| async move {
+            Ok::<_, Infallible>(Response::new(Body::from(request.uri().query().unwrap().to_owned())))
+        });
+        let service = layer.layer(charge);
+        let mut got = Vec::new();
+        for account in ["1", "2", "1"] {
+            let mut request = in_lambda(&shape.event("", "k", "{}"));
+            let uri = format!("{}?account={account}", request.uri().path());
+            *request.uri_mut() = uri.parse().unwrap();
+            let answer = service.clone().oneshot(request).await.unwrap();
+            got.push((answer.status().as_u16(), answer.headers().contains_key("idempotency-replayed")));
+        }
+        assert_eq!(got, [(200, false), (422, false), (200, true)], "{shape:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,10 +129,8 @@ async fn in_lambda_one_key_for_two_accounts_is_refused_where_the_address_is_rewr
         .route_layer(layer);
     let mut got = Vec::new();
     for account in ["1", "2", "1"] {
-        let event = Shape::HttpNone.event("", "k", "{}");
-        let (mut parts, body) = lambda_http::request::from_str(&event.to_string()).unwrap().into_parts();
-        parts.uri = format!("/accounts/{account}/charges").parse().unwrap();
-        let request = Request::from_parts(parts, Body::from(body.to_vec()));
+        let mut request = in_lambda(&Shape::HttpNone.event("", "k", "{}"));
+        *request.uri_mut() = format!("/accounts/{account}/charges").parse().unwrap();
         let answer = routes.clone().oneshot(request).await.unwrap();
         got.push((answer.status().as_u16(), answer.headers().contains_key("idempotency-replayed")));
     }

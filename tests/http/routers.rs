@@ -1,4 +1,4 @@
-//! Routers of axum: nested ones, unknown paths, and layers around and within ours.
+//! axum routers: nesting, unknown paths, and layers outside and inside this one.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -123,7 +123,7 @@ async fn under_a_layer_around_the_whole_router_unknown_paths_and_methods_are_not
             assert_eq!((got.status, got.is_replay()), (status, false));
         }
     }
-    // The key is free: the client had the path wrong.
+    // The key is free for the corrected path.
     assert_eq!(send(&app, "POST", "/charges", Some("k")).await.status, 200);
 }
 
@@ -145,7 +145,7 @@ async fn applied_twice_it_says_so_at_once() {
     }
 }
 
-/// As `tower_http::timeout` does: answers when the time is up, and drops what it has called.
+/// Like `tower_http::timeout`: responds when the time is up, and drops the inner future.
 async fn within_5_seconds(request: Request, next: Next, status: StatusCode) -> Response {
     let time = Duration::from_secs(5);
     tokio::time::timeout(time, next.run(request)).await.unwrap_or_else(|_| status.into_response())
@@ -184,7 +184,7 @@ fn panicking() -> Router {
     Router::new().route("/charges", post(handler))
 }
 
-/// The right order: the work goes on, and the client that was told to come back gets its answer.
+/// The right order: the operation continues, and the retry gets its response.
 #[tokio::test(start_paused = true)]
 async fn outside_the_layer_a_time_out_ends_the_wait_and_not_the_work() {
     let (routes, runs) = slow();
@@ -198,7 +198,7 @@ async fn outside_the_layer_a_time_out_ends_the_wait_and_not_the_work() {
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
-/// The wrong order: a 408 says that the request never came in whole, so the key is given back.
+/// The wrong order: a 408 means an incomplete request, so the key is released.
 #[tokio::test(start_paused = true)]
 async fn within_the_layer_a_time_out_that_answers_408_has_the_retry_run_again() {
     let (routes, runs) = slow();
@@ -222,7 +222,7 @@ async fn within_the_layer_a_time_out_that_answers_504_keeps_the_key_until_the_le
     assert_eq!(&post_to(&app, "/charges").await.body[..], b"2");
 }
 
-/// The right order: a panic leaves the outcome unknown, and the layer sees that it was one.
+/// The right order: the layer sees the panic, after which the outcome is unknown.
 #[tokio::test(start_paused = true)]
 async fn outside_the_layer_what_catches_panics_finds_none() {
     let app = panicking().route_layer(layer().0).layer(from_fn(catch_panic));
@@ -230,7 +230,7 @@ async fn outside_the_layer_what_catches_panics_finds_none() {
     assert_eq!(post_to(&app, "/charges").await.code(), "in_progress");
 }
 
-/// The wrong order: a 500 is all that the layer sees, and by default it gives the key back.
+/// The wrong order: the layer sees a 500, which releases the key by default.
 #[tokio::test(start_paused = true)]
 async fn within_the_layer_what_catches_panics_has_the_retry_run_again() {
     let app = panicking().route_layer(from_fn(catch_panic)).route_layer(layer().0);

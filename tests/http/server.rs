@@ -1,4 +1,4 @@
-//! A real server on a real socket, and clients of it.
+//! A server on a socket, and its clients.
 
 use std::{
     pin::Pin,
@@ -48,7 +48,7 @@ impl Server {
         Self { address, stop, serving }
     }
 
-    /// A `POST` on a connection of its own, and its answer.
+    /// Sends a `POST` on a new connection; returns the response.
     pub(crate) async fn post(&self, path: &str, key: &str, body: &'static str) -> Got {
         self.send(Request::post(path).header("idempotency-key", key).body(body.into()).unwrap()).await
     }
@@ -65,13 +65,13 @@ impl Server {
         Got { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
-    /// A connection that a `POST` was written to. To drop it is to disconnect.
+    /// Writes a `POST` to a new connection. Dropping the connection disconnects.
     pub(crate) async fn begin(&self, key: &str, headers: &str, body: &str) -> TcpStream {
         let rest = format!("idempotency-key: {key}\r\n{headers}\r\n{body}");
         self.write(rest.as_bytes()).await
     }
 
-    /// The same with these header lines, without a body, for one request only.
+    /// The same with these header lines and without a body, on a connection for a single request.
     pub(crate) async fn begin_raw(&self, headers: &[u8]) -> TcpStream {
         self.write(&[headers, b"connection: close\r\ncontent-length: 0\r\n\r\n"].concat()).await
     }
@@ -83,14 +83,14 @@ impl Server {
         stream
     }
 
-    /// Stops taking connections, and waits for those there are, as `axum::serve` does.
+    /// Shuts down gracefully, as `axum::serve` does.
     pub(crate) async fn shut_down(self) {
         self.stop.send(()).unwrap();
         self.serving.await.unwrap();
     }
 }
 
-/// An answer but for its date.
+/// A response without its date.
 pub(crate) fn undated(mut got: Got) -> Got {
     got.headers.remove("date");
     got
@@ -112,24 +112,24 @@ struct Watching {
 }
 
 impl Watch {
-    /// Stops at this poll.
+    /// The poll at which the request stops.
     pub(crate) fn stopping_at(poll: usize) -> Self {
         let watch = Self::default();
         watch.0.at.store(poll, Ordering::SeqCst);
         watch
     }
 
-    /// Until the poll has come at which it stops.
+    /// Completes at the poll at which the request stops.
     pub(crate) async fn reached(&self) {
         self.0.reached.notified().await;
     }
 
-    /// Until the server has dropped the request.
+    /// Completes when the server has dropped the request.
     pub(crate) async fn gone(&self) {
         self.0.gone.notified().await;
     }
 
-    /// Until this many requests have arrived, whether or not they are watched.
+    /// Completes when this many requests have arrived, watched or not.
     pub(crate) async fn arrived(&self, requests: usize) {
         while self.0.arrived.load(Ordering::SeqCst) < requests {
             self.0.arrival.notified().await;
@@ -199,7 +199,7 @@ impl<F> Drop for WatchedFuture<F> {
     }
 }
 
-/// The points at which the store and the handler give others a turn. At one of them they stop until they are let go.
+/// The points at which the store and the handler yield. At one of them they stop until they are released.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Steps(Arc<Stepping>);
 
@@ -233,7 +233,7 @@ impl Steps {
     }
 }
 
-/// A store that takes a step before and after each claim and settle.
+/// A store with a step before and after each claim and settle.
 #[derive(Debug)]
 pub(crate) struct SteppedStore<S>(pub(crate) S, pub(crate) Steps);
 
@@ -269,7 +269,7 @@ impl<S: Store> Store for SteppedStore<S> {
     }
 }
 
-/// `201` and a body of its own for each run.
+/// `201` with a different body for each run.
 pub(crate) fn created(run: usize) -> Response<Body> {
     Response::builder().status(201).body(format!("charge {run}\n").into()).unwrap()
 }

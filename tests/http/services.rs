@@ -25,7 +25,7 @@ use tower::{Layer, Service, ServiceExt};
 
 use crate::{server::Server, setup};
 
-/// Is ready at every second poll, and only for one call. A clone has to be asked itself.
+/// Is ready at every second poll, for one call. A clone has to be polled itself.
 struct Strict {
     polls: usize,
     is_ready: bool,
@@ -106,7 +106,7 @@ fn counted() -> (Router, Arc<AtomicUsize>, FaultStore<MemoryStore>) {
     (Router::new().route("/charges", post(handler)).route_layer(layer), runs, store)
 }
 
-/// The first line of the answer to a request with these header lines.
+/// The status line of the response to a request with these header lines.
 async fn answered(server: &Server, headers: &[u8]) -> String {
     let mut client = server.begin_raw(headers).await;
     let mut answer = Vec::new();

@@ -25,7 +25,7 @@ use crate::support::clock::TokioClock;
 pub(crate) type Store = FaultStore<MemoryStore>;
 type Answer = Response<lambda_once::http::ResponseBody<Full<Bytes>>>;
 
-/// An answer with its body read.
+/// A response with its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Got {
     pub(crate) status: u16,
@@ -60,7 +60,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// A handler that answers 201 with the number of the run.
+    /// With a handler that responds 201 and the number of the run.
     pub(crate) fn new() -> Self {
         Self::with(|engine| engine, |layer| layer, numbered)
     }
@@ -118,7 +118,7 @@ pub(crate) async fn numbered(run: u32, _: Request<Full<Bytes>>) -> Response<Full
     answer.header("x-run", run).body(format!("{{\"run\": {run}}}\n").into()).unwrap()
 }
 
-/// As in an invocation whose deadline is not known.
+/// Puts a request into an invocation without a deadline.
 pub(crate) fn in_lambda(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
     request.extensions_mut().insert(lambda_runtime::Context::default());
     request
@@ -128,5 +128,5 @@ pub(crate) fn engine() -> Idempotency {
     Idempotency::builder(MemoryStore::new()).scope("tests").build().unwrap()
 }
 
-/// Past any lease of an application without a deadline, and the margin.
+/// Longer than the default lease and the skew margin.
 pub(crate) const LAPSE: Duration = Duration::from_secs(32);

@@ -1,4 +1,4 @@
-//! Stages of API Gateway, and paths that have a segment by the name of one.
+//! API Gateway stages, and paths with a segment of the same name.
 
 use lambda_once::{Idempotency, http::Scope};
 use serde_json::Value;
@@ -15,7 +15,7 @@ fn at_default_address(stage: &str, path: &str) -> Value {
     event
 }
 
-/// The same at a domain of its own, which maps to the stage: neither path has it.
+/// The same at a custom domain that maps to the stage: neither path contains it.
 fn at_own_domain(stage: &str, path: &str) -> Value {
     let mut event = at_default_address(stage, path);
     event["requestContext"]["path"] = path.into();
@@ -23,7 +23,7 @@ fn at_own_domain(stage: &str, path: &str) -> Value {
     event
 }
 
-/// The same to an HTTP API at its default address, which has a single path in its events, and the stage in it.
+/// The same to an HTTP API at its default address, whose events have one path, with the stage.
 fn to_http_api(stage: &str, path: &str) -> Value {
     let mut event = Shape::HttpNone.event("", "k", "{}");
     let path = format!("/{stage}{path}");
@@ -45,7 +45,7 @@ async fn send(once: &Idempotency, event: &Value, text: &str) -> (u16, String, bo
     answered(once, Scope::authorizer().or_anonymous(), event, text.to_owned()).await
 }
 
-/// That the second one is refused, whichever of them comes first, and the first one's retry is not.
+/// Asserts that the second request is refused, in either order, and the first one's retry is a replay.
 async fn are_two_requests(one: &Value, other: &Value) {
     for (first, second) in [(one, other), (other, one)] {
         let once = crate::setup::engine();

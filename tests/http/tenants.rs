@@ -1,4 +1,4 @@
-//! One caller is never given what another one was answered, whatever they send and however they are authenticated.
+//! One caller never gets another one's response, whatever they send and however they are authenticated.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::callers::{SHAPES, Shape, Who, answered};
 
-/// Names that could be taken for something else: for each other, or for what a name is put together with.
+/// Names that might be confused with each other, or with the text that encodes them.
 const NAMES: [&str; 7] =
     ["alice", "bob", "anonymous", "\"]", "alice\",\"alice", "https://id.example.com/", "caller alice"];
 
@@ -21,11 +21,11 @@ struct Sent {
 }
 
 fn sent() -> impl Strategy<Value = Sent> {
-    let request = (select(&SHAPES[..]), select(&NAMES[..]), select(vec!["k", "l"]), select(vec!["{}", "[]"]));
+    let request = (select(SHAPES), select(&NAMES[..]), select(vec!["k", "l"]), select(vec!["{}", "[]"]));
     request.prop_map(|(shape, who, key, body)| Sent { shape, who, key, body })
 }
 
-/// Sends them all, and checks each answer. `identify` says whom a request is from.
+/// Sends all requests and checks each response. `identify` is the expected caller.
 async fn each_gets_its_own(once: Idempotency, scope: fn() -> Scope, all: Vec<Sent>, identify: fn(&Sent) -> Who) {
     let mut first = HashMap::<(Who, &str), (&str, Value)>::new();
     for sent in &all {
@@ -36,7 +36,7 @@ async fn each_gets_its_own(once: Idempotency, scope: fn() -> Scope, all: Vec<Sen
             assert_eq!(status, 403, "{sent:?}");
             continue;
         }
-        // The same request to another API of the function is another one.
+        // The same request to another API of the function is another request.
         let request = (sent.body, event["requestContext"]["apiId"].clone());
         let executed = first.get(&(who.clone(), sent.key));
         match executed {
@@ -45,7 +45,7 @@ async fn each_gets_its_own(once: Idempotency, scope: fn() -> Scope, all: Vec<Sen
             Some(_) => assert_eq!(status, 422, "{sent:?}"),
         }
         if status == 200 {
-            assert_eq!(body, format!("{who:?}"), "{sent:?}: somebody else's answer");
+            assert_eq!(body, format!("{who:?}"), "{sent:?}: another caller's response");
             first.insert((who, sent.key), request);
         }
     }

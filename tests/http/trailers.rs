@@ -1,4 +1,4 @@
-//! Trailers, of answers and of requests.
+//! Trailers of requests and responses.
 
 use std::{convert::Infallible, future::ready};
 
@@ -24,7 +24,7 @@ fn layer() -> IdempotencyKeyLayer {
     IdempotencyKeyLayer::new(crate::setup::engine(), Scope::shared())
 }
 
-/// All that a server sends to a client that takes trailers.
+/// The bytes that a server sends to a client that accepts trailers.
 async fn received(app: Router) -> String {
     let server = Server::start(app).await;
     let mut client = server.begin_raw(b"idempotency-key: k\r\nte: trailers\r\n").await;

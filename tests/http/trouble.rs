@@ -1,4 +1,4 @@
-//! Panics, time-outs, lost leases, and a store in trouble.
+//! Panics, time-outs, lost leases and store failures.
 
 use std::{
     convert::Infallible,
@@ -170,13 +170,13 @@ async fn a_late_holder_whose_successor_is_not_done_has_no_answer() {
     let (successor, first) = overtaken(false).await;
     assert_eq!(successor, None);
     assert_eq!((first.status, first.code()), (409, "in_progress".to_owned()));
-    // For how long its successor holds the key is not known, and nothing is made up.
+    // How long the successor holds the key is unknown, so there is no `retry_after_ms`.
     let problem: serde_json::Value = serde_json::from_slice(&first.body).unwrap();
     assert_eq!((&problem["retryable"], problem.get("retry_after_ms")), (&serde_json::json!(true), None));
     assert!(first.header("retry-after").is_some());
 }
 
-/// What a retry is answered after a boxed error.
+/// The status of a retry after a boxed error.
 async fn after(error: fn() -> Result<Infallible, BoxError>) -> u16 {
     let once = crate::setup::engine();
     let runs = Arc::new(AtomicU32::new(0));

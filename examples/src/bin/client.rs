@@ -1,8 +1,8 @@
-//! `client [URL] [ACCOUNT] [AMOUNT_CENTS] [KEY]` — makes one charge, however often it has to ask.
+//! `client [URL] [ACCOUNT] [AMOUNT_CENTS] [KEY]` — makes one charge, with retries.
 //!
-//! The service is at `URL`, or http://127.0.0.1:3000, and is asked with the bearer token in `TOKEN`. One key is drawn for
-//! the operation and sent with each try. `KEY` is that of an earlier run which ended without an answer. `TRY_MS` is the
-//! time for a try, `DEADLINE_MS` the time for all of them.
+//! `URL` is the base URL of the service (default: http://127.0.0.1:3000), and `TOKEN` the bearer token. The client generates
+//! one key for the operation and sends it with every attempt; pass `KEY` to resume an operation that an earlier run gave up.
+//! `TRY_MS` limits each attempt, `DEADLINE_MS` all of them.
 
 use std::{
     env,
@@ -25,11 +25,11 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-/// The longest pause before the second try; it doubles with each one.
+/// The longest pause before the second attempt; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What is to happen once.
+/// The operation.
 struct Operation {
     client: Client<HttpConnector, Full<Bytes>>,
     uri: Uri,
@@ -40,7 +40,7 @@ struct Operation {
     time: Duration,
 }
 
-/// What the service has answered.
+/// The service's response.
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,
@@ -52,8 +52,8 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// Whether the same request may be answered otherwise the next time. A key that is malformed or was used for something
-    /// else stays so, and so does an operation that is done although its answer is lost.
+    /// Whether a retry can change the response. It cannot if the key is malformed or was used for another request, or if the
+    /// operation is done and its response was not kept.
     fn is_worth_a_retry(&self) -> bool {
         let retryable = self.problem()["retryable"].as_bool();
         match self.status {
@@ -63,8 +63,8 @@ impl Answer {
         }
     }
 
-    /// How long the service asks to be left alone. `Retry-After` is when a look is worth while; `retry_after_ms` may be
-    /// longer, up to the time at which a run that has died is given up.
+    /// The pause that the service asks for by `Retry-After`. `retry_after_ms` may be longer: it is when the key is free at the
+    /// latest if the other run has died.
     fn asked_pause(&self) -> Option<Duration> {
         let seconds = self.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         let pause = seconds.map(Duration::from_secs);
@@ -93,7 +93,7 @@ impl Operation {
         Ok(Answer { status: head.status, headers: head.headers, body: body.collect().await?.to_bytes() })
     }
 
-    /// Tries until there is an answer that no retry would change, or no time is left.
+    /// Retries until there is a response that no retry would change, or no time is left.
     async fn answer(&self) -> Result<Answer> {
         let deadline = Instant::now() + self.time;
         let mut longest_pause = FIRST_PAUSE;
@@ -101,10 +101,10 @@ impl Operation {
             let (what, asked) = match within(self.try_time.min(left(deadline)), self.send()).await {
                 Ok(answer) if answer.is_worth_a_retry() => (answer.text(), answer.asked_pause()),
                 Ok(answer) => return Ok(answer),
-                // Whether the service has heard of it is not known. The key makes it safe to ask again.
+                // The service may have received the request; the key makes it safe to send it again.
                 Err(error) => (format!("{error:#}"), None),
             };
-            // A random time on top, so that clients which failed together do not come back together.
+            // Jitter, so that clients that failed together do not retry together.
             let pause = asked.unwrap_or_default() + longest_pause.mul_f64(fastrand::f64());
             longest_pause = (longest_pause * 2).min(LONGEST_PAUSE);
             if pause >= left(deadline) {
@@ -125,7 +125,7 @@ async fn within<T>(time: Duration, work: impl Future<Output = Result<T>>) -> Res
     timeout(time, work).await.unwrap_or_else(|_| Err(anyhow!("no answer within {} ms", time.as_millis())))
 }
 
-/// A value from the environment or the command line, if it is given.
+/// Parses an optional value from the environment or the command line.
 fn parsed<T: FromStr<Err: Display>>(name: &str, text: Option<String>, otherwise: T) -> Result<T> {
     text.map_or(Ok(otherwise), |text| text.parse().map_err(|error| anyhow!("{name} is {text:?}: {error}")))
 }

@@ -1,8 +1,8 @@
-//! `payments [ADDRESS]` — a service of charges on axum and hyper, without Lambda.
+//! `payments [ADDRESS]` — a payment service on axum and hyper, without Lambda.
 //!
 //! `POST /accounts/{id}/charges` makes a charge, once for each `Idempotency-Key`; `GET` on the same path lists the account's
-//! charges. The address is the argument, else `LISTEN`, else 127.0.0.1:3000; the first line on standard output says which
-//! one it is.
+//! charges. The address is the argument, else `LISTEN`, else 127.0.0.1:3000. The first line on standard output has the actual
+//! address.
 
 use std::{
     env,
@@ -34,14 +34,14 @@ use tower_http::cors::{Any, CorsLayer};
 use tracing::info;
 use uuid::Uuid;
 
-/// Whom a bearer token stands for. A table will do for an example; a real service checks a signature, or asks.
+/// The merchant of each bearer token. A table is enough for an example; a real service verifies tokens.
 const TOKENS: [(&str, Merchant); 2] = [("token-of-alice", Merchant("alice")), ("token-of-bob", Merchant("bob"))];
 
-/// Who calls.
+/// The authenticated caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Merchant(&'static str);
 
-/// What is asked for.
+/// The request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NewCharge {
@@ -49,21 +49,21 @@ struct NewCharge {
     currency: String,
 }
 
-/// What has been done.
+/// A charge that was made.
 #[derive(Clone, Serialize)]
 struct Charge {
     charge_id: String,
     account: String,
     amount_cents: u64,
     currency: String,
-    /// The key under which a payment provider would be asked for this charge: if a process dies between the provider's
-    /// answer and the record of it, the next run asks under the same one.
+    /// The idempotency key for a payment provider. If the process dies between the provider's response and its record, the
+    /// next run sends the same key.
     reference: String,
     #[serde(skip)]
     merchant: Merchant,
 }
 
-/// The charges, in memory. Each call of the handler adds a row, so that a second effect would show.
+/// The charges, in memory. Every run of the handler adds a row, which makes a second effect visible.
 #[derive(Clone, Default)]
 struct Ledger {
     charges: Arc<Mutex<Vec<Charge>>>,
@@ -77,7 +77,7 @@ impl Ledger {
     }
 }
 
-/// Lets requests with a known token through, and tells the layers further inside whose they are.
+/// Authenticates requests by their token, and puts the caller into the extensions.
 async fn authenticate(mut request: Request, next: Next) -> Response {
     let token =
         request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
@@ -119,8 +119,8 @@ async fn list(
     Json(charges.iter().filter(|charge| (charge.merchant, &charge.account) == (merchant, &account)).cloned().collect())
 }
 
-/// Lets pages of other origins charge, and read what they are told. Any origin will do here, since a page must know a token;
-/// a service that goes by cookies lists the origins.
+/// Lets pages of other origins make charges and read the responses. Any origin is allowed, since a page needs a token; a
+/// service that uses cookies must list its origins.
 fn cors() -> CorsLayer {
     CorsLayer::new()
         .allow_origin(Any)
@@ -132,16 +132,16 @@ fn cors() -> CorsLayer {
 fn app(ledger: Ledger, idempotency: IdempotencyKeyLayer) -> Router {
     Router::new()
         .route("/accounts/{id}/charges", get(list).post(charge))
-        // On the routes only, so that an unknown path is a plain 404.
+        // On the routes only, so that an unknown path remains a 404.
         .route_layer(idempotency)
-        // What is added later stands further outside: a request is authenticated before its key is looked at, and CORS adds
-        // its headers to refusals and replays as well.
+        // Layers that are added later are further outside: authentication runs before the key is read, and CORS adds its
+        // headers to refusals and replays as well.
         .route_layer(from_fn(authenticate))
         .layer(cors())
         .with_state(ledger)
 }
 
-/// The scope keeps other services on the same table apart from this one.
+/// The scope separates this service from others on the same table.
 async fn engine() -> Result<Idempotency> {
     if env::var_os("IDEMPOTENCY_TABLE").is_some() {
         #[cfg(not(feature = "dynamodb"))]
@@ -153,7 +153,7 @@ async fn engine() -> Result<Idempotency> {
             return Ok(once);
         }
     }
-    // What is in memory protects one process, until it ends.
+    // A store in memory protects a single process, until it exits.
     Ok(Idempotency::builder(lambda_once::MemoryStore::new()).scope("payments").build()?)
 }
 
@@ -175,7 +175,7 @@ async fn serve() -> Result<()> {
     let address = env::args().nth(1).or_else(|| env::var("LISTEN").ok()).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
     let ledger = Ledger { delay: delay()?, ..Ledger::default() };
 
-    // The merchant is a part of the key: two that draw the same key do not get each other's answers.
+    // The merchant is part of the key: two merchants with the same key do not get each other's responses.
     let scope = Scope::from_fn(|request| request.extensions.get::<Merchant>().map(|merchant| merchant.0.to_owned()));
     let idempotency = IdempotencyKeyLayer::new(engine().await?, scope).checked()?;
     let in_flight = idempotency.in_flight();
@@ -184,7 +184,7 @@ async fn serve() -> Result<()> {
     let listener = TcpListener::bind(&address).await.with_context(|| format!("cannot listen on {address}"))?;
     println!("listening on http://{}", listener.local_addr()?);
     axum::serve(listener, app(ledger, idempotency)).with_graceful_shutdown(shutdown(interrupt, terminate)).await?;
-    // No connection is left, but the charges of clients that have disconnected may be.
+    // All connections are closed, but charges of disconnected clients may still be running.
     info!(charges = in_flight.len(), "waiting for charges without a client");
     in_flight.drain().await;
     Ok(())

@@ -1,4 +1,4 @@
-//! The example's binaries as processes, and requests to them.
+//! Runs the example's binaries as processes.
 
 use std::process::{Output, Stdio};
 
@@ -17,12 +17,12 @@ use tokio::{
 pub struct Payments {
     process: Child,
     log: Lines<BufReader<ChildStderr>>,
-    /// Kept, so that the process does not write to a closed pipe.
+    /// Kept open, so that the process can write to it.
     _output: Lines<BufReader<ChildStdout>>,
     pub url: String,
 }
 
-/// An answer, read whole.
+/// A response with its body.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -87,7 +87,7 @@ impl Payments {
         self.send(Method::GET, token, &[], "").await.json().as_array().unwrap().clone()
     }
 
-    /// Reads the log up to a line with this text; what was read is returned.
+    /// Reads the log up to a line with this text, and returns what it read.
     pub async fn logged(&mut self, text: &str) -> String {
         let mut read = String::new();
         while let Some(line) = self.log.next_line().await.unwrap() {
@@ -99,13 +99,13 @@ impl Payments {
         panic!("the process ended before it logged {text:?}:\n{read}");
     }
 
-    /// Asks it to end, as a container's host does.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         let id = i32::try_from(self.process.id().unwrap()).unwrap();
         kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
     }
 
-    /// Its exit code, and the rest of its log.
+    /// Waits for its exit; returns the exit code and the rest of the log.
     pub async fn ended(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         while let Some(line) = self.log.next_line().await.unwrap() {
@@ -115,13 +115,13 @@ impl Payments {
     }
 }
 
-/// Runs `client` to its end.
+/// Runs `client` to completion.
 pub async fn client(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_client"));
     command.args(arguments).envs(environment.iter().copied()).kill_on_drop(true).output().await.unwrap()
 }
 
-/// What it printed.
+/// Its output.
 pub fn printed(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
