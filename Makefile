@@ -34,9 +34,9 @@ concurrent: ## 100 equal requests at once, which have to have one effect
 	@$(call first-build,$(TARGET)/debug,3 to 8 minutes)
 	@$(PYTHON) tools/concurrent-charges.py
 
-test: ## All tests, against DynamoDB Local (or the endpoint in DYNAMODB_ENDPOINT)
+test: ## All tests, against DynamoDB Local, Valkey and PostgreSQL (or DYNAMODB_ENDPOINT, REDIS_URL, POSTGRES_URL)
 	@$(call first-build,target/debug,3 to 8 minutes)
-	@$(PYTHON) tools/with-dynamodb-local.py cargo test --workspace --all-features
+	@$(PYTHON) tools/with-servers.py -- cargo test --workspace --all-features
 
 stress: ## Ten times the cases of the property test of batches (PROPERTY_CASES)
 	@PROPERTY_CASES=$${PROPERTY_CASES:-100000} PROPERTY_SEED=$${PROPERTY_SEED:-$$RANDOM} cargo test --workspace --all-features --test property

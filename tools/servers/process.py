@@ -1,0 +1,87 @@
+"""A server as a child process that can be stopped, killed, frozen and started again on the same port and data."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from common import Background, free_port, wait_until
+
+# Another process may take a port between its choice and the start.
+ATTEMPTS = 3
+START_TIMEOUT_S = 30
+NOBODY = 65534
+
+
+class Server:
+    """Subclasses say how to `prepare` a directory, which `command` to run in it, and when it `is_up`."""
+
+    # An ordinary user's, even if this program runs as root.
+    is_unprivileged = False
+
+    def __enter__(self):
+        for _ in range(ATTEMPTS):
+            self.port = free_port()
+            self._directory = tempfile.TemporaryDirectory(prefix="lambda-once-")
+            self.home = Path(self._directory.name)
+            if self.options:
+                os.chown(self.home, NOBODY, NOBODY)
+            self.prepare()
+            if self.start():
+                return self
+            log = self.log()
+            self.__exit__()
+        sys.exit(f"{type(self).__name__} did not start; its log ends:\n{log}")
+
+    def __exit__(self, *_):
+        self.stop()
+        self._directory.cleanup()
+
+    @property
+    def options(self):
+        """How to start processes: as nobody, where the server refuses to run as root."""
+        if self.is_unprivileged and os.geteuid() == 0:
+            return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        return {}
+
+    @property
+    def env(self):
+        return dict(os.environ)
+
+    def prepare(self):
+        pass
+
+    def log(self):
+        return (self.home / "log").read_text(errors="replace")[-2000:]
+
+    def start(self):
+        """Whether it is up."""
+        with open(self.home / "log", "a") as output:
+            self._background = Background(
+                self.command(), cwd=self.home, env=self.env, stdout=output, stderr=subprocess.STDOUT, **self.options
+            )
+            process = self._background.__enter__()
+        return wait_until(self.is_up, START_TIMEOUT_S, process)
+
+    def stop(self):
+        self.resume()
+        self._background.__exit__()
+
+    def kill(self):
+        """Ends it at once, without a chance to write anything."""
+        self.signal(signal.SIGKILL)
+        self._background.process.wait()
+
+    def freeze(self):
+        self.signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.signal(signal.SIGCONT)
+
+    def signal(self, number):
+        try:
+            os.killpg(self._background.process.pid, number)
+        except ProcessLookupError:
+            pass

