@@ -89,7 +89,7 @@ impl MemoryStore {
         let now = self.clock.now();
         let current = records.get_mut(&request.key);
         let Some(record) = current else { return lost(request, None) };
-        if !rules::may_settle(request, record) {
+        if !rules::may_settle(request, record, now) {
             return lost(request, Some(record));
         }
         match &request.settlement {

@@ -245,7 +245,8 @@ pub enum Settlement {
         took_over: bool,
     },
     /// The claim stands for another `lease` from now. A renewal never lowers the lease or the expiration on record: a
-    /// late copy of an older renewal changes nothing.
+    /// late copy of an older renewal changes nothing. Once the lease and the margin have passed it is refused
+    /// ([`Settled::LeaseLost`]).
     Renew {
         /// How long the claim stands.
         lease: Duration,

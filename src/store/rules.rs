@@ -87,14 +87,18 @@ pub fn is_expired(record: &Record, now: Timestamp) -> bool {
     record.expiration.is_some_and(|expiration| expiration <= now.seconds_rounded_down())
 }
 
-/// Whether a settle may change the record: it is in progress under the request's owner. A release that forgets the
-/// record also needs it to show no earlier claim: a copy of it that arrives late, after a late copy of its claim has taken
-/// over from another, would forget that an outcome was lost.
-pub fn may_settle(request: &SettleRequest, record: &Record) -> bool {
-    let forgets = matches!(request.settlement, Settlement::Release { took_over: false });
-    record.status == Status::InProgress
-        && record.owner == Some(request.owner)
-        && !(forgets && record.prior_status == Some(Status::InProgress))
+/// Whether a settle that is made at `now` may change the record: it is in progress under the request's owner.
+///
+/// * A release that deletes the record also needs it to show no earlier claim: a copy of it that arrives late, after a
+///   late copy of its claim has taken over from another, would forget that an outcome was lost.
+/// * A renewal also needs the lease and the margin not to have passed: it would revive a claim whose holder has stopped.
+pub fn may_settle(request: &SettleRequest, record: &Record, now: Timestamp) -> bool {
+    let is_allowed = match request.settlement {
+        Settlement::Release { took_over: false } => record.prior_status != Some(Status::InProgress),
+        Settlement::Renew { skew_margin, .. } => record.lease_until >= Some(now.before(skew_margin)),
+        _ => true,
+    };
+    is_allowed && record.status == Status::InProgress && record.owner == Some(request.owner)
 }
 
 /// Whether a settle whose condition failed turns out to have been applied before: the record shows the request's owner

@@ -139,8 +139,8 @@ pub async fn a_claim_without_a_fingerprint_matches_any_payload(subject: &Subject
     assert!(subject.granted(&misuse(&claim)).await.took_over());
 }
 
-/// A record whose expiration has passed is there and counts as absent, for any payload. A claim over an outcome did not
-/// take over; a claim over a claim did.
+/// A record whose expiration has passed counts as absent, for any payload, whether or not it has been deleted. A claim
+/// over an outcome did not take over; a claim over a claim that is still there did.
 pub async fn an_expired_record_counts_as_absent(subject: &Subject) {
     for (outcome, took_over) in [(Some(complete("1")), false), (Some(fail("1")), false), (None, true)] {
         let claim = new_claim();
@@ -149,8 +149,9 @@ pub async fn an_expired_record_counts_as_absent(subject: &Subject) {
             subject.settle(&claim, outcome.clone()).await;
         }
         subject.advance(RETENTION + Duration::from_secs(1)).await;
+        let is_there = subject.read(claim.key).await.is_some();
         let other = misuse(&claim);
-        assert_eq!(subject.granted(&other).await.took_over(), took_over, "{outcome:?}");
+        assert_eq!(subject.granted(&other).await.took_over(), took_over && is_there, "{outcome:?}");
         // Nothing of the old record is left.
         assert_eq!(subject.settle(&other, complete("2")).await, Settled::Done);
         assert_eq!(subject.completed(&rival(&other)).await, json("2"));

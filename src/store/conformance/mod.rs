@@ -64,6 +64,7 @@ macro_rules! conformance_tests {
             a_late_release_does_not_forget_a_takeover,
             a_renewed_claim_stands_longer,
             a_late_renewal_shortens_nothing,
+            a_renewal_after_the_lease_and_the_margin_revives_nothing,
             a_record_expires_no_earlier_than_its_retention,
         );
     };

@@ -259,6 +259,19 @@ pub async fn a_late_renewal_shortens_nothing(subject: &Subject) {
     assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done);
 }
 
+/// A renewal that arrives when others may take over is refused, although nobody has: its holder must have stopped.
+pub async fn a_renewal_after_the_lease_and_the_margin_revives_nothing(subject: &Subject) {
+    let renew = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: RETENTION };
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    subject.advance(LAPSE).await;
+    let before = subject.read(claim.key).await.expect("the claim");
+    let answer = subject.settle(&claim, renew).await;
+    assert_eq!(answer, Settled::LeaseLost { current: Some(Box::new(before.clone())) });
+    assert_eq!(subject.read(claim.key).await, Some(before));
+    assert!(subject.granted(&rival(&claim)).await.took_over());
+}
+
 /// A record expires no earlier than its retention, nor a standing one within its lease and the margin: what is rounded is
 /// rounded up.
 pub async fn a_record_expires_no_earlier_than_its_retention(subject: &Subject) {

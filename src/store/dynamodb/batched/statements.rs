@@ -71,10 +71,10 @@ impl Statements {
             delete: format!("DELETE FROM {table} WHERE {still_mine} AND {}<>?", quoted(&names.prior_status)),
             hand_back: update(&[&names.in_progress_expiration], &format!(" REMOVE {}", quoted(&names.owner))),
             renew: format!(
-                "{} AND {}<=? AND {}<=?",
+                "{} AND {lease}<=? AND {}<=? AND {lease}>=?",
                 update(&[&names.in_progress_expiration, &names.expiration], ""),
-                quoted(&names.in_progress_expiration),
                 quoted(&names.expiration),
+                lease = quoted(&names.in_progress_expiration),
             ),
         }
     }
@@ -144,7 +144,11 @@ impl Statements {
         match &request.settlement {
             Settlement::Release { took_over: false } => values.push(text(Status::InProgress.as_str())),
             // What is set is the most that may be there.
-            Settlement::Renew { .. } => values.extend_from_within(..2),
+            Settlement::Renew { skew_margin, .. } => {
+                values.extend_from_within(..2);
+                // Others may take over what ended before.
+                values.push(number(now.before(*skew_margin).as_millis()));
+            }
             _ => {}
         }
         write_statement(statement.as_str(), values)

@@ -62,9 +62,9 @@ impl Expressions {
             hand_back: expression(format!("SET {lease} = :ended REMOVE {}", n.owner), still_mine.clone()),
             renew: expression(
                 format!("SET {lease} = :lease, {expiration} = :expiration"),
-                // A renewal lowers nothing.
+                // A renewal lowers nothing, and revives no claim that others may take over.
                 format!(
-                    "{still_mine} AND (attribute_not_exists({lease}) OR {lease} <= :lease) \
+                    "{still_mine} AND {lease} <= :lease AND {lease} >= :lapsed \
                      AND (attribute_not_exists({expiration}) OR {expiration} <= :expiration)"
                 ),
             ),

@@ -41,7 +41,7 @@ impl DynamoDbStore {
             Settlement::Renew { lease, skew_margin, retention } => {
                 let lease_until = now.after(*lease);
                 let expiration = rules::in_progress_expiration(now, lease_until, *skew_margin, *retention);
-                match self.renew(request, lease_until, expiration).await? {
+                match self.renew(request, lease_until, expiration, now.before(*skew_margin)).await? {
                     Write::Applied(_) => return Ok(Settled::Renewed { lease_until }),
                     refused @ Write::Refused(_) => refused,
                 }
@@ -79,10 +79,10 @@ impl DynamoDbStore {
         }
         match (&request.settlement, current) {
             (Settlement::Renew { lease, skew_margin, retention }, Some(record))
-                if rules::may_settle(request, &record) =>
+                if rules::may_settle(request, &record, now) =>
             {
                 let (lease_until, expiration) = rules::renewed(&record, now, *lease, *skew_margin, *retention);
-                self.raise(request, &record, lease_until, expiration).await
+                self.raise(request, &record, lease_until, expiration, now.before(*skew_margin)).await
             }
             (_, current) => Ok(Settled::LeaseLost { current: current.map(Box::new) }),
         }
@@ -95,11 +95,12 @@ impl DynamoDbStore {
         record: &Record,
         lease_until: Timestamp,
         expiration: u64,
+        lapsed: Timestamp,
     ) -> Result<Settled, Error> {
         if record.lease_until == Some(lease_until) && record.expiration == Some(expiration) {
             return Ok(Settled::Renewed { lease_until });
         }
-        match self.renew(request, lease_until, expiration).await? {
+        match self.renew(request, lease_until, expiration, lapsed).await? {
             Write::Applied(_) => Ok(Settled::Renewed { lease_until }),
             Write::Refused(_) => {
                 let message = "the record was changed while its lease was renewed";
@@ -108,9 +109,19 @@ impl DynamoDbStore {
         }
     }
 
-    /// Lowers neither the lease nor the expiration.
-    async fn renew(&self, request: &SettleRequest, lease_until: Timestamp, expiration: u64) -> Result<Write, Error> {
-        let values = [(":lease", number(lease_until.as_millis())), (":expiration", number(expiration))];
+    /// Lowers neither the lease nor the expiration, and revives no claim whose lease ended before `lapsed`.
+    async fn renew(
+        &self,
+        request: &SettleRequest,
+        lease_until: Timestamp,
+        expiration: u64,
+        lapsed: Timestamp,
+    ) -> Result<Write, Error> {
+        let values = [
+            (":lease", number(lease_until.as_millis())),
+            (":expiration", number(expiration)),
+            (":lapsed", number(lapsed.as_millis())),
+        ];
         self.change(request, &self.expressions.renew, values).await
     }
 
