@@ -112,6 +112,20 @@ async fn failing_open_spawns_nothing_that_outlives_the_request() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn in_lambda_a_claim_that_was_applied_although_it_failed_is_withdrawn_before_the_refusal() {
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let app = App::with(|engine| engine.after_unknown(AfterUnknown::Refuse), |layer| layer, numbered);
+    app.store.always(Call::Claim, Fault::ErrorAfter);
+    app.store.always(Call::Read, Fault::Delay(Duration::from_millis(100)));
+    let before = tasks();
+    let first = app.send(in_lambda(post("k", "{}"))).await;
+    assert_eq!((first.status, tasks()), (503, before));
+    app.store.heal();
+    let retry = app.send(in_lambda(post("k", "{}"))).await;
+    assert_eq!((retry.status, app.runs()), (201, 1), "{:?}", retry.body);
+}
+
 /// Puts a request into an invocation with this much time left.
 fn within(app: &App, time: Duration) -> Request<Full<Bytes>> {
     let mut context = lambda_runtime::Context::default();

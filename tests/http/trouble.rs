@@ -237,3 +237,22 @@ async fn in_lambda_nothing_is_spawned_that_outlives_a_request() {
         assert_eq!(tasks(), before, "{key}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn outside_lambda_a_claim_that_was_applied_although_it_failed_is_withdrawn_after_the_refusal() {
+    let mut in_flight = None;
+    let app = App::with(
+        |engine| engine.after_unknown(AfterUnknown::Refuse),
+        |layer| {
+            in_flight = Some(layer.in_flight());
+            layer
+        },
+        numbered,
+    );
+    app.store.always(Call::Claim, Fault::ErrorAfter);
+    assert_eq!(app.post("k", "{}").await.status, 503);
+    app.store.heal();
+    in_flight.unwrap().drain().await;
+    let retry = app.post("k", "{}").await;
+    assert_eq!((retry.status, app.runs()), (201, 1), "{:?}", retry.body);
+}
