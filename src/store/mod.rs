@@ -27,6 +27,8 @@ use crate::{
 
 #[cfg(feature = "cache")]
 pub mod cached;
+#[cfg(any(feature = "dynamodb", feature = "redis"))]
+mod chunks;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 #[cfg(feature = "dynamodb")]
@@ -34,6 +36,8 @@ pub mod dynamodb;
 #[cfg(feature = "conformance")]
 pub mod fault;
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod rules;
 
 // What makes `Store` usable as `Arc<dyn Store>`.

@@ -139,6 +139,75 @@ mod dynamodb_table_of_another_shape_in_batches {
     lambda_once::conformance_tests!(subject().await);
 }
 
+mod redis {
+    use super::*;
+
+    async fn subject() -> Subject {
+        let clock = clock();
+        Subject::new(support::redis().with_clock(clock.clone()), clock)
+    }
+
+    lambda_once::conformance_tests!(subject().await);
+}
+
+mod redis_in_a_box {
+    use super::*;
+
+    async fn subject() -> Subject {
+        let clock = clock();
+        let store: Box<dyn lambda_once::Store> = Box::new(support::redis().with_clock(clock.clone()));
+        Subject::new(store, clock)
+    }
+
+    lambda_once::conformance_tests!(subject().await);
+}
+
+mod redis_in_an_arc {
+    use super::*;
+
+    async fn subject() -> Subject {
+        let clock = clock();
+        let store: Arc<dyn lambda_once::Store> = Arc::new(support::redis().with_clock(clock.clone()));
+        Subject::new(store, clock)
+    }
+
+    lambda_once::conformance_tests!(subject().await);
+}
+
+mod redis_cluster {
+    use super::*;
+
+    async fn subject() -> Subject {
+        let clock = clock();
+        Subject::new(support::redis_cluster().with_clock(clock.clone()), clock)
+    }
+
+    lambda_once::conformance_tests!(subject().await);
+}
+
+/// What depends on time, on the clock of the server.
+mod redis_by_its_own_clock {
+    use super::*;
+
+    async fn subject() -> Subject {
+        Subject::with_time(support::redis(), |time| Box::pin(tokio::time::sleep(time)))
+    }
+
+    lambda_once::conformance_tests!(subject().await;
+        a_claim_sent_again_is_granted_as_the_record_says,
+        a_lapsed_claim_is_taken_over_and_a_standing_one_is_not,
+        a_takeover_sent_again_still_took_over,
+        an_abandoned_claim_stays_so_where_takeover_is_refused,
+        a_live_claim_never_counts_as_expired,
+        a_late_holder_changes_nothing,
+        a_taken_over_claim_is_handed_back,
+        a_late_release_does_not_forget_a_takeover,
+        a_renewed_claim_stands_longer,
+        a_renewal_after_the_lease_and_the_margin_revives_nothing,
+        a_record_expires_no_earlier_than_its_retention,
+    );
+}
+
 async fn dynamodb_subject(calls: Calls) -> Subject {
     created(Config::new(support::unique_name("records")).calls(calls)).await
 }

@@ -16,6 +16,8 @@ use lambda_once::{
     DynamoDbStore,
     clock::{Clock, ManualClock},
 };
+#[cfg(feature = "redis")]
+use lambda_once::{RedisStore, store::redis::Config};
 
 pub mod clock;
 pub mod collector;
@@ -39,6 +41,24 @@ pub(crate) use assert_outcome;
 /// The address of DynamoDB Local.
 pub fn dynamodb_endpoint() -> String {
     std::env::var("DYNAMODB_ENDPOINT").expect("DYNAMODB_ENDPOINT is not set: run the tests by `make test`")
+}
+
+/// The address of a server that `make test` starts.
+pub fn server(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run the tests by `make test`"))
+}
+
+/// A store on Redis or Valkey, with keys of its own.
+#[cfg(feature = "redis")]
+pub fn redis() -> RedisStore {
+    Config::new(server("REDIS_URL")).key_prefix(unique_name("test:")).build().unwrap()
+}
+
+/// The same on a cluster.
+#[cfg(feature = "redis-cluster")]
+pub fn redis_cluster() -> RedisStore {
+    let urls = server("REDIS_CLUSTER_URL");
+    Config::cluster(urls.split(',')).key_prefix(unique_name("test:")).build().unwrap()
 }
 
 /// A client for an endpoint, with the number of attempts that `DynamoDbStore::from_env` has, short pauses between them,

@@ -5,10 +5,7 @@
 //! parameters, no arithmetic and no `OR`.
 //! <https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchExecuteStatement.html>
 
-use std::{
-    ops::Range,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use aws_sdk_dynamodb::{
     error::ProvideErrorMetadata,
@@ -23,7 +20,7 @@ use super::{DynamoDbStore, error, item::Item};
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     record::{KeyHash, Record},
-    store::{Answers, ResultData},
+    store::{Answers, ResultData, chunks::chunks},
 };
 
 mod claim;
@@ -123,7 +120,7 @@ impl DynamoDbStore {
         mut statements: Vec<BatchStatementRequest>,
     ) -> Vec<StatementResult> {
         let sizes: Vec<usize> = statements.iter().map(size).collect();
-        let parts = parts(&sizes);
+        let parts = chunks(&sizes, MAX_STATEMENTS, MAX_BYTES);
         // As a rule there is one request. A stream of them would move its future, which is large.
         match parts.len() {
             0 => return Vec::new(),
@@ -200,23 +197,6 @@ fn repeat(error: Error, count: usize) -> Vec<StatementResult> {
     copies.into_iter().chain([error]).map(StatementResult::Failed).collect()
 }
 
-/// How statements of these sizes are divided among requests, in order.
-fn parts(sizes: &[usize]) -> Vec<Range<usize>> {
-    let mut parts = Vec::with_capacity(sizes.len().div_ceil(MAX_STATEMENTS));
-    let (mut start, mut bytes) = (0, 0);
-    for (i, size) in sizes.iter().enumerate() {
-        if i > start && (i - start == MAX_STATEMENTS || bytes + size > MAX_BYTES) {
-            parts.push(start..i);
-            (start, bytes) = (i, 0);
-        }
-        bytes += size;
-    }
-    if start < sizes.len() {
-        parts.push(start..sizes.len());
-    }
-    parts
-}
-
 fn size(statement: &BatchStatementRequest) -> usize {
     let values = statement.parameters().iter().map(|value| match value {
         AttributeValue::S(text) | AttributeValue::N(text) => text.len(),
@@ -224,18 +204,4 @@ fn size(statement: &BatchStatementRequest) -> usize {
         _ => 8,
     });
     statement.statement().len() + values.sum::<usize>()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_takes_25_statements_and_a_mebibyte() {
-        assert!(parts(&[]).is_empty());
-        assert_eq!(parts(&[1; 50]), [0..25, 25..50]);
-        assert_eq!(parts(&[1; 51]), [0..25, 25..50, 50..51]);
-        assert_eq!(parts(&[600_000, 400_000, 100_000, 1]), [0..2, 2..4]);
-        assert_eq!(parts(&[MAX_BYTES, 1, 2 * MAX_BYTES, 1]), [0..1, 1..2, 2..3, 3..4]);
-    }
 }

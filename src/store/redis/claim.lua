@@ -1,0 +1,37 @@
+-- Claims one key by the rules of the protocol. KEYS[1]: the record. Times are in ms, `expiration` is in s.
+-- ARGV: 1 owner  2 fingerprint or ''  3 lease  4 skew margin  5 time to live: max(retention, lease + margin + 1)
+--       6 whether it may take over: 1|0  7 version of the format  8 newest known version  9 now, or '' for the server's clock
+--       10 whether a refusal has the data of the result: 1|0
+-- Granted: {1, lease_until, attempt, prior_status}. Refused: {0, now, the record's fields}, explained by the client.
+local key, owner, fingerprint, now = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[9])
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local function text(number) return string.format('%.0f', number) end
+
+local found = redis.call('HMGET', key, 'status', 'expiration', 'v', 'validation', 'in_progress_expiration', 'attempt')
+local status, lease, attempt = found[1], tonumber(found[5] or ''), tonumber(found[6] or '0')
+local is_live = status and (tonumber(found[2] or '') or math.huge) * 1000 > now
+local is_lapsed = ARGV[6] == '1' and status == 'INPROGRESS' and attempt
+  and (tonumber(found[3] or '0') or math.huge) <= tonumber(ARGV[8])
+  and (fingerprint == '' or not found[4] or found[4] == fingerprint)
+  and lease and lease < math.max(now - tonumber(ARGV[4]), 0)
+if is_live and not is_lapsed then
+  local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped'}
+  if ARGV[10] == '1' then
+    table.insert(fields, 'data')
+    table.insert(fields, 'deflated')
+  end
+  return {0, text(now), redis.call('HMGET', key, unpack(fields))}
+end
+
+lease, attempt = text(now + tonumber(ARGV[3])), text((attempt or 0) + 1)
+local prior, expiration = status or 'NONE', math.ceil((now + tonumber(ARGV[5])) / 1000)
+-- HSET comes first because a server without free memory refuses it. After a first write that needs no memory it would let it pass.
+redis.call('HSET', key, 'status', 'INPROGRESS', 'owner', owner, 'attempt', attempt, 'prior_status', prior,
+  'in_progress_expiration', lease, 'expiration', text(expiration), 'v', ARGV[7])
+if fingerprint ~= '' then redis.call('HSET', key, 'validation', fingerprint) end
+if status then redis.call('HDEL', key, 'data', 'deflated', 'result_dropped', fingerprint == '' and 'validation' or 'data') end
+redis.call('PEXPIREAT', key, text(expiration * 1000))
+return {1, lease, attempt, prior}

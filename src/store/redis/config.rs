@@ -1,0 +1,210 @@
+//! Settings of the store.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use redis::{ConnectionInfo, IntoConnectionInfo};
+
+use super::{RedisStore, link::Link, node::Node};
+use crate::{
+    error::{BoxError, Error},
+    future::BoxFuture,
+};
+
+const URL_VARIABLE: &str = "REDIS_URL";
+const KEY_PREFIX: &str = "once:";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often a cluster's client repeats a command that was redirected or lost. The engine repeats calls as well.
+#[cfg(feature = "redis-cluster")]
+const CLUSTER_RETRIES: u32 = 2;
+
+/// Fetches the password of a new connection.
+pub(super) type Password = Arc<dyn Fn() -> BoxFuture<'static, Result<String, BoxError>> + Send + Sync>;
+
+/// Builds a [`RedisStore`].
+///
+/// # Defaults
+///
+/// | setting | default |
+/// |---|---|
+/// | [`key_prefix`](Self::key_prefix) | `once:` |
+/// | [`password`](Self::password) | that of the URL |
+/// | `root_certificates` (feature `redis-tls`) | Mozilla's, which are compiled in |
+/// | [`connect_timeout`](Self::connect_timeout) | 1 s |
+/// | [`response_timeout`](Self::response_timeout) | 1 s |
+///
+/// # Examples
+///
+/// ```
+/// use lambda_once::store::redis::Config;
+///
+/// # async fn token() -> Result<String, std::io::Error> { Ok(String::new()) }
+/// let store = Config::new("redis://payments@127.0.0.1:6379")
+///     .key_prefix("payments:")
+///     // Called for each new connection: tokens of IAM are valid for 15 minutes.
+///     .password(|| async { token().await })
+///     .build()?;
+/// # Ok::<(), lambda_once::Error>(())
+/// ```
+#[must_use]
+pub struct Config {
+    urls: Vec<String>,
+    #[cfg(feature = "redis-cluster")]
+    is_cluster: bool,
+    key_prefix: String,
+    password: Option<Password>,
+    #[cfg(feature = "redis-tls")]
+    root_certificates: Option<Vec<u8>>,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+}
+
+impl Config {
+    /// For the primary at this URL: `redis://[user[:password]@]host[:port][/database]`, or `rediss://…` for TLS (feature
+    /// `redis-tls`).
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            urls: vec![url.into()],
+            #[cfg(feature = "redis-cluster")]
+            is_cluster: false,
+            key_prefix: KEY_PREFIX.to_owned(),
+            password: None,
+            #[cfg(feature = "redis-tls")]
+            root_certificates: None,
+            connect_timeout: CONNECT_TIMEOUT,
+            response_timeout: RESPONSE_TIMEOUT,
+        }
+    }
+
+    /// For the cluster that these nodes, or this configuration endpoint, belong to. Users and passwords are the same on
+    /// all nodes.
+    #[cfg(feature = "redis-cluster")]
+    pub fn cluster(urls: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let urls = urls.into_iter().map(Into::into).collect();
+        Self { urls, is_cluster: true, ..Self::new("") }
+    }
+
+    /// For the primary at the URL in the environment variable `REDIS_URL`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variable is missing or empty.
+    pub fn from_env() -> Result<Self, Error> {
+        match std::env::var(URL_VARIABLE) {
+            Ok(url) if !url.is_empty() => Ok(Self::new(url)),
+            _ => Err(Error::config(format!("set the environment variable {URL_VARIABLE}, such as redis://host:6379"))),
+        }
+    }
+
+    /// What the names of the keys begin with, before the hash.
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.key_prefix = prefix.into();
+        self
+    }
+
+    /// Fetches the password for each new connection, instead of the one in the URL. The user is that of the URL.
+    pub fn password<F, E>(mut self, fetch: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<String, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        self.password = Some(Arc::new(move || {
+            let fetched = fetch();
+            Box::pin(async move { fetched.await.map_err(Into::into) })
+        }));
+        self
+    }
+
+    /// Trusts these root certificates, in PEM, instead of those that are compiled in.
+    #[cfg(feature = "redis-tls")]
+    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.root_certificates = Some(pem.into());
+        self
+    }
+
+    /// The longest time to open a connection.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// The longest time to wait for an answer. The engine repeats calls without one.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout;
+        self
+    }
+
+    /// The store. Connections are opened when they are needed, or by [`warm`](crate::Store::warm).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a URL cannot be read, or needs a feature that is not enabled, or if a
+    /// certificate cannot be read.
+    pub fn build(self) -> Result<RedisStore, Error> {
+        if self.key_prefix.contains(['{', '}']) {
+            return Err(Error::config("the prefix of keys must not contain braces: they mark what decides the slot"));
+        }
+        let infos = self.urls.iter().map(|url| read(url)).collect::<Result<Vec<_>, _>>()?;
+        #[cfg(feature = "redis-tls")]
+        if infos.iter().any(|info| matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. })) {
+            // The client panics without one. It is an error if the application has chosen one already, which is as good.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        let prefix = self.key_prefix.clone();
+        Ok(RedisStore::from_parts(self.link(infos)?, prefix))
+    }
+
+    fn link(self, mut infos: Vec<ConnectionInfo>) -> Result<Link, Error> {
+        #[cfg(feature = "redis-cluster")]
+        if self.is_cluster {
+            return Ok(Link::Cluster(super::cluster::Cluster::new(self.cluster_client(infos)?)));
+        }
+        let info = infos.remove(0);
+        #[cfg(feature = "redis-tls")]
+        let info = match self.root_certificates {
+            None => info,
+            Some(root_cert) => {
+                let certificates = redis::TlsCertificates { client_tls: None, root_cert: Some(root_cert) };
+                let client = redis::Client::build_with_tls(info, certificates).map_err(invalid)?;
+                client.get_connection_info().clone()
+            }
+        };
+        Ok(Link::Node(Node::new(info, self.password, self.connect_timeout, self.response_timeout)))
+    }
+
+    #[cfg(feature = "redis-cluster")]
+    fn cluster_client(self, infos: Vec<ConnectionInfo>) -> Result<redis::cluster::ClusterClient, Error> {
+        let user = infos.first().and_then(|info| info.redis_settings().username()).unwrap_or("default").to_owned();
+        let mut builder = redis::cluster::ClusterClient::builder(infos)
+            .retries(CLUSTER_RETRIES)
+            .connection_timeout(self.connect_timeout)
+            .response_timeout(self.response_timeout);
+        if let Some(password) = self.password {
+            builder = builder.set_credentials_provider(super::cluster::PasswordPerConnection { user, password });
+        }
+        #[cfg(feature = "redis-tls")]
+        if let Some(root_cert) = self.root_certificates {
+            builder = builder.certs(redis::TlsCertificates { client_tls: None, root_cert: Some(root_cert) });
+        }
+        builder.build().map_err(invalid)
+    }
+}
+
+fn read(url: &str) -> Result<ConnectionInfo, Error> {
+    let info = url.into_connection_info().map_err(invalid)?;
+    if !info.addr().is_supported() {
+        return Err(Error::config("a URL with `rediss://` needs the feature `redis-tls`"));
+    }
+    Ok(info)
+}
+
+fn invalid(error: redis::RedisError) -> Error {
+    Error::config("a URL or a certificate of Redis cannot be read").with_source(error)
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The URLs may hold passwords.
+        f.debug_struct("Config").field("key_prefix", &self.key_prefix).finish_non_exhaustive()
+    }
+}

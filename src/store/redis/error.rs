@@ -1,0 +1,96 @@
+//! Classifies errors of the client and of the server: whether a call may have been applied, and whether another one can help.
+
+use redis::{RedisError, ServerErrorKind};
+
+use crate::error::{Error, ErrorKind, ErrorStatus};
+
+/// The error of a call that may have reached the server.
+pub(super) fn of_call(error: RedisError, operation: &'static str) -> Error {
+    let (kind, status, message) = classify(&error);
+    Error::new(kind, status, operation, message).with_source(error)
+}
+
+/// The error of a connection that was not opened: nothing was sent.
+pub(super) fn of_connection(error: RedisError, operation: &'static str) -> Error {
+    let (kind, status, message) = match classify(&error) {
+        (kind, ErrorStatus::Ambiguous, _) => {
+            (kind, ErrorStatus::Temporary, format!("no connection to Redis: {}", first_cause(&error)))
+        }
+        classified => classified,
+    };
+    Error::new(kind, status, operation, message).with_source(error)
+}
+
+/// What the server answered cannot be understood.
+pub(super) fn unexpected(operation: &'static str) -> Error {
+    let message = "Redis answered what the library's script does not return";
+    Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message)
+}
+
+/// Whether the connection is of no more use: it is broken, or leads to a server that is no longer the primary.
+pub(super) fn is_of_connection(error: &RedisError) -> bool {
+    error.is_unrecoverable_error()
+        || error.is_io_error()
+        || error.kind() == redis::ErrorKind::Server(ServerErrorKind::ReadOnly)
+        || error.kind() == redis::ErrorKind::ClusterConnectionNotFound
+}
+
+fn classify(error: &RedisError) -> (ErrorKind, ErrorStatus, String) {
+    if error.is_timeout() {
+        return (ErrorKind::Timeout, ErrorStatus::Ambiguous, "Redis did not answer in time".to_owned());
+    }
+    if let Some(code) = error.code() {
+        let detail = error.detail().unwrap_or_default();
+        let (kind, status) = of_code(code, detail);
+        return (kind, status, format!("Redis answered {code}: {detail}"));
+    }
+    match error.kind() {
+        redis::ErrorKind::AuthenticationFailed => {
+            (ErrorKind::AccessDenied, ErrorStatus::Temporary, format!("Redis refuses the credentials: {error}"))
+        }
+        redis::ErrorKind::InvalidClientConfig => (ErrorKind::Config, ErrorStatus::Permanent, error.to_string()),
+        _ => {
+            let message = format!("the connection to Redis failed: {}", first_cause(error));
+            (ErrorKind::Unavailable, ErrorStatus::Ambiguous, message)
+        }
+    }
+}
+
+/// By the first word of an error answer. All but the unknown ones are given before a script writes.
+/// <https://redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors>
+fn of_code(code: &str, detail: &str) -> (ErrorKind, ErrorStatus) {
+    match code {
+        "OOM" => (ErrorKind::Throttled, ErrorStatus::Temporary),
+        "READONLY" | "LOADING" | "CLUSTERDOWN" | "TRYAGAIN" | "MASTERDOWN" | "MOVED" | "ASK" | "BUSY" | "MISCONF"
+        | "NOREPLICAS" => (ErrorKind::Unavailable, ErrorStatus::Temporary),
+        "NOAUTH" | "WRONGPASS" | "NOPERM" => (ErrorKind::AccessDenied, ErrorStatus::Temporary),
+        "WRONGTYPE" => (ErrorKind::Table, ErrorStatus::Temporary),
+        "ERR" if detail.starts_with("unknown command") => (ErrorKind::Request, ErrorStatus::Permanent),
+        "ERR" if detail.starts_with("max number of clients") => (ErrorKind::Throttled, ErrorStatus::Temporary),
+        _ => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
+    }
+}
+
+fn first_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_refuses_before_it_writes_is_temporary() {
+        for code in ["READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS"] {
+            assert_eq!(of_code(code, ""), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{code}");
+        }
+        assert_eq!(of_code("OOM", ""), (ErrorKind::Throttled, ErrorStatus::Temporary));
+    }
+
+    #[test]
+    fn what_is_not_known_is_ambiguous() {
+        for (code, detail) in [("ERR", "Error running script"), ("OF_TOMORROW", "")] {
+            assert_eq!(of_code(code, detail), (ErrorKind::Unavailable, ErrorStatus::Ambiguous), "{code}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Keeps records in Redis or Valkey.
+//!
+//! Redis 7.0, Valkey 7.2, or later; one primary, or a cluster (feature `redis-cluster`). One hash for each key, named
+//! `once:{HASH}HASH`: the hash of the key in hexadecimal digits, of which the first half decides the slot. Its fields have
+//! the names of a DynamoDB item's attributes:
+//!
+//! | field | value |
+//! |---|---|
+//! | `status` | `INPROGRESS`, `COMPLETED` or `FAILED` |
+//! | `expiration` | when the record counts as absent, in seconds since the Unix epoch; Redis deletes it then |
+//! | `in_progress_expiration` | when the lease ends, in milliseconds since the Unix epoch |
+//! | `data`, or `deflated` | the result: JSON text, or the same compressed by DEFLATE |
+//! | `validation` | the fingerprint of the payload |
+//! | `owner` | the token of the claim |
+//! | `attempt` | how often the record was granted |
+//! | `prior_status` | the status that the last claim replaced; `NONE` for none |
+//! | `result_dropped` | present if there was a result that is not kept |
+//! | `v` | the version of this format |
+//!
+//! A claim and a settle are one Lua script each, which holds the rules by which a record may change and returns the record if
+//! it refuses. The server's clock decides about leases. A batch is one pipeline, and so one round trip, on a node; on a
+//! cluster its keys are claimed side by side.
+//!
+//! **A fail-over can lose writes that were acknowledged, and an eviction loses records**: the operation may then run twice,
+//! even at the same time, without being told. [`warm`](crate::Store::warm) warns unless the eviction policy is `noeviction`.
+
+use std::{fmt, sync::Arc};
+
+use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store};
+use crate::{
+    clock::Clock,
+    error::Error,
+    record::{KeyHash, Record},
+};
+
+mod calls;
+#[cfg(feature = "redis-cluster")]
+mod cluster;
+mod config;
+mod error;
+mod link;
+mod node;
+mod record;
+mod scripts;
+mod warm;
+
+pub use config::Config;
+use link::Link;
+
+/// The largest result. Redis takes 512 MB, and blocks all clients while it does.
+const MAX_RESULT_BYTES: usize = 1024 * 1024;
+
+/// How many requests share a round trip.
+const MAX_BATCH: usize = 100;
+
+/// Records in Redis or Valkey.
+///
+/// ```no_run
+/// # async fn init() -> Result<(), lambda_once::Error> {
+/// use lambda_once::{Idempotency, RedisStore};
+///
+/// // The URL is in the environment variable REDIS_URL.
+/// let once = Idempotency::new(RedisStore::from_env()?);
+/// once.warm().await?;
+/// # Ok(()) }
+/// ```
+///
+/// Cheap to clone; clones share the connection.
+#[derive(Clone)]
+pub struct RedisStore {
+    link: Arc<Link>,
+    key_prefix: Arc<str>,
+    /// `None` for the server's.
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl RedisStore {
+    /// A store at this URL; see [`Config`] for clusters, passwords that expire, and certificates.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Config::build`].
+    pub fn new(url: impl Into<String>) -> Result<Self, Error> {
+        Config::new(url).build()
+    }
+
+    /// A store at the URL in the environment variable `REDIS_URL`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variable is missing or empty, or as of [`Config::build`].
+    pub fn from_env() -> Result<Self, Error> {
+        Config::from_env()?.build()
+    }
+
+    /// The same store on another clock than the server's; for tests. The server still deletes expired records by its own.
+    #[must_use]
+    pub fn with_clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
+    fn from_parts(link: Link, key_prefix: String) -> Self {
+        Self { link: Arc::new(link), key_prefix: key_prefix.into(), clock: None }
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("link", &self.link)
+            .field("key_prefix", &self.key_prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for RedisStore {
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        Box::pin(self.claim_all(requests))
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        Box::pin(self.settle_all(requests))
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+        Box::pin(self.read_all(keys, data))
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { max_result_bytes: MAX_RESULT_BYTES, batch: MAX_BATCH }
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(self.check_server())
+    }
+}

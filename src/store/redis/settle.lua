@@ -1,0 +1,51 @@
+-- Ends or renews one claim, if the record is still in progress under its owner. KEYS[1]: the record. Times are in ms.
+-- ARGV: 1 owner  2 COMPLETED|FAILED|release|hand_back|renew  3 retention  4 lease  5 skew margin
+--       6 field of the result: data|deflated|result_dropped, or ''  7 its value  8 now, or '' for the server's clock
+-- Applied: {1, lease_until of a renewal}. Refused: {0, the record's fields}, explained by the client.
+local key, what, now = KEYS[1], ARGV[2], tonumber(ARGV[8])
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local function text(number) return string.format('%.0f', number) end
+
+local found = redis.call('HMGET', key, 'status', 'owner', 'prior_status', 'in_progress_expiration', 'expiration')
+local lease, margin = tonumber(found[4] or ''), tonumber(ARGV[5])
+-- A renewal that arrives when others may take over would revive a claim whose holder has stopped.
+local is_over = what == 'renew' and not (lease and lease >= math.max(now - margin, 0))
+-- A late release may meet a late copy of its own claim, which has taken over.
+local forgets = what == 'release' and found[3] == 'INPROGRESS'
+if found[1] ~= 'INPROGRESS' or found[2] ~= ARGV[1] or is_over or forgets then
+  return {0, redis.call('HMGET', key, 'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration',
+    'validation', 'v', 'result_dropped', 'data', 'deflated')}
+end
+
+if what == 'release' then
+  redis.call('DEL', key)
+  return {1}
+end
+if what == 'hand_back' then
+  redis.call('HDEL', key, 'owner')
+  redis.call('HSET', key, 'in_progress_expiration', 0)
+  return {1}
+end
+local ends = now + tonumber(ARGV[3])
+if what == 'renew' then
+  -- A late copy of an older renewal may follow a newer one: nothing is lowered.
+  lease = math.max(now + tonumber(ARGV[4]), lease)
+  ends = math.max(ends, lease + margin + 1, (tonumber(found[5] or '') or 0) * 1000)
+end
+local expiration = math.ceil(ends / 1000)
+-- HDEL comes first because it needs no memory: after it a server without free memory takes what follows, so that the outcome
+-- of work that is done is recorded while claims are refused.
+redis.call('HDEL', key, 'data', 'deflated', 'result_dropped')
+redis.call('HSET', key, 'expiration', text(expiration))
+if what == 'renew' then
+  redis.call('HSET', key, 'in_progress_expiration', text(lease))
+else
+  redis.call('HSET', key, 'status', what)
+end
+if ARGV[6] ~= '' then redis.call('HSET', key, ARGV[6], ARGV[7]) end
+-- PEXPIREAT comes last: a time that has passed deletes the record, and a write after it would make one without a time to live.
+redis.call('PEXPIREAT', key, text(expiration * 1000))
+return {1, text(lease or 0)}

@@ -1,0 +1,60 @@
+//! Opens the connection in the init phase, and looks at what the server would do with records.
+
+use redis::Value;
+
+use super::{RedisStore, link::Failure};
+use crate::error::Error;
+
+/// The oldest major version of Redis, which Valkey reports as well, whose errors in scripts say what they are.
+const OLDEST_VERSION: u32 = 7;
+
+impl RedisStore {
+    /// Warns where the server may lose records, and fails where it cannot be reached.
+    pub(super) async fn check_server(&self) -> Result<(), Error> {
+        let mut ping = redis::cmd("PING");
+        let commands = ["memory", "server"].map(|section| {
+            let mut info = redis::cmd("INFO");
+            info.arg(section);
+            info
+        });
+        ping.arg("once");
+        let [memory, server] = commands;
+        let mut answers = self.link.send(vec![ping, memory, server]).await.into_iter();
+        answers.next().transpose().map_err(|failure| failure.into_error("warm"))?;
+        let information: String = answers.map(text).collect::<Result<_, _>>().unwrap_or_default();
+        warn_about(&information);
+        Ok(())
+    }
+}
+
+/// Of a cluster's nodes, all answer.
+fn text(answer: Result<Value, Failure>) -> Result<String, Failure> {
+    Ok(match answer? {
+        Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Value::VerbatimString { text, .. } => text,
+        Value::Map(nodes) => nodes.into_iter().filter_map(|(_, answer)| text(Ok(answer)).ok()).collect(),
+        _ => String::new(),
+    })
+}
+
+fn warn_about(information: &str) {
+    let values = |name: &'static str| {
+        let lines = information.lines().filter_map(|line| line.trim().split_once(':'));
+        lines.filter(move |(found, _)| *found == name).map(|(_, value)| value)
+    };
+    match values("maxmemory_policy").find(|policy| *policy != "noeviction") {
+        Some(maxmemory_policy) => tracing::warn!(
+            target: "lambda_once", maxmemory_policy,
+            "Redis may evict records, after which operations run again: set `maxmemory-policy` to `noeviction`"
+        ),
+        None if values("maxmemory_policy").next().is_none() => tracing::warn!(
+            target: "lambda_once",
+            "Redis does not say whether it evicts records (INFO memory): `maxmemory-policy` has to be `noeviction`"
+        ),
+        None => {}
+    }
+    let major = |version: &str| version.split('.').next().and_then(|number| number.parse::<u32>().ok());
+    if let Some(version) = values("redis_version").find(|version| major(version) < Some(OLDEST_VERSION)) {
+        tracing::warn!(target: "lambda_once", version, "Redis before 7.0 is not supported: its scripts hide errors");
+    }
+}
