@@ -9,3 +9,4 @@ mod support;
 mod conformance;
 mod dynamodb_faults;
 mod proxy;
+mod redis;

@@ -46,7 +46,7 @@ class Valkey(Server):
 
     def is_up(self):
         try:
-            return inline(self.port, "PING") == "+PONG"
+            return inline(self.port, "PING").startswith(("+PONG", "-NOAUTH"))
         except OSError:
             return False
 

@@ -66,7 +66,7 @@ pub(super) struct PasswordPerConnection {
 
 impl StreamingCredentialsProvider for PasswordPerConnection {
     fn subscribe(&self) -> Pin<Box<dyn Stream<Item = RedisResult<BasicAuth>> + Send>> {
-        let (user, password) = (self.user.clone(), self.password.clone());
+        let (user, password) = (self.user.clone(), Password::clone(&self.password));
         let first = stream::once(async move {
             let password = password().await.map_err(password_error)?;
             Ok(BasicAuth::new(user, password))

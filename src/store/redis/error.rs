@@ -64,6 +64,8 @@ fn of_code(code: &str, detail: &str) -> (ErrorKind, ErrorStatus) {
         "READONLY" | "LOADING" | "CLUSTERDOWN" | "TRYAGAIN" | "MASTERDOWN" | "MOVED" | "ASK" | "BUSY" | "MISCONF"
         | "NOREPLICAS" => (ErrorKind::Unavailable, ErrorStatus::Temporary),
         "NOAUTH" | "WRONGPASS" | "NOPERM" => (ErrorKind::AccessDenied, ErrorStatus::Temporary),
+        // A client that has not logged in may send short commands alone; the long ones are an error of the protocol.
+        "ERR" if detail.contains("unauthenticated") => (ErrorKind::AccessDenied, ErrorStatus::Temporary),
         "WRONGTYPE" => (ErrorKind::Table, ErrorStatus::Temporary),
         "ERR" if detail.starts_with("unknown command") => (ErrorKind::Request, ErrorStatus::Permanent),
         "ERR" if detail.starts_with("max number of clients") => (ErrorKind::Throttled, ErrorStatus::Temporary),

@@ -81,9 +81,9 @@ impl Node {
         }
     }
 
-    /// A server that takes longer than a call may is not asked twice.
+    /// A server that takes longer than a call may is not asked twice, unless its connection may be dead.
     fn may_repeat(&self, error: &RedisError) -> bool {
-        is_of_connection(error) && !(error.is_timeout() && !self.was_idle())
+        is_of_connection(error) && (self.was_idle() || !error.is_timeout())
     }
 
     async fn attempt(&self, pipeline: &Pipeline) -> Result<Vec<Value>, Failure> {

@@ -1,0 +1,149 @@
+//! Connections that are opened, shared, lost and replaced.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{FutureExt, future::join_all};
+use lambda_once::{ErrorKind, ErrorStatus, Store, store::redis::Config};
+use tokio::{
+    io::AsyncReadExt,
+    net::{TcpListener, TcpStream},
+};
+
+use super::{claim, command, direct, is_granted, new_claim, settle_request, store};
+use crate::support::servers::Server;
+
+/// Closes all other connections of the server.
+async fn disconnect_clients(server: &Server) {
+    command::<u32>(&mut direct(server.url()).await, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_the_server_closed_is_replaced_without_an_error() {
+    let server = Server::start("valkey", &[]);
+    let store = store(server.url());
+    for _ in 0..5 {
+        assert!(is_granted(&claim(&store, &new_claim()).await));
+        disconnect_clients(&server).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_is_a_time_out_that_leaves_open_what_was_applied() {
+    let mut server = Server::start("valkey", &[]);
+    let store = Config::new(server.url()).response_timeout(Duration::from_millis(200)).build().unwrap();
+    store.warm().await.unwrap();
+    server.freeze();
+    let request = new_claim();
+    let error = claim(&store, &request).await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Timeout, ErrorStatus::Ambiguous), "{error}");
+    server.resume();
+    assert!(is_granted(&claim(&store, &request).await), "the same claim, applied or not");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_server_nothing_was_sent() {
+    let mut server = Server::start("valkey", &[]);
+    server.stop();
+    let error = claim(&store(server.url()), &new_claim()).await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
+    assert!(error.to_string().contains("refused"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_wait_for_a_connection_share_its_failure() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let store = Config::new(url).connect_timeout(Duration::from_millis(100)).build().unwrap();
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let accepting = {
+        let attempts = Arc::clone(&attempts);
+        async move {
+            let mut silent = Vec::new();
+            loop {
+                silent.push(listener.accept().await.unwrap());
+                attempts.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    };
+    let requests: Vec<_> = (0..20).map(|_| new_claim()).collect();
+    let calls = join_all(requests.iter().map(|request| claim(&store, request)));
+    let answers = tokio::select! {
+        answers = calls => answers,
+        () = accepting => unreachable!(),
+    };
+    assert!(answers.iter().all(Result::is_err), "{answers:?}");
+    assert_eq!(attempts.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_dropped_leaves_the_connection_to_the_others() {
+    let server = Server::start("valkey", &[]);
+    let store = store(server.url());
+    store.warm().await.unwrap();
+    let claims: Vec<_> = (0..100).map(|_| new_claim()).collect();
+    let dropped = claims.iter().filter(|request| claim(&store, request).now_or_never().is_none());
+    assert_ne!(dropped.count(), 0, "they take a round trip");
+    let answers = store.claim(&claims).await;
+    assert!(answers.iter().all(is_granted), "the same claims: {answers:?}");
+    let settles: Vec<_> = claims.iter().map(|claim| settle_request(claim, super::RELEASE)).collect();
+    assert!(store.settle(&settles).await.iter().all(Result::is_ok));
+    let clients: String = command(&mut direct(server.url()).await, &["CLIENT", "LIST"]).await;
+    assert_eq!(clients.lines().count(), 2, "the store's and this one: {clients}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_is_fetched_for_each_new_connection() {
+    let server = Server::start("valkey", &["requirepass=secret"]);
+    let fetched = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&fetched);
+    let fetch = move || {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async { Ok::<_, std::convert::Infallible>("secret".to_owned()) }
+    };
+    let store = Config::new(server.url()).password(fetch).build().unwrap();
+    let url = server.url().replace("redis://", "redis://:secret@");
+    for connections in 1..4 {
+        for _ in 0..3 {
+            assert!(is_granted(&claim(&store, &new_claim()).await));
+        }
+        assert_eq!(fetched.load(Ordering::SeqCst), connections);
+        command::<u32>(&mut direct(&url).await, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+    }
+}
+
+/// A connection whose other end has vanished while the sandbox was frozen: it stays open and nothing comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_died_while_it_was_idle_costs_a_quarter_of_a_second() {
+    let server = Server::start("valkey", &[]);
+    let upstream = server.url().trim_start_matches("redis://").to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let (cut, is_cut) = tokio::sync::watch::channel(false);
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let (upstream, mut is_cut) = (upstream.clone(), is_cut.clone());
+            // Only the connections that exist when it is cut die.
+            is_cut.mark_unchanged();
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(upstream).await.unwrap();
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                    _ = is_cut.changed() => while client.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {},
+                }
+            });
+        }
+    });
+    let store = Config::new(url).response_timeout(Duration::from_secs(60)).build().unwrap();
+    assert!(is_granted(&claim(&store, &new_claim()).await));
+    // This test is about real time.
+    tokio::time::sleep(Duration::from_millis(5_100)).await;
+    cut.send(true).unwrap();
+    assert!(is_granted(&claim(&store, &new_claim()).await));
+}

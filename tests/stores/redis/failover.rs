@@ -1,0 +1,73 @@
+//! What a fail-over loses, so that the documentation can say it.
+
+use lambda_once::{
+    ErrorKind, ErrorStatus, RedisStore,
+    store::{Claimed, Settled},
+};
+use redis::aio::MultiplexedConnection;
+
+use super::{claim, command, complete, direct, is_granted, is_replay, new_claim, rival, settle, store};
+use crate::support::servers::Server;
+
+fn port(server: &Server) -> &str {
+    server.url().rsplit(':').next().unwrap()
+}
+
+/// A primary, its replica, a store on each, and a connection to the replica.
+async fn replicated() -> ([Server; 2], [RedisStore; 2], MultiplexedConnection) {
+    let servers = [Server::start("valkey", &[]), Server::start("valkey", &["repl-diskless-sync-delay=0"])];
+    let mut replica = direct(servers[1].url()).await;
+    command::<()>(&mut replica, &["REPLICAOF", "127.0.0.1", port(&servers[0])]).await;
+    while !command::<String>(&mut replica, &["INFO", "replication"]).await.contains("master_link_status:up") {
+        tokio::task::yield_now().await;
+    }
+    let stores = [store(servers[0].url()), store(servers[1].url())];
+    (servers, stores, replica)
+}
+
+/// Waits until the replica has all that the primary acknowledged.
+async fn replicate(primary: &Server) {
+    let acknowledged: u32 = command(&mut direct(primary.url()).await, &["WAIT", "1", "0"]).await;
+    assert_eq!(acknowledged, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fail_over_loses_what_was_acknowledged_and_not_replicated_and_nothing_else() {
+    let ([mut primary, mut replica], [before, after], mut direct_to_replica) = replicated().await;
+    let (replicated_done, replicated_claim) = (new_claim(), new_claim());
+    assert!(is_granted(&claim(&before, &replicated_done).await));
+    assert_eq!(settle(&before, &replicated_done, complete("1")).await.unwrap(), Settled::Done);
+    assert!(is_granted(&claim(&before, &replicated_claim).await));
+    let half_done = new_claim();
+    assert!(is_granted(&claim(&before, &half_done).await));
+    replicate(&primary).await;
+
+    // What is on its way would still arrive.
+    replica.freeze();
+    command::<u32>(&mut direct(primary.url()).await, &["CLIENT", "KILL", "TYPE", "replica"]).await;
+    let lost = new_claim();
+    assert!(is_granted(&claim(&before, &lost).await));
+    assert_eq!(settle(&before, &half_done, complete("2")).await.unwrap(), Settled::Done);
+    primary.kill();
+    replica.resume();
+    command::<()>(&mut direct_to_replica, &["REPLICAOF", "NO", "ONE"]).await;
+
+    assert!(is_replay(&claim(&after, &rival(&replicated_done)).await, "1"), "a replicated outcome");
+    assert!(!is_granted(&claim(&after, &rival(&replicated_claim)).await), "a replicated claim");
+    // The loss: a second claim is granted beside the first, and is not told.
+    let granted = claim(&after, &rival(&lost)).await.unwrap();
+    assert!(matches!(granted, Claimed::Granted(grant) if grant.prior_status.is_none()), "{granted:?}");
+    assert!(matches!(settle(&after, &lost, complete("late")).await.unwrap(), Settled::LeaseLost { .. }));
+    // An outcome that was lost leaves its claim, which is taken over when its lease ends.
+    assert!(!is_granted(&claim(&after, &rival(&half_done)).await), "a lost outcome");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_on_a_replica_is_told_to_try_again_and_works_once_that_is_promoted() {
+    let ([_primary, _replica], [_, store], mut replica) = replicated().await;
+    let request = new_claim();
+    let error = claim(&store, &request).await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
+    command::<()>(&mut replica, &["REPLICAOF", "NO", "ONE"]).await;
+    assert!(is_granted(&claim(&store, &request).await));
+}

@@ -1,0 +1,43 @@
+//! What a user may not do.
+
+use lambda_once::{Error, ErrorKind, ErrorStatus, Store};
+
+use super::{claim, command, complete, direct, is_granted, new_claim, settle, store};
+use crate::support::servers::Server;
+
+fn denied(error: &Error) -> bool {
+    (error.kind(), error.status()) == (ErrorKind::AccessDenied, ErrorStatus::Temporary)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_password_is_told_apart_from_a_server_that_is_away() {
+    let server = Server::start("valkey", &["requirepass=secret"]);
+    for user in ["", ":wrong@", "nobody:secret@"] {
+        let url = server.url().replace("redis://", &format!("redis://{user}"));
+        let error = claim(&store(&url), &new_claim()).await.unwrap_err();
+        assert!(denied(&error), "{user}: {error}");
+        assert!(!error.to_string().contains("wrong"), "{error}");
+    }
+}
+
+/// The permissions that the documentation asks for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_with_the_documented_permissions_can_use_the_store_and_no_other_keys() {
+    let server = Server::start("valkey", &[]);
+    let rules =
+        "on >secret ~once:* +evalsha +eval +hmget +hset +hdel +del +pexpireat +time +ping +info +client|setinfo";
+    let words: Vec<_> = ["ACL", "SETUSER", "once"].into_iter().chain(rules.split(' ')).collect();
+    command::<()>(&mut direct(server.url()).await, &words).await;
+    let store = store(&server.url().replace("redis://", "redis://once:secret@"));
+    store.warm().await.unwrap();
+    for settlement in [complete("1"), super::RELEASE, super::HAND_BACK, super::RENEW] {
+        let request = new_claim();
+        assert!(is_granted(&claim(&store, &request).await));
+        settle(&store, &request, settlement).await.unwrap();
+        assert!(store.read(&[request.key], request.result_data).await.remove(0).is_ok());
+    }
+    let words = ["ACL", "SETUSER", "once", "resetkeys", "~other:*"];
+    command::<()>(&mut direct(server.url()).await, &words).await;
+    let error = claim(&store, &new_claim()).await.unwrap_err();
+    assert!(denied(&error), "{error}");
+}

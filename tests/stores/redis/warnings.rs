@@ -1,0 +1,22 @@
+//! What `warm` says of a server.
+
+use lambda_once::Store;
+
+use super::store;
+use crate::support::{collector::Collector, servers::Server};
+
+async fn warned_on(settings: &[&str]) -> String {
+    let server = Server::start("valkey", settings);
+    let (collector, guard) = Collector::install();
+    store(server.url()).warm().await.unwrap();
+    drop(guard);
+    collector.lines().iter().map(|line| format!("{} {}", line.get("message"), line.get("maxmemory_policy"))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn warming_warns_of_evictions() {
+    let warned = warned_on(&["maxmemory=100mb", "maxmemory-policy=volatile-lru"]).await;
+    assert!(warned.contains("noeviction") && warned.contains("volatile-lru"), "{warned}");
+    let silent = warned_on(&["maxmemory=100mb", "maxmemory-policy=noeviction"]).await;
+    assert_eq!(silent, "");
+}

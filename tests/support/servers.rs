@@ -1,0 +1,86 @@
+//! Servers that one test starts, kills and starts again.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use tokio::task::block_in_place;
+
+/// A server that ends with the test.
+pub struct Server {
+    process: Child,
+    commands: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    url: String,
+}
+
+impl Server {
+    /// Starts a server of this kind (see `tools/serve.py`) with these settings, such as `appendonly=yes`.
+    pub fn start(kind: &str, settings: &[&str]) -> Self {
+        block_in_place(|| {
+            let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/serve.py");
+            let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+            let mut command = Command::new(python);
+            command.arg(tool).arg(kind).args(settings).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut process = command.spawn().expect("python3 is there");
+            let commands = process.stdin.take();
+            let answers = BufReader::new(process.stdout.take().expect("it is piped"));
+            let mut server = Self { process, commands, answers, url: String::new() };
+            server.url = server.line();
+            server
+        })
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Ends it at once, without a chance to write anything.
+    pub fn kill(&mut self) {
+        self.perform("kill");
+    }
+
+    /// Ends it in order.
+    pub fn stop(&mut self) {
+        self.perform("stop");
+    }
+
+    /// Starts it again, on its data and its port.
+    pub fn restart(&mut self) {
+        self.perform("start");
+    }
+
+    /// Takes its processor time away until [`resume`](Self::resume).
+    pub fn freeze(&mut self) {
+        self.perform("freeze");
+    }
+
+    pub fn resume(&mut self) {
+        self.perform("resume");
+    }
+
+    fn perform(&mut self, command: &str) {
+        block_in_place(|| {
+            writeln!(self.commands.as_ref().expect("it runs"), "{command}").expect("it runs");
+            assert_eq!(self.line(), "done", "{command}");
+        });
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("it answers");
+        line.trim_end().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The server ends with its input.
+        self.commands = None;
+        let _ = self.process.wait();
+    }
+}
