@@ -200,7 +200,7 @@ async fn only_requests_that_no_authorizer_has_seen_are_anonymous_and_those_witho
 
 #[tokio::test]
 async fn without_or_anonymous_requests_that_no_authorizer_has_seen_are_refused() {
-    for shape in SHAPES.into_iter().filter(|shape| shape.principal("alice") == Who::Nobody) {
+    for shape in SHAPES.iter().filter(|shape| shape.principal("alice") == Who::Nobody) {
         let event = shape.event("alice", "k", "{}");
         let (status, ..) = answered(&crate::setup::engine(), Scope::authorizer(), &event, String::new()).await;
         assert_eq!(status, 403, "{shape:?}");
