@@ -13,6 +13,8 @@ BENCH_ARGS ?=
 INSTRUCTIONS_ARGS ?=
 # For `make browser`: `--required` fails where there is no browser.
 BROWSER_ARGS ?=
+# For `make demo`: where the functions keep their claims, dynamodb or redis.
+STORE ?= dynamodb
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 # Said once, before the dependencies are compiled.
@@ -25,10 +27,16 @@ export SAM_CLI_TELEMETRY = 0
 help: ## Lists the targets
 	@sed -nE 's/^([a-z0-9]+):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
+# The server behind each store that the demo can use. Its DynamoDB is a part of it.
+SERVERS_dynamodb = none
+SERVERS_redis = valkey
+SERVERS_postgres = postgres
+
+demo: export STORE := $(STORE)
 demo: ## Duplicate, failing and poisonous deliveries, with protection and without
 	@$(call first-build,target/debug,3 to 8 minutes)
 	@cargo build --quiet --workspace --all-features --bin demo
-	@$(PYTHON) tools/with.py cargo-lambda -- $(TARGET)/debug/demo
+	@$(PYTHON) tools/with-servers.py $(SERVERS_$(STORE)) -- $(PYTHON) tools/with.py cargo-lambda -- $(TARGET)/debug/demo
 
 concurrent: ## 100 equal requests at once, which have to have one effect
 	@$(call first-build,$(TARGET)/debug,3 to 8 minutes)

@@ -8,7 +8,7 @@
 | valkey-cluster | three nodes of Valkey, without replicas | REDIS_CLUSTER_URL, by commas |
 | postgres       | PostgreSQL 16                           | POSTGRES_URL                 |
 
-Without a SERVER all of them. One whose variable is set already is not started. What is missing is installed below
+Without a SERVER all of them; `none` for none. One whose variable is set already is not started. What is missing is installed below
 target/ and .venv/.
 """
 
@@ -33,6 +33,8 @@ def main():
         sys.exit(__doc__)
     split = arguments.index("--")
     names, command = arguments[:split] or list(SERVERS), arguments[split + 1 :]
+    if names == ["none"]:
+        names = []
     if unknown := set(names) - set(SERVERS):
         sys.exit(f"{', '.join(sorted(unknown))}: not a server\n{__doc__}")
     exit_on_signals()

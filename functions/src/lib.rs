@@ -7,22 +7,25 @@ use lambda_once::{Idempotency, store::dynamodb::Config};
 
 mod ledger;
 mod simulate;
+mod store;
 
 pub use ledger::{Entry, Ledger};
 pub use simulate::{Simulation, simulation_if_allowed};
 
-/// The engine and the ledger, on one client, so that they share its connections.
+/// The engine and the ledger. With DynamoDB they share a client, and so its connections.
 ///
-/// Environment: `IDEMPOTENCY_TABLE`, `LEDGER_TABLE`, and the SDK's own variables for Region and endpoint. Where the
-/// invocation's deadline is not known, as under `cargo lambda watch`, `LEASE_SECONDS` sets the lease.
+/// Environment: `LEDGER_TABLE`, and the SDK's own variables for Region and endpoint. `STORE` names the store of the
+/// library's records: `dynamodb` (default; table in `IDEMPOTENCY_TABLE`), `redis` (`REDIS_URL`) or `postgres`
+/// (`POSTGRES_URL`), each if the feature of that name is enabled. Where the invocation's deadline is not known, as under
+/// `cargo lambda watch`, `LEASE_SECONDS` sets the lease.
 ///
 /// # Errors
 ///
-/// If a variable is missing, or DynamoDB does not answer.
+/// If a variable is missing, or a server does not answer.
 pub async fn init() -> Result<(Idempotency, Ledger), lambda_runtime::Error> {
     let client = Client::new(&Config::sdk_config().await);
     let ledger = Ledger::new(client.clone(), variable("LEDGER_TABLE")?);
-    let mut engine = Idempotency::builder(Config::from_env()?.build(client)?);
+    let mut engine = Idempotency::builder(store::from_env(client)?);
     if let Ok(seconds) = variable("LEASE_SECONDS") {
         engine = engine.lease(Duration::from_secs(seconds.parse()?));
     }

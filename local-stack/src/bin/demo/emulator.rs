@@ -18,6 +18,7 @@ use crate::{
     logs::LogBook,
     process::ProcessTree,
     project::Project,
+    records::{Kind, Records},
 };
 
 /// The package that holds the functions.
@@ -41,9 +42,10 @@ const WARM_UP: Duration = Duration::from_secs(5);
 
 /// Builds the functions with the packages, profile and features that `cargo lambda watch` will
 /// ask for, so that it finds nothing left to do. Cargo's own messages are shown.
-pub(crate) async fn build(project: &Project) -> Result<()> {
+pub(crate) async fn build(project: &Project, store: Kind) -> Result<()> {
     let mut build = cargo(project);
     build.args(["build", "--package", PACKAGE]);
+    build.args(features(store));
     build.args(["--bin", ORDERS, "--bin", PAYOUTS, "--bin", CHARGES]);
     ensure!(succeeds(&mut build).await?, "the functions do not build");
 
@@ -54,20 +56,23 @@ pub(crate) async fn build(project: &Project) -> Result<()> {
     Ok(())
 }
 
+fn features(store: Kind) -> impl Iterator<Item = &'static str> {
+    store.feature().into_iter().flat_map(|feature| ["--features", feature])
+}
+
 async fn succeeds(cargo: &mut Command) -> Result<bool> {
     let mut process = ProcessTree::spawn(cargo).context("cargo could not be started")?;
     Ok(process.ended().await?.success())
 }
 
 /// What the functions are to work with.
-#[derive(Debug)]
 pub(crate) struct Environment<'a> {
     /// Names the log file.
     pub(crate) name: &'a str,
     /// The address of DynamoDB.
     pub(crate) dynamodb: &'a str,
-    /// The table of the library's records.
-    pub(crate) idempotency_table: &'a str,
+    /// The store of the library's records.
+    pub(crate) records: &'a Records,
     /// The table of effects.
     pub(crate) ledger_table: &'a str,
     /// The lease of a claim.
@@ -96,6 +101,7 @@ impl Emulator {
         watch
             .args(["lambda", "watch", "--ignore-changes"])
             .args(["--package", PACKAGE])
+            .args(features(environment.records.kind()))
             .args(["--concurrency", &CONCURRENCY.to_string()])
             .args(["--invoke-address", &address.ip().to_string()])
             .args(["--invoke-port", &address.port().to_string()])
@@ -191,10 +197,10 @@ impl Environment<'_> {
             .env("AWS_EC2_METADATA_DISABLED", "true")
             .env("AWS_LAMBDA_LOG_FORMAT", "JSON")
             .env("AWS_LAMBDA_LOG_LEVEL", "INFO")
-            .env("IDEMPOTENCY_TABLE", self.idempotency_table)
             .env("LEDGER_TABLE", self.ledger_table)
             .env("LEASE_SECONDS", self.lease.as_secs().to_string())
             .env("ALLOW_SIMULATION", "1");
+        self.records.apply(command);
         if !self.protected {
             command.env("LAMBDA_ONCE_DISABLED", "1");
         }

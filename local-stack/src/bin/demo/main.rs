@@ -1,8 +1,8 @@
 //! `demo` — duplicate, failing and poisonous deliveries through the real functions.
 //!
 //! It plays the part of SQS and of API Gateway's clients against the functions `orders`, `payouts` and `charges`, which
-//! run under `cargo lambda watch` and keep their claims in a DynamoDB inside this process. Then it does the same with
-//! the protection switched off. It exits with 0 if every effect happened as often as it had to, every seller was paid
+//! run under `cargo lambda watch` and keep their claims in a DynamoDB inside this process, or in the store that `STORE`
+//! names. Then it does the same with the protection switched off. It exits with 0 if every effect happened as often as it had to, every seller was paid
 //! in order, every message ended where it had to, and the unprotected run shows double effects; with 1 otherwise, and
 //! with 128 + the signal's number after SIGHUP, SIGINT or SIGTERM.
 //!
@@ -19,6 +19,7 @@ mod logs;
 mod message;
 mod process;
 mod project;
+mod records;
 mod report;
 mod scenario;
 mod sqs;
@@ -36,7 +37,7 @@ use anyhow::Result;
 use local_stack::EmbeddedDynamoDb;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{events::Events, project::Project, scenario::Mode};
+use crate::{events::Events, project::Project, records::Kind, scenario::Mode};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -63,17 +64,18 @@ async fn demo() -> Result<bool> {
     let events = Events::load(&project.events())?;
 
     println!("Building the functions: some minutes the first time, nothing after that.");
-    emulator::build(&project).await?;
+    let store = Kind::from_env()?;
+    emulator::build(&project, store).await?;
 
     let dynamodb = EmbeddedDynamoDb::start()?;
     let protected = step(
         "Sending every event more than once, as SQS and HTTP clients do",
-        scenario::run(&project, &dynamodb, &events, Mode::Protected),
+        scenario::run(&project, &dynamodb, store, &events, Mode::Protected),
     )
     .await?;
     let unprotected = step(
         "Sending the same with LAMBDA_ONCE_DISABLED=1, as a control",
-        scenario::run(&project, &dynamodb, &events, Mode::Unprotected),
+        scenario::run(&project, &dynamodb, store, &events, Mode::Unprotected),
     )
     .await?;
     dynamodb.shutdown().await;

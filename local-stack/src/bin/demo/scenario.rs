@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use aws_sdk_dynamodb::{Client, types::Select};
 use futures_util::future::try_join_all;
 use local_stack::{EmbeddedDynamoDb, client, create_table};
 use tokio::{
@@ -18,6 +17,7 @@ use crate::{
     invoke::Invocation,
     ledger::Ledger,
     project::Project,
+    records::{Kind, Records},
     sqs::{Queue, Received},
 };
 
@@ -59,32 +59,34 @@ pub(crate) struct Run {
 }
 
 /// Starts the functions with fresh tables, sends them everything and counts the effects.
-pub(crate) async fn run(project: &Project, dynamodb: &EmbeddedDynamoDb, events: &Events, mode: Mode) -> Result<Run> {
+pub(crate) async fn run(
+    project: &Project,
+    dynamodb: &EmbeddedDynamoDb,
+    store: Kind,
+    events: &Events,
+    mode: Mode,
+) -> Result<Run> {
     let name = match mode {
         Mode::Protected => "protected",
         Mode::Unprotected => "unprotected",
     };
-    let idempotency_table = format!("{name}-idempotency");
     let ledger_table = format!("{name}-ledger");
     let client = client(dynamodb.endpoint());
-    create_table(&client, &idempotency_table, "id").await?;
+    // Without protection the functions open a store and do not use it.
+    let store = if mode == Mode::Protected { store } else { Kind::DynamoDb };
+    let records = Records::create(store, name, &client).await?;
     create_table(&client, &ledger_table, "entry_id").await?;
 
     let environment = Environment {
         name,
         dynamodb: dynamodb.endpoint(),
-        idempotency_table: &idempotency_table,
+        records: &records,
         ledger_table: &ledger_table,
         lease: LEASE,
         protected: mode == Mode::Protected,
     };
-    let stage = Stage {
-        emulator: Emulator::start(project, &environment).await?,
-        client: client.clone(),
-        idempotency_table: idempotency_table.clone(),
-        mode,
-        overlapping: Mutex::new(()),
-    };
+    let stage =
+        Stage { emulator: Emulator::start(project, &environment).await?, records, mode, overlapping: Mutex::new(()) };
     let (queues, exchanges) = match stage.send(events).await {
         Ok(sent) => sent,
         Err(error) => return Err(stage.emulator.explain(&error)),
@@ -93,11 +95,10 @@ pub(crate) async fn run(project: &Project, dynamodb: &EmbeddedDynamoDb, events: 
     Ok(Run { queues, exchanges, ledger })
 }
 
-/// The running functions and the table of their claims.
+/// The running functions and the store of their claims.
 struct Stage {
     emulator: Emulator,
-    client: Client,
-    idempotency_table: String,
+    records: Records,
     mode: Mode,
     /// Held while a batch is under way twice: a new claim is then one of that batch.
     overlapping: Mutex<()>,
@@ -134,7 +135,7 @@ impl Stage {
             return Ok(());
         };
         let function = batch.function.name();
-        let claims = self.claims().await?;
+        let claims = self.records.count().await?;
         let overlapping = async {
             self.wait_for_a_claim(claims).await?;
             if batch.function.is_fifo() {
@@ -151,23 +152,16 @@ impl Stage {
 
     /// Waits until the first copy of a batch has begun to claim. The second then overlaps it, and
     /// what fails on the first receive fails in the copy that is received first.
-    async fn wait_for_a_claim(&self, before: i32) -> Result<()> {
+    async fn wait_for_a_claim(&self, before: i64) -> Result<()> {
         if self.mode == Mode::Unprotected {
             sleep(HEAD_START).await;
             return Ok(());
         }
         let until = Instant::now() + FIRST_CLAIM;
-        while self.claims().await? <= before && Instant::now() < until {
+        while self.records.count().await? <= before && Instant::now() < until {
             sleep(Duration::from_millis(1)).await;
         }
         Ok(())
-    }
-
-    /// How many records the library has in its table.
-    async fn claims(&self) -> Result<i32> {
-        let scan = self.client.scan().table_name(&self.idempotency_table);
-        let count = scan.select(Select::Count).consistent_read(true);
-        Ok(count.send().await?.count())
     }
 
     /// Waits for the visibility timeout and receives what has become visible, if anything will.
