@@ -22,6 +22,7 @@ use lambda_once::{RedisStore, store::redis::Config};
 pub mod clock;
 pub mod collector;
 pub mod proxy;
+pub mod stores;
 
 pub use clock::FUTURE;
 
