@@ -9,5 +9,6 @@ mod support;
 
 mod conformance;
 mod dynamodb_faults;
+mod each;
 mod proxy;
 mod sequences;
