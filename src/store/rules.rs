@@ -28,9 +28,11 @@ pub enum Judgement {
 /// 1. The record's expiration has passed: it counts as absent.
 /// 2. Both have a fingerprint and they differ: mismatch, whatever the status.
 /// 3. COMPLETED or FAILED: the outcome is replayed.
-/// 4. INPROGRESS under the request's own token: granted, as the record says.
-/// 5. INPROGRESS, and the lease and the skew margin have not both passed, or there is no lease: in progress.
-/// 6. INPROGRESS otherwise: free where the request allows a takeover, else abandoned.
+/// 4. INPROGRESS, and the lease and the skew margin have both passed: free where the request allows a takeover. This holds
+///    for the request's own token too, since the condition of a claim's write does not name the owner.
+/// 5. INPROGRESS under the request's own token: granted, as the record says.
+/// 6. INPROGRESS, and the lease and the skew margin have both passed: abandoned.
+/// 7. INPROGRESS otherwise, or without a lease: in progress.
 ///
 /// # Errors
 ///
@@ -66,19 +68,19 @@ pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) ->
     Ok(match record.status {
         Status::Completed => Judgement::Refused(Refusal::Completed(Box::new(claimant.result_data.copy_of(record)))),
         Status::Failed => Judgement::Refused(Refusal::Failed(Box::new(claimant.result_data.copy_of(record)))),
-        Status::InProgress => match record.lease_until {
-            Some(lease_until) if claimant.owner.is_some() && record.owner == claimant.owner => {
-                Judgement::Mine(Grant { lease_until, attempt, prior_status: record.prior_status })
+        Status::InProgress => {
+            let Some(lease_until) = record.lease_until else {
+                return Ok(Judgement::Refused(Refusal::InProgress { lease_until: None, attempt }));
+            };
+            let is_lapsed = lease_until < now.before(claimant.skew_margin);
+            let is_mine = claimant.owner.is_some() && record.owner == claimant.owner;
+            match claimant.takeover {
+                Takeover::Allowed if is_lapsed => Judgement::Free,
+                _ if is_mine => Judgement::Mine(Grant { lease_until, attempt, prior_status: record.prior_status }),
+                Takeover::Refused if is_lapsed => Judgement::Refused(Refusal::Abandoned { attempt }),
+                _ => Judgement::Refused(Refusal::InProgress { lease_until: Some(lease_until), attempt }),
             }
-            Some(lease_until) if lease_until >= now.before(claimant.skew_margin) => {
-                Judgement::Refused(Refusal::InProgress { lease_until: Some(lease_until), attempt })
-            }
-            None => Judgement::Refused(Refusal::InProgress { lease_until: None, attempt }),
-            Some(_) => match claimant.takeover {
-                Takeover::Allowed => Judgement::Free,
-                Takeover::Refused => Judgement::Refused(Refusal::Abandoned { attempt }),
-            },
-        },
+        }
     })
 }
 

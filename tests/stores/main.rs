@@ -1,4 +1,5 @@
-//! Stores: the suite that each must pass, and DynamoDB behind a network that loses, delays and refuses requests.
+//! Stores: the suite that each must pass, random requests that all must answer alike, and DynamoDB behind a network that
+//! loses, delays and refuses requests.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 #![allow(clippy::future_not_send, reason = "a test's futures stay on its thread")]
@@ -8,5 +9,7 @@ mod support;
 
 mod conformance;
 mod dynamodb_faults;
+mod each;
 mod proxy;
 mod redis;
+mod sequences;

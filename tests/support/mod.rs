@@ -23,6 +23,7 @@ pub mod clock;
 pub mod collector;
 pub mod proxy;
 pub mod servers;
+pub mod stores;
 
 pub use clock::FUTURE;
 

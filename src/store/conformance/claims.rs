@@ -52,6 +52,19 @@ pub async fn a_claim_sent_again_is_granted_as_the_record_says(subject: &Subject)
     assert_eq!(subject.granted(&claim).await, first, "neither the lease nor the attempt moves");
 }
 
+/// A claim that is sent again when its lease and the margin have passed takes over, as any other would: the write's
+/// condition does not name the owner. Where takeovers are refused, it is granted as the record says.
+pub async fn a_lapsed_claim_sent_again_takes_over(subject: &Subject) {
+    let (claim, strict) = (new_claim(), ClaimRequest { takeover: Takeover::Refused, ..new_claim() });
+    subject.granted(&claim).await;
+    let first = subject.granted(&strict).await;
+    subject.advance(LAPSE).await;
+    let again = subject.granted(&claim).await;
+    assert!(again.took_over() && again.attempt == 2, "{again:?}");
+    assert_eq!(subject.read(claim.key).await.and_then(|record| record.lease_until), Some(again.lease_until));
+    assert_eq!(subject.granted(&strict).await, first);
+}
+
 /// A claim is taken over when its lease and the margin have passed, and not before.
 pub async fn a_lapsed_claim_is_taken_over_and_a_standing_one_is_not(subject: &Subject) {
     let claim = new_claim();

@@ -40,6 +40,7 @@ macro_rules! conformance_tests {
             a_new_key_is_granted_and_then_in_progress,
             of_many_claims_exactly_one_is_granted,
             a_claim_sent_again_is_granted_as_the_record_says,
+            a_lapsed_claim_sent_again_takes_over,
             a_lapsed_claim_is_taken_over_and_a_standing_one_is_not,
             a_takeover_sent_again_still_took_over,
             a_lapsed_claim_is_taken_over_once,

@@ -134,8 +134,13 @@ fn claim(ledger: &mut Ledger, request: &ClaimRequest, answer: &Claimed, now: Tim
     let due = judge(entry, request, now);
     let told = told_by_claim(answer);
     ensure!(told == due, Record, "a claim is told {told:?} and not {due:?}, and the record is {entry:?}");
-    let is_mine = entry.is_some_and(|entry| entry.owner == Some(request.owner));
-    if due == Told::Granted && !is_mine {
+    // A copy that arrives when the lease is over for others takes over like any of them.
+    let stands = entry.is_some_and(|entry| {
+        let lapses = entry.lease_until.map(|lease_until| lease_until.after(millis(MARGIN_MS)));
+        let is_taken_over = request.takeover == Takeover::Allowed && lapses.is_some_and(|lapses| lapses < now);
+        entry.owner == Some(request.owner) && !is_taken_over
+    });
+    if due == Told::Granted && !stands {
         let entry = Entry {
             status: Status::InProgress,
             owner: Some(request.owner),

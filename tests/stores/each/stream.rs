@@ -1,0 +1,40 @@
+//! Records of a Kinesis stream.
+
+use std::time::Duration;
+
+use lambda_once::{
+    Key, OutcomeKind,
+    batch::{Handler, kinesis::KinesisService},
+    testing::{Redeliver, kinesis},
+};
+use lambda_runtime::{Context, LambdaEvent};
+use serde_json::{Value, json};
+
+use super::{Layer, World};
+use crate::support::stores::{Backend, on_each_store};
+
+struct Stream<H, Args>(KinesisService<H, Value, Args>);
+
+impl<H: Handler<Value, Args>, Args: 'static> Layer for Stream<H, Args> {
+    async fn deliver(&self, id: &str, cents: u32) -> OutcomeKind {
+        let batch = kinesis::batch([kinesis::record(&json!({ "id": id, "cents": cents }))]);
+        let processed = self.0.process(LambdaEvent::new(batch.delivery(1), Context::default())).await;
+        let outcome = processed.outcomes()[0].unwrap();
+        assert_eq!(processed.reported().is_empty(), outcome.is_done(), "what is not done is the checkpoint");
+        outcome
+    }
+}
+
+async fn records(backend: Backend) {
+    let world = World::new(backend).await;
+    let handler = world.handler.clone();
+    let handle = move |_: Value| {
+        let handler = handler.clone();
+        async move { handler.run().await }
+    };
+    // A claim that is held elsewhere is not waited for.
+    let service = world.engine().kinesis(Key::pointer("/id"), handle).wait_up_to(Duration::ZERO);
+    world.lives_through(&Stream(service)).await;
+}
+
+on_each_store!(records);

@@ -1,0 +1,68 @@
+//! Random sequences of requests, which every store must answer as the one in memory does: each answer, and each record that
+//! is read, is compared in full.
+//!
+//! A sequence (`sequence`) is performed on both stores (`performance`). One that is answered differently is made shorter,
+//! and printed as it is then. `STORE_SEQUENCES` says how many each store performs, `PROPERTY_SEED` which.
+
+mod performance;
+mod sequence;
+
+use std::{
+    str::FromStr,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use futures_util::future;
+
+use crate::support::{
+    future_clock,
+    stores::{Backend, Records, on_each_server},
+};
+use performance::Pair;
+use sequence::Sequence;
+
+/// Number of sequences, unless `STORE_SEQUENCES` says otherwise. All of them would take minutes on DynamoDB Local: the SDK is
+/// slow where it is not optimised.
+fn sequences(backend: Backend) -> u64 {
+    let default = if let Backend::DynamoDb(_) = backend { 150 } else { 2_000 };
+    variable("STORE_SEQUENCES", default)
+}
+
+/// How many are performed side by side, each on a clock of its own.
+const LANES: u64 = 16;
+
+async fn every_sequence_is_answered_as_in_memory(backend: Backend) {
+    let (sequences, seed) = (sequences(backend), variable("PROPERTY_SEED", 0));
+    let is_found = AtomicBool::new(false);
+    let lane = async |lane: u64| {
+        let pair = pair(backend).await;
+        for number in (lane..sequences).step_by(LANES as usize) {
+            if is_found.load(Ordering::Relaxed) {
+                break;
+            }
+            let sequence = Sequence::random(seed, number);
+            if pair.difference(&sequence).await.is_some() {
+                is_found.store(true, Ordering::Relaxed);
+                return Some((number, pair.shortest(sequence).await));
+            }
+        }
+        None
+    };
+    let found = future::join_all((0..LANES).map(lane)).await.into_iter().flatten().min_by_key(|(number, _)| *number);
+    if let Some((number, (sequence, difference))) = found {
+        panic!("sequence {number} of PROPERTY_SEED={seed}, made shorter:\n{sequence}\n{difference}");
+    }
+}
+
+on_each_server!(every_sequence_is_answered_as_in_memory);
+
+async fn pair(backend: Backend) -> Pair {
+    let clock = future_clock();
+    let store = Records::new(backend, clock.clone()).await.store().await;
+    Pair::new(store, clock)
+}
+
+fn variable<T: FromStr>(name: &str, default: T) -> T {
+    let given = std::env::var(name).ok();
+    given.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
+}

@@ -1,0 +1,91 @@
+//! Performs a sequence on a store and in memory, by one clock.
+
+use std::{fmt, sync::Arc};
+
+use lambda_once::{
+    MemoryStore, Store,
+    clock::ManualClock,
+    record::Record,
+    store::{Answers, Claimed, Settled},
+};
+
+use super::sequence::{Names, Requests, Sequence};
+use crate::support::FUTURE;
+
+/// A store, and one in memory that shows what it has to answer.
+pub(super) struct Pair {
+    store: Arc<dyn Store>,
+    memory: MemoryStore,
+    clock: ManualClock,
+}
+
+/// A step that was answered differently.
+#[derive(Debug)]
+pub(super) struct Difference {
+    step: usize,
+    memory: Answer,
+    store: Answer,
+}
+
+/// What a store answered to a step; of an error, how it says it failed.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Claimed(Vec<Result<Claimed, String>>),
+    Settled(Vec<Result<Settled, String>>),
+    Read(Vec<Result<Option<Record>, String>>),
+}
+
+impl Pair {
+    /// With a store that goes by this clock.
+    pub(super) fn new(store: Arc<dyn Store>, clock: ManualClock) -> Self {
+        Self { store, memory: MemoryStore::with_clock(clock.clone()), clock }
+    }
+
+    /// Performs the sequence with new keys, from the same time on as any other.
+    pub(super) async fn difference(&self, sequence: &Sequence) -> Option<Difference> {
+        self.clock.set(FUTURE);
+        for (number, requests) in sequence.requests(&Names::new()).iter().enumerate() {
+            if let Requests::Pass(time) = requests {
+                self.clock.advance(*time);
+                continue;
+            }
+            let (memory, store) = (answer(&self.memory, requests).await, answer(&self.store, requests).await);
+            if memory != store {
+                return Some(Difference { step: number + 1, memory, store });
+            }
+        }
+        None
+    }
+
+    /// A sequence that is answered differently, made as short as it can be by leaving out one request after another.
+    pub(super) async fn shortest(&self, mut sequence: Sequence) -> (Sequence, Difference) {
+        let mut difference = self.difference(&sequence).await.expect("the sequence is answered differently again");
+        'search: loop {
+            for shorter in sequence.shorter() {
+                if let Some(found) = self.difference(&shorter).await {
+                    (sequence, difference) = (shorter, found);
+                    continue 'search;
+                }
+            }
+            return (sequence, difference);
+        }
+    }
+}
+
+async fn answer(store: &dyn Store, requests: &Requests) -> Answer {
+    fn comparable<T>(answers: Answers<T>) -> Vec<Result<T, String>> {
+        answers.into_iter().map(|answer| answer.map_err(|error| format!("{error:?}"))).collect()
+    }
+    match requests {
+        Requests::Claim(claims) => Answer::Claimed(comparable(store.claim(claims).await)),
+        Requests::Settle(settles) => Answer::Settled(comparable(store.settle(settles).await)),
+        Requests::Read(keys, data) => Answer::Read(comparable(store.read(keys, *data).await)),
+        Requests::Pass(_) => unreachable!("time passes for both at once"),
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {}\n  in memory: {:?}\n  the store: {:?}", self.step, self.memory, self.store)
+    }
+}

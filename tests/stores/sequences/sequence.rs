@@ -1,0 +1,253 @@
+//! A sequence of requests. Any of its steps can be left out, and the rest is a sequence still.
+
+use std::{fmt, time::Duration};
+
+use fastrand::Rng;
+use lambda_once::{
+    record::{Fingerprint, KeyHash, Owner, StoredData, StoredResult},
+    store::{ClaimRequest, ResultData, SettleRequest, Settlement, Takeover},
+};
+
+/// Few keys, so that claims meet.
+const KEYS: u8 = 3;
+/// Claims to choose from. One that is chosen again is a late copy of it.
+const CLAIMS: usize = 6;
+const STEPS: std::ops::RangeInclusive<usize> = 8..=24;
+
+/// The steps, and the claims that they are about.
+#[derive(Clone)]
+pub(super) struct Sequence {
+    claims: Vec<Claim>,
+    steps: Vec<Step>,
+}
+
+/// A claim, as far as it is the same in each performance.
+#[derive(Clone, Debug)]
+struct Claim {
+    key: u8,
+    fingerprint: Option<u8>,
+    lease: Duration,
+    skew_margin: Duration,
+    retention: Duration,
+    takeover: Takeover,
+    result_data: ResultData,
+}
+
+/// One call of a store; claims are named by their numbers.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Claim(Vec<usize>),
+    Settle(Vec<(usize, Settlement)>),
+    Read(Vec<u8>, ResultData),
+    Pass(Duration),
+}
+
+/// The requests of a step, for one performance.
+pub(super) enum Requests {
+    Claim(Vec<ClaimRequest>),
+    Settle(Vec<SettleRequest>),
+    Read(Vec<KeyHash>, ResultData),
+    Pass(Duration),
+}
+
+/// What makes the keys and owners of a performance unlike those of any other.
+pub(super) struct Names([u8; 15]);
+
+impl Names {
+    pub(super) fn new() -> Self {
+        let mut bytes = [0; 15];
+        fastrand::fill(&mut bytes);
+        Self(bytes)
+    }
+
+    fn owner(&self, number: usize) -> Owner {
+        let mut bytes = [0; 16];
+        bytes[..15].copy_from_slice(&self.0);
+        bytes[15] = number as u8;
+        Owner::from_bytes(bytes)
+    }
+
+    fn key(&self, number: u8) -> KeyHash {
+        let mut bytes = [number; 32];
+        bytes[..15].copy_from_slice(&self.0);
+        KeyHash::from_bytes(bytes)
+    }
+}
+
+impl Sequence {
+    /// The same for the same numbers.
+    pub(super) fn random(seed: u64, number: u64) -> Self {
+        let mut random = Rng::with_seed(seed.rotate_left(32) ^ number);
+        let claims: Vec<Claim> = (0..CLAIMS).map(|_| Claim::random(&mut random)).collect();
+        let steps = (0..random.usize(STEPS)).map(|_| Step::random(&mut random, &claims)).collect();
+        Self { claims, steps }
+    }
+
+    /// The requests of each step, and at last one that reads every record.
+    pub(super) fn requests(&self, names: &Names) -> Vec<Requests> {
+        let last = Step::Read((0..KEYS).collect(), ResultData::Include);
+        self.steps.iter().chain([&last]).map(|step| self.of_step(step, names)).collect()
+    }
+
+    fn of_step(&self, step: &Step, names: &Names) -> Requests {
+        match step {
+            Step::Claim(numbers) => Requests::Claim(numbers.iter().map(|&number| self.claim(number, names)).collect()),
+            Step::Settle(settles) => {
+                let settle = |(number, settlement): &(usize, Settlement)| {
+                    let ClaimRequest { key, owner, fingerprint, .. } = self.claim(*number, names);
+                    SettleRequest { key, owner, fingerprint, settlement: settlement.clone() }
+                };
+                Requests::Settle(settles.iter().map(settle).collect())
+            }
+            Step::Read(keys, data) => Requests::Read(keys.iter().map(|&key| names.key(key)).collect(), *data),
+            Step::Pass(time) => Requests::Pass(*time),
+        }
+    }
+
+    fn claim(&self, number: usize, names: &Names) -> ClaimRequest {
+        let claim = &self.claims[number];
+        ClaimRequest {
+            key: names.key(claim.key),
+            fingerprint: claim.fingerprint.map(|byte| Fingerprint::from_bytes([byte; 32])),
+            owner: names.owner(number),
+            lease: claim.lease,
+            skew_margin: claim.skew_margin,
+            retention: claim.retention,
+            takeover: claim.takeover,
+            result_data: claim.result_data,
+        }
+    }
+
+    /// Every sequence that is shorter by one request of one step, or by the whole step.
+    pub(super) fn shorter(&self) -> Vec<Self> {
+        let mut shorter = Vec::new();
+        for (at, step) in self.steps.iter().enumerate() {
+            let mut steps = self.steps.clone();
+            steps.remove(at);
+            shorter.push(Self { steps, ..self.clone() });
+            for step in step.shorter() {
+                let mut steps = self.steps.clone();
+                steps[at] = step;
+                shorter.push(Self { steps, ..self.clone() });
+            }
+        }
+        shorter
+    }
+}
+
+impl Claim {
+    fn random(random: &mut Rng) -> Self {
+        Self {
+            key: random.u8(0..KEYS),
+            fingerprint: *choose(random, &[None, Some(1), Some(1), Some(2)]),
+            lease: duration(random, &[1_000, 2_000]),
+            skew_margin: duration(random, &[0, 500]),
+            retention: duration(random, &[0, 3_000, 60_000]),
+            takeover: *choose(random, &[Takeover::Allowed, Takeover::Allowed, Takeover::Refused]),
+            result_data: *choose(random, &[ResultData::Include, ResultData::Omit]),
+        }
+    }
+}
+
+impl Step {
+    fn random(random: &mut Rng, claims: &[Claim]) -> Self {
+        match random.u8(0..10) {
+            0..4 => Self::Claim(distinct(random, claims)),
+            4..7 => {
+                let numbers = distinct(random, claims);
+                Self::Settle(numbers.into_iter().map(|number| (number, settlement(random))).collect())
+            }
+            7 => {
+                let keys = distinct(random, claims).into_iter().map(|number| claims[number].key).collect();
+                Self::Read(keys, *choose(random, &[ResultData::Include, ResultData::Omit]))
+            }
+            // Sums of these meet the ends of leases and margins exactly, and miss them by a millisecond.
+            _ => Self::Pass(duration(random, &[1, 499, 500, 501, 999, 1_000, 1_001, 1_500, 2_500, 30_000])),
+        }
+    }
+
+    fn shorter(&self) -> Vec<Self> {
+        fn without<T: Clone>(items: &[T]) -> impl Iterator<Item = Vec<T>> {
+            let places = if items.len() > 1 { 0..items.len() } else { 0..0 };
+            places.map(|place| [&items[..place], &items[place + 1..]].concat())
+        }
+        match self {
+            Self::Claim(numbers) => without(numbers).map(Self::Claim).collect(),
+            Self::Settle(settles) => without(settles).map(Self::Settle).collect(),
+            Self::Read(keys, data) => without(keys).map(|keys| Self::Read(keys, *data)).collect(),
+            Self::Pass(_) => Vec::new(),
+        }
+    }
+}
+
+/// The numbers of claims on distinct keys: mostly of one, else of several in any order.
+fn distinct(random: &mut Rng, claims: &[Claim]) -> Vec<usize> {
+    let mut numbers: Vec<usize> = (0..claims.len()).collect();
+    random.shuffle(&mut numbers);
+    let mut keys = Vec::new();
+    numbers.retain(|&number| {
+        let is_new = !keys.contains(&claims[number].key);
+        keys.push(claims[number].key);
+        is_new
+    });
+    numbers.truncate(*choose(random, &[1, 1, 1, 2, 3]));
+    numbers
+}
+
+fn settlement(random: &mut Rng) -> Settlement {
+    match random.u8(0..10) {
+        0..3 => Settlement::Complete { result: result(random), retention: duration(random, &[0, 3_000, 60_000]) },
+        3 => Settlement::Fail { result: result(random), retention: duration(random, &[0, 3_000, 60_000]) },
+        4..6 => Settlement::Release { took_over: false },
+        6 => Settlement::Release { took_over: true },
+        _ => Settlement::Renew {
+            lease: duration(random, &[500, 1_000, 3_000]),
+            skew_margin: duration(random, &[0, 500]),
+            retention: duration(random, &[0, 3_000, 60_000]),
+        },
+    }
+}
+
+fn result(random: &mut Rng) -> StoredResult {
+    let data = match random.u8(0..4) {
+        0 => return StoredResult::DROPPED,
+        1 => None,
+        2 => Some(StoredData::Deflated(vec![random.u8(..), 0, 255])),
+        _ => Some(StoredData::Json(format!("{{\"b\": {}, \"a\":\"é\"}}", random.u8(..)))),
+    };
+    StoredResult { data, dropped: false }
+}
+
+fn duration(random: &mut Rng, millis: &[u64]) -> Duration {
+    Duration::from_millis(*choose(random, millis))
+}
+
+fn choose<'a, T>(random: &mut Rng, items: &'a [T]) -> &'a T {
+    &items[random.usize(0..items.len())]
+}
+
+impl fmt::Display for Sequence {
+    /// The steps, and of the claims those that a step is about.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut used: Vec<usize> = self.steps.iter().flat_map(Step::claims).collect();
+        used.sort_unstable();
+        used.dedup();
+        for number in used {
+            writeln!(f, "  claim {number}: {:?}", self.claims[number])?;
+        }
+        for (number, step) in self.steps.iter().enumerate() {
+            writeln!(f, "  step {}: {step:?}", number + 1)?;
+        }
+        write!(f, "  step {}: read all {KEYS} records", self.steps.len() + 1)
+    }
+}
+
+impl Step {
+    fn claims(&self) -> Vec<usize> {
+        match self {
+            Self::Claim(numbers) => numbers.clone(),
+            Self::Settle(settles) => settles.iter().map(|(number, _)| *number).collect(),
+            Self::Read(..) | Self::Pass(_) => Vec::new(),
+        }
+    }
+}
