@@ -47,3 +47,24 @@ async fn a_server_without_free_memory_refuses_claims_and_still_records_outcomes(
     assert_eq!(settle(&store, &claims[3], RELEASE).await.unwrap(), Settled::Done);
     assert_eq!(store.read(&[claims[3].key], taker.result_data).await.remove(0).unwrap(), None);
 }
+
+/// What the documentation warns of. The policy is the default of ElastiCache.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_evicts_loses_live_claims_and_nobody_is_told() {
+    let server = Server::start("valkey", &["maxmemory-policy=volatile-lru"]);
+    let (store, mut direct) = (store(server.url()), direct(server.url()).await);
+    let claims: Vec<_> = (0..500).map(|_| new_claim()).collect();
+    assert!(store.claim(&claims).await.iter().all(is_granted));
+    let used: String = command(&mut direct, &["INFO", "memory"]).await;
+    let used: u64 = used.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse().unwrap();
+    command::<()>(&mut direct, &["CONFIG", "SET", "maxmemory", &used.to_string()]).await;
+    assert!(store.claim(&(0..500).map(|_| new_claim()).collect::<Vec<_>>()).await.iter().all(is_granted));
+
+    let rivals: Vec<_> = claims.iter().map(rival).collect();
+    let again = store.claim(&rivals).await;
+    let lost =
+        again.iter().filter(|answer| matches!(answer, Ok(Claimed::Granted(grant)) if grant.prior_status.is_none()));
+    let lost = lost.count();
+    println!("{lost} of {} live claims were evicted", claims.len());
+    assert!(lost > 0);
+}
