@@ -10,6 +10,8 @@ mod support;
 mod conformance;
 mod dynamodb_faults;
 mod each;
+mod network;
 mod proxy;
 mod redis;
 mod sequences;
+mod wire;

@@ -24,6 +24,7 @@ pub mod collector;
 pub mod proxy;
 pub mod servers;
 pub mod stores;
+pub mod wire;
 
 pub use clock::FUTURE;
 

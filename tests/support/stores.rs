@@ -4,12 +4,17 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "redis")]
+use lambda_once::store::redis;
 use lambda_once::{
     DynamoDbStore, MemoryStore, Store,
     clock::{Clock, Timestamp},
     store::dynamodb::{Calls, Config},
 };
 
+#[cfg(feature = "redis")]
+use super::server;
+use super::wire::Protocol;
 use super::{client, dynamodb_endpoint, unique_name};
 
 /// A kind of store.
@@ -17,6 +22,10 @@ use super::{client, dynamodb_endpoint, unique_name};
 pub enum Backend {
     Memory,
     DynamoDb(Calls),
+    #[cfg(feature = "redis")]
+    Redis,
+    #[cfg(feature = "redis-cluster")]
+    RedisCluster,
 }
 
 /// Makes of each function, which takes a [`Backend`], one test for each store.
@@ -52,10 +61,37 @@ macro_rules! on_each_server {
         $crate::support::stores::on_each_store!(
             dynamodb_in_batches, DynamoDb(lambda_once::store::dynamodb::Calls::Batched); $($test),+
         );
+        #[cfg(feature = "redis-cluster")]
+        $crate::support::stores::on_each_store!(redis_cluster, RedisCluster; $($test),+);
+        $crate::support::stores::on_each_proxied_store!($($test),+);
+    };
+}
+
+/// As [`on_each_store!`], with the stores alone that the [proxy of wires](super::wire) can stand in front of.
+#[allow(unused_macros, reason = "not every test binary tests stores")]
+macro_rules! on_each_proxied_store {
+    ($($test:ident),+ $(,)?) => {
+        #[cfg(feature = "redis")]
+        $crate::support::stores::on_each_store!(redis, Redis; $($test),+);
     };
 }
 #[allow(unused_imports, reason = "not every test binary tests stores")]
-pub(crate) use {on_each_server, on_each_store};
+pub(crate) use {on_each_proxied_store, on_each_server, on_each_store};
+
+impl Backend {
+    /// What is spoken with its server, and the server's URL.
+    ///
+    /// # Panics
+    ///
+    /// If the [proxy of wires](super::wire) cannot stand in front of it.
+    pub fn wire(self) -> (Protocol, String) {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis => (Protocol::Resp, server("REDIS_URL")),
+            other => panic!("{other:?} has no proxy"),
+        }
+    }
+}
 
 /// Records that no other test sees, in a table, under a prefix or in a scope of their own, and the clock they go by.
 #[derive(Clone, Debug)]
@@ -63,14 +99,23 @@ pub struct Records {
     backend: Backend,
     name: String,
     memory: MemoryStore,
-    clock: SharedClock,
+    /// `None` for the server's, or the system's where it has none.
+    clock: Option<SharedClock>,
 }
 
 impl Records {
-    /// No records yet.
+    /// No records yet, on this clock.
     pub async fn new(backend: Backend, clock: impl Clock) -> Self {
-        let clock = SharedClock(Arc::new(clock));
-        let memory = MemoryStore::with_clock(clock.clone());
+        Self::create(backend, Some(SharedClock(Arc::new(clock)))).await
+    }
+
+    /// No records yet, on the clock that the store has by itself.
+    pub async fn on_its_own_clock(backend: Backend) -> Self {
+        Self::create(backend, None).await
+    }
+
+    async fn create(backend: Backend, clock: Option<SharedClock>) -> Self {
+        let memory = clock.clone().map_or_else(MemoryStore::new, MemoryStore::with_clock);
         let records = Self { backend, name: unique_name("records"), memory, clock };
         if let Backend::DynamoDb(calls) = backend {
             records.dynamodb(calls).await.create_table().await.expect("the table is created");
@@ -83,14 +128,44 @@ impl Records {
         match self.backend {
             Backend::Memory => Arc::new(self.memory.clone()),
             Backend::DynamoDb(calls) => Arc::new(self.dynamodb(calls).await),
+            #[cfg(feature = "redis-cluster")]
+            Backend::RedisCluster => self.redis(redis::Config::cluster(server("REDIS_CLUSTER_URL").split(','))),
+            #[cfg(feature = "redis")]
+            backend => self.store_at(&backend.wire().1).await,
+        }
+    }
+
+    /// The same, whose server is at this URL.
+    pub async fn store_at(&self, url: &str) -> Arc<dyn Store> {
+        match self.backend {
+            #[cfg(feature = "redis")]
+            Backend::Redis => self.redis(redis::Config::new(url)),
+            other => panic!("{other:?} has no URL: {url}"),
         }
     }
 
     async fn dynamodb(&self, calls: Calls) -> DynamoDbStore {
-        let config = Config::new(&self.name).calls(calls);
-        config.build(client(&dynamodb_endpoint()).await).unwrap().with_clock(self.clock.clone())
+        let store = Config::new(&self.name).calls(calls).build(client(&dynamodb_endpoint()).await).unwrap();
+        match &self.clock {
+            Some(clock) => store.with_clock(clock.clone()),
+            None => store,
+        }
+    }
+
+    /// With timeouts so long that a busy machine does not look like a lost answer.
+    #[cfg(feature = "redis")]
+    fn redis(&self, config: redis::Config) -> Arc<dyn Store> {
+        let config = config.connect_timeout(PATIENCE).response_timeout(PATIENCE);
+        let store = config.key_prefix(format!("{}:", self.name)).build().unwrap();
+        Arc::new(match &self.clock {
+            Some(clock) => store.with_clock(clock.clone()),
+            None => store,
+        })
     }
 }
+
+#[cfg(feature = "redis")]
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// A clock of any type.
 #[derive(Clone, Debug)]

@@ -1,0 +1,167 @@
+//! What an operation promises where requests and answers are lost, late or repeated: a proxy between the real client of
+//! the store and a real server plays the network.
+
+mod late;
+mod lost;
+mod purpose;
+mod renewals;
+mod repeated;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use lambda_once::{
+    Error, Failure, Idempotency, Outcome, Store,
+    record::{KeyHash, Record},
+    store::{ResultData, SettleRequest, Settled, Settlement},
+};
+
+use crate::support::{
+    assert_outcome,
+    clock::TokioClock,
+    stores::{Backend, Records},
+    wire::{self, Fault, LateRequest, Proxy, Request, Response},
+};
+use purpose::Purpose;
+
+const CHARGE: &str = "charge";
+const KEY: &str = "order 7";
+/// The default lease and margin.
+const LEASE: Duration = Duration::from_secs(30);
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// What of an exchange is lost: the answer to what was applied, or the request.
+const LOSSES: [fn(Fault<'_>); 2] = [|fault| fault.drop_response(), |fault| fault.drop_request()];
+
+/// Records of its own, an engine that reaches them through the proxy, and another one that does not.
+struct World {
+    proxy: Proxy,
+    url: String,
+    records: Records,
+    direct: Arc<dyn Store>,
+    clock: TokioClock,
+    once: Idempotency,
+    elsewhere: Idempotency,
+    runs: Arc<AtomicU32>,
+}
+
+impl World {
+    async fn new(backend: Backend) -> Self {
+        let clock = TokioClock::new();
+        let records = Records::new(backend, clock.clone()).await;
+        let (protocol, url) = backend.wire();
+        let proxy = Proxy::start(protocol, wire::host_and_port(&url)).await;
+        let url = proxy.in_place_of(&url);
+        let direct = records.store().await;
+        let once = engine(records.store_at(&url).await, &clock);
+        let elsewhere = engine(Arc::clone(&direct), &clock);
+        let world = Self { proxy, url, records, direct, clock, once, elsewhere, runs: Arc::default() };
+        // The server may have to be sent a script before it knows its hash.
+        let warm = world.elsewhere.operation(CHARGE, "warm").run(|| async { Ok::<_, Failure>(()) });
+        assert_outcome!(warm.await, Ok(Outcome::Executed(())));
+        world
+    }
+
+    /// Runs the operation through the proxy, with work that succeeds; its result is how often it has run.
+    async fn run(&self) -> Result<Outcome<u32>, Error> {
+        self.run_by(&self.once).await
+    }
+
+    /// Runs the operation past the proxy, with work that succeeds.
+    async fn run_elsewhere(&self) -> Result<Outcome<u32>, Error> {
+        self.run_by(&self.elsewhere).await
+    }
+
+    async fn run_by(&self, once: &Idempotency) -> Result<Outcome<u32>, Error> {
+        once.operation(CHARGE, KEY)
+            .run(|| async { Ok::<_, Failure>(self.runs.fetch_add(1, Ordering::SeqCst) + 1) })
+            .await
+    }
+
+    /// Runs the operation through the proxy, with work that ends as given.
+    async fn run_to(&self, end: Result<u32, Failure>) -> Result<Outcome<u32>, Error> {
+        self.once.operation(CHARGE, KEY).run(|| async { end }).await
+    }
+
+    /// Leaves, past the proxy, a claim with an unknown outcome.
+    async fn abandon(&self) {
+        let unknown =
+            self.elsewhere.operation(CHARGE, KEY).run(|| async { Err::<u32, _>(Failure::unknown("timed out")) });
+        assert_outcome!(unknown.await, Ok(Outcome::Failed(_)));
+    }
+
+    /// Lets any lease end, for others too.
+    fn lapse(&self) {
+        self.clock.jump(LEASE + MARGIN + Duration::from_millis(1));
+    }
+
+    fn key(&self) -> KeyHash {
+        self.once.key_hash(CHARGE, KEY).unwrap()
+    }
+
+    async fn record(&self) -> Option<Record> {
+        read(&*self.direct, self.key()).await
+    }
+
+    /// Deletes the record of a claim, past the proxy.
+    async fn delete(&self) {
+        let owner = self.record().await.unwrap().owner.unwrap();
+        let settlement = Settlement::Release { took_over: false };
+        let release = SettleRequest { key: self.key(), owner, fingerprint: None, settlement };
+        assert_eq!(self.direct.settle(&[release]).await.remove(0).unwrap(), Settled::Done);
+        assert_eq!(self.record().await, None);
+    }
+
+    /// Prepares a fault for the next request of this purpose.
+    fn on(&self, purpose: Purpose) -> Fault<'_> {
+        self.proxy.on(move |request| Purpose::of(request) == purpose)
+    }
+
+    /// Every fault that the test asked for has struck.
+    fn all_struck(&self) {
+        assert_eq!(self.proxy.pending_faults(), 0, "faults that found no request");
+    }
+
+    /// Runs the operation in a process of its own until the network keeps a request of it. The process dies there.
+    async fn die(&self, end: Result<u32, Failure>, kept: &mut LateRequest) -> Request {
+        let once = engine(self.records.store_at(&self.url).await, &self.clock);
+        tokio::select! {
+            outcome = once.operation(CHARGE, KEY).run(|| async { end }) => panic!("should still wait: {outcome:?}"),
+            request = kept.arrived() => request,
+        }
+    }
+
+    /// Delivers a request that comes too late. It must be refused and change nothing.
+    async fn comes_to_nothing(&self, mut late: LateRequest) {
+        let before = self.record().await;
+        let response = late.deliver().await;
+        assert!(!response.is_error() && response.count() == Some(0), "{response:?}");
+        assert_eq!(self.record().await, before);
+    }
+}
+
+fn engine(store: Arc<dyn Store>, clock: &TokioClock) -> Idempotency {
+    Idempotency::builder(store).clock(clock.clone()).scope("tests").disabled(false).build().unwrap()
+}
+
+async fn read(store: &dyn Store, key: KeyHash) -> Option<Record> {
+    store.read(&[key], ResultData::Include).await.remove(0).unwrap()
+}
+
+/// The answer says that the request was applied.
+fn assert_applied(response: &Response) {
+    assert!(!response.is_error() && response.count() == Some(1), "{response:?}");
+}
+
+fn transient() -> Result<u32, Failure> {
+    Err(Failure::transient("try again"))
+}
+
+fn permanent() -> Result<u32, Failure> {
+    Err(Failure::permanent("no such card"))
+}

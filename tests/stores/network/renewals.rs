@@ -1,0 +1,175 @@
+//! Renewals that are lost, repeated or late, by the server's own clock: a request that arrives late is judged by the time at
+//! which it arrives.
+
+use std::{sync::Arc, time::Duration};
+
+use lambda_once::{
+    ErrorStatus, Store,
+    clock::{Clock, SystemClock, Timestamp},
+    record::{KeyHash, Owner, Record, StoredResult},
+    store::{ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Settlement, Takeover},
+};
+
+use super::{Backend, LOSSES, Purpose, read};
+use crate::support::{
+    stores::{Records, on_each_proxied_store},
+    wire::{self, Fault, Proxy},
+};
+
+const LEASE: Duration = Duration::from_millis(300);
+const MARGIN: Duration = Duration::from_millis(100);
+const RETENTION: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(30);
+
+/// A claim that was granted, by a store behind the proxy.
+struct World {
+    proxy: Proxy,
+    store: Arc<dyn Store>,
+    direct: Arc<dyn Store>,
+    claim: ClaimRequest,
+}
+
+impl World {
+    /// With a claim that stands for this long.
+    async fn new(backend: Backend, lease: Duration) -> Self {
+        let records = Records::on_its_own_clock(backend).await;
+        let (protocol, url) = backend.wire();
+        let proxy = Proxy::start(protocol, wire::host_and_port(&url)).await;
+        let store = records.store_at(&proxy.in_place_of(&url)).await;
+        let claim = ClaimRequest {
+            key: KeyHash::from_bytes([7; 32]),
+            fingerprint: None,
+            owner: Owner::from_bytes([1; 16]),
+            lease,
+            skew_margin: MARGIN,
+            retention: RETENTION,
+            takeover: Takeover::Allowed,
+            result_data: ResultData::Include,
+        };
+        let world = Self { proxy, store, direct: records.store().await, claim };
+        // The server may have to be sent a script before it knows its hash.
+        let warm = ClaimRequest { key: KeyHash::from_bytes([8; 32]), ..world.claim.clone() };
+        granted(&*world.direct, &warm).await;
+        let renewed = world.direct.settle(&[renewal(&warm, lease)]).await.remove(0);
+        assert!(matches!(renewed, Ok(Settled::Renewed { .. })), "{renewed:?}");
+        granted(&*world.store, &world.claim).await;
+        world
+    }
+
+    fn on_renewal(&self) -> Fault<'_> {
+        self.proxy.on(|request| Purpose::of(request) == Purpose::Renew)
+    }
+
+    /// Renews the claim for this long, through the proxy.
+    async fn renew(&self, lease: Duration) -> Result<Settled, lambda_once::Error> {
+        self.store.settle(&[renewal(&self.claim, lease)]).await.remove(0)
+    }
+
+    async fn record(&self) -> Option<Record> {
+        read(&*self.direct, self.claim.key).await
+    }
+
+    async fn lease(&self) -> Timestamp {
+        self.record().await.unwrap().lease_until.unwrap()
+    }
+
+    /// The next owner's claim, past the proxy.
+    fn rival(&self) -> ClaimRequest {
+        ClaimRequest { owner: Owner::from_bytes([2; 16]), ..self.claim.clone() }
+    }
+
+    /// Until the lease is over for others too.
+    async fn lapse(&self) {
+        let lapses = self.lease().await.after(MARGIN + Duration::from_millis(5));
+        tokio::time::sleep(lapses.since(SystemClock.now())).await;
+    }
+}
+
+fn renewal(claim: &ClaimRequest, lease: Duration) -> SettleRequest {
+    let settlement = Settlement::Renew { lease, skew_margin: MARGIN, retention: Duration::ZERO };
+    SettleRequest { key: claim.key, owner: claim.owner, fingerprint: None, settlement }
+}
+
+async fn granted(store: &dyn Store, claim: &ClaimRequest) -> Grant {
+    match store.claim(std::slice::from_ref(claim)).await.remove(0) {
+        Ok(Claimed::Granted(grant)) => grant,
+        other => panic!("expected a grant, got {other:?}"),
+    }
+}
+
+async fn a_lost_one_is_sent_again(backend: Backend) {
+    for lose in LOSSES {
+        let world = World::new(backend, LONG).await;
+        lose(world.on_renewal());
+        // A store may send it again by itself.
+        if let Err(error) = world.renew(LONG).await {
+            assert_eq!(error.status(), ErrorStatus::Ambiguous);
+        }
+        let Ok(Settled::Renewed { lease_until }) = world.renew(LONG).await else { panic!("not renewed") };
+        assert_eq!(world.lease().await, lease_until);
+        assert_eq!(world.proxy.pending_faults(), 0);
+    }
+}
+
+async fn a_repeated_one_renews_once(backend: Backend) {
+    let world = World::new(backend, LONG).await;
+    let before = world.lease().await;
+    world.on_renewal().repeat();
+    let Ok(Settled::Renewed { lease_until }) = world.renew(LONG * 2).await else { panic!("not renewed") };
+    assert!(before < lease_until && lease_until <= world.lease().await);
+    assert!(world.lease().await <= SystemClock.now().after(LONG * 2));
+    assert_eq!(world.record().await.unwrap().attempt, 1);
+}
+
+async fn a_late_copy_shortens_nothing(backend: Backend) {
+    let world = World::new(backend, LONG).await;
+    let mut late = world.on_renewal().copy();
+    world.renew(LONG).await.unwrap();
+    world.renew(LONG * 2).await.unwrap();
+    let before = world.record().await;
+    let response = late.deliver().await;
+    assert!(!response.is_error() && response.count() == Some(1), "{response:?}");
+    assert_eq!(world.record().await, before);
+}
+
+async fn a_late_one_revives_no_dead_holder(backend: Backend) {
+    let world = World::new(backend, LEASE).await;
+    let mut late = world.on_renewal().hang();
+    tokio::select! {
+        answer = world.renew(LONG) => panic!("should still wait: {answer:?}"),
+        _ = late.arrived() => {}
+    }
+    world.lapse().await;
+    let before = world.record().await;
+    let response = late.deliver().await;
+    assert!(!response.is_error() && response.count() == Some(0), "{response:?}");
+    assert_eq!(world.record().await, before);
+    assert!(granted(&*world.direct, &world.rival()).await.took_over());
+}
+
+async fn a_late_copy_changes_neither_a_successors_claim_nor_an_outcome(backend: Backend) {
+    let world = World::new(backend, LEASE).await;
+    let mut late = world.on_renewal().times(2).copy();
+    world.renew(LEASE).await.unwrap();
+    world.renew(LEASE).await.unwrap();
+    world.lapse().await;
+    let rival = ClaimRequest { lease: LONG, ..world.rival() };
+    granted(&*world.direct, &rival).await;
+    for settlement in [None, Some(Settlement::Complete { result: StoredResult::DROPPED, retention: RETENTION })] {
+        if let Some(settlement) = settlement {
+            let settle = SettleRequest { settlement, ..renewal(&rival, LONG) };
+            assert_eq!(world.direct.settle(&[settle]).await.remove(0).unwrap(), Settled::Done);
+        }
+        let before = world.record().await;
+        assert_eq!(late.deliver().await.count(), Some(0));
+        assert_eq!(world.record().await, before);
+    }
+}
+
+on_each_proxied_store!(
+    a_lost_one_is_sent_again,
+    a_repeated_one_renews_once,
+    a_late_copy_shortens_nothing,
+    a_late_one_revives_no_dead_holder,
+    a_late_copy_changes_neither_a_successors_claim_nor_an_outcome,
+);

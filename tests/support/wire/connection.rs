@@ -1,0 +1,313 @@
+//! One connection of a client, and the one to the server that belongs to it.
+
+use std::{
+    io,
+    ops::ControlFlow,
+    pin::pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use bytes::{Bytes, BytesMut};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+};
+
+use super::{Parcel, Protocol, Request, Session, State, Upstream, faults::Action, postgres, resp};
+
+/// How long what these bytes begin with is, if it is whole.
+type Length = fn(&[u8]) -> Option<usize>;
+
+/// One side of the proxy.
+pub(super) struct Side {
+    reader: Reader,
+    writer: OwnedWriteHalf,
+}
+
+struct Reader {
+    stream: OwnedReadHalf,
+    buffer: BytesMut,
+}
+
+impl Reader {
+    /// Reads what comes next; 0 says that nothing does.
+    async fn fill(&mut self) -> io::Result<usize> {
+        self.stream.read_buf(&mut self.buffer).await
+    }
+
+    /// The next whole piece. Safe to drop: what was read is kept.
+    async fn expect(&mut self, length: impl Fn(&[u8]) -> Option<usize>) -> io::Result<Bytes> {
+        loop {
+            if let Some(length) = length(&self.buffer) {
+                return Ok(self.buffer.split_to(length).freeze());
+            }
+            if self.fill().await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+}
+
+impl Side {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        let (stream, writer) = stream.into_split();
+        Self { reader: Reader { stream, buffer: BytesMut::new() }, writer }
+    }
+
+    pub(super) async fn fill(&mut self) -> io::Result<usize> {
+        self.reader.fill().await
+    }
+
+    pub(super) async fn expect(&mut self, length: impl Fn(&[u8]) -> Option<usize>) -> io::Result<Bytes> {
+        self.reader.expect(length).await
+    }
+
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer.write_all(bytes).await
+    }
+}
+
+/// Serves a client until it or the server leaves, or a fault ends the connection. What the client was still waiting for
+/// when it left is applied nevertheless.
+pub(super) async fn serve(client: TcpStream, upstream: Upstream, state: Arc<Mutex<State>>) {
+    let Ok(server) = upstream.connect().await else { return };
+    let (mut client, mut server) = (Side::new(client), Side::new(server));
+    let session = match upstream.protocol {
+        Protocol::Resp => Session::default(),
+        Protocol::Postgres => match postgres::start_up(&mut client, &mut server).await {
+            Ok(Some(message)) => Session(BytesMut::from(&message[..])),
+            Ok(None) | Err(_) => return,
+        },
+    };
+    let (answers, due) = unbounded_channel();
+    let unanswered = Arc::<AtomicUsize>::default();
+    let requests = Requests {
+        client: client.reader,
+        server: server.writer,
+        upstream,
+        session,
+        statements: postgres::Statements::default(),
+        unanswered: Arc::clone(&unanswered),
+        answers,
+        state,
+    };
+    let answer_length = match upstream.protocol {
+        Protocol::Resp => resp::answer_length,
+        Protocol::Postgres => postgres::answer_length,
+    };
+    let answers = Answers { server: server.reader, client: client.writer, answer_length, unanswered, due };
+    let mut answers = pin!(answers.pass());
+    // Kept until all is answered: a server may give up on a connection of which one direction is closed.
+    let _server = tokio::select! {
+        () = &mut answers => return,
+        server = requests.pass() => server,
+    };
+    answers.await;
+}
+
+/// The way from the client to the server.
+struct Requests {
+    client: Reader,
+    server: OwnedWriteHalf,
+    upstream: Upstream,
+    session: Session,
+    statements: postgres::Statements,
+    unanswered: Arc<AtomicUsize>,
+    answers: UnboundedSender<Due>,
+    state: Arc<Mutex<State>>,
+}
+
+/// What the client is due, in the order of its requests.
+enum Due {
+    /// The server's answer.
+    Answer,
+    /// The same, when the request has been applied once more.
+    AnswerAfter(Parcel),
+    /// The end of the connection, when the server has answered.
+    CloseAfterAnswer,
+    /// The end of the connection.
+    Close,
+    /// Nothing, until it gives up.
+    Silence,
+    /// This.
+    Text(Bytes),
+}
+
+impl Requests {
+    /// Until the client has left, or a fault ends the connection.
+    async fn pass(mut self) -> OwnedWriteHalf {
+        self.pass_all().await;
+        self.server
+    }
+
+    async fn pass_all(&mut self) {
+        let mut is_continued = false;
+        loop {
+            let burst = self.arrived();
+            if !burst.is_empty() {
+                let mut begins = self.unanswered.fetch_add(burst.len(), Ordering::SeqCst) == 0 && !is_continued;
+                for bytes in burst {
+                    if self.undergo(bytes, begins).await.is_break() {
+                        return;
+                    }
+                    begins = false;
+                }
+                // A request of which a part came along belongs to the same round trip.
+                is_continued = !self.client.buffer.is_empty();
+            }
+            if !matches!(self.client.fill().await, Ok(1..)) {
+                return;
+            }
+        }
+    }
+
+    /// Every whole request that has arrived.
+    fn arrived(&mut self) -> Vec<Bytes> {
+        let length: Length = match self.upstream.protocol {
+            Protocol::Resp => |bytes| (!bytes.is_empty()).then(|| resp::request_length(bytes)).flatten(),
+            Protocol::Postgres => postgres::request_length,
+        };
+        let buffer = &mut self.client.buffer;
+        std::iter::from_fn(|| length(buffer).map(|length| buffer.split_to(length).freeze())).collect()
+    }
+
+    /// What the request says, and what to send so that it is applied on another connection.
+    fn read(&mut self, bytes: &Bytes) -> (Request, Parcel) {
+        let (request, preparation) = match self.upstream.protocol {
+            Protocol::Resp => (resp::request(bytes), Bytes::new()),
+            Protocol::Postgres => self.statements.request(bytes),
+        };
+        if self.upstream.protocol == Protocol::Resp && resp::sets_up(&request) {
+            self.session.0.extend_from_slice(bytes);
+        }
+        let bytes = [preparation, bytes.clone()].concat().into();
+        (request, Parcel { upstream: self.upstream, session: self.session.clone(), bytes })
+    }
+
+    /// Does with a request what the test has asked for. Breaks where no request of the connection is to follow.
+    async fn undergo(&mut self, bytes: Bytes, begins_round_trip: bool) -> ControlFlow<()> {
+        if self.upstream.protocol == Protocol::Postgres && postgres::is_goodbye(&bytes) {
+            let _ = self.server.write_all(&bytes).await; // fails only if the server has left already
+            return ControlFlow::Break(());
+        }
+        let (request, parcel) = self.read(&bytes);
+        let (request, action) = self.state.lock().unwrap().enter(request, begins_round_trip);
+        match action {
+            Action::Forward => self.forward(&bytes, Due::Answer).await,
+            Action::Repeat => self.forward(&bytes, Due::AnswerAfter(parcel)).await,
+            Action::DropResponse => {
+                self.forward(&bytes, Due::CloseAfterAnswer).await;
+                return ControlFlow::Break(());
+            }
+            Action::DropRequest => {
+                self.owe(Due::Close);
+                return ControlFlow::Break(());
+            }
+            Action::Respond(answer) => self.owe(Due::Text(answer)),
+            Action::Copy(arrivals, parcels) => {
+                let _ = parcels.send(parcel); // fails if the test dropped the handle
+                let _ = arrivals.send(request);
+                self.forward(&bytes, Due::Answer).await;
+            }
+            Action::Late { arrivals, parcels, is_silent } => {
+                self.owe(if is_silent { Due::Silence } else { Due::Close });
+                let _ = parcels.send(parcel);
+                let _ = arrivals.send(request);
+                while is_silent && matches!(self.client.fill().await, Ok(1..)) {}
+                return ControlFlow::Break(());
+            }
+            Action::Hold(arrivals, gate) => {
+                let _ = arrivals.send(request);
+                if gate.lock().await.recv().await.is_none() {
+                    self.owe(Due::Close);
+                    return ControlFlow::Break(());
+                }
+                self.forward(&bytes, Due::Answer).await;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    async fn forward(&mut self, bytes: &[u8], due: Due) {
+        self.owe(due);
+        let _ = self.server.write_all(bytes).await; // fails only if the server has left, which its answers show
+    }
+
+    fn owe(&self, due: Due) {
+        let _ = self.answers.send(due); // fails only if the server has left
+    }
+}
+
+/// The way from the server to the client.
+struct Answers {
+    server: Reader,
+    client: OwnedWriteHalf,
+    answer_length: Length,
+    unanswered: Arc<AtomicUsize>,
+    due: UnboundedReceiver<Due>,
+}
+
+impl Answers {
+    async fn pass(mut self) {
+        loop {
+            tokio::select! {
+                biased; // the end of the server comes after what it has answered
+                due = self.due.recv() => {
+                    let Some(due) = due else { return };
+                    if !matches!(self.give(due).await, Ok(ControlFlow::Continue(()))) {
+                        return;
+                    }
+                }
+                read = self.server.fill() => if !matches!(read, Ok(1..)) {
+                    return self.give_rest().await;
+                }
+            }
+        }
+    }
+
+    /// Breaks where the connection ends.
+    async fn give(&mut self, due: Due) -> io::Result<ControlFlow<()>> {
+        let answer = match due {
+            Due::Text(answer) => answer,
+            Due::Answer => self.answer().await?,
+            Due::AnswerAfter(parcel) => {
+                let answer = self.answer().await?;
+                parcel.send().await;
+                answer
+            }
+            Due::CloseAfterAnswer => {
+                self.answer().await?;
+                return Ok(ControlFlow::Break(()));
+            }
+            Due::Close => return Ok(ControlFlow::Break(())),
+            Due::Silence => {
+                self.due.recv().await; // comes when the client has left
+                return Ok(ControlFlow::Break(()));
+            }
+        };
+        // First: the client may send its next request as soon as it has the answer.
+        self.unanswered.fetch_sub(1, Ordering::SeqCst);
+        let _ = self.client.write_all(&answer).await; // fails if the client has left; others may be under way
+        Ok(ControlFlow::Continue(()))
+    }
+
+    async fn answer(&mut self) -> io::Result<Bytes> {
+        let answer = self.server.expect(self.answer_length).await;
+        if answer.is_err() {
+            self.give_rest().await;
+        }
+        answer
+    }
+
+    /// The server has left: the client gets what there is, such as the reason.
+    async fn give_rest(&mut self) {
+        let _ = self.client.write_all(&self.server.buffer).await; // fails only if the client has left already
+    }
+}

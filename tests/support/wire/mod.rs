@@ -1,0 +1,226 @@
+//! A TCP proxy that stands between a client of Redis or PostgreSQL and a real server.
+//!
+//! It knows whole requests and whole responses, records the requests, counts round trips, and plays the faults a test asks
+//! for, without ever sleeping. A request that was sent on outlives its client, as on a real network.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
+
+mod connection;
+mod faults;
+mod postgres;
+mod resp;
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use bytes::{Bytes, BytesMut};
+use tokio::{
+    net::{TcpListener, TcpStream, lookup_host},
+    task::JoinSet,
+};
+
+use faults::{Action, Rule};
+#[allow(unused_imports, reason = "not every test binary names them")]
+pub use faults::{Fault, Held, LateRequest};
+
+/// What is spoken with the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Redis and Valkey, version 2 of their protocol.
+    Resp,
+    /// PostgreSQL, versions 3.x of its protocol, without COPY. A request is what ends in a Sync, or a simple query.
+    Postgres,
+}
+
+/// A request that the proxy has seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// The command's name, or the SQL text; of several in one request, all of them, one a line.
+    pub command: String,
+    /// The command's arguments, or the values of the parameters; empty for NULL.
+    pub arguments: Vec<Bytes>,
+    /// The round trip that it was part of, counted from 1.
+    pub round_trip: usize,
+}
+
+impl Request {
+    /// An argument as text.
+    pub fn argument(&self, place: usize) -> &str {
+        let argument = self.arguments.get(place).map(|bytes| str::from_utf8(bytes).unwrap_or_default());
+        argument.unwrap_or_default()
+    }
+}
+
+/// The server's answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    protocol: Protocol,
+    bytes: Bytes,
+}
+
+impl Response {
+    /// The answer as it was sent.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Whether the server says that the request failed.
+    pub fn is_error(&self) -> bool {
+        match self.protocol {
+            Protocol::Resp => resp::is_error(&self.bytes),
+            Protocol::Postgres => postgres::is_error(&self.bytes),
+        }
+    }
+
+    /// How many rows the statement is said to have returned or changed, or the integer that an answer of Redis begins with.
+    pub fn count(&self) -> Option<u64> {
+        match self.protocol {
+            Protocol::Resp => resp::first_integer(&self.bytes),
+            Protocol::Postgres => postgres::count(&self.bytes),
+        }
+    }
+}
+
+/// A running proxy; it stops, and closes its connections, when dropped.
+pub struct Proxy {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    server: JoinSet<()>,
+}
+
+impl Proxy {
+    /// Starts a proxy on a free local port, in front of the server at `HOST:PORT`.
+    pub async fn start(protocol: Protocol, server: &str) -> Self {
+        let upstream = lookup_host(server).await.expect("HOST:PORT").next().expect("an address of the server");
+        let upstream = Upstream { protocol, address: upstream };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("a port");
+        let state = Arc::<Mutex<State>>::default();
+        let mut server = JoinSet::new();
+        server.spawn(accept(listener, upstream, Arc::clone(&state)));
+        Self { address, state, server }
+    }
+
+    /// The same URL with the proxy in place of its host and port.
+    pub fn in_place_of(&self, url: &str) -> String {
+        url.replacen(host_and_port(url), &self.address.to_string(), 1)
+    }
+
+    /// Where the proxy listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Every request seen since the start or the last `reset`, oldest first. What a client sends to start up is none.
+    pub fn requests(&self) -> Vec<Request> {
+        self.state.lock().unwrap().requests.clone()
+    }
+
+    /// How many round trips were begun since the start or the last `reset`. A request that arrives while none of its
+    /// connection is unanswered begins one.
+    pub fn round_trips(&self) -> usize {
+        self.state.lock().unwrap().round_trips
+    }
+
+    /// Forgets the requests seen so far; the faults that wait stay.
+    pub fn reset(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.requests.clear();
+        state.round_trips = 0;
+    }
+
+    /// How many faults have strikes left: 0 shows that the test got every fault it asked for.
+    pub fn pending_faults(&self) -> usize {
+        self.state.lock().unwrap().rules.len()
+    }
+
+    /// Prepares a fault for the next request that `wanted` accepts.
+    pub fn on(&self, wanted: impl Fn(&Request) -> bool + Send + 'static) -> Fault<'_> {
+        Fault::new(self, wanted)
+    }
+
+    /// Prepares a fault for the next request for this command, or of this SQL text, or a part of it.
+    pub fn on_command(&self, part: &str) -> Fault<'_> {
+        let part = part.to_owned();
+        self.on(move |request| request.command.contains(&part))
+    }
+}
+
+/// `HOST:PORT` of a URL.
+pub fn host_and_port(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    authority.rsplit_once('@').map_or(authority, |(_, place)| place)
+}
+
+/// The server behind the proxy.
+#[derive(Clone, Copy, Debug)]
+struct Upstream {
+    protocol: Protocol,
+    address: SocketAddr,
+}
+
+impl Upstream {
+    async fn connect(self) -> std::io::Result<TcpStream> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+/// What a client sent to set its connection up, so that another connection can be set up alike.
+#[derive(Clone, Debug, Default)]
+struct Session(BytesMut);
+
+/// A whole request, which can be sent at any time.
+#[derive(Clone, Debug)]
+struct Parcel {
+    upstream: Upstream,
+    session: Session,
+    bytes: Bytes,
+}
+
+impl Parcel {
+    /// Sends the request on a connection of its own, and waits for the whole answer.
+    async fn send(self) -> Response {
+        let answer = async {
+            let stream = self.upstream.connect().await?;
+            match self.upstream.protocol {
+                Protocol::Resp => resp::exchange(stream, &self.session.0, &self.bytes).await,
+                Protocol::Postgres => postgres::exchange(stream, &self.session.0, &self.bytes).await,
+            }
+        };
+        let bytes = answer.await.expect("the server answers the proxy");
+        Response { protocol: self.upstream.protocol, bytes }
+    }
+}
+
+/// What was seen and what is queued, under one lock so that they agree on the order.
+#[derive(Default)]
+struct State {
+    requests: Vec<Request>,
+    round_trips: usize,
+    rules: Vec<Rule>,
+}
+
+impl State {
+    /// Records a request and decides what happens to it.
+    fn enter(&mut self, mut request: Request, begins_round_trip: bool) -> (Request, Action) {
+        self.round_trips += usize::from(begins_round_trip);
+        request.round_trip = self.round_trips;
+        let action = faults::strike(&mut self.rules, &request);
+        self.requests.push(request.clone());
+        (request, action)
+    }
+}
+
+/// Accepts connections; they end with this task.
+async fn accept(listener: TcpListener, upstream: Upstream, state: Arc<Mutex<State>>) {
+    let mut connections = JoinSet::new();
+    while let Ok((client, _)) = listener.accept().await {
+        let _ = client.set_nodelay(true); // fails only if the client has left already
+        connections.spawn(connection::serve(client, upstream, Arc::clone(&state)));
+    }
+}

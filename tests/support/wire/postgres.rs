@@ -1,0 +1,174 @@
+//! Requests and answers of PostgreSQL: versions 3.x of its protocol, without COPY and without a Flush.
+
+use std::{collections::HashMap, io};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::net::TcpStream;
+
+use super::{Request, connection::Side};
+
+const SSL: u32 = 80_877_103;
+const GSS_ENCRYPTION: u32 = 80_877_104;
+const CANCEL: u32 = 80_877_102;
+
+/// The statements that a connection has prepared, with the messages that did it.
+#[derive(Default)]
+pub(super) struct Statements(HashMap<Bytes, (String, Bytes)>);
+
+impl Statements {
+    /// What a request says, and the messages that prepare what it executes on another connection.
+    pub(super) fn request(&mut self, bytes: &Bytes) -> (Request, Bytes) {
+        let (mut commands, mut arguments, mut preparation) = (Vec::new(), Vec::new(), BytesMut::new());
+        let mut parsed_here = Vec::new();
+        let mut rest = bytes.clone();
+        while let Some(length) = message_length(&rest) {
+            let message = rest.split_to(length);
+            let mut body = message.slice(5..);
+            match message[0] {
+                b'Q' => commands.push(text(&mut body)),
+                b'P' => {
+                    let name = word(&mut body);
+                    self.0.insert(name.clone(), (text(&mut body), message));
+                    parsed_here.push(name);
+                }
+                b'B' => {
+                    word(&mut body); // the portal
+                    let name = word(&mut body);
+                    let (statement, message) = self.0.get(&name).expect("the statement was prepared");
+                    commands.push(statement.clone());
+                    if !parsed_here.contains(&name) {
+                        preparation.extend_from_slice(message);
+                    }
+                    arguments.extend(parameters(&mut body));
+                }
+                _ => {}
+            }
+        }
+        (Request { command: commands.join("\n"), arguments, round_trip: 0 }, preparation.freeze())
+    }
+}
+
+/// The length of the request at the beginning of these bytes, if it is whole.
+pub(super) fn request_length(bytes: &[u8]) -> Option<usize> {
+    let mut end = 0;
+    loop {
+        let kind = *bytes.get(end)?;
+        end += message_length(&bytes[end..])?;
+        match kind {
+            b'S' | b'Q' | b'X' => return Some(end),
+            b'P' | b'B' | b'D' | b'E' | b'C' => {}
+            other => panic!("not a message of a query: {:?}", char::from(other)),
+        }
+    }
+}
+
+/// The length of the answer at the beginning of these bytes, if it is whole.
+pub(super) fn answer_length(bytes: &[u8]) -> Option<usize> {
+    let mut end = 0;
+    loop {
+        let is_last = *bytes.get(end)? == b'Z';
+        end += message_length(&bytes[end..])?;
+        if is_last {
+            return Some(end);
+        }
+    }
+}
+
+/// Whether the client says good-bye, which is not answered.
+pub(super) fn is_goodbye(request: &[u8]) -> bool {
+    request.first() == Some(&b'X')
+}
+
+pub(super) fn is_error(answer: &Bytes) -> bool {
+    messages(answer).any(|message| message[0] == b'E')
+}
+
+/// The number of rows that the statements say they have returned or changed.
+pub(super) fn count(answer: &Bytes) -> Option<u64> {
+    let tags = messages(answer).filter(|message| message[0] == b'C');
+    tags.map(|message| text(&mut message.slice(5..)).rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+/// Lets the client start up and authenticate. Its start-up message, or none if it wanted something else or was refused.
+pub(super) async fn start_up(client: &mut Side, server: &mut Side) -> io::Result<Option<Bytes>> {
+    let message = loop {
+        let message = client.expect(|bytes| message_length_at(bytes, 0)).await?;
+        match (&message[4..]).get_u32() {
+            SSL | GSS_ENCRYPTION => client.write(b"N").await?,
+            CANCEL => {
+                server.write(&message).await?;
+                while server.fill().await? > 0 {}
+                return Ok(None);
+            }
+            _ => break message,
+        }
+    };
+    server.write(&message).await?;
+    loop {
+        tokio::select! {
+            answer = server.expect(message_length) => {
+                let answer = answer?;
+                client.write(&answer).await?;
+                if answer[0] == b'Z' {
+                    return Ok(Some(message));
+                }
+            }
+            password = client.expect(message_length) => server.write(&password?).await?,
+        }
+    }
+}
+
+/// Sends a request on a new connection that starts up by this message, at a server that asks for no password.
+pub(super) async fn exchange(stream: TcpStream, start_up: &[u8], request: &[u8]) -> io::Result<Bytes> {
+    let mut server = Side::new(stream);
+    server.write(start_up).await?;
+    let welcome = server.expect(answer_length_or_challenge).await?;
+    assert!(welcome.ends_with(b"Z\0\0\0\x05I"), "the server wants a password, or refuses: {welcome:?}");
+    server.write(request).await?;
+    server.expect(answer_length).await
+}
+
+/// Until the server is ready, or waits for a password, or has refused.
+fn answer_length_or_challenge(bytes: &[u8]) -> Option<usize> {
+    let length = message_length(bytes)?;
+    let is_welcome = bytes[0] == b'R' && bytes[5..length] == [0; 4];
+    if is_welcome { answer_length(bytes) } else { Some(length) }
+}
+
+fn messages(bytes: &Bytes) -> impl Iterator<Item = Bytes> {
+    let mut rest = bytes.clone();
+    std::iter::from_fn(move || message_length(&rest).map(|length| rest.split_to(length)))
+}
+
+/// The length of a message that begins with its kind.
+fn message_length(bytes: &[u8]) -> Option<usize> {
+    message_length_at(bytes, 1)
+}
+
+/// The length of a message that says it at this place, counted from there.
+fn message_length_at(bytes: &[u8], place: usize) -> Option<usize> {
+    let mut length = bytes.get(place..place + 4)?;
+    let end = place + length.get_u32() as usize;
+    (end <= bytes.len()).then_some(end)
+}
+
+/// The values of a Bind message, behind its names.
+fn parameters(body: &mut Bytes) -> Vec<Bytes> {
+    let formats = usize::from(body.get_u16());
+    body.advance(2 * formats);
+    let count = body.get_u16();
+    let value = |_| usize::try_from(body.get_i32()).map(|length| body.split_to(length)).unwrap_or_default();
+    (0..count).map(value).collect()
+}
+
+/// What stands before the next zero.
+fn word(body: &mut Bytes) -> Bytes {
+    let end = body.iter().position(|byte| *byte == 0).expect("a zero ends a text");
+    let word = body.split_to(end);
+    body.advance(1);
+    word
+}
+
+fn text(body: &mut Bytes) -> String {
+    String::from_utf8_lossy(&word(body)).into_owned()
+}

@@ -1,0 +1,91 @@
+//! Requests and answers of Redis and Valkey: version 2 of their protocol.
+
+use std::io;
+
+use bytes::Bytes;
+use tokio::net::TcpStream;
+
+use super::{Request, connection::Side};
+
+/// The length of the request at the beginning of these bytes, if it is whole.
+pub(super) fn request_length(bytes: &[u8]) -> Option<usize> {
+    assert!(bytes.first().is_none_or(|first| *first == b'*'), "a command is an array");
+    answer_length(bytes)
+}
+
+/// The length of the answer at the beginning of these bytes, if it is whole.
+pub(super) fn answer_length(bytes: &[u8]) -> Option<usize> {
+    let (line, mut end) = line(bytes)?;
+    match bytes[0] {
+        b'+' | b'-' | b':' => {}
+        b'$' => {
+            if let Ok(length) = usize::try_from(number(line)) {
+                end += length + 2;
+            }
+        }
+        b'*' => {
+            for _ in 0..number(line) {
+                end += answer_length(&bytes[end..])?;
+            }
+        }
+        other => panic!("not version 2 of the protocol: {:?}", char::from(other)),
+    }
+    (end <= bytes.len()).then_some(end)
+}
+
+/// What a request says.
+pub(super) fn request(mut bytes: &[u8]) -> Request {
+    let (count, after) = line(bytes).expect("a whole request");
+    bytes = &bytes[after..];
+    let mut words = Vec::new();
+    for _ in 0..number(count) {
+        let (length, start) = line(bytes).expect("a whole request");
+        let end = start + usize::try_from(number(length)).expect("an argument is not null");
+        words.push(Bytes::copy_from_slice(&bytes[start..end]));
+        bytes = &bytes[end + 2..];
+    }
+    let command = String::from_utf8_lossy(&words.remove(0)).to_ascii_uppercase();
+    Request { command, arguments: words, round_trip: 0 }
+}
+
+/// Whether another connection needs the same request before it can be used alike.
+pub(super) fn sets_up(request: &Request) -> bool {
+    matches!(request.command.as_str(), "AUTH" | "HELLO" | "SELECT")
+}
+
+pub(super) fn is_error(answer: &[u8]) -> bool {
+    answer.first() == Some(&b'-')
+}
+
+/// The integer that the answer is, or that its array begins with.
+pub(super) fn first_integer(answer: &[u8]) -> Option<u64> {
+    let (text, end) = line(answer)?;
+    match answer[0] {
+        b':' => u64::try_from(number(text)).ok(),
+        b'*' => first_integer(&answer[end..]),
+        _ => None,
+    }
+}
+
+/// Sends a request on a new connection that is set up by these ones.
+pub(super) async fn exchange(stream: TcpStream, set_up: &[u8], request: &[u8]) -> io::Result<Bytes> {
+    let mut server = Side::new(stream);
+    let mut rest = set_up;
+    while let Some(length) = request_length(rest).filter(|_| !rest.is_empty()) {
+        server.write(&rest[..length]).await?;
+        server.expect(answer_length).await?;
+        rest = &rest[length..];
+    }
+    server.write(request).await?;
+    server.expect(answer_length).await
+}
+
+/// The first line without its first byte, and where the next one begins.
+fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
+    Some((&bytes[1..end], end + 2))
+}
+
+fn number(text: &[u8]) -> i64 {
+    str::from_utf8(text).ok().and_then(|text| text.parse().ok()).expect("a number")
+}
