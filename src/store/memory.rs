@@ -16,6 +16,9 @@ use crate::{
     record::{KeyHash, RECORD_VERSION, Record, Status, StoredResult},
 };
 
+/// As many as DynamoDB takes in a request, so that a batch runs alike in tests.
+const BATCH: usize = 25;
+
 /// A store in the process's own memory, **for tests and demonstrations only**: another sandbox does not see it, and it
 /// is gone when the process ends. It never deletes an expired record, as DynamoDB may not for days.
 ///
@@ -158,7 +161,7 @@ impl Store for MemoryStore {
     }
 
     fn limits(&self) -> Limits {
-        Limits { max_result_bytes: usize::MAX, batch: usize::MAX }
+        Limits { max_result_bytes: usize::MAX, batch: BATCH }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use crate::{clock::Timestamp, idempotency::policy::AfterUnknown};
 
-/// The most records that one claim call takes.
-const MAX_CHUNK: usize = 25;
+/// The most records that one claim call takes, if the store takes so many in a round trip.
+const MAX_CHUNK: usize = 100;
 
-/// The most chunks that may be claimed ahead of the work.
-const MAX_CHUNKS_AHEAD: usize = 10;
+/// The most records that may be claimed ahead of the work.
+const MAX_AHEAD: usize = 250;
 
 /// A store's round trip where none has been measured: handlers that are expected to be faster than this may have
-/// [`CHUNKS_FOR_FAST_HANDLERS`] claimed for them from the beginning.
+/// [`AHEAD_OF_FAST_HANDLERS`] records claimed for them from the beginning.
 const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(5);
-const CHUNKS_FOR_FAST_HANDLERS: usize = 4;
+const AHEAD_OF_FAST_HANDLERS: usize = 100;
 
 /// A poll that takes longer has blocked its thread.
 const LONG_POLL: Duration = Duration::from_millis(10);
@@ -211,16 +211,17 @@ impl Pace {
     fn chunks_ahead(&self) -> usize {
         if self.ran == 0 {
             let is_fast = self.expected.is_some_and(|expected| expected < ASSUMED_ROUND_TRIP);
-            return if is_fast { CHUNKS_FOR_FAST_HANDLERS } else { 1 };
+            return if is_fast { AHEAD_OF_FAST_HANDLERS / self.chunk } else { 1 };
         }
         let round_trip = self.round_trip.unwrap_or_default();
+        let most = MAX_AHEAD / self.chunk;
         if self.busy.is_zero() && !round_trip.is_zero() {
-            return MAX_CHUNKS_AHEAD;
+            return most;
         }
         let busy = self.busy.as_millis().max(1);
         let in_a_round_trip = u128::from(self.ran) * round_trip.as_millis() / busy;
         let chunks = usize::try_from(in_a_round_trip).unwrap_or(usize::MAX).div_ceil(self.chunk);
-        chunks.clamp(1, MAX_CHUNKS_AHEAD)
+        chunks.clamp(1, most)
     }
 }
 
@@ -232,7 +233,7 @@ mod tests {
     const MILLI: Duration = Duration::from_millis(1);
 
     fn pace(expected: Option<Duration>, after_unknown: AfterUnknown) -> Pace {
-        Pace::new(NOW.after(500 * MILLI), expected, 10, 40, after_unknown, false)
+        Pace::new(NOW.after(500 * MILLI), expected, 10, 25, after_unknown, false)
     }
 
     /// `records` have run one after the other, each for this long, and the store takes 5 ms.
@@ -278,7 +279,7 @@ mod tests {
         fast.ended(1, NOW.after(MILLI), true);
         assert_eq!([total(fast, 50, 50), total(fast, 51, 50)], [25, 0]);
         let instant = after(25, Duration::ZERO);
-        assert_eq!([total(instant, 0, 225), total(instant, 1, 225)], [25, 0], "never more than ten chunks");
+        assert_eq!([total(instant, 0, 225), total(instant, 1, 225)], [25, 0], "never more than 250 records");
     }
 
     #[test]
@@ -311,12 +312,13 @@ mod tests {
 
     #[test]
     fn what_waits_for_its_turn_is_part_of_the_chunk_and_leaves_room_for_what_can_begin() {
-        for (is_single_lane, largest, max_waiting) in [(true, 40, 24), (false, 40, 12), (true, 1, 0), (false, 1, 0)] {
+        let cases = [(true, 25, 24), (false, 25, 12), (true, 1, 0), (false, 1, 0), (true, 900, 99), (false, 900, 50)];
+        for (is_single_lane, largest, max_waiting) in cases {
             let pace = Pace::new(NOW, None, 10, largest, AfterUnknown::Rerun, is_single_lane);
             let budget = |waiting| pace.budget(Standing { waiting, ..Standing::default() });
             for waiting in 0..=max_waiting {
                 let Budget { total, ahead } = budget(waiting);
-                assert_eq!(total, largest.min(25) - waiting);
+                assert_eq!(total, largest.min(100) - waiting);
                 assert!(total > 0 && waiting + ahead <= max_waiting, "{waiting} wait, {ahead} more");
             }
             assert_eq!(budget(0).ahead, max_waiting);

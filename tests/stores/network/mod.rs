@@ -6,6 +6,7 @@ mod lost;
 mod purpose;
 mod renewals;
 mod repeated;
+mod round_trips;
 
 use std::{
     sync::{

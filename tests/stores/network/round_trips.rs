@@ -1,0 +1,38 @@
+//! Round trips of batches, counted on the wire.
+
+use lambda_once::{
+    Failure, Key,
+    clock::{Clock, ManualClock},
+    testing::{Redeliver, sqs},
+};
+use lambda_runtime::{Context, LambdaEvent};
+use serde_json::{Value, json};
+
+use super::{Backend, World};
+use crate::support::stores::on_each_proxied_store;
+
+/// Delivers 100 messages twice to a handler that ends at once; the round trips of each delivery. The clock stands still:
+/// outcomes that have been due for some milliseconds are sent ahead of the rest, so that a slow machine takes more.
+async fn round_trips(backend: Backend) -> [usize; 2] {
+    let world = World::new(backend).await;
+    let clock = ManualClock::at(world.clock.now());
+    let store = world.records.store_at(&world.url).await;
+    store.warm().await.unwrap();
+    let once = lambda_once::Idempotency::builder(store).clock(clock).scope("tests").disabled(false).build().unwrap();
+    let service = once.sqs(Key::pointer("/id"), |_: Value| async { Ok::<_, Failure>(()) });
+    let batch = sqs::batch((0..100).map(|id| sqs::message(&json!({ "id": id }))));
+    let mut counts = [0; 2];
+    for count in &mut counts {
+        world.proxy.reset();
+        let processed = service.process(LambdaEvent::new(batch.delivery(1), Context::default())).await;
+        assert!(processed.reported().is_empty());
+        *count = world.proxy.round_trips();
+    }
+    counts
+}
+
+async fn a_batch_of_100_new_messages_takes_two_and_its_duplicates_take_one(backend: Backend) {
+    assert_eq!(round_trips(backend).await, [2, 1]);
+}
+
+on_each_proxied_store!(a_batch_of_100_new_messages_takes_two_and_its_duplicates_take_one);
