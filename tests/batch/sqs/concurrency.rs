@@ -49,10 +49,12 @@ async fn a_slow_record_holds_up_no_free_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_are_made_in_chunks_as_large_as_the_store_takes_and_at_most_25() {
-    for (takes, sizes) in [(100, vec![25, 25, 10]), (25, vec![25, 25, 10]), (8, vec![8, 8, 8, 8, 8, 8, 8, 4])] {
+async fn claims_are_made_in_chunks_as_large_as_the_store_takes_and_at_most_100() {
+    for (takes, records, sizes) in
+        [(usize::MAX, 230, vec![100, 100, 30]), (25, 60, vec![25, 25, 10]), (8, 60, vec![8, 8, 8, 8, 8, 8, 8, 4])]
+    {
         let world = World::on(takes, |store| store, |builder| builder);
-        world.deliver(orders(60, "succeed", 10)).await;
+        world.deliver(orders(records, "succeed", 10)).await;
         assert_eq!(world.calls(Call::Claim), sizes, "a store that takes {takes}");
     }
     let world = World::on(0, |store| store, |builder| builder);
@@ -62,11 +64,11 @@ async fn claims_are_made_in_chunks_as_large_as_the_store_takes_and_at_most_25() 
 
 #[tokio::test(start_paused = true)]
 async fn claims_run_at_most_one_chunk_ahead_of_the_work() {
-    for (takes, concurrency) in [(4, 1), (4, 3), (100, 1), (100, 10)] {
+    for (takes, concurrency) in [(4, 1), (4, 3), (25, 1), (25, 10), (1_000, 10)] {
         let world = World::on(takes, |store| store, |builder| builder);
         let service = world.service().concurrency(concurrency);
-        assert!(world.deliver_to(&service, orders(60, "succeed", 50)).await.is_empty());
-        assert!(world.spy.most_open() <= concurrency + takes.min(25), "{} open", world.spy.most_open());
+        assert!(world.deliver_to(&service, orders(250, "succeed", 50)).await.is_empty());
+        assert!(world.spy.most_open() <= concurrency + takes.min(100), "{} open", world.spy.most_open());
         assert_eq!(world.spy.held(), 0);
     }
 }
@@ -76,8 +78,7 @@ async fn in_an_order_too_claims_run_at_most_one_chunk_ahead_of_the_work() {
     const GROUPS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
     // Leases that end together after ten seconds are in the way of all messages, or of none.
     for are_held in [false, true] {
-        for (takes, concurrency, groups) in [(4, 1, 1), (4, 3, 6), (100, 1, 1), (100, 1, 6), (100, 3, 2), (100, 10, 6)]
-        {
+        for (takes, concurrency, groups) in [(4, 1, 1), (4, 3, 6), (25, 1, 1), (25, 1, 6), (25, 3, 2), (25, 10, 6)] {
             let world = World::on(takes, |store| store, |builder| builder);
             let keys: Vec<String> = (0..60).map(|i| format!("order-{i}")).collect();
             if are_held {
@@ -87,7 +88,7 @@ async fn in_an_order_too_claims_run_at_most_one_chunk_ahead_of_the_work() {
                 fifo(GROUPS[..groups].iter().copied().cycle().zip(keys.iter().map(|key| work(key, "succeed", 50))));
             let service = world.service().concurrency(concurrency);
             assert!(invoke(&service, event, world.left(seconds(60))).await.unwrap().is_empty());
-            let (open, most) = (world.spy.most_open(), concurrency + takes.min(25));
+            let (open, most) = (world.spy.most_open(), concurrency + takes);
             assert!(open <= most, "{open} of {most} open: {takes}, {concurrency}, {groups}, held: {are_held}");
             assert_eq!((world.spy.held(), world.journal.keys().len()), (0, 60));
         }

@@ -223,7 +223,7 @@ impl World {
     }
 
     pub(crate) fn with(settings: impl FnOnce(Builder) -> Builder) -> Self {
-        Self::on(100, |store| store, settings)
+        Self::on(25, |store| store, settings)
     }
 
     /// A message for each outcome that needs no overlap, and the records that some of them meet.
