@@ -34,4 +34,6 @@ pub use key::MissingKey;
 pub use store::cached::CachedStore;
 #[cfg(feature = "dynamodb")]
 pub use store::dynamodb::DynamoDbStore;
+#[cfg(feature = "postgres")]
+pub use store::postgres::PostgresStore;
 pub use store::{Store, memory::MemoryStore};

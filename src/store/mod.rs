@@ -34,6 +34,8 @@ pub mod dynamodb;
 #[cfg(feature = "conformance")]
 pub mod fault;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod rules;
 
 // What makes `Store` usable as `Arc<dyn Store>`.

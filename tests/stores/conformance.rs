@@ -139,6 +139,63 @@ mod dynamodb_table_of_another_shape_in_batches {
     lambda_once::conformance_tests!(subject().await);
 }
 
+mod postgres {
+    use super::*;
+
+    async fn subject() -> Subject {
+        let clock = clock();
+        Subject::new(support::postgres::migrated().await.with_clock(clock.clone()), clock)
+    }
+
+    lambda_once::conformance_tests!(subject().await);
+}
+
+mod postgres_in_a_box {
+    use super::*;
+
+    async fn subject() -> Subject {
+        let clock = clock();
+        let store: Box<dyn lambda_once::Store> =
+            Box::new(support::postgres::migrated().await.with_clock(clock.clone()));
+        Subject::new(store, clock)
+    }
+
+    lambda_once::conformance_tests!(subject().await);
+}
+
+mod postgres_in_an_arc {
+    use super::*;
+
+    async fn subject() -> Subject {
+        let clock = clock();
+        let store: Arc<dyn lambda_once::Store> =
+            Arc::new(support::postgres::migrated().await.with_clock(clock.clone()));
+        Subject::new(store, clock)
+    }
+
+    lambda_once::conformance_tests!(subject().await);
+}
+
+mod postgres_on_the_servers_clock {
+    use super::*;
+
+    async fn subject() -> Subject {
+        let store = support::postgres::migrated().await;
+        Subject::with_time(store, |time| Box::pin(tokio::time::sleep(time)))
+    }
+
+    lambda_once::conformance_tests!(subject().await;
+        a_claim_sent_again_is_granted_as_the_record_says,
+        a_lapsed_claim_is_taken_over_and_a_standing_one_is_not,
+        a_lapsed_claim_is_taken_over_once,
+        an_abandoned_claim_stays_so_where_takeover_is_refused,
+        a_live_claim_never_counts_as_expired,
+        a_renewed_claim_stands_longer,
+        a_renewal_after_the_lease_and_the_margin_revives_nothing,
+        a_record_expires_no_earlier_than_its_retention,
+    );
+}
+
 async fn dynamodb_subject(calls: Calls) -> Subject {
     created(Config::new(support::unique_name("records")).calls(calls)).await
 }

@@ -19,7 +19,10 @@ use lambda_once::{
 
 pub mod clock;
 pub mod collector;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod proxy;
+pub mod servers;
 
 pub use clock::FUTURE;
 
