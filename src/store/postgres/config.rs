@@ -230,8 +230,8 @@ mod tests {
 
     #[test]
     fn an_unreadable_url_is_not_quoted() {
-        let error = Config::from_url("postgresql://once:pass?word@127.0.0.1/postgres").unwrap_err();
-        assert!(!format!("{error:?}").contains("word@"), "{error:?}");
+        let error = Config::from_url("postgresql://once:pass?hunter2=1@127.0.0.1/postgres").unwrap_err();
+        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
     }
 
     #[cfg(not(feature = "postgres-tls"))]

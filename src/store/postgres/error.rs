@@ -91,10 +91,10 @@ pub(super) fn of_pool(error: PoolError<Error>) -> Error {
     }
 }
 
-/// A row that does not hold what the statement asked for.
+/// A row that does not hold what the statement asked for. The statement itself succeeded.
 pub(super) fn of_shape(error: tokio_postgres::Error, operation: &'static str) -> Error {
     let message = "the table's columns do not have the expected types";
-    Error::new(ErrorKind::Table, ErrorStatus::Temporary, operation, message).with_source(error)
+    Error::new(ErrorKind::Table, ErrorStatus::Ambiguous, operation, message).with_source(error)
 }
 
 /// The same error for each of `count` requests; its source goes to the last.

@@ -1,17 +1,21 @@
 //! PostgreSQL: round trips, races, locks, outages, and what is on record.
 
+mod access;
 mod calls;
+mod locks;
+mod maintenance;
+mod outages;
 mod proxy;
+mod races;
+mod rows;
+mod sessions;
 
 use std::time::Duration;
 
 use lambda_once::{
     Error, ErrorKind, ErrorStatus, Store,
     record::{Fingerprint, KeyHash, Owner, Record, StoredData, StoredResult},
-    store::{
-        ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Settlement, Takeover,
-        postgres::tokio_postgres,
-    },
+    store::{ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Settlement, Takeover},
 };
 
 use crate::support;
