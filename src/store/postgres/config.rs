@@ -131,7 +131,8 @@ impl Config {
         self
     }
 
-    /// How long it may take to open a connection, from the look-up of the host's name to the end of the authentication.
+    /// How long it may take to open a connection, from the look-up of the host's name to the end of the authentication; with
+    /// several hosts, to each of them.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -171,7 +172,7 @@ impl Config {
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if no host is named, a name is empty or too long, the pool has no
     /// room, the root certificates cannot be read, or `sslmode` asks for TLS and the feature `postgres-tls` is missing.
-    pub fn build(self) -> Result<PostgresStore, Error> {
+    pub fn build(mut self) -> Result<PostgresStore, Error> {
         self.table.check()?;
         if self.scope.contains('\0') {
             return Err(Error::config("the scope must not hold a NUL"));
@@ -179,15 +180,18 @@ impl Config {
         if self.pool_size == 0 {
             return Err(Error::config("the pool must have room for a connection at least"));
         }
-        if self.connection.get_hosts().is_empty() && self.connection.get_hostaddrs().is_empty() {
+        let hosts = self.connection.get_hosts().len().max(self.connection.get_hostaddrs().len());
+        if hosts == 0 {
             return Err(Error::config("the host of the database is missing"));
         }
+        // The client applies it to each host, but only until the socket is open.
+        self.connection.connect_timeout(self.connect_timeout);
         let tls = tls::connector(&self.connection, self.root_certificates.as_deref())?;
         let manager = Manager {
             config: self.connection,
             tls,
             password: self.password,
-            connect_timeout: self.connect_timeout,
+            connect_timeout: self.connect_timeout.saturating_mul(u32::try_from(hosts).unwrap_or(u32::MAX)),
             generation: AtomicU64::new(0),
         };
         Ok(PostgresStore {

@@ -140,7 +140,7 @@ fn of_code(code: &str, ends_session: bool) -> (ErrorKind, ErrorStatus) {
         ("28", _) | (_, "42501") => temporary(ErrorKind::AccessDenied),
         // The statements are fixed, so what does not fit is the table or its constraints; or there is no such database.
         ("3D" | "3F" | "42" | "23", _) => temporary(ErrorKind::Table),
-        ("22" | "54", _) => (ErrorKind::Request, ErrorStatus::Permanent),
+        ("21" | "22" | "54", _) => (ErrorKind::Request, ErrorStatus::Permanent),
         _ if ends_session => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
         _ => temporary(ErrorKind::Unavailable),
     }
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_no_retry_can_help_is_permanent() {
-        for code in ["22021", "54000"] {
+        for code in ["21000", "22021", "54000"] {
             assert_eq!(of_code(code, false), (ErrorKind::Request, ErrorStatus::Permanent), "{code}");
         }
     }

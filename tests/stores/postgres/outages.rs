@@ -149,7 +149,8 @@ async fn a_dropped_call_discards_its_connection_and_its_statement_ends() {
 async fn a_connection_that_died_while_it_was_idle_is_replaced() {
     let proxy = Proxy::start(&support::postgres::connection().await).await;
     let store = support::postgres::config(proxy.connection()).build().unwrap();
-    join_all((0..3).map(|_| async { granted(&store, &claim()).await })).await;
+    // As many connections as the pool has room for.
+    join_all((0..8).map(|_| async { granted(&store, &claim()).await })).await;
     let opened = proxy.opened();
     proxy.silence();
     // The time after which a connection is checked.
