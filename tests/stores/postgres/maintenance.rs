@@ -175,3 +175,37 @@ async fn a_table_of_another_shape_is_an_error_of_the_table() {
     alter("DROP COLUMN owner").await;
     assert_eq!(of(&claim_one(&store, &super::claim()).await.unwrap_err()), TABLE);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_partitioned_by_scope_serves_as_well() {
+    let clock = support::future_clock();
+    let table = support::unique_name("records");
+    let connection = support::postgres::connection().await;
+    let store = |scope: &str| {
+        let config = support::postgres::config(connection.clone()).table(&table).scope(scope);
+        config.build().unwrap().with_clock(clock.clone())
+    };
+    // A partitioned table takes no storage parameters; its partitions do.
+    let schema = store("one").schema().replace("WITH (fillfactor = 70)", "PARTITION BY LIST (scope)");
+    let admin = support::postgres::client(&connection).await;
+    admin.batch_execute(&schema).await.unwrap();
+    for scope in ["one", "two"] {
+        let create = "CREATE TABLE \"%-%s\" PARTITION OF \"%\" FOR VALUES IN ('%s') WITH (fillfactor = 70)";
+        admin.batch_execute(&create.replace("%s", scope).replace('%', &table)).await.unwrap();
+    }
+    store("one").migrate().await.unwrap();
+    let claims = claims(20);
+    for scope in ["one", "two"] {
+        let store = store(scope);
+        assert!(store.claim(&claims).await.into_iter().all(|answer| matches!(answer, Ok(Claimed::Granted(_)))));
+        let duplicates: Vec<_> = claims.iter().map(rival).collect();
+        assert!(store.claim(&duplicates).await.into_iter().all(|answer| matches!(answer, Ok(Claimed::Refused(_)))));
+        let settlement = |i: usize| if i < 10 { complete("1") } else { RELEASE };
+        let settles: Vec<_> = claims.iter().enumerate().map(|(i, claim)| settle_of(claim, settlement(i))).collect();
+        assert!(store.settle(&settles).await.into_iter().all(|answer| matches!(answer, Ok(Settled::Done))));
+    }
+    // A scope without a partition.
+    assert_eq!(of(&claim_one(&store("three"), &claims[0]).await.unwrap_err()), TABLE);
+    clock.advance(RETENTION);
+    assert_eq!(store("one").purge_expired(100).await.unwrap(), 20);
+}
