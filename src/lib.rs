@@ -34,6 +34,8 @@ pub use key::MissingKey;
 pub use store::cached::CachedStore;
 #[cfg(feature = "dynamodb")]
 pub use store::dynamodb::DynamoDbStore;
+#[cfg(feature = "postgres")]
+pub use store::postgres::PostgresStore;
 #[cfg(feature = "redis")]
 pub use store::redis::RedisStore;
 pub use store::{Store, memory::MemoryStore};

@@ -36,6 +36,8 @@ pub mod dynamodb;
 #[cfg(feature = "conformance")]
 pub mod fault;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod rules;

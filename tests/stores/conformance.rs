@@ -1,13 +1,10 @@
 //! Every store, by the value, in a `Box` and in an `Arc`, against the suite.
 
-#![allow(clippy::unwrap_used, reason = "a test panics")]
-
-use crate::support;
-
 use std::sync::Arc;
 
 use lambda_once::{
-    CachedStore,
+    CachedStore, PostgresStore, RedisStore, Store,
+    clock::ManualClock,
     store::{
         conformance::Subject,
         dynamodb::{AttributeNames, Calls, Config},
@@ -16,203 +13,118 @@ use lambda_once::{
     },
 };
 
-use support::future_clock as clock;
+use crate::support;
 
-mod memory {
-    use super::*;
+/// The whole suite on a subject, whose time is a manual clock's.
+macro_rules! suites {
+    ($($name:ident: $subject:expr;)+) => {
+        $(
+            mod $name {
+                use super::*;
 
-    async fn subject() -> Subject {
-        let clock = clock();
-        Subject::new(MemoryStore::with_clock(clock.clone()), clock)
-    }
-
-    lambda_once::conformance_tests!(subject().await);
+                lambda_once::conformance_tests!($subject.await);
+            }
+        )+
+    };
 }
 
-mod memory_in_a_box {
-    use super::*;
+/// What depends on time, with the clock of the server.
+macro_rules! suites_by_the_servers_clock {
+    ($($name:ident: $subject:expr;)+) => {
+        $(
+            mod $name {
+                use super::*;
 
-    async fn subject() -> Subject {
-        let clock = clock();
-        let store: Box<dyn lambda_once::Store> = Box::new(MemoryStore::with_clock(clock.clone()));
-        Subject::new(store, clock)
-    }
-
-    lambda_once::conformance_tests!(subject().await);
+                lambda_once::conformance_tests!($subject.await;
+                    a_claim_sent_again_is_granted_as_the_record_says,
+                    a_lapsed_claim_sent_again_takes_over,
+                    a_lapsed_claim_is_taken_over_and_a_standing_one_is_not,
+                    a_takeover_sent_again_still_took_over,
+                    a_lapsed_claim_is_taken_over_once,
+                    an_abandoned_claim_stays_so_where_takeover_is_refused,
+                    a_live_claim_never_counts_as_expired,
+                    a_late_holder_changes_nothing,
+                    a_taken_over_claim_is_handed_back,
+                    a_late_release_does_not_forget_a_takeover,
+                    a_renewed_claim_stands_longer,
+                    a_renewal_after_the_lease_and_the_margin_revives_nothing,
+                    a_record_expires_no_earlier_than_its_retention,
+                );
+            }
+        )+
+    };
 }
 
-mod memory_in_an_arc {
-    use super::*;
-
-    async fn subject() -> Subject {
-        let clock = clock();
-        let store: Arc<dyn lambda_once::Store> = Arc::new(MemoryStore::with_clock(clock.clone()));
-        Subject::new(store, clock)
-    }
-
-    lambda_once::conformance_tests!(subject().await);
-}
-
-mod faultless_fault_store {
-    use super::*;
-
-    async fn subject() -> Subject {
-        let clock = clock();
-        Subject::new(FaultStore::new(MemoryStore::with_clock(clock.clone()), 1), clock)
-    }
-
-    lambda_once::conformance_tests!(subject().await);
-}
-
-mod cached_memory {
-    use super::*;
-
-    async fn subject() -> Subject {
-        let clock = clock();
-        let store = CachedStore::new(MemoryStore::with_clock(clock.clone()));
-        Subject::new(store.with_clock(clock.clone()), clock)
-    }
-
-    lambda_once::conformance_tests!(subject().await);
-}
-
-mod dynamodb {
-    use super::*;
-
-    async fn subject() -> Subject {
-        dynamodb_subject(Calls::Auto).await
-    }
-
-    lambda_once::conformance_tests!(subject().await);
-}
-
-mod dynamodb_with_single_keys {
-    use super::*;
-
-    async fn subject() -> Subject {
-        dynamodb_subject(Calls::Single).await
-    }
-
-    lambda_once::conformance_tests!(subject().await);
-}
-
-mod dynamodb_in_batches {
-    use super::*;
-
-    async fn subject() -> Subject {
-        dynamodb_subject(Calls::Batched).await
-    }
-
-    lambda_once::conformance_tests!(subject().await);
-}
-
-mod cached_dynamodb {
-    use super::*;
-
-    async fn subject() -> Subject {
-        let clock = clock();
+suites! {
+    memory: by_value(memory);
+    memory_in_a_box: in_a_box(memory);
+    memory_in_an_arc: in_an_arc(memory);
+    faultless_fault_store: by_value(async |clock| FaultStore::new(MemoryStore::with_clock(clock), 1));
+    cached_memory: by_value(async |clock: ManualClock| {
+        CachedStore::new(MemoryStore::with_clock(clock.clone())).with_clock(clock)
+    });
+    dynamodb: dynamodb(Calls::Auto);
+    dynamodb_with_single_keys: dynamodb(Calls::Single);
+    dynamodb_in_batches: dynamodb(Calls::Batched);
+    cached_dynamodb: by_value(async |clock: ManualClock| {
         let client = support::client(&support::dynamodb_endpoint()).await;
-        let store = CachedStore::new(support::store(client, clock.clone()).await);
-        Subject::new(store.with_clock(clock.clone()), clock)
-    }
-
-    lambda_once::conformance_tests!(subject().await);
+        CachedStore::new(support::store(client, clock.clone()).await).with_clock(clock)
+    });
+    dynamodb_table_of_another_shape: dynamodb_of_another_shape(Calls::Auto);
+    dynamodb_table_of_another_shape_in_batches: dynamodb_of_another_shape(Calls::Batched);
+    redis: by_value(redis);
+    redis_in_a_box: in_a_box(redis);
+    redis_in_an_arc: in_an_arc(redis);
+    redis_cluster: by_value(async |clock| support::redis_cluster().with_clock(clock));
+    postgres: by_value(postgres);
+    postgres_in_a_box: in_a_box(postgres);
+    postgres_in_an_arc: in_an_arc(postgres);
 }
 
-mod dynamodb_table_of_another_shape {
-    use super::*;
-
-    async fn subject() -> Subject {
-        shaped_subject(Calls::Auto).await
-    }
-
-    lambda_once::conformance_tests!(subject().await);
+suites_by_the_servers_clock! {
+    redis_by_its_own_clock: by_itself(support::redis());
+    redis_cluster_by_its_own_clock: by_itself(support::redis_cluster());
+    postgres_by_its_own_clock: by_itself(support::postgres::migrated().await);
 }
 
-mod dynamodb_table_of_another_shape_in_batches {
-    use super::*;
-
-    async fn subject() -> Subject {
-        shaped_subject(Calls::Batched).await
-    }
-
-    lambda_once::conformance_tests!(subject().await);
+async fn memory(clock: ManualClock) -> MemoryStore {
+    MemoryStore::with_clock(clock)
 }
 
-mod redis {
-    use super::*;
-
-    async fn subject() -> Subject {
-        let clock = clock();
-        Subject::new(support::redis().with_clock(clock.clone()), clock)
-    }
-
-    lambda_once::conformance_tests!(subject().await);
+async fn redis(clock: ManualClock) -> RedisStore {
+    support::redis().with_clock(clock)
 }
 
-mod redis_in_a_box {
-    use super::*;
-
-    async fn subject() -> Subject {
-        let clock = clock();
-        let store: Box<dyn lambda_once::Store> = Box::new(support::redis().with_clock(clock.clone()));
-        Subject::new(store, clock)
-    }
-
-    lambda_once::conformance_tests!(subject().await);
+async fn postgres(clock: ManualClock) -> PostgresStore {
+    support::postgres::migrated().await.with_clock(clock)
 }
 
-mod redis_in_an_arc {
-    use super::*;
-
-    async fn subject() -> Subject {
-        let clock = clock();
-        let store: Arc<dyn lambda_once::Store> = Arc::new(support::redis().with_clock(clock.clone()));
-        Subject::new(store, clock)
-    }
-
-    lambda_once::conformance_tests!(subject().await);
+async fn by_value<S: Store>(store: impl AsyncFnOnce(ManualClock) -> S) -> Subject {
+    let clock = support::future_clock();
+    Subject::new(store(clock.clone()).await, clock)
 }
 
-mod redis_cluster {
-    use super::*;
-
-    async fn subject() -> Subject {
-        let clock = clock();
-        Subject::new(support::redis_cluster().with_clock(clock.clone()), clock)
-    }
-
-    lambda_once::conformance_tests!(subject().await);
+async fn in_a_box<S: Store>(store: impl AsyncFnOnce(ManualClock) -> S) -> Subject {
+    let clock = support::future_clock();
+    let store: Box<dyn Store> = Box::new(store(clock.clone()).await);
+    Subject::new(store, clock)
 }
 
-/// What depends on time, on the clock of the server.
-mod redis_by_its_own_clock {
-    use super::*;
-
-    async fn subject() -> Subject {
-        Subject::with_time(support::redis(), |time| Box::pin(tokio::time::sleep(time)))
-    }
-
-    lambda_once::conformance_tests!(subject().await;
-        a_claim_sent_again_is_granted_as_the_record_says,
-        a_lapsed_claim_is_taken_over_and_a_standing_one_is_not,
-        a_takeover_sent_again_still_took_over,
-        an_abandoned_claim_stays_so_where_takeover_is_refused,
-        a_live_claim_never_counts_as_expired,
-        a_late_holder_changes_nothing,
-        a_taken_over_claim_is_handed_back,
-        a_late_release_does_not_forget_a_takeover,
-        a_renewed_claim_stands_longer,
-        a_renewal_after_the_lease_and_the_margin_revives_nothing,
-        a_record_expires_no_earlier_than_its_retention,
-    );
+async fn in_an_arc<S: Store>(store: impl AsyncFnOnce(ManualClock) -> S) -> Subject {
+    let clock = support::future_clock();
+    let store: Arc<dyn Store> = Arc::new(store(clock.clone()).await);
+    Subject::new(store, clock)
 }
 
-async fn dynamodb_subject(calls: Calls) -> Subject {
+async fn by_itself(store: impl Store) -> Subject {
+    Subject::with_time(store, |time| Box::pin(tokio::time::sleep(time)))
+}
+
+async fn dynamodb(calls: Calls) -> Subject {
     created(Config::new(support::unique_name("records")).calls(calls)).await
 }
 
-async fn shaped_subject(calls: Calls) -> Subject {
+async fn dynamodb_of_another_shape(calls: Calls) -> Subject {
     let mut names = AttributeNames::default();
     names.id = "pk".into();
     names.owner = "held by (who?)".into();
@@ -226,9 +138,11 @@ async fn shaped_subject(calls: Calls) -> Subject {
 }
 
 async fn created(config: Config) -> Subject {
-    let clock = clock();
-    let client = support::client(&support::dynamodb_endpoint()).await;
-    let store = config.build(client).expect("the names differ").with_clock(clock.clone());
-    store.create_table().await.expect("the table is created");
-    Subject::new(store, clock)
+    by_value(async |clock: ManualClock| {
+        let client = support::client(&support::dynamodb_endpoint()).await;
+        let store = config.build(client).expect("the names differ").with_clock(clock);
+        store.create_table().await.expect("the table is created");
+        store
+    })
+    .await
 }

@@ -1,5 +1,5 @@
-//! Stores: the suite that each must pass, random requests that all must answer alike, and DynamoDB behind a network that
-//! loses, delays and refuses requests.
+//! Stores: the suite that each must pass, random requests that all must answer alike, networks that lose, delay and repeat
+//! requests, and what only one of the stores does.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 #![allow(clippy::future_not_send, reason = "a test's futures stay on its thread")]
@@ -11,6 +11,7 @@ mod conformance;
 mod dynamodb_faults;
 mod each;
 mod network;
+mod postgres;
 mod proxy;
 mod redis;
 mod sequences;

@@ -21,6 +21,8 @@ use lambda_once::{RedisStore, store::redis::Config};
 
 pub mod clock;
 pub mod collector;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod proxy;
 pub mod servers;
 pub mod stores;

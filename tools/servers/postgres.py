@@ -1,9 +1,12 @@
 """PostgreSQL."""
 
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 from common import install, must, say
@@ -21,6 +24,28 @@ SETTINGS = {
     "max_prepared_transactions": "10",
 }
 DIRECTORIES = {16: "pginstall", 18: "pginstall18"}
+
+
+# How often a start is repeated while processes of a killed server still hold its shared memory, and the pause between.
+STARTS = 50
+PAUSE_S = 0.1
+
+
+def children(parent):
+    """The processes that a process has started and that still run."""
+    if not Path("/proc/self/stat").exists():
+        listed = subprocess.run(["pgrep", "-P", str(parent)], capture_output=True, text=True).stdout
+        return [int(line) for line in listed.split()]
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # The name before the last parenthesis may hold spaces; after it come the state and the parent.
+            state, ppid = path.read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if int(ppid) == parent and state != "Z":
+            found.append(int(path.parent.name))
+    return found
 
 
 class Postgres(Server):
@@ -69,6 +94,27 @@ class Postgres(Server):
             return subprocess.run(command, cwd="/", capture_output=True, **self.options).returncode == 0
         except OSError:
             return False
+
+    def start(self):
+        for _ in range(STARTS):
+            if super().start():
+                return True
+            if "pre-existing shared memory" not in self.log():
+                break
+            time.sleep(PAUSE_S)
+        return False
+
+    def signal(self, number):
+        """Reaches every process of the server: each has a group of its own."""
+        postmaster = self._background.process.pid
+        # It starts none meanwhile.
+        super().signal(signal.SIGSTOP)
+        for process in children(postmaster):
+            try:
+                os.kill(process, number)
+            except ProcessLookupError:
+                pass
+        super().signal(number)
 
     def command(self):
         settings = {"port": self.port, **self.settings}

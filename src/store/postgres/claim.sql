@@ -1,0 +1,21 @@
+-- $1 scope  $2 keys  $3 owners  $4 fingerprints (NULL: none)  $5 lease ms  $6 skew margin ms
+-- $7 ttl ms = max(retention, lease + margin + 1)  $8 may take over  $9 v  $10 newest known v
+-- $11 now in ms, or NULL for the server's clock
+-- Returns what was granted. select.sql, sent right behind it, shows the rest.
+-- Rows are locked in the order of the keys, as settle.sql and release.sql do, so that batches cannot deadlock.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($11::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
+)
+INSERT INTO once_records AS r (scope, key_hash, status, owner, attempt, lease_until, expiration, validation, v)
+SELECT $1::text, k, 0, o, 1, now + $5::bigint, (now + $7::bigint + 999) / 1000, f, $9::integer
+FROM clock, unnest($2::bytea[], $3::bytea[], $4::bytea[]) AS w (k, o, f)
+ORDER BY k
+ON CONFLICT (scope, key_hash) DO UPDATE SET
+  status = 0, owner = EXCLUDED.owner, attempt = r.attempt + 1, prior_status = r.status,
+  lease_until = EXCLUDED.lease_until, expiration = EXCLUDED.expiration, validation = EXCLUDED.validation,
+  data = NULL, encoding = NULL, v = EXCLUDED.v
+WHERE r.expiration <= (SELECT now / 1000 FROM clock)
+   OR ($8::boolean AND r.status = 0 AND r.v <= $10::integer
+       AND r.lease_until < (SELECT greatest(now - $6::bigint, 0) FROM clock)
+       AND (r.validation IS NULL OR EXCLUDED.validation IS NULL OR r.validation = EXCLUDED.validation))
+RETURNING r.key_hash, r.lease_until, r.attempt, r.prior_status

@@ -1,0 +1,257 @@
+//! Builds a store: its settings, and how it connects.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use super::{
+    PostgresStore,
+    connection::{Connections, Manager, Password},
+    statements::{Statements, TableName},
+    tls,
+};
+use crate::error::{BoxError, Error};
+
+const URL_VARIABLE: &str = "POSTGRES_URL";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const POOL_SIZE: usize = 8;
+
+/// Builds a [`PostgresStore`].
+///
+/// ```
+/// use lambda_once::store::postgres::Config;
+///
+/// # fn init() -> Result<(), lambda_once::Error> {
+/// let store = Config::from_url("postgresql://once@db.example.com/orders?sslmode=require")?
+///     .scope("orders")
+///     .pool_size(4)
+///     .password(|| async { std::env::var("DB_PASSWORD") })
+///     .build();
+/// # drop(store); Ok(()) }
+/// # init().unwrap();
+/// ```
+///
+/// # Defaults
+///
+/// | setting | default |
+/// |---|---|
+/// | [`scope`](Self::scope) | empty |
+/// | [`table`](Self::table) | `once_records` |
+/// | [`schema`](Self::schema) | none: the role's `search_path` decides |
+/// | [`pool_size`](Self::pool_size) | 8 |
+/// | [`connect_timeout`](Self::connect_timeout) | the URL's `connect_timeout`, or 1 s |
+/// | [`password`](Self::password) | the URL's |
+/// | `root_certificates` (feature `postgres-tls`) | the public ones that Mozilla trusts |
+#[derive(Clone)]
+#[must_use]
+pub struct Config {
+    connection: tokio_postgres::Config,
+    scope: String,
+    table: TableName,
+    pool_size: usize,
+    connect_timeout: Duration,
+    password: Option<Password>,
+    root_certificates: Option<Vec<u8>>,
+}
+
+impl Config {
+    /// With the client's own description of a connection.
+    pub fn new(connection: tokio_postgres::Config) -> Self {
+        let connect_timeout = connection.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
+        Self {
+            connection,
+            scope: String::new(),
+            table: TableName::default(),
+            pool_size: POOL_SIZE,
+            connect_timeout,
+            password: None,
+            root_certificates: None,
+        }
+    }
+
+    /// With a URL, `postgresql://user:password@host:port/database?sslmode=require`, or a string of keywords and values. What
+    /// it may hold is in the documentation of [`tokio_postgres::Config`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if it is neither.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        // The client's error may quote a part of the text, and so of the password.
+        let connection = url.parse().map_err(|_| {
+            Error::config(
+                "the URL of the database cannot be read; special characters of a password are percent-encoded",
+            )
+        })?;
+        Ok(Self::new(connection))
+    }
+
+    /// With the URL in the environment variable `POSTGRES_URL`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variable is missing, empty or cannot be read.
+    pub fn from_env() -> Result<Self, Error> {
+        match std::env::var(URL_VARIABLE) {
+            Ok(url) if !url.is_empty() => Self::from_url(&url),
+            _ => Err(Error::config(format!("set the environment variable {URL_VARIABLE} to the URL of the database"))),
+        }
+    }
+
+    /// The value of the column `scope` in this store's records. Stores of different scopes share nothing but the table,
+    /// which may be partitioned by it.
+    pub fn scope(mut self, scope: impl Into<String>) -> Self {
+        self.scope = scope.into();
+        self
+    }
+
+    /// The name of the table, as it is: upper and lower case differ.
+    pub fn table(mut self, table: impl Into<String>) -> Self {
+        self.table.table = table.into();
+        self
+    }
+
+    /// The schema of the table.
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.table.schema = Some(schema.into());
+        self
+    }
+
+    /// How many connections the store opens at most. It opens one when a call finds none idle, and a call that finds all in
+    /// use waits for up to 2 s.
+    ///
+    /// A sandbox of Lambda that handles one request at a time uses one connection, one that handles a batch up to three:
+    /// claims, settles and polls overlap. So a small number, 2 say, bounds what the sandboxes of a function can take of the
+    /// server's `max_connections`, and costs a batch no more than the wait of one call for another. A service with many
+    /// requests at once needs more.
+    pub fn pool_size(mut self, size: usize) -> Self {
+        self.pool_size = size;
+        self
+    }
+
+    /// How long it may take to open a connection, from the look-up of the host's name to the end of the authentication; with
+    /// several hosts, to each of them.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// A function that gives the password of each new connection. For passwords that do not last: an IAM token for RDS is
+    /// valid for 15 minutes, and only while a connection is opened.
+    ///
+    /// The connection waits for the function. Its error is the source of an error that is
+    /// [`Temporary`](crate::ErrorStatus::Temporary).
+    pub fn password<F, R, E>(mut self, password: F) -> Self
+    where
+        F: Fn() -> R + Send + Sync + 'static,
+        R: Future<Output = Result<String, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        self.password = Some(Arc::new(move || {
+            let password = password();
+            Box::pin(async move { password.await.map_err(Into::into) })
+        }));
+        self
+    }
+
+    /// The certificates, in PEM, of the authorities that may vouch for the server, instead of the public ones. Those of RDS
+    /// are in none of the public stores: <https://truststore.pki.rds.amazonaws.com/global/global-bundle.pem>. Connections
+    /// then use TLS or are not made (`sslmode=require`); the server's name is verified in any case.
+    #[cfg(feature = "postgres-tls")]
+    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.root_certificates = Some(pem.into());
+        self.connection.ssl_mode(tokio_postgres::config::SslMode::Require);
+        self
+    }
+
+    /// The store. It opens its first connection when it is needed, or by [`warm`](crate::Store::warm).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if no host is named, a name is empty or too long, the pool has no
+    /// room, the root certificates cannot be read, or `sslmode` asks for TLS and the feature `postgres-tls` is missing.
+    pub fn build(mut self) -> Result<PostgresStore, Error> {
+        self.table.check()?;
+        if self.scope.contains('\0') {
+            return Err(Error::config("the scope must not hold a NUL"));
+        }
+        if self.pool_size == 0 {
+            return Err(Error::config("the pool must have room for a connection at least"));
+        }
+        let hosts = self.connection.get_hosts().len().max(self.connection.get_hostaddrs().len());
+        if hosts == 0 {
+            return Err(Error::config("the host of the database is missing"));
+        }
+        // The client applies it to each host, but only until the socket is open.
+        self.connection.connect_timeout(self.connect_timeout);
+        let tls = tls::connector(&self.connection, self.root_certificates.as_deref())?;
+        let manager = Manager {
+            config: self.connection,
+            tls,
+            password: self.password,
+            connect_timeout: self.connect_timeout.saturating_mul(u32::try_from(hosts).unwrap_or(u32::MAX)),
+            generation: AtomicU64::new(0),
+        };
+        Ok(PostgresStore {
+            connections: Connections::new(manager, self.pool_size)?,
+            statements: Arc::new(Statements::new(&self.table)),
+            scope: self.scope.into(),
+            clock: None,
+        })
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("connection", &self.connection)
+            .field("scope", &self.scope)
+            .field("table", &self.table)
+            .field("pool_size", &self.pool_size)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn local() -> Config {
+        Config::from_url("postgresql://once@127.0.0.1/postgres").unwrap()
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused() {
+        let no_host = Config::new(tokio_postgres::Config::new());
+        for config in [local().pool_size(0), local().scope("a\0"), local().table(""), local().schema(""), no_host] {
+            assert_eq!(config.clone().build().unwrap_err().kind(), ErrorKind::Config, "{config:?}");
+        }
+        assert!(local().build().is_ok());
+    }
+
+    #[test]
+    fn an_unreadable_url_is_not_quoted() {
+        let error = Config::from_url("postgresql://once:pass?hunter2=1@127.0.0.1/postgres").unwrap_err();
+        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+    }
+
+    #[cfg(not(feature = "postgres-tls"))]
+    #[test]
+    fn tls_needs_its_feature() {
+        let config = Config::from_url("postgresql://once@127.0.0.1/postgres?sslmode=require").unwrap();
+        assert_eq!(config.build().unwrap_err().kind(), ErrorKind::Config);
+    }
+
+    #[cfg(feature = "postgres-tls")]
+    #[test]
+    fn root_certificates_are_pem_and_require_tls() {
+        for pem in ["", "-----BEGIN CERTIFICATE-----\nMTIz\n-----END CERTIFICATE-----\n"] {
+            assert_eq!(local().root_certificates(pem).build().unwrap_err().kind(), ErrorKind::Config);
+        }
+        let mode = local().root_certificates("").connection.get_ssl_mode();
+        assert_eq!(mode, tokio_postgres::config::SslMode::Require);
+    }
+}

@@ -1,0 +1,238 @@
+//! Connections: opened on demand, pooled, checked after a pause, and discarded when in doubt.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use deadpool::{
+    Runtime,
+    managed::{self, Metrics, Object, Pool, QueueMode, RecycleError, RecycleResult},
+};
+use tokio::{task::JoinHandle, time::timeout};
+use tokio_postgres::{
+    Client, Row,
+    types::{ToSql, Type},
+};
+
+use super::{
+    error::{self, Failure, Verdict},
+    tls,
+};
+use crate::{
+    clock::{Clock, SystemClock, Timestamp},
+    error::{BoxError, Error, ErrorKind, ErrorStatus},
+    future::BoxFuture,
+};
+
+/// After how much idle time a connection is checked before it is used: the sandbox may have been frozen meanwhile, and the
+/// server, or what lies between, may have closed it.
+const CHECK_AFTER: Duration = Duration::from_secs(5);
+/// How long that check may take.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(250);
+/// How long a call waits for a connection of a pool whose connections are all in use. Shorter than the engine's limit for a
+/// call, so that the answer says what was missing.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Gives the password of a new connection.
+pub(super) type Password = Arc<dyn Fn() -> BoxFuture<'static, Result<String, BoxError>> + Send + Sync>;
+
+/// A parameter of a statement, and its type, so that the server need not be asked for it.
+pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// How connections are opened.
+pub(super) struct Manager {
+    pub(super) config: tokio_postgres::Config,
+    pub(super) tls: tls::Connector,
+    pub(super) password: Option<Password>,
+    /// For everything from the look-up of the host's name to the server's readiness.
+    pub(super) connect_timeout: Duration,
+    /// Counts events that make every idle connection suspect: it replaces those of an older generation.
+    pub(super) generation: AtomicU64,
+}
+
+/// An open connection.
+pub(super) struct Session {
+    client: Client,
+    /// Moves bytes between client and socket.
+    driver: JoinHandle<()>,
+    last_used: Timestamp,
+    generation: u64,
+    is_discarded: bool,
+}
+
+impl Session {
+    /// Closes the socket at once, whatever is under way on it.
+    fn discard(&mut self) {
+        self.is_discarded = true;
+        self.driver.abort();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Manager {
+    async fn open(&self) -> Result<Session, Error> {
+        let generation = self.generation.load(Ordering::Relaxed);
+        let mut config = self.config.clone();
+        if let Some(password) = &self.password {
+            let password = password().await.map_err(|source| {
+                let message = "there is no password for the connection";
+                Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, "connect", message).with_source(source)
+            })?;
+            config.password(password);
+        }
+        let opened = timeout(self.connect_timeout, config.connect(self.tls.clone())).await;
+        let (client, connection) = opened
+            .map_err(|_| {
+                let message = "PostgreSQL could not be reached in time";
+                Error::new(ErrorKind::Timeout, ErrorStatus::Temporary, "connect", message)
+            })?
+            .map_err(error::of_connect)?;
+        let driver = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(target: "lambda_once", %error, "a connection to PostgreSQL ended");
+            }
+        });
+        Ok(Session { client, driver, last_used: SystemClock.now(), generation, is_discarded: false })
+    }
+
+    /// Has every idle connection replaced.
+    fn suspect_all(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl managed::Manager for Manager {
+    type Type = Session;
+    type Error = Error;
+
+    async fn create(&self) -> Result<Session, Error> {
+        self.open().await
+    }
+
+    async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<Error> {
+        if session.is_discarded || session.client.is_closed() {
+            return Err(RecycleError::message("closed"));
+        }
+        if session.generation != self.generation.load(Ordering::Relaxed) {
+            return Err(RecycleError::message("suspect"));
+        }
+        if SystemClock.now().since(session.last_used) < CHECK_AFTER {
+            return Ok(());
+        }
+        match timeout(CHECK_TIMEOUT, session.client.check_connection()).await {
+            Ok(Ok(())) => Ok(()),
+            failed => {
+                // The others have been idle for longer: the pool hands out the one used last.
+                self.suspect_all();
+                Err(RecycleError::message(if failed.is_err() { "no answer" } else { "broken" }))
+            }
+        }
+    }
+}
+
+/// The connections of a store.
+#[derive(Clone)]
+pub(super) struct Connections(Pool<Manager>);
+
+impl Connections {
+    pub(super) fn new(manager: Manager, size: usize) -> Result<Self, Error> {
+        Pool::builder(manager)
+            .max_size(size)
+            .queue_mode(QueueMode::Lifo)
+            .wait_timeout(Some(WAIT_TIMEOUT))
+            .runtime(Runtime::Tokio1)
+            .build()
+            .map(Self)
+            .map_err(|error| Error::config("the pool of connections cannot be built").with_source(error))
+    }
+
+    pub(super) async fn get(&self) -> Result<Connection, Error> {
+        let session = self.0.get().await.map_err(error::of_pool)?;
+        Ok(Connection { session, is_usable: AtomicBool::new(true), is_answered: false })
+    }
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = self.0.status();
+        f.debug_struct("Connections").field("size", &status.size).field("idle", &status.available).finish()
+    }
+}
+
+/// A connection in use. Dropped before [`give_back`](Self::give_back), it is closed: a statement may still run on it, and
+/// its answer must not be taken for that of the next.
+pub(super) struct Connection {
+    session: Object<Manager>,
+    is_usable: AtomicBool,
+    is_answered: bool,
+}
+
+impl Connection {
+    /// Sends a statement and reads its whole answer. Statements that are awaited together are sent together. None is
+    /// prepared by name, so that poolers may move each to another connection of the server.
+    pub(super) async fn query(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, Failure> {
+        self.session.client.query_typed(sql, parameters).await.map_err(|error| self.failed(error, operation))
+    }
+
+    /// Sends a statement, and returns how many rows it changed.
+    pub(super) async fn execute(
+        &self,
+        operation: &'static str,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<u64, Failure> {
+        self.session.client.execute_typed(sql, parameters).await.map_err(|error| self.failed(error, operation))
+    }
+
+    /// Sends several statements without parameters, which the server performs as one transaction.
+    pub(super) async fn execute_all(&self, operation: &'static str, sql: &str) -> Result<(), Failure> {
+        self.session.client.batch_execute(sql).await.map_err(|error| self.failed(error, operation))
+    }
+
+    fn is_usable(&self) -> bool {
+        self.is_usable.load(Ordering::Relaxed)
+    }
+
+    /// Returns the connection to the pool, unless something has failed on it. Every statement must have been answered.
+    pub(super) fn give_back(mut self) {
+        self.is_answered = true;
+    }
+
+    fn failed(&self, error: tokio_postgres::Error, operation: &'static str) -> Failure {
+        let failure = error::of_statement(error, operation);
+        if failure.connection != Verdict::Usable {
+            self.is_usable.store(false, Ordering::Relaxed);
+        }
+        if failure.connection == Verdict::Demoted
+            && let Some(pool) = Object::pool(&self.session)
+        {
+            pool.manager().suspect_all();
+        }
+        failure
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.is_answered && self.is_usable() {
+            self.session.last_used = SystemClock.now();
+        } else {
+            self.session.discard();
+        }
+    }
+}

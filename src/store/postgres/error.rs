@@ -1,0 +1,204 @@
+//! Classifies errors of PostgreSQL and of its client: whether the statement may have been applied, and whether another
+//! one can help.
+
+use std::{error::Error as StdError, io};
+
+use deadpool::managed::{PoolError, TimeoutType};
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+use crate::{
+    error::{Error, ErrorKind, ErrorStatus},
+    store::Answers,
+};
+
+/// Why a statement failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: Error,
+    /// Another transaction held a row for longer than `lock_timeout`.
+    pub(super) is_lock_timeout: bool,
+    pub(super) connection: Verdict,
+}
+
+impl From<Error> for Failure {
+    /// The statement succeeded, what it returned is not understood.
+    fn from(error: Error) -> Self {
+        Self { error, is_lock_timeout: false, connection: Verdict::Usable }
+    }
+}
+
+/// What a failure says of its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The statement failed, the connection serves the next.
+    Usable,
+    /// Nothing can be sent on it any more.
+    Broken,
+    /// It leads to a server that no longer takes writes; so do its idle neighbours.
+    Demoted,
+}
+
+/// The failure of a statement that was sent, as far as the client knows.
+pub(super) fn of_statement(error: tokio_postgres::Error, operation: &'static str) -> Failure {
+    let Some(database) = error.as_db_error() else {
+        let message = format!("the connection to PostgreSQL failed: {}", root_cause(&error));
+        return Failure {
+            error: Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message).with_source(error),
+            is_lock_timeout: false,
+            connection: Verdict::Broken,
+        };
+    };
+    let (code, ends_session) = (database.code().code(), ends_session(database));
+    let (kind, status) = of_code(code, ends_session);
+    let connection = match code {
+        "25006" => Verdict::Demoted,
+        _ if ends_session => Verdict::Broken,
+        _ => Verdict::Usable,
+    };
+    let is_lock_timeout = *database.code() == SqlState::LOCK_NOT_AVAILABLE;
+    Failure { error: answered(kind, status, operation, error), is_lock_timeout, connection }
+}
+
+/// The failure of an attempt to connect: no statement was sent.
+pub(super) fn of_connect(error: tokio_postgres::Error) -> Error {
+    const OPERATION: &str = "connect";
+    if let Some(database) = error.as_db_error() {
+        let (kind, _) = of_code(database.code().code(), false);
+        return answered(kind, ErrorStatus::Temporary, OPERATION, error);
+    }
+    // What is no trouble with the network: a password that is missing, a server without TLS.
+    let is_refused = !error.is_closed() && !causes(&error).any(|cause| cause.is::<io::Error>());
+    let kind = if is_refused { ErrorKind::AccessDenied } else { ErrorKind::Unavailable };
+    let message = format!("no connection to PostgreSQL: {}", root_cause(&error));
+    Error::new(kind, ErrorStatus::Temporary, OPERATION, message).with_source(error)
+}
+
+/// No connection was to be had.
+pub(super) fn of_pool(error: PoolError<Error>) -> Error {
+    match error {
+        PoolError::Backend(error) => error,
+        PoolError::Timeout(TimeoutType::Wait) => Error::new(
+            ErrorKind::Throttled,
+            ErrorStatus::Temporary,
+            "connect",
+            "all connections of the pool were in use for too long; enlarge it (`pool_size`), or lower the concurrency",
+        ),
+        other => {
+            let message = "the pool of connections gave none";
+            Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, "connect", message)
+                .with_source(other.to_string())
+        }
+    }
+}
+
+/// A row that does not hold what the statement asked for. The statement itself succeeded.
+pub(super) fn of_shape(error: tokio_postgres::Error, operation: &'static str) -> Error {
+    let message = "the table's columns do not have the expected types";
+    Error::new(ErrorKind::Table, ErrorStatus::Ambiguous, operation, message).with_source(error)
+}
+
+/// The same error for each of `count` requests; its source goes to the last.
+pub(super) fn for_each<T>(error: Error, count: usize) -> Answers<T> {
+    let copies: Vec<Error> = (1..count).map(|_| error.without_source()).collect();
+    copies.into_iter().chain([error]).take(count).map(Err).collect()
+}
+
+fn answered(kind: ErrorKind, status: ErrorStatus, operation: &'static str, error: tokio_postgres::Error) -> Error {
+    let Some(database) = error.as_db_error() else {
+        return Error::new(kind, status, operation, "PostgreSQL answered with an error").with_source(error);
+    };
+    let code = database.code().code().to_owned();
+    // A data exception or a violated constraint may quote the row, and with it a result.
+    if matches!(code.get(..2), Some("22" | "23")) {
+        return Error::new(kind, status, operation, format!("PostgreSQL answered {code}"));
+    }
+    let hint = if kind == ErrorKind::Table { "; `PostgresStore::migrate` creates the table" } else { "" };
+    let message = format!("PostgreSQL answered {code}: {}{hint}", database.message());
+    Error::new(kind, status, operation, message).with_source(error)
+}
+
+/// Whether the session ends with the error.
+fn ends_session(error: &DbError) -> bool {
+    matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
+}
+
+/// What the code of an error means. A statement that fails is rolled back as a whole; only where the session ended as well
+/// is there doubt, unless the code says that it ended before the statement did.
+/// <https://www.postgresql.org/docs/current/errcodes-appendix.html>
+fn of_code(code: &str, ends_session: bool) -> (ErrorKind, ErrorStatus) {
+    let temporary = |kind| (kind, ErrorStatus::Temporary);
+    let class = code.get(..2).unwrap_or_default();
+    match (class, code) {
+        // Lock and statement time-outs, also those of the whole transaction; an operator cancelled the statement.
+        (_, "55P03" | "57014" | "25P04") => temporary(ErrorKind::Timeout),
+        // The outcome of the statement is not known.
+        (_, "40003") | ("08", _) => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
+        // Conflicts between transactions; a server that went to read-only, shuts down, crashed or starts.
+        ("40", _) | (_, "25006" | "57P01" | "57P02" | "57P03" | "57P05") => temporary(ErrorKind::Unavailable),
+        // Too many connections, no memory, a full disk.
+        ("53", _) => temporary(ErrorKind::Throttled),
+        ("28", _) | (_, "42501") => temporary(ErrorKind::AccessDenied),
+        // The statements are fixed, so what does not fit is the table or its constraints; or there is no such database.
+        ("3D" | "3F" | "42" | "23", _) => temporary(ErrorKind::Table),
+        ("21" | "22" | "54", _) => (ErrorKind::Request, ErrorStatus::Permanent),
+        _ if ends_session => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
+        _ => temporary(ErrorKind::Unavailable),
+    }
+}
+
+fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+fn root_cause(error: &(dyn StdError + 'static)) -> String {
+    causes(error).last().unwrap_or(error).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_that_was_rolled_back_is_temporary() {
+        let kinds = [
+            ("40001", ErrorKind::Unavailable),
+            ("40P01", ErrorKind::Unavailable),
+            ("25006", ErrorKind::Unavailable),
+            ("55P03", ErrorKind::Timeout),
+            ("57014", ErrorKind::Timeout),
+            ("53300", ErrorKind::Throttled),
+            ("53100", ErrorKind::Throttled),
+            ("28P01", ErrorKind::AccessDenied),
+            ("42501", ErrorKind::AccessDenied),
+            ("42P01", ErrorKind::Table),
+            ("42703", ErrorKind::Table),
+            ("3D000", ErrorKind::Table),
+            ("3F000", ErrorKind::Table),
+            ("23514", ErrorKind::Table),
+            ("XX000", ErrorKind::Unavailable),
+            ("58030", ErrorKind::Unavailable),
+        ];
+        for (code, kind) in kinds {
+            assert_eq!(of_code(code, false), (kind, ErrorStatus::Temporary), "{code}");
+        }
+        for code in ["57P01", "57P02", "57P03", "57P05"] {
+            assert_eq!(of_code(code, true), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_session_that_ended_for_another_reason_leaves_doubt() {
+        for (code, ends_session) in
+            [("XX000", true), ("58030", true), ("08006", false), ("08P01", true), ("40003", false)]
+        {
+            assert_eq!(of_code(code, ends_session), (ErrorKind::Unavailable, ErrorStatus::Ambiguous), "{code}");
+        }
+    }
+
+    #[test]
+    fn what_no_retry_can_help_is_permanent() {
+        for code in ["21000", "22021", "54000"] {
+            assert_eq!(of_code(code, false), (ErrorKind::Request, ErrorStatus::Permanent), "{code}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Keeps records in a PostgreSQL table.
+//!
+//! One row a key. [`PostgresStore::migrate`] creates the table, or run the statements in [`PostgresStore::schema`]:
+//!
+//! ```sql
+#![doc = include_str!("schema.sql")]
+//! ```
+//!
+//! A claim is one `INSERT … ON CONFLICT DO UPDATE` for all keys of a call; its `WHERE` holds all the rules by which a record
+//! may be replaced, and the `SELECT` sent right behind it on the same connection shows why the others were refused. A settle
+//! is one `UPDATE`, one `DELETE`, or both together, conditional on the owner and on INPROGRESS. So either takes one round
+//! trip, however many keys there are, and a settle that was refused another one. All statements lock rows in the order of
+//! their keys: batches cannot deadlock each other.
+//!
+//! The server's clock decides about leases. Every statement is a transaction of its own at the isolation level READ
+//! COMMITTED, the default; at a higher level conflicts are errors, which the engine answers by sending the claim again.
+//!
+//! No statement is prepared by name and no session setting is changed, so that PgBouncer in transaction mode and RDS Proxy
+//! may give each statement another connection of the server.
+//!
+//! # Dropped calls
+//!
+//! Dropping a call closes its connection. The server notices that when it next reads from or writes to the socket, so a
+//! statement that waits for a lock goes on waiting, and may be applied. Set `client_connection_check_interval` on the role
+//! to have it ended, and `lock_timeout` to keep any wait for a lock short.
+
+use std::{fmt, sync::Arc};
+
+use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store};
+use crate::{
+    clock::Clock,
+    error::Error,
+    record::{KeyHash, Record},
+};
+
+mod claim;
+mod config;
+mod connection;
+mod error;
+mod maintenance;
+mod read;
+mod row;
+mod settle;
+mod statements;
+mod tls;
+
+pub use config::Config;
+pub use maintenance::Abandoned;
+pub use tokio_postgres;
+
+use connection::Connections;
+use statements::Statements;
+
+/// The most keys of one statement.
+const BATCH: usize = 100;
+
+/// The largest result: larger ones are better kept elsewhere.
+const MAX_RESULT_BYTES: usize = 1 << 20;
+
+/// Records in a PostgreSQL table.
+///
+/// ```no_run
+/// # async fn init() -> Result<(), lambda_once::Error> {
+/// use lambda_once::{Idempotency, PostgresStore};
+///
+/// // The URL of the database is in the environment variable POSTGRES_URL.
+/// let once = Idempotency::new(PostgresStore::from_env()?);
+/// once.warm().await?;
+/// # Ok(()) }
+/// ```
+///
+/// Cheap to clone; clones share the connections. These belong to the tokio runtime on which they were opened.
+#[derive(Clone)]
+pub struct PostgresStore {
+    connections: Connections,
+    statements: Arc<Statements>,
+    scope: Arc<str>,
+    /// `None` for the server's.
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl PostgresStore {
+    /// A store on the table `once_records` in the database that the environment variable `POSTGRES_URL` names.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variable is missing, empty or cannot be read.
+    pub fn from_env() -> Result<Self, Error> {
+        Config::from_env()?.build()
+    }
+
+    /// The same store on another clock than the server's; for tests.
+    #[must_use]
+    pub fn with_clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
+    /// The parameter `now` of the statements.
+    fn now(&self) -> Option<i64> {
+        self.clock.as_ref().map(|clock| row::timestamp(clock.now()))
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore")
+            .field("scope", &self.scope)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for PostgresStore {
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        Box::pin(self.claim_all(requests))
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        Box::pin(self.settle_all(requests))
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+        Box::pin(self.read_all(keys, data, "read"))
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { max_result_bytes: MAX_RESULT_BYTES, batch: BATCH }
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(self.warm_up())
+    }
+}

@@ -1,0 +1,78 @@
+//! Reads of records.
+
+use std::collections::HashMap;
+
+use futures_util::future::join_all;
+use tokio_postgres::types::Type;
+
+use super::{
+    BATCH, PostgresStore,
+    connection::Connection,
+    error::{self, Failure},
+    row::{self, Found},
+};
+use crate::{
+    record::{KeyHash, Record},
+    store::{Answers, ResultData},
+};
+
+/// The records that were found, by their keys.
+pub(super) type Records = HashMap<KeyHash, Found>;
+
+impl PostgresStore {
+    pub(super) async fn read_all(
+        &self,
+        keys: &[KeyHash],
+        data: ResultData,
+        operation: &'static str,
+    ) -> Answers<Option<Record>> {
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        let connection = match self.connections.get().await {
+            Ok(connection) => connection,
+            Err(error) => return error::for_each(error, keys.len()),
+        };
+        let answers = self.read_on(&connection, keys, data, operation).await;
+        connection.give_back();
+        answers
+    }
+
+    /// Reads on a connection that is in use.
+    pub(super) async fn read_on(
+        &self,
+        connection: &Connection,
+        keys: &[KeyHash],
+        data: ResultData,
+        operation: &'static str,
+    ) -> Answers<Option<Record>> {
+        let parts = join_all(keys.chunks(BATCH).map(async |keys| {
+            let hashes: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes().as_slice()).collect();
+            match self.select(connection, &hashes, data, operation).await {
+                Ok(mut found) => {
+                    keys.iter().map(|key| found.remove(key).map(|found| found.record).transpose()).collect()
+                }
+                Err(failure) => error::for_each(failure.error, keys.len()),
+            }
+        }));
+        parts.await.into_iter().flatten().collect()
+    }
+
+    pub(super) async fn select(
+        &self,
+        connection: &Connection,
+        keys: &[&[u8]],
+        data: ResultData,
+        operation: &'static str,
+    ) -> Result<Records, Failure> {
+        let with_data = data == ResultData::Include;
+        let rows = connection
+            .query(
+                operation,
+                &self.statements.select,
+                &[(&self.scope.as_ref(), Type::TEXT), (&keys, Type::BYTEA_ARRAY), (&with_data, Type::BOOL)],
+            )
+            .await?;
+        rows.iter().map(|row| row::found(row, data, operation)).collect::<Result<_, _>>().map_err(Failure::from)
+    }
+}

@@ -1,0 +1,158 @@
+//! Converts rows into records, and numbers as they are stored.
+
+use std::time::Duration;
+
+use tokio_postgres::{Row, types::FromSql};
+
+use super::error;
+use crate::{
+    clock::Timestamp,
+    error::{Error, ErrorKind, ErrorStatus},
+    record::{Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult},
+    store::{Grant, ResultData},
+};
+
+/// The longest time that is stored: with the time of day added, it still fits into the columns, `purge_day` included.
+const MAX_MILLIS: i64 = 1 << 52;
+
+const JSON: i16 = 0;
+const DEFLATE: i16 = 1;
+const DROPPED: i16 = 2;
+
+pub(super) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(MAX_MILLIS).min(MAX_MILLIS)
+}
+
+pub(super) fn timestamp(time: Timestamp) -> i64 {
+    millis(time.since(Timestamp::EPOCH))
+}
+
+/// The columns `data` and `encoding` of a result.
+pub(super) fn stored(result: &StoredResult) -> (Option<&[u8]>, Option<i16>) {
+    match &result.data {
+        Some(StoredData::Json(text)) => (Some(text.as_bytes()), Some(JSON)),
+        Some(StoredData::Deflated(bytes)) => (Some(bytes), Some(DEFLATE)),
+        None => (None, result.dropped.then_some(DROPPED)),
+    }
+}
+
+/// A row of `select.sql`: a record, and when it was read.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) record: Result<Record, Error>,
+    pub(super) now: Timestamp,
+}
+
+/// A row of `select.sql` and its key.
+pub(super) fn found(row: &Row, data: ResultData, operation: &'static str) -> Result<(KeyHash, Found), Error> {
+    let columns = Columns { row, operation };
+    let found = Found { record: record(&columns, data), now: columns.time("now")? };
+    Ok((columns.key()?, found))
+}
+
+/// A row of `claim.sql`: what was granted.
+pub(super) fn grant(row: &Row) -> Result<(KeyHash, Grant), Error> {
+    let columns = Columns { row, operation: "claim" };
+    let grant = Grant {
+        lease_until: columns.time("lease_until")?,
+        attempt: columns.number("attempt")?,
+        prior_status: columns.get::<Option<i16>>("prior_status")?.and_then(status),
+    };
+    Ok((columns.key()?, grant))
+}
+
+/// A row of `settle.sql` or `abandoned.sql`.
+pub(super) fn key_and_lease(row: &Row, operation: &'static str) -> Result<(KeyHash, Timestamp), Error> {
+    let columns = Columns { row, operation };
+    Ok((columns.key()?, columns.time("lease_until")?))
+}
+
+/// A row of `release.sql`.
+pub(super) fn key(row: &Row, operation: &'static str) -> Result<KeyHash, Error> {
+    Columns { row, operation }.key()
+}
+
+/// The attempts of a row of `abandoned.sql`.
+pub(super) fn attempt(row: &Row, operation: &'static str) -> Result<u64, Error> {
+    Columns { row, operation }.number("attempt")
+}
+
+fn record(columns: &Columns<'_>, data: ResultData) -> Result<Record, Error> {
+    Ok(Record {
+        status: status(columns.get("status")?).ok_or_else(|| columns.unknown("status"))?,
+        owner: columns.bytes("owner")?.map(Owner::from_bytes),
+        attempt: columns.number("attempt")?,
+        prior_status: columns.get::<Option<i16>>("prior_status")?.and_then(status),
+        lease_until: match columns.get::<Option<i64>>("lease_until")? {
+            Some(_) => Some(columns.time("lease_until")?),
+            None => None,
+        },
+        expiration: Some(columns.number("expiration")?),
+        fingerprint: columns.bytes("validation")?.map(Fingerprint::from_bytes),
+        result: result(columns, data)?,
+        version: u32::try_from(columns.get::<i32>("v")?).map_err(|_| columns.unknown("v"))?,
+    })
+}
+
+fn result(columns: &Columns<'_>, wanted: ResultData) -> Result<StoredResult, Error> {
+    let data = columns.get::<Option<&[u8]>>("data")?.map(<[u8]>::to_vec);
+    let encoding = columns.get::<Option<i16>>("encoding")?;
+    let data = match (encoding, data) {
+        (None | Some(DROPPED), None) => None,
+        (Some(JSON | DEFLATE), None) if wanted == ResultData::Omit => None,
+        (Some(JSON), Some(text)) => {
+            Some(StoredData::Json(String::from_utf8(text).map_err(|_| columns.unknown("data"))?))
+        }
+        (Some(DEFLATE), Some(bytes)) => Some(StoredData::Deflated(bytes)),
+        _ => return Err(columns.unknown("encoding")),
+    };
+    Ok(StoredResult { data, dropped: encoding == Some(DROPPED) })
+}
+
+/// The status of a number; `None` for any other.
+const fn status(number: i16) -> Option<Status> {
+    match number {
+        0 => Some(Status::InProgress),
+        1 => Some(Status::Completed),
+        2 => Some(Status::Failed),
+        _ => None,
+    }
+}
+
+/// Reads the columns of a row by their names.
+struct Columns<'a> {
+    row: &'a Row,
+    operation: &'static str,
+}
+
+impl<'a> Columns<'a> {
+    fn get<T: FromSql<'a>>(&self, name: &str) -> Result<T, Error> {
+        self.row.try_get(name).map_err(|error| error::of_shape(error, self.operation))
+    }
+
+    fn number(&self, name: &str) -> Result<u64, Error> {
+        u64::try_from(self.get::<i64>(name)?).map_err(|_| self.unknown(name))
+    }
+
+    fn time(&self, name: &str) -> Result<Timestamp, Error> {
+        self.number(name).map(Timestamp::from_millis)
+    }
+
+    fn bytes<const N: usize>(&self, name: &str) -> Result<Option<[u8; N]>, Error> {
+        let bytes: Option<&[u8]> = self.get(name)?;
+        bytes.map(|bytes| bytes.try_into().map_err(|_| self.unknown(name))).transpose()
+    }
+
+    fn key(&self) -> Result<KeyHash, Error> {
+        self.bytes("key_hash")?.map(KeyHash::from_bytes).ok_or_else(|| self.unknown("key_hash"))
+    }
+
+    fn unknown(&self, column: &str) -> Error {
+        Error::new(
+            ErrorKind::Format,
+            ErrorStatus::Temporary,
+            self.operation,
+            format!("the record's column `{column}` holds what this version does not know; finish the deployment"),
+        )
+    }
+}

@@ -1,0 +1,18 @@
+CREATE TABLE IF NOT EXISTS once_records (
+  scope        text     NOT NULL DEFAULT '',
+  key_hash     bytea    NOT NULL CHECK (octet_length(key_hash) = 32),
+  status       smallint NOT NULL,  -- 0 INPROGRESS, 1 COMPLETED, 2 FAILED; no ENUM: drivers look up its oid
+  owner        bytea,              -- NULL after a hand-back
+  attempt      bigint   NOT NULL,
+  prior_status smallint,           -- the status that the last claim replaced; NULL for none
+  lease_until  bigint,             -- ms since 1970
+  expiration   bigint   NOT NULL,  -- s since 1970
+  validation   bytea,
+  data         bytea,
+  encoding     smallint,           -- of data: 0 JSON, 1 DEFLATE; 2 without data: dropped
+  v            integer  NOT NULL,
+  -- Days since 1970. An index on expiration itself would keep every settle from being a HOT update.
+  purge_day    integer  GENERATED ALWAYS AS ((expiration / 86400)::integer) STORED,
+  PRIMARY KEY (scope, key_hash)
+) WITH (fillfactor = 70);
+CREATE INDEX IF NOT EXISTS once_records_purge ON once_records (purge_day);

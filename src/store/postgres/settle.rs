@@ -1,0 +1,204 @@
+//! Settles: one statement for those that change records, one for those that delete them, sent together.
+
+use std::collections::HashMap;
+
+use futures_util::future::join_all;
+use tokio_postgres::types::Type;
+
+use super::{
+    BATCH, PostgresStore,
+    connection::{Connection, Parameter},
+    error::{self, Failure},
+    row,
+};
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    record::KeyHash,
+    store::{Answers, ResultData, SettleRequest, Settled, Settlement, rules},
+};
+
+const OPERATION: &str = "settle";
+
+/// Settles of one statement, each with its place in the call.
+enum Statement<'a> {
+    /// `settle.sql`.
+    Update(Vec<(usize, &'a SettleRequest)>),
+    /// `release.sql`.
+    Delete(Vec<(usize, &'a SettleRequest)>),
+}
+
+/// What was applied: the leases now on record, of an update.
+type Applied = HashMap<KeyHash, Option<Timestamp>>;
+
+/// What a settle of `settle.sql` writes.
+#[derive(Default)]
+struct Change<'a> {
+    what: i16,
+    retention: i64,
+    lease: i64,
+    margin: i64,
+    data: Option<&'a [u8]>,
+    encoding: Option<i16>,
+}
+
+impl<'a> Change<'a> {
+    fn of(settlement: &'a Settlement) -> Self {
+        match settlement {
+            Settlement::Complete { result, retention } => {
+                let (data, encoding) = row::stored(result);
+                Self { what: 1, retention: row::millis(*retention), data, encoding, ..Self::default() }
+            }
+            Settlement::Fail { result, retention } => {
+                let (data, encoding) = row::stored(result);
+                Self { what: 2, retention: row::millis(*retention), data, encoding, ..Self::default() }
+            }
+            Settlement::Renew { lease, skew_margin, retention } => Self {
+                what: 3,
+                retention: row::millis(*retention),
+                lease: row::millis(*lease),
+                margin: row::millis(*skew_margin),
+                ..Self::default()
+            },
+            Settlement::Release { .. } => Self { what: 4, ..Self::default() },
+        }
+    }
+}
+
+impl PostgresStore {
+    /// Where a locked row holds up a statement, each of its settles is sent once more in a statement of its own.
+    pub(super) async fn settle_all(&self, requests: &[SettleRequest]) -> Answers<Settled> {
+        if requests.is_empty() {
+            return Vec::new();
+        }
+        let connection = match self.connections.get().await {
+            Ok(connection) => connection,
+            Err(error) => return error::for_each(error, requests.len()),
+        };
+        let mut answers: Vec<Option<Result<Settled, Error>>> = requests.iter().map(|_| None).collect();
+        let (mut refused, mut held_up) = (Vec::new(), Vec::new());
+        let sent = self.settle_statements(&connection, statements(requests)).await;
+        for (members, answer) in sent {
+            match answer {
+                Err(failure) if failure.is_lock_timeout && members.len() > 1 => held_up.extend(members),
+                answer => enter(members, answer, &mut answers, &mut refused),
+            }
+        }
+        if !held_up.is_empty() {
+            let singly = held_up.into_iter().map(|(place, request)| match request.settlement {
+                Settlement::Release { took_over: false } => Statement::Delete(vec![(place, request)]),
+                _ => Statement::Update(vec![(place, request)]),
+            });
+            for (members, answer) in self.settle_statements(&connection, singly.collect()).await {
+                enter(members, answer, &mut answers, &mut refused);
+            }
+        }
+        let keys: Vec<KeyHash> = refused.iter().map(|(_, request)| request.key).collect();
+        let current = self.read_on(&connection, &keys, ResultData::Include, OPERATION).await;
+        connection.give_back();
+        for ((place, request), current) in refused.into_iter().zip(current) {
+            answers[place] = Some(current.map(|current| match rules::is_settled(request, current.as_ref()) {
+                true => Settled::Done,
+                false => Settled::LeaseLost { current: current.map(Box::new) },
+            }));
+        }
+        answers.into_iter().flatten().collect()
+    }
+
+    /// Sends all statements at once.
+    async fn settle_statements<'a>(
+        &self,
+        connection: &Connection,
+        statements: Vec<Statement<'a>>,
+    ) -> Vec<(Vec<(usize, &'a SettleRequest)>, Result<Applied, Failure>)> {
+        join_all(statements.into_iter().map(async |statement| match statement {
+            Statement::Update(members) => {
+                let applied = self.update(connection, &members).await;
+                (members, applied)
+            }
+            Statement::Delete(members) => {
+                let applied = self.delete(connection, &members).await;
+                (members, applied)
+            }
+        }))
+        .await
+    }
+
+    async fn update(&self, connection: &Connection, members: &[(usize, &SettleRequest)]) -> Result<Applied, Failure> {
+        let (keys, owners) = keys_and_owners(members);
+        let changes: Vec<Change<'_>> = members.iter().map(|(_, request)| Change::of(&request.settlement)).collect();
+        let what: Vec<i16> = changes.iter().map(|change| change.what).collect();
+        let retentions: Vec<i64> = changes.iter().map(|change| change.retention).collect();
+        let leases: Vec<i64> = changes.iter().map(|change| change.lease).collect();
+        let margins: Vec<i64> = changes.iter().map(|change| change.margin).collect();
+        let data: Vec<Option<&[u8]>> = changes.iter().map(|change| change.data).collect();
+        let encodings: Vec<Option<i16>> = changes.iter().map(|change| change.encoding).collect();
+        let now = self.now();
+        let parameters: [Parameter<'_>; 10] = [
+            (&self.scope.as_ref(), Type::TEXT),
+            (&keys, Type::BYTEA_ARRAY),
+            (&owners, Type::BYTEA_ARRAY),
+            (&what, Type::INT2_ARRAY),
+            (&retentions, Type::INT8_ARRAY),
+            (&leases, Type::INT8_ARRAY),
+            (&margins, Type::INT8_ARRAY),
+            (&data, Type::BYTEA_ARRAY),
+            (&encodings, Type::INT2_ARRAY),
+            (&now, Type::INT8),
+        ];
+        let rows = connection.query(OPERATION, &self.statements.settle, &parameters).await?;
+        let applied = rows.iter().map(|row| row::key_and_lease(row, OPERATION).map(|(key, lease)| (key, Some(lease))));
+        applied.collect::<Result<_, _>>().map_err(Failure::from)
+    }
+
+    async fn delete(&self, connection: &Connection, members: &[(usize, &SettleRequest)]) -> Result<Applied, Failure> {
+        let (keys, owners) = keys_and_owners(members);
+        let parameters: [Parameter<'_>; 3] =
+            [(&self.scope.as_ref(), Type::TEXT), (&keys, Type::BYTEA_ARRAY), (&owners, Type::BYTEA_ARRAY)];
+        let rows = connection.query(OPERATION, &self.statements.release, &parameters).await?;
+        rows.iter()
+            .map(|row| Ok((row::key(row, OPERATION)?, None)))
+            .collect::<Result<_, Error>>()
+            .map_err(Failure::from)
+    }
+}
+
+/// Enters the answers of a statement's settles; those that it did not apply go to `refused`.
+fn enter<'a>(
+    members: Vec<(usize, &'a SettleRequest)>,
+    answer: Result<Applied, Failure>,
+    answers: &mut [Option<Result<Settled, Error>>],
+    refused: &mut Vec<(usize, &'a SettleRequest)>,
+) {
+    match answer {
+        Err(failure) => {
+            let errors = error::for_each(failure.error, members.len());
+            members.into_iter().zip(errors).for_each(|((place, _), error)| answers[place] = Some(error));
+        }
+        Ok(applied) => {
+            for (place, request) in members {
+                match (applied.get(&request.key), &request.settlement) {
+                    (None, _) => refused.push((place, request)),
+                    (Some(Some(lease_until)), Settlement::Renew { .. }) => {
+                        answers[place] = Some(Ok(Settled::Renewed { lease_until: *lease_until }));
+                    }
+                    (Some(_), _) => answers[place] = Some(Ok(Settled::Done)),
+                }
+            }
+        }
+    }
+}
+
+fn statements(requests: &[SettleRequest]) -> Vec<Statement<'_>> {
+    let is_delete = |request: &SettleRequest| matches!(request.settlement, Settlement::Release { took_over: false });
+    let (deletes, updates): (Vec<_>, Vec<_>) = requests.iter().enumerate().partition(|(_, request)| is_delete(request));
+    let updates = updates.chunks(BATCH).map(|members| Statement::Update(members.to_vec()));
+    updates.chain(deletes.chunks(BATCH).map(|members| Statement::Delete(members.to_vec()))).collect()
+}
+
+fn keys_and_owners<'a>(members: &[(usize, &'a SettleRequest)]) -> (Vec<&'a [u8]>, Vec<&'a [u8]>) {
+    let pair = |(_, request): &(usize, &'a SettleRequest)| -> (&'a [u8], &'a [u8]) {
+        (request.key.as_bytes(), request.owner.as_bytes())
+    };
+    members.iter().map(pair).unzip()
+}

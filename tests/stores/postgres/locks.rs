@@ -1,0 +1,98 @@
+//! An open transaction on one key, in the way of a batch: it delays the batch by `lock_timeout`, and then only itself.
+
+use lambda_once::store::{Refusal, postgres::PostgresStore};
+
+use super::{sessions::*, *};
+
+/// A store on a role that waits for locks no longer than this.
+async fn store() -> PostgresStore {
+    let role = support::postgres::role(&["lock_timeout = '200ms'"]).await;
+    support::postgres::config(role).build().unwrap()
+}
+
+/// Of a batch one key is held; the answers are those of the others, which are granted, and its own.
+async fn claimed_around(store: &PostgresStore, held: &ClaimRequest) -> Claimed {
+    let mut batch = claims(20);
+    batch[7] = rival(held);
+    let mut answers: Vec<_> = store.claim(&batch).await.into_iter().map(Result::unwrap).collect();
+    let held = answers.remove(7);
+    assert!(answers.iter().all(|answer| matches!(answer, Claimed::Granted(_))), "{answers:?}");
+    held
+}
+
+const NO_LEASE_KNOWN: Claimed = Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 });
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_being_settled_is_in_progress_until_its_lease() {
+    let store = store().await;
+    let claim = claim();
+    let grant = granted(&store, &claim).await;
+    let transaction = Transaction::holding(&[&claim]).await;
+    let held = Refusal::InProgress { lease_until: Some(grant.lease_until), attempt: 1 };
+    assert_eq!(claimed_around(&store, &claim).await, Claimed::Refused(held.clone()));
+    assert_eq!(claim_one(&store, &rival(&claim)).await.unwrap(), Claimed::Refused(held));
+    transaction.roll_back().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completed_record_is_replayed_although_it_is_locked() {
+    let store = store().await;
+    let claim = claim();
+    granted(&store, &claim).await;
+    settle_one(&store, &claim, complete("1")).await.unwrap();
+    let transaction = Transaction::holding(&[&claim]).await;
+    assert!(matches!(claimed_around(&store, &claim).await, Claimed::Refused(Refusal::Completed(_))));
+    transaction.roll_back().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_being_inserted_is_in_progress_without_a_lease() {
+    let store = store().await;
+    let claim = claim();
+    // Another scope's key of the same hash is nobody's business.
+    granted(&support::postgres::migrated().await, &rival(&claim)).await;
+    let transaction = Transaction::begin().await;
+    let scope = format!("{store:?}").split('"').nth(1).unwrap().to_owned();
+    let insert = format!(
+        "INSERT INTO once_records (scope, key_hash, status, attempt, expiration, v) VALUES ('{scope}', {}, 1, 1, 9999999999, 1)",
+        literal(&claim)
+    );
+    transaction.execute(&insert).await;
+    assert_eq!(claimed_around(&store, &claim).await, NO_LEASE_KNOWN);
+    assert_eq!(claim_one(&store, &rival(&claim)).await.unwrap(), NO_LEASE_KNOWN);
+    transaction.roll_back().await;
+    granted(&store, &claim).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_sent_again_is_granted_while_its_record_is_locked() {
+    let store = store().await;
+    let claim = claim();
+    let grant = granted(&store, &claim).await;
+    let transaction = Transaction::holding(&[&claim]).await;
+    assert_eq!(granted(&store, &claim).await, grant);
+    transaction.roll_back().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_batch_of_settles_only_that_of_a_locked_record_fails_and_it_can_be_sent_again() {
+    let store = store().await;
+    let claims = claims(20);
+    assert!(store.claim(&claims).await.iter().all(|answer| matches!(answer, Ok(Claimed::Granted(_)))));
+    // One that is completed, and one that is released.
+    let transaction = Transaction::holding(&[&claims[7], &claims[13]]).await;
+    let settlement = |i: usize| if i < 10 { complete("1") } else { RELEASE };
+    let settles: Vec<_> = claims.iter().enumerate().map(|(i, claim)| settle_of(claim, settlement(i))).collect();
+    for (i, answer) in store.settle(&settles).await.into_iter().enumerate() {
+        match i {
+            7 | 13 => assert_eq!(of(&answer.unwrap_err()), TIMEOUT),
+            _ => assert_eq!(answer.unwrap(), Settled::Done),
+        }
+    }
+    transaction.roll_back().await;
+    for i in [7, 13] {
+        assert_eq!(settle_one(&store, &claims[i], settlement(i)).await.unwrap(), Settled::Done);
+    }
+    assert_eq!(read_one(&store, &claims[7]).await.unwrap().result, json("1"));
+    assert_eq!(read_one(&store, &claims[13]).await, None);
+}

@@ -1,0 +1,211 @@
+//! The table: its creation, expired records, abandoned claims, and what `warm` finds.
+
+use futures_util::future::join_all;
+use lambda_once::{
+    clock::{ManualClock, Timestamp},
+    store::postgres::{Abandoned, PostgresStore},
+};
+use tracing::Level;
+
+use super::{sessions::*, *};
+use crate::support::collector::{Collector, Line};
+
+/// A store on a table of its own, on a clock.
+async fn on_own_table(clock: &ManualClock) -> (PostgresStore, String) {
+    let table = support::unique_name("records");
+    let config = support::postgres::config(support::postgres::connection().await).table(&table);
+    let store = config.build().unwrap().with_clock(clock.clone());
+    store.migrate().await.unwrap();
+    (store, table)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migrations_that_start_at_once_all_succeed() {
+    let connection = support::postgres::connection().await;
+    for _ in 0..5 {
+        let table = support::unique_name("Once \"and\" again");
+        let stores: Vec<_> = (0..8)
+            .map(|_| support::postgres::config(connection.clone()).schema("public").table(&table).build().unwrap())
+            .collect();
+        let tasks = stores.iter().cloned().map(|store| tokio::spawn(async move { store.migrate().await }));
+        join_all(tasks).await.into_iter().for_each(|migrated| migrated.unwrap().unwrap());
+        let claim = claim();
+        granted(&stores[0], &claim).await;
+        assert_eq!(stores[0].purge_expired(1).await.unwrap(), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_of_a_table_that_exists_waits_for_nobody() {
+    let claim = claim();
+    granted(&support::postgres::migrated().await, &claim).await;
+    let transaction = Transaction::begin().await;
+    // A lock that any other statement than a look at the catalogue would wait for.
+    transaction.execute(&format!("DELETE FROM once_records WHERE key_hash = {}", literal(&claim))).await;
+    let role = support::postgres::role(&["lock_timeout = '200ms'"]).await;
+    support::postgres::config(role).build().unwrap().migrate().await.unwrap();
+    transaction.roll_back().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_deletes_what_has_expired_in_bounded_steps_and_passes_over_what_is_locked() {
+    let clock = support::future_clock();
+    let (store, table) = on_own_table(&clock).await;
+    let (older, claims) = (claim(), claims(10));
+    granted(&store, &older).await;
+    clock.advance(Duration::from_secs(1));
+    store.claim(&claims).await;
+    settle_one(&store, &claims[1], complete("1")).await.unwrap();
+    clock.advance(RETENTION - Duration::from_millis(1));
+    assert_eq!(store.purge_expired(100).await.unwrap(), 1);
+    assert_eq!(read_one(&store, &older).await, None);
+    clock.advance(Duration::from_millis(1));
+
+    let transaction = Transaction::begin().await;
+    let lock = format!("SELECT FROM \"{table}\" WHERE key_hash = {} FOR UPDATE", literal(&claims[0]));
+    transaction.execute(&lock).await;
+    let mut steps = Vec::new();
+    while steps.last() != Some(&0) {
+        steps.push(store.purge_expired(4).await.unwrap());
+    }
+    assert_eq!(steps, [4, 4, 1, 0]);
+    transaction.roll_back().await;
+    assert_eq!(store.purge_expired(4).await.unwrap(), 1);
+    for claim in &claims {
+        assert_eq!(read_one(&store, claim).await, None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_on_the_servers_clock_leaves_what_has_not_expired() {
+    let table = support::unique_name("records");
+    let config = support::postgres::config(support::postgres::connection().await).table(&table);
+    let store = config.build().unwrap();
+    store.migrate().await.unwrap();
+    let claims = claims(2);
+    store.claim(&claims).await;
+    let admin = support::postgres::client(&support::postgres::connection().await).await;
+    let expire = format!("UPDATE \"{table}\" SET expiration = 1 WHERE key_hash = {}", literal(&claims[0]));
+    admin.batch_execute(&expire).await.unwrap();
+    assert_eq!(store.purge_expired(10).await.unwrap(), 1);
+    assert_eq!(read_one(&store, &claims[0]).await, None);
+    assert!(read_one(&store, &claims[1]).await.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn abandoned_claims_are_listed_until_somebody_takes_over() {
+    let clock = support::future_clock();
+    let store = support::postgres::migrated().await.with_clock(clock.clone());
+    let (older, newer, done, handed_back) = (claim(), claim(), claim(), claim());
+    let first = granted(&store, &older).await;
+    granted(&store, &done).await;
+    settle_one(&store, &done, complete("1")).await.unwrap();
+    clock.advance(Duration::from_secs(1));
+    let second = granted(&store, &newer).await;
+    clock.advance(LEASE + Duration::from_secs(10));
+    let of = |claim: &ClaimRequest, attempt, lease_until| (claim.key, attempt, lease_until);
+    let found = async |older_than: Duration, limit| {
+        let found = store.abandoned(older_than, limit).await.unwrap();
+        found
+            .into_iter()
+            .map(|Abandoned { key, attempt, lease_until, .. }| (key, attempt, lease_until))
+            .collect::<Vec<_>>()
+    };
+    let both = [of(&older, 1, first.lease_until), of(&newer, 1, second.lease_until)];
+    assert_eq!(found(Duration::from_secs(9), 10).await, both);
+    assert_eq!(found(Duration::from_secs(10), 10).await, both[..1]);
+    assert_eq!(found(Duration::ZERO, 1).await, both[..1]);
+    granted(&store, &rival(&older)).await;
+    granted(&store, &handed_back).await;
+    settle_one(&store, &handed_back, HAND_BACK).await.unwrap();
+    assert_eq!(found(Duration::ZERO, 10).await, [of(&handed_back, 1, Timestamp::EPOCH), both[1]]);
+    clock.advance(RETENTION);
+    assert_eq!(found(Duration::ZERO, 10).await, []);
+}
+
+#[tokio::test]
+async fn warming_warns_of_a_role_without_a_lock_timeout() {
+    for (settings, warnings) in [(&[][..], 1), (&["lock_timeout = '200ms'"], 0)] {
+        let store = support::postgres::config(support::postgres::role(settings).await).build().unwrap();
+        let (collector, _guard) = Collector::install();
+        store.warm().await.unwrap();
+        let lines = collector.lines();
+        let about = |line: &&Line| line.level == Level::WARN && line.get("message").contains("lock_timeout");
+        assert_eq!(lines.iter().filter(about).count(), warnings, "{lines:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_table_is_named_at_once_and_by_every_call() {
+    let config = support::postgres::config(support::postgres::connection().await);
+    let store = config.table(support::unique_name("missing")).build().unwrap();
+    let mut errors = vec![store.warm().await.unwrap_err(), claim_one(&store, &claim()).await.unwrap_err()];
+    errors.push(settle_one(&store, &claim(), RELEASE).await.unwrap_err());
+    errors.push(store.purge_expired(1).await.unwrap_err());
+    for error in errors {
+        assert_eq!(of(&error), TABLE);
+        assert!(error.to_string().contains("migrate"), "{error}");
+    }
+    store.migrate().await.unwrap();
+    store.warm().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_of_another_shape_is_an_error_of_the_table() {
+    let (store, table) = on_own_table(&support::future_clock()).await;
+    let admin = support::postgres::client(&support::postgres::connection().await).await;
+    let alter = async |change: &str| admin.batch_execute(&format!("ALTER TABLE \"{table}\" {change}")).await.unwrap();
+    alter("ADD COLUMN tenant text NOT NULL").await;
+    assert_eq!(of(&claim_one(&store, &claim()).await.unwrap_err()), TABLE);
+    alter("DROP COLUMN tenant").await;
+
+    // PostgreSQL quotes the row that violates a constraint.
+    let claim = claim();
+    granted(&store, &claim).await;
+    alter("ADD CHECK (data IS NULL)").await;
+    let error = settle_one(&store, &claim, complete("\"hunter2\"")).await.unwrap_err();
+    assert_eq!(of(&error), TABLE);
+    let hexadecimal = b"hunter2".iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"));
+    assert!(!format!("{error:?}").contains(&hexadecimal), "{error:?}");
+
+    // What is answered cannot be read, although it was applied.
+    alter("ALTER COLUMN attempt TYPE integer").await;
+    let error = claim_one(&store, &super::claim()).await.unwrap_err();
+    assert_eq!(of(&error), (ErrorKind::Table, ErrorStatus::Ambiguous));
+    alter("DROP COLUMN owner").await;
+    assert_eq!(of(&claim_one(&store, &super::claim()).await.unwrap_err()), TABLE);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_partitioned_by_scope_serves_as_well() {
+    let clock = support::future_clock();
+    let table = support::unique_name("records");
+    let connection = support::postgres::connection().await;
+    let store = |scope: &str| {
+        let config = support::postgres::config(connection.clone()).table(&table).scope(scope);
+        config.build().unwrap().with_clock(clock.clone())
+    };
+    // A partitioned table takes no storage parameters; its partitions do.
+    let schema = store("one").schema().replace("WITH (fillfactor = 70)", "PARTITION BY LIST (scope)");
+    let admin = support::postgres::client(&connection).await;
+    admin.batch_execute(&schema).await.unwrap();
+    for scope in ["one", "two"] {
+        let create = "CREATE TABLE \"%-%s\" PARTITION OF \"%\" FOR VALUES IN ('%s') WITH (fillfactor = 70)";
+        admin.batch_execute(&create.replace("%s", scope).replace('%', &table)).await.unwrap();
+    }
+    store("one").migrate().await.unwrap();
+    let claims = claims(20);
+    for scope in ["one", "two"] {
+        let store = store(scope);
+        assert!(store.claim(&claims).await.into_iter().all(|answer| matches!(answer, Ok(Claimed::Granted(_)))));
+        let duplicates: Vec<_> = claims.iter().map(rival).collect();
+        assert!(store.claim(&duplicates).await.into_iter().all(|answer| matches!(answer, Ok(Claimed::Refused(_)))));
+        let settlement = |i: usize| if i < 10 { complete("1") } else { RELEASE };
+        let settles: Vec<_> = claims.iter().enumerate().map(|(i, claim)| settle_of(claim, settlement(i))).collect();
+        assert!(store.settle(&settles).await.into_iter().all(|answer| matches!(answer, Ok(Settled::Done))));
+    }
+    // A scope without a partition.
+    assert_eq!(of(&claim_one(&store("three"), &claims[0]).await.unwrap_err()), TABLE);
+    clock.advance(RETENTION);
+    assert_eq!(store("one").purge_expired(100).await.unwrap(), 20);
+}

@@ -1,0 +1,234 @@
+//! A proxy between the store and PostgreSQL that sees each statement, holds answers back, cuts connections, and lets them
+//! fall silent.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use lambda_once::store::postgres::tokio_postgres::{self, config::SslMode};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::watch,
+    task::{AbortHandle, JoinSet},
+};
+
+/// What every statement that the client awaits ends with, and what each of their answers ends with.
+const SYNC: u8 = b'S';
+const READY: u8 = b'Z';
+
+pub(super) struct Proxy {
+    connection: tokio_postgres::Config,
+    state: Arc<State>,
+    _accept: JoinSet<()>,
+}
+
+struct State {
+    /// How many statements have come.
+    statements: watch::Sender<usize>,
+    /// The n-th answer passes when that many statements have come; answers beyond the last pass at once.
+    holds: Mutex<Vec<usize>>,
+    answered: watch::Sender<usize>,
+    bytes: AtomicU64,
+    opened: AtomicU64,
+    /// The connections; each has a switch that makes it fall silent.
+    connections: Mutex<Vec<(AbortHandle, watch::Sender<bool>)>>,
+}
+
+impl Proxy {
+    /// In front of the server that is described, which is reached by TCP and without TLS.
+    pub(super) async fn start(upstream: &tokio_postgres::Config) -> Self {
+        let tokio_postgres::config::Host::Tcp(host) = &upstream.get_hosts()[0] else { panic!("a host with a name") };
+        let address = format!("{host}:{}", upstream.get_ports().first().unwrap_or(&5432));
+        let upstream_address = tokio::net::lookup_host(address).await.unwrap().next().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut connection = tokio_postgres::Config::new();
+        connection
+            .host("127.0.0.1")
+            .port(listener.local_addr().unwrap().port())
+            .user(upstream.get_user().unwrap_or("once"))
+            .dbname(upstream.get_dbname().unwrap_or("postgres"))
+            .ssl_mode(SslMode::Disable);
+        if let Some(password) = upstream.get_password() {
+            connection.password(password);
+        }
+        let state = Arc::new(State {
+            statements: watch::Sender::new(0),
+            holds: Mutex::default(),
+            answered: watch::Sender::new(0),
+            bytes: AtomicU64::new(0),
+            opened: AtomicU64::new(0),
+            connections: Mutex::default(),
+        });
+        let mut accept = JoinSet::new();
+        accept.spawn(serve(listener, upstream_address, Arc::clone(&state)));
+        Self { connection, state, _accept: accept }
+    }
+
+    /// How to connect through it.
+    pub(super) fn connection(&self) -> tokio_postgres::Config {
+        self.connection.clone()
+    }
+
+    /// From now on, lets answers pass only when the statements of the same round trip have come: 2 and 1 for two that must
+    /// be sent together, and one that may wait for their answers.
+    pub(super) fn expect_round_trips(&self, sizes: &[usize]) {
+        let mut holds = self.state.holds.lock().unwrap();
+        holds.clear();
+        for size in sizes {
+            let end = holds.len() + size;
+            holds.resize(end, end);
+        }
+        self.state.bytes.store(0, Ordering::SeqCst);
+        self.state.statements.send_replace(0);
+        self.state.answered.send_replace(0);
+    }
+
+    /// From now on, lets no answer pass.
+    pub(super) fn hold_answers(&self) {
+        self.expect_round_trips(&[]);
+        self.state.holds.lock().unwrap().resize(1_000, usize::MAX);
+    }
+
+    /// How many statements have come since.
+    pub(super) fn statements(&self) -> usize {
+        *self.state.statements.borrow()
+    }
+
+    /// How many bytes of answers have passed since.
+    pub(super) fn bytes(&self) -> u64 {
+        self.state.bytes.load(Ordering::SeqCst)
+    }
+
+    /// How many connections have been opened.
+    pub(super) fn opened(&self) -> u64 {
+        self.state.opened.load(Ordering::SeqCst)
+    }
+
+    /// Waits until that many statements have come.
+    pub(super) async fn until_statements(&self, count: usize) {
+        let mut statements = self.state.statements.subscribe();
+        let come = tokio::time::timeout(Duration::from_secs(30), statements.wait_for(|come| *come >= count)).await;
+        come.expect("in time").unwrap();
+    }
+
+    /// Closes every connection.
+    pub(super) fn cut(&self) {
+        for (connection, _) in self.state.connections.lock().unwrap().drain(..) {
+            connection.abort();
+        }
+    }
+
+    /// Passes nothing on any more on the connections that are open; new ones work.
+    pub(super) fn silence(&self) {
+        for (_, is_silent) in self.state.connections.lock().unwrap().iter() {
+            is_silent.send_replace(true);
+        }
+    }
+}
+
+async fn serve(listener: TcpListener, upstream: SocketAddr, state: Arc<State>) {
+    let mut connections = JoinSet::new();
+    while let Ok((client, _)) = listener.accept().await {
+        state.opened.fetch_add(1, Ordering::SeqCst);
+        let is_silent = watch::Sender::new(false);
+        let silent = (is_silent.subscribe(), is_silent.subscribe());
+        let connection = relay(client, upstream, Arc::clone(&state), silent);
+        let handle = connections.spawn(connection);
+        state.connections.lock().unwrap().push((handle, is_silent));
+    }
+}
+
+/// Relays one connection until either side closes it.
+async fn relay(
+    client: TcpStream,
+    upstream: SocketAddr,
+    state: Arc<State>,
+    (silent_client, silent_server): (watch::Receiver<bool>, watch::Receiver<bool>),
+) {
+    let Ok(server) = TcpStream::connect(upstream).await else { return };
+    client.set_nodelay(true).unwrap();
+    server.set_nodelay(true).unwrap();
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    tokio::select! {
+        _ = requests(from_client, to_server, &state, silent_client) => {}
+        _ = answers(from_server, to_client, &state, silent_server) => {}
+    }
+}
+
+async fn requests(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    state: &State,
+    silent: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    // The start-up message has no type.
+    let length = from.read_u32().await?;
+    to.write_u32(length).await?;
+    pass(&mut from, &mut to, length).await?;
+    loop {
+        let (kind, length) = (from.read_u8().await?, from.read_u32().await?);
+        stay_silent(&silent).await;
+        to.write_u8(kind).await?;
+        to.write_u32(length).await?;
+        pass(&mut from, &mut to, length).await?;
+        if kind == SYNC {
+            state.statements.send_modify(|statements| *statements += 1);
+        }
+    }
+}
+
+async fn answers(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    state: &State,
+    silent: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    let mut is_ready = false;
+    loop {
+        let (kind, length) = (from.read_u8().await?, from.read_u32().await?);
+        stay_silent(&silent).await;
+        if is_ready {
+            state.until_due().await;
+        }
+        to.write_u8(kind).await?;
+        to.write_u32(length).await?;
+        pass(&mut from, &mut to, length).await?;
+        state.bytes.fetch_add(u64::from(length) + 1, Ordering::SeqCst);
+        if kind == READY && is_ready {
+            state.answered.send_modify(|answered| *answered += 1);
+        }
+        is_ready |= kind == READY;
+    }
+}
+
+impl State {
+    async fn until_due(&self) {
+        let hold = self.holds.lock().unwrap().get(*self.answered.borrow()).copied();
+        if let Some(hold) = hold {
+            let mut statements = self.statements.subscribe();
+            let _ = statements.wait_for(|come| *come >= hold).await; // the sender lives as long as this
+        }
+    }
+}
+
+async fn stay_silent(silent: &watch::Receiver<bool>) {
+    if *silent.borrow() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Passes on the rest of a message of this length, which counts itself.
+async fn pass(from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf, length: u32) -> std::io::Result<()> {
+    tokio::io::copy(&mut from.take(u64::from(length) - 4), to).await?;
+    to.flush().await
+}

@@ -1,0 +1,86 @@
+//! Rows that this version did not write.
+
+use lambda_once::{record::Status, store::Refusal};
+
+use super::*;
+
+/// What a claim, a read and a settle make of a completed record after a change.
+async fn changed(change: &str) -> (Result<Claimed, Error>, Result<Option<Record>, Error>, Result<Settled, Error>) {
+    let store = support::postgres::migrated().await;
+    let claim = claim();
+    granted(&store, &claim).await;
+    settle_one(&store, &claim, complete("1")).await.unwrap();
+    let admin = support::postgres::client(&support::postgres::connection().await).await;
+    let update = format!("UPDATE once_records SET {change} WHERE key_hash = $1");
+    assert_eq!(admin.execute(&update, &[&claim.key.as_bytes().as_slice()]).await.unwrap(), 1);
+    (
+        claim_one(&store, &rival(&claim)).await,
+        store.read(&[claim.key], ResultData::Include).await.remove(0),
+        settle_one(&store, &claim, complete("2")).await,
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_known_is_an_error_that_another_deployment_may_cure() {
+    for change in [
+        "status = 9",
+        "encoding = 9",
+        "encoding = NULL",
+        "data = NULL",
+        "data = '\\xff'",
+        "owner = '\\x01'",
+        "validation = '\\x01'",
+        "attempt = -1",
+        "v = -1",
+    ] {
+        let (claimed, read, settled) = changed(change).await;
+        for error in [claimed.map(drop).unwrap_err(), read.map(drop).unwrap_err(), settled.map(drop).unwrap_err()] {
+            assert_eq!(of(&error), FORMAT, "{change}: {error:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_version_is_understood_and_the_one_after_it_is_not() {
+    let (claimed, ..) = changed("v = 2").await;
+    assert!(matches!(claimed.unwrap(), Claimed::Refused(Refusal::Completed(record)) if record.version == 2));
+    let (claimed, read, _) = changed("v = 3").await;
+    assert_eq!(of(&claimed.unwrap_err()), FORMAT);
+    assert_eq!(read.unwrap().unwrap().version, 3, "who reads it judges it");
+    // A lapsed claim is not taken over, but an expired record is replaced whatever it holds.
+    let (claimed, ..) = changed("v = 3, status = 0, data = NULL, encoding = NULL, lease_until = 1").await;
+    assert_eq!(of(&claimed.unwrap_err()), FORMAT);
+    let (claimed, ..) = changed("v = 3, status = 9, expiration = 1").await;
+    assert!(matches!(claimed.unwrap(), Claimed::Granted(Grant { attempt: 2, prior_status: None, .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_without_a_lease_stands_until_its_record_expires() {
+    let (claimed, ..) = changed("status = 0, owner = NULL, data = NULL, encoding = NULL, lease_until = NULL").await;
+    assert_eq!(claimed.unwrap(), Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 1 }));
+    let (claimed, ..) = changed("status = 0, owner = NULL, lease_until = NULL, expiration = 1").await;
+    assert!(matches!(claimed.unwrap(), Claimed::Granted(Grant { prior_status: Some(Status::InProgress), .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn times_beyond_all_bounds_are_stored_as_the_latest_that_fit() {
+    let store = support::postgres::migrated().await;
+    let forever = Duration::MAX;
+    let claim = ClaimRequest { lease: forever, skew_margin: forever, retention: forever, ..claim() };
+    granted(&store, &claim).await;
+    let renew = Settlement::Renew { lease: forever, skew_margin: forever, retention: forever };
+    assert!(matches!(settle_one(&store, &claim, renew).await.unwrap(), Settled::Renewed { .. }));
+    assert!(matches!(claim_one(&store, &rival(&claim)).await.unwrap(), Claimed::Refused(Refusal::InProgress { .. })));
+    let complete = Settlement::Complete { result: json("1"), retention: forever };
+    assert_eq!(settle_one(&store, &claim, complete).await.unwrap(), Settled::Done);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scopes_share_nothing_but_the_table() {
+    let (one, other) = (support::postgres::migrated().await, support::postgres::migrated().await);
+    let claim = claim();
+    granted(&one, &claim).await;
+    assert_eq!(granted(&other, &rival(&claim)).await.attempt, 1);
+    settle_one(&one, &claim, complete("1")).await.unwrap();
+    assert_eq!(read_one(&other, &claim).await.unwrap().status, Status::InProgress);
+}
