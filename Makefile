@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-# For `make bench`: `--quick`, or parts of it (`batches`, `alone`, `layer`, `one-thread`, `starts`); `--write` renews their sections
+# For `make bench`: `--quick`, or parts of it (`batches`, `alone`, `layer`, `one-thread`, `stores`, `starts`); `--write` renews their sections
 # of the page.
 BENCH_ARGS ?=
 # For `make instructions`: `--write` renews the baseline.
@@ -89,7 +89,7 @@ bench: ## Measures what protection costs, beside the same by hand; writes docs/b
 	@$(call first-build,$(TARGET)/measure,about 15 minutes)
 	@cargo build --quiet --profile measure -p benches --bins
 	@cargo build --quiet --release -p functions -p bench-functions --bin orders --bin orders-cold --bin raw-orders
-	@$(TARGET)/measure/bench $(BENCH_ARGS)
+	@$(PYTHON) tools/with-servers.py valkey postgres -- $(TARGET)/measure/bench $(BENCH_ARGS)
 
 instructions: ## Counts instructions under callgrind, and compares them with benches/instructions.json
 	@$(call first-build,$(TARGET)/measure,about 4 minutes)

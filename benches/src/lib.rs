@@ -14,5 +14,6 @@ pub mod order;
 pub mod plain;
 pub mod raw;
 pub mod seed;
+pub mod stores;
 pub mod stub;
 pub mod usage;

@@ -10,6 +10,12 @@ pub fn cpu() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// CPU time of this thread so far, user and system.
+pub fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 /// Forgets the peak of [`peak_mib`] so far. Linux only; elsewhere nothing happens.
 pub fn reset_peak() {
     let _ = fs::write("/proc/self/clear_refs", "5");

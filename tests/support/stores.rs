@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "postgres")]
+use lambda_once::store::postgres;
 #[cfg(feature = "redis")]
 use lambda_once::store::redis;
 use lambda_once::{
@@ -26,6 +28,8 @@ pub enum Backend {
     Redis,
     #[cfg(feature = "redis-cluster")]
     RedisCluster,
+    #[cfg(feature = "postgres")]
+    Postgres,
 }
 
 /// Makes of each function, which takes a [`Backend`], one test for each store.
@@ -73,6 +77,8 @@ macro_rules! on_each_proxied_store {
     ($($test:ident),+ $(,)?) => {
         #[cfg(feature = "redis")]
         $crate::support::stores::on_each_store!(redis, Redis; $($test),+);
+        #[cfg(feature = "postgres")]
+        $crate::support::stores::on_each_store!(postgres, Postgres; $($test),+);
     };
 }
 #[allow(unused_imports, reason = "not every test binary tests stores")]
@@ -88,6 +94,8 @@ impl Backend {
         match self {
             #[cfg(feature = "redis")]
             Self::Redis => (Protocol::Resp, server("REDIS_URL")),
+            #[cfg(feature = "postgres")]
+            Self::Postgres => (Protocol::Postgres, super::postgres::url()),
             other => panic!("{other:?} has no proxy"),
         }
     }
@@ -120,6 +128,10 @@ impl Records {
         if let Backend::DynamoDb(calls) = backend {
             records.dynamodb(calls).await.create_table().await.expect("the table is created");
         }
+        #[cfg(feature = "postgres")]
+        if backend == Backend::Postgres {
+            super::postgres::connection().await;
+        }
         records
     }
 
@@ -130,7 +142,7 @@ impl Records {
             Backend::DynamoDb(calls) => Arc::new(self.dynamodb(calls).await),
             #[cfg(feature = "redis-cluster")]
             Backend::RedisCluster => self.redis(redis::Config::cluster(server("REDIS_CLUSTER_URL").split(','))),
-            #[cfg(feature = "redis")]
+            #[cfg(any(feature = "postgres", feature = "redis"))]
             backend => self.store_at(&backend.wire().1).await,
         }
     }
@@ -140,6 +152,8 @@ impl Records {
         match self.backend {
             #[cfg(feature = "redis")]
             Backend::Redis => self.redis(redis::Config::new(url)),
+            #[cfg(feature = "postgres")]
+            Backend::Postgres => self.postgres(url.parse().unwrap()),
             other => panic!("{other:?} has no URL: {url}"),
         }
     }
@@ -162,9 +176,19 @@ impl Records {
             None => store,
         })
     }
+
+    /// The same.
+    #[cfg(feature = "postgres")]
+    fn postgres(&self, connection: postgres::tokio_postgres::Config) -> Arc<dyn Store> {
+        let store = postgres::Config::new(connection).scope(&self.name).connect_timeout(PATIENCE).build().unwrap();
+        Arc::new(match &self.clock {
+            Some(clock) => store.with_clock(clock.clone()),
+            None => store,
+        })
+    }
 }
 
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// A clock of any type.

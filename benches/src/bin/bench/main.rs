@@ -1,6 +1,6 @@
 //! `make bench`: measures, prints tables, and writes `docs/benchmark.md` and `docs/benchmark.svg`.
 //!
-//! `bench [--quick] [--write] [batches|one-thread|alone|layer|starts]…`: one round of each, or the named parts only. Then nothing is written,
+//! `bench [--quick] [--write] [batches|one-thread|alone|layer|stores|starts]…`: one round of each, or the named parts only. Then nothing is written,
 //! but for the sections of named parts with `--write`.
 
 mod alone;
@@ -13,6 +13,7 @@ mod plan;
 mod processes;
 mod runtime_api;
 mod starts;
+mod stores;
 mod table;
 mod targets;
 mod update;
@@ -32,6 +33,7 @@ enum Part {
     Alone,
     Layer,
     Starts,
+    Stores,
 }
 
 #[tokio::main]
@@ -47,15 +49,17 @@ async fn main() -> Result<()> {
             "alone" => parts.push(Part::Alone),
             "layer" => parts.push(Part::Layer),
             "starts" => parts.push(Part::Starts),
-            _ => bail!("usage: bench [--quick] [--write] [batches|one-thread|alone|layer|starts]..."),
+            "stores" => parts.push(Part::Stores),
+            _ => bail!("usage: bench [--quick] [--write] [batches|one-thread|alone|layer|stores|starts]..."),
         }
     }
     let complete = parts.is_empty();
     let wanted = |part| complete || parts.contains(&part);
     let begun = Instant::now();
     let mut page = Page::default();
-    let needs_endpoint = wanted(Part::Batches) || wanted(Part::Starts);
-    let endpoint = if needs_endpoint { Some(Endpoint::start(&plan::LATENCIES_MS).await?) } else { None };
+    let needs_endpoint = [Part::Batches, Part::Stores, Part::Starts].into_iter().any(wanted);
+    let latencies = [&plan::LATENCIES_MS[..], &[2 * stores::LATENCY_MS]].concat();
+    let endpoint = if needs_endpoint { Some(Endpoint::start(&latencies).await?) } else { None };
     if wanted(Part::Batches)
         && let Some(endpoint) = &endpoint
     {
@@ -69,6 +73,11 @@ async fn main() -> Result<()> {
     }
     if wanted(Part::Layer) {
         page.add(layer::measure().await?);
+    }
+    if wanted(Part::Stores)
+        && let Some(endpoint) = &endpoint
+    {
+        page.add(stores::measure(endpoint).await?);
     }
     if wanted(Part::Starts)
         && let Some(endpoint) = &endpoint

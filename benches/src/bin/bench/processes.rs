@@ -31,8 +31,21 @@ pub(crate) fn command(program: PathBuf) -> Command {
 
 /// Runs one of the benchmark's programs; it prints a line of JSON.
 pub(crate) async fn run<T: DeserializeOwned>(name: &str, arguments: &[String]) -> Result<T> {
-    let output = command(program(name)?).args(arguments).stderr(Stdio::inherit()).output().await?;
-    ensure!(output.status.success(), "{name} {arguments:?}: {}", output.status);
+    output(name, command(program(name)?).args(arguments)).await
+}
+
+/// The same, for a program that also needs these variables.
+pub(crate) async fn run_with<T: DeserializeOwned>(name: &str, arguments: &[String], variables: &[&str]) -> Result<T> {
+    let mut command = command(program(name)?);
+    for variable in variables {
+        command.env(variable, env::var(variable).with_context(|| format!("{variable} is not set"))?);
+    }
+    output(name, command.args(arguments)).await
+}
+
+async fn output<T: DeserializeOwned>(name: &str, command: &mut Command) -> Result<T> {
+    let output = command.stderr(Stdio::inherit()).output().await?;
+    ensure!(output.status.success(), "{name}: {}", output.status);
     serde_json::from_slice(&output.stdout).with_context(|| format!("what {name} printed"))
 }
 
