@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 #[cfg(feature = "redis")]
 use lambda_once::store::redis;
@@ -12,10 +12,10 @@ use lambda_once::{
     store::dynamodb::{Calls, Config},
 };
 
-#[cfg(feature = "redis")]
-use super::server;
-use super::wire::Protocol;
-use super::{client, dynamodb_endpoint, unique_name};
+use super::{client, dynamodb_endpoint, unique_name, wire::Protocol};
+
+/// A busy machine must not look like a lost answer.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ macro_rules! on_each_server {
     };
 }
 
-/// As [`on_each_store!`], with the stores alone that the [proxy of wires](super::wire) can stand in front of.
+/// As [`on_each_store!`], only for the stores that the [wire proxy](super::wire) can stand in front of.
 #[allow(unused_macros, reason = "not every test binary tests stores")]
 macro_rules! on_each_proxied_store {
     ($($test:ident),+ $(,)?) => {
@@ -79,15 +79,15 @@ macro_rules! on_each_proxied_store {
 pub(crate) use {on_each_proxied_store, on_each_server, on_each_store};
 
 impl Backend {
-    /// What is spoken with its server, and the server's URL.
+    /// The protocol and the URL of its server.
     ///
     /// # Panics
     ///
-    /// If the [proxy of wires](super::wire) cannot stand in front of it.
+    /// If the [wire proxy](super::wire) cannot stand in front of it.
     pub fn wire(self) -> (Protocol, String) {
         match self {
             #[cfg(feature = "redis")]
-            Self::Redis => (Protocol::Resp, server("REDIS_URL")),
+            Self::Redis => (Protocol::Resp, super::server("REDIS_URL")),
             other => panic!("{other:?} has no proxy"),
         }
     }
@@ -129,7 +129,7 @@ impl Records {
             Backend::Memory => Arc::new(self.memory.clone()),
             Backend::DynamoDb(calls) => Arc::new(self.dynamodb(calls).await),
             #[cfg(feature = "redis-cluster")]
-            Backend::RedisCluster => self.redis(redis::Config::cluster(server("REDIS_CLUSTER_URL").split(','))),
+            Backend::RedisCluster => self.redis(redis::Config::cluster(super::server("REDIS_CLUSTER_URL").split(','))),
             #[cfg(feature = "redis")]
             backend => self.store_at(&backend.wire().1).await,
         }
@@ -152,7 +152,6 @@ impl Records {
         }
     }
 
-    /// With timeouts so long that a busy machine does not look like a lost answer.
     #[cfg(feature = "redis")]
     fn redis(&self, config: redis::Config) -> Arc<dyn Store> {
         let config = config.connect_timeout(PATIENCE).response_timeout(PATIENCE);
@@ -163,9 +162,6 @@ impl Records {
         })
     }
 }
-
-#[cfg(feature = "redis")]
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// A clock of any type.
 #[derive(Clone, Debug)]
