@@ -11,6 +11,8 @@ use lambda_once::{
     clock::{Clock, Timestamp},
     store::dynamodb::{Calls, Config},
 };
+#[cfg(feature = "postgres")]
+use lambda_once::{PostgresStore, store::postgres};
 
 use super::{client, dynamodb_endpoint, unique_name, wire::Protocol};
 
@@ -26,6 +28,8 @@ pub enum Backend {
     Redis,
     #[cfg(feature = "redis-cluster")]
     RedisCluster,
+    #[cfg(feature = "postgres")]
+    Postgres,
 }
 
 /// Makes of each function, which takes a [`Backend`], one test for each store.
@@ -73,6 +77,8 @@ macro_rules! on_each_proxied_store {
     ($($test:ident),+ $(,)?) => {
         #[cfg(feature = "redis")]
         $crate::support::stores::on_each_store!(redis, Redis; $($test),+);
+        #[cfg(feature = "postgres")]
+        $crate::support::stores::on_each_store!(postgres, Postgres; $($test),+);
     };
 }
 #[allow(unused_imports, reason = "not every test binary tests stores")]
@@ -88,6 +94,8 @@ impl Backend {
         match self {
             #[cfg(feature = "redis")]
             Self::Redis => (Protocol::Resp, super::server("REDIS_URL")),
+            #[cfg(feature = "postgres")]
+            Self::Postgres => (Protocol::Postgres, super::server("POSTGRES_URL")),
             other => panic!("{other:?} has no proxy"),
         }
     }
@@ -120,6 +128,10 @@ impl Records {
         if let Backend::DynamoDb(calls) = backend {
             records.dynamodb(calls).await.create_table().await.expect("the table is created");
         }
+        #[cfg(feature = "postgres")]
+        if backend == Backend::Postgres {
+            records.postgres(&backend.wire().1).migrate().await.expect("the table is created");
+        }
         records
     }
 
@@ -130,7 +142,7 @@ impl Records {
             Backend::DynamoDb(calls) => Arc::new(self.dynamodb(calls).await),
             #[cfg(feature = "redis-cluster")]
             Backend::RedisCluster => self.redis(redis::Config::cluster(super::server("REDIS_CLUSTER_URL").split(','))),
-            #[cfg(feature = "redis")]
+            #[cfg(any(feature = "redis", feature = "postgres"))]
             backend => self.store_at(&backend.wire().1).await,
         }
     }
@@ -140,12 +152,24 @@ impl Records {
         match self.backend {
             #[cfg(feature = "redis")]
             Backend::Redis => self.redis(redis::Config::new(url)),
+            #[cfg(feature = "postgres")]
+            Backend::Postgres => Arc::new(self.postgres(url)),
             other => panic!("{other:?} has no URL: {url}"),
         }
     }
 
     async fn dynamodb(&self, calls: Calls) -> DynamoDbStore {
         let store = Config::new(&self.name).calls(calls).build(client(&dynamodb_endpoint()).await).unwrap();
+        match &self.clock {
+            Some(clock) => store.with_clock(clock.clone()),
+            None => store,
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    fn postgres(&self, url: &str) -> PostgresStore {
+        let config = postgres::Config::from_url(url).unwrap().connect_timeout(PATIENCE);
+        let store = config.scope(&self.name).build().unwrap();
         match &self.clock {
             Some(clock) => store.with_clock(clock.clone()),
             None => store,
