@@ -2,10 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-#[cfg(feature = "postgres")]
-use lambda_once::store::postgres;
 #[cfg(feature = "redis")]
 use lambda_once::store::redis;
 use lambda_once::{
@@ -13,11 +11,13 @@ use lambda_once::{
     clock::{Clock, Timestamp},
     store::dynamodb::{Calls, Config},
 };
+#[cfg(feature = "postgres")]
+use lambda_once::{PostgresStore, store::postgres};
 
-#[cfg(feature = "redis")]
-use super::server;
-use super::wire::Protocol;
-use super::{client, dynamodb_endpoint, unique_name};
+use super::{client, dynamodb_endpoint, unique_name, wire::Protocol};
+
+/// A busy machine must not look like a lost answer.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ macro_rules! on_each_server {
     };
 }
 
-/// As [`on_each_store!`], with the stores alone that the [proxy of wires](super::wire) can stand in front of.
+/// As [`on_each_store!`], only for the stores that the [wire proxy](super::wire) can stand in front of.
 #[allow(unused_macros, reason = "not every test binary tests stores")]
 macro_rules! on_each_proxied_store {
     ($($test:ident),+ $(,)?) => {
@@ -85,17 +85,17 @@ macro_rules! on_each_proxied_store {
 pub(crate) use {on_each_proxied_store, on_each_server, on_each_store};
 
 impl Backend {
-    /// What is spoken with its server, and the server's URL.
+    /// The protocol and the URL of its server.
     ///
     /// # Panics
     ///
-    /// If the [proxy of wires](super::wire) cannot stand in front of it.
+    /// If the [wire proxy](super::wire) cannot stand in front of it.
     pub fn wire(self) -> (Protocol, String) {
         match self {
             #[cfg(feature = "redis")]
-            Self::Redis => (Protocol::Resp, server("REDIS_URL")),
+            Self::Redis => (Protocol::Resp, super::server("REDIS_URL")),
             #[cfg(feature = "postgres")]
-            Self::Postgres => (Protocol::Postgres, super::postgres::url()),
+            Self::Postgres => (Protocol::Postgres, super::server("POSTGRES_URL")),
             other => panic!("{other:?} has no proxy"),
         }
     }
@@ -141,8 +141,8 @@ impl Records {
             Backend::Memory => Arc::new(self.memory.clone()),
             Backend::DynamoDb(calls) => Arc::new(self.dynamodb(calls).await),
             #[cfg(feature = "redis-cluster")]
-            Backend::RedisCluster => self.redis(redis::Config::cluster(server("REDIS_CLUSTER_URL").split(','))),
-            #[cfg(any(feature = "postgres", feature = "redis"))]
+            Backend::RedisCluster => self.redis(redis::Config::cluster(super::server("REDIS_CLUSTER_URL").split(','))),
+            #[cfg(any(feature = "redis", feature = "postgres"))]
             backend => self.store_at(&backend.wire().1).await,
         }
     }
@@ -153,7 +153,7 @@ impl Records {
             #[cfg(feature = "redis")]
             Backend::Redis => self.redis(redis::Config::new(url)),
             #[cfg(feature = "postgres")]
-            Backend::Postgres => self.postgres(url.parse().unwrap()),
+            Backend::Postgres => Arc::new(self.postgres(url)),
             other => panic!("{other:?} has no URL: {url}"),
         }
     }
@@ -166,7 +166,16 @@ impl Records {
         }
     }
 
-    /// With timeouts so long that a busy machine does not look like a lost answer.
+    #[cfg(feature = "postgres")]
+    fn postgres(&self, url: &str) -> PostgresStore {
+        let config = postgres::Config::from_url(url).unwrap().connect_timeout(PATIENCE);
+        let store = config.scope(&self.name).build().unwrap();
+        match &self.clock {
+            Some(clock) => store.with_clock(clock.clone()),
+            None => store,
+        }
+    }
+
     #[cfg(feature = "redis")]
     fn redis(&self, config: redis::Config) -> Arc<dyn Store> {
         let config = config.connect_timeout(PATIENCE).response_timeout(PATIENCE);
@@ -176,20 +185,7 @@ impl Records {
             None => store,
         })
     }
-
-    /// The same.
-    #[cfg(feature = "postgres")]
-    fn postgres(&self, connection: postgres::tokio_postgres::Config) -> Arc<dyn Store> {
-        let store = postgres::Config::new(connection).scope(&self.name).connect_timeout(PATIENCE).build().unwrap();
-        Arc::new(match &self.clock {
-            Some(clock) => store.with_clock(clock.clone()),
-            None => store,
-        })
-    }
 }
-
-#[cfg(any(feature = "postgres", feature = "redis"))]
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// A clock of any type.
 #[derive(Clone, Debug)]

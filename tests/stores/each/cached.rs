@@ -24,7 +24,7 @@ async fn operations_behind_the_cache(backend: Backend) {
     let counted = FaultStore::new(Arc::clone(&world.store), 1);
     let once = world.engine_on(CachedStore::new(counted.clone()).with_clock(world.clock.clone()));
     let operations = Operations { once, handler: world.handler.clone() };
-    world.lives_through(&operations).await;
+    world.assert_promises(&operations).await;
     let calls = counted.calls().len();
     assert_eq!(operations.deliver("c", 1).await, OutcomeKind::Replayed);
     assert_eq!(counted.calls().len(), calls, "what the cache knows does not reach the store");

@@ -30,7 +30,7 @@ async fn operations_whose_answers_are_lost(backend: Backend) {
     let world = World::new(backend).await;
     let faults = FaultStore::new(Arc::clone(&world.store), 1);
     let once = world.engine_on(faults.clone());
-    world.lives_through(&Operations { faults, once, handler: world.handler.clone() }).await;
+    world.assert_promises(&Operations { faults, once, handler: world.handler.clone() }).await;
 }
 
 on_each_store!(operations_whose_answers_are_lost);

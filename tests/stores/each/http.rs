@@ -50,7 +50,7 @@ async fn requests(backend: Backend) {
             Ok::<_, Infallible>(response.body(Body::default()).unwrap())
         }
     });
-    world.lives_through(&Charges(IdempotencyKeyLayer::new(world.engine(), Scope::shared()).layer(charge))).await;
+    world.assert_promises(&Charges(IdempotencyKeyLayer::new(world.engine(), Scope::shared()).layer(charge))).await;
 }
 
 on_each_store!(requests);

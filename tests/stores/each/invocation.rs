@@ -56,7 +56,7 @@ async fn invocations(backend: Backend) {
         }
     });
     let service = InvocationLayer::new(world.engine(), Key::pointer("/id")).layer(charge);
-    world.lives_through(&Function { service, handler: world.handler.clone() }).await;
+    world.assert_promises(&Function { service, handler: world.handler.clone() }).await;
 }
 
 on_each_store!(invocations);

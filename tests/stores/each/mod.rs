@@ -97,8 +97,8 @@ impl World {
         Idempotency::builder(store).clock(self.clock.clone()).scope("tests").disabled(false).build().unwrap()
     }
 
-    /// Delivers operations through the layer, and takes each promise at its word.
-    async fn lives_through(&self, layer: &impl Layer) {
+    /// Delivers operations through the layer, and asserts each outcome.
+    async fn assert_promises(&self, layer: &impl Layer) {
         use OutcomeKind::{Executed, Failed, InProgress, Mismatch, Replayed, TookOver};
         assert_eq!(layer.deliver("a", 1).await, Executed);
         assert_eq!(layer.deliver("a", 1).await, Replayed);
@@ -120,8 +120,8 @@ impl World {
     }
 }
 
-/// A way to deliver an operation.
+/// Delivers operations through a layer.
 trait Layer {
-    /// Delivers it once.
+    /// Delivers one, once.
     async fn deliver(&self, id: &str, cents: u32) -> OutcomeKind;
 }

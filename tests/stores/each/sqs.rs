@@ -38,7 +38,7 @@ async fn messages(backend: Backend) {
         let handler = handler.clone();
         async move { handler.run().await }
     };
-    world.lives_through(&Queue(world.engine().sqs(Key::pointer("/id"), handle))).await;
+    world.assert_promises(&Queue(world.engine().sqs(Key::pointer("/id"), handle))).await;
 }
 
 async fn a_batch_of_new_done_failing_and_abused_keys(backend: Backend) {

@@ -34,7 +34,7 @@ async fn records(backend: Backend) {
     };
     // A claim that is held elsewhere is not waited for.
     let service = world.engine().kinesis(Key::pointer("/id"), handle).wait_up_to(Duration::ZERO);
-    world.lives_through(&Stream(service)).await;
+    world.assert_promises(&Stream(service)).await;
 }
 
 on_each_store!(records);

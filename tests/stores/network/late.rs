@@ -15,7 +15,7 @@ async fn a_claim_is_refused_where_an_outcome_stands(backend: Backend) {
     let mut late = world.on(Purpose::Claim).hang();
     world.die(Ok(99), &mut late).await;
     assert_outcome!(world.run_elsewhere().await, Ok(Outcome::Executed(1)));
-    world.comes_to_nothing(late).await;
+    world.assert_refused(late).await;
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
 
@@ -24,7 +24,7 @@ async fn a_claim_is_refused_where_another_claim_stands(backend: Backend) {
     let mut late = world.on(Purpose::Claim).hang();
     world.die(Ok(99), &mut late).await;
     world.abandon().await;
-    world.comes_to_nothing(late).await;
+    world.assert_refused(late).await;
 }
 
 async fn a_takeover_is_refused_where_another_took_over_before(backend: Backend) {
@@ -34,7 +34,7 @@ async fn a_takeover_is_refused_where_another_took_over_before(backend: Backend) 
     let mut late = world.on(Purpose::Claim).hang();
     world.die(Ok(99), &mut late).await;
     assert_outcome!(world.run_elsewhere().await, Ok(Outcome::TookOver(1)));
-    world.comes_to_nothing(late).await;
+    world.assert_refused(late).await;
 }
 
 async fn a_claim_on_a_free_key_blocks_it_at_most_for_its_own_lease(backend: Backend) {
@@ -51,7 +51,7 @@ async fn the_copy_of_a_claim_is_refused_after_its_owner_completed(backend: Backe
     let world = World::new(backend).await;
     let late = world.on(Purpose::Claim).copy();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
-    world.comes_to_nothing(late).await;
+    world.assert_refused(late).await;
 }
 
 async fn the_copy_of_a_claim_blocks_a_released_key_at_most_for_its_own_lease(backend: Backend) {
@@ -71,7 +71,7 @@ async fn settles_are_refused_where_a_successor_has_an_outcome(backend: Backend) 
         world.die(end, &mut late).await;
         world.lapse();
         assert_outcome!(world.run_elsewhere().await, Ok(Outcome::TookOver(1)));
-        world.comes_to_nothing(late).await;
+        world.assert_refused(late).await;
         assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
     }
 }
@@ -83,7 +83,7 @@ async fn settles_are_refused_where_a_successor_is_running(backend: Backend) {
         world.die(end, &mut late).await;
         world.lapse();
         let running = world.elsewhere.operation(super::CHARGE, super::KEY).run(|| async {
-            world.comes_to_nothing(late).await;
+            world.assert_refused(late).await;
             Ok::<_, Failure>(1)
         });
         assert_outcome!(running.await, Ok(Outcome::TookOver(1)));
@@ -98,7 +98,7 @@ async fn a_hand_back_is_refused_where_a_successor_is_running(backend: Backend) {
     world.die(transient(), &mut late).await;
     world.lapse();
     world.abandon().await;
-    world.comes_to_nothing(late).await;
+    world.assert_refused(late).await;
 }
 
 /// A takeover that was released, so handed back, may be followed by late copies of an older claim and of its release: that
@@ -112,7 +112,7 @@ async fn a_release_does_not_forget_what_its_own_late_claim_took_over(backend: Ba
     assert_outcome!(world.run_to(transient()).await, Ok(Outcome::Failed(_)));
     assert_eq!(world.record().await.unwrap().owner, None, "handed back");
     assert_applied(&claim.deliver().await);
-    world.comes_to_nothing(release).await;
+    world.assert_refused(release).await;
 }
 
 async fn settles_create_no_record(backend: Backend) {
@@ -121,7 +121,7 @@ async fn settles_create_no_record(backend: Backend) {
         let mut late = world.on(purpose).hang();
         world.die(end, &mut late).await;
         world.delete().await;
-        world.comes_to_nothing(late).await;
+        world.assert_refused(late).await;
         assert_eq!(world.record().await, None);
     }
 }

@@ -128,7 +128,7 @@ impl World {
         assert_eq!(self.proxy.pending_faults(), 0, "faults that found no request");
     }
 
-    /// Runs the operation in a process of its own until the network keeps a request of it. The process dies there.
+    /// Runs the operation in another process, which dies when the network keeps one of its requests.
     async fn die(&self, end: Result<u32, Failure>, kept: &mut LateRequest) -> Request {
         let once = engine(self.records.store_at(&self.url).await, &self.clock);
         tokio::select! {
@@ -137,8 +137,8 @@ impl World {
         }
     }
 
-    /// Delivers a request that comes too late. It must be refused and change nothing.
-    async fn comes_to_nothing(&self, mut late: LateRequest) {
+    /// Delivers a request late. It must be refused and change nothing.
+    async fn assert_refused(&self, mut late: LateRequest) {
         let before = self.record().await;
         let response = late.deliver().await;
         assert!(!response.is_error() && response.count() == Some(0), "{response:?}");

@@ -24,7 +24,7 @@ use sequence::Sequence;
 /// Number of sequences, unless `STORE_SEQUENCES` says otherwise. All of them would take minutes on DynamoDB Local: the SDK is
 /// slow where it is not optimised.
 fn sequences(backend: Backend) -> u64 {
-    let default = if let Backend::DynamoDb(_) = backend { 150 } else { 2_000 };
+    let default = if let Backend::DynamoDb(_) = backend { 100 } else { 2_000 };
     variable("STORE_SEQUENCES", default)
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Difference {
     store: Answer,
 }
 
-/// What a store answered to a step; of an error, how it says it failed.
+/// The answers of a store to a step, errors as text.
 #[derive(Debug, PartialEq)]
 enum Answer {
     Claimed(Vec<Result<Claimed, String>>),

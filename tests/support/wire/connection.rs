@@ -193,7 +193,7 @@ impl Requests {
 
     /// Does with a request what the test has asked for. Breaks where no request of the connection is to follow.
     async fn undergo(&mut self, bytes: Bytes, begins_round_trip: bool) -> ControlFlow<()> {
-        if self.upstream.protocol == Protocol::Postgres && postgres::is_goodbye(&bytes) {
+        if self.upstream.protocol == Protocol::Postgres && postgres::is_termination(&bytes) {
             let _ = self.server.write_all(&bytes).await; // fails only if the server has left already
             return ControlFlow::Break(());
         }

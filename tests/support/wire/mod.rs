@@ -25,12 +25,12 @@ use faults::{Action, Rule};
 #[allow(unused_imports, reason = "not every test binary names them")]
 pub use faults::{Fault, Held, LateRequest};
 
-/// What is spoken with the server.
+/// How client and server talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Redis and Valkey, version 2 of their protocol.
+    /// RESP2, of Redis and Valkey.
     Resp,
-    /// PostgreSQL, versions 3.x of its protocol, without COPY. A request is what ends in a Sync, or a simple query.
+    /// PostgreSQL's protocol 3, without COPY. A request is a simple query, or the messages up to a Sync.
     Postgres,
 }
 
@@ -74,7 +74,7 @@ impl Response {
         }
     }
 
-    /// How many rows the statement is said to have returned or changed, or the integer that an answer of Redis begins with.
+    /// The number of rows that PostgreSQL reports as returned or changed, or the integer that an answer of Redis begins with.
     pub fn count(&self) -> Option<u64> {
         match self.protocol {
             Protocol::Resp => resp::first_integer(&self.bytes),

@@ -1,4 +1,4 @@
-//! Requests and answers of PostgreSQL: versions 3.x of its protocol, without COPY and without a Flush.
+//! Frames PostgreSQL's protocol 3, without COPY and Flush.
 
 use std::{collections::HashMap, io};
 
@@ -27,13 +27,13 @@ impl Statements {
             match message[0] {
                 b'Q' => commands.push(text(&mut body)),
                 b'P' => {
-                    let name = word(&mut body);
+                    let name = c_string(&mut body);
                     self.0.insert(name.clone(), (text(&mut body), message));
                     parsed_here.push(name);
                 }
                 b'B' => {
-                    word(&mut body); // the portal
-                    let name = word(&mut body);
+                    c_string(&mut body); // the portal
+                    let name = c_string(&mut body);
                     let (statement, message) = self.0.get(&name).expect("the statement was prepared");
                     commands.push(statement.clone());
                     if !parsed_here.contains(&name) {
@@ -74,8 +74,8 @@ pub(super) fn answer_length(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether the client says good-bye, which is not answered.
-pub(super) fn is_goodbye(request: &[u8]) -> bool {
+/// Whether the client closes the connection by a Terminate message, which has no answer.
+pub(super) fn is_termination(request: &[u8]) -> bool {
     request.first() == Some(&b'X')
 }
 
@@ -122,8 +122,8 @@ pub(super) async fn start_up(client: &mut Side, server: &mut Side) -> io::Result
 pub(super) async fn exchange(stream: TcpStream, start_up: &[u8], request: &[u8]) -> io::Result<Bytes> {
     let mut server = Side::new(stream);
     server.write(start_up).await?;
-    let welcome = server.expect(answer_length_or_challenge).await?;
-    assert!(welcome.ends_with(b"Z\0\0\0\x05I"), "the server wants a password, or refuses: {welcome:?}");
+    let started = server.expect(answer_length_or_challenge).await?;
+    assert!(started.ends_with(b"Z\0\0\0\x05I"), "the server wants a password, or refuses: {started:?}");
     server.write(request).await?;
     server.expect(answer_length).await
 }
@@ -131,8 +131,8 @@ pub(super) async fn exchange(stream: TcpStream, start_up: &[u8], request: &[u8])
 /// Until the server is ready, or waits for a password, or has refused.
 fn answer_length_or_challenge(bytes: &[u8]) -> Option<usize> {
     let length = message_length(bytes)?;
-    let is_welcome = bytes[0] == b'R' && bytes[5..length] == [0; 4];
-    if is_welcome { answer_length(bytes) } else { Some(length) }
+    let is_authenticated = bytes[0] == b'R' && bytes[5..length] == [0; 4];
+    if is_authenticated { answer_length(bytes) } else { Some(length) }
 }
 
 fn messages(bytes: &Bytes) -> impl Iterator<Item = Bytes> {
@@ -161,14 +161,14 @@ fn parameters(body: &mut Bytes) -> Vec<Bytes> {
     (0..count).map(value).collect()
 }
 
-/// What stands before the next zero.
-fn word(body: &mut Bytes) -> Bytes {
-    let end = body.iter().position(|byte| *byte == 0).expect("a zero ends a text");
-    let word = body.split_to(end);
+/// The bytes up to the next NUL, which is skipped.
+fn c_string(body: &mut Bytes) -> Bytes {
+    let end = body.iter().position(|byte| *byte == 0).expect("a NUL ends a string");
+    let bytes = body.split_to(end);
     body.advance(1);
-    word
+    bytes
 }
 
 fn text(body: &mut Bytes) -> String {
-    String::from_utf8_lossy(&word(body)).into_owned()
+    String::from_utf8_lossy(&c_string(body)).into_owned()
 }

@@ -1,4 +1,4 @@
-//! Requests and answers of Redis and Valkey: version 2 of their protocol.
+//! Frames RESP2, the protocol of Redis and Valkey.
 
 use std::io;
 
