@@ -134,7 +134,7 @@ impl PostgresStore {
                 return group.members.iter().zip(errors).for_each(|((place, _), error)| answers[*place] = Some(error));
             }
         };
-        let mut records = match answer.records {
+        let records = match answer.records {
             Ok(records) => records,
             Err(failure) => {
                 // What was granted is. The others were refused, nobody knows why.
@@ -149,7 +149,7 @@ impl PostgresStore {
         for (place, request) in group.members {
             answers[place] = match granted.get(&request.key) {
                 Some(grant) => Some(Ok(Claimed::Granted(*grant))),
-                None => self.explain(request, &mut records),
+                None => self.explain(request, &records),
             };
             // Nothing but the lock stands in its way, and it has been waited for.
             if answers[place].is_none() && was_locked && count == 1 {
@@ -159,10 +159,11 @@ impl PostgresStore {
     }
 
     /// Why a claim was refused; `None` if nothing forbids it by now.
-    fn explain(&self, request: &ClaimRequest, records: &mut Records) -> Option<Result<Claimed, Error>> {
-        let found = records.remove(&request.key)?;
+    fn explain(&self, request: &ClaimRequest, records: &Records) -> Option<Result<Claimed, Error>> {
+        let found = records.get(&request.key)?;
         let now = self.clock.as_ref().map_or(found.now, |clock| clock.now());
-        match found.record.and_then(|record| rules::judge(&record, request, now)) {
+        let record = found.record.as_ref().map_err(Error::without_source);
+        match record.and_then(|record| rules::judge(record, request, now)) {
             Ok(Judgement::Free) => None,
             Ok(Judgement::Mine(grant)) => Some(Ok(Claimed::Granted(grant))),
             Ok(Judgement::Refused(refusal)) => Some(Ok(Claimed::Refused(refusal))),

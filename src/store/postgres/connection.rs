@@ -90,7 +90,7 @@ impl Manager {
             })?;
             config.password(password);
         }
-        let opened = timeout(self.connect_timeout, config.connect(self.tls.clone())).await;
+        let opened = timeout(self.connect_timeout, config.connect(Clone::clone(&self.tls))).await;
         let (client, connection) = opened
             .map_err(|_| {
                 let message = "PostgreSQL could not be reached in time";

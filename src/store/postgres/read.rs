@@ -12,6 +12,7 @@ use super::{
     row::{self, Found},
 };
 use crate::{
+    error::Error,
     record::{KeyHash, Record},
     store::{Answers, ResultData},
 };
@@ -49,8 +50,9 @@ impl PostgresStore {
         let parts = join_all(keys.chunks(BATCH).map(async |keys| {
             let hashes: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes().as_slice()).collect();
             match self.select(connection, &hashes, data, operation).await {
-                Ok(mut found) => {
-                    keys.iter().map(|key| found.remove(key).map(|found| found.record).transpose()).collect()
+                Ok(found) => {
+                    let record = |found: &Found| found.record.as_ref().map_err(Error::without_source).cloned();
+                    keys.iter().map(|key| found.get(key).map(record).transpose()).collect()
                 }
                 Err(failure) => error::for_each(failure.error, keys.len()),
             }

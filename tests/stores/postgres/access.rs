@@ -4,7 +4,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -18,36 +18,40 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, rustls};
 
-use super::*;
+use super::{proxy::Proxy, *};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_password_is_asked_for_once_for_each_new_connection() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
-    let store = support::postgres::config(support::postgres::role(&[]).await)
-        .pool_size(3)
-        .password(move || {
-            let number = count.fetch_add(1, Ordering::SeqCst);
-            async move { if number == 1 { Err("no token") } else { Ok("once".to_owned()) } }
-        })
-        .build()
-        .unwrap();
-    assert_eq!(asked.load(Ordering::SeqCst), 0);
-    for _ in 0..5 {
+    let proxy = Proxy::start(&support::postgres::role(&[]).await).await;
+    let (asked, has_token) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(true)));
+    let password = {
+        let (asked, has_token) = (Arc::clone(&asked), Arc::clone(&has_token));
+        move || {
+            asked.fetch_add(1, Ordering::SeqCst);
+            let token = if has_token.load(Ordering::SeqCst) { Ok("once".to_owned()) } else { Err("no token") };
+            async move { token }
+        }
+    };
+    let store = support::postgres::config(proxy.connection()).pool_size(3).password(password).build().unwrap();
+    for _ in 0..10 {
         granted(&store, &claim()).await;
     }
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    let before = asked.load(Ordering::SeqCst);
+    assert!(before < 10 && before == proxy.opened(), "{before}");
+
     // Two at once need a second connection, whose password cannot be had.
-    let answers = join_all((0..2).map(|_| {
-        let (store, claim) = (store.clone(), claim());
-        async move { claim_one(&store, &claim).await }
-    }))
-    .await;
+    has_token.store(false, Ordering::SeqCst);
+    let claims = [claim(), claim()];
+    let answers = join_all(claims.iter().map(|claim| claim_one(&store, claim))).await;
     let error = answers.into_iter().find_map(Result::err).unwrap();
     assert_eq!(of(&error), UNAVAILABLE);
     assert!(format!("{error:?}").contains("no token"));
+    assert_eq!(proxy.opened(), before, "without a password no connection is begun");
+
+    has_token.store(true, Ordering::SeqCst);
     join_all((0..3).map(|_| async { granted(&store, &claim()).await })).await;
-    assert_eq!(asked.load(Ordering::SeqCst), 4);
+    assert!(proxy.opened() > before);
+    assert_eq!(asked.load(Ordering::SeqCst), proxy.opened() + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 
 mod access;
 mod calls;
+mod clock;
 mod engine;
 mod locks;
 mod maintenance;
