@@ -3,22 +3,27 @@
 
 use std::{
     env,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
-use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
+use aws_lambda_events::sqs::SqsEvent;
+use aws_sdk_dynamodb::{Client, config::Builder};
 use benches::{
+    cell::Column,
+    column::Deliver,
     library, order,
-    raw::{self, Table},
     stores::{Backend, Row, Stores, by_hand, delay},
     usage,
 };
 use lambda_once::{
-    Idempotency, PostgresStore, RedisStore, Store,
+    RedisStore, Store,
     store::{
-        dynamodb::Config,
+        dynamodb::Config as SdkConfig,
         postgres::{self, tokio_postgres},
     },
 };
@@ -29,19 +34,6 @@ const ROUNDS: usize = 7;
 const RECORDS: usize = 1_000;
 /// Batches of a measurement of time.
 const BATCHES: usize = 5;
-
-type Deliver<'a> = dyn AsyncDeliver + 'a;
-
-/// Takes a batch.
-trait AsyncDeliver {
-    fn deliver<'a>(&'a self, event: SqsEvent) -> futures_util::future::LocalBoxFuture<'a, Result<SqsBatchResponse>>;
-}
-
-impl<F: AsyncFn(SqsEvent) -> Result<SqsBatchResponse>> AsyncDeliver for F {
-    fn deliver<'a>(&'a self, event: SqsEvent) -> futures_util::future::LocalBoxFuture<'a, Result<SqsBatchResponse>> {
-        Box::pin(self(event))
-    }
-}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
@@ -72,76 +64,57 @@ fn behind(url: &str, latency: Duration) -> Result<String> {
     Ok(url.replacen(address, &delay::start(address, latency)?.to_string(), 1))
 }
 
-fn engine(store: impl Store) -> Result<Idempotency> {
-    library::engine(store)
-}
-
 async fn rows_of_dynamodb(url: &str, slow_url: &str) -> Result<Vec<Row>> {
-    let config = Config::sdk_config().await;
-    let client = |url: &str| {
-        aws_sdk_dynamodb::Client::from_conf(aws_sdk_dynamodb::config::Builder::from(&config).endpoint_url(url).build())
-    };
-    let open = |url: &str| -> Result<_> {
-        let service = library::service(&engine(Config::new("library").build(client(url))?)?);
-        let table = Table::new(client(url), "by_hand".to_owned());
-        Ok((service, table))
-    };
-    let ((service, table), (slow_service, slow_table)) = (open(url)?, open(slow_url)?);
-    rows(
-        Backend::DynamoDb,
-        [
-            &async |event| Ok(library::deliver(&service, event).await?),
-            &async |event| Ok(raw::batched(&table, event).await),
-            &async |event| Ok(library::deliver(&slow_service, event).await?),
-            &async |event| Ok(raw::batched(&slow_table, event).await),
-        ],
-    )
-    .await
+    let config = SdkConfig::sdk_config().await;
+    let client = |url: &str| Client::from_conf(Builder::from(&config).endpoint_url(url).build());
+    let library = |url: &str| Column::Batched.open(client(url), "library");
+    let by_hand = |url: &str| Column::RawPartiql.open(client(url), "by_hand");
+    rows(Backend::DynamoDb, [library(url)?, by_hand(url)?, library(slow_url)?, by_hand(slow_url)?]).await
 }
 
 async fn rows_of_redis(url: &str, slow_url: &str) -> Result<Vec<Row>> {
-    let (service, slow_service) =
-        (library::service(&engine(RedisStore::new(url)?)?), library::service(&engine(RedisStore::new(slow_url)?)?));
-    let connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
-    let slow_connection = redis::Client::open(slow_url)?.get_multiplexed_async_connection().await?;
-    rows(
-        Backend::Redis,
-        [
-            &async |event| Ok(library::deliver(&service, event).await?),
-            &async |event| by_hand::redis(&mut connection.clone(), event).await,
-            &async |event| Ok(library::deliver(&slow_service, event).await?),
-            &async |event| by_hand::redis(&mut slow_connection.clone(), event).await,
-        ],
-    )
-    .await
+    let by_hand = async |url: &str| -> Result<Deliver> {
+        let connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+        let deliver: Deliver = Box::new(move |event| {
+            let mut connection = connection.clone();
+            Box::pin(async move { by_hand::redis(&mut connection, event).await })
+        });
+        Ok(deliver)
+    };
+    let library = |url: &str| through(RedisStore::new(url)?);
+    rows(Backend::Redis, [library(url)?, by_hand(url).await?, library(slow_url)?, by_hand(slow_url).await?]).await
 }
 
 async fn rows_of_postgres(url: &str, slow_url: &str) -> Result<Vec<Row>> {
-    let store = |url: &str| -> Result<PostgresStore> { Ok(postgres::Config::from_url(url)?.build()?) };
+    let store = |url: &str| postgres::Config::from_url(url)?.build();
     store(url)?.migrate().await?;
-    let (service, slow_service) =
-        (library::service(&engine(store(url)?)?), library::service(&engine(store(slow_url)?)?));
-    let connect = async |url: &str| -> Result<tokio_postgres::Client> {
+    let by_hand = async |url: &str| -> Result<Deliver> {
         let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
         tokio::spawn(connection);
-        Ok(client)
+        client.batch_execute(by_hand::TABLE).await?;
+        let client = Arc::new(client);
+        let deliver: Deliver = Box::new(move |event| {
+            let client = Arc::clone(&client);
+            Box::pin(async move { by_hand::postgres(&client, event).await })
+        });
+        Ok(deliver)
     };
-    let (client, slow_client) = (connect(url).await?, connect(slow_url).await?);
-    client.batch_execute(by_hand::TABLE).await?;
-    rows(
-        Backend::Postgres,
-        [
-            &async |event| Ok(library::deliver(&service, event).await?),
-            &async |event| by_hand::postgres(&client, event).await,
-            &async |event| Ok(library::deliver(&slow_service, event).await?),
-            &async |event| by_hand::postgres(&slow_client, event).await,
-        ],
-    )
-    .await
+    let library = |url: &str| through(store(url)?);
+    rows(Backend::Postgres, [library(url)?, by_hand(url).await?, library(slow_url)?, by_hand(slow_url).await?]).await
+}
+
+/// The library on a store.
+fn through(store: impl Store) -> Result<Deliver> {
+    let service = library::service(&library::engine(store)?);
+    Ok(Box::new(move |event| {
+        let service = service.clone();
+        Box::pin(async move { Ok(library::deliver(&service, event).await?) })
+    }))
 }
 
 /// The rows of a store: the library and by hand, without latency and with it.
-async fn rows(store: Backend, [library, by_hand, slow_library, slow_by_hand]: [&Deliver<'_>; 4]) -> Result<Vec<Row>> {
+async fn rows(store: Backend, delivers: [Deliver; 4]) -> Result<Vec<Row>> {
+    let [library, by_hand, slow_library, slow_by_hand] = &delivers;
     let mut rows = Vec::new();
     for size in SIZES {
         for duplicates in [false, true] {
@@ -168,13 +141,13 @@ async fn rows(store: Backend, [library, by_hand, slow_library, slow_by_hand]: [&
 }
 
 /// The CPU time of this thread for a record, in microseconds.
-async fn cpu_us(deliver: &Deliver<'_>, size: usize, duplicates: bool) -> Result<f64> {
+async fn cpu_us(deliver: &Deliver, size: usize, duplicates: bool) -> Result<f64> {
     let batches = RECORDS / size;
     let mut spent = Duration::ZERO;
     for _ in 0..batches {
         let event = prepared(deliver, size, duplicates).await?;
         let begun = usage::thread_cpu();
-        let response = deliver.deliver(event).await?;
+        let response = deliver(event).await?;
         spent += usage::thread_cpu() - begun;
         ensure!(response.batch_item_failures.is_empty(), "a record failed");
     }
@@ -182,12 +155,12 @@ async fn cpu_us(deliver: &Deliver<'_>, size: usize, duplicates: bool) -> Result<
 }
 
 /// The time for a batch, in milliseconds.
-async fn wall_ms(deliver: &Deliver<'_>, size: usize, duplicates: bool) -> Result<f64> {
+async fn wall_ms(deliver: &Deliver, size: usize, duplicates: bool) -> Result<f64> {
     let mut spent = Duration::ZERO;
     for _ in 0..BATCHES {
         let event = prepared(deliver, size, duplicates).await?;
         let begun = Instant::now();
-        let response = deliver.deliver(event).await?;
+        let response = deliver(event).await?;
         spent += begun.elapsed();
         ensure!(response.batch_item_failures.is_empty(), "a record failed");
     }
@@ -195,13 +168,13 @@ async fn wall_ms(deliver: &Deliver<'_>, size: usize, duplicates: bool) -> Result
 }
 
 /// The event of a batch whose records are new, or done.
-async fn prepared(deliver: &Deliver<'_>, size: usize, duplicates: bool) -> Result<SqsEvent> {
+async fn prepared(deliver: &Deliver, size: usize, duplicates: bool) -> Result<SqsEvent> {
     static DRAWN: AtomicUsize = AtomicUsize::new(0);
     let first = DRAWN.fetch_add(size, Ordering::Relaxed);
     let ids: Vec<String> = (first..first + size).map(|i| format!("3f1c9a52-00000000-{i:018}")).collect();
     if duplicates {
         let handled = order::handled();
-        deliver.deliver(order::event(&ids)?).await?;
+        deliver(order::event(&ids)?).await?;
         ensure!(order::handled() == handled + size, "a record was not new");
     }
     Ok(order::event(&ids)?)
