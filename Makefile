@@ -13,7 +13,7 @@ BENCH_ARGS ?=
 INSTRUCTIONS_ARGS ?=
 # For `make browser`: `--required` fails where there is no browser.
 BROWSER_ARGS ?=
-# For `make demo`: where the functions keep their claims, dynamodb or redis.
+# For `make demo`: where the functions keep their claims, dynamodb, postgres or redis.
 STORE ?= dynamodb
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 

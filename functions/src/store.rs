@@ -10,6 +10,8 @@ const VARIABLE: &str = "STORE";
 /// The stores that were compiled in.
 const KNOWN: &[&str] = &[
     "dynamodb",
+    #[cfg(feature = "postgres")]
+    "postgres",
     #[cfg(feature = "redis")]
     "redis",
 ];
@@ -18,6 +20,8 @@ const KNOWN: &[&str] = &[
 pub(crate) fn from_env(client: Client) -> Result<Arc<dyn Store>, BoxError> {
     match env::var(VARIABLE).as_deref() {
         Err(_) | Ok("dynamodb") => Ok(Arc::new(Config::from_env()?.build(client)?)),
+        #[cfg(feature = "postgres")]
+        Ok("postgres") => Ok(Arc::new(lambda_once::PostgresStore::from_env()?)),
         #[cfg(feature = "redis")]
         Ok("redis") => Ok(Arc::new(lambda_once::RedisStore::from_env()?)),
         Ok(other) => {

@@ -13,6 +13,7 @@ mod each;
 mod network;
 mod postgres;
 mod proxy;
+mod races;
 mod redis;
 mod sequences;
 mod wire;

@@ -24,6 +24,7 @@ pub mod collector;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod proxy;
+pub mod requests;
 pub mod servers;
 pub mod stores;
 pub mod wire;

@@ -15,7 +15,8 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::{claim, command, direct, is_granted, new_claim, settle_request, store};
+use super::{command, direct, store};
+use crate::support::requests::{RELEASE, claim, claim_one, claims, is_granted, settle_of};
 use crate::support::servers::Server;
 
 /// Closes all other connections of the server.
@@ -28,7 +29,7 @@ async fn a_connection_that_the_server_closed_is_replaced_without_an_error() {
     let server = Server::start("valkey", &[]);
     let store = store(server.url());
     for _ in 0..5 {
-        assert!(is_granted(&claim(&store, &new_claim()).await));
+        assert!(is_granted(&claim_one(&store, &claim()).await));
         disconnect_clients(&server).await;
     }
 }
@@ -39,18 +40,18 @@ async fn a_server_that_hangs_is_a_time_out_that_leaves_open_what_was_applied() {
     let store = Config::new(server.url()).response_timeout(Duration::from_millis(200)).build().unwrap();
     store.warm().await.unwrap();
     server.freeze();
-    let request = new_claim();
-    let error = claim(&store, &request).await.unwrap_err();
+    let request = claim();
+    let error = claim_one(&store, &request).await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Timeout, ErrorStatus::Ambiguous), "{error}");
     server.resume();
-    assert!(is_granted(&claim(&store, &request).await), "the same claim, applied or not");
+    assert!(is_granted(&claim_one(&store, &request).await), "the same claim, applied or not");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_server_nothing_was_sent() {
     let mut server = Server::start("valkey", &[]);
     server.stop();
-    let error = claim(&store(server.url()), &new_claim()).await.unwrap_err();
+    let error = claim_one(&store(server.url()), &claim()).await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
     assert!(error.to_string().contains("refused"), "{error}");
 }
@@ -71,8 +72,8 @@ async fn calls_that_wait_for_a_connection_share_its_failure() {
             }
         }
     };
-    let requests: Vec<_> = (0..20).map(|_| new_claim()).collect();
-    let calls = join_all(requests.iter().map(|request| claim(&store, request)));
+    let requests = claims(20);
+    let calls = join_all(requests.iter().map(|request| claim_one(&store, request)));
     let answers = tokio::select! {
         answers = calls => answers,
         () = accepting => unreachable!(),
@@ -86,12 +87,12 @@ async fn a_call_that_is_dropped_leaves_the_connection_to_the_others() {
     let server = Server::start("valkey", &[]);
     let store = store(server.url());
     store.warm().await.unwrap();
-    let claims: Vec<_> = (0..100).map(|_| new_claim()).collect();
-    let dropped = claims.iter().filter(|request| claim(&store, request).now_or_never().is_none());
+    let claims = claims(100);
+    let dropped = claims.iter().filter(|request| claim_one(&store, request).now_or_never().is_none());
     assert_ne!(dropped.count(), 0, "they take a round trip");
     let answers = store.claim(&claims).await;
     assert!(answers.iter().all(is_granted), "the same claims: {answers:?}");
-    let settles: Vec<_> = claims.iter().map(|claim| settle_request(claim, super::RELEASE)).collect();
+    let settles: Vec<_> = claims.iter().map(|claim| settle_of(claim, RELEASE)).collect();
     assert!(store.settle(&settles).await.iter().all(Result::is_ok));
     let clients: String = command(&mut direct(server.url()).await, &["CLIENT", "LIST"]).await;
     assert_eq!(clients.lines().count(), 2, "the store's and this one: {clients}");
@@ -110,7 +111,7 @@ async fn a_password_is_fetched_for_each_new_connection() {
     let url = server.url().replace("redis://", "redis://:secret@");
     for connections in 1..4 {
         for _ in 0..3 {
-            assert!(is_granted(&claim(&store, &new_claim()).await));
+            assert!(is_granted(&claim_one(&store, &claim()).await));
         }
         assert_eq!(fetched.load(Ordering::SeqCst), connections);
         command::<u32>(&mut direct(&url).await, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
@@ -141,9 +142,9 @@ async fn a_connection_that_died_while_it_was_idle_costs_a_quarter_of_a_second() 
         }
     });
     let store = Config::new(url).response_timeout(Duration::from_secs(60)).build().unwrap();
-    assert!(is_granted(&claim(&store, &new_claim()).await));
+    assert!(is_granted(&claim_one(&store, &claim()).await));
     // This test is about real time.
     tokio::time::sleep(Duration::from_millis(5_100)).await;
     cut.send(true).unwrap();
-    assert!(is_granted(&claim(&store, &new_claim()).await));
+    assert!(is_granted(&claim_one(&store, &claim()).await));
 }

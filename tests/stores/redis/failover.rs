@@ -6,7 +6,8 @@ use lambda_once::{
 };
 use redis::aio::MultiplexedConnection;
 
-use super::{claim, command, complete, direct, is_granted, is_replay, new_claim, rival, settle, store};
+use super::{command, direct, store};
+use crate::support::requests::{claim, claim_one, complete, is_granted, is_replay, rival, settle_one};
 use crate::support::servers::Server;
 
 fn port(server: &Server) -> &str {
@@ -37,40 +38,40 @@ async fn replicate(primary: &Server) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fail_over_loses_what_was_acknowledged_and_not_replicated_and_nothing_else() {
     let ([mut primary, mut replica], [before, after], mut direct_to_replica) = replicated().await;
-    let (replicated_done, replicated_claim) = (new_claim(), new_claim());
-    assert!(is_granted(&claim(&before, &replicated_done).await));
-    assert_eq!(settle(&before, &replicated_done, complete("1")).await.unwrap(), Settled::Done);
-    assert!(is_granted(&claim(&before, &replicated_claim).await));
-    let half_done = new_claim();
-    assert!(is_granted(&claim(&before, &half_done).await));
+    let (replicated_done, replicated_claim) = (claim(), claim());
+    assert!(is_granted(&claim_one(&before, &replicated_done).await));
+    assert_eq!(settle_one(&before, &replicated_done, complete("1")).await.unwrap(), Settled::Done);
+    assert!(is_granted(&claim_one(&before, &replicated_claim).await));
+    let half_done = claim();
+    assert!(is_granted(&claim_one(&before, &half_done).await));
     replicate(&primary).await;
 
     // What is on its way would still arrive.
     replica.freeze();
     command::<u32>(&mut direct(primary.url()).await, &["CLIENT", "KILL", "TYPE", "replica"]).await;
-    let lost = new_claim();
-    assert!(is_granted(&claim(&before, &lost).await));
-    assert_eq!(settle(&before, &half_done, complete("2")).await.unwrap(), Settled::Done);
+    let lost = claim();
+    assert!(is_granted(&claim_one(&before, &lost).await));
+    assert_eq!(settle_one(&before, &half_done, complete("2")).await.unwrap(), Settled::Done);
     primary.kill();
     replica.resume();
     command::<()>(&mut direct_to_replica, &["REPLICAOF", "NO", "ONE"]).await;
 
-    assert!(is_replay(&claim(&after, &rival(&replicated_done)).await, "1"), "a replicated outcome");
-    assert!(!is_granted(&claim(&after, &rival(&replicated_claim)).await), "a replicated claim");
+    assert!(is_replay(&claim_one(&after, &rival(&replicated_done)).await, "1"), "a replicated outcome");
+    assert!(!is_granted(&claim_one(&after, &rival(&replicated_claim)).await), "a replicated claim");
     // The loss: a second claim is granted beside the first, and is not told.
-    let granted = claim(&after, &rival(&lost)).await.unwrap();
+    let granted = claim_one(&after, &rival(&lost)).await.unwrap();
     assert!(matches!(granted, Claimed::Granted(grant) if grant.prior_status.is_none()), "{granted:?}");
-    assert!(matches!(settle(&after, &lost, complete("late")).await.unwrap(), Settled::LeaseLost { .. }));
+    assert!(matches!(settle_one(&after, &lost, complete("late")).await.unwrap(), Settled::LeaseLost { .. }));
     // An outcome that was lost leaves its claim, which is taken over when its lease ends.
-    assert!(!is_granted(&claim(&after, &rival(&half_done)).await), "a lost outcome");
+    assert!(!is_granted(&claim_one(&after, &rival(&half_done)).await), "a lost outcome");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_on_a_replica_is_told_to_try_again_and_works_once_that_is_promoted() {
     let ([_primary, _replica], [_, store], mut replica) = replicated().await;
-    let request = new_claim();
-    let error = claim(&store, &request).await.unwrap_err();
+    let request = claim();
+    let error = claim_one(&store, &request).await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
     command::<()>(&mut replica, &["REPLICAOF", "NO", "ONE"]).await;
-    assert!(is_granted(&claim(&store, &request).await));
+    assert!(is_granted(&claim_one(&store, &request).await));
 }

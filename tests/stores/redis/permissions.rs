@@ -2,7 +2,8 @@
 
 use lambda_once::{Error, ErrorKind, ErrorStatus, Store};
 
-use super::{claim, command, complete, direct, is_granted, new_claim, settle, store};
+use super::{command, direct, store};
+use crate::support::requests::{HAND_BACK, RELEASE, RENEW, claim, claim_one, complete, is_granted, settle_one};
 use crate::support::servers::Server;
 
 fn denied(error: &Error) -> bool {
@@ -14,7 +15,7 @@ async fn a_wrong_password_is_told_apart_from_a_server_that_is_away() {
     let server = Server::start("valkey", &["requirepass=secret"]);
     for user in ["", ":wrong@", "nobody:secret@"] {
         let url = server.url().replace("redis://", &format!("redis://{user}"));
-        let error = claim(&store(&url), &new_claim()).await.unwrap_err();
+        let error = claim_one(&store(&url), &claim()).await.unwrap_err();
         assert!(denied(&error), "{user}: {error}");
         assert!(!error.to_string().contains("wrong"), "{error}");
     }
@@ -30,14 +31,14 @@ async fn a_user_with_the_documented_permissions_can_use_the_store_and_no_other_k
     command::<()>(&mut direct(server.url()).await, &words).await;
     let store = store(&server.url().replace("redis://", "redis://once:secret@"));
     store.warm().await.unwrap();
-    for settlement in [complete("1"), super::RELEASE, super::HAND_BACK, super::RENEW] {
-        let request = new_claim();
-        assert!(is_granted(&claim(&store, &request).await));
-        settle(&store, &request, settlement).await.unwrap();
+    for settlement in [complete("1"), RELEASE, HAND_BACK, RENEW] {
+        let request = claim();
+        assert!(is_granted(&claim_one(&store, &request).await));
+        settle_one(&store, &request, settlement).await.unwrap();
         assert!(store.read(&[request.key], request.result_data).await.remove(0).is_ok());
     }
     let words = ["ACL", "SETUSER", "once", "resetkeys", "~other:*"];
     command::<()>(&mut direct(server.url()).await, &words).await;
-    let error = claim(&store, &new_claim()).await.unwrap_err();
+    let error = claim_one(&store, &claim()).await.unwrap_err();
     assert!(denied(&error), "{error}");
 }

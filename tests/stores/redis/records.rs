@@ -3,8 +3,10 @@
 use lambda_once::{Error, ErrorKind, ErrorStatus, RedisStore, Store, store::Settled};
 use redis::aio::MultiplexedConnection;
 
-use super::{ClaimRequest, claim, command, complete, direct, is_granted, new_claim, rival, settle, store};
+use super::{command, direct, store};
+use crate::support::requests::{HAND_BACK, RENEW, claim, claim_one, complete, is_granted, json, rival, settle_one};
 use crate::support::servers::Server;
+use lambda_once::store::ClaimRequest;
 
 struct World {
     _server: Server,
@@ -20,8 +22,8 @@ impl World {
 
     /// A claim on record, of which one field is set to something else.
     async fn altered(&mut self, field: &str, value: &str) -> ClaimRequest {
-        let request = new_claim();
-        assert!(is_granted(&claim(&self.store, &request).await));
+        let request = claim();
+        assert!(is_granted(&claim_one(&self.store, &request).await));
         command::<u32>(&mut self.direct, &["HSET", &name(&request), field, value]).await;
         request
     }
@@ -48,7 +50,7 @@ async fn what_is_not_known_is_neither_absent_nor_replaced() {
         ("validation", "z"),
     ] {
         let request = world.altered(field, value).await;
-        let error = claim(&world.store, &rival(&request)).await.unwrap_err();
+        let error = claim_one(&world.store, &rival(&request)).await.unwrap_err();
         assert!(is_of_format(&error), "{field}: {error}");
         let error = world.store.read(&[request.key], request.result_data).await.remove(0).unwrap_err();
         assert!(is_of_format(&error), "{field}: {error}");
@@ -62,7 +64,7 @@ async fn a_record_of_the_next_version_is_understood_and_one_beyond_is_not_taken_
         let request = world.altered("v", version).await;
         let words = ["HSET", &name(&request), "in_progress_expiration", "1"];
         command::<u32>(&mut world.direct, &words).await;
-        match claim(&world.store, &rival(&request)).await {
+        match claim_one(&world.store, &rival(&request)).await {
             Ok(_) if is_understood => {}
             Err(error) if !is_understood => assert!(is_of_format(&error), "{version}: {error}"),
             other => panic!("{version}: {other:?}"),
@@ -74,16 +76,16 @@ async fn a_record_of_the_next_version_is_understood_and_one_beyond_is_not_taken_
 async fn a_settle_that_finds_what_it_does_not_know_has_lost_its_lease() {
     let mut world = World::new().await;
     let request = world.altered("status", "PAUSED").await;
-    assert_eq!(settle(&world.store, &request, complete("1")).await.unwrap(), Settled::LeaseLost { current: None });
+    assert_eq!(settle_one(&world.store, &request, complete("1")).await.unwrap(), Settled::LeaseLost { current: None });
     assert_eq!(command::<String>(&mut world.direct, &["HGET", &name(&request), "status"]).await, "PAUSED");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_holds_something_else_is_left_alone() {
     let mut world = World::new().await;
-    let request = new_claim();
+    let request = claim();
     command::<()>(&mut world.direct, &["SET", &name(&request), "text"]).await;
-    let error = claim(&world.store, &request).await.unwrap_err();
+    let error = claim_one(&world.store, &request).await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Table, ErrorStatus::Temporary), "{error}");
     assert_eq!(command::<String>(&mut world.direct, &["GET", &name(&request)]).await, "text");
 }
@@ -91,20 +93,20 @@ async fn a_key_that_holds_something_else_is_left_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_is_deleted_by_the_server_when_it_expires_and_never_without_a_time_to_live() {
     let mut world = World::new().await;
-    let request = new_claim();
-    assert!(is_granted(&claim(&world.store, &request).await));
-    for settlement in [super::RENEW, super::HAND_BACK] {
+    let request = claim();
+    assert!(is_granted(&claim_one(&world.store, &request).await));
+    for settlement in [RENEW, HAND_BACK] {
         let left: i64 = command(&mut world.direct, &["TTL", &name(&request)]).await;
         assert!((3599..=3601).contains(&left), "{left}");
-        settle(&world.store, &request, settlement).await.unwrap();
+        settle_one(&world.store, &request, settlement).await.unwrap();
     }
-    let brief = ClaimRequest { retention: std::time::Duration::ZERO, ..new_claim() };
-    assert!(is_granted(&claim(&world.store, &brief).await));
+    let brief = ClaimRequest { retention: std::time::Duration::ZERO, ..claim() };
+    assert!(is_granted(&claim_one(&world.store, &brief).await));
     let left: i64 = command(&mut world.direct, &["TTL", &name(&brief)]).await;
     assert!((31..=33).contains(&left), "as long as the lease and the margin: {left}");
     let settlement =
-        lambda_once::store::Settlement::Complete { result: super::result("1"), retention: std::time::Duration::ZERO };
-    assert_eq!(settle(&world.store, &brief, settlement).await.unwrap(), Settled::Done);
+        lambda_once::store::Settlement::Complete { result: json("1"), retention: std::time::Duration::ZERO };
+    assert_eq!(settle_one(&world.store, &brief, settlement).await.unwrap(), Settled::Done);
     let left: i64 = command(&mut world.direct, &["TTL", &name(&brief)]).await;
     assert!((-2..=1).contains(&left) && left != -1, "gone, or about to be: {left}");
 }

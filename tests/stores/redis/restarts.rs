@@ -5,7 +5,10 @@ use lambda_once::{
     store::{Claimed, Refusal, Settled},
 };
 
-use super::{claim, complete, is_granted, is_replay, new_claim, rival, settle, settle_request, store};
+use super::store;
+use crate::support::requests::{
+    claim, claim_one, claims, complete, is_granted, is_replay, rival, settle_of, settle_one,
+};
 use crate::support::servers::Server;
 
 const DURABLE: [&str; 2] = ["appendonly=yes", "appendfsync=always"];
@@ -14,17 +17,17 @@ const DURABLE: [&str; 2] = ["appendonly=yes", "appendfsync=always"];
 async fn with_an_append_only_file_a_killed_server_has_all_that_it_acknowledged() {
     let mut server = Server::start("valkey", &DURABLE);
     let store = store(server.url());
-    let (done, running) = (new_claim(), new_claim());
-    assert!(is_granted(&claim(&store, &done).await));
-    assert!(is_granted(&claim(&store, &running).await));
-    assert_eq!(settle(&store, &done, complete("1")).await.unwrap(), Settled::Done);
+    let (done, running) = (claim(), claim());
+    assert!(is_granted(&claim_one(&store, &done).await));
+    assert!(is_granted(&claim_one(&store, &running).await));
+    assert_eq!(settle_one(&store, &done, complete("1")).await.unwrap(), Settled::Done);
     server.kill();
     server.restart();
     // The store finds out by itself that its connection is dead.
-    assert!(is_replay(&claim(&store, &rival(&done)).await, "1"));
-    let refused = claim(&store, &rival(&running)).await.unwrap();
+    assert!(is_replay(&claim_one(&store, &rival(&done)).await, "1"));
+    let refused = claim_one(&store, &rival(&running)).await.unwrap();
     assert!(matches!(refused, Claimed::Refused(Refusal::InProgress { attempt: 1, .. })), "{refused:?}");
-    assert_eq!(settle(&store, &running, complete("2")).await.unwrap(), Settled::Done);
+    assert_eq!(settle_one(&store, &running, complete("2")).await.unwrap(), Settled::Done);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,7 +35,7 @@ async fn a_batch_that_is_interrupted_by_a_restart_ends_as_if_it_had_not_been() {
     let mut server = Server::start("valkey", &DURABLE);
     let store = store(server.url());
     for _ in 0..5 {
-        let claims: Vec<_> = (0..1000).map(|_| new_claim()).collect();
+        let claims = claims(1000);
         let first = tokio::spawn({
             let (store, claims) = (store.clone(), claims.clone());
             async move { store.claim(&claims).await }
@@ -45,7 +48,7 @@ async fn a_batch_that_is_interrupted_by_a_restart_ends_as_if_it_had_not_been() {
         // The same owners: what was applied is recognised, the rest is granted now.
         let again = store.claim(&claims).await;
         assert!(again.iter().all(|answer| matches!(answer, Ok(Claimed::Granted(grant)) if grant.attempt == 1)));
-        let settles: Vec<_> = claims.iter().map(|claim| settle_request(claim, complete("1"))).collect();
+        let settles: Vec<_> = claims.iter().map(|claim| settle_of(claim, complete("1"))).collect();
         assert!(store.settle(&settles).await.iter().all(|answer| matches!(answer, Ok(Settled::Done))));
     }
 }

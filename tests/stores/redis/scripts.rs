@@ -7,7 +7,8 @@ use std::sync::{
 
 use lambda_once::{Store, store::Settled};
 
-use super::{command, complete, direct, is_granted, new_claim, settle_request, store};
+use super::{command, direct, store};
+use crate::support::requests::{claims, complete, is_granted, settle_of};
 use crate::support::servers::Server;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -27,10 +28,10 @@ async fn scripts_that_are_flushed_in_mid_batch_are_sent_again() {
         }
     });
     for _ in 0..30 {
-        let claims: Vec<_> = (0..250).map(|_| new_claim()).collect();
+        let claims = claims(250);
         let answers = store.claim(&claims).await;
         assert!(answers.iter().all(is_granted), "{answers:?}");
-        let settles: Vec<_> = claims.iter().map(|claim| settle_request(claim, complete("1"))).collect();
+        let settles: Vec<_> = claims.iter().map(|claim| settle_of(claim, complete("1"))).collect();
         let answers = store.settle(&settles).await;
         assert!(answers.iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{answers:?}");
     }

@@ -4,16 +4,19 @@ use std::{env, process::Command};
 
 use anyhow::{Context, Result, bail, ensure};
 use aws_sdk_dynamodb::{Client, types::Select};
+use lambda_once::{PostgresStore, store::postgres::tokio_postgres};
 use local_stack::create_table;
 use redis::aio::MultiplexedConnection;
 
 const STORE: &str = "STORE";
+const POSTGRES_URL: &str = "POSTGRES_URL";
 const REDIS_URL: &str = "REDIS_URL";
 
 /// Which store the functions use, by `STORE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     DynamoDb,
+    Postgres,
     Redis,
 }
 
@@ -21,8 +24,9 @@ impl Kind {
     pub(crate) fn from_env() -> Result<Self> {
         match env::var(STORE).as_deref() {
             Err(_) | Ok("" | "dynamodb") => Ok(Self::DynamoDb),
+            Ok("postgres") => Ok(Self::Postgres),
             Ok("redis") => Ok(Self::Redis),
-            Ok(other) => bail!("{STORE} is {other:?}; it may be dynamodb or redis"),
+            Ok(other) => bail!("{STORE} is {other:?}; it may be dynamodb, postgres or redis"),
         }
     }
 
@@ -30,6 +34,7 @@ impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::DynamoDb => "dynamodb",
+            Self::Postgres => "postgres",
             Self::Redis => "redis",
         }
     }
@@ -38,6 +43,7 @@ impl Kind {
     pub(crate) fn feature(self) -> Option<&'static str> {
         match self {
             Self::DynamoDb => None,
+            Self::Postgres => Some("postgres"),
             Self::Redis => Some("redis"),
         }
     }
@@ -46,6 +52,7 @@ impl Kind {
 /// An empty store.
 pub(crate) enum Records {
     DynamoDb { client: Client, table: String },
+    Postgres { url: String, client: tokio_postgres::Client },
     Redis { url: String, connection: MultiplexedConnection },
 }
 
@@ -58,8 +65,15 @@ impl Records {
                 create_table(dynamodb, &table, "id").await?;
                 return Ok(Self::DynamoDb { client: dynamodb.clone(), table });
             }
+            Kind::Postgres => {
+                let url = variable(POSTGRES_URL)?;
+                PostgresStore::from_env()?.migrate().await?;
+                let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+                tokio::spawn(connection);
+                Self::Postgres { url, client }
+            }
             Kind::Redis => {
-                let url = env::var(REDIS_URL).with_context(|| format!("{REDIS_URL} is not set"))?;
+                let url = variable(REDIS_URL)?;
                 let connection = redis::Client::open(&*url)?.get_multiplexed_async_connection().await?;
                 Self::Redis { url, connection }
             }
@@ -72,6 +86,7 @@ impl Records {
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::DynamoDb { .. } => Kind::DynamoDb,
+            Self::Postgres { .. } => Kind::Postgres,
             Self::Redis { .. } => Kind::Redis,
         }
     }
@@ -83,6 +98,9 @@ impl Records {
                 let count = client.scan().table_name(table).select(Select::Count).consistent_read(true);
                 count.send().await?.count().into()
             }
+            Self::Postgres { client, .. } => {
+                client.query_one("SELECT count(*) FROM once_records", &[]).await?.try_get(0)?
+            }
             Self::Redis { connection, .. } => redis::cmd("DBSIZE").query_async(&mut connection.clone()).await?,
         })
     }
@@ -92,7 +110,12 @@ impl Records {
         command.env(STORE, self.kind().name());
         match self {
             Self::DynamoDb { table, .. } => command.env("IDEMPOTENCY_TABLE", table),
+            Self::Postgres { url, .. } => command.env(POSTGRES_URL, url),
             Self::Redis { url, .. } => command.env(REDIS_URL, url),
         };
     }
+}
+
+fn variable(name: &str) -> Result<String> {
+    env::var(name).with_context(|| format!("{name} is not set"))
 }

@@ -1,0 +1,87 @@
+//! Requests to a store, and what its answers mean.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
+
+use std::time::Duration;
+
+use lambda_once::{
+    Error, Store,
+    record::{Fingerprint, KeyHash, Owner, Record, StoredData, StoredResult},
+    store::{ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement, Takeover},
+};
+
+pub const LEASE: Duration = Duration::from_secs(30);
+pub const MARGIN: Duration = Duration::from_secs(1);
+pub const RETENTION: Duration = Duration::from_secs(3_600);
+/// Past the lease, for others too.
+pub const LAPSE: Duration = Duration::from_millis(31_001);
+
+pub const RELEASE: Settlement = Settlement::Release { took_over: false };
+pub const HAND_BACK: Settlement = Settlement::Release { took_over: true };
+pub const RENEW: Settlement = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: RETENTION };
+
+fn random<const N: usize>() -> [u8; N] {
+    std::array::from_fn(|_| fastrand::u8(..))
+}
+
+/// A claim of a key that no other test has.
+pub fn claim() -> ClaimRequest {
+    ClaimRequest {
+        key: KeyHash::from_bytes(random()),
+        fingerprint: Some(Fingerprint::from_bytes([1; 32])),
+        owner: Owner::from_bytes(random()),
+        lease: LEASE,
+        skew_margin: MARGIN,
+        retention: RETENTION,
+        takeover: Takeover::Allowed,
+        result_data: ResultData::Include,
+    }
+}
+
+pub fn claims(count: usize) -> Vec<ClaimRequest> {
+    (0..count).map(|_| claim()).collect()
+}
+
+/// A claim by somebody else on the same operation.
+pub fn rival(claim: &ClaimRequest) -> ClaimRequest {
+    ClaimRequest { owner: Owner::from_bytes(random()), ..claim.clone() }
+}
+
+pub fn json(text: impl Into<String>) -> StoredResult {
+    StoredResult { data: Some(StoredData::Json(text.into())), dropped: false }
+}
+
+pub fn complete(text: impl Into<String>) -> Settlement {
+    Settlement::Complete { result: json(text), retention: RETENTION }
+}
+
+pub fn settle_of(claim: &ClaimRequest, settlement: Settlement) -> SettleRequest {
+    SettleRequest { key: claim.key, owner: claim.owner, fingerprint: claim.fingerprint, settlement }
+}
+
+pub async fn claim_one(store: &impl Store, claim: &ClaimRequest) -> Result<Claimed, Error> {
+    store.claim(std::slice::from_ref(claim)).await.remove(0)
+}
+
+pub async fn granted(store: &impl Store, claim: &ClaimRequest) -> Grant {
+    match claim_one(store, claim).await.unwrap() {
+        Claimed::Granted(grant) => grant,
+        refused => panic!("expected a grant, got {refused:?}"),
+    }
+}
+
+pub async fn settle_one(store: &impl Store, claim: &ClaimRequest, settlement: Settlement) -> Result<Settled, Error> {
+    store.settle(&[settle_of(claim, settlement)]).await.remove(0)
+}
+
+pub async fn read_one(store: &impl Store, claim: &ClaimRequest) -> Option<Record> {
+    store.read(&[claim.key], ResultData::Include).await.remove(0).unwrap()
+}
+
+pub fn is_granted(answer: &Result<Claimed, Error>) -> bool {
+    matches!(answer, Ok(Claimed::Granted(_)))
+}
+
+pub fn is_replay(answer: &Result<Claimed, Error>, text: &str) -> bool {
+    matches!(answer, Ok(Claimed::Refused(Refusal::Completed(record))) if record.result == json(text))
+}
