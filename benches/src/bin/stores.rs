@@ -18,7 +18,7 @@ use benches::{
     column::Deliver,
     library, order,
     stores::{Backend, Row, Stores, by_hand, delay},
-    usage,
+    stub, usage,
 };
 use lambda_once::{
     RedisStore, Store,
@@ -48,7 +48,7 @@ async fn main() -> Result<()> {
     let (redis, postgres) = (env::var("REDIS_URL")?, env::var("POSTGRES_URL")?);
     let slow_redis = behind(&redis, latency)?;
     let slow_postgres = behind(&postgres, latency)?;
-    let mut rows = Vec::new();
+    let mut rows = rows_of_stub().await?;
     rows.extend(rows_of_dynamodb(&dynamodb, &slow_dynamodb).await?);
     rows.extend(rows_of_redis(&redis, &slow_redis).await?);
     rows.extend(rows_of_postgres(&postgres, &slow_postgres).await?);
@@ -112,32 +112,47 @@ fn through(store: impl Store) -> Result<Deliver> {
     }))
 }
 
+/// New records alone: every condition holds there.
+async fn rows_of_stub() -> Result<Vec<Row>> {
+    let client = || stub::client(Duration::ZERO);
+    let pair = [Column::Batched.open(client(), "records")?, Column::RawPartiql.open(client(), "records")?];
+    let mut rows = Vec::new();
+    for size in SIZES {
+        rows.push(row(Backend::DynamoDbStub, size, false, &pair, None).await?);
+    }
+    Ok(rows)
+}
+
 /// The rows of a store: the library and by hand, without latency and with it.
-async fn rows(store: Backend, delivers: [Deliver; 4]) -> Result<Vec<Row>> {
-    let [library, by_hand, slow_library, slow_by_hand] = &delivers;
+async fn rows(store: Backend, [library, by_hand, slow_library, slow_by_hand]: [Deliver; 4]) -> Result<Vec<Row>> {
+    let (pair, slow_pair) = ([library, by_hand], [slow_library, slow_by_hand]);
     let mut rows = Vec::new();
     for size in SIZES {
         for duplicates in [false, true] {
-            let (mut library_us, mut by_hand_us) = (Vec::new(), Vec::new());
-            let (mut library_ms, mut by_hand_ms) = (Vec::new(), Vec::new());
-            for _ in 0..ROUNDS {
-                library_us.push(cpu_us(library, size, duplicates).await?);
-                by_hand_us.push(cpu_us(by_hand, size, duplicates).await?);
-                library_ms.push(wall_ms(slow_library, size, duplicates).await?);
-                by_hand_ms.push(wall_ms(slow_by_hand, size, duplicates).await?);
-            }
-            rows.push(Row {
-                store,
-                duplicates,
-                size,
-                library_us: median(library_us),
-                by_hand_us: median(by_hand_us),
-                library_ms: median(library_ms),
-                by_hand_ms: median(by_hand_ms),
-            });
+            rows.push(row(store, size, duplicates, &pair, Some(&slow_pair)).await?);
         }
     }
     Ok(rows)
+}
+
+async fn row(
+    store: Backend,
+    size: usize,
+    duplicates: bool,
+    [library, by_hand]: &[Deliver; 2],
+    slow: Option<&[Deliver; 2]>,
+) -> Result<Row> {
+    let (mut cpu, mut walls) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    for _ in 0..ROUNDS {
+        cpu[0].push(cpu_us(library, size, duplicates).await?);
+        cpu[1].push(cpu_us(by_hand, size, duplicates).await?);
+        if let Some([library, by_hand]) = slow {
+            walls[0].push(wall_ms(library, size, duplicates).await?);
+            walls[1].push(wall_ms(by_hand, size, duplicates).await?);
+        }
+    }
+    let [library_us, by_hand_us] = cpu.map(median);
+    Ok(Row { store, duplicates, size, library_us, by_hand_us, walls_ms: slow.map(|_| walls.map(median)) })
 }
 
 /// The CPU time of this thread for a record, in microseconds.

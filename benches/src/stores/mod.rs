@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Stores {
     /// One row for each store, scenario and size.
     pub rows: Vec<Row>,
-    /// The latency of [`Row::library_ms`] and [`Row::by_hand_ms`], in milliseconds each way.
+    /// The latency of [`Row::walls_ms`], in milliseconds each way.
     pub latency_ms: u64,
 }
 
@@ -27,17 +27,17 @@ pub struct Row {
     pub library_us: f64,
     /// The same, by hand.
     pub by_hand_us: f64,
-    /// The time for a batch with latency, in milliseconds.
-    pub library_ms: f64,
-    /// The same, by hand.
-    pub by_hand_ms: f64,
+    /// The times for a batch with latency, in milliseconds: the library's, and by hand.
+    pub walls_ms: Option<[f64; 2]>,
 }
 
 /// A store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backend {
-    /// DynamoDB.
+    /// DynamoDB, an emulator in another process.
     DynamoDb,
+    /// DynamoDB whose requests are answered in the process, so that nothing but the client and the code is measured.
+    DynamoDbStub,
     /// Valkey.
     Redis,
     /// PostgreSQL.
@@ -49,6 +49,7 @@ impl Backend {
     pub const fn name(self) -> &'static str {
         match self {
             Self::DynamoDb => "DynamoDB",
+            Self::DynamoDbStub => "DynamoDB, in the process",
             Self::Redis => "Valkey",
             Self::Postgres => "PostgreSQL",
         }
