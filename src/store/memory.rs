@@ -87,13 +87,13 @@ impl MemoryStore {
         Ok(Claimed::Granted(grant))
     }
 
-    fn settle_one(&self, request: &SettleRequest) -> Settled {
+    fn settle_one(&self, request: &SettleRequest) -> Result<Settled, Error> {
         let mut records = self.lock();
         let now = self.clock.now();
         let current = records.get_mut(&request.key);
-        let Some(record) = current else { return lost(request, None) };
+        let Some(record) = current else { return rules::explain_settle(request, Ok(None)) };
         if !rules::may_settle(request, record, now) {
-            return lost(request, Some(record));
+            return rules::explain_settle(request, Ok(Some(record.clone())));
         }
         match &request.settlement {
             Settlement::Complete { result, retention } => {
@@ -117,18 +117,11 @@ impl MemoryStore {
                 let (lease_until, expiration) = rules::renewed(record, now, *lease, *skew_margin, *retention);
                 record.lease_until = Some(lease_until);
                 record.expiration = Some(expiration);
-                return Settled::Renewed { lease_until };
+                return Ok(Settled::Renewed { lease_until });
             }
         }
-        Settled::Done
+        Ok(Settled::Done)
     }
-}
-
-fn lost(request: &SettleRequest, current: Option<&Record>) -> Settled {
-    if rules::is_settled(request, current) {
-        return Settled::Done;
-    }
-    Settled::LeaseLost { current: current.cloned().map(Box::new) }
 }
 
 impl Default for MemoryStore {
@@ -150,7 +143,7 @@ impl Store for MemoryStore {
     }
 
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-        Box::pin(async move { requests.iter().map(|request| Ok(self.settle_one(request))).collect() })
+        Box::pin(async move { requests.iter().map(|request| self.settle_one(request)).collect() })
     }
 
     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {

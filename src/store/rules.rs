@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{ClaimRequest, Grant, Refusal, ResultData, SettleRequest, Settlement, Takeover};
+use super::{ClaimRequest, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement, Takeover};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
@@ -113,6 +113,23 @@ pub fn is_settled(request: &SettleRequest, current: Option<&Record>) -> bool {
         Settlement::Release { .. } => !mine(Status::InProgress),
         Settlement::Renew { .. } => false,
     }
+}
+
+/// What a settle whose condition failed means, by what was found instead of the record that it wanted to change.
+///
+/// # Errors
+///
+/// Those of `found`, unless the record cannot be understood: that is not this owner's, since a newer deployment has claimed
+/// the key.
+pub fn explain_settle(request: &SettleRequest, found: Result<Option<Record>, Error>) -> Result<Settled, Error> {
+    let current = match found {
+        Err(error) if error.kind() == ErrorKind::Format => None,
+        found => found?,
+    };
+    if is_settled(request, current.as_ref()) {
+        return Ok(Settled::Done);
+    }
+    Ok(Settled::LeaseLost { current: current.map(Box::new) })
 }
 
 /// The expiration, in seconds, of a record that is claimed or renewed at `now`: after `retention`, but never before the

@@ -81,6 +81,14 @@ impl Drop for Session {
 
 impl Manager {
     async fn open(&self) -> Result<Session, Error> {
+        // The password may hang as well.
+        timeout(self.connect_timeout, self.connect()).await.unwrap_or_else(|_| {
+            let message = "PostgreSQL could not be reached in time";
+            Err(Error::new(ErrorKind::Timeout, ErrorStatus::Temporary, "connect", message))
+        })
+    }
+
+    async fn connect(&self) -> Result<Session, Error> {
         let generation = self.generation.load(Ordering::Relaxed);
         let mut config = self.config.clone();
         if let Some(password) = &self.password {
@@ -90,13 +98,7 @@ impl Manager {
             })?;
             config.password(password);
         }
-        let opened = timeout(self.connect_timeout, config.connect(Clone::clone(&self.tls))).await;
-        let (client, connection) = opened
-            .map_err(|_| {
-                let message = "PostgreSQL could not be reached in time";
-                Error::new(ErrorKind::Timeout, ErrorStatus::Temporary, "connect", message)
-            })?
-            .map_err(error::of_connect)?;
+        let (client, connection) = config.connect(Clone::clone(&self.tls)).await.map_err(error::of_connect)?;
         let driver = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(target: "lambda_once", %error, "a connection to PostgreSQL ended");

@@ -139,8 +139,7 @@ fn of_code(code: &str, ends_session: bool) -> (ErrorKind, ErrorStatus) {
         ("53", _) => temporary(ErrorKind::Throttled),
         ("28", _) | (_, "42501") => temporary(ErrorKind::AccessDenied),
         // The statements are fixed, so what does not fit is the table or its constraints; or there is no such database.
-        ("3D" | "3F" | "42" | "23", _) => temporary(ErrorKind::Table),
-        ("21" | "22" | "54", _) => (ErrorKind::Request, ErrorStatus::Permanent),
+        ("21" | "22" | "23" | "3D" | "3F" | "42" | "54", _) => temporary(ErrorKind::Table),
         _ if ends_session => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
         _ => temporary(ErrorKind::Unavailable),
     }
@@ -175,6 +174,8 @@ mod tests {
             ("3D000", ErrorKind::Table),
             ("3F000", ErrorKind::Table),
             ("23514", ErrorKind::Table),
+            ("22003", ErrorKind::Table),
+            ("54000", ErrorKind::Table),
             ("XX000", ErrorKind::Unavailable),
             ("58030", ErrorKind::Unavailable),
         ];
@@ -192,13 +193,6 @@ mod tests {
             [("XX000", true), ("58030", true), ("08006", false), ("08P01", true), ("40003", false)]
         {
             assert_eq!(of_code(code, ends_session), (ErrorKind::Unavailable, ErrorStatus::Ambiguous), "{code}");
-        }
-    }
-
-    #[test]
-    fn what_no_retry_can_help_is_permanent() {
-        for code in ["21000", "22021", "54000"] {
-            assert_eq!(of_code(code, false), (ErrorKind::Request, ErrorStatus::Permanent), "{code}");
         }
     }
 }

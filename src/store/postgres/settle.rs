@@ -97,10 +97,7 @@ impl PostgresStore {
         let current = self.read_on(&connection, &keys, ResultData::Include, OPERATION).await;
         connection.give_back();
         for ((place, request), current) in refused.into_iter().zip(current) {
-            answers[place] = Some(current.map(|current| match rules::is_settled(request, current.as_ref()) {
-                true => Settled::Done,
-                false => Settled::LeaseLost { current: current.map(Box::new) },
-            }));
+            answers[place] = Some(rules::explain_settle(request, current));
         }
         answers.into_iter().flatten().collect()
     }

@@ -217,15 +217,7 @@ fn settled(request: &SettleRequest, answer: Result<Value, Failure>) -> Result<Se
             _ => Settled::Done,
         });
     }
-    let current = match record::record(next()?, operation) {
-        // What cannot be understood is not this owner's: a newer deployment has claimed the key since.
-        Err(error) if error.kind() == crate::error::ErrorKind::Format => None,
-        record => record?,
-    };
-    if rules::is_settled(request, current.as_ref()) {
-        return Ok(Settled::Done);
-    }
-    Ok(Settled::LeaseLost { current: current.map(Box::new) })
+    rules::explain_settle(request, record::record(next()?, operation))
 }
 
 fn number(value: Value) -> Result<u64, Error> {

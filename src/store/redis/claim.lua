@@ -10,11 +10,13 @@ if not now then
 end
 local function text(number) return string.format('%.0f', number) end
 
+local function number(text) return text and string.match(text, '^%d+$') and tonumber(text) end
+
 local found = redis.call('HMGET', key, 'status', 'expiration', 'v', 'validation', 'in_progress_expiration', 'attempt')
-local status, lease, attempt = found[1], tonumber(found[5] or ''), tonumber(found[6] or '0')
-local is_live = status and (tonumber(found[2] or '') or math.huge) * 1000 > now
+local status, lease, attempt = found[1], number(found[5]), number(found[6] or '0')
+local is_live = status and (number(found[2]) or math.huge) * 1000 > now
 local is_lapsed = ARGV[6] == '1' and status == 'INPROGRESS' and attempt
-  and (tonumber(found[3] or '0') or math.huge) <= tonumber(ARGV[8])
+  and (number(found[3] or '0') or math.huge) <= tonumber(ARGV[8])
   and (fingerprint == '' or not found[4] or found[4] == fingerprint)
   and lease and lease < math.max(now - tonumber(ARGV[4]), 0)
 if is_live and not is_lapsed then
@@ -32,6 +34,6 @@ local prior, expiration = status or 'NONE', math.ceil((now + tonumber(ARGV[5])) 
 redis.call('HSET', key, 'status', 'INPROGRESS', 'owner', owner, 'attempt', attempt, 'prior_status', prior,
   'in_progress_expiration', lease, 'expiration', text(expiration), 'v', ARGV[7])
 if fingerprint ~= '' then redis.call('HSET', key, 'validation', fingerprint) end
-if status then redis.call('HDEL', key, 'data', 'deflated', 'result_dropped', fingerprint == '' and 'validation' or 'data') end
+redis.call('HDEL', key, 'data', 'deflated', 'result_dropped', fingerprint == '' and 'validation' or 'data')
 redis.call('PEXPIREAT', key, text(expiration * 1000))
 return {1, lease, attempt, prior}

@@ -1,6 +1,6 @@
 //! A cluster: the client finds the node of each key, follows redirections and reconnects by itself.
 
-use std::{fmt, pin::Pin};
+use std::{fmt, pin::Pin, time::Duration};
 
 use futures_util::{Stream, StreamExt, future::join_all, stream};
 use redis::{
@@ -10,45 +10,49 @@ use redis::{
     cluster::ClusterClient,
     cluster_async::ClusterConnection,
 };
-use tokio::sync::Mutex;
+use tokio::time::timeout;
 
-use super::{config::Password, link::Failure, node::password_error};
+use super::{
+    config::Password,
+    link::Failure,
+    node::{password_error, timed_out},
+    shared::Shared,
+};
 
 pub(super) struct Cluster {
     client: ClusterClient,
-    connection: Mutex<Option<ClusterConnection>>,
+    open_timeout: Duration,
+    connection: Shared<ClusterConnection>,
 }
 
 impl Cluster {
-    pub(super) fn new(client: ClusterClient) -> Self {
-        Self { client, connection: Mutex::default() }
+    /// The client opens connections to several nodes, one after the other if need be, within `open_timeout`.
+    pub(super) fn new(client: ClusterClient, open_timeout: Duration) -> Self {
+        Self { client, open_timeout, connection: Shared::new() }
     }
 
     /// Sends the commands side by side, each to the node of its key: a pipeline would have to stay on one node.
     pub(super) async fn send(&self, commands: Vec<Cmd>) -> Vec<Result<Value, Failure>> {
-        let connection = match self.connection().await {
-            Ok(connection) => connection,
+        let lease = match self.connection.get(self.open()).await {
+            Ok(lease) => lease,
             Err(error) => return vec![Err(Failure::unsent(error)); commands.len()],
         };
         let answers = commands.into_iter().map(|command| {
-            let mut connection = connection.clone();
+            let mut connection = lease.connection.clone();
             async move { connection.req_packed_command(&command).await.and_then(Value::extract_error) }
         });
         let answers = join_all(answers).await;
-        // All the nodes it knew are gone: those that were configured may lead to others.
-        let has_lost_all = |error: &RedisError| error.kind() == redis::ErrorKind::ClusterConnectionNotFound;
-        if answers.iter().any(|answer| matches!(answer, Err(error) if has_lost_all(error))) {
-            *self.connection.lock().await = None;
+        // The client keeps a connection that has fallen silent, and knows no other nodes when all it knew are gone.
+        let is_of_no_use =
+            |error: &RedisError| error.is_timeout() || error.kind() == redis::ErrorKind::ClusterConnectionNotFound;
+        if answers.iter().any(|answer| matches!(answer, Err(error) if is_of_no_use(error))) {
+            self.connection.discard(lease.number).await;
         }
         answers.into_iter().map(|answer| answer.map_err(Failure::sent)).collect()
     }
 
-    async fn connection(&self) -> RedisResult<ClusterConnection> {
-        let mut connection = self.connection.lock().await;
-        if let Some(connection) = &*connection {
-            return Ok(connection.clone());
-        }
-        Ok(connection.insert(self.client.get_async_connection().await?).clone())
+    async fn open(&self) -> RedisResult<ClusterConnection> {
+        timeout(self.open_timeout, self.client.get_async_connection()).await.unwrap_or_else(|_| Err(timed_out()))
     }
 }
 

@@ -17,6 +17,9 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a cluster's client repeats a command that was redirected or lost. The engine repeats calls as well.
 #[cfg(feature = "redis-cluster")]
 const CLUSTER_RETRIES: u32 = 2;
+/// How many connections to nodes may time out until those that answer are found.
+#[cfg(feature = "redis-cluster")]
+const CLUSTER_OPEN: u32 = 3;
 
 /// Fetches the password of a new connection.
 pub(super) type Password = Arc<dyn Fn() -> BoxFuture<'static, Result<String, BoxError>> + Send + Sync>;
@@ -122,7 +125,7 @@ impl Config {
         self
     }
 
-    /// The longest time to open a connection.
+    /// The longest time to open a connection, with its password. A cluster has three times as long.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -157,7 +160,8 @@ impl Config {
     fn link(self, mut infos: Vec<ConnectionInfo>) -> Result<Link, Error> {
         #[cfg(feature = "redis-cluster")]
         if self.is_cluster {
-            return Ok(Link::Cluster(super::cluster::Cluster::new(self.cluster_client(infos)?)));
+            let open_timeout = CLUSTER_OPEN * self.connect_timeout;
+            return Ok(Link::Cluster(super::cluster::Cluster::new(self.cluster_client(infos)?, open_timeout)));
         }
         let info = infos.remove(0);
         #[cfg(feature = "redis-tls")]

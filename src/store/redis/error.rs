@@ -21,6 +21,12 @@ pub(super) fn of_connection(error: RedisError, operation: &'static str) -> Error
     Error::new(kind, status, operation, message).with_source(error)
 }
 
+/// The error of a call that was sent before, without an answer. Whatever this is, the first one may have been applied.
+pub(super) fn of_repetition(error: RedisError, operation: &'static str) -> Error {
+    let message = format!("the connection to Redis was lost, and then: {}", classify(&error).2);
+    Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message).with_source(error)
+}
+
 /// What the server answered cannot be understood.
 pub(super) fn unexpected(operation: &'static str) -> Error {
     let message = "Redis answered what the library's script does not return";
@@ -48,7 +54,8 @@ fn classify(error: &RedisError) -> (ErrorKind, ErrorStatus, String) {
         redis::ErrorKind::AuthenticationFailed => {
             (ErrorKind::AccessDenied, ErrorStatus::Temporary, format!("Redis refuses the credentials: {error}"))
         }
-        redis::ErrorKind::InvalidClientConfig => (ErrorKind::Config, ErrorStatus::Permanent, error.to_string()),
+        // The settings were read before: this is a name without an address, as there may be while an endpoint moves.
+        redis::ErrorKind::InvalidClientConfig => (ErrorKind::Unavailable, ErrorStatus::Temporary, error.to_string()),
         _ => {
             let message = format!("the connection to Redis failed: {}", first_cause(error));
             (ErrorKind::Unavailable, ErrorStatus::Ambiguous, message)
@@ -67,7 +74,14 @@ fn of_code(code: &str, detail: &str) -> (ErrorKind, ErrorStatus) {
         // A client that has not logged in may send short commands alone; the long ones are an error of the protocol.
         "ERR" if detail.contains("unauthenticated") => (ErrorKind::AccessDenied, ErrorStatus::Temporary),
         "WRONGTYPE" => (ErrorKind::Table, ErrorStatus::Temporary),
-        "ERR" if detail.starts_with("unknown command") => (ErrorKind::Request, ErrorStatus::Permanent),
+        // A command that was renamed, and one that a script may not call.
+        "ERR"
+            if ["unknown command", "ACL failure in script", "user executing the script"]
+                .iter()
+                .any(|text| detail.contains(text)) =>
+        {
+            (ErrorKind::AccessDenied, ErrorStatus::Temporary)
+        }
         "ERR" if detail.starts_with("max number of clients") => (ErrorKind::Throttled, ErrorStatus::Temporary),
         _ => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
     }
@@ -86,6 +100,8 @@ mod tests {
         for code in ["READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS"] {
             assert_eq!(of_code(code, ""), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{code}");
         }
+        let denied = "ACL failure in script: User once has no permissions to run the 'hset' command";
+        assert_eq!(of_code("ERR", denied), (ErrorKind::AccessDenied, ErrorStatus::Temporary));
         assert_eq!(of_code("OOM", ""), (ErrorKind::Throttled, ErrorStatus::Temporary));
     }
 

@@ -42,6 +42,7 @@ mod link;
 mod node;
 mod record;
 mod scripts;
+mod shared;
 mod warm;
 
 pub use config::Config;

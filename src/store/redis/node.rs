@@ -1,7 +1,7 @@
 //! One server: a multiplexed connection that is opened when it is needed and replaced when it is of no more use.
 
 use std::{
-    fmt,
+    fmt, io,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -10,9 +10,14 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, RedisError, Value,
     aio::{ConnectionLike, MultiplexedConnection},
 };
-use tokio::sync::Mutex;
+use tokio::time::timeout;
 
-use super::{config::Password, error::is_of_connection, link::Failure};
+use super::{
+    config::Password,
+    error::is_of_connection,
+    link::{Failure, Sent},
+    shared::Shared,
+};
 use crate::{
     clock::{Clock, SystemClock, Timestamp},
     error::BoxError,
@@ -29,25 +34,16 @@ pub(super) struct Node {
     password: Option<Password>,
     connect_timeout: Duration,
     response_timeout: Duration,
-    state: Mutex<State>,
-    /// How often a connection was opened, or could not be.
-    attempts: AtomicU64,
+    connection: Shared<MultiplexedConnection>,
     /// When a server last answered, in milliseconds.
     last_answer: AtomicU64,
 }
 
-#[derive(Default)]
-struct State {
-    live: Option<Live>,
-    /// Why the last attempt to connect failed, if it did.
-    failure: Option<RedisError>,
-}
-
-#[derive(Clone)]
-struct Live {
-    connection: MultiplexedConnection,
-    /// The attempt that opened it.
-    number: u64,
+/// The end of an attempt to send a pipeline.
+struct Attempt {
+    answers: Result<Vec<Value>, Failure>,
+    /// Whether its connection was opened for it.
+    is_new: bool,
 }
 
 impl Node {
@@ -57,8 +53,8 @@ impl Node {
         connect_timeout: Duration,
         response_timeout: Duration,
     ) -> Self {
-        let (state, attempts, last_answer) = <_>::default();
-        Self { info, password, connect_timeout, response_timeout, state, attempts, last_answer }
+        let (connection, last_answer) = (Shared::new(), AtomicU64::new(0));
+        Self { info, password, connect_timeout, response_timeout, connection, last_answer }
     }
 
     /// Sends the commands as one pipeline. If an earlier connection turns out to be dead they are sent again on a new one:
@@ -69,15 +65,19 @@ impl Node {
         for command in commands {
             pipeline.add_command(command);
         }
-        let before = self.attempts.load(Ordering::Acquire);
-        let mut answers = self.attempt(&pipeline).await;
-        let is_old = self.attempts.load(Ordering::Acquire) == before;
-        if is_old && matches!(&answers, Err(failure) if !failure.is_unsent && self.may_repeat(&failure.error)) {
-            answers = self.attempt(&pipeline).await;
-        }
+        let first = self.attempt(&pipeline).await;
+        let (answers, is_second) = match &first.answers {
+            Err(failure) if !first.is_new && failure.sent == Sent::Once && self.may_repeat(&failure.error) => {
+                (self.attempt(&pipeline).await.answers, true)
+            }
+            _ => (first.answers, false),
+        };
+        let failed = |failure: Failure| if is_second { failure.after_another() } else { failure };
         match answers {
-            Ok(values) => values.into_iter().map(|value| value.extract_error().map_err(Failure::sent)).collect(),
-            Err(failure) => vec![Err(failure); count],
+            Ok(values) => {
+                values.into_iter().map(|value| value.extract_error().map_err(Failure::sent).map_err(failed)).collect()
+            }
+            Err(failure) => vec![Err(failed(failure)); count],
         }
     }
 
@@ -86,8 +86,15 @@ impl Node {
         is_of_connection(error) && (self.was_idle() || !error.is_timeout())
     }
 
-    async fn attempt(&self, pipeline: &Pipeline) -> Result<Vec<Value>, Failure> {
-        let Live { mut connection, number } = self.live().await.map_err(Failure::unsent)?;
+    async fn attempt(&self, pipeline: &Pipeline) -> Attempt {
+        let lease = match self.connection.get(self.open()).await {
+            Ok(lease) => lease,
+            Err(error) => return Attempt { answers: Err(Failure::unsent(error)), is_new: true },
+        };
+        if lease.is_new {
+            self.note_answer();
+        }
+        let mut connection = lease.connection.clone();
         connection.set_response_timeout(if self.was_idle() {
             FIRST_ANSWER.min(self.response_timeout)
         } else {
@@ -95,17 +102,18 @@ impl Node {
         });
         let answers = connection.req_packed_commands(pipeline, 0, pipeline.len()).await;
         let is_of_no_use = match &answers {
-            Ok(values) => values
-                .iter()
-                .any(|value| matches!(value, Value::ServerError(error) if is_of_connection(&error.clone().into()))),
+            Ok(values) => values.iter().any(|value| match value {
+                Value::ServerError(error) => is_of_connection(&error.clone().into()),
+                _ => false,
+            }),
             Err(error) => is_of_connection(error),
         };
         if is_of_no_use {
-            self.discard(number).await;
+            self.connection.discard(lease.number).await;
         } else {
-            self.last_answer.store(SystemClock.now().as_millis(), Ordering::Relaxed);
+            self.note_answer();
         }
-        answers.map_err(Failure::sent)
+        Attempt { answers: answers.map_err(Failure::sent), is_new: lease.is_new }
     }
 
     fn was_idle(&self) -> bool {
@@ -113,33 +121,16 @@ impl Node {
         SystemClock.now().since(last) > IDLE
     }
 
-    /// The connection, opened if there is none. Calls that wait for an attempt share its failure.
-    async fn live(&self) -> Result<Live, RedisError> {
-        let before = self.attempts.load(Ordering::Acquire);
-        let mut state = self.state.lock().await;
-        if let Some(live) = &state.live {
-            return Ok(live.clone());
-        }
-        if let (Some(failure), true) = (&state.failure, self.attempts.load(Ordering::Acquire) > before) {
-            return Err(failure.clone());
-        }
-        let opened = self.open().await;
-        let number = self.attempts.fetch_add(1, Ordering::AcqRel) + 1;
-        match opened {
-            Ok(connection) => {
-                self.last_answer.store(SystemClock.now().as_millis(), Ordering::Relaxed);
-                let live = Live { connection, number };
-                *state = State { live: Some(live.clone()), failure: None };
-                Ok(live)
-            }
-            Err(error) => {
-                state.failure = Some(error.clone());
-                Err(error)
-            }
-        }
+    fn note_answer(&self) {
+        self.last_answer.store(SystemClock.now().as_millis(), Ordering::Relaxed);
     }
 
     async fn open(&self) -> Result<MultiplexedConnection, RedisError> {
+        // The password may hang as well.
+        timeout(self.connect_timeout, self.connect()).await.unwrap_or_else(|_| Err(timed_out()))
+    }
+
+    async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let mut info = self.info.clone();
         if let Some(password) = &self.password {
             let password = password().await.map_err(password_error)?;
@@ -151,17 +142,14 @@ impl Node {
             .set_response_timeout(Some(self.response_timeout));
         Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
     }
-
-    async fn discard(&self, number: u64) {
-        let mut state = self.state.lock().await;
-        if state.live.as_ref().is_some_and(|live| live.number == number) {
-            state.live = None;
-        }
-    }
 }
 
 pub(super) fn password_error(error: BoxError) -> RedisError {
-    (redis::ErrorKind::AuthenticationFailed, "the password could not be fetched", error.to_string()).into()
+    io::Error::other(format!("the password could not be fetched: {error}")).into()
+}
+
+pub(super) fn timed_out() -> RedisError {
+    io::Error::from(io::ErrorKind::TimedOut).into()
 }
 
 impl fmt::Debug for Node {

@@ -7,6 +7,8 @@ if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- Changes nothing, and is refused by a replica, which would answer from an older copy.
+redis.call('HDEL', key, '')
 local function text(number) return string.format('%.0f', number) end
 
 local found = redis.call('HMGET', key, 'status', 'owner', 'prior_status', 'in_progress_expiration', 'expiration')

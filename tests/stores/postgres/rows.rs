@@ -34,9 +34,14 @@ async fn what_is_not_known_is_an_error_that_another_deployment_may_cure() {
         "v = -1",
     ] {
         let (claimed, read, settled) = changed(change).await;
-        for error in [claimed.map(drop).unwrap_err(), read.map(drop).unwrap_err(), settled.map(drop).unwrap_err()] {
+        for error in [claimed.map(drop).unwrap_err(), read.map(drop).unwrap_err()] {
             assert_eq!(of(&error), FORMAT, "{change}: {error:?}");
         }
+        assert_eq!(
+            settled.unwrap(),
+            Settled::LeaseLost { current: None },
+            "{change}: never acknowledged by its own run"
+        );
     }
 }
 

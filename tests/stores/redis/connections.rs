@@ -118,6 +118,32 @@ async fn a_password_is_fetched_for_each_new_connection() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_repetition_finds_no_server_may_have_been_applied() {
+    let mut server = Server::start("valkey", &["requirepass=secret"]);
+    let fetched = Arc::new(AtomicUsize::new(0));
+    let fetch = move || {
+        let is_first = fetched.fetch_add(1, Ordering::SeqCst) == 0;
+        async move { if is_first { Ok("secret".to_owned()) } else { Err("no more passwords") } }
+    };
+    let store = Config::new(server.url()).password(fetch).build().unwrap();
+    store.warm().await.unwrap();
+    server.kill();
+    let error = claim_one(&store, &claim()).await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Ambiguous), "{error}");
+    let error = claim_one(&store, &claim()).await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_that_never_comes_is_a_time_out() {
+    let server = Server::start("valkey", &[]);
+    let never = || std::future::pending::<Result<String, std::convert::Infallible>>();
+    let config = Config::new(server.url()).password(never).connect_timeout(Duration::from_millis(100));
+    let error = config.build().unwrap().warm().await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Timeout, ErrorStatus::Temporary), "{error}");
+}
+
 /// A connection whose other end has vanished while the sandbox was frozen: it stays open and nothing comes back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_died_while_it_was_idle_costs_a_quarter_of_a_second() {
@@ -146,5 +172,7 @@ async fn a_connection_that_died_while_it_was_idle_costs_a_quarter_of_a_second() 
     // This test is about real time.
     tokio::time::sleep(Duration::from_millis(5_100)).await;
     cut.send(true).unwrap();
-    assert!(is_granted(&claim_one(&store, &claim()).await));
+    let request = claim();
+    let answer = tokio::time::timeout(Duration::from_secs(10), claim_one(&store, &request)).await;
+    assert!(is_granted(&answer.expect("long before the response time-out")));
 }

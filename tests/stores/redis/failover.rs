@@ -7,7 +7,7 @@ use lambda_once::{
 use redis::aio::MultiplexedConnection;
 
 use super::{command, direct, store};
-use crate::support::requests::{claim, claim_one, complete, is_granted, is_replay, rival, settle_one};
+use crate::support::requests::{RELEASE, claim, claim_one, complete, is_granted, is_replay, rival, settle_one};
 use crate::support::servers::Server;
 
 fn port(server: &Server) -> &str {
@@ -71,6 +71,9 @@ async fn a_store_on_a_replica_is_told_to_try_again_and_works_once_that_is_promot
     let ([_primary, _replica], [_, store], mut replica) = replicated().await;
     let request = claim();
     let error = claim_one(&store, &request).await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
+    // The replica's copy does not say whether there is anything left to release.
+    let error = settle_one(&store, &request, RELEASE).await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
     command::<()>(&mut replica, &["REPLICAOF", "NO", "ONE"]).await;
     assert!(is_granted(&claim_one(&store, &request).await));

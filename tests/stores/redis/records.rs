@@ -46,7 +46,9 @@ async fn what_is_not_known_is_neither_absent_nor_replaced() {
         ("status", "PAUSED"),
         ("attempt", "often"),
         ("expiration", "never"),
-        ("in_progress_expiration", "x"),
+        ("in_progress_expiration", "0x1"),
+        ("attempt", "1.5"),
+        ("expiration", "nan"),
         ("validation", "z"),
     ] {
         let request = world.altered(field, value).await;

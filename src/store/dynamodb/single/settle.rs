@@ -69,22 +69,14 @@ impl DynamoDbStore {
             None if matches!(request.settlement, Settlement::Release { .. }) => return Ok(Settled::Done),
             None => self.read_one(&request.key, ResultData::Include, operation).await,
         };
-        let current = match found {
-            // What cannot be understood is not this owner's: a newer deployment has claimed the key since.
-            Err(error) if error.kind() == ErrorKind::Format => None,
-            found => found?,
-        };
-        if rules::is_settled(request, current.as_ref()) {
-            return Ok(Settled::Done);
-        }
-        match (&request.settlement, current) {
-            (Settlement::Renew { lease, skew_margin, retention }, Some(record))
+        match (&request.settlement, rules::explain_settle(request, found)?) {
+            (Settlement::Renew { lease, skew_margin, retention }, Settled::LeaseLost { current: Some(record) })
                 if rules::may_settle(request, &record, now) =>
             {
                 let (lease_until, expiration) = rules::renewed(&record, now, *lease, *skew_margin, *retention);
                 self.raise(request, &record, lease_until, expiration, now.before(*skew_margin)).await
             }
-            (_, current) => Ok(Settled::LeaseLost { current: current.map(Box::new) }),
+            (_, settled) => Ok(settled),
         }
     }
 
