@@ -9,6 +9,8 @@ PYTHON ?= python3
 # For `make bench`: `--quick`, or parts of it (`batches`, `alone`, `layer`, `one-thread`, `stores`, `starts`); `--write` renews their sections
 # of the page.
 BENCH_ARGS ?=
+# For `make test-servers`: some of `redis-7.0`, `postgres-15`, `postgres-18` and `pgbouncer`.
+TEST_SERVERS ?=
 # For `make instructions`: `--write` renews the baseline.
 INSTRUCTIONS_ARGS ?=
 # For `make browser`: `--required` fails where there is no browser.
@@ -22,10 +24,10 @@ first-build = if [[ ! -d $(1) ]]; then echo "-- first build: $(2) on two cores" 
 
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help demo concurrent test stress plants lint lint-rust lint-features lint-rest watch build e2e browser bench instructions clean
+.PHONY: help demo concurrent test test-servers stress plants lint lint-rust lint-features lint-rest watch build e2e browser bench instructions clean
 
 help: ## Lists the targets
-	@sed -nE 's/^([a-z0-9]+):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -nE 's/^([a-z0-9-]+):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 # The server behind each store that the demo can use. Its DynamoDB is a part of it.
 SERVERS_dynamodb = none
@@ -45,6 +47,10 @@ concurrent: ## 100 equal requests at once, which have to have one effect
 test: ## All tests, against DynamoDB Local, Valkey and PostgreSQL (or DYNAMODB_ENDPOINT, REDIS_URL, POSTGRES_URL)
 	@$(call first-build,target/debug,3 to 8 minutes)
 	@$(PYTHON) tools/with-servers.py -- cargo test --workspace --all-features
+
+test-servers: ## The stores' tests on Redis 7.0, PostgreSQL 15 and 18, and through PgBouncer (TEST_SERVERS)
+	@$(call first-build,target/debug,3 to 8 minutes)
+	@$(PYTHON) tools/test-servers.py $(TEST_SERVERS)
 
 stress: ## Ten times the cases of the property test of batches (PROPERTY_CASES)
 	@PROPERTY_CASES=$${PROPERTY_CASES:-100000} PROPERTY_SEED=$${PROPERTY_SEED:-$$RANDOM} cargo test --workspace --all-features --test property

@@ -9,7 +9,7 @@
 | postgres       | PostgreSQL 16                           | POSTGRES_URL                 |
 
 Without a SERVER all of them; `none` for none. One whose variable is set already is not started. What is missing is installed below
-target/ and .venv/.
+target/ and .venv/. VALKEY_BINARY (valkey-server or redis-server) and POSTGRES_BINARIES (a directory) name other programs to start.
 """
 
 import os

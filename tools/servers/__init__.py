@@ -4,7 +4,8 @@ Each is a context manager whose value has a `url`.
 """
 
 from .dynamodb import DynamoDbLocal
+from .pgbouncer import PgBouncer
 from .postgres import Postgres
 from .valkey import Valkey, ValkeyCluster
 
-__all__ = ["DynamoDbLocal", "Postgres", "Valkey", "ValkeyCluster"]
+__all__ = ["DynamoDbLocal", "PgBouncer", "Postgres", "Valkey", "ValkeyCluster"]

