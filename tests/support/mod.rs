@@ -27,6 +27,8 @@ pub mod proxy;
 pub mod requests;
 pub mod servers;
 pub mod stores;
+#[cfg(any(feature = "postgres-tls", feature = "redis-tls"))]
+pub mod tls;
 pub mod wire;
 
 pub use clock::FUTURE;

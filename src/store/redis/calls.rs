@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 
 use super::{
     MAX_BATCH, RedisStore, error,
-    link::Failure,
+    failure::Failure,
     record,
     scripts::{self, By, CLAIM, SETTLE, Script},
 };

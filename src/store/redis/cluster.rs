@@ -10,13 +10,11 @@ use redis::{
     cluster::ClusterClient,
     cluster_async::ClusterConnection,
 };
-use tokio::time::timeout;
 
 use super::{
-    config::Password,
-    link::Failure,
-    node::{password_error, timed_out},
-    shared::Shared,
+    failure::Failure,
+    password::Password,
+    shared::{Shared, within},
 };
 
 pub(super) struct Cluster {
@@ -52,7 +50,7 @@ impl Cluster {
     }
 
     async fn open(&self) -> RedisResult<ClusterConnection> {
-        timeout(self.open_timeout, self.client.get_async_connection()).await.unwrap_or_else(|_| Err(timed_out()))
+        within(self.open_timeout, self.client.get_async_connection()).await
     }
 }
 
@@ -70,9 +68,9 @@ pub(super) struct PasswordPerConnection {
 
 impl StreamingCredentialsProvider for PasswordPerConnection {
     fn subscribe(&self) -> Pin<Box<dyn Stream<Item = RedisResult<BasicAuth>> + Send>> {
-        let (user, password) = (self.user.clone(), Password::clone(&self.password));
+        let (user, password) = (self.user.clone(), self.password.clone());
         let first = stream::once(async move {
-            let password = password().await.map_err(password_error)?;
+            let password = password.fetch().await?;
             Ok(BasicAuth::new(user, password))
         });
         // The end of the stream would count as an error.

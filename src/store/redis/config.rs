@@ -1,14 +1,11 @@
 //! Settings of the store.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
-use super::{RedisStore, link::Link, node::Node};
-use crate::{
-    error::{BoxError, Error},
-    future::BoxFuture,
-};
+use super::{RedisStore, link::Link, node::Node, password::Password};
+use crate::error::{BoxError, Error};
 
 const URL_VARIABLE: &str = "REDIS_URL";
 const KEY_PREFIX: &str = "once:";
@@ -20,9 +17,6 @@ const CLUSTER_RETRIES: u32 = 2;
 /// How many connections to nodes may time out until those that answer are found.
 #[cfg(feature = "redis-cluster")]
 const CLUSTER_OPEN: u32 = 3;
-
-/// Fetches the password of a new connection.
-pub(super) type Password = Arc<dyn Fn() -> BoxFuture<'static, Result<String, BoxError>> + Send + Sync>;
 
 /// Builds a [`RedisStore`].
 ///
@@ -49,6 +43,7 @@ pub(super) type Password = Arc<dyn Fn() -> BoxFuture<'static, Result<String, Box
 ///     .build()?;
 /// # Ok::<(), lambda_once::Error>(())
 /// ```
+#[derive(Clone)]
 #[must_use]
 pub struct Config {
     urls: Vec<String>,
@@ -111,10 +106,7 @@ impl Config {
         F: Future<Output = Result<String, E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        self.password = Some(Arc::new(move || {
-            let fetched = fetch();
-            Box::pin(async move { fetched.await.map_err(Into::into) })
-        }));
+        self.password = Some(Password::new(fetch));
         self
     }
 

@@ -1,7 +1,7 @@
 //! One server: a multiplexed connection that is opened when it is needed and replaced when it is of no more use.
 
 use std::{
-    fmt, io,
+    fmt,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -10,18 +10,14 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, RedisError, Value,
     aio::{ConnectionLike, MultiplexedConnection},
 };
-use tokio::time::timeout;
 
 use super::{
-    config::Password,
     error::is_of_connection,
-    link::{Failure, Sent},
-    shared::Shared,
+    failure::{Failure, Sent},
+    password::Password,
+    shared::{Shared, within},
 };
-use crate::{
-    clock::{Clock, SystemClock, Timestamp},
-    error::BoxError,
-};
+use crate::clock::{Clock, SystemClock, Timestamp};
 
 /// A connection that has been idle for longer may be dead without either end knowing: a frozen sandbox misses what a
 /// server, a proxy or a NAT gateway says when it closes it.
@@ -127,29 +123,19 @@ impl Node {
 
     async fn open(&self) -> Result<MultiplexedConnection, RedisError> {
         // The password may hang as well.
-        timeout(self.connect_timeout, self.connect()).await.unwrap_or_else(|_| Err(timed_out()))
+        within(self.connect_timeout, self.connect()).await
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let mut info = self.info.clone();
         if let Some(password) = &self.password {
-            let password = password().await.map_err(password_error)?;
-            let settings = info.redis_settings().clone().set_password(password);
-            info = info.set_redis_settings(settings);
+            info = password.apply(info).await?;
         }
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout));
         Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
     }
-}
-
-pub(super) fn password_error(error: BoxError) -> RedisError {
-    io::Error::other(format!("the password could not be fetched: {error}")).into()
-}
-
-pub(super) fn timed_out() -> RedisError {
-    io::Error::from(io::ErrorKind::TimedOut).into()
 }
 
 impl fmt::Debug for Node {

@@ -1,9 +1,21 @@
 //! A connection that all calls share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    io,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use redis::RedisError;
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::timeout};
+
+/// Opens a connection, or gives up.
+pub(super) async fn within<C>(
+    limit: Duration,
+    open: impl Future<Output = Result<C, RedisError>>,
+) -> Result<C, RedisError> {
+    timeout(limit, open).await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
+}
 
 /// A connection that is opened when it is needed, and replaced when it is of no more use.
 pub(super) struct Shared<C> {

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::{RedisStore, link::Failure};
+use super::{RedisStore, failure::Failure};
 use crate::error::Error;
 
 /// The oldest major version of Redis, which Valkey reports as well, whose errors in scripts say what they are.

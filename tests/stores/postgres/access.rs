@@ -1,24 +1,18 @@
 //! Who may connect, and how: passwords, roles, databases, TLS.
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use futures_util::future::join_all;
-use lambda_once::store::postgres::tokio_postgres::{self, config::Host};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-};
-use tokio_rustls::{TlsAcceptor, rustls};
+use lambda_once::store::postgres::tokio_postgres;
 
 use super::{proxy::Proxy, *};
+use crate::support::{
+    tls::{Certificates, TlsProxy},
+    wire::{Protocol, host_and_port},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_password_is_asked_for_once_for_each_new_connection() {
@@ -77,71 +71,24 @@ async fn what_the_server_refuses_is_not_tried_in_a_loop() {
     }
 }
 
-/// An authority, and a server's certificate by it for 127.0.0.1.
-struct Certificates {
-    authority: String,
-    server: rustls::ServerConfig,
-}
-
-impl Certificates {
-    fn new() -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, support::unique_name("authority"));
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &authority).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let server = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], key.serialize_der().try_into().unwrap())
-            .unwrap();
-        Self { authority: authority.pem(), server }
-    }
-}
-
-/// Ends TLS in front of PostgreSQL, which has none of its own here: answers the request for it by `S`, as a server does.
-async fn tls_proxy(server: rustls::ServerConfig) -> (tokio_postgres::Config, JoinSet<()>) {
+/// The server behind TLS.
+async fn behind_tls(certificates: &Certificates) -> (tokio_postgres::Config, TlsProxy) {
     let upstream = support::postgres::connection().await;
-    let Host::Tcp(host) = &upstream.get_hosts()[0] else { panic!("a host with a name") };
-    let address = format!("{host}:{}", upstream.get_ports().first().unwrap_or(&5432));
-    let address = tokio::net::lookup_host(address).await.unwrap().next().unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = support::postgres::url();
+    let proxy = TlsProxy::start(certificates, Protocol::Postgres, host_and_port(&url)).await;
     let mut connection = tokio_postgres::Config::new();
     connection
         .host("127.0.0.1")
-        .port(listener.local_addr().unwrap().port())
+        .port(proxy.address.port())
         .user(upstream.get_user().unwrap())
         .dbname(upstream.get_dbname().unwrap_or("postgres"));
-    let acceptor = TlsAcceptor::from(Arc::new(server));
-    let mut tasks = JoinSet::new();
-    tasks.spawn(async move {
-        let mut connections = JoinSet::new();
-        while let Ok((client, _)) = listener.accept().await {
-            connections.spawn(tls_relay(client, acceptor.clone(), address));
-        }
-    });
-    (connection, tasks)
-}
-
-async fn tls_relay(mut client: TcpStream, acceptor: TlsAcceptor, upstream: SocketAddr) {
-    let mut request = [0; 8];
-    let is_tls = client.read_exact(&mut request).await.is_ok() && request == [0, 0, 0, 8, 4, 210, 22, 47];
-    if !is_tls || client.write_all(b"S").await.is_err() {
-        return;
-    }
-    let Ok(mut client) = acceptor.accept(client).await else { return };
-    let mut server = TcpStream::connect(upstream).await.unwrap();
-    let _ = copy_bidirectional(&mut client, &mut server).await; // ends with either side
+    (connection, proxy)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_is_verified_by_the_given_root_certificates() {
     let certificates = Certificates::new();
-    let (connection, _tasks) = tls_proxy(certificates.server.clone()).await;
+    let (connection, _proxy) = behind_tls(&certificates).await;
     let trusting = support::postgres::config(connection.clone()).root_certificates(certificates.authority.clone());
     granted(&trusting.build().unwrap(), &claim()).await;
 

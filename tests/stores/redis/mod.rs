@@ -7,6 +7,7 @@ mod permissions;
 mod records;
 mod restarts;
 mod scripts;
+mod tls;
 mod warnings;
 
 use lambda_once::{RedisStore, store::redis::Config};

@@ -1,0 +1,41 @@
+//! TLS, on a node and on what a cluster is reached by.
+
+use lambda_once::{ErrorKind, ErrorStatus, store::redis::Config};
+
+use crate::support::{
+    requests::{claim, claim_one, is_granted},
+    server,
+    tls::{Certificates, TlsProxy},
+    wire::{Protocol, host_and_port},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_is_verified_by_the_given_root_certificates() {
+    let certificates = Certificates::new();
+    let url = server("REDIS_URL");
+    let proxy = TlsProxy::start(&certificates, Protocol::Resp, host_and_port(&url)).await;
+    let url = format!("rediss://{}", proxy.address);
+    let trusting = Config::new(&url).root_certificates(certificates.authority.clone()).build().unwrap();
+    assert!(is_granted(&claim_one(&trusting, &claim()).await));
+
+    let misnamed = format!("rediss://localhost:{}", proxy.address.port());
+    for distrusting in [
+        Config::new(&url).root_certificates(Certificates::new().authority),
+        // The public authorities.
+        Config::new(&url),
+        // The certificate is for another name.
+        Config::new(misnamed).root_certificates(certificates.authority),
+    ] {
+        let error = claim_one(&distrusting.build().unwrap(), &claim()).await.unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
+        assert!(error.to_string().contains("certificate"), "{error}");
+    }
+}
+
+#[test]
+fn certificates_that_are_none_and_certificates_without_tls_are_refused() {
+    for config in [Config::new("rediss://localhost"), Config::new("redis://localhost")] {
+        let error = config.root_certificates("-----BEGIN CERTIFICATE-----\n!\n").build().unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Config, ErrorStatus::Permanent), "{error}");
+    }
+}
