@@ -7,12 +7,14 @@ use crate::{clock::Timestamp, idempotency::policy::AfterUnknown};
 /// The most records that one claim call takes, if the store takes so many in a round trip.
 const MAX_CHUNK: usize = 100;
 
-/// The most records that may be claimed ahead of the work.
+/// The most chunks, and the most records, that may be claimed ahead of the work.
+const MAX_CHUNKS_AHEAD: usize = 10;
 const MAX_AHEAD: usize = 250;
 
 /// A store's round trip where none has been measured: handlers that are expected to be faster than this may have
-/// [`AHEAD_OF_FAST_HANDLERS`] records claimed for them from the beginning.
+/// so many chunks, or records, claimed for them from the beginning.
 const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(5);
+const CHUNKS_FOR_FAST_HANDLERS: usize = 4;
 const AHEAD_OF_FAST_HANDLERS: usize = 100;
 
 /// A poll that takes longer has blocked its thread.
@@ -211,10 +213,10 @@ impl Pace {
     fn chunks_ahead(&self) -> usize {
         if self.ran == 0 {
             let is_fast = self.expected.is_some_and(|expected| expected < ASSUMED_ROUND_TRIP);
-            return if is_fast { AHEAD_OF_FAST_HANDLERS / self.chunk } else { 1 };
+            return if is_fast { self.chunks_of(AHEAD_OF_FAST_HANDLERS, CHUNKS_FOR_FAST_HANDLERS) } else { 1 };
         }
         let round_trip = self.round_trip.unwrap_or_default();
-        let most = MAX_AHEAD / self.chunk;
+        let most = self.chunks_of(MAX_AHEAD, MAX_CHUNKS_AHEAD);
         if self.busy.is_zero() && !round_trip.is_zero() {
             return most;
         }
@@ -222,6 +224,11 @@ impl Pace {
         let in_a_round_trip = u128::from(self.ran) * round_trip.as_millis() / busy;
         let chunks = usize::try_from(in_a_round_trip).unwrap_or(usize::MAX).div_ceil(self.chunk);
         chunks.clamp(1, most)
+    }
+
+    /// How many chunks so many records are, up to a limit.
+    fn chunks_of(&self, records: usize, max_chunks: usize) -> usize {
+        (records / self.chunk).clamp(1, max_chunks)
     }
 }
 

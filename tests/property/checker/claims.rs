@@ -14,10 +14,11 @@ use crate::{
 };
 
 /// The most requests of one call that claims are made in.
-const LARGEST_CHUNK: usize = 25;
+const LARGEST_CHUNK: usize = 100;
 
-/// The most chunks that claims are ahead where handlers are fast.
+/// The most chunks, and the most records, that claims are ahead where handlers are fast.
 const MOST_CHUNKS_AHEAD: usize = 10;
+const MOST_AHEAD: usize = 250;
 
 enum Event<'a> {
     Asked(&'a Claim),
@@ -112,13 +113,13 @@ impl Evidence<'_> {
         events
     }
 
-    /// Ten chunks at the most; one until a handler has shown that it is fast, or where none is.
+    /// Ten chunks and 250 records at the most; one chunk until a handler has shown that it is fast, or where none is.
     fn check_rerun(&self, invocation: &Invocation, standing: &Standing, moment: Moment) -> Checked {
         let chunk = self.history.plan.settings.chunk.clamp(1, LARGEST_CHUNK);
         let nothing_began = self.runs_of(invocation).first().is_none_or(|run| run.began > moment);
-        let chunks = if self.are_slow(nothing_began) { 1 } else { MOST_CHUNKS_AHEAD };
+        let most = if self.are_slow(nothing_began) { chunk } else { MOST_AHEAD.min(MOST_CHUNKS_AHEAD * chunk) };
         let ahead = standing.ahead.len();
-        ensure!(ahead <= chunks * chunk, ClaimsAhead, "{ahead} claims stand at {moment:?} and have not begun");
+        ensure!(ahead <= most, ClaimsAhead, "{ahead} claims stand at {moment:?} and have not begun");
         Ok(())
     }
 
