@@ -27,7 +27,7 @@ use crate::{
 
 #[cfg(feature = "cache")]
 pub mod cached;
-#[cfg(any(feature = "dynamodb", feature = "redis"))]
+#[cfg(any(feature = "dynamodb", feature = "postgres", feature = "redis"))]
 mod chunks;
 #[cfg(feature = "conformance")]
 pub mod conformance;

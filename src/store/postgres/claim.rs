@@ -23,6 +23,9 @@ use crate::{
 
 const OPERATION: &str = "claim";
 
+/// How many keys of a call may each be blocked until `lock_timeout`.
+const MAX_BLOCKED: usize = 2;
+
 /// What the claims of one statement have in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Terms {
@@ -43,8 +46,7 @@ impl Terms {
 /// The claims of one statement.
 struct Group<'a> {
     terms: Terms,
-    /// Each with its place in the call.
-    members: Vec<(usize, &'a ClaimRequest)>,
+    members: Vec<Member<'a>>,
 }
 
 /// The answers of a group's two statements.
@@ -53,12 +55,17 @@ struct GroupAnswer {
     records: Result<Records, Failure>,
 }
 
-/// The answers of a call, `None` where there is none yet.
+/// The answers of a call; `None` while a claim is undecided.
 type Open = Vec<Option<Result<Claimed, Error>>>;
 
+/// A claim, and its place in the call.
+type Member<'a> = (usize, &'a ClaimRequest);
+
 impl PostgresStore {
-    /// A second try is for keys that nothing stands in the way of any more, or that a lock of another key has held up. Each
-    /// then has a statement of its own, so that a locked one is waited for alone.
+    /// Retries a claim once if its record was released, lapsed or unlocked between its two statements.
+    ///
+    /// A locked row blocks the statement of all keys until `lock_timeout`. The retry leaves locked rows out. It can be
+    /// blocked only by a key that another transaction is inserting, which no query shows: then the rest is claimed key by key.
     pub(super) async fn claim_all(&self, requests: &[ClaimRequest]) -> Answers<Claimed> {
         if requests.is_empty() {
             return Vec::new();
@@ -68,26 +75,50 @@ impl PostgresStore {
             Err(error) => return error::for_each(error, requests.len()),
         };
         let mut answers: Open = requests.iter().map(|_| None).collect();
-        self.claim_groups(&connection, groups(requests), &mut answers).await;
-        let left: Vec<Group<'_>> = requests
-            .iter()
-            .enumerate()
-            .filter(|(place, _)| answers[*place].is_none())
-            .map(|member| Group { terms: Terms::of(member.1), members: vec![member] })
-            .collect();
-        if !left.is_empty() {
-            self.claim_groups(&connection, left, &mut answers).await;
+        let mut undecided: Vec<Member<'_>> = requests.iter().enumerate().collect();
+        let mut is_blocked = self.claim_groups(&connection, groups(&undecided), &mut answers).await;
+        undecided.retain(|(place, _)| answers[*place].is_none());
+        if is_blocked && requests.len() == 1 {
+            // It has waited for its own lock.
+            undecided.clear();
+        }
+        if is_blocked && !undecided.is_empty() {
+            let keys = undecided.iter().map(|(_, request)| &request.key);
+            match self.locked(&connection, keys, OPERATION).await {
+                Ok(locked) => undecided.retain(|(_, request)| !locked.contains(&request.key)),
+                Err(failure) => fail(&undecided, failure, &mut answers),
+            }
+        }
+        if !undecided.is_empty() {
+            is_blocked = self.claim_groups(&connection, groups(&undecided), &mut answers).await;
+            undecided.retain(|(place, _)| answers[*place].is_none());
+            if is_blocked && undecided.len() > 1 {
+                self.claim_singly(&connection, &undecided, &mut answers).await;
+            }
         }
         connection.give_back();
         answers.into_iter().map(|answer| answer.unwrap_or(Ok(HELD))).collect()
     }
 
-    /// Sends the claims of all groups at once, and enters what is decided.
-    async fn claim_groups(&self, connection: &Connection, groups: Vec<Group<'_>>, answers: &mut Open) {
-        let sent = join_all(groups.iter().map(|group| self.claim_group(connection, group))).await;
-        for (group, answer) in groups.into_iter().zip(sent) {
-            self.enter(group, answer, answers);
+    /// Claims key by key, until so many were blocked that the call would take too long.
+    async fn claim_singly(&self, connection: &Connection, members: &[Member<'_>], answers: &mut Open) {
+        let mut blocked = 0;
+        for member in members {
+            blocked += usize::from(self.claim_groups(connection, groups(&[*member]), answers).await);
+            if blocked == MAX_BLOCKED {
+                return;
+            }
         }
+    }
+
+    /// Sends the claims of all groups together, and enters the answers. Returns whether a lock blocked any of them.
+    async fn claim_groups(&self, connection: &Connection, groups: Vec<Group<'_>>, answers: &mut Open) -> bool {
+        let sent = join_all(groups.iter().map(|group| self.claim_group(connection, group))).await;
+        let mut is_blocked = false;
+        for (group, answer) in groups.into_iter().zip(sent) {
+            is_blocked |= self.enter(group, answer, answers);
+        }
+        is_blocked
     }
 
     async fn claim_group(&self, connection: &Connection, group: &Group<'_>) -> GroupAnswer {
@@ -124,41 +155,33 @@ impl PostgresStore {
         GroupAnswer { granted, records }
     }
 
-    fn enter(&self, group: Group<'_>, answer: GroupAnswer, answers: &mut Open) {
-        let count = group.members.len();
-        let (granted, was_locked) = match answer.granted {
+    /// Enters what the two statements decide. Returns whether a lock blocked the claims.
+    fn enter(&self, group: Group<'_>, answer: GroupAnswer, answers: &mut Open) -> bool {
+        let (granted, is_blocked) = match answer.granted {
             Ok(granted) => (granted, false),
             Err(failure) if failure.is_lock_timeout => (HashMap::new(), true),
             Err(failure) => {
-                let errors = error::for_each(failure.error, count);
-                return group.members.iter().zip(errors).for_each(|((place, _), error)| answers[*place] = Some(error));
+                fail(&group.members, failure, answers);
+                return false;
             }
         };
-        let records = match answer.records {
-            Ok(records) => records,
-            Err(failure) => {
-                // What was granted is. The others were refused, nobody knows why.
-                let errors = error::for_each(failure.error, count);
-                for ((place, request), error) in group.members.iter().zip(errors) {
-                    answers[*place] =
-                        Some(granted.get(&request.key).map_or(error, |grant| Ok(Claimed::Granted(*grant))));
-                }
-                return;
-            }
-        };
-        for (place, request) in group.members {
-            answers[place] = match granted.get(&request.key) {
-                Some(grant) => Some(Ok(Claimed::Granted(*grant))),
-                None => self.explain(request, &records),
-            };
-            // Nothing but the lock stands in its way, and it has been waited for.
-            if answers[place].is_none() && was_locked && count == 1 {
-                answers[place] = Some(Ok(HELD));
-            }
+        let (granted_members, refused): (Vec<_>, Vec<_>) =
+            group.members.into_iter().partition(|(_, request)| granted.contains_key(&request.key));
+        for (place, request) in granted_members {
+            answers[place] = granted.get(&request.key).map(|grant| Ok(Claimed::Granted(*grant)));
         }
+        match answer.records {
+            Ok(records) => {
+                for (place, request) in refused {
+                    answers[place] = self.explain(request, &records);
+                }
+            }
+            Err(failure) => fail(&refused, failure, answers),
+        }
+        is_blocked
     }
 
-    /// Why a claim was refused; `None` if nothing forbids it by now.
+    /// Explains a refusal; `None` if the record now permits the claim.
     fn explain(&self, request: &ClaimRequest, records: &Records) -> Option<Result<Claimed, Error>> {
         let found = records.get(&request.key)?;
         let now = self.clock.as_ref().map_or(found.now, |clock| clock.now());
@@ -172,18 +195,26 @@ impl PostgresStore {
     }
 }
 
-/// Another transaction, not yet committed, has the key, or others were quicker twice. No lease is known, so nobody waits for
-/// one: whoever waits polls.
+/// Gives each of these claims the error.
+fn fail(members: &[Member<'_>], failure: Failure, answers: &mut Open) {
+    let errors = error::for_each(failure.error, members.len());
+    for ((place, _), error) in members.iter().zip(errors) {
+        answers[*place] = Some(error);
+    }
+}
+
+/// Refuses a claim whose key is locked by an open transaction, or was claimed by others twice meanwhile. The lease is unknown,
+/// so callers poll instead of waiting for its end.
 const HELD: Claimed = Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 });
 
-/// As a rule one group: an engine's claims differ in nothing but key, owner and fingerprint.
-fn groups(requests: &[ClaimRequest]) -> Vec<Group<'_>> {
+/// Groups claims by their terms. An engine's claims have the same terms, so there is one group.
+fn groups<'a>(members: &[Member<'a>]) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
-    for member in requests.iter().enumerate() {
+    for member in members {
         let terms = Terms::of(member.1);
         match groups.iter_mut().find(|group| group.terms == terms && group.members.len() < BATCH) {
-            Some(group) => group.members.push(member),
-            None => groups.push(Group { terms, members: vec![member] }),
+            Some(group) => group.members.push(*member),
+            None => groups.push(Group { terms, members: vec![*member] }),
         }
     }
     groups

@@ -73,6 +73,12 @@ pub(super) fn of_connect(error: tokio_postgres::Error) -> Error {
     Error::new(kind, ErrorStatus::Temporary, OPERATION, message).with_source(error)
 }
 
+/// The error of a settle whose record is locked by another transaction.
+pub(super) fn locked(operation: &'static str) -> Error {
+    let message = "another transaction holds the record for longer than `lock_timeout`";
+    Error::new(ErrorKind::Timeout, ErrorStatus::Temporary, operation, message)
+}
+
 /// No connection was to be had.
 pub(super) fn of_pool(error: PoolError<Error>) -> Error {
     match error {

@@ -1,13 +1,13 @@
 //! Reads of records.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use futures_util::future::join_all;
 use tokio_postgres::types::Type;
 
 use super::{
     BATCH, PostgresStore,
-    connection::Connection,
+    connection::{Connection, Parameter},
     error::{self, Failure},
     row::{self, Found},
 };
@@ -58,6 +58,19 @@ impl PostgresStore {
             }
         }));
         parts.await.into_iter().flatten().collect()
+    }
+
+    /// Returns the keys whose records another transaction has locked.
+    pub(super) async fn locked(
+        &self,
+        connection: &Connection,
+        keys: impl Iterator<Item = &KeyHash>,
+        operation: &'static str,
+    ) -> Result<HashSet<KeyHash>, Failure> {
+        let keys: Vec<&[u8]> = keys.map(|key| key.as_bytes().as_slice()).collect();
+        let parameters: [Parameter<'_>; 2] = [(&self.scope.as_ref(), Type::TEXT), (&keys, Type::BYTEA_ARRAY)];
+        let rows = connection.query(operation, &self.statements.locked, &parameters).await?;
+        rows.iter().map(|row| row::key(row, operation)).collect::<Result<_, _>>().map_err(Failure::from)
     }
 
     pub(super) async fn select(

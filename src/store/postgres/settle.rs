@@ -14,18 +14,24 @@ use super::{
 use crate::{
     clock::Timestamp,
     error::Error,
-    record::KeyHash,
-    store::{Answers, ResultData, SettleRequest, Settled, Settlement, rules},
+    record::{KeyHash, StoredData},
+    store::{Answers, ResultData, SettleRequest, Settled, Settlement, chunks::chunks, rules},
 };
 
 const OPERATION: &str = "settle";
 
-/// Settles of one statement, each with its place in the call.
+/// How many bytes of results share a statement. A larger result has a statement to itself.
+const MAX_BYTES: usize = 1 << 20;
+
+/// A settle, and its place in the call.
+type Member<'a> = (usize, &'a SettleRequest);
+
+/// The settles of one statement.
 enum Statement<'a> {
     /// `settle.sql`.
-    Update(Vec<(usize, &'a SettleRequest)>),
+    Update(Vec<Member<'a>>),
     /// `release.sql`.
-    Delete(Vec<(usize, &'a SettleRequest)>),
+    Delete(Vec<Member<'a>>),
 }
 
 /// What was applied: the leases now on record, of an update.
@@ -66,7 +72,8 @@ impl<'a> Change<'a> {
 }
 
 impl PostgresStore {
-    /// Where a locked row holds up a statement, each of its settles is sent once more in a statement of its own.
+    /// A locked row blocks the statement of all settles until `lock_timeout`. They are then retried without those of locked
+    /// rows, which fail.
     pub(super) async fn settle_all(&self, requests: &[SettleRequest]) -> Answers<Settled> {
         if requests.is_empty() {
             return Vec::new();
@@ -76,20 +83,16 @@ impl PostgresStore {
             Err(error) => return error::for_each(error, requests.len()),
         };
         let mut answers: Vec<Option<Result<Settled, Error>>> = requests.iter().map(|_| None).collect();
-        let (mut refused, mut held_up) = (Vec::new(), Vec::new());
-        let sent = self.settle_statements(&connection, statements(requests)).await;
-        for (members, answer) in sent {
+        let (mut refused, mut blocked) = (Vec::new(), Vec::new());
+        for (members, answer) in self.settle_statements(&connection, statements(requests.iter().enumerate())).await {
             match answer {
-                Err(failure) if failure.is_lock_timeout && members.len() > 1 => held_up.extend(members),
+                Err(failure) if failure.is_lock_timeout && members.len() > 1 => blocked.extend(members),
                 answer => enter(members, answer, &mut answers, &mut refused),
             }
         }
-        if !held_up.is_empty() {
-            let singly = held_up.into_iter().map(|(place, request)| match request.settlement {
-                Settlement::Release { took_over: false } => Statement::Delete(vec![(place, request)]),
-                _ => Statement::Update(vec![(place, request)]),
-            });
-            for (members, answer) in self.settle_statements(&connection, singly.collect()).await {
+        if !blocked.is_empty() {
+            let free = self.without_locked(&connection, blocked, &mut answers).await;
+            for (members, answer) in self.settle_statements(&connection, statements(free.into_iter())).await {
                 enter(members, answer, &mut answers, &mut refused);
             }
         }
@@ -102,12 +105,34 @@ impl PostgresStore {
         answers.into_iter().flatten().collect()
     }
 
+    /// Returns the settles whose records are not locked. The others fail.
+    async fn without_locked<'a>(
+        &self,
+        connection: &Connection,
+        members: Vec<Member<'a>>,
+        answers: &mut [Option<Result<Settled, Error>>],
+    ) -> Vec<Member<'a>> {
+        match self.locked(connection, members.iter().map(|(_, request)| &request.key), OPERATION).await {
+            Ok(locked) => {
+                let (locked, free): (Vec<_>, Vec<_>) =
+                    members.into_iter().partition(|(_, request)| locked.contains(&request.key));
+                locked.into_iter().for_each(|(place, _)| answers[place] = Some(Err(error::locked(OPERATION))));
+                free
+            }
+            Err(failure) => {
+                let errors = error::for_each(failure.error, members.len());
+                members.into_iter().zip(errors).for_each(|((place, _), error)| answers[place] = Some(error));
+                Vec::new()
+            }
+        }
+    }
+
     /// Sends all statements at once.
     async fn settle_statements<'a>(
         &self,
         connection: &Connection,
         statements: Vec<Statement<'a>>,
-    ) -> Vec<(Vec<(usize, &'a SettleRequest)>, Result<Applied, Failure>)> {
+    ) -> Vec<(Vec<Member<'a>>, Result<Applied, Failure>)> {
         join_all(statements.into_iter().map(async |statement| match statement {
             Statement::Update(members) => {
                 let applied = self.update(connection, &members).await;
@@ -121,7 +146,7 @@ impl PostgresStore {
         .await
     }
 
-    async fn update(&self, connection: &Connection, members: &[(usize, &SettleRequest)]) -> Result<Applied, Failure> {
+    async fn update(&self, connection: &Connection, members: &[Member<'_>]) -> Result<Applied, Failure> {
         let (keys, owners) = keys_and_owners(members);
         let changes: Vec<Change<'_>> = members.iter().map(|(_, request)| Change::of(&request.settlement)).collect();
         let what: Vec<i16> = changes.iter().map(|change| change.what).collect();
@@ -148,7 +173,7 @@ impl PostgresStore {
         applied.collect::<Result<_, _>>().map_err(Failure::from)
     }
 
-    async fn delete(&self, connection: &Connection, members: &[(usize, &SettleRequest)]) -> Result<Applied, Failure> {
+    async fn delete(&self, connection: &Connection, members: &[Member<'_>]) -> Result<Applied, Failure> {
         let (keys, owners) = keys_and_owners(members);
         let parameters: [Parameter<'_>; 3] =
             [(&self.scope.as_ref(), Type::TEXT), (&keys, Type::BYTEA_ARRAY), (&owners, Type::BYTEA_ARRAY)];
@@ -162,10 +187,10 @@ impl PostgresStore {
 
 /// Enters the answers of a statement's settles; those that it did not apply go to `refused`.
 fn enter<'a>(
-    members: Vec<(usize, &'a SettleRequest)>,
+    members: Vec<Member<'a>>,
     answer: Result<Applied, Failure>,
     answers: &mut [Option<Result<Settled, Error>>],
-    refused: &mut Vec<(usize, &'a SettleRequest)>,
+    refused: &mut Vec<Member<'a>>,
 ) {
     match answer {
         Err(failure) => {
@@ -186,16 +211,26 @@ fn enter<'a>(
     }
 }
 
-fn statements(requests: &[SettleRequest]) -> Vec<Statement<'_>> {
-    let is_delete = |request: &SettleRequest| matches!(request.settlement, Settlement::Release { took_over: false });
-    let (deletes, updates): (Vec<_>, Vec<_>) = requests.iter().enumerate().partition(|(_, request)| is_delete(request));
-    let updates = updates.chunks(BATCH).map(|members| Statement::Update(members.to_vec()));
+fn statements<'a>(members: impl Iterator<Item = Member<'a>>) -> Vec<Statement<'a>> {
+    let is_delete = |(_, request): &Member<'_>| matches!(request.settlement, Settlement::Release { took_over: false });
+    let (deletes, updates): (Vec<_>, Vec<_>) = members.partition(is_delete);
+    let sizes: Vec<usize> = updates.iter().map(|(_, request)| size(request)).collect();
+    let updates = chunks(&sizes, BATCH, MAX_BYTES).into_iter().map(|chunk| Statement::Update(updates[chunk].to_vec()));
     updates.chain(deletes.chunks(BATCH).map(|members| Statement::Delete(members.to_vec()))).collect()
 }
 
-fn keys_and_owners<'a>(members: &[(usize, &'a SettleRequest)]) -> (Vec<&'a [u8]>, Vec<&'a [u8]>) {
-    let pair = |(_, request): &(usize, &'a SettleRequest)| -> (&'a [u8], &'a [u8]) {
-        (request.key.as_bytes(), request.owner.as_bytes())
-    };
+/// The size of a settle's result, in bytes.
+fn size(request: &SettleRequest) -> usize {
+    match &request.settlement {
+        Settlement::Complete { result, .. } | Settlement::Fail { result, .. } => {
+            result.data.as_ref().map_or(0, StoredData::len)
+        }
+        _ => 0,
+    }
+}
+
+fn keys_and_owners<'a>(members: &[Member<'a>]) -> (Vec<&'a [u8]>, Vec<&'a [u8]>) {
+    let pair =
+        |(_, request): &Member<'a>| -> (&'a [u8], &'a [u8]) { (request.key.as_bytes(), request.owner.as_bytes()) };
     members.iter().map(pair).unzip()
 }

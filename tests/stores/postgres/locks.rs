@@ -74,6 +74,48 @@ async fn a_claim_sent_again_is_granted_while_its_record_is_locked() {
     transaction.roll_back().await;
 }
 
+/// Twenty locks that are waited for one after the other would take four seconds, and the engine gives a call three.
+const BEFORE_THE_ENGINE_GIVES_UP: Duration = Duration::from_secs(3);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_locked_records_delay_their_batch_no_longer_than_one() {
+    let store = store().await;
+    let held = claims(20);
+    assert!(store.claim(&held).await.iter().all(is_granted));
+    let transaction = Transaction::holding(&held.iter().collect::<Vec<_>>()).await;
+
+    let batch: Vec<_> = held.iter().map(rival).chain(claims(80)).collect();
+    let answers = tokio::time::timeout(BEFORE_THE_ENGINE_GIVES_UP, store.claim(&batch)).await.unwrap();
+    let (of_held, of_free) = answers.split_at(20);
+    assert!(of_held.iter().all(|answer| matches!(answer, Ok(Claimed::Refused(Refusal::InProgress { .. })))));
+    assert!(of_free.iter().all(is_granted), "{of_free:?}");
+
+    let settles: Vec<_> = held.iter().chain(&batch[20..]).map(|claim| settle_of(claim, complete("1"))).collect();
+    let answers = tokio::time::timeout(BEFORE_THE_ENGINE_GIVES_UP, store.settle(&settles)).await.unwrap();
+    let (of_held, of_free) = answers.split_at(20);
+    assert!(of_held.iter().all(|answer| answer.as_ref().is_err_and(|error| of(error) == TIMEOUT)), "{of_held:?}");
+    assert!(of_free.iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{of_free:?}");
+    transaction.roll_back().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_keys_that_are_being_inserted_end_a_call_in_time_and_leave_the_rest_for_another() {
+    let store = store().await;
+    let (inserted, free) = (claims(20), claims(20));
+    let transaction = Transaction::begin().await;
+    let scope = format!("{store:?}").split('"').nth(1).unwrap().to_owned();
+    for claim in &inserted {
+        let values = format!("('{scope}', {}, 1, 1, 9999999999, 1)", literal(claim));
+        let columns = "scope, key_hash, status, attempt, expiration, v";
+        transaction.execute(&format!("INSERT INTO once_records ({columns}) VALUES {values}")).await;
+    }
+    let batch: Vec<_> = inserted.iter().chain(&free).cloned().collect();
+    let answers = tokio::time::timeout(BEFORE_THE_ENGINE_GIVES_UP, store.claim(&batch)).await.unwrap();
+    assert!(answers[..20].iter().all(|answer| matches!(answer, Ok(NO_LEASE_KNOWN))), "{answers:?}");
+    transaction.roll_back().await;
+    assert!(store.claim(&batch).await.iter().all(is_granted), "nothing was lost");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_batch_of_settles_only_that_of_a_locked_record_fails_and_it_can_be_sent_again() {
     let store = store().await;
