@@ -156,6 +156,12 @@ impl Error {
         Self { message: self.message.clone(), source: None, ..*self }
     }
 
+    /// The same error for each of `count` requests. The last one has the source.
+    pub(crate) fn for_each(self, count: usize) -> impl Iterator<Item = Self> {
+        let copies: Vec<Self> = (1..count).map(|_| self.without_source()).collect();
+        copies.into_iter().chain([self]).take(count)
+    }
+
     pub(crate) fn config(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Config, ErrorStatus::Permanent, "configure", message)
     }
@@ -177,6 +183,12 @@ impl Error {
     pub(crate) fn not_decoded(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Decode, ErrorStatus::Temporary, "decode", message)
     }
+}
+
+/// The innermost source of an error, as text. It tells a refused connection from missing credentials.
+#[cfg(any(feature = "dynamodb", feature = "postgres", feature = "redis"))]
+pub(crate) fn root_cause(error: &(dyn StdError + 'static)) -> String {
+    std::iter::successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
 }
 
 impl fmt::Display for Error {

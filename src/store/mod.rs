@@ -36,6 +36,8 @@ pub mod dynamodb;
 #[cfg(feature = "conformance")]
 pub mod fault;
 pub mod memory;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod password;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]

@@ -22,18 +22,17 @@ pub(super) async fn within<T>(
 ) -> Answers<T> {
     match timeout(time.min(MAX_CALL_TIME), call).await {
         Ok(answers) if answers.len() == requests => answers,
-        Ok(_) => repeat(miscounted(operation), requests),
+        Ok(_) => for_each(miscounted(operation), requests),
         Err(_) => {
             let message = "the store did not answer in time";
-            repeat(Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, operation, message), requests)
+            for_each(Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, operation, message), requests)
         }
     }
 }
 
-/// The same error for every request of a call; its source goes to the last.
-pub(super) fn repeat<T>(error: Error, times: usize) -> Answers<T> {
-    let copies: Vec<Error> = (1..times).map(|_| error.without_source()).collect();
-    copies.into_iter().chain([error]).take(times).map(Err).collect()
+/// The same error for every request of a call.
+pub(super) fn for_each<T>(error: Error, requests: usize) -> Answers<T> {
+    error.for_each(requests).map(Err).collect()
 }
 
 fn miscounted(operation: &'static str) -> Error {

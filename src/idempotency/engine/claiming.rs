@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::{
     Candidate, ClaimAnswer,
-    calls::{Backoff, repeat, within},
+    calls::{Backoff, for_each, within},
 };
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
@@ -37,7 +37,7 @@ impl Idempotency {
         }
         let requests = match self.claim_requests(candidates, window, result_data) {
             Ok(requests) => requests,
-            Err(error) => return (repeat(error, candidates.len()), withdrawal),
+            Err(error) => return (for_each(error, candidates.len()), withdrawal),
         };
         let answers = self.send_claims(&requests, window, &mut withdrawal).await;
         let mut result = Vec::with_capacity(requests.len());

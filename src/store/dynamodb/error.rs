@@ -5,7 +5,7 @@ use aws_sdk_dynamodb::{
     error::{ProvideErrorMetadata, SdkError},
 };
 
-use crate::error::{Error, ErrorKind, ErrorStatus};
+use crate::error::{Error, ErrorKind, ErrorStatus, root_cause};
 
 pub(super) fn from_sdk<E>(error: SdkError<E, HttpResponse>, operation: &'static str) -> Error
 where
@@ -28,17 +28,12 @@ where
             let said = answer.err().message().filter(|_| code == "AccessDeniedException");
             (kind, status, ["DynamoDB answered ", code, said.map_or("", |_| ": "), said.unwrap_or_default()].concat())
         }
-        // The first cause tells a refused connection from credentials that are missing.
         other => {
-            let message = format!("the connection to DynamoDB failed: {}", first_cause(other));
+            let message = format!("the connection to DynamoDB failed: {}", root_cause(other));
             (ErrorKind::Unavailable, ErrorStatus::Ambiguous, message)
         }
     };
     Error::new(kind, status, operation, message).with_source(error)
-}
-
-fn first_cause(error: &(dyn std::error::Error + 'static)) -> String {
-    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error).to_string()
 }
 
 /// The error of one statement in an answer that succeeded.

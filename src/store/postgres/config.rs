@@ -9,11 +9,14 @@ use std::{
 
 use super::{
     PostgresStore,
-    connection::{Connections, Manager, Password},
+    connection::{Connections, Manager},
     statements::{Statements, TableName},
     tls,
 };
-use crate::error::{BoxError, Error};
+use crate::{
+    error::{BoxError, Error},
+    store::password::Password,
+};
 
 const URL_VARIABLE: &str = "POSTGRES_URL";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -149,10 +152,7 @@ impl Config {
         R: Future<Output = Result<String, E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        self.password = Some(Arc::new(move || {
-            let password = password();
-            Box::pin(async move { password.await.map_err(Into::into) })
-        }));
+        self.password = Some(Password::new(password));
         self
     }
 

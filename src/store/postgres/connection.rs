@@ -2,10 +2,7 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -25,8 +22,8 @@ use super::{
 };
 use crate::{
     clock::{Clock, SystemClock, Timestamp},
-    error::{BoxError, Error, ErrorKind, ErrorStatus},
-    future::BoxFuture,
+    error::{Error, ErrorKind, ErrorStatus},
+    store::password::Password,
 };
 
 /// After how much idle time a connection is checked before it is used: the sandbox may have been frozen meanwhile, and the
@@ -37,9 +34,6 @@ const CHECK_TIMEOUT: Duration = Duration::from_millis(250);
 /// How long a call waits for a connection of a pool whose connections are all in use. Shorter than the engine's limit for a
 /// call, so that the answer says what was missing.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Gives the password of a new connection.
-pub(super) type Password = Arc<dyn Fn() -> BoxFuture<'static, Result<String, BoxError>> + Send + Sync>;
 
 /// A parameter of a statement, and its type, so that the server need not be asked for it.
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -92,7 +86,7 @@ impl Manager {
         let generation = self.generation.load(Ordering::Relaxed);
         let mut config = self.config.clone();
         if let Some(password) = &self.password {
-            let password = password().await.map_err(|source| {
+            let password = password.fetch().await.map_err(|source| {
                 let message = "there is no password for the connection";
                 Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, "connect", message).with_source(source)
             })?;

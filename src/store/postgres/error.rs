@@ -7,7 +7,7 @@ use deadpool::managed::{PoolError, TimeoutType};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::{
-    error::{Error, ErrorKind, ErrorStatus},
+    error::{Error, ErrorKind, ErrorStatus, root_cause},
     store::Answers,
 };
 
@@ -103,10 +103,9 @@ pub(super) fn of_shape(error: tokio_postgres::Error, operation: &'static str) ->
     Error::new(ErrorKind::Table, ErrorStatus::Ambiguous, operation, message).with_source(error)
 }
 
-/// The same error for each of `count` requests; its source goes to the last.
+/// The same error for each of `count` requests.
 pub(super) fn for_each<T>(error: Error, count: usize) -> Answers<T> {
-    let copies: Vec<Error> = (1..count).map(|_| error.without_source()).collect();
-    copies.into_iter().chain([error]).take(count).map(Err).collect()
+    error.for_each(count).map(Err).collect()
 }
 
 fn answered(kind: ErrorKind, status: ErrorStatus, operation: &'static str, error: tokio_postgres::Error) -> Error {
@@ -153,10 +152,6 @@ fn of_code(code: &str, ends_session: bool) -> (ErrorKind, ErrorStatus) {
 
 fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(Some(error), |&error| error.source())
-}
-
-fn root_cause(error: &(dyn StdError + 'static)) -> String {
-    causes(error).last().unwrap_or(error).to_string()
 }
 
 #[cfg(test)]

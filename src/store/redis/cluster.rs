@@ -12,10 +12,11 @@ use redis::{
 };
 
 use super::{
+    error::no_password,
     failure::Failure,
-    password::Password,
     shared::{Shared, within},
 };
+use crate::store::password::Password;
 
 pub(super) struct Cluster {
     client: ClusterClient,
@@ -70,7 +71,7 @@ impl StreamingCredentialsProvider for PasswordPerConnection {
     fn subscribe(&self) -> Pin<Box<dyn Stream<Item = RedisResult<BasicAuth>> + Send>> {
         let (user, password) = (self.user.clone(), self.password.clone());
         let first = stream::once(async move {
-            let password = password.fetch().await?;
+            let password = password.fetch().await.map_err(no_password)?;
             Ok(BasicAuth::new(user, password))
         });
         // The end of the stream would count as an error.

@@ -4,8 +4,11 @@ use std::{fmt, time::Duration};
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
-use super::{RedisStore, link::Link, node::Node, password::Password};
-use crate::error::{BoxError, Error};
+use super::{RedisStore, link::Link, node::Node};
+use crate::{
+    error::{BoxError, Error},
+    store::password::Password,
+};
 
 const URL_VARIABLE: &str = "REDIS_URL";
 const KEY_PREFIX: &str = "once:";

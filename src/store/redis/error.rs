@@ -1,8 +1,10 @@
 //! Classifies errors of the client and of the server: whether a call may have been applied, and whether another one can help.
 
+use std::io;
+
 use redis::{RedisError, ServerErrorKind};
 
-use crate::error::{Error, ErrorKind, ErrorStatus};
+use crate::error::{BoxError, Error, ErrorKind, ErrorStatus, root_cause};
 
 /// The error of a call that may have reached the server.
 pub(super) fn of_call(error: RedisError, operation: &'static str) -> Error {
@@ -14,7 +16,7 @@ pub(super) fn of_call(error: RedisError, operation: &'static str) -> Error {
 pub(super) fn of_connection(error: RedisError, operation: &'static str) -> Error {
     let (kind, status, message) = match classify(&error) {
         (kind, ErrorStatus::Ambiguous, _) => {
-            (kind, ErrorStatus::Temporary, format!("no connection to Redis: {}", first_cause(&error)))
+            (kind, ErrorStatus::Temporary, format!("no connection to Redis: {}", root_cause(&error)))
         }
         classified => classified,
     };
@@ -25,6 +27,11 @@ pub(super) fn of_connection(error: RedisError, operation: &'static str) -> Error
 pub(super) fn of_repetition(error: RedisError, operation: &'static str) -> Error {
     let message = format!("the connection to Redis was lost, and then: {}", classify(&error).2);
     Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message).with_source(error)
+}
+
+/// The error of a connection without a password, as the client has it.
+pub(super) fn no_password(error: BoxError) -> RedisError {
+    io::Error::other(format!("the password could not be fetched: {error}")).into()
 }
 
 /// What the server answered cannot be understood.
@@ -57,7 +64,7 @@ fn classify(error: &RedisError) -> (ErrorKind, ErrorStatus, String) {
         // The settings were read before: this is a name without an address, as there may be while an endpoint moves.
         redis::ErrorKind::InvalidClientConfig => (ErrorKind::Unavailable, ErrorStatus::Temporary, error.to_string()),
         _ => {
-            let message = format!("the connection to Redis failed: {}", first_cause(error));
+            let message = format!("the connection to Redis failed: {}", root_cause(error));
             (ErrorKind::Unavailable, ErrorStatus::Ambiguous, message)
         }
     }
@@ -85,10 +92,6 @@ fn of_code(code: &str, detail: &str) -> (ErrorKind, ErrorStatus) {
         "ERR" if detail.starts_with("max number of clients") => (ErrorKind::Throttled, ErrorStatus::Temporary),
         _ => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
     }
-}
-
-fn first_cause(error: &(dyn std::error::Error + 'static)) -> String {
-    std::iter::successors(Some(error), |error| error.source()).last().unwrap_or(error).to_string()
 }
 
 #[cfg(test)]

@@ -41,7 +41,6 @@ mod error;
 mod failure;
 mod link;
 mod node;
-mod password;
 mod record;
 mod scripts;
 mod shared;

@@ -12,12 +12,14 @@ use redis::{
 };
 
 use super::{
-    error::is_of_connection,
+    error::{is_of_connection, no_password},
     failure::{Failure, Sent},
-    password::Password,
     shared::{Shared, within},
 };
-use crate::clock::{Clock, SystemClock, Timestamp};
+use crate::{
+    clock::{Clock, SystemClock, Timestamp},
+    store::password::Password,
+};
 
 /// A connection that has been idle for longer may be dead without either end knowing: a frozen sandbox misses what a
 /// server, a proxy or a NAT gateway says when it closes it.
@@ -129,7 +131,9 @@ impl Node {
     async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let mut info = self.info.clone();
         if let Some(password) = &self.password {
-            info = password.apply(info).await?;
+            let password = password.fetch().await.map_err(no_password)?;
+            let settings = info.redis_settings().clone().set_password(password);
+            info = info.set_redis_settings(settings);
         }
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_timeout))

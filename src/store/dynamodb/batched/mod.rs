@@ -143,7 +143,7 @@ impl DynamoDbStore {
                 let responses = answer.responses.unwrap_or_default();
                 if responses.len() != count {
                     let message = "DynamoDB gave more or fewer answers than there were statements";
-                    return repeat(
+                    return for_each(
                         Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message),
                         count,
                     );
@@ -155,7 +155,7 @@ impl DynamoDbStore {
                     self.fallbacks.note(code);
                     (0..count).map(|_| StatementResult::Unfit).collect()
                 }
-                _ => repeat(error::from_sdk(failure, operation), count),
+                _ => for_each(error::from_sdk(failure, operation), count),
             },
         }
     }
@@ -191,10 +191,9 @@ impl StatementResult {
     }
 }
 
-/// The same error for each statement of a request; its source goes to the last.
-fn repeat(error: Error, count: usize) -> Vec<StatementResult> {
-    let copies: Vec<Error> = (1..count).map(|_| error.without_source()).collect();
-    copies.into_iter().chain([error]).map(StatementResult::Failed).collect()
+/// The same error for each statement of a request.
+fn for_each(error: Error, count: usize) -> Vec<StatementResult> {
+    error.for_each(count).map(StatementResult::Failed).collect()
 }
 
 fn size(statement: &BatchStatementRequest) -> usize {
