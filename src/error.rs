@@ -34,6 +34,8 @@ pub enum ErrorKind {
     Table,
     /// The store did not accept the request.
     Request,
+    /// A transaction was not committed: a condition of the handler's own writes failed, or it met another transaction.
+    Transaction,
     /// A record was written by a newer version, or holds a status that is not known.
     Format,
     /// A stored result no longer decodes into the type that is asked for.
@@ -70,6 +72,7 @@ impl ErrorKind {
             Self::AccessDenied => "access_denied",
             Self::Table => "table",
             Self::Request => "request",
+            Self::Transaction => "transaction",
             Self::Format => "format",
             Self::StoredResult => "stored_result",
             Self::ResultNotKept => "result_not_kept",
@@ -134,6 +137,12 @@ impl Error {
     /// Whether the operation is decided, can be tried again, or may have been applied.
     pub const fn status(&self) -> ErrorStatus {
         self.status
+    }
+
+    /// What happened, in words.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     /// Whether another delivery can help.

@@ -24,8 +24,8 @@ pub use clock::Deadline;
 pub use error::{BoxError, Error, ErrorKind, ErrorStatus};
 pub use future::BoxFuture;
 pub use idempotency::{
-    AfterUnknown, Builder, Claim, Classified, Classify, Failure, Idempotency, Interruption, OnPanic, Operation,
-    Outcome, OutcomeKind, Probed, StoredFailure, Verdict,
+    AfterUnknown, Builder, Claim, Claimless, Classified, Classify, Failure, Idempotency, InTransaction, Interruption,
+    OnPanic, Operation, Outcome, OutcomeKind, Probed, StoredFailure, Verdict,
 };
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 pub use key::Key;
@@ -38,4 +38,4 @@ pub use store::dynamodb::DynamoDbStore;
 pub use store::postgres::PostgresStore;
 #[cfg(feature = "redis")]
 pub use store::redis::RedisStore;
-pub use store::{Store, memory::MemoryStore};
+pub use store::{Store, memory::MemoryStore, transaction::Transactional};

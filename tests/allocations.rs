@@ -13,7 +13,7 @@ use lambda_once::{
     batch::{Payload, RecordInfo, Source},
     clock::{Clock, SystemClock},
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, ResultData, SettleRequest, Settled},
+    store::{Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, ResultData, SettleRequest, Settled, StoreId},
 };
 use lambda_runtime::{Context, LambdaEvent};
 use serde::Deserialize;
@@ -40,11 +40,15 @@ impl Store for Grants {
     }
 
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-        Box::pin(async move { requests.iter().map(|_| Ok(Settled::Done)).collect() })
+        Box::pin(async move { requests.iter().map(|_| Ok(Settled::Done { found: None })).collect() })
     }
 
     fn read<'a>(&'a self, keys: &'a [KeyHash], _: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(async move { keys.iter().map(|_| Ok(None)).collect() })
+    }
+
+    fn id(&self) -> StoreId {
+        StoreId::unique()
     }
 
     fn limits(&self) -> Limits {

@@ -4,7 +4,9 @@ use lambda_once::{
     Error, Store,
     clock::{Clock, SystemClock},
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, Refusal, ResultData, SettleRequest, Settled},
+    store::{
+        Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, Refusal, ResultData, SettleRequest, Settled, StoreId,
+    },
 };
 
 /// What it answers to claims.
@@ -35,7 +37,7 @@ impl Store for InstantStore {
     }
 
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-        Box::pin(async move { requests.iter().map(|_| Ok(Settled::Done)).collect() })
+        Box::pin(async move { requests.iter().map(|_| Ok(Settled::Done { found: None })).collect() })
     }
 
     fn read<'a>(&'a self, keys: &'a [KeyHash], _: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
@@ -43,6 +45,10 @@ impl Store for InstantStore {
     }
 
     // As of DynamoDB.
+    fn id(&self) -> StoreId {
+        StoreId::unique()
+    }
+
     fn limits(&self) -> Limits {
         Limits { max_result_bytes: 400_000, batch: 25 }
     }

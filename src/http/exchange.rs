@@ -269,7 +269,7 @@ impl Settings {
         };
         let asked = Asked { parts: request.as_ref(), key: claim.key(), attempt: claim.attempt(), answer_by: None };
         let took_over = claim.took_over();
-        let end = self.engine.run_and_settle(claim, running).await;
+        let end = self.engine.run_and_settle(claim, None, running).await;
         self.conclude(end, asked, took_over).await
     }
 

@@ -16,6 +16,7 @@ pub(crate) mod probe;
 pub(crate) mod result;
 pub(crate) mod settings;
 mod single;
+mod transaction;
 pub(crate) mod verdict;
 pub(crate) mod window;
 
@@ -27,4 +28,5 @@ pub use outcome::{Interruption, Outcome, OutcomeKind, StoredFailure};
 pub use policy::{AfterUnknown, OnPanic};
 pub use probe::{Probe, Probed, Unprobed};
 pub use settings::DISABLED_VARIABLE;
+pub use transaction::{Claimless, InTransaction};
 pub use verdict::{Classified, Classify, Failure, Verdict};

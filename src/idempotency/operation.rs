@@ -6,7 +6,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     claim::Claim,
-    engine::Candidate,
+    engine::{Candidate, Commit},
     handle::Idempotency,
     names,
     outcome::Outcome,
@@ -28,11 +28,11 @@ use crate::{
 /// One operation, ready to [`run`](Self::run). Made by [`Idempotency::operation`].
 #[must_use = "an operation does nothing until it is run"]
 pub struct Operation<'a, P = Unprobed> {
-    engine: &'a Idempotency,
-    name: &'a str,
-    key: Result<Vec<u8>, Error>,
-    fingerprint: Result<Option<Fingerprint>, Error>,
-    deadline: Deadline,
+    pub(super) engine: &'a Idempotency,
+    pub(super) name: &'a str,
+    pub(super) key: Result<Vec<u8>, Error>,
+    pub(super) fingerprint: Result<Option<Fingerprint>, Error>,
+    pub(super) deadline: Deadline,
     patience: Duration,
     probe: P,
 }
@@ -206,36 +206,70 @@ impl<P> Operation<'_, P> {
         W: FnOnce(Option<Claim>) -> F + Send,
         F: Future<Output = Result<T, E>> + Send,
     {
-        let engine = self.engine;
+        self.run_in(None, work).await
+    }
+
+    /// Runs `work`, and commits `writes` with its outcome.
+    pub(super) async fn run_in<T, E, W, F>(self, writes: Option<Box<dyn Commit>>, work: W) -> Result<Outcome<T>, Error>
+    where
+        P: Probe<T>,
+        T: Serialize + DeserializeOwned + Send,
+        E: Into<Failure>,
+        W: FnOnce(Option<Claim>) -> F + Send,
+        F: Future<Output = Result<T, E>> + Send,
+    {
+        let (engine, name) = (self.engine, self.name);
         let window = Window::new(engine.clock.now(), self.deadline, &engine.settings);
-        if engine.settings.disabled {
-            return Ok(engine.run_unprotected(window, unprotected(work)).await);
-        }
         engine.check_probe(P::IS_GIVEN)?;
-        let key = match self.key {
-            Ok(key) => engine.scope(self.name, None).hash(&key),
-            Err(error) if error.kind() == ErrorKind::KeyMissing && engine.runs_without_key() => {
-                return Ok(engine.run_unprotected(window, unprotected(work)).await);
-            }
-            Err(error) => return Err(error),
+        let Some(candidate) = candidate(engine, name, self.key, self.fingerprint)? else {
+            return Ok(engine.run_unprotected(window, writes, unprotected(work)).await);
         };
-        let candidate = Candidate { key, fingerprint: self.fingerprint? };
-        let operation = engine.log_name(self.name);
-        match engine.run_protected(candidate, window, self.patience, self.probe, work).await {
-            Ok((outcome, attempt)) => {
-                telemetry::outcome(&outcome, &operation, key, attempt);
-                Ok(outcome)
-            }
-            Err(error) => {
-                telemetry::error(&error, &operation, key);
-                Err(error)
-            }
+        let ran = engine.run_protected(candidate, window, self.patience, self.probe, writes, work).await;
+        told(engine, name, candidate, ran)
+    }
+}
+
+/// What is to be claimed; `None` where the operation runs unprotected.
+pub(super) fn candidate(
+    engine: &Idempotency,
+    name: &str,
+    key: Result<Vec<u8>, Error>,
+    fingerprint: Result<Option<Fingerprint>, Error>,
+) -> Result<Option<Candidate>, Error> {
+    if engine.settings.disabled {
+        return Ok(None);
+    }
+    match key {
+        Ok(key) => Ok(Some(Candidate { key: engine.scope(name, None).hash(&key), fingerprint: fingerprint? })),
+        Err(error) if error.kind() == ErrorKind::KeyMissing && engine.runs_without_key() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Logs what became of an operation: its outcome, and how often its key has been granted.
+pub(super) fn told<T>(
+    engine: &Idempotency,
+    name: &str,
+    candidate: Candidate,
+    ran: Result<(Outcome<T>, u64), Error>,
+) -> Result<Outcome<T>, Error> {
+    let (operation, key) = (engine.log_name(name), candidate.key);
+    match ran {
+        Ok((outcome, attempt)) => {
+            telemetry::outcome(&outcome, &operation, key, attempt);
+            Ok(outcome)
+        }
+        Err(error) => {
+            telemetry::error(&error, &operation, key);
+            Err(error)
         }
     }
 }
 
 /// Work that runs without a claim. It is called inside, so that a panic in the call is caught too.
-async fn unprotected<T, E: Into<Failure>, F>(work: impl FnOnce(Option<Claim>) -> F + Send) -> Result<T, Failure>
+pub(super) async fn unprotected<T, E: Into<Failure>, F>(
+    work: impl FnOnce(Option<Claim>) -> F + Send,
+) -> Result<T, Failure>
 where
     F: Future<Output = Result<T, E>> + Send,
 {

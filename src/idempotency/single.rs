@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     claim::Claim,
-    engine::{Candidate, ClaimAnswer, End, Success, probed},
+    engine::{Candidate, ClaimAnswer, Commit, End, Success, probed},
     guard::{Bounds, drop_panic},
     handle::Idempotency,
     outcome::Outcome,
@@ -27,6 +27,7 @@ impl Idempotency {
         window: Window,
         budget: Duration,
         probe: P,
+        writes: Option<Box<dyn Commit>>,
         work: W,
     ) -> Result<(Outcome<T>, u64), Error>
     where
@@ -48,33 +49,73 @@ impl Idempotency {
             }
             work(Some(given)).await.map(Success::Complete).map_err(Into::into)
         };
-        let outcome = self.run_and_settle(claim, work).await.into_outcome(replay)?;
+        let outcome = self.run_and_settle(claim, writes, work).await.into_outcome(replay)?;
         Ok((outcome, attempt))
     }
 
-    /// Runs a claimed operation and settles the claim by its verdict.
-    pub(crate) async fn run_and_settle<T, F>(&self, claim: Claim, work: F) -> End<T>
+    /// Runs work that commits its writes and its outcome together, without a claim before that.
+    pub(crate) async fn run_claimless<T, F>(
+        &self,
+        candidate: Candidate,
+        window: Window,
+        writes: &dyn Commit,
+        work: F,
+    ) -> Result<(Outcome<T>, u64), Error>
+    where
+        T: Serialize + DeserializeOwned + Send,
+        F: Future<Output = Result<T, Failure>> + Send,
+    {
+        let (request, answer) = self.claim_within(candidate, window, writes).await?;
+        let claim = match answer {
+            ClaimAnswer::Granted(claim) => claim,
+            ClaimAnswer::Refused(refusal) => return Ok((replay(refusal)?, 0)),
+            ClaimAnswer::OutOfTime => return Ok((Outcome::NotStarted, 0)),
+        };
+        let (attempt, bounds) = (claim.attempt(), Bounds::until(window.stop));
+        let work = async { work.await.map(Success::Complete) };
+        let end = self.run(Some(claim), bounds, work, |value| value).await;
+        let end = self.commit_claimless(&request, end, writes).await;
+        Ok((end.into_outcome(replay)?, attempt))
+    }
+
+    /// Runs a claimed operation and settles the claim by its verdict, in one transaction with `writes`.
+    pub(crate) async fn run_and_settle<T, F>(&self, claim: Claim, writes: Option<Box<dyn Commit>>, work: F) -> End<T>
     where
         T: Serialize + Send,
         F: Future<Output = Result<Success<T>, Failure>> + Send,
     {
         let (claim_of_panic, bounds) = (claim.clone(), Bounds::until(claim.stop_point()));
-        let settled =
-            AssertUnwindSafe(async { self.settle(self.run(Some(claim), bounds, work, |value| value).await).await });
-        settled.catch_unwind().await.unwrap_or_else(|panic| {
+        let settled = async {
+            let mut end = self.run(Some(claim), bounds, work, |value| value).await;
+            if let Some(writes) = writes {
+                // Boxed, since it is rare: every run would have to have room for it.
+                end = Box::pin(self.commit(end, &*writes)).await;
+            }
+            self.settle(end).await
+        };
+        AssertUnwindSafe(settled).catch_unwind().await.unwrap_or_else(|panic| {
             drop_panic(panic);
             End::panicked(claim_of_panic)
         })
     }
 
     /// Runs work without a claim, still within the bounds of an invocation.
-    pub(crate) async fn run_unprotected<T, F>(&self, window: Window, work: F) -> Outcome<T>
+    pub(crate) async fn run_unprotected<T, F>(
+        &self,
+        window: Window,
+        writes: Option<Box<dyn Commit>>,
+        work: F,
+    ) -> Outcome<T>
     where
         T: Serialize + Send,
         F: Future<Output = Result<T, Failure>> + Send,
     {
         let work = async { work.await.map(Success::Complete) };
-        let end = self.run(None, Bounds::until(window.stop), work, |value| value).await;
+        let mut end = self.run(None, Bounds::until(window.stop), work, |value| value).await;
+        if let Some(writes) = writes {
+            // Boxed, since it is rare: every run would have to have room for it.
+            end = Box::pin(self.commit(end, &*writes)).await;
+        }
         let Ok(outcome) = end.into_outcome(|_| Ok::<_, Infallible>(Outcome::NotStarted));
         outcome
     }

@@ -133,13 +133,13 @@ impl Settings {
         let operation = &*self.operation;
         let outcome = match candidate {
             None => {
-                let outcome = engine.run_unprotected(window, async { work(None).await }).await;
+                let outcome = engine.run_unprotected(window, None, async { work(None).await }).await;
                 telemetry::unprotected(&outcome, operation);
                 outcome
             }
             Some(candidate) => {
                 let key = candidate.key;
-                let ran = engine.run_protected(candidate, window, self.patience, Unprobed, work).await;
+                let ran = engine.run_protected(candidate, window, self.patience, Unprobed, None, work).await;
                 let (outcome, attempt) = ran.inspect_err(|error| telemetry::error(error, operation, key))?;
                 telemetry::outcome(&outcome, operation, key, attempt);
                 outcome

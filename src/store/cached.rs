@@ -10,7 +10,7 @@ use std::{
 use lru::LruCache;
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, Store,
+    Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, Store, StoreId,
     rules::{self, Judgement},
 };
 use crate::{
@@ -204,6 +204,10 @@ impl<S: Store> Store for CachedStore<S> {
 
     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         self.inner.read(keys, data)
+    }
+
+    fn id(&self) -> StoreId {
+        self.inner.id()
     }
 
     fn limits(&self) -> Limits {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store};
+use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId};
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     record::{KeyHash, Record},
@@ -213,6 +213,10 @@ impl<S: Store> Store for FaultStore<S> {
 
     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(self.inject(Call::Read, keys, move |sent| async move { self.inner.read(&sent, data).await }))
+    }
+
+    fn id(&self) -> StoreId {
+        self.inner.id()
     }
 
     fn limits(&self) -> Limits {

@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, ResultData, SettleRequest, Settled, Settlement, Store,
+    StoreId,
     rules::{self, Judgement},
 };
 use crate::{
@@ -27,6 +28,7 @@ const BATCH: usize = 25;
 pub struct MemoryStore {
     records: Arc<Mutex<HashMap<KeyHash, Record>>>,
     clock: Arc<dyn Clock>,
+    id: StoreId,
 }
 
 impl MemoryStore {
@@ -37,7 +39,7 @@ impl MemoryStore {
 
     /// An empty store on `clock`.
     pub fn with_clock(clock: impl Clock) -> Self {
-        Self { records: Arc::default(), clock: Arc::new(clock) }
+        Self { records: Arc::default(), clock: Arc::new(clock), id: StoreId::unique() }
     }
 
     /// Puts a record as it is, past every rule; for tests that need a state which the protocol does not reach.
@@ -120,7 +122,7 @@ impl MemoryStore {
                 return Ok(Settled::Renewed { lease_until });
             }
         }
-        Ok(Settled::Done)
+        Ok(Settled::Done { found: None })
     }
 }
 
@@ -151,6 +153,10 @@ impl Store for MemoryStore {
             let records = self.lock();
             keys.iter().map(|key| Ok(records.get(key).map(|record| data.copy_of(record)))).collect()
         })
+    }
+
+    fn id(&self) -> StoreId {
+        self.id
     }
 
     fn limits(&self) -> Limits {

@@ -17,7 +17,14 @@
 //! * Dropping a returned future at any point must be safe. What it was doing then counts as ambiguous.
 //! * An expired record is treated as absent whether or not it has been deleted.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use crate::{
     clock::Timestamp,
@@ -43,6 +50,7 @@ pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod rules;
+pub mod transaction;
 
 // What makes `Store` usable as `Arc<dyn Store>`.
 pub use crate::future::BoxFuture;
@@ -69,6 +77,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// What the store can take.
     fn limits(&self) -> Limits;
 
+    /// Which store this is: the same for clones of it, and for a wrapper as for what it wraps.
+    fn id(&self) -> StoreId;
+
     /// Opens the connections that the first call would have to open, so that an invocation need not wait for them.
     /// Meant for the init phase of a function; it changes nothing.
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>>;
@@ -94,6 +105,10 @@ macro_rules! forward {
                 (**self).limits()
             }
 
+            fn id(&self) -> StoreId {
+                (**self).id()
+            }
+
             fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
                 (**self).warm()
             }
@@ -103,6 +118,21 @@ macro_rules! forward {
 
 forward!(Arc);
 forward!(Box);
+
+/// Tells stores of one process apart.
+///
+/// A store draws one when it is made, and keeps it in its clones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StoreId(u64);
+
+impl StoreId {
+    /// An id that no other store has.
+    #[must_use]
+    pub fn unique() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 /// What a store can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,7 +311,11 @@ impl Settlement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
     /// The claim has ended as asked.
-    Done,
+    Done {
+        /// The record that was found where this call changed nothing, because the claim had ended as asked before. `None` if
+        /// this call ended it, or nothing was left to release.
+        found: Option<Box<Record>>,
+    },
     /// The claim stands until then.
     Renewed {
         /// The lease on record, which may be later than the one that was asked for: when the holder must have stopped.

@@ -127,7 +127,7 @@ pub fn explain_settle(request: &SettleRequest, found: Result<Option<Record>, Err
         found => found?,
     };
     if is_settled(request, current.as_ref()) {
-        return Ok(Settled::Done);
+        return Ok(Settled::Done { found: current.map(Box::new) });
     }
     Ok(Settled::LeaseLost { current: current.map(Box::new) })
 }

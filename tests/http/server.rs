@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use lambda_once::{
     Error,
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store},
+    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId},
 };
 use tokio::{
     io::AsyncWriteExt,
@@ -258,6 +258,10 @@ impl<S: Store> Store for SteppedStore<S> {
 
     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         self.0.read(keys, data)
+    }
+
+    fn id(&self) -> StoreId {
+        self.0.id()
     }
 
     fn limits(&self) -> Limits {

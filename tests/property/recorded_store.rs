@@ -8,7 +8,7 @@ use lambda_once::{
     record::{Fingerprint, KeyHash, Owner, Record, Status},
     store::{
         Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, Settlement,
-        fault::FaultStore,
+        StoreId, fault::FaultStore,
     },
 };
 
@@ -189,7 +189,7 @@ fn told_by_record(record: &Record) -> Told {
 
 fn told_by_settle(answer: &Result<Settled, Error>) -> Settling {
     match answer {
-        Ok(Settled::Done | Settled::Renewed { .. }) => Settling::Done,
+        Ok(Settled::Done { .. } | Settled::Renewed { .. }) => Settling::Done,
         Ok(Settled::LeaseLost { current }) => {
             Settling::Lost(current.as_ref().map(|record| (record.status, record.fingerprint)))
         }
@@ -264,6 +264,10 @@ impl Store for RecordedStore {
             }
             self.read_once(keys, data).await
         })
+    }
+
+    fn id(&self) -> StoreId {
+        self.inner.id()
     }
 
     fn limits(&self) -> Limits {

@@ -12,6 +12,7 @@ use lambda_once::{
     record::{KeyHash, Record, Status},
     store::{
         Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, Settlement,
+        StoreId,
     },
 };
 
@@ -230,7 +231,7 @@ impl Store for TestStore {
                 let is_lost = self.bug == Some(PlantedBug::SettleLostAndAcknowledged);
                 answers.push(match request.settlement {
                     _ if is_late => Err(lost()),
-                    Settlement::Complete { .. } if is_lost => Ok(Settled::Done),
+                    Settlement::Complete { .. } if is_lost => Ok(Settled::Done { found: None }),
                     _ => self.apply_settle(request.clone()).await,
                 });
             }
@@ -243,6 +244,10 @@ impl Store for TestStore {
             self.travel(std::iter::empty()).await;
             self.memory.read(keys, data).await
         })
+    }
+
+    fn id(&self) -> StoreId {
+        StoreId::unique()
     }
 
     fn limits(&self) -> Limits {

@@ -69,7 +69,7 @@ impl Idempotency {
         ClaimAnswer::Refused(Refusal::InProgress { lease_until, attempt: grant.attempt })
     }
 
-    fn claim_requests(
+    pub(super) fn claim_requests(
         &self,
         candidates: &[Candidate],
         window: Window,

@@ -4,6 +4,7 @@ use crate::{
     clock::Timestamp,
     idempotency::{
         claim::Claim,
+        guard::drop_contained,
         outcome::{Interruption, Outcome, StoredFailure},
         verdict::Failure,
     },
@@ -80,6 +81,11 @@ impl<T> End<T> {
     /// The run panicked where nothing else of its end is known.
     pub(crate) fn panicked(claim: Claim) -> Self {
         Self::kept(Some(claim), Conclusion::PANICKED)
+    }
+
+    /// Replaces what the run came to.
+    pub(super) fn conclude(&mut self, conclusion: Conclusion<T>) {
+        drop_contained(std::mem::replace(&mut self.conclusion, conclusion));
     }
 
     /// Whether something is to be written yet.

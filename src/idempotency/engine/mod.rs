@@ -8,6 +8,8 @@ use crate::{
 
 mod calls;
 mod claiming;
+mod claimless;
+mod committing;
 mod ending;
 mod probing;
 mod running;
@@ -16,6 +18,7 @@ mod waiting;
 
 #[cfg(any(feature = "batch", feature = "http"))]
 pub(crate) use claiming::Withdrawal;
+pub(crate) use committing::{Classifier, Commit, OpenTransaction};
 #[cfg(feature = "http")]
 pub(crate) use ending::Conclusion;
 pub(crate) use ending::{End, Success};

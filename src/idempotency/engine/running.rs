@@ -116,7 +116,7 @@ impl Idempotency {
         Settlement::Complete { result, retention: self.settings.retention() }
     }
 
-    fn failure(&self, failure: &Failure) -> Settlement {
+    pub(super) fn failure(&self, failure: &Failure) -> Settlement {
         let result = result::encode_failure(failure, &self.settings, self.store.limits());
         Settlement::Fail { result, retention: self.settings.failed_retention() }
     }

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind},
-    idempotency::{claim::Claim, guard::drop_contained, handle::Idempotency},
+    idempotency::{claim::Claim, handle::Idempotency},
     record::{Record, Status, StoredResult},
     store::{Refusal, SettleRequest, Settled as Answer, Settlement, rules},
 };
@@ -61,7 +61,7 @@ impl Idempotency {
             let mut end = end;
             match end.take_due() {
                 Some((claim, settlement)) => {
-                    requests.push(request(&claim, settlement));
+                    requests.push(request_of(&claim, settlement));
                     kept.push((claim, end));
                 }
                 None => result.push(Ok(end)),
@@ -129,17 +129,16 @@ impl Idempotency {
             Err(error) => Ok(unrecorded(claim, &settlement, end, &error)),
             // A run that is not recorded decides nothing, not even its failure. What was to be released may be lost.
             Ok(Answer::LeaseLost { current }) if !is_release(&settlement) => {
-                drop_contained(std::mem::replace(&mut end.conclusion, Conclusion::LeaseLost));
-                self.overtaken(&claim, current, &mut end);
+                self.lose(&claim, current, &mut end);
                 Ok(End { claim: Some(claim), ..end })
             }
             Ok(_) => Ok(End { claim: Some(claim), ..end }),
         }
     }
 
-    /// What the record says of an operation whose lease was lost: a successor's outcome counts, our own does not (S8). If
-    /// it has none yet, it holds the key.
-    fn overtaken<T>(&self, claim: &Claim, current: Option<Box<Record>>, end: &mut End<T>) {
+    /// The lease was lost: a successor's outcome counts, our own does not (S8). If it has none yet, it holds the key.
+    pub(super) fn lose<T>(&self, claim: &Claim, current: Option<Box<Record>>, end: &mut End<T>) {
+        end.conclude(Conclusion::LeaseLost);
         tracing::warn!(target: "lambda_once", key = %claim.key(), attempt = claim.attempt(), "the lease was lost before the outcome was recorded");
         let Some(record) = current.filter(|record| !rules::is_expired(record, self.clock.now())) else { return };
         if rules::check_version(&record, "settle").is_err() {
@@ -158,7 +157,7 @@ impl Idempotency {
 
 impl<T> End<T> {
     /// Takes out what is to be written, and for which claim.
-    fn take_due(&mut self) -> Option<(Claim, Settlement)> {
+    pub(super) fn take_due(&mut self) -> Option<(Claim, Settlement)> {
         let settlement = self.settlement.take()?;
         self.claim.take().map(|claim| (claim, settlement))
     }
@@ -188,7 +187,7 @@ fn unrecorded<T>(claim: Claim, settlement: &Settlement, end: End<T>, error: &Err
     End { claim: Some(claim), settlement: None, conclusion, held_until }
 }
 
-fn request(claim: &Claim, settlement: Settlement) -> SettleRequest {
+pub(super) fn request_of(claim: &Claim, settlement: Settlement) -> SettleRequest {
     SettleRequest { key: claim.key(), owner: claim.owner, fingerprint: claim.fingerprint, settlement }
 }
 

@@ -70,7 +70,7 @@ impl Sandbox {
     async fn run(&self, settlement: Settlement) -> ClaimRequest {
         let claim = new_claim();
         self.granted(&claim).await;
-        assert_eq!(self.settle(&claim, settlement).await.unwrap(), Settled::Done);
+        assert_eq!(self.settle(&claim, settlement).await.unwrap(), Settled::Done { found: None });
         claim
     }
 
@@ -282,7 +282,10 @@ async fn a_claim_that_stands_is_never_kept() {
     assert_eq!(sandbox.claim(&misuse).await, Claimed::Refused(Refusal::Mismatch));
     let renew = Settlement::Renew { lease: LEASE, skew_margin: Duration::ZERO, retention: RETENTION };
     assert!(matches!(sandbox.settle(&claim, renew).await.unwrap(), Settled::Renewed { .. }));
-    assert_eq!(sandbox.settle(&claim, Settlement::Release { took_over: false }).await.unwrap(), Settled::Done);
+    assert_eq!(
+        sandbox.settle(&claim, Settlement::Release { took_over: false }).await.unwrap(),
+        Settled::Done { found: None }
+    );
     assert!(!sandbox.keeps(&claim));
     assert_eq!(sandbox.calls(Call::Settle), [1, 1]);
     sandbox.granted(&rival(&claim)).await;
@@ -438,7 +441,10 @@ async fn many_at_once_run_each_operation_once_and_keep_within_the_bound() {
                     match sandbox.claim(&claim).await {
                         Claimed::Granted(_) => {
                             runs.fetch_add(1, Ordering::Relaxed);
-                            assert_eq!(sandbox.settle(&claim, complete(&own)).await.unwrap(), Settled::Done);
+                            assert_eq!(
+                                sandbox.settle(&claim, complete(&own)).await.unwrap(),
+                                Settled::Done { found: None }
+                            );
                         }
                         Claimed::Refused(Refusal::Completed(record)) => assert_eq!(record.result, json(&own)),
                         Claimed::Refused(refusal) => assert!(matches!(refusal, Refusal::InProgress { .. })),

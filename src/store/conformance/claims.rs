@@ -110,7 +110,7 @@ pub async fn an_abandoned_claim_stays_so_where_takeover_is_refused(subject: &Sub
 
     let taker = rival(&claim);
     subject.granted(&taker).await;
-    assert_eq!(subject.settle(&taker, HAND_BACK).await, Settled::Done);
+    assert_eq!(subject.settle(&taker, HAND_BACK).await, Settled::Done { found: None });
     assert_eq!(subject.refused(&refusing(&claim)).await, Refusal::Abandoned { attempt: 2 });
 }
 
@@ -124,7 +124,7 @@ pub async fn another_payload_is_a_mismatch_whatever_the_status(subject: &Subject
     assert_eq!(subject.refused(&misuse(&claim)).await, Refusal::Mismatch, "lapsed");
     let taker = rival(&claim);
     assert_eq!(subject.granted(&taker).await.attempt, 2, "the mismatch granted nothing");
-    assert_eq!(subject.settle(&taker, HAND_BACK).await, Settled::Done);
+    assert_eq!(subject.settle(&taker, HAND_BACK).await, Settled::Done { found: None });
     assert_eq!(subject.refused(&misuse(&claim)).await, Refusal::Mismatch, "handed back");
 
     for outcome in [complete("1"), fail("1")] {
@@ -166,7 +166,7 @@ pub async fn an_expired_record_counts_as_absent(subject: &Subject) {
         let other = misuse(&claim);
         assert_eq!(subject.granted(&other).await.took_over(), took_over && is_there, "{outcome:?}");
         // Nothing of the old record is left.
-        assert_eq!(subject.settle(&other, complete("2")).await, Settled::Done);
+        assert_eq!(subject.settle(&other, complete("2")).await, Settled::Done { found: None });
         assert_eq!(subject.completed(&rival(&other)).await, json("2"));
     }
 }
@@ -181,7 +181,7 @@ pub async fn a_live_claim_never_counts_as_expired(subject: &Subject) {
             assert!(matches!(subject.refused(&rival(&claim)).await, Refusal::InProgress { .. }));
             assert_eq!(subject.refused(&misuse(&claim)).await, Refusal::Mismatch);
         }
-        assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done);
+        assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done { found: None });
     }
 }
 
@@ -210,7 +210,7 @@ pub async fn batches_are_answered_in_order(subject: &Subject) {
     }
     let settles: Vec<_> = claims.iter().map(|claim| settle_request(claim, complete("2"))).collect();
     let lost: Vec<_> =
-        subject.store.settle(&settles).await.iter().map(|answer| !matches!(answer, Ok(Settled::Done))).collect();
+        subject.store.settle(&settles).await.iter().map(|answer| !matches!(answer, Ok(Settled::Done { .. }))).collect();
     assert_eq!(lost, (0..30).map(|i| matches!(i, 3 | 17 | 28)).collect::<Vec<_>>());
     let keys = [claims[0].key, KeyHash::from_bytes(random()), running.key];
     let found: Vec<_> = subject

@@ -6,7 +6,7 @@ use super::*;
 pub async fn a_completed_operation_replays_its_result(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
-    assert_eq!(subject.settle(&claim, complete("[1]")).await, Settled::Done);
+    assert_eq!(subject.settle(&claim, complete("[1]")).await, Settled::Done { found: None });
     for _ in 0..2 {
         assert_eq!(subject.completed(&rival(&claim)).await, json("[1]"));
         assert_eq!(subject.completed(&claim).await, json("[1]"), "its own holder included");
@@ -18,7 +18,7 @@ pub async fn a_completed_operation_replays_its_result(subject: &Subject) {
 pub async fn a_failed_operation_replays_its_failure(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
-    assert_eq!(subject.settle(&claim, fail("{}")).await, Settled::Done);
+    assert_eq!(subject.settle(&claim, fail("{}")).await, Settled::Done { found: None });
     for _ in 0..2 {
         assert_eq!(subject.failed(&rival(&claim)).await, json("{}"));
         subject.advance(LAPSE).await;
@@ -37,7 +37,7 @@ pub async fn results_come_back_as_they_were_stored(subject: &Subject) {
         let claim = new_claim();
         subject.granted(&claim).await;
         let settlement = Settlement::Complete { result: result.clone(), retention: RETENTION };
-        assert_eq!(subject.settle(&claim, settlement).await, Settled::Done);
+        assert_eq!(subject.settle(&claim, settlement).await, Settled::Done { found: None });
         assert_eq!(subject.completed(&rival(&claim)).await, result);
     }
 }
@@ -76,7 +76,7 @@ pub async fn the_largest_result_fits(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
     let settlement = Settlement::Complete { result: result.clone(), retention: RETENTION };
-    assert_eq!(subject.settle(&claim, settlement).await, Settled::Done);
+    assert_eq!(subject.settle(&claim, settlement).await, Settled::Done { found: None });
     assert_eq!(subject.completed(&rival(&claim)).await, result);
 }
 
@@ -84,7 +84,7 @@ pub async fn the_largest_result_fits(subject: &Subject) {
 pub async fn a_released_key_is_free(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
-    assert_eq!(subject.settle(&claim, RELEASE).await, Settled::Done);
+    assert_eq!(subject.settle(&claim, RELEASE).await, Settled::Done { found: None });
     assert_eq!(subject.read(claim.key).await, None);
     let grant = subject.granted(&misuse(&claim)).await;
     assert_eq!((grant.attempt, grant.prior_status), (1, None));
@@ -95,9 +95,9 @@ pub async fn a_settle_sent_again_succeeds(subject: &Subject) {
     for settlement in [complete("1"), fail("1"), RELEASE, HAND_BACK] {
         let claim = new_claim();
         subject.granted(&claim).await;
-        assert_eq!(subject.settle(&claim, settlement.clone()).await, Settled::Done);
+        assert_eq!(subject.settle(&claim, settlement.clone()).await, Settled::Done { found: None });
         let before = subject.read(claim.key).await;
-        assert_eq!(subject.settle(&claim, settlement.clone()).await, Settled::Done, "{settlement:?}");
+        assert_eq!(subject.settle(&claim, settlement.clone()).await, Settled::Done { found: None }, "{settlement:?}");
         assert_eq!(subject.read(claim.key).await, before, "{settlement:?}");
     }
     // A release is done as soon as the key is not in progress under its owner, whoever came after it.
@@ -106,8 +106,12 @@ pub async fn a_settle_sent_again_succeeds(subject: &Subject) {
     subject.settle(&claim, RELEASE).await;
     let next = rival(&claim);
     subject.granted(&next).await;
-    assert_eq!(subject.settle(&claim, RELEASE).await, Settled::Done);
-    assert_eq!(subject.settle(&next, complete("1")).await, Settled::Done, "the next claim still stands");
+    assert_eq!(subject.settle(&claim, RELEASE).await, Settled::Done { found: None });
+    assert_eq!(
+        subject.settle(&next, complete("1")).await,
+        Settled::Done { found: None },
+        "the next claim still stands"
+    );
 }
 
 /// A holder past its lease can neither complete, fail, release nor renew over its successor, before and after that has
@@ -123,13 +127,13 @@ pub async fn a_late_holder_changes_nothing(subject: &Subject) {
         subject.granted(&next).await;
         for settled in [false, true] {
             if settled {
-                assert_eq!(subject.settle(&next, outcome.clone()).await, Settled::Done);
+                assert_eq!(subject.settle(&next, outcome.clone()).await, Settled::Done { found: None });
             }
             let before = subject.read(claim.key).await.expect("the successor's record");
             for settlement in &late {
                 let answer = subject.settle(&claim, settlement.clone()).await;
                 if matches!(settlement, Settlement::Release { .. }) {
-                    assert_eq!(answer, Settled::Done, "there is nothing left to release");
+                    assert_eq!(answer, Settled::Done { found: None }, "there is nothing left to release");
                 } else {
                     assert_eq!(answer, Settled::LeaseLost { current: Some(Box::new(before.clone())) });
                 }
@@ -148,7 +152,7 @@ pub async fn a_settle_creates_no_record(subject: &Subject) {
         subject.settle(&claim, RELEASE).await;
         let answer = subject.settle(&claim, settlement.clone()).await;
         if matches!(settlement, Settlement::Release { .. }) {
-            assert_eq!(answer, Settled::Done);
+            assert_eq!(answer, Settled::Done { found: None });
         } else {
             assert_eq!(answer, Settled::LeaseLost { current: None }, "{settlement:?}");
         }
@@ -161,14 +165,16 @@ pub async fn an_outcome_is_decided_once(subject: &Subject) {
     for (first, second) in [(complete("1"), fail("2")), (fail("1"), complete("2"))] {
         let claim = new_claim();
         subject.granted(&claim).await;
-        assert_eq!(subject.settle(&claim, first).await, Settled::Done);
+        assert_eq!(subject.settle(&claim, first).await, Settled::Done { found: None });
         let decided = subject.read(claim.key).await.expect("the outcome");
         assert_eq!(
             subject.settle(&claim, second).await,
             Settled::LeaseLost { current: Some(Box::new(decided.clone())) }
         );
-        assert_eq!(subject.settle(&claim, RELEASE).await, Settled::Done);
-        assert_eq!(subject.settle(&claim, HAND_BACK).await, Settled::Done);
+        for release in [RELEASE, HAND_BACK] {
+            let found = Some(Box::new(decided.clone()));
+            assert_eq!(subject.settle(&claim, release).await, Settled::Done { found }, "the outcome is shown");
+        }
         assert_eq!(subject.read(claim.key).await, Some(decided));
     }
 }
@@ -180,7 +186,7 @@ pub async fn a_taken_over_claim_is_handed_back(subject: &Subject) {
     subject.advance(LAPSE).await;
     let taker = rival(&claim);
     subject.granted(&taker).await;
-    assert_eq!(subject.settle(&taker, HAND_BACK).await, Settled::Done);
+    assert_eq!(subject.settle(&taker, HAND_BACK).await, Settled::Done { found: None });
     let record = subject.read(claim.key).await.expect("it is handed back, not deleted");
     assert_eq!((record.status, record.owner), (Status::InProgress, None));
 
@@ -189,7 +195,7 @@ pub async fn a_taken_over_claim_is_handed_back(subject: &Subject) {
     assert!(grant.took_over());
     assert_eq!(grant.attempt, 3);
     assert!(matches!(subject.settle(&taker, complete("1")).await, Settled::LeaseLost { .. }));
-    assert_eq!(subject.settle(&next, complete("2")).await, Settled::Done);
+    assert_eq!(subject.settle(&next, complete("2")).await, Settled::Done { found: None });
     assert_eq!(subject.completed(&rival(&claim)).await, json("2"));
 }
 
@@ -199,7 +205,7 @@ pub async fn a_taken_over_claim_is_handed_back(subject: &Subject) {
 pub async fn a_late_release_does_not_forget_a_takeover(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
-    assert_eq!(subject.settle(&claim, RELEASE).await, Settled::Done);
+    assert_eq!(subject.settle(&claim, RELEASE).await, Settled::Done { found: None });
     subject.granted(&rival(&claim)).await;
     subject.advance(LAPSE).await;
     assert!(subject.granted(&claim).await.took_over());
@@ -225,7 +231,7 @@ pub async fn a_renewed_claim_stands_longer(subject: &Subject) {
         }
     }
     assert!(matches!(subject.refused(&rival(&claim)).await, Refusal::InProgress { .. }));
-    assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done);
+    assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done { found: None });
 }
 
 /// A late copy of an older renewal, with a shorter lease, finds the newer one applied: it lowers neither the lease nor the
@@ -256,7 +262,7 @@ pub async fn a_late_renewal_shortens_nothing(subject: &Subject) {
 
     subject.advance(10 * LEASE).await;
     assert!(matches!(subject.refused(&rival(&claim)).await, Refusal::InProgress { .. }));
-    assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done);
+    assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done { found: None });
 }
 
 /// A renewal that arrives when others may take over is refused, although nobody has: its holder must have stopped.

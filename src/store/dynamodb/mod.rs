@@ -27,7 +27,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store};
+use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId};
 use crate::{
     clock::{Clock, SystemClock},
     error::Error,
@@ -47,6 +47,7 @@ use batched::{Fallbacks, Statements};
 pub use config::{Calls, Config};
 pub use schema::AttributeNames;
 use schema::Schema;
+pub use single::Writes;
 use single::{Expressions, side_by_side};
 
 /// DynamoDB's limit for an item, names of attributes included.
@@ -75,6 +76,7 @@ pub struct DynamoDbStore {
     fallbacks: Arc<Fallbacks>,
     calls: Calls,
     clock: Arc<dyn Clock>,
+    id: StoreId,
 }
 
 impl DynamoDbStore {
@@ -113,6 +115,7 @@ impl DynamoDbStore {
             fallbacks: Arc::default(),
             calls,
             clock: Arc::new(SystemClock),
+            id: StoreId::unique(),
         }
     }
 
@@ -156,6 +159,10 @@ impl Store for DynamoDbStore {
             return Box::pin(self.read_batched(keys, data));
         }
         side_by_side(keys, move |key| self.read_one(key, data, "read"))
+    }
+
+    fn id(&self) -> StoreId {
+        self.id
     }
 
     fn limits(&self) -> Limits {

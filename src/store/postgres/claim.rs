@@ -100,6 +100,21 @@ impl PostgresStore {
         answers.into_iter().map(|answer| answer.unwrap_or(Ok(HELD))).collect()
     }
 
+    /// Claims one key within a transaction. A refusal because of a lock, and any error, end the transaction as well.
+    pub(super) async fn claim_within(&self, connection: &Connection, request: &ClaimRequest) -> Result<Claimed, Error> {
+        let mut answers: Open = vec![None];
+        // As without a transaction, a record may be released or lapse between the two statements.
+        for _ in 0..2 {
+            if self.claim_groups(connection, groups(&[(0, request)]), &mut answers).await {
+                return Ok(HELD);
+            }
+            if let Some(answer) = answers[0].take() {
+                return answer;
+            }
+        }
+        Ok(HELD)
+    }
+
     /// Claims key by key, until so many were blocked that the call would take too long.
     async fn claim_singly(&self, connection: &Connection, members: &[Member<'_>], answers: &mut Open) {
         let mut blocked = 0;

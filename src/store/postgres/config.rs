@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::{BoxError, Error},
-    store::password::Password,
+    store::{StoreId, password::Password},
 };
 
 const URL_VARIABLE: &str = "POSTGRES_URL";
@@ -199,6 +199,7 @@ impl Config {
             statements: Arc::new(Statements::new(&self.table)),
             scope: self.scope.into(),
             clock: None,
+            id: StoreId::unique(),
         })
     }
 }

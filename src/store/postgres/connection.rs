@@ -154,7 +154,7 @@ impl Connections {
 
     pub(super) async fn get(&self) -> Result<Connection, Error> {
         let session = self.0.get().await.map_err(error::of_pool)?;
-        Ok(Connection { session, is_usable: AtomicBool::new(true), is_answered: false })
+        Ok(Connection { session, is_usable: AtomicBool::new(true), is_answered: AtomicBool::new(false) })
     }
 }
 
@@ -170,7 +170,7 @@ impl fmt::Debug for Connections {
 pub(super) struct Connection {
     session: Object<Manager>,
     is_usable: AtomicBool,
-    is_answered: bool,
+    is_answered: AtomicBool,
 }
 
 impl Connection {
@@ -205,8 +205,24 @@ impl Connection {
     }
 
     /// Returns the connection to the pool, unless something has failed on it. Every statement must have been answered.
-    pub(super) fn give_back(mut self) {
-        self.is_answered = true;
+    pub(super) fn give_back(self) {
+        self.is_at_rest();
+    }
+
+    /// Has the connection returned to the pool when it is dropped, unless something has failed on it. Every statement must
+    /// have been answered.
+    pub(super) fn is_at_rest(&self) {
+        self.is_answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Closes the connection at once, whatever is under way on it.
+    pub(super) fn close(&self) {
+        self.is_usable.store(false, Ordering::Relaxed);
+        self.session.driver.abort();
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.session.client
     }
 
     fn failed(&self, error: tokio_postgres::Error, operation: &'static str) -> Failure {
@@ -225,7 +241,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if self.is_answered && self.is_usable() {
+        if self.is_answered.load(Ordering::Relaxed) && self.is_usable() {
             self.session.last_used = SystemClock.now();
         } else {
             self.session.discard();

@@ -26,7 +26,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store};
+use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId};
 use crate::{
     clock::Clock,
     error::Error,
@@ -43,10 +43,12 @@ mod row;
 mod settle;
 mod statements;
 mod tls;
+mod transaction;
 
 pub use config::Config;
 pub use maintenance::Abandoned;
 pub use tokio_postgres;
+pub use transaction::Transaction;
 
 use connection::Connections;
 use statements::Statements;
@@ -77,6 +79,7 @@ pub struct PostgresStore {
     scope: Arc<str>,
     /// `None` for the server's.
     clock: Option<Arc<dyn Clock>>,
+    id: StoreId,
 }
 
 impl PostgresStore {
@@ -123,6 +126,10 @@ impl Store for PostgresStore {
 
     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(self.read_all(keys, data, "read"))
+    }
+
+    fn id(&self) -> StoreId {
+        self.id
     }
 
     fn limits(&self) -> Limits {

@@ -146,6 +146,15 @@ impl PostgresStore {
         .await
     }
 
+    /// Records an outcome within a transaction. Returns whether it was applied.
+    pub(super) async fn settle_within(
+        &self,
+        connection: &Connection,
+        request: &SettleRequest,
+    ) -> Result<bool, Failure> {
+        Ok(self.update(connection, &[(0, request)]).await?.contains_key(&request.key))
+    }
+
     async fn update(&self, connection: &Connection, members: &[Member<'_>]) -> Result<Applied, Failure> {
         let (keys, owners) = keys_and_owners(members);
         let changes: Vec<Change<'_>> = members.iter().map(|(_, request)| Change::of(&request.settlement)).collect();
@@ -204,7 +213,7 @@ fn enter<'a>(
                     (Some(Some(lease_until)), Settlement::Renew { .. }) => {
                         answers[place] = Some(Ok(Settled::Renewed { lease_until: *lease_until }));
                     }
-                    (Some(_), _) => answers[place] = Some(Ok(Settled::Done)),
+                    (Some(_), _) => answers[place] = Some(Ok(Settled::Done { found: None })),
                 }
             }
         }

@@ -214,7 +214,7 @@ fn settled(request: &SettleRequest, answer: Result<Value, Failure>) -> Result<Se
     if is_applied {
         return Ok(match request.settlement {
             Settlement::Renew { .. } => Settled::Renewed { lease_until: Timestamp::from_millis(number(next()?)?) },
-            _ => Settled::Done,
+            _ => Settled::Done { found: None },
         });
     }
     rules::explain_settle(request, record::record(next()?, operation))

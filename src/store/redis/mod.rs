@@ -26,7 +26,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store};
+use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId};
 use crate::{
     clock::Clock,
     error::Error,
@@ -74,6 +74,7 @@ pub struct RedisStore {
     key_prefix: Arc<str>,
     /// `None` for the server's.
     clock: Option<Arc<dyn Clock>>,
+    id: StoreId,
 }
 
 impl RedisStore {
@@ -103,7 +104,7 @@ impl RedisStore {
     }
 
     fn from_parts(link: Link, key_prefix: String) -> Self {
-        Self { link: Arc::new(link), key_prefix: key_prefix.into(), clock: None }
+        Self { link: Arc::new(link), key_prefix: key_prefix.into(), clock: None, id: StoreId::unique() }
     }
 }
 
@@ -128,6 +129,10 @@ impl Store for RedisStore {
 
     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(self.read_all(keys, data))
+    }
+
+    fn id(&self) -> StoreId {
+        self.id
     }
 
     fn limits(&self) -> Limits {

@@ -9,7 +9,9 @@ use lambda_once::{
     Error, MemoryStore, Store,
     clock::{Clock, Timestamp},
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Settlement},
+    store::{
+        Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Settlement, StoreId,
+    },
 };
 use tokio::sync::Notify;
 
@@ -238,6 +240,10 @@ impl Store for Recorder {
             self.events.note(Event::ReadAnswered);
             answer
         })
+    }
+
+    fn id(&self) -> StoreId {
+        StoreId::unique()
     }
 
     fn limits(&self) -> Limits {

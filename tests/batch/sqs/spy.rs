@@ -9,7 +9,9 @@ use std::{
 use lambda_once::{
     Error, MemoryStore, Store,
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Settlement},
+    store::{
+        Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Settlement, StoreId,
+    },
 };
 
 /// Remembers the keys that were claimed, and how many claims were held at once.
@@ -109,6 +111,10 @@ impl Store for Spy {
 
     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         self.inner.read(keys, data)
+    }
+
+    fn id(&self) -> StoreId {
+        StoreId::unique()
     }
 
     fn limits(&self) -> Limits {

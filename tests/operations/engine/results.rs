@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt::Debug};
 use lambda_once::{
     Error, ErrorKind, Failure, Idempotency, MemoryStore, Outcome, Store,
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled},
+    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, StoreId},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -28,6 +28,10 @@ impl Store for SmallStore {
 
     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         self.0.read(keys, data)
+    }
+
+    fn id(&self) -> StoreId {
+        StoreId::unique()
     }
 
     fn limits(&self) -> Limits {

@@ -10,7 +10,7 @@ use lambda_once::{
     clock::{Clock, Timestamp},
     record::{KeyHash, Record, Status, StoredData},
     store::{
-        Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled,
+        Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, StoreId,
         fault::{Call, Fault},
     },
 };
@@ -100,6 +100,10 @@ impl Store for Unheard {
 
     fn read<'a>(&'a self, keys: &'a [KeyHash], result_data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         self.inner.read(keys, result_data)
+    }
+
+    fn id(&self) -> StoreId {
+        self.inner.id()
     }
 
     fn limits(&self) -> Limits {

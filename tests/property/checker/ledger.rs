@@ -98,7 +98,7 @@ impl Evidence<'_> {
     /// What was told to be settled was: a claim's outcome is recorded if the engine was told so.
     fn check_told(&self) -> Checked {
         let done = self.history.applied.iter().filter_map(|(_, applied)| match applied {
-            Applied::Settle(request, Settled::Done) => Some((request.owner, Ending::from(&request.settlement))),
+            Applied::Settle(request, Settled::Done { .. }) => Some((request.owner, Ending::from(&request.settlement))),
             _ => None,
         });
         let done: HashSet<_> = done.collect();
@@ -167,7 +167,7 @@ fn settle(ledger: &mut Ledger, request: &SettleRequest, answer: &Settled) -> Che
         }
         Settlement::Renew { .. } => holds,
     };
-    let told = matches!(answer, Settled::Done);
+    let told = matches!(answer, Settled::Done { .. });
     ensure!(told == is_done, Record, "{request:?} is answered by {answer:?}, and the record is {entry:?}");
     let Some(entry) = entry.filter(|_| holds && is_done) else { return Ok(()) };
     match request.settlement {

@@ -169,7 +169,7 @@ impl Evidence<'_> {
     /// When each claim was settled in the store.
     fn settled(&self) -> HashMap<(Owner, Ending), Moment> {
         let settles = self.history.applied.iter().filter_map(|(moment, applied)| match applied {
-            Applied::Settle(request, Settled::Done) => Some((*moment, request)),
+            Applied::Settle(request, Settled::Done { .. }) => Some((*moment, request)),
             _ => None,
         });
         let mut settled = HashMap::new();

@@ -158,7 +158,7 @@ async fn a_late_copy_changes_neither_a_successors_claim_nor_an_outcome(backend: 
     for settlement in [None, Some(Settlement::Complete { result: StoredResult::DROPPED, retention: RETENTION })] {
         if let Some(settlement) = settlement {
             let settle = SettleRequest { settlement, ..renewal(&rival, LONG) };
-            assert_eq!(world.direct.settle(&[settle]).await.remove(0).unwrap(), Settled::Done);
+            assert_eq!(world.direct.settle(&[settle]).await.remove(0).unwrap(), Settled::Done { found: None });
         }
         let before = world.record().await;
         assert_eq!(late.deliver().await.count(), Some(0));

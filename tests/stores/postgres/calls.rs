@@ -30,7 +30,7 @@ async fn a_batch_of_new_operations_takes_two_round_trips() {
         assert!(granted.iter().all(|answer| matches!(answer, Ok(Claimed::Granted(_)))));
         let settles: Vec<_> = claims.iter().map(|claim| settle_of(claim, complete("1"))).collect();
         let settled = in_round_trips(&proxy, &[1], store.settle(&settles)).await;
-        assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done))));
+        assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))));
     }
     assert_eq!(proxy.opened(), 1);
 }
@@ -61,12 +61,27 @@ async fn settles_of_all_kinds_share_one_round_trip_and_refusals_take_another() {
     let settled: Vec<_> = settled.into_iter().map(Result::unwrap).collect();
     assert!(matches!(
         settled[..],
-        [Settled::Done, Settled::Done, Settled::Renewed { .. }, Settled::Done, Settled::Done]
+        [
+            Settled::Done { .. },
+            Settled::Done { .. },
+            Settled::Renewed { .. },
+            Settled::Done { .. },
+            Settled::Done { .. }
+        ]
     ));
     // Once more: all but the renewal have nothing left to change, and are found done.
     let again = in_round_trips(&proxy, &[2, 1], store.settle(&settles)).await;
     let again: Vec<_> = again.into_iter().map(Result::unwrap).collect();
-    assert!(matches!(again[..], [Settled::Done, Settled::Done, Settled::Renewed { .. }, Settled::Done, Settled::Done]));
+    assert!(matches!(
+        again[..],
+        [
+            Settled::Done { .. },
+            Settled::Done { .. },
+            Settled::Renewed { .. },
+            Settled::Done { .. },
+            Settled::Done { .. }
+        ]
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread")]

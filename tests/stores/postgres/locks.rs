@@ -94,7 +94,7 @@ async fn many_locked_records_delay_their_batch_no_longer_than_one() {
     let answers = tokio::time::timeout(BEFORE_THE_ENGINE_GIVES_UP, store.settle(&settles)).await.unwrap();
     let (of_held, of_free) = answers.split_at(20);
     assert!(of_held.iter().all(|answer| answer.as_ref().is_err_and(|error| of(error) == TIMEOUT)), "{of_held:?}");
-    assert!(of_free.iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{of_free:?}");
+    assert!(of_free.iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))), "{of_free:?}");
     transaction.roll_back().await;
 }
 
@@ -128,12 +128,12 @@ async fn of_a_batch_of_settles_only_that_of_a_locked_record_fails_and_it_can_be_
     for (i, answer) in store.settle(&settles).await.into_iter().enumerate() {
         match i {
             7 | 13 => assert_eq!(of(&answer.unwrap_err()), TIMEOUT),
-            _ => assert_eq!(answer.unwrap(), Settled::Done),
+            _ => assert_eq!(answer.unwrap(), Settled::Done { found: None }),
         }
     }
     transaction.roll_back().await;
     for i in [7, 13] {
-        assert_eq!(settle_one(&store, &claims[i], settlement(i)).await.unwrap(), Settled::Done);
+        assert_eq!(settle_one(&store, &claims[i], settlement(i)).await.unwrap(), Settled::Done { found: None });
     }
     assert_eq!(read_one(&store, &claims[7]).await.unwrap().result, json("1"));
     assert_eq!(read_one(&store, &claims[13]).await, None);

@@ -203,7 +203,7 @@ async fn a_table_that_is_partitioned_by_scope_serves_as_well() {
         assert!(store.claim(&duplicates).await.into_iter().all(|answer| matches!(answer, Ok(Claimed::Refused(_)))));
         let settlement = |i: usize| if i < 10 { complete("1") } else { RELEASE };
         let settles: Vec<_> = claims.iter().enumerate().map(|(i, claim)| settle_of(claim, settlement(i))).collect();
-        assert!(store.settle(&settles).await.into_iter().all(|answer| matches!(answer, Ok(Settled::Done))));
+        assert!(store.settle(&settles).await.into_iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))));
     }
     // A scope without a partition.
     assert_eq!(of(&claim_one(&store("three"), &claims[0]).await.unwrap_err()), TABLE);

@@ -64,7 +64,7 @@ async fn a_lost_answer_is_ambiguous_and_the_claim_sent_again_is_granted_as_the_r
     proxy.cut();
     assert_eq!(of(&call.await.unwrap().unwrap_err()), AMBIGUOUS);
     proxy.expect_round_trips(&[]);
-    assert_eq!(settle_one(&store, &claim, complete("1")).await.unwrap(), Settled::Done);
+    assert_eq!(settle_one(&store, &claim, complete("1")).await.unwrap(), Settled::Done { found: None });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,7 +74,7 @@ async fn a_statement_that_the_server_ends_was_not_applied() {
     sessions.terminate_waiting().await;
     assert_eq!(of(&waiting.await.unwrap().unwrap_err()), UNAVAILABLE);
     transaction.roll_back().await;
-    assert_eq!(settle_one(&store, &claim, complete("1")).await.unwrap(), Settled::Done);
+    assert_eq!(settle_one(&store, &claim, complete("1")).await.unwrap(), Settled::Done { found: None });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,7 +83,7 @@ async fn a_statement_that_takes_too_long_is_a_timeout() {
     let (claim, transaction, waiting) = blocked_claim(&store, &sessions).await;
     assert_eq!(of(&waiting.await.unwrap().unwrap_err()), TIMEOUT);
     transaction.roll_back().await;
-    assert_eq!(settle_one(&store, &claim, complete("1")).await.unwrap(), Settled::Done);
+    assert_eq!(settle_one(&store, &claim, complete("1")).await.unwrap(), Settled::Done { found: None });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,7 +142,7 @@ async fn a_dropped_call_discards_its_connection_and_its_statement_ends() {
         assert_eq!(read_one(&store, claim).await.unwrap().owner, Some(claim.owner));
     }
     transaction.roll_back().await;
-    assert_eq!(settle_one(&store, &claim, complete("1")).await.unwrap(), Settled::Done);
+    assert_eq!(settle_one(&store, &claim, complete("1")).await.unwrap(), Settled::Done { found: None });
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -77,7 +77,7 @@ async fn times_beyond_all_bounds_are_stored_as_the_latest_that_fit() {
     assert!(matches!(settle_one(&store, &claim, renew).await.unwrap(), Settled::Renewed { .. }));
     assert!(matches!(claim_one(&store, &rival(&claim)).await.unwrap(), Claimed::Refused(Refusal::InProgress { .. })));
     let complete = Settlement::Complete { result: json("1"), retention: forever };
-    assert_eq!(settle_one(&store, &claim, complete).await.unwrap(), Settled::Done);
+    assert_eq!(settle_one(&store, &claim, complete).await.unwrap(), Settled::Done { found: None });
 }
 
 #[tokio::test(flavor = "multi_thread")]

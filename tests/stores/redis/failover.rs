@@ -40,7 +40,7 @@ async fn a_fail_over_loses_what_was_acknowledged_and_not_replicated_and_nothing_
     let ([mut primary, mut replica], [before, after], mut direct_to_replica) = replicated().await;
     let (replicated_done, replicated_claim) = (claim(), claim());
     assert!(is_granted(&claim_one(&before, &replicated_done).await));
-    assert_eq!(settle_one(&before, &replicated_done, complete("1")).await.unwrap(), Settled::Done);
+    assert_eq!(settle_one(&before, &replicated_done, complete("1")).await.unwrap(), Settled::Done { found: None });
     assert!(is_granted(&claim_one(&before, &replicated_claim).await));
     let half_done = claim();
     assert!(is_granted(&claim_one(&before, &half_done).await));
@@ -51,7 +51,7 @@ async fn a_fail_over_loses_what_was_acknowledged_and_not_replicated_and_nothing_
     command::<u32>(&mut direct(primary.url()).await, &["CLIENT", "KILL", "TYPE", "replica"]).await;
     let lost = claim();
     assert!(is_granted(&claim_one(&before, &lost).await));
-    assert_eq!(settle_one(&before, &half_done, complete("2")).await.unwrap(), Settled::Done);
+    assert_eq!(settle_one(&before, &half_done, complete("2")).await.unwrap(), Settled::Done { found: None });
     primary.kill();
     replica.resume();
     command::<()>(&mut direct_to_replica, &["REPLICAOF", "NO", "ONE"]).await;

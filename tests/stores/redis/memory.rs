@@ -39,13 +39,13 @@ async fn a_server_without_free_memory_refuses_claims_and_still_records_outcomes(
     assert_eq!(store.read(&[abandoned.key], abandoned.result_data).await.remove(0).unwrap(), before);
 
     let large = format!("\"{}\"", "x".repeat(100_000));
-    assert_eq!(settle_one(&store, &claims[0], complete(&*large)).await.unwrap(), Settled::Done);
+    assert_eq!(settle_one(&store, &claims[0], complete(&*large)).await.unwrap(), Settled::Done { found: None });
     assert!(is_replay(&claim_one(&store, &rival(&claims[0])).await, &large));
-    assert_eq!(settle_one(&store, &claims[1], HAND_BACK).await.unwrap(), Settled::Done);
+    assert_eq!(settle_one(&store, &claims[1], HAND_BACK).await.unwrap(), Settled::Done { found: None });
     assert!(matches!(settle_one(&store, &claims[2], RENEW).await.unwrap(), Settled::Renewed { .. }));
     let standing = claim_one(&store, &rival(&claims[2])).await.unwrap();
     assert!(matches!(standing, Claimed::Refused(Refusal::InProgress { .. })), "{standing:?}");
-    assert_eq!(settle_one(&store, &claims[3], RELEASE).await.unwrap(), Settled::Done);
+    assert_eq!(settle_one(&store, &claims[3], RELEASE).await.unwrap(), Settled::Done { found: None });
     assert_eq!(store.read(&[claims[3].key], taker.result_data).await.remove(0).unwrap(), None);
 }
 

@@ -20,14 +20,14 @@ async fn with_an_append_only_file_a_killed_server_has_all_that_it_acknowledged()
     let (done, running) = (claim(), claim());
     assert!(is_granted(&claim_one(&store, &done).await));
     assert!(is_granted(&claim_one(&store, &running).await));
-    assert_eq!(settle_one(&store, &done, complete("1")).await.unwrap(), Settled::Done);
+    assert_eq!(settle_one(&store, &done, complete("1")).await.unwrap(), Settled::Done { found: None });
     server.kill();
     server.restart();
     // The store finds out by itself that its connection is dead.
     assert!(is_replay(&claim_one(&store, &rival(&done)).await, "1"));
     let refused = claim_one(&store, &rival(&running)).await.unwrap();
     assert!(matches!(refused, Claimed::Refused(Refusal::InProgress { attempt: 1, .. })), "{refused:?}");
-    assert_eq!(settle_one(&store, &running, complete("2")).await.unwrap(), Settled::Done);
+    assert_eq!(settle_one(&store, &running, complete("2")).await.unwrap(), Settled::Done { found: None });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,6 +49,6 @@ async fn a_batch_that_is_interrupted_by_a_restart_ends_as_if_it_had_not_been() {
         let again = store.claim(&claims).await;
         assert!(again.iter().all(|answer| matches!(answer, Ok(Claimed::Granted(grant)) if grant.attempt == 1)));
         let settles: Vec<_> = claims.iter().map(|claim| settle_of(claim, complete("1"))).collect();
-        assert!(store.settle(&settles).await.iter().all(|answer| matches!(answer, Ok(Settled::Done))));
+        assert!(store.settle(&settles).await.iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))));
     }
 }

@@ -33,7 +33,7 @@ async fn scripts_that_are_flushed_in_mid_batch_are_sent_again() {
         assert!(answers.iter().all(is_granted), "{answers:?}");
         let settles: Vec<_> = claims.iter().map(|claim| settle_of(claim, complete("1"))).collect();
         let answers = store.settle(&settles).await;
-        assert!(answers.iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{answers:?}");
+        assert!(answers.iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))), "{answers:?}");
     }
     is_over.store(true, Ordering::Relaxed);
     assert!(flushes.await.unwrap() > 30);

@@ -24,6 +24,10 @@ impl Store for Slow {
         self.0.read(keys, data)
     }
 
+    fn id(&self) -> StoreId {
+        self.0.id()
+    }
+
     fn limits(&self) -> Limits {
         self.0.limits()
     }
@@ -48,6 +52,10 @@ impl Store for Says {
 
     fn read<'a>(&'a self, _: &'a [KeyHash], _: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(std::future::ready(Vec::new()))
+    }
+
+    fn id(&self) -> StoreId {
+        StoreId::unique()
     }
 
     fn limits(&self) -> Limits {

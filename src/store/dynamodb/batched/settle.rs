@@ -18,7 +18,7 @@ impl DynamoDbStore {
             answers.push(match result {
                 StatementResult::Done(_) => Ok(match request.settlement {
                     Settlement::Renew { lease, .. } => Settled::Renewed { lease_until: now.after(lease) },
-                    _ => Settled::Done,
+                    _ => Settled::Done { found: None },
                 }),
                 StatementResult::Refused(_) | StatementResult::Unfit => {
                     open.push((i, result));

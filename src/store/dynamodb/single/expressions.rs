@@ -33,6 +33,9 @@ pub(in crate::store::dynamodb) struct Expressions {
     pub(super) delete: Expression,
     pub(super) hand_back: Expression,
     pub(super) renew: Expression,
+    /// Of a commit without a claim: that the item may be replaced.
+    commit: Replaceable,
+    commit_with_fingerprint: Replaceable,
     /// Every attribute but the result's data.
     pub(super) without_data: Expression,
 }
@@ -43,6 +46,13 @@ struct Claims {
     create: Expression,
     take_over: Expression,
     restart: Expression,
+}
+
+/// Conditions for the replacement of an item, with a takeover or without.
+#[derive(Debug)]
+struct Replaceable {
+    if_expired: Expression,
+    if_lapsed: Expression,
 }
 
 impl Expressions {
@@ -68,6 +78,8 @@ impl Expressions {
                      AND (attribute_not_exists({expiration}) OR {expiration} <= :expiration)"
                 ),
             ),
+            commit: Replaceable::new(&n, false, expression),
+            commit_with_fingerprint: Replaceable::new(&n, true, expression),
             without_data: expression(n.without_data().join(", "), String::new()),
         }
     }
@@ -85,6 +97,15 @@ impl Expressions {
         &self.claims(request).restart
     }
 
+    /// That a commit without a claim may replace the item.
+    pub(super) fn commit(&self, request: &ClaimRequest) -> &Expression {
+        let replaceable = if request.fingerprint.is_some() { &self.commit_with_fingerprint } else { &self.commit };
+        match request.takeover {
+            Takeover::Allowed => &replaceable.if_lapsed,
+            Takeover::Refused => &replaceable.if_expired,
+        }
+    }
+
     fn claims(&self, request: &ClaimRequest) -> &Claims {
         if request.fingerprint.is_some() { &self.claim_with_fingerprint } else { &self.claim }
     }
@@ -92,7 +113,7 @@ impl Expressions {
 
 impl Claims {
     fn new(n: &AttributeNames, with_fingerprint: bool, expression: impl Fn(String, String) -> Expression) -> Self {
-        let AttributeNames { id, status, expiration, in_progress_expiration: lease, .. } = n;
+        let AttributeNames { status, expiration, in_progress_expiration: lease, .. } = n;
         let AttributeNames { validation, owner, attempt, prior_status: prior, version, .. } = n;
         let update = |attempts: &str| {
             let (set, remove) = if with_fingerprint {
@@ -107,19 +128,9 @@ impl Claims {
                 n.data, n.result_dropped
             )
         };
-        let is_absent = format!("attribute_not_exists({id})");
-        let is_expired = format!("{expiration} <= :now");
+        let (is_absent, is_expired, is_lapsed) = (is_absent(n), is_expired(n), is_lapsed(n, with_fingerprint));
         // What is no number, or none that counts anything, cannot be added to.
         let counts = format!("(attribute_not_exists({attempt}) OR {attempt} >= :zero)");
-        let same_payload = if with_fingerprint {
-            format!(" AND (attribute_not_exists({validation}) OR {validation} = :validation)")
-        } else {
-            String::new()
-        };
-        let is_lapsed = format!(
-            "({status} = :inprogress AND {lease} < :lapsed \
-             AND (attribute_not_exists({version}) OR {version} <= :newest){same_payload})"
-        );
         let one_more = format!("if_not_exists({attempt}, :zero) + :one");
         Self {
             create: expression(update(&one_more), format!("{is_absent} OR ({is_expired} AND {counts})")),
@@ -130,6 +141,36 @@ impl Claims {
             restart: expression(update(":one"), format!("{is_absent} OR {is_expired}")),
         }
     }
+}
+
+impl Replaceable {
+    fn new(n: &AttributeNames, with_fingerprint: bool, expression: impl Fn(String, String) -> Expression) -> Self {
+        let if_expired = format!("{} OR {}", is_absent(n), is_expired(n));
+        let if_lapsed = format!("{if_expired} OR {}", is_lapsed(n, with_fingerprint));
+        Self { if_expired: expression(String::new(), if_expired), if_lapsed: expression(String::new(), if_lapsed) }
+    }
+}
+
+fn is_absent(n: &AttributeNames) -> String {
+    format!("attribute_not_exists({})", n.id)
+}
+
+fn is_expired(n: &AttributeNames) -> String {
+    format!("{} <= :now", n.expiration)
+}
+
+/// That the item is an abandoned claim on the same payload.
+fn is_lapsed(n: &AttributeNames, with_fingerprint: bool) -> String {
+    let AttributeNames { status, in_progress_expiration: lease, validation, version, .. } = n;
+    let same_payload = if with_fingerprint {
+        format!(" AND (attribute_not_exists({validation}) OR {validation} = :validation)")
+    } else {
+        String::new()
+    };
+    format!(
+        "({status} = :inprogress AND {lease} < :lapsed \
+         AND (attribute_not_exists({version}) OR {version} <= :newest){same_payload})"
+    )
 }
 
 impl Expression {

@@ -19,9 +19,11 @@ use crate::{
 mod claim;
 mod expressions;
 mod settle;
+mod transaction;
 
 use expressions::Expression;
 pub(super) use expressions::Expressions;
+pub use transaction::Writes;
 
 /// How many requests of one call are under way at once.
 pub(super) const CONCURRENCY: usize = 10;

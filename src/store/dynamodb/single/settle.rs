@@ -48,7 +48,7 @@ impl DynamoDbStore {
             }
         };
         let item = match write {
-            Write::Applied(_) => return Ok(Settled::Done),
+            Write::Applied(_) => return Ok(Settled::Done { found: None }),
             Write::Refused(item) => item,
         };
         self.explain(request, item.as_ref(), now).await
@@ -66,7 +66,9 @@ impl DynamoDbStore {
         let found = match item {
             Some(item) => self.schema.record(item, ResultData::Include, operation).map(Some),
             // Nothing is left to release. (Where an emulator keeps the item to itself it may be there, and stays as it is.)
-            None if matches!(request.settlement, Settlement::Release { .. }) => return Ok(Settled::Done),
+            None if matches!(request.settlement, Settlement::Release { .. }) => {
+                return Ok(Settled::Done { found: None });
+            }
             None => self.read_one(&request.key, ResultData::Include, operation).await,
         };
         match (&request.settlement, rules::explain_settle(request, found)?) {
@@ -124,19 +126,34 @@ impl DynamoDbStore {
         result: &StoredResult,
         expiration: u64,
     ) -> Result<Write, Error> {
-        let (outcome, expiration) = ((":outcome", text(status.as_str())), (":expiration", number(expiration)));
-        match &result.data {
+        let (expression, values) = self.outcome(request, status, result, expiration);
+        self.update(request.settlement.as_str(), &request.key, expression, values, None).await
+    }
+
+    /// The update that records an outcome.
+    pub(super) fn outcome(
+        &self,
+        request: &SettleRequest,
+        status: Status,
+        result: &StoredResult,
+        expiration: u64,
+    ) -> (&Expression, Values) {
+        let mut values = still_mine(request);
+        values.insert(":outcome".to_owned(), text(status.as_str()));
+        values.insert(":expiration".to_owned(), number(expiration));
+        let expression = match &result.data {
             // A result that is kept was not dropped.
             Some(stored) => {
-                let values = [outcome, expiration, (":data", data(stored.clone()))];
-                self.change(request, &self.expressions.record_with_data, values).await
+                values.insert(":data".to_owned(), data(stored.clone()));
+                &self.expressions.record_with_data
             }
             None if result.dropped => {
-                let values = [outcome, expiration, (":dropped", AttributeValue::Bool(true))];
-                self.change(request, &self.expressions.record_dropped, values).await
+                values.insert(":dropped".to_owned(), AttributeValue::Bool(true));
+                &self.expressions.record_dropped
             }
-            None => self.change(request, &self.expressions.record, [outcome, expiration]).await,
-        }
+            None => &self.expressions.record,
+        };
+        (expression, values)
     }
 
     async fn change<const N: usize>(

@@ -92,10 +92,10 @@ async fn a_settle_that_failed_inside_dynamodb_is_ambiguous_and_can_be_sent_again
         stores.grants(&claims).await;
         stores.world.proxy.on_matching(|_| true).fail_member_after(1, "InternalServerError");
         let answers = stores.settle(&claims, &settlement).await;
-        assert!(matches!(answers[0], Ok(Settled::Done)), "{answers:?}");
+        assert!(matches!(answers[0], Ok(Settled::Done { .. })), "{answers:?}");
         assert_eq!(answers[1].as_ref().map_err(Error::status), Err(ErrorStatus::Ambiguous));
         let again = stores.settle(&claims, &settlement).await;
-        assert!(again.iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{again:?}");
+        assert!(again.iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))), "{again:?}");
     }
 }
 
@@ -125,7 +125,7 @@ async fn a_statement_that_is_not_permitted_or_not_valid_goes_alone() {
             stores.world.on(purpose).fail_member(0, code);
             stores.grants(&second).await;
             let settled = stores.settle(&second, &complete()).await;
-            assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{settled:?}");
+            assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))), "{settled:?}");
             stores.world.all_struck();
         }
     }
@@ -160,7 +160,7 @@ async fn a_result_that_an_item_cannot_hold_fails_alone() {
         [super::settle(&claims[0], complete_with("x".repeat(410_000))), super::settle(&claims[1], complete())];
     let answers = stores.store.settle(&settles).await;
     assert_eq!(answers[0].as_ref().map_err(Error::kind), Err(ErrorKind::Request));
-    assert!(matches!(answers[1], Ok(Settled::Done)), "{answers:?}");
+    assert!(matches!(answers[1], Ok(Settled::Done { .. })), "{answers:?}");
 }
 
 #[tokio::test]

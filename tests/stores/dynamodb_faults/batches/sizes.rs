@@ -14,7 +14,7 @@ async fn ten_new_keys_take_one_request_to_claim_and_one_to_settle() {
     let claims = claims(0..10);
     stores.grants(&claims).await;
     let settled = stores.settle(&claims, &complete()).await;
-    assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{settled:?}");
+    assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))), "{settled:?}");
     assert_eq!(stores.requests(), [batch(10), batch(10)]);
 }
 
@@ -84,7 +84,7 @@ async fn results_that_exceed_a_mebibyte_together_are_divided() {
     stores.grants(&claims).await;
     stores.world.proxy.reset();
     let settled = stores.settle(&claims, &complete_with("x".repeat(390_000))).await;
-    assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{settled:?}");
+    assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))), "{settled:?}");
     assert_eq!(stores.requests(), [batch(2), batch(2)]);
 }
 
@@ -106,7 +106,7 @@ async fn settles_of_every_kind_share_a_request() {
     let settles: Vec<_> =
         claims.iter().zip(settlements).map(|(claim, settlement)| super::settle(claim, settlement)).collect();
     let answers = stores.store.settle(&settles).await;
-    assert!(answers[..4].iter().all(|answer| matches!(answer, Ok(Settled::Done))), "{answers:?}");
+    assert!(answers[..4].iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))), "{answers:?}");
     assert!(matches!(answers[4], Ok(Settled::Renewed { .. })), "{answers:?}");
     assert_eq!(stores.requests(), [batch(5)]);
     let keys: Vec<_> = claims.iter().map(|claim| claim.key).collect();

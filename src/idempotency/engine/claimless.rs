@@ -1,0 +1,99 @@
+//! Operations without a claim of their own: the commit of a transaction decides which run takes effect.
+
+use tokio::time::timeout;
+
+use super::{
+    Candidate, ClaimAnswer,
+    committing::{Commit, call, silent, verdict_of},
+    ending::{Conclusion, End},
+    settling::request_of,
+};
+use crate::{
+    error::Error,
+    idempotency::{
+        claim::Claim,
+        handle::Idempotency,
+        verdict::{Failure, Verdict},
+        window::Window,
+    },
+    record::Record,
+    store::{
+        ClaimRequest, Claimed, Refusal, ResultData, Settled,
+        rules::{self, Judgement},
+    },
+};
+
+impl Idempotency {
+    /// Claims an operation within a transaction, if the store does that.
+    pub(crate) async fn claim_within(
+        &self,
+        candidate: Candidate,
+        window: Window,
+        writes: &dyn Commit,
+    ) -> Result<(ClaimRequest, ClaimAnswer), Error> {
+        let request = self.claim_requests(&[candidate], window, ResultData::Include)?.remove(0);
+        let left = window.stop.since(self.clock.now());
+        if left.is_zero() {
+            return Ok((request, ClaimAnswer::OutOfTime));
+        }
+        let claimed = timeout(left, call(writes.claim(&request))).await.unwrap_or_else(|_| Err(silent()))?;
+        let answer = match claimed {
+            Claimed::Granted(grant) => {
+                ClaimAnswer::Granted(Claim::new(request.key, request.fingerprint, request.owner, grant, window))
+            }
+            Claimed::Refused(refusal) => ClaimAnswer::Refused(refusal),
+        };
+        Ok((request, answer))
+    }
+
+    /// Ends the transaction of a run: a success is committed, and recorded with it; a permanent failure is recorded. Anything
+    /// else leaves nothing.
+    pub(crate) async fn commit_claimless<T: Send>(
+        &self,
+        request: &ClaimRequest,
+        mut end: End<T>,
+        writes: &dyn Commit,
+    ) -> End<T> {
+        // Nothing holds the key once the transaction has ended.
+        end.held_until = None;
+        let is_permanent =
+            matches!(&end.conclusion, Conclusion::Failed(failure) if failure.verdict() == Verdict::Permanent);
+        let is_recorded = is_permanent || matches!(end.conclusion, Conclusion::Completed(_));
+        let (claim, settlement) = match end.take_due() {
+            Some(due) if is_recorded => due,
+            _ => {
+                writes.abandon().await;
+                return end;
+            }
+        };
+        let settle = request_of(&claim, settlement);
+        let now = self.clock.now();
+        let time = claim.window.settles_until(now, true).since(now);
+        let answer = timeout(time, call(writes.commit(Some(&settle)))).await.unwrap_or_else(|_| Err(silent()));
+        match answer {
+            Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}
+            Ok(Settled::LeaseLost { current }) => end.conclude(self.refused(request, current)),
+            // It stands, recorded or not.
+            Err(error) if is_permanent => {
+                tracing::error!(target: "lambda_once", key = %claim.key(), %error, "the permanent failure could not be recorded; the operation may run again");
+            }
+            Err(error) => {
+                let verdict = verdict_of(&error, Verdict::Unknown, writes);
+                end.conclude(Conclusion::Failed(Failure::new(verdict, error)));
+            }
+        }
+        End { claim: Some(claim), ..end }
+    }
+
+    /// What stood in the way of a commit.
+    fn refused<T>(&self, request: &ClaimRequest, current: Option<Box<Record>>) -> Conclusion<T> {
+        let in_progress = Refusal::InProgress { lease_until: None, attempt: 0 };
+        let Some(record) = current else { return Conclusion::Overtaken(in_progress) };
+        match rules::judge(&record, request, self.clock.now()) {
+            Ok(Judgement::Refused(refusal)) => Conclusion::Overtaken(refusal),
+            // It stood in the way, and no longer does.
+            Ok(Judgement::Free | Judgement::Mine(_)) => Conclusion::Overtaken(in_progress),
+            Err(error) => Conclusion::Failed(Failure::transient(error)),
+        }
+    }
+}

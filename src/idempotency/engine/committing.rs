@@ -1,0 +1,201 @@
+//! Commits: outcomes that are recorded in one transaction with the handler's writes.
+
+use std::sync::Arc;
+
+use tokio::time::{sleep, timeout};
+
+use super::{
+    calls::{Backoff, MAX_CALL_TIME, within},
+    ending::{Conclusion, End},
+    settling::request_of,
+};
+use crate::{
+    clock::Timestamp,
+    error::{Error, ErrorKind, ErrorStatus},
+    future::BoxFuture,
+    idempotency::{
+        claim::Claim,
+        guard::catch_panic,
+        handle::Idempotency,
+        verdict::{Failure, Verdict},
+    },
+    record::{Owner, Record, Status},
+    store::{ClaimRequest, Claimed, SettleRequest, Settled, Settlement, transaction::Transactional},
+};
+
+/// Says what a commit that failed means for the operation.
+pub(crate) type Classifier = Arc<dyn Fn(&Error) -> Verdict + Send + Sync>;
+
+/// The transaction of one run, whichever its store. It is abandoned when this is dropped.
+pub(crate) trait Commit: Send + Sync {
+    fn claim<'a>(&'a self, request: &'a ClaimRequest) -> BoxFuture<'a, Result<Claimed, Error>>;
+    fn commit<'a>(&'a self, request: Option<&'a SettleRequest>) -> BoxFuture<'a, Result<Settled, Error>>;
+    fn abandon(&self) -> BoxFuture<'static, ()>;
+    fn verdict(&self, error: &Error) -> Verdict;
+}
+
+/// A transaction, and the store that it is of.
+pub(crate) struct OpenTransaction<S: Transactional> {
+    pub(crate) store: S,
+    pub(crate) transaction: S::Transaction,
+    pub(crate) classifier: Option<Classifier>,
+}
+
+impl<S: Transactional> Commit for OpenTransaction<S> {
+    fn claim<'a>(&'a self, request: &'a ClaimRequest) -> BoxFuture<'a, Result<Claimed, Error>> {
+        self.store.claim_within(&self.transaction, request)
+    }
+
+    fn commit<'a>(&'a self, request: Option<&'a SettleRequest>) -> BoxFuture<'a, Result<Settled, Error>> {
+        self.store.commit(&self.transaction, request)
+    }
+
+    fn abandon(&self) -> BoxFuture<'static, ()> {
+        self.store.abandon(&self.transaction)
+    }
+
+    fn verdict(&self, error: &Error) -> Verdict {
+        // The function is the user's, and may panic.
+        let verdict = self.classifier.as_ref().and_then(|classify| catch_panic(|| classify(error)));
+        verdict.unwrap_or_default()
+    }
+}
+
+impl<S: Transactional> Drop for OpenTransaction<S> {
+    fn drop(&mut self) {
+        drop(self.store.abandon(&self.transaction));
+    }
+}
+
+/// What the settle after a commit that failed has shown.
+#[derive(Debug)]
+enum Fate {
+    /// Nothing was committed, and nothing will be.
+    Undone,
+    Committed,
+    /// Nothing of ours was committed; a successor has recorded an outcome.
+    Overtaken(Box<Record>),
+    Undecided,
+}
+
+impl Idempotency {
+    /// Ends the transaction of a run: a success is committed, and recorded with it. What else is to be recorded of the end is
+    /// left in it.
+    pub(crate) async fn commit<T: Send>(&self, mut end: End<T>, writes: &dyn Commit) -> End<T> {
+        if !matches!(end.conclusion, Conclusion::Completed(_)) {
+            writes.abandon().await;
+            return end;
+        }
+        match end.take_due() {
+            Some((claim, settlement)) => self.commit_claimed(claim, settlement, end, writes).await,
+            None => {
+                if let Err(error) = call(writes.commit(None)).await {
+                    let verdict = verdict_of(&error, Verdict::Unknown, writes);
+                    end.conclude(Conclusion::Failed(Failure::new(verdict, error)));
+                }
+                end
+            }
+        }
+    }
+
+    async fn commit_claimed<T: Send>(
+        &self,
+        claim: Claim,
+        settlement: Settlement,
+        mut end: End<T>,
+        writes: &dyn Commit,
+    ) -> End<T> {
+        let until = claim.window.settles_until(self.clock.now(), true);
+        // The other half is for the settle that finds out what became of it.
+        let time = until.since(self.clock.now()) / 2;
+        let request = request_of(&claim, settlement);
+        let answer = timeout(time, call(writes.commit(Some(&request)))).await.unwrap_or_else(|_| Err(silent()));
+        match answer {
+            Ok(Settled::LeaseLost { current }) => self.lose(&claim, current, &mut end),
+            Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}
+            Err(error) => self.find_out(&claim, error, until, &mut end, writes).await,
+        }
+        End { claim: Some(claim), ..end }
+    }
+
+    /// A commit has failed. Its error does not say that nothing of it was applied: an earlier try of it may have been, and one
+    /// that is late may be yet. A read would not tell the latter; a settle of the claim does, as only one of the two can be
+    /// applied.
+    async fn find_out<T: Send>(
+        &self,
+        claim: &Claim,
+        error: Error,
+        until: Timestamp,
+        end: &mut End<T>,
+        writes: &dyn Commit,
+    ) {
+        let verdict = verdict_of(&error, Verdict::Transient, writes);
+        let failure = Failure::new(verdict, error);
+        let settlement = match verdict {
+            Verdict::Transient => Settlement::Release { took_over: claim.took_over() },
+            Verdict::Permanent => self.failure(&failure),
+            Verdict::Unknown => return self.keep(claim, failure, end),
+        };
+        let request = request_of(claim, settlement);
+        let fate = match self.settle_until_answered(&request, until).await {
+            Ok(answer) => fate(answer, claim.owner),
+            Err(trouble) => {
+                tracing::error!(target: "lambda_once", key = %claim.key(), %failure, error = %trouble, "whether the transaction was committed is not known; the next delivery finds out");
+                Fate::Undecided
+            }
+        };
+        match fate {
+            Fate::Committed => {}
+            Fate::Undone => end.conclude(Conclusion::Failed(failure)),
+            Fate::Overtaken(record) => self.lose(claim, Some(record), end),
+            Fate::Undecided => self.keep(claim, Failure::unknown(failure.into_source()), end),
+        }
+    }
+
+    /// The claim stands until its lease ends.
+    fn keep<T>(&self, claim: &Claim, failure: Failure, end: &mut End<T>) {
+        end.conclude(Conclusion::Failed(failure));
+        end.held_until = Some(claim.lease_until());
+    }
+
+    async fn settle_until_answered(&self, request: &SettleRequest, until: Timestamp) -> Result<Settled, Error> {
+        let operation = request.settlement.as_str();
+        let mut backoff = Backoff::default();
+        loop {
+            let left = until.since(self.clock.now());
+            let mut answers = within(left, operation, 1, self.store.settle(std::slice::from_ref(request))).await;
+            let answer = answers.pop().unwrap_or_else(|| Err(silent()));
+            let pause = backoff.next();
+            match answer {
+                Err(error) if error.retry_helps() && self.clock.now().after(pause) < until => sleep(pause).await,
+                answer => return answer,
+            }
+        }
+    }
+}
+
+pub(super) async fn call<T>(commit: BoxFuture<'_, Result<T, Error>>) -> Result<T, Error> {
+    timeout(MAX_CALL_TIME, commit).await.unwrap_or_else(|_| Err(silent()))
+}
+
+pub(super) fn silent() -> Error {
+    Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, "commit", "the store did not answer in time")
+}
+
+/// An error that leaves the commit open says nothing of the operation.
+pub(super) fn verdict_of(error: &Error, if_open: Verdict, writes: &dyn Commit) -> Verdict {
+    if error.status() == ErrorStatus::Ambiguous { if_open } else { writes.verdict(error) }
+}
+
+fn fate(answer: Settled, owner: Owner) -> Fate {
+    let (Settled::Done { found: Some(record) } | Settled::LeaseLost { current: Some(record) }) = answer else {
+        return Fate::Undone;
+    };
+    match (record.owner == Some(owner), record.status) {
+        (true, Status::Completed) => Fate::Committed,
+        // The settle was refused although the claim stands, so a late commit is not ruled out.
+        (true, Status::InProgress) => Fate::Undecided,
+        (false, Status::Completed | Status::Failed) => Fate::Overtaken(record),
+        _ => Fate::Undone,
+    }
+}

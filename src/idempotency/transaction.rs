@@ -1,0 +1,195 @@
+//! Operations whose effect is recorded in the transaction that brings it about.
+
+use std::{fmt, future::Future, sync::Arc};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{
+    claim::Claim,
+    engine::{Classifier, OpenTransaction},
+    handle::Idempotency,
+    operation::{self, Operation},
+    outcome::Outcome,
+    probe::{Probe, Unprobed},
+    verdict::{Failure, Verdict},
+    window::Window,
+};
+use crate::{
+    error::Error,
+    store::{StoreId, transaction::Transactional},
+};
+
+/// An operation that commits its writes together with its outcome. Made by
+/// [`Operation::in_transaction`].
+#[must_use = "an operation does nothing until it is run"]
+pub struct InTransaction<'a, S, P = Unprobed> {
+    operation: Operation<'a, P>,
+    store: S,
+    classifier: Option<Classifier>,
+}
+
+/// An operation without a claim: its transaction alone decides. Made by [`InTransaction::claimless`].
+#[must_use = "an operation does nothing until it is run"]
+pub struct Claimless<'a, S>(InTransaction<'a, S>);
+
+impl<'a, P> Operation<'a, P> {
+    /// Has the work write through a transaction of `store`, which is a clone of the engine's own store: its writes and the
+    /// operation's outcome are committed together, or not at all.
+    ///
+    /// This closes the gap between an effect and its record. Elsewhere a crash between the two leaves a claim without an
+    /// outcome, and the next run after its lease may repeat the effect. Here such a crash leaves neither, and
+    /// [`Outcome::Unrecorded`] does not occur: what is not recorded did not happen. That holds for what goes through the
+    /// transaction, and for nothing else that the work does.
+    ///
+    /// The key is claimed first, as usual, so that one run at a time works on it. The transaction begins at its first use:
+    /// call other services before that, with the [claim](Claim::key) as their idempotency key, and no transaction is open
+    /// meanwhile.
+    ///
+    /// | the work | then |
+    /// |---|---|
+    /// | succeeds | writes and result are committed |
+    /// | fails, panics, or is cut off | the writes are abandoned; the claim ends as without a transaction |
+    ///
+    /// | the commit | the outcome |
+    /// |---|---|
+    /// | was refused: a condition of the work's own failed, or a conflict with another transaction | [`Outcome::Failed`], transient unless [classified](InTransaction::classify) |
+    /// | was refused as the lease was lost | that of the run that took over, else [`Outcome::LeaseLost`] |
+    /// | was not answered, and a release then found it applied | as if it had been |
+    /// | was not answered, and the release was applied | [`Outcome::Failed`], transient: nothing was committed |
+    /// | was not answered, nor was the release | [`Outcome::Failed`], unknown: the claim is kept, and a later run finds out |
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "postgres")] mod example {
+    /// # use lambda_once::{Error, Failure, Idempotency, Outcome, PostgresStore, store::postgres::Transaction};
+    /// async fn debit(once: &Idempotency, store: &PostgresStore, order_id: &str) -> Result<Outcome<()>, Error> {
+    ///     once.operation("debit", order_id)
+    ///         .in_transaction(store)
+    ///         .run(|transaction: Transaction| async move {
+    ///             let client = transaction.client().await?;
+    ///             client.execute("UPDATE accounts SET balance = balance - 1 WHERE id = 7", &[]).await?;
+    ///             Ok::<_, Failure>(())
+    ///         })
+    ///         .await
+    /// }
+    /// # }
+    /// ```
+    pub fn in_transaction<S: Transactional>(self, store: &S) -> InTransaction<'a, S, P> {
+        InTransaction { operation: self, store: store.clone(), classifier: None }
+    }
+}
+
+impl<'a, S: Transactional, P> InTransaction<'a, S, P> {
+    /// What a commit that was refused says of the operation, by its error; what the store answered is a source of that. By
+    /// default another try may succeed ([`Verdict::Transient`]).
+    pub fn classify(mut self, verdict: impl Fn(&Error) -> Verdict + Send + Sync + 'static) -> Self {
+        self.classifier = Some(Arc::new(verdict));
+        self
+    }
+
+    /// Runs `work`, unless the operation is done, running, or not to be run; as [`Operation::run`] does.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Operation::run`], and [`Config`](crate::ErrorKind::Config) if the store is not the engine's.
+    pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
+    where
+        P: Probe<T>,
+        T: Serialize + DeserializeOwned + Send,
+        E: Into<Failure>,
+        W: FnOnce(S::Transaction) -> F + Send,
+        F: Future<Output = Result<T, E>> + Send,
+    {
+        self.run_with(|_, transaction| work(transaction)).await
+    }
+
+    /// Like [`run`](Self::run), for work that wants to know its [`Claim`]; `None` where it runs unprotected.
+    ///
+    /// # Errors
+    ///
+    /// As of [`run`](Self::run).
+    pub async fn run_with<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
+    where
+        P: Probe<T>,
+        T: Serialize + DeserializeOwned + Send,
+        E: Into<Failure>,
+        W: FnOnce(Option<Claim>, S::Transaction) -> F + Send,
+        F: Future<Output = Result<T, E>> + Send,
+    {
+        check_store(self.operation.engine, self.store.id())?;
+        let transaction = self.store.open();
+        let writes =
+            OpenTransaction { store: self.store, transaction: transaction.clone(), classifier: self.classifier };
+        self.operation.run_in(Some(Box::new(writes)), |claim| work(claim, transaction)).await
+    }
+}
+
+impl<'a, S: Transactional> InTransaction<'a, S> {
+    /// Without a claim before the run: the commit itself decides which of several runs takes effect. Saves the claim's call.
+    ///
+    /// For work whose whole effect goes through the transaction. On DynamoDB, runs of one key go on side by side, duplicates
+    /// of what is done run too, and all but one of them are refused at the commit, which is the operation's only call. On
+    /// PostgreSQL the transaction begins with a claim: the others wait for its end, for up to `lock_timeout`, and replay its
+    /// outcome.
+    ///
+    /// A crash leaves nothing, and so nothing to take over. There is no lease: [`Operation::wait_up_to`] does not apply.
+    pub fn claimless(self) -> Claimless<'a, S> {
+        Claimless(self)
+    }
+}
+
+impl<S: Transactional> Claimless<'_, S> {
+    /// Runs `work`, unless the operation is known to be done or not to be run.
+    ///
+    /// # Errors
+    ///
+    /// As of [`InTransaction::run`]; [`Config`](crate::ErrorKind::Config) under
+    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) as well.
+    pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
+    where
+        T: Serialize + DeserializeOwned + Send,
+        E: Into<Failure>,
+        W: FnOnce(S::Transaction) -> F + Send,
+        F: Future<Output = Result<T, E>> + Send,
+    {
+        let InTransaction { operation, store, classifier } = self.0;
+        let Operation { engine, name, key, fingerprint, deadline, .. } = operation;
+        check_store(engine, store.id())?;
+        engine.check_probe(false)?;
+        let window = Window::new(engine.clock.now(), deadline, &engine.settings);
+        let transaction = store.open();
+        let writes = OpenTransaction { store, transaction: transaction.clone(), classifier };
+        let work = operation::unprotected(|_| work(transaction));
+        let Some(candidate) = operation::candidate(engine, name, key, fingerprint)? else {
+            return Ok(engine.run_unprotected(window, Some(Box::new(writes)), work).await);
+        };
+        let ran = engine.run_claimless(candidate, window, &writes, work).await;
+        operation::told(engine, name, candidate, ran)
+    }
+}
+
+/// Whether outcomes are recorded where the writes go.
+///
+/// # Errors
+///
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) if not.
+pub(crate) fn check_store(engine: &Idempotency, id: StoreId) -> Result<(), Error> {
+    if engine.store.id() == id {
+        return Ok(());
+    }
+    Err(Error::config("a transaction needs the engine's own store: give `in_transaction` a clone of it"))
+}
+
+impl<S: fmt::Debug, P> fmt::Debug for InTransaction<'_, S, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InTransaction")
+            .field("operation", &self.operation)
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Claimless<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Claimless").field(&self.0).finish()
+    }
+}
