@@ -13,6 +13,7 @@ mod each;
 mod network;
 mod postgres;
 mod proxy;
+mod purpose;
 mod races;
 mod redis;
 mod sequences;

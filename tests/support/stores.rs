@@ -59,12 +59,6 @@ macro_rules! on_each_server {
         $crate::support::stores::on_each_store!(
             dynamodb, DynamoDb(lambda_once::store::dynamodb::Calls::Auto); $($test),+
         );
-        $crate::support::stores::on_each_store!(
-            dynamodb_with_single_keys, DynamoDb(lambda_once::store::dynamodb::Calls::Single); $($test),+
-        );
-        $crate::support::stores::on_each_store!(
-            dynamodb_in_batches, DynamoDb(lambda_once::store::dynamodb::Calls::Batched); $($test),+
-        );
         #[cfg(feature = "redis-cluster")]
         $crate::support::stores::on_each_store!(redis_cluster, RedisCluster; $($test),+);
         $crate::support::stores::on_each_proxied_store!($($test),+);
@@ -75,6 +69,12 @@ macro_rules! on_each_server {
 #[allow(unused_macros, reason = "not every test binary tests stores")]
 macro_rules! on_each_proxied_store {
     ($($test:ident),+ $(,)?) => {
+        $crate::support::stores::on_each_store!(
+            dynamodb_with_single_keys, DynamoDb(lambda_once::store::dynamodb::Calls::Single); $($test),+
+        );
+        $crate::support::stores::on_each_store!(
+            dynamodb_in_batches, DynamoDb(lambda_once::store::dynamodb::Calls::Batched); $($test),+
+        );
         #[cfg(feature = "redis")]
         $crate::support::stores::on_each_store!(redis, Redis; $($test),+);
         #[cfg(feature = "postgres")]
@@ -92,6 +92,7 @@ impl Backend {
     /// If the [wire proxy](super::wire) cannot stand in front of it.
     pub fn wire(self) -> (Protocol, String) {
         match self {
+            Self::DynamoDb(_) => (Protocol::DynamoDb, dynamodb_endpoint()),
             #[cfg(feature = "redis")]
             Self::Redis => (Protocol::Resp, super::server("REDIS_URL")),
             #[cfg(feature = "postgres")]
@@ -126,7 +127,7 @@ impl Records {
         let memory = clock.clone().map_or_else(MemoryStore::new, MemoryStore::with_clock);
         let records = Self { backend, name: unique_name("records"), memory, clock };
         if let Backend::DynamoDb(calls) = backend {
-            records.dynamodb(calls).await.create_table().await.expect("the table is created");
+            records.dynamodb(calls, &dynamodb_endpoint()).await.create_table().await.expect("the table is created");
         }
         #[cfg(feature = "postgres")]
         if backend == Backend::Postgres {
@@ -139,10 +140,8 @@ impl Records {
     pub async fn store(&self) -> Arc<dyn Store> {
         match self.backend {
             Backend::Memory => Arc::new(self.memory.clone()),
-            Backend::DynamoDb(calls) => Arc::new(self.dynamodb(calls).await),
             #[cfg(feature = "redis-cluster")]
             Backend::RedisCluster => self.redis(redis::Config::cluster(super::server("REDIS_CLUSTER_URL").split(','))),
-            #[cfg(any(feature = "redis", feature = "postgres"))]
             backend => self.store_at(&backend.wire().1).await,
         }
     }
@@ -150,6 +149,7 @@ impl Records {
     /// The same, whose server is at this URL.
     pub async fn store_at(&self, url: &str) -> Arc<dyn Store> {
         match self.backend {
+            Backend::DynamoDb(calls) => Arc::new(self.dynamodb(calls, url).await),
             #[cfg(feature = "redis")]
             Backend::Redis => self.redis(redis::Config::new(url)),
             #[cfg(feature = "postgres")]
@@ -158,8 +158,8 @@ impl Records {
         }
     }
 
-    async fn dynamodb(&self, calls: Calls) -> DynamoDbStore {
-        let store = Config::new(&self.name).calls(calls).build(client(&dynamodb_endpoint()).await).unwrap();
+    async fn dynamodb(&self, calls: Calls, url: &str) -> DynamoDbStore {
+        let store = Config::new(&self.name).calls(calls).build(client(url).await).unwrap();
         match &self.clock {
             Some(clock) => store.with_clock(clock.clone()),
             None => store,

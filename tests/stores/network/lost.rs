@@ -1,30 +1,41 @@
 //! A request that is lost, or applied without an answer that arrives, ends as if nothing had been lost.
 
+use std::time::Duration;
+
 use lambda_once::{
-    Outcome,
+    ErrorKind, Outcome,
     clock::Timestamp,
     record::{Record, Status},
 };
 
-use super::{Backend, LOSSES, Purpose, World, assert_outcome, permanent, transient};
-use crate::support::stores::on_each_proxied_store;
+use super::{LOSSES, Purpose, World, assert_outcome, permanent, transient};
+use crate::support::{
+    stores::{Backend, on_each_proxied_store},
+    wire::Fault,
+};
+
+/// What is lost, and how often in a row: once, and as often as the SDK of DynamoDB sends a request before it gives up.
+fn losses() -> impl Iterator<Item = (fn(Fault<'_>), usize)> {
+    [1, 2].into_iter().flat_map(|times| LOSSES.map(|lose| (lose, times)))
+}
 
 async fn a_claim(backend: Backend) {
-    for lose in LOSSES {
+    for (lose, times) in losses() {
         let world = World::new(backend).await;
-        lose(world.on(Purpose::Claim));
+        lose(world.on(Purpose::Claim).times(times));
         assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
         world.all_struck();
+        assert_eq!((world.sent(Purpose::Claim), world.sent(Purpose::Complete)), (times + 1, 1));
         assert!(matches!(world.record().await, Some(Record { attempt: 1, prior_status: None, .. })));
     }
 }
 
 async fn a_takeover_which_still_took_over(backend: Backend) {
-    for lose in LOSSES {
+    for (lose, times) in losses() {
         let world = World::new(backend).await;
         world.abandon().await;
         world.lapse();
-        lose(world.on(Purpose::Claim));
+        lose(world.on_takeover().times(times));
         assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
         world.all_struck();
         let record = world.record().await.unwrap();
@@ -33,21 +44,23 @@ async fn a_takeover_which_still_took_over(backend: Backend) {
 }
 
 async fn a_completion(backend: Backend) {
-    for lose in LOSSES {
+    for (lose, times) in losses() {
         let world = World::new(backend).await;
-        lose(world.on(Purpose::Complete));
+        lose(world.on(Purpose::Complete).times(times));
         assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
         world.all_struck();
+        assert_eq!(world.sent(Purpose::Complete), times + 1);
         assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
     }
 }
 
 async fn a_permanent_failure(backend: Backend) {
-    for lose in LOSSES {
+    for (lose, times) in losses() {
         let world = World::new(backend).await;
-        lose(world.on(Purpose::Fail));
+        lose(world.on(Purpose::Fail).times(times));
         assert_outcome!(world.run_to(permanent()).await, Ok(Outcome::Failed(_)));
         world.all_struck();
+        assert_eq!(world.sent(Purpose::Fail), times + 1);
         assert_outcome!(
             world.run().await,
             Ok(Outcome::ReplayedFailure(failure)) if failure.message.as_deref() == Some("no such card")
@@ -56,12 +69,12 @@ async fn a_permanent_failure(backend: Backend) {
 }
 
 async fn a_release(backend: Backend) {
-    for lose in LOSSES {
+    for (lose, times) in losses() {
         let world = World::new(backend).await;
-        lose(world.on(Purpose::Release));
+        lose(world.on(Purpose::Release).times(times));
         assert_outcome!(world.run_to(transient()).await, Ok(Outcome::Failed(_)));
         world.all_struck();
-        assert_eq!(world.record().await, None);
+        assert_eq!((world.sent(Purpose::Release), world.record().await), (times + 1, None));
         assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     }
 }
@@ -81,17 +94,36 @@ async fn a_release_of_a_key_that_is_claimed_before_it_is_sent_again(backend: Bac
 }
 
 async fn a_hand_back(backend: Backend) {
-    for lose in LOSSES {
+    for (lose, times) in losses() {
         let world = World::new(backend).await;
         world.abandon().await;
         world.lapse();
-        lose(world.on(Purpose::HandBack));
+        lose(world.on(Purpose::HandBack).times(times));
         assert_outcome!(world.run_to(transient()).await, Ok(Outcome::Failed(_)));
         world.all_struck();
+        assert_eq!(world.sent(Purpose::HandBack), times + 1);
         let record = world.record().await.unwrap();
         assert_eq!((record.owner, record.lease_until), (None, Some(Timestamp::EPOCH)));
         assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
     }
+}
+
+async fn a_claim_that_never_arrives_runs_nothing(backend: Backend) {
+    let world = World::new(backend).await;
+    world.on(Purpose::Claim).times(usize::MAX).drop_request();
+    let error = world.run().await.unwrap_err();
+    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Unavailable, true));
+    assert_eq!((world.runs(), world.record().await), (0, None));
+}
+
+async fn a_completion_that_never_arrives_leaves_the_claim_standing(backend: Backend) {
+    let world = World::with(backend, |builder| builder.lease(Duration::from_secs(2))).await;
+    world.on(Purpose::Complete).times(usize::MAX).drop_request();
+    assert_outcome!(world.run().await, Ok(Outcome::Unrecorded(1)));
+    assert_eq!((world.sent(Purpose::Release), world.record().await.unwrap().status), (0, Status::InProgress));
+    assert_outcome!(world.run_elsewhere().await, Ok(Outcome::InProgress { .. }));
+    world.lapse();
+    assert_outcome!(world.run_elsewhere().await, Ok(Outcome::TookOver(2)));
 }
 
 on_each_proxied_store!(
@@ -102,4 +134,6 @@ on_each_proxied_store!(
     a_release,
     a_release_of_a_key_that_is_claimed_before_it_is_sent_again,
     a_hand_back,
+    a_claim_that_never_arrives_runs_nothing,
+    a_completion_that_never_arrives_leaves_the_claim_standing,
 );

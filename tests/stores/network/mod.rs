@@ -1,9 +1,9 @@
 //! What an operation promises where requests and answers are lost, late or repeated: a proxy between the real client of
 //! the store and a real server plays the network.
 
+mod frozen;
 mod late;
 mod lost;
-mod purpose;
 mod renewals;
 mod repeated;
 mod round_trips;
@@ -18,17 +18,20 @@ use std::{
 
 use lambda_once::{
     Error, Failure, Idempotency, Outcome, Store,
+    idempotency::Builder,
     record::{KeyHash, Record},
-    store::{ResultData, SettleRequest, Settled, Settlement},
+    store::{ResultData, SettleRequest, Settled, Settlement, dynamodb::Calls},
 };
 
-use crate::support::{
-    assert_outcome,
-    clock::TokioClock,
-    stores::{Backend, Records},
-    wire::{self, Fault, LateRequest, Proxy, Request, Response},
+use crate::{
+    purpose::Purpose,
+    support::{
+        assert_outcome,
+        clock::TokioClock,
+        stores::{Backend, Records},
+        wire::{self, Fault, LateRequest, Proxy, Request, Response},
+    },
 };
-use purpose::Purpose;
 
 const CHARGE: &str = "charge";
 const KEY: &str = "order 7";
@@ -36,11 +39,14 @@ const KEY: &str = "order 7";
 const LEASE: Duration = Duration::from_secs(30);
 const MARGIN: Duration = Duration::from_secs(1);
 
+const BATCHED: Backend = Backend::DynamoDb(Calls::Batched);
+
 /// What of an exchange is lost: the answer to what was applied, or the request.
 const LOSSES: [fn(Fault<'_>); 2] = [|fault| fault.drop_response(), |fault| fault.drop_request()];
 
 /// Records of its own, an engine that reaches them through the proxy, and another one that does not.
 struct World {
+    backend: Backend,
     proxy: Proxy,
     url: String,
     records: Records,
@@ -53,15 +59,20 @@ struct World {
 
 impl World {
     async fn new(backend: Backend) -> Self {
+        Self::with(backend, |builder| builder).await
+    }
+
+    /// With these settings of the engine behind the proxy.
+    async fn with(backend: Backend, settings: impl FnOnce(Builder) -> Builder) -> Self {
         let clock = TokioClock::new();
         let records = Records::new(backend, clock.clone()).await;
         let (protocol, url) = backend.wire();
         let proxy = Proxy::start(protocol, wire::host_and_port(&url)).await;
         let url = proxy.in_place_of(&url);
         let direct = records.store().await;
-        let once = engine(records.store_at(&url).await, &clock);
+        let once = settings(builder(records.store_at(&url).await, &clock)).build().unwrap();
         let elsewhere = engine(Arc::clone(&direct), &clock);
-        let world = Self { proxy, url, records, direct, clock, once, elsewhere, runs: Arc::default() };
+        let world = Self { backend, proxy, url, records, direct, clock, once, elsewhere, runs: Arc::default() };
         // The server may have to be sent a script before it knows its hash.
         let warm = world.elsewhere.operation(CHARGE, "warm").run(|| async { Ok::<_, Failure>(()) });
         assert_outcome!(warm.await, Ok(Outcome::Executed(())));
@@ -82,6 +93,11 @@ impl World {
         once.operation(CHARGE, KEY)
             .run(|| async { Ok::<_, Failure>(self.runs.fetch_add(1, Ordering::SeqCst) + 1) })
             .await
+    }
+
+    /// How often work that succeeds has run.
+    fn runs(&self) -> u32 {
+        self.runs.load(Ordering::SeqCst)
     }
 
     /// Runs the operation through the proxy, with work that ends as given.
@@ -123,6 +139,16 @@ impl World {
         self.proxy.on(move |request| Purpose::of(request) == purpose)
     }
 
+    /// Prepares a fault for the next request that takes a claim over.
+    fn on_takeover(&self) -> Fault<'_> {
+        self.on(if self.backend == BATCHED { Purpose::Takeover } else { Purpose::Claim })
+    }
+
+    /// How many requests of this purpose the client has sent.
+    fn sent(&self, purpose: Purpose) -> usize {
+        self.proxy.requests().iter().filter(|request| Purpose::of(request) == purpose).count()
+    }
+
     /// Every fault that the test asked for has struck.
     fn all_struck(&self) {
         assert_eq!(self.proxy.pending_faults(), 0, "faults that found no request");
@@ -138,16 +164,25 @@ impl World {
     }
 
     /// Delivers a request late. It must be refused and change nothing.
-    async fn assert_refused(&self, mut late: LateRequest) {
+    async fn assert_refused(&self, late: LateRequest) {
+        self.assert_changes_nothing(late, 0).await;
+    }
+
+    /// Delivers a request late. It must change nothing; the server says that it has applied this number.
+    async fn assert_changes_nothing(&self, mut late: LateRequest, count: u64) {
         let before = self.record().await;
         let response = late.deliver().await;
-        assert!(!response.is_error() && response.count() == Some(0), "{response:?}");
+        assert!(!response.is_error() && response.count() == Some(count), "{response:?}");
         assert_eq!(self.record().await, before);
     }
 }
 
 fn engine(store: Arc<dyn Store>, clock: &TokioClock) -> Idempotency {
-    Idempotency::builder(store).clock(clock.clone()).scope("tests").disabled(false).build().unwrap()
+    builder(store, clock).build().unwrap()
+}
+
+fn builder(store: Arc<dyn Store>, clock: &TokioClock) -> Builder {
+    Idempotency::builder(store).clock(clock.clone()).scope("tests").disabled(false)
 }
 
 async fn read(store: &dyn Store, key: KeyHash) -> Option<Record> {

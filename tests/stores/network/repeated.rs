@@ -20,7 +20,7 @@ async fn a_takeover(backend: Backend) {
     let world = World::new(backend).await;
     world.abandon().await;
     world.lapse();
-    world.on(Purpose::Claim).repeat();
+    world.on_takeover().repeat();
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
     world.all_struck();
     let record = world.record().await.unwrap();

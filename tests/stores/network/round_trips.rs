@@ -3,6 +3,7 @@
 use lambda_once::{
     Failure, Key,
     clock::{Clock, ManualClock},
+    store::dynamodb::Calls,
     testing::{Redeliver, sqs},
 };
 use lambda_runtime::{Context, LambdaEvent};
@@ -31,11 +32,17 @@ async fn round_trips(backend: Backend) -> [usize; 2] {
     counts
 }
 
-async fn a_batch_of_100_new_messages_takes_two_and_its_duplicates_take_one(backend: Backend) {
+async fn of_a_batch_of_100_new_messages_and_of_its_duplicates(backend: Backend) {
     // On one thread: a client that writes on another may send the first of two statements before it is given the second.
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let counted = tokio::task::spawn_blocking(move || runtime().block_on(round_trips(backend)));
-    assert_eq!(counted.await.unwrap(), [2, 1]);
+    let expected = match backend {
+        // 25 keys share a request, and duplicates are read by a second one.
+        Backend::DynamoDb(Calls::Batched) => [8, 8],
+        Backend::DynamoDb(_) => [200, 100],
+        _ => [2, 1],
+    };
+    assert_eq!(counted.await.unwrap(), expected);
 }
 
-on_each_proxied_store!(a_batch_of_100_new_messages_takes_two_and_its_duplicates_take_one);
+on_each_proxied_store!(of_a_batch_of_100_new_messages_and_of_its_duplicates);

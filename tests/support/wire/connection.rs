@@ -20,7 +20,11 @@ use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
 };
 
-use super::{Parcel, Protocol, Request, Session, State, Upstream, faults::Action, postgres, resp};
+use super::{
+    Parcel, Protocol, Request, Session, State, Upstream, dynamodb,
+    faults::{Action, Rewrite},
+    http, postgres, resp,
+};
 
 /// How long what these bytes begin with is, if it is whole.
 type Length = fn(&[u8]) -> Option<usize>;
@@ -80,7 +84,7 @@ pub(super) async fn serve(client: TcpStream, upstream: Upstream, state: Arc<Mute
     let Ok(server) = upstream.connect().await else { return };
     let (mut client, mut server) = (Side::new(client), Side::new(server));
     let session = match upstream.protocol {
-        Protocol::Resp => Session::default(),
+        Protocol::Resp | Protocol::DynamoDb => Session::default(),
         Protocol::Postgres => match postgres::start_up(&mut client, &mut server).await {
             Ok(Some(message)) => Session(BytesMut::from(&message[..])),
             Ok(None) | Err(_) => return,
@@ -101,6 +105,7 @@ pub(super) async fn serve(client: TcpStream, upstream: Upstream, state: Arc<Mute
     let answer_length = match upstream.protocol {
         Protocol::Resp => resp::answer_length,
         Protocol::Postgres => postgres::answer_length,
+        Protocol::DynamoDb => http::answer_length,
     };
     let answers = Answers { server: server.reader, client: client.writer, answer_length, unanswered, due };
     let mut answers = pin!(answers.pass());
@@ -130,6 +135,8 @@ enum Due {
     Answer,
     /// The same, when the request has been applied once more.
     AnswerAfter(Parcel),
+    /// What this makes of it.
+    AnswerAs(Rewrite),
     /// The end of the connection, when the server has answered.
     CloseAfterAnswer,
     /// The end of the connection.
@@ -173,6 +180,7 @@ impl Requests {
         let length: Length = match self.upstream.protocol {
             Protocol::Resp => |bytes| (!bytes.is_empty()).then(|| resp::request_length(bytes)).flatten(),
             Protocol::Postgres => postgres::request_length,
+            Protocol::DynamoDb => http::request_length,
         };
         let buffer = &mut self.client.buffer;
         std::iter::from_fn(|| length(buffer).map(|length| buffer.split_to(length).freeze())).collect()
@@ -183,6 +191,7 @@ impl Requests {
         let (request, preparation) = match self.upstream.protocol {
             Protocol::Resp => (resp::request(bytes), Bytes::new()),
             Protocol::Postgres => self.statements.request(bytes),
+            Protocol::DynamoDb => (dynamodb::request(bytes), Bytes::new()),
         };
         if self.upstream.protocol == Protocol::Resp && resp::sets_up(&request) {
             self.session.0.extend_from_slice(bytes);
@@ -202,6 +211,7 @@ impl Requests {
         match action {
             Action::Forward => self.forward(&bytes, Due::Answer).await,
             Action::Repeat => self.forward(&bytes, Due::AnswerAfter(parcel)).await,
+            Action::Rewrite(request, answer) => self.forward(&request(&bytes), Due::AnswerAs(answer)).await,
             Action::DropResponse => {
                 self.forward(&bytes, Due::CloseAfterAnswer).await;
                 return ControlFlow::Break(());
@@ -282,6 +292,7 @@ impl Answers {
                 parcel.send().await;
                 answer
             }
+            Due::AnswerAs(rewrite) => rewrite(&self.answer().await?),
             Due::CloseAfterAnswer => {
                 self.answer().await?;
                 return Ok(ControlFlow::Break(()));

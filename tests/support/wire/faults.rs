@@ -52,6 +52,15 @@ impl<'a> Fault<'a> {
         self.queue(Action::Respond(answer.into()));
     }
 
+    /// The request is applied as `request` writes it, and the client gets what `answer` makes of the server's answer.
+    pub fn rewrite(
+        self,
+        request: impl Fn(&Bytes) -> Bytes + Send + Sync + 'static,
+        answer: impl Fn(&Bytes) -> Bytes + Send + Sync + 'static,
+    ) {
+        self.queue(Action::Rewrite(Arc::new(request), Arc::new(answer)));
+    }
+
     /// The request is applied, and once more on another connection before the client has its answer.
     pub fn repeat(self) {
         self.queue(Action::Repeat);
@@ -142,6 +151,9 @@ pub(super) struct Rule {
     action: Action,
 }
 
+/// What becomes other bytes.
+pub(super) type Rewrite = Arc<dyn Fn(&Bytes) -> Bytes + Send + Sync>;
+
 /// What happens to a request.
 #[derive(Clone)]
 pub(super) enum Action {
@@ -149,6 +161,8 @@ pub(super) enum Action {
     DropResponse,
     DropRequest,
     Respond(Bytes),
+    /// The request, and its answer.
+    Rewrite(Rewrite, Rewrite),
     Repeat,
     Copy(UnboundedSender<Request>, UnboundedSender<Parcel>),
     Late {

@@ -1,4 +1,4 @@
-//! A TCP proxy that stands between a client of Redis or PostgreSQL and a real server.
+//! A TCP proxy that stands between a client of DynamoDB, Redis or PostgreSQL and a real server.
 //!
 //! It knows whole requests and whole responses, records the requests, counts round trips, and plays the faults a test asks
 //! for, without ever sleeping. A request that was sent on outlives its client, as on a real network.
@@ -6,7 +6,9 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
 mod connection;
+mod dynamodb;
 mod faults;
+mod http;
 mod postgres;
 mod resp;
 
@@ -32,14 +34,16 @@ pub enum Protocol {
     Resp,
     /// PostgreSQL's protocol 3, without COPY. A request is a simple query, or the messages up to a Sync.
     Postgres,
+    /// HTTP/1.1 without TLS.
+    DynamoDb,
 }
 
 /// A request that the proxy has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The command's name, or the SQL text; of several in one request, all of them, one a line.
+    /// The command's name, such as `UpdateItem`, or the SQL text; of several in one request, all of them, one a line.
     pub command: String,
-    /// The command's arguments, or the values of the parameters; empty for NULL.
+    /// The command's arguments, or the values of the parameters, empty for NULL; for DynamoDB, the body.
     pub arguments: Vec<Bytes>,
     /// The round trip that it was part of, counted from 1.
     pub round_trip: usize,
@@ -66,19 +70,22 @@ impl Response {
         &self.bytes
     }
 
-    /// Whether the server says that the request failed.
+    /// Whether the server says that the request failed. A condition that failed is no error.
     pub fn is_error(&self) -> bool {
         match self.protocol {
             Protocol::Resp => resp::is_error(&self.bytes),
             Protocol::Postgres => postgres::is_error(&self.bytes),
+            Protocol::DynamoDb => dynamodb::is_error(&self.bytes),
         }
     }
 
-    /// The number of rows that PostgreSQL reports as returned or changed, or the integer that an answer of Redis begins with.
+    /// The number of rows that PostgreSQL reports as returned or changed, the integer that an answer of Redis begins with, or
+    /// the number of requests or statements that DynamoDB reports as applied.
     pub fn count(&self) -> Option<u64> {
         match self.protocol {
             Protocol::Resp => resp::first_integer(&self.bytes),
             Protocol::Postgres => postgres::count(&self.bytes),
+            Protocol::DynamoDb => dynamodb::count(&self.bytes),
         }
     }
 }
@@ -190,6 +197,7 @@ impl Parcel {
             match self.upstream.protocol {
                 Protocol::Resp => resp::exchange(stream, &self.session.0, &self.bytes).await,
                 Protocol::Postgres => postgres::exchange(stream, &self.session.0, &self.bytes).await,
+                Protocol::DynamoDb => http::exchange(stream, &self.bytes).await,
             }
         };
         let bytes = answer.await.expect("the server answers the proxy");

@@ -1,0 +1,82 @@
+//! What a request is for, in any of the protocols.
+
+use serde_json::Value;
+
+use crate::support::wire::Request;
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Creates a record, or replaces one that may be replaced.
+    Claim,
+    /// Replaces a record, where that takes another request than to create one: in batches of DynamoDB.
+    Takeover,
+    Complete,
+    Fail,
+    Release,
+    HandBack,
+    Renew,
+    /// Reads records.
+    Read,
+    /// Sets up a connection or a script.
+    Other,
+}
+
+impl Purpose {
+    /// The purpose of a request; of a batch, that of its first statement.
+    pub(crate) fn of(request: &Request) -> Self {
+        match request.command.as_str() {
+            // The hash or the text of the script, the number of keys, the key, the owner, and what a settle does.
+            "EVALSHA" | "EVAL" => match request.argument(4) {
+                "COMPLETED" => Self::Complete,
+                "FAILED" => Self::Fail,
+                "release" => Self::Release,
+                "hand_back" => Self::HandBack,
+                "renew" => Self::Renew,
+                _ => Self::Claim,
+            },
+            "HGETALL" | "GetItem" => Self::Read,
+            "UpdateItem" => Self::of_update(&request.body()["ExpressionAttributeValues"]),
+            "DeleteItem" => Self::Release,
+            "BatchExecuteStatement" => Self::of_statement(&request.body()["Statements"][0]),
+            sql if sql.contains("INSERT INTO") => Self::Claim,
+            sql if sql.contains("DELETE FROM") => Self::Release,
+            sql if sql.contains("UPDATE") => match request.arguments.get(3).map(|what| &what[..]) {
+                // An array of one `smallint`, which ends with its value.
+                Some([.., 0, 1]) => Self::Complete,
+                Some([.., 0, 2]) => Self::Fail,
+                Some([.., 0, 3]) => Self::Renew,
+                Some([.., 0, 4]) => Self::HandBack,
+                other => panic!("not a settle: {other:?}"),
+            },
+            sql if sql.contains("SELECT") => Self::Read,
+            _ => Self::Other,
+        }
+    }
+
+    fn of_update(values: &Value) -> Self {
+        match (values[":outcome"]["S"].as_str(), &values[":none"], &values[":ended"]) {
+            (Some("COMPLETED"), ..) => Self::Complete,
+            (Some("FAILED"), ..) => Self::Fail,
+            (None, Value::Null, Value::Null) => Self::Renew,
+            (None, Value::Null, _) => Self::HandBack,
+            (None, ..) => Self::Claim,
+            other => panic!("not an update of the store's: {other:?}"),
+        }
+    }
+
+    fn of_statement(statement: &Value) -> Self {
+        let text = statement["Statement"].as_str().unwrap_or_default();
+        match (text.split(' ').next(), statement["Parameters"][0]["S"].as_str()) {
+            (Some("INSERT"), _) => Self::Claim,
+            (Some("SELECT"), _) => Self::Read,
+            (Some("DELETE"), _) => Self::Release,
+            (Some("UPDATE"), Some("INPROGRESS")) => Self::Takeover,
+            (Some("UPDATE"), Some("COMPLETED")) => Self::Complete,
+            (Some("UPDATE"), Some("FAILED")) => Self::Fail,
+            (Some("UPDATE"), None) if text.contains(" REMOVE ") => Self::HandBack,
+            (Some("UPDATE"), None) => Self::Renew,
+            other => panic!("not a statement of the store's: {other:?}"),
+        }
+    }
+}

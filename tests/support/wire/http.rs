@@ -1,0 +1,176 @@
+//! Frames HTTP/1.1 whose connections persist.
+
+use std::{fmt::Write, io};
+
+use bytes::Bytes;
+use httparse::{EMPTY_HEADER, Header, Status, parse_chunk_size};
+use tokio::net::TcpStream;
+
+use super::connection::Side;
+
+const MAX_HEADERS: usize = 64;
+
+/// The headers of a request or an answer: how long they are with the line before them, and what they say about the body.
+struct Head {
+    length: usize,
+    /// Of an answer.
+    status: Option<u16>,
+    body: Body,
+}
+
+#[derive(Clone, Copy)]
+enum Body {
+    None,
+    OfLength(usize),
+    InChunks,
+}
+
+/// The length of the request at the beginning of these bytes, if it is whole.
+pub(super) fn request_length(bytes: &[u8]) -> Option<usize> {
+    request_head(bytes)?.end(bytes)
+}
+
+/// The length of the answer at the beginning of these bytes, with what announces it (such as 100 Continue), if it is whole.
+pub(super) fn answer_length(bytes: &[u8]) -> Option<usize> {
+    let (start, head) = final_head(bytes)?;
+    Some(start + head.end(&bytes[start..])?)
+}
+
+/// The value of a header of a whole request; empty if there is none.
+pub(super) fn request_header(request: &[u8], name: &str) -> String {
+    let mut headers = [EMPTY_HEADER; MAX_HEADERS];
+    let mut parsed = httparse::Request::new(&mut headers);
+    complete(parsed.parse(request)).expect("a whole request");
+    value(parsed.headers, name).unwrap_or_default().to_owned()
+}
+
+pub(super) fn request_body(request: &[u8]) -> Bytes {
+    let head = request_head(request).expect("a whole request");
+    head.content(request)
+}
+
+/// The status and the body of a whole answer.
+pub(super) fn read_answer(answer: &[u8]) -> (u16, Bytes) {
+    let (start, head) = final_head(answer).expect("a whole answer");
+    (head.status.expect("of an answer"), head.content(&answer[start..]))
+}
+
+/// An answer as a server sends it.
+pub(super) fn answer(status: u16, body: &str) -> Bytes {
+    format!("HTTP/1.1 {status} \r\nContent-Length: {}\r\n\r\n{body}", body.len()).into()
+}
+
+/// The same request with another body. Its signature is no longer right.
+pub(super) fn request_with_body(request: &[u8], body: &str) -> Bytes {
+    let mut headers = [EMPTY_HEADER; MAX_HEADERS];
+    let mut parsed = httparse::Request::new(&mut headers);
+    complete(parsed.parse(request)).expect("a whole request");
+    let (method, path) = (parsed.method.expect("it is whole"), parsed.path.expect("it is whole"));
+    let mut text = format!("{method} {path} HTTP/1.1\r\nContent-Length: {}\r\n", body.len());
+    let framing = |header: &&Header<'_>| {
+        ["Content-Length", "Transfer-Encoding"].iter().any(|name| header.name.eq_ignore_ascii_case(name))
+    };
+    for header in parsed.headers.iter().filter(|header| !framing(header)) {
+        write!(text, "{}: {}\r\n", header.name, String::from_utf8_lossy(header.value)).expect("a string takes all");
+    }
+    (text + "\r\n" + body).into()
+}
+
+/// Sends a request on a new connection.
+pub(super) async fn exchange(stream: TcpStream, request: &[u8]) -> io::Result<Bytes> {
+    let mut server = Side::new(stream);
+    server.write(request).await?;
+    server.expect(answer_length).await
+}
+
+impl Head {
+    /// Where the body ends in bytes that begin with the head, if it is whole.
+    fn end(&self, bytes: &[u8]) -> Option<usize> {
+        let body = match self.body {
+            Body::None => 0,
+            Body::OfLength(length) => length,
+            Body::InChunks => chunks(&bytes[self.length..])?.0,
+        };
+        let end = self.length + body;
+        (end <= bytes.len()).then_some(end)
+    }
+
+    /// What the body holds, in whole bytes that begin with the head.
+    fn content(&self, bytes: &[u8]) -> Bytes {
+        let body = &bytes[self.length..];
+        match self.body {
+            Body::None => Bytes::new(),
+            Body::OfLength(length) => Bytes::copy_from_slice(&body[..length]),
+            Body::InChunks => chunks(body).expect("a whole body").1.into(),
+        }
+    }
+}
+
+fn request_head(bytes: &[u8]) -> Option<Head> {
+    let mut headers = [EMPTY_HEADER; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    let length = complete(request.parse(bytes))?;
+    Some(Head { length, status: None, body: body(request.headers).unwrap_or(Body::None) })
+}
+
+/// The head of the answer itself, and where it begins: behind those that announce it.
+fn final_head(bytes: &[u8]) -> Option<(usize, Head)> {
+    let mut start = 0;
+    loop {
+        let mut headers = [EMPTY_HEADER; MAX_HEADERS];
+        let mut answer = httparse::Response::new(&mut headers);
+        let length = complete(answer.parse(&bytes[start..]))?;
+        let body = match answer.code {
+            Some(100..=199) => {
+                start += length;
+                continue;
+            }
+            Some(204 | 304) => Body::None,
+            _ => body(answer.headers).expect("an answer says how long it is"),
+        };
+        return Some((start, Head { length, status: answer.code, body }));
+    }
+}
+
+fn body(headers: &[Header<'_>]) -> Option<Body> {
+    if let Some(encoding) = value(headers, "Transfer-Encoding") {
+        assert!(encoding.eq_ignore_ascii_case("chunked"), "no other encoding is known: {encoding}");
+        return Some(Body::InChunks);
+    }
+    value(headers, "Content-Length").map(|length| Body::OfLength(length.parse().expect("a length")))
+}
+
+fn value<'a>(headers: &[Header<'a>], name: &str) -> Option<&'a str> {
+    let header = headers.iter().find(|header| header.name.eq_ignore_ascii_case(name))?;
+    Some(str::from_utf8(header.value).expect("a header is text").trim())
+}
+
+/// The length of a body in chunks, with its trailers, and what it holds, if it is whole.
+fn chunks(bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
+    let (mut end, mut content) = (0, Vec::new());
+    loop {
+        let (line, size) = match parse_chunk_size(&bytes[end..]).expect("the size of a chunk") {
+            Status::Complete(parsed) => parsed,
+            Status::Partial => return None,
+        };
+        end += line;
+        if size == 0 {
+            let mut trailers = [EMPTY_HEADER; MAX_HEADERS];
+            return match httparse::parse_headers(&bytes[end..], &mut trailers).expect("trailers") {
+                Status::Complete((length, _)) => Some((end + length, content)),
+                Status::Partial => None,
+            };
+        }
+        let size = usize::try_from(size).expect("a chunk fits into memory");
+        content.extend_from_slice(bytes.get(end..end + size)?);
+        end += size + 2;
+        bytes.get(..end)?;
+    }
+}
+
+fn complete(parsed: httparse::Result<usize>) -> Option<usize> {
+    match parsed.expect("HTTP/1.1") {
+        Status::Complete(length) => Some(length),
+        Status::Partial => None,
+    }
+}
