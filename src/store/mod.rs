@@ -312,8 +312,8 @@ impl Settlement {
 pub enum Settled {
     /// The claim has ended as asked.
     Done {
-        /// The record that was found where this call changed nothing, because the claim had ended as asked before. `None` if
-        /// this call ended it, or nothing was left to release.
+        /// The record that was found where this call changed nothing, because the claim had ended as asked before; for a
+        /// release it may come without the data of its result. `None` if this call ended it, or nothing was left to release.
         found: Option<Box<Record>>,
     },
     /// The claim stands until then.

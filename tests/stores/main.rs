@@ -17,4 +17,5 @@ mod purpose;
 mod races;
 mod redis;
 mod sequences;
+mod transactions;
 mod wire;

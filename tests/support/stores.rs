@@ -158,7 +158,7 @@ impl Records {
         }
     }
 
-    async fn dynamodb(&self, calls: Calls, url: &str) -> DynamoDbStore {
+    pub async fn dynamodb(&self, calls: Calls, url: &str) -> DynamoDbStore {
         let store = Config::new(&self.name).calls(calls).build(client(url).await).unwrap();
         match &self.clock {
             Some(clock) => store.with_clock(clock.clone()),
@@ -167,7 +167,7 @@ impl Records {
     }
 
     #[cfg(feature = "postgres")]
-    fn postgres(&self, url: &str) -> PostgresStore {
+    pub fn postgres(&self, url: &str) -> PostgresStore {
         let config = postgres::Config::from_url(url).unwrap().connect_timeout(PATIENCE);
         let store = config.scope(&self.name).build().unwrap();
         match &self.clock {

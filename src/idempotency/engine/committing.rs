@@ -20,7 +20,7 @@ use crate::{
         verdict::{Failure, Verdict},
     },
     record::{Owner, Record, Status},
-    store::{ClaimRequest, Claimed, SettleRequest, Settled, Settlement, transaction::Transactional},
+    store::{ClaimRequest, Claimed, ResultData, SettleRequest, Settled, Settlement, transaction::Transactional},
 };
 
 /// Says what a commit that failed means for the operation.
@@ -147,7 +147,13 @@ impl Idempotency {
         match fate {
             Fate::Committed => {}
             Fate::Undone => end.conclude(Conclusion::Failed(failure)),
-            Fate::Overtaken(record) => self.lose(claim, Some(record), end),
+            // Once more, as the answer to a release need not hold the result.
+            Fate::Overtaken(record) => {
+                let left = until.since(self.clock.now());
+                let mut found = within(left, "read", 1, self.store.read(&[claim.key()], ResultData::Include)).await;
+                let current = found.pop().and_then(Result::ok).map_or(Some(record), |found| found.map(Box::new));
+                self.lose(claim, current, end);
+            }
             Fate::Undecided => self.keep(claim, Failure::unknown(failure.into_source()), end),
         }
     }

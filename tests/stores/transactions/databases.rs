@@ -1,0 +1,178 @@
+//! A ledger beside the records, in the same database.
+
+use aws_sdk_dynamodb::{
+    Client,
+    types::{AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, Put, ScalarAttributeType},
+};
+use lambda_once::{
+    DynamoDbStore, Failure, PostgresStore, Transactional,
+    store::{
+        dynamodb::{Calls, Writes},
+        postgres::{Transaction, tokio_postgres},
+    },
+};
+
+use crate::support::{
+    self, client, dynamodb_endpoint,
+    stores::{Backend, Records},
+    unique_name,
+    wire::Request,
+};
+
+/// Makes of each function, which takes a [`Database`] as its type, one test for each database.
+macro_rules! on_each_database {
+    ($($test:ident),+ $(,)?) => {
+        mod dynamodb {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test::<lambda_once::DynamoDbStore>().await;
+                }
+            )+
+        }
+        mod postgres {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test::<lambda_once::PostgresStore>().await;
+                }
+            )+
+        }
+    };
+}
+pub(super) use on_each_database;
+
+/// A database with records and rows.
+pub(super) trait Database: Transactional {
+    const BACKEND: Backend;
+    /// What reads the rows, past everything under test.
+    type Reader: Send + Sync;
+
+    async fn connect(records: &Records, url: &str) -> Self;
+    async fn create_ledger(name: &str) -> Self::Reader;
+    fn enter(
+        transaction: &Self::Transaction,
+        ledger: &str,
+        id: &str,
+        key: &str,
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// Whether a request records the outcome in a transaction.
+    fn settles(request: &Request) -> bool;
+    /// The id and the key of each row.
+    async fn rows(reader: &Self::Reader, ledger: &str) -> Vec<(String, String)>;
+}
+
+/// A table with a row for each time that something took effect.
+pub(super) struct Ledger<D: Database> {
+    name: String,
+    reader: D::Reader,
+}
+
+impl<D: Database> Ledger<D> {
+    pub(super) async fn create() -> Self {
+        let name = unique_name("ledger");
+        Self { reader: D::create_ledger(&name).await, name }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Enters a row under a new id.
+    pub(super) async fn enter(&self, transaction: &D::Transaction, key: &str) -> Result<String, Failure> {
+        let id = unique_name("row");
+        self.enter_as(transaction, &id, key).await?;
+        Ok(id)
+    }
+
+    /// Enters a row under an id, which fails if there is one.
+    pub(super) async fn enter_as(&self, transaction: &D::Transaction, id: &str, key: &str) -> Result<(), Failure> {
+        D::enter(transaction, &self.name, id, key).await
+    }
+
+    /// The ids of the rows for a key.
+    pub(super) async fn rows(&self, key: &str) -> Vec<String> {
+        let rows = self.all_rows().await.into_iter();
+        rows.filter_map(|(id, of)| (of == key).then_some(id)).collect()
+    }
+
+    pub(super) async fn all_rows(&self) -> Vec<(String, String)> {
+        D::rows(&self.reader, &self.name).await
+    }
+}
+
+impl Database for DynamoDbStore {
+    const BACKEND: Backend = Backend::DynamoDb(Calls::Single);
+    type Reader = Client;
+
+    async fn connect(records: &Records, url: &str) -> Self {
+        records.dynamodb(Calls::Single, url).await
+    }
+
+    async fn create_ledger(name: &str) -> Client {
+        let client = client(&dynamodb_endpoint()).await;
+        let id = AttributeDefinition::builder().attribute_name("id").attribute_type(ScalarAttributeType::S);
+        client
+            .create_table()
+            .table_name(name)
+            .billing_mode(BillingMode::PayPerRequest)
+            .attribute_definitions(id.build().unwrap())
+            .key_schema(KeySchemaElement::builder().attribute_name("id").key_type(KeyType::Hash).build().unwrap())
+            .send()
+            .await
+            .expect("the ledger is created");
+        client
+    }
+
+    async fn enter(transaction: &Writes, ledger: &str, id: &str, key: &str) -> Result<(), Failure> {
+        let put = Put::builder()
+            .table_name(ledger)
+            .item("id", AttributeValue::S(id.to_owned()))
+            .item("key", AttributeValue::S(key.to_owned()))
+            .condition_expression("attribute_not_exists(id)");
+        Ok(transaction.put(put.build()?)?)
+    }
+
+    fn settles(request: &Request) -> bool {
+        request.command == "TransactWriteItems"
+    }
+
+    async fn rows(client: &Client, ledger: &str) -> Vec<(String, String)> {
+        let scan = client.scan().table_name(ledger).consistent_read(true).send().await.unwrap();
+        assert_eq!(scan.last_evaluated_key(), None, "the test's rows fit into one page");
+        let text = |value: &AttributeValue| value.as_s().unwrap().clone();
+        scan.items().iter().map(|item| (text(&item["id"]), text(&item["key"]))).collect()
+    }
+}
+
+impl Database for PostgresStore {
+    const BACKEND: Backend = Backend::Postgres;
+    type Reader = tokio_postgres::Client;
+
+    async fn connect(records: &Records, url: &str) -> Self {
+        records.postgres(url)
+    }
+
+    async fn create_ledger(name: &str) -> tokio_postgres::Client {
+        let client = support::postgres::client(&support::postgres::connection().await).await;
+        // The constraint is checked at the commit, as DynamoDB's conditions are.
+        let table = format!("CREATE TABLE \"{name}\" (id text, key text, UNIQUE (id) DEFERRABLE INITIALLY DEFERRED)");
+        client.batch_execute(&table).await.expect("the ledger is created");
+        client
+    }
+
+    async fn enter(transaction: &Transaction, ledger: &str, id: &str, key: &str) -> Result<(), Failure> {
+        let insert = format!("INSERT INTO \"{ledger}\" (id, key) VALUES ($1, $2)");
+        transaction.client().await?.execute(&insert, &[&id, &key]).await?;
+        Ok(())
+    }
+
+    fn settles(request: &Request) -> bool {
+        request.command.contains("UPDATE \"once_records\"")
+    }
+
+    async fn rows(client: &tokio_postgres::Client, ledger: &str) -> Vec<(String, String)> {
+        let rows = client.query(&format!("SELECT id, key FROM \"{ledger}\""), &[]).await.unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+}

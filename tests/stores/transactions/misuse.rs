@@ -1,0 +1,110 @@
+//! What a transaction refuses, and what it costs.
+
+use std::sync::Mutex;
+
+use aws_sdk_dynamodb::types::{AttributeValue, Delete};
+use lambda_once::{CachedStore, DynamoDbStore, ErrorKind, Failure, Outcome, PostgresStore, store::fault::FaultStore};
+
+use super::{DEBIT, Database, KEY, MODES, Mode, World, build, engine, on_each_database};
+use crate::support::assert_outcome;
+
+async fn another_store_is_refused_before_anything_runs<D: Database>() {
+    let (world, other) = (World::<D>::new().await, World::<D>::new().await);
+    for mode in MODES {
+        let outcome = world.debit_by(&world.once, &other.store, mode, || Ok(())).await;
+        assert_outcome!(outcome, Err(error) if error.kind() == ErrorKind::Config);
+    }
+    assert_eq!(world.proxy.requests(), []);
+}
+
+async fn the_store_is_seen_through_its_wrappers<D: Database>() {
+    let world = World::<D>::new().await;
+    let cached = build(engine(&std::sync::Arc::new(CachedStore::new(world.store.clone())), &world.clock));
+    let faults = build(engine(&std::sync::Arc::new(FaultStore::new(world.store.clone(), 0)), &world.clock));
+    assert_outcome!(world.debit_by(&cached, &world.store, Mode::Claimed, || Ok(())).await, Ok(Outcome::Executed(_)));
+    assert_outcome!(world.debit_by(&faults, &world.store, Mode::Claimed, || Ok(())).await, Ok(Outcome::Replayed(_)));
+}
+
+async fn a_transaction_that_is_kept_is_closed<D: Database>() {
+    let world = World::<D>::new().await;
+    let kept = Mutex::new(None);
+    let work = async |transaction: D::Transaction| {
+        *kept.lock().unwrap() = Some(transaction.clone());
+        world.ledger.enter(&transaction, KEY).await?;
+        Err::<String, _>(Failure::transient("closed"))
+    };
+    let outcome = world.once.operation(DEBIT, KEY).in_transaction(&world.store).run(work).await;
+    assert_outcome!(outcome, Ok(Outcome::Failed(_)));
+    let kept = kept.lock().unwrap().take().unwrap();
+    assert!(world.ledger.enter(&kept, KEY).await.is_err());
+    assert_eq!(world.rows().await, [""; 0]);
+    assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Executed(_)));
+}
+
+/// A handler that writes nothing is recorded as without a transaction.
+async fn a_transaction_that_is_not_used_costs_nothing<D: Database>() {
+    let world = World::<D>::new().await;
+    let operation = |name| world.once.operation(name, KEY);
+    let plain = operation("plain").run(async || Ok::<_, Failure>(1)).await;
+    assert_outcome!(plain, Ok(Outcome::Executed(1)));
+    let calls = world.proxy.round_trips();
+    world.proxy.reset();
+    let unused = operation("unused").in_transaction(&world.store).run(async |_| Ok::<_, Failure>(1)).await;
+    assert_outcome!(unused, Ok(Outcome::Executed(1)));
+    assert_eq!(world.proxy.round_trips(), calls);
+}
+
+on_each_database!(
+    another_store_is_refused_before_anything_runs,
+    the_store_is_seen_through_its_wrappers,
+    a_transaction_that_is_kept_is_closed,
+    a_transaction_that_is_not_used_costs_nothing,
+);
+
+#[tokio::test]
+async fn on_dynamodb_a_new_operation_takes_two_calls_and_one_without_a_claim() {
+    for (mode, calls) in
+        [(Mode::Claimed, ["UpdateItem", "TransactWriteItems"].as_slice()), (Mode::Claimless, &["TransactWriteItems"])]
+    {
+        let world = World::<DynamoDbStore>::new().await;
+        assert_outcome!(world.debit(mode).await, Ok(Outcome::Executed(_)));
+        let requests = world.proxy.requests();
+        assert_eq!(requests.iter().map(|request| request.command.as_str()).collect::<Vec<_>>(), calls);
+    }
+}
+
+#[tokio::test]
+async fn on_postgresql_the_transaction_begins_at_its_first_use_and_settles_last() {
+    for mode in MODES {
+        let world = World::<PostgresStore>::new().await;
+        assert_outcome!(world.debit(mode).await, Ok(Outcome::Executed(_)));
+        let requests = world.proxy.requests();
+        let words = requests.iter().flat_map(|request| request.command.lines()).filter_map(|sql| {
+            let words = ["BEGIN", "INSERT INTO once_records", "INSERT INTO", "UPDATE once_records", "COMMIT"];
+            words.into_iter().find(|word| sql.replace('"', "").contains(word))
+        });
+        let (begin, claim) = ("BEGIN", "INSERT INTO once_records");
+        let first = if mode == Mode::Claimed { [claim, begin] } else { [begin, claim] };
+        let expected = first.into_iter().chain(["INSERT INTO", "UPDATE once_records", "COMMIT"]);
+        assert_eq!(words.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{requests:?}");
+        // The claim and what explains it, BEGIN, the handler's statement, the settle, COMMIT; before that the statement is
+        // prepared.
+        assert_eq!(world.proxy.round_trips(), 6, "{requests:?}");
+    }
+}
+
+#[tokio::test]
+async fn on_dynamodb_there_is_room_for_99_writes() {
+    let world = World::<DynamoDbStore>::new().await;
+    for (writes, fits) in [(99, true), (100, false)] {
+        let work = async |transaction: <DynamoDbStore as lambda_once::Transactional>::Transaction| {
+            for number in 0..writes {
+                let id = AttributeValue::S(format!("row {number}"));
+                transaction.delete(Delete::builder().table_name(world.ledger.name()).key("id", id).build()?)?;
+            }
+            Ok::<_, Failure>(())
+        };
+        let outcome = world.once.operation("clear", &writes).in_transaction(&world.store).run(work).await.unwrap();
+        assert_eq!(outcome.is_done(), fits);
+    }
+}

@@ -1,0 +1,133 @@
+//! Operations whose writes and outcome are committed together, on the databases that can do that.
+
+mod claimless;
+mod commits;
+mod cuts;
+mod databases;
+mod misuse;
+
+use std::time::Duration;
+
+use lambda_once::{
+    Error, Failure, Idempotency, Outcome, Store,
+    idempotency::Builder,
+    record::{KeyHash, Record},
+    store::ResultData,
+};
+
+use crate::support::{
+    clock::TokioClock,
+    stores::Records,
+    wire::{self, Proxy},
+};
+use databases::{Database, Ledger, on_each_database};
+
+const DEBIT: &str = "debit";
+const KEY: &str = "order 7";
+/// The default lease and margin, and a millisecond.
+const LAPSE: Duration = Duration::from_millis(31_001);
+
+/// Whether an operation is claimed before it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Claimed,
+    Claimless,
+}
+
+const MODES: [Mode; 2] = [Mode::Claimed, Mode::Claimless];
+
+/// Records and a ledger of its own, a store that reaches them through a proxy, and one that does not.
+struct World<D: Database> {
+    proxy: Proxy,
+    clock: TokioClock,
+    store: D,
+    direct: D,
+    ledger: Ledger<D>,
+    once: Idempotency,
+    elsewhere: Idempotency,
+}
+
+impl<D: Database> World<D> {
+    async fn new() -> Self {
+        let clock = TokioClock::new();
+        let records = Records::new(D::BACKEND, clock.clone()).await;
+        let (protocol, url) = D::BACKEND.wire();
+        let proxy = Proxy::start(protocol, wire::host_and_port(&url)).await;
+        let store = D::connect(&records, &proxy.in_place_of(&url)).await;
+        let direct = D::connect(&records, &url).await;
+        let ledger = Ledger::create().await;
+        let (once, elsewhere) = (build(engine(&store, &clock)), build(engine(&direct, &clock)));
+        Self { proxy, clock, store, direct, ledger, once, elsewhere }
+    }
+
+    /// Debits the order through the proxy. The result is the row's id.
+    async fn debit(&self, mode: Mode) -> Result<Outcome<String>, Error> {
+        self.debit_by(&self.once, &self.store, mode, || Ok(())).await
+    }
+
+    /// The same past the proxy.
+    async fn debit_elsewhere(&self, mode: Mode) -> Result<Outcome<String>, Error> {
+        self.debit_by(&self.elsewhere, &self.direct, mode, || Ok(())).await
+    }
+
+    /// Enters a row through the proxy, and then ends as given.
+    async fn debit_to(&self, mode: Mode, end: Failure) -> Result<Outcome<String>, Error> {
+        self.debit_by(&self.once, &self.store, mode, || Err(end)).await
+    }
+
+    async fn debit_by(
+        &self,
+        once: &Idempotency,
+        store: &D,
+        mode: Mode,
+        end: impl FnOnce() -> Result<(), Failure> + Send,
+    ) -> Result<Outcome<String>, Error> {
+        self.debit_order(KEY, once, store, mode, end).await
+    }
+
+    async fn debit_order(
+        &self,
+        order: &str,
+        once: &Idempotency,
+        store: &D,
+        mode: Mode,
+        end: impl FnOnce() -> Result<(), Failure> + Send,
+    ) -> Result<Outcome<String>, Error> {
+        let operation = once.operation(DEBIT, order).in_transaction(store);
+        let work = |transaction: D::Transaction| async move {
+            let id = self.ledger.enter(&transaction, order).await?;
+            end()?;
+            Ok::<_, Failure>(id)
+        };
+        match mode {
+            // Boxed, as a debug build moves futures about on a small stack.
+            Mode::Claimed => Box::pin(operation.run(work)).await,
+            Mode::Claimless => Box::pin(operation.claimless().run(work)).await,
+        }
+    }
+
+    async fn rows(&self) -> Vec<String> {
+        self.ledger.rows(KEY).await
+    }
+
+    /// Lets any lease end, for others too.
+    fn lapse(&self) {
+        self.clock.jump(LAPSE);
+    }
+
+    fn key(&self) -> KeyHash {
+        self.once.key_hash(DEBIT, KEY).unwrap()
+    }
+
+    async fn record(&self) -> Option<Record> {
+        self.direct.read(&[self.key()], ResultData::Include).await.remove(0).unwrap()
+    }
+}
+
+fn engine(store: &(impl Store + Clone), clock: &TokioClock) -> Builder {
+    Idempotency::builder(store.clone()).clock(clock.clone()).scope("tests").disabled(false)
+}
+
+fn build(builder: Builder) -> Idempotency {
+    builder.build().unwrap()
+}
