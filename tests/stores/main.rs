@@ -12,7 +12,6 @@ mod dynamodb_faults;
 mod each;
 mod network;
 mod postgres;
-mod proxy;
 mod purpose;
 mod races;
 mod redis;

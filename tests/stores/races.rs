@@ -10,12 +10,13 @@ use std::{
 
 use futures_util::future::join_all;
 use lambda_once::{
-    Store,
+    Failure, Idempotency, OutcomeKind, Store,
     record::{KeyHash, Status},
     store::{ClaimRequest, Claimed, Refusal, ResultData, Settled},
 };
 
 use crate::support::{
+    clock::TokioClock,
     future_clock,
     requests::{
         LAPSE, RELEASE, RENEW, claim, claim_one, claims, complete, granted, is_granted, json, read_one, rival,
@@ -87,6 +88,23 @@ async fn of_64_rivals_one_is_granted(backend: Backend) {
     }
 }
 
+async fn of_64_concurrent_runs_one_executes(backend: Backend) {
+    let clock = TokioClock::new();
+    let store = Records::new(backend, clock.clone()).await.store().await;
+    let once = Idempotency::builder(store).clock(clock).scope("tests").disabled(false).build().unwrap();
+    let executed = &AtomicUsize::new(0);
+    for round in 0..5 {
+        let work = || async { Ok::<_, Failure>(executed.fetch_add(1, Ordering::SeqCst)) };
+        let runs = (0..64).map(|_| once.operation("charge", &round).run(work));
+        let kinds: Vec<_> = join_all(runs).await.into_iter().map(|outcome| outcome.unwrap().kind()).collect();
+        let count = |kind| kinds.iter().filter(|one| **one == kind).count();
+        let [granted, replayed, refused] =
+            [OutcomeKind::Executed, OutcomeKind::Replayed, OutcomeKind::InProgress].map(count);
+        assert_eq!((granted, granted + replayed + refused), (1, 64), "{kinds:?}");
+        assert_eq!(executed.load(Ordering::SeqCst), round + 1);
+    }
+}
+
 /// 16 workers claim the same 100 keys, each in an order of its own, and settle what they were granted, together with
 /// renewals and in batches of their own order.
 async fn batches_of_the_same_keys_in_any_order_neither_deadlock_nor_share_a_key(backend: Backend) {
@@ -139,5 +157,6 @@ async fn batches_of_the_same_keys_in_any_order_neither_deadlock_nor_share_a_key(
 on_each_server!(
     of_a_late_completion_and_a_takeover_exactly_one_is_applied,
     of_64_rivals_one_is_granted,
+    of_64_concurrent_runs_one_executes,
     batches_of_the_same_keys_in_any_order_neither_deadlock_nor_share_a_key,
 );

@@ -23,7 +23,6 @@ pub mod clock;
 pub mod collector;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-pub mod proxy;
 pub mod requests;
 pub mod servers;
 pub mod stores;

@@ -11,8 +11,8 @@ use lambda_runtime::{Context, LambdaEvent};
 use serde_json::json;
 use tower::{Service, ServiceExt};
 
-use super::{LEASE, MARGIN, World, requests::Purpose, support};
-use crate::support::proxy::Call;
+use super::{LEASE, MARGIN, Purpose, World, support};
+use crate::support::wire::Request;
 
 impl World {
     /// Delivers messages with the keys of these numbers to a handler that succeeds; the ids that are reported.
@@ -84,33 +84,20 @@ async fn with_single_calls_each_message_takes_two_requests() {
 }
 
 #[tokio::test]
-async fn with_dynamodb_away_every_message_is_reported_and_none_runs() {
-    for calls in [Calls::Auto, Calls::Single] {
-        let world = World::of(calls).await;
-        world.proxy.on_matching(|_| true).times(usize::MAX).drop_request();
-        let ids: Vec<String> = (0..30).map(|number| format!("m{number}")).collect();
-        assert_eq!(world.deliver(0..30).await, ids);
-        let settles = |purpose: &Purpose| matches!(purpose, Purpose::Outcome | Purpose::Release);
-        assert!(!world.purposes().iter().any(settles), "something ran: {:?}", world.purposes());
-        assert!(deliver(&world.elsewhere, 0..30, Ok(()), Context::default()).await.is_empty(), "nothing was claimed");
-    }
-}
-
-#[tokio::test]
 async fn a_throttled_message_of_many_is_sent_again_alone() {
     let world = World::new().await;
     world.on(Purpose::Claim).fail_member(3, "ThrottlingError");
     assert!(world.deliver_timeless(0..10).await.is_empty());
     world.all_struck();
-    let statements = |call: &Call| call.body["Statements"].as_array().map_or(1, Vec::len);
-    let sent: Vec<usize> = world.proxy.calls().iter().map(statements).collect();
+    let statements = |request: &Request| request.body()["Statements"].as_array().map_or(1, Vec::len);
+    let sent: Vec<usize> = world.proxy.requests().iter().map(statements).collect();
     assert_eq!(sent, [10, 1, 10]);
 }
 
 #[tokio::test]
 async fn duplicates_in_the_local_cache_take_no_request() {
     let world = World::new().await;
-    let client = support::client(world.proxy.endpoint()).await;
+    let client = support::client(&world.url).await;
     let store = Config::new(&world.table).build(client).unwrap().with_clock(world.clock.clone());
     let store = CachedStore::new(store).with_clock(world.clock.clone());
     let once = Idempotency::builder(store).clock(world.clock.clone()).build().unwrap();
@@ -120,7 +107,7 @@ async fn duplicates_in_the_local_cache_take_no_request() {
     }
     world.proxy.reset();
     assert!(deliver(&once, 0..10, Ok(()), Context::default()).await.is_empty());
-    assert_eq!(world.proxy.count(), 0);
+    assert_eq!(world.proxy.requests().len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -130,5 +117,5 @@ async fn ten_thousand_new_messages_whose_handlers_end_at_once_take_eight_hundred
     context.deadline = world.clock.now().after(Duration::from_secs(900)).as_millis();
     assert!(deliver(&world.timeless(), 0..10_000, Ok(()), context).await.is_empty());
     let claims = world.purposes().into_iter().filter(|purpose| *purpose == Purpose::Claim).count();
-    assert_eq!((claims, world.proxy.count()), (400, 800));
+    assert_eq!((claims, world.proxy.requests().len()), (400, 800));
 }

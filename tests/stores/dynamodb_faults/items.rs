@@ -14,8 +14,7 @@ use lambda_once::{
 };
 
 use super::{
-    CHARGE, Item, KEY, LEASE, World, assert_outcome, batches, in_both_shapes, number, requests::Purpose,
-    support::FUTURE, text,
+    CHARGE, Item, KEY, LEASE, Purpose, World, assert_outcome, batches, in_both_shapes, number, support::FUTURE, text,
 };
 
 const RETENTION: Duration = Duration::from_secs(15 * 24 * 60 * 60);
@@ -107,7 +106,7 @@ async fn a_result_too_large_for_an_item_is_dropped_before_it_is_sent(calls: Call
     let text: String = std::iter::repeat_with(|| random.alphanumeric()).take(5_000_000).collect();
     let run = || async { Ok::<_, Failure>(text.clone()) };
     assert_outcome!(world.once.operation(CHARGE, KEY).run(run).await, Ok(Outcome::Executed(_)));
-    assert_eq!(world.purposes(), [Purpose::Claim, Purpose::Outcome]);
+    assert_eq!(world.purposes(), [Purpose::Claim, Purpose::Complete]);
     let item = world.item().await.unwrap();
     assert_eq!((item.get("data"), &item["result_dropped"]), (None, &AttributeValue::Bool(true)));
     assert_outcome!(world.once.operation(CHARGE, KEY).run(run).await, Ok(Outcome::ReplayedWithoutResult));

@@ -1,5 +1,5 @@
-//! What an operation promises on DynamoDB when requests and answers are lost, late or refused: a proxy between the real
-//! client, with its own retries, and DynamoDB Local plays the network.
+//! What only DynamoDB does: its items, its requests and their number, what it refuses, and batches of which a part fails. A
+//! proxy stands between the real client, with its own retries, and DynamoDB Local.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 
@@ -9,10 +9,8 @@ mod batches;
 mod calls;
 mod deliveries;
 mod items;
-mod late;
-mod lost;
+mod leases;
 mod refusals;
-mod requests;
 
 use std::{
     collections::HashMap,
@@ -24,13 +22,18 @@ use std::{
     time::Duration,
 };
 
+use crate::purpose::Purpose;
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use lambda_once::{
     Error, Failure, Idempotency, Outcome,
     idempotency::Builder,
     store::dynamodb::{Calls, Config},
 };
-use support::{assert_outcome, clock::TokioClock, proxy::Proxy};
+use support::{
+    assert_outcome,
+    clock::TokioClock,
+    wire::{Fault, Protocol, Proxy, host_and_port},
+};
 
 const CHARGE: &str = "charge";
 const KEY: &str = "order 7";
@@ -67,11 +70,11 @@ use in_both_shapes;
 /// A table of its own, an engine that reaches it through the proxy, and another one that does not.
 struct World {
     proxy: Proxy,
+    /// Where the proxy is.
+    url: String,
     direct: Client,
     table: String,
     clock: TokioClock,
-    /// Whether the engine behind the proxy sends PartiQL batches for single keys, too.
-    is_batched: bool,
     once: Idempotency,
     elsewhere: Idempotency,
     runs: Arc<AtomicU32>,
@@ -91,16 +94,17 @@ impl World {
     async fn build(calls: Calls, settings: impl FnOnce(Builder) -> Builder) -> Self {
         let table = support::unique_name("faults");
         let clock = TokioClock::new();
-        let proxy = Proxy::start(&support::dynamodb_endpoint()).await;
-        let direct = support::client(&support::dynamodb_endpoint()).await;
+        let url = support::dynamodb_endpoint();
+        let proxy = Proxy::start(Protocol::DynamoDb, host_and_port(&url)).await;
+        let direct = support::client(&url).await;
+        let url = proxy.in_place_of(&url);
         let store =
             |client, calls| Config::new(table.clone()).calls(calls).build(client).unwrap().with_clock(clock.clone());
         store(direct.clone(), Calls::Single).create_table().await.unwrap();
         let builder = |store| Idempotency::builder(store).clock(clock.clone());
-        let once = settings(builder(store(support::client(proxy.endpoint()).await, calls))).build().unwrap();
+        let once = settings(builder(store(support::client(&url).await, calls))).build().unwrap();
         let elsewhere = builder(store(direct.clone(), Calls::Single)).build().unwrap();
-        let is_batched = calls == Calls::Batched;
-        Self { proxy, direct, table, clock, is_batched, once, elsewhere, runs: Arc::default() }
+        Self { proxy, url, direct, table, clock, once, elsewhere, runs: Arc::default() }
     }
 
     /// Work that succeeds, and whose result is how often it has run.
@@ -160,7 +164,17 @@ impl World {
 
     /// The operations of the requests that the proxy has seen.
     fn requests(&self) -> Vec<String> {
-        self.proxy.calls().into_iter().map(|call| call.operation).collect()
+        self.proxy.requests().into_iter().map(|request| request.command).collect()
+    }
+
+    /// What the requests were for that the proxy has seen.
+    fn purposes(&self) -> Vec<Purpose> {
+        self.proxy.requests().iter().map(Purpose::of).collect()
+    }
+
+    /// Prepares a fault for the next request of this purpose.
+    fn on(&self, purpose: Purpose) -> Fault<'_> {
+        self.proxy.on(move |request| Purpose::of(request) == purpose)
     }
 
     /// Every fault that the test asked for has struck.

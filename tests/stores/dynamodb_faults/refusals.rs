@@ -3,16 +3,8 @@
 use std::time::Duration;
 
 use lambda_once::{DynamoDbStore, ErrorKind, Failure, Idempotency, Outcome, store::dynamodb::Calls};
-use serde_json::json;
 
-use super::{World, assert_outcome, in_both_shapes, requests::Purpose, support, text};
-use crate::support::proxy::Fault;
-
-/// Old emulators do not say on which item a condition failed.
-fn condition_fails_without_the_item(fault: Fault<'_>) {
-    let code = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException";
-    fault.respond(400, json!({ "__type": code, "message": "The conditional request failed" }));
-}
+use super::{Purpose, World, assert_outcome, in_both_shapes, support, text};
 
 async fn a_claim_that_was_throttled_is_sent_again(calls: Calls) {
     let world = World::of(calls).await;
@@ -23,7 +15,7 @@ async fn a_claim_that_was_throttled_is_sent_again(calls: Calls) {
 
 async fn a_completion_that_was_throttled_is_sent_again(calls: Calls) {
     let world = World::of(calls).await;
-    world.on(Purpose::Outcome).times(7).throttle();
+    world.on(Purpose::Complete).times(7).throttle();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     world.all_struck();
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
@@ -31,7 +23,7 @@ async fn a_completion_that_was_throttled_is_sent_again(calls: Calls) {
 
 async fn a_completion_that_is_throttled_for_good_leaves_the_claim_standing(calls: Calls) {
     let world = World::build(calls, |builder| builder.lease(Duration::from_secs(2))).await;
-    world.on(Purpose::Outcome).times(usize::MAX).throttle();
+    world.on(Purpose::Complete).times(usize::MAX).throttle();
     assert_outcome!(world.run().await, Ok(Outcome::Unrecorded(1)));
     assert_eq!(world.purposes().iter().filter(|purpose| **purpose == Purpose::Release).count(), 0);
     assert_eq!(world.item().await.unwrap()["status"], text("INPROGRESS"));
@@ -43,27 +35,35 @@ async fn a_completion_that_is_throttled_for_good_leaves_the_claim_standing(calls
 async fn an_error_of_dynamodb_is_overcome(calls: Calls) {
     let world = World::of(calls).await;
     world.on(Purpose::Claim).internal_error();
-    world.on(Purpose::Outcome).internal_error();
+    world.on(Purpose::Complete).internal_error();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     world.all_struck();
+}
+
+async fn a_claim_that_was_applied_although_dynamodb_said_that_it_failed(calls: Calls) {
+    let world = World::of(calls).await;
+    world.on(Purpose::Claim).internal_error_after();
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    world.all_struck();
+    assert_eq!(world.item().await.unwrap()["attempt"], super::number(1));
+}
+
+async fn a_completion_that_was_applied_although_dynamodb_said_that_it_failed(calls: Calls) {
+    let world = World::of(calls).await;
+    world.on(Purpose::Complete).internal_error_after();
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    world.all_struck();
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
 
 #[tokio::test]
 async fn a_claim_that_is_not_permitted_is_sent_once_and_nothing_runs() {
     let world = World::new().await;
-    world.proxy.on("UpdateItem").access_denied();
+    world.proxy.on_command("UpdateItem").access_denied();
     let error = world.run().await.unwrap_err();
     assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::AccessDenied, true));
     assert!(error.to_string().contains("injected by the test"), "{error}");
     assert_eq!((world.runs(), world.requests().len()), (0, 1));
-}
-
-async fn a_claim_that_cannot_be_sent_runs_nothing(calls: Calls) {
-    let world = World::of(calls).await;
-    world.on(Purpose::Claim).times(usize::MAX).drop_request();
-    let error = world.run().await.unwrap_err();
-    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Unavailable, true));
-    assert_eq!((world.runs(), world.item().await), (0, None));
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn a_missing_table_is_an_error_of_its_own() {
 #[tokio::test]
 async fn a_completion_that_dynamodb_does_not_take_is_recorded_without_its_result() {
     let world = World::new().await;
-    world.on(Purpose::Outcome).validation();
+    world.on(Purpose::Complete).validation();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     assert_outcome!(world.run().await, Ok(Outcome::ReplayedWithoutResult));
 }
@@ -97,16 +97,16 @@ async fn a_refusal_without_the_item_takes_one_consistent_read() {
     let world = World::new().await;
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     world.proxy.reset();
-    condition_fails_without_the_item(world.proxy.on("UpdateItem"));
+    world.proxy.on_command("UpdateItem").refuse_without_the_item();
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
     assert_eq!(world.requests(), ["UpdateItem", "GetItem"]);
-    assert_eq!(world.proxy.calls()[1].body["ConsistentRead"], true);
+    assert_eq!(world.proxy.requests()[1].body()["ConsistentRead"], true);
 }
 
 #[tokio::test]
 async fn a_record_that_is_gone_when_it_is_read_is_claimed_once_more() {
     let world = World::new().await;
-    condition_fails_without_the_item(world.proxy.on("UpdateItem"));
+    world.proxy.on_command("UpdateItem").refuse_without_the_item();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     assert_eq!(world.requests(), ["UpdateItem", "GetItem", "UpdateItem", "UpdateItem"]);
 }
@@ -114,7 +114,7 @@ async fn a_record_that_is_gone_when_it_is_read_is_claimed_once_more() {
 #[tokio::test]
 async fn a_key_that_is_never_found_free_is_in_progress() {
     let world = World::new().await;
-    condition_fails_without_the_item(world.proxy.on("UpdateItem").times(2));
+    world.proxy.on_command("UpdateItem").times(2).refuse_without_the_item();
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { lease_until: None, .. }));
     assert_eq!(world.runs(), 0);
 }
@@ -122,8 +122,8 @@ async fn a_key_that_is_never_found_free_is_in_progress() {
 #[tokio::test]
 async fn a_lost_claim_is_recognised_without_the_item() {
     let world = World::new().await;
-    world.proxy.on("UpdateItem").drop_response();
-    condition_fails_without_the_item(world.proxy.on("UpdateItem").nth(2));
+    world.proxy.on_command("UpdateItem").drop_response();
+    world.proxy.on_command("UpdateItem").nth(2).refuse_without_the_item();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     assert_eq!(world.requests(), ["UpdateItem", "UpdateItem", "GetItem", "UpdateItem"]);
 }
@@ -131,8 +131,8 @@ async fn a_lost_claim_is_recognised_without_the_item() {
 #[tokio::test]
 async fn a_lost_completion_is_recognised_without_the_item() {
     let world = World::new().await;
-    world.proxy.on("UpdateItem").nth(2).drop_response();
-    condition_fails_without_the_item(world.proxy.on("UpdateItem").nth(3));
+    world.proxy.on_command("UpdateItem").nth(2).drop_response();
+    world.proxy.on_command("UpdateItem").nth(3).refuse_without_the_item();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     assert_eq!(world.requests(), ["UpdateItem", "UpdateItem", "UpdateItem", "GetItem"]);
 }
@@ -151,6 +151,7 @@ in_both_shapes!(
     a_completion_that_was_throttled_is_sent_again,
     a_completion_that_is_throttled_for_good_leaves_the_claim_standing,
     an_error_of_dynamodb_is_overcome,
-    a_claim_that_cannot_be_sent_runs_nothing,
+    a_claim_that_was_applied_although_dynamodb_said_that_it_failed,
+    a_completion_that_was_applied_although_dynamodb_said_that_it_failed,
     a_holder_has_lost_its_lease_to_a_record_that_it_cannot_read,
 );

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use lambda_once::{
-    ErrorKind, Outcome,
+    ErrorKind, Failure, Idempotency, Key, Outcome,
     clock::Timestamp,
     record::{Record, Status},
+    testing::{Redeliver, sqs},
 };
+use lambda_runtime::{Context, LambdaEvent};
+use serde_json::{Value, json};
 
 use super::{LOSSES, Purpose, World, assert_outcome, permanent, transient};
 use crate::support::{
@@ -126,6 +129,19 @@ async fn a_completion_that_never_arrives_leaves_the_claim_standing(backend: Back
     assert_outcome!(world.run_elsewhere().await, Ok(Outcome::TookOver(2)));
 }
 
+async fn every_request_of_a_batch_whose_messages_are_all_reported(backend: Backend) {
+    let world = World::new(backend).await;
+    world.proxy.on(|_| true).times(usize::MAX).drop_request();
+    let batch = sqs::batch((0..30).map(|id| sqs::message(&json!({ "id": id }))));
+    let deliver = async |once: &Idempotency| {
+        let service = once.sqs(Key::pointer("/id"), |_: Value| async { Ok::<_, Failure>(()) });
+        service.process(LambdaEvent::new(batch.delivery(1), Context::default())).await.reported().len()
+    };
+    assert_eq!(deliver(&world.once).await, 30);
+    assert_eq!((world.sent(Purpose::Complete), world.sent(Purpose::Release)), (0, 0), "something ran");
+    assert_eq!(deliver(&world.elsewhere).await, 0, "something was claimed");
+}
+
 on_each_proxied_store!(
     a_claim,
     a_takeover_which_still_took_over,
@@ -136,4 +152,5 @@ on_each_proxied_store!(
     a_hand_back,
     a_claim_that_never_arrives_runs_nothing,
     a_completion_that_never_arrives_leaves_the_claim_standing,
+    every_request_of_a_batch_whose_messages_are_all_reported,
 );

@@ -6,8 +6,9 @@ use lambda_once::{
 };
 use serde_json::json;
 
-use super::{Claimed, LEASE, MARGIN, Settled, Stores, batch, claim, claims, complete, complete_with, granted, single};
-use crate::dynamodb_faults::requests::Purpose;
+use super::{
+    Claimed, LEASE, MARGIN, Purpose, Settled, Stores, batch, claim, claims, complete, complete_with, granted, single,
+};
 
 #[tokio::test]
 async fn a_throttled_statement_fails_alone_and_is_not_sent_again() {
@@ -22,7 +23,7 @@ async fn a_throttled_statement_fails_alone_and_is_not_sent_again() {
             granted(answer);
         });
         claims.remove(1);
-        stores.world.on(Purpose::Outcome).fail_member(1, code);
+        stores.world.on(Purpose::Complete).fail_member(1, code);
         let settled = stores.settle(&claims, &complete()).await;
         assert_eq!(settled[1].as_ref().map_err(Error::kind), Err(ErrorKind::Throttled));
         stores.world.all_struck();
@@ -90,7 +91,7 @@ async fn a_settle_that_failed_inside_dynamodb_is_ambiguous_and_can_be_sent_again
         let stores = Stores::new().await;
         let claims = claims(0..2);
         stores.grants(&claims).await;
-        stores.world.proxy.on_matching(|_| true).fail_member_after(1, "InternalServerError");
+        stores.world.proxy.on(|_| true).fail_member_after(1, "InternalServerError");
         let answers = stores.settle(&claims, &settlement).await;
         assert!(matches!(answers[0], Ok(Settled::Done { .. })), "{answers:?}");
         assert_eq!(answers[1].as_ref().map_err(Error::status), Err(ErrorStatus::Ambiguous));
@@ -115,7 +116,7 @@ async fn what_the_role_may_not_do_in_batches_is_done_one_by_one_from_then_on() {
 #[tokio::test]
 async fn a_statement_that_is_not_permitted_or_not_valid_goes_alone() {
     for code in ["AccessDenied", "ValidationError"] {
-        for purpose in [Purpose::Claim, Purpose::Look, Purpose::Takeover, Purpose::Outcome] {
+        for purpose in [Purpose::Claim, Purpose::Read, Purpose::Takeover, Purpose::Complete] {
             let stores = Stores::new().await;
             let first = claims(0..2);
             stores.grants(&first).await;
@@ -145,7 +146,7 @@ async fn a_read_that_is_not_permitted_in_batches_goes_one_by_one() {
     let stores = Stores::new().await;
     let claims = claims(0..2);
     stores.grants(&claims).await;
-    stores.world.on(Purpose::Look).access_denied();
+    stores.world.on(Purpose::Read).access_denied();
     let records = stores.store.read(&[claims[0].key, claims[1].key, claim(9).key], ResultData::Include).await;
     let found: Vec<_> = records.into_iter().map(|record| record.unwrap().map(|record| record.owner)).collect();
     assert_eq!(found, [Some(Some(claims[0].owner)), Some(Some(claims[1].owner)), None]);
@@ -166,7 +167,7 @@ async fn a_result_that_an_item_cannot_hold_fails_alone() {
 #[tokio::test]
 async fn an_answer_that_leaves_statements_out_is_ambiguous() {
     let stores = Stores::new().await;
-    stores.world.on(Purpose::Claim).respond(200, json!({ "Responses": [{}] }));
+    stores.world.on(Purpose::Claim).respond_json(200, &json!({ "Responses": [{}] }));
     let answers = stores.store.claim(&claims(0..2)).await;
     assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(|error| error.status() == ErrorStatus::Ambiguous)));
 }

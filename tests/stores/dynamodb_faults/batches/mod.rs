@@ -11,7 +11,7 @@ use lambda_once::{
     },
 };
 
-use super::{LEASE, MARGIN, World, support};
+use super::{LEASE, MARGIN, Purpose, World, support};
 
 mod members;
 mod races;
@@ -32,7 +32,7 @@ impl Stores {
         let build = |client, calls| {
             Config::new(&world.table).calls(calls).build(client).unwrap().with_clock(world.clock.clone())
         };
-        let store = build(support::client(world.proxy.endpoint()).await, Calls::Batched);
+        let store = build(support::client(&world.url).await, Calls::Batched);
         let direct = build(world.direct.clone(), Calls::Single);
         Self { world, store, direct }
     }
@@ -57,7 +57,8 @@ impl Stores {
     /// The operations of the requests that the proxy has seen, with the number of statements in each.
     fn requests(&self) -> Vec<(String, usize)> {
         let statements = |body: &serde_json::Value| body["Statements"].as_array().map_or(0, Vec::len);
-        self.world.proxy.calls().into_iter().map(|call| (call.operation, statements(&call.body))).collect()
+        let requests = self.world.proxy.requests().into_iter();
+        requests.map(|request| (request.command.clone(), statements(&request.body()))).collect()
     }
 }
 

@@ -12,9 +12,9 @@ use lambda_once::{
     },
 };
 
-use super::{Duration, LEASE, MARGIN, RETENTION, Stores, claim, complete};
+use super::{Duration, LEASE, MARGIN, Purpose, RETENTION, Stores, claim, complete};
 use crate::{
-    dynamodb_faults::{number, requests::Purpose, text},
+    dynamodb_faults::{number, text},
     support::FUTURE,
 };
 
@@ -201,7 +201,7 @@ impl Stores {
 async fn between_the_insert_and_the_select() {
     for start in STARTS {
         for event in EVENTS {
-            Stores::new().await.race(start, event, Purpose::Look).await;
+            Stores::new().await.race(start, event, Purpose::Read).await;
         }
     }
 }
@@ -221,7 +221,7 @@ async fn between_the_select_and_the_second_insert() {
         let stores = Stores::new().await;
         let holder = stores.begin(Start::Standing).await;
         let ours = claim(1);
-        let mut look = stores.world.on(Purpose::Look).hold();
+        let mut look = stores.world.on(Purpose::Read).hold();
         let mut insert = stores.world.on(Purpose::Claim).nth(2).hold();
         let meanwhile = async {
             look.arrived().await;
@@ -243,7 +243,7 @@ async fn between_the_select_and_the_second_insert() {
 /// The item is gone between two steps; the second `INSERT` is applied, and its first answer is lost to the client.
 #[tokio::test]
 async fn a_claim_of_what_is_gone_recognises_itself() {
-    for (start, step) in [(Start::Standing, Purpose::Look), (Start::Lapsed, Purpose::Takeover)] {
+    for (start, step) in [(Start::Standing, Purpose::Read), (Start::Lapsed, Purpose::Takeover)] {
         let stores = Stores::new().await;
         let holder = stores.begin(start).await;
         let mut held = stores.world.on(step).hold();

@@ -28,7 +28,7 @@ async fn ten_finished_keys_take_two_requests() {
     let answers = stores.store.claim(&claims(0..10)).await;
     assert!(answers.iter().all(|answer| matches!(answer, Ok(Claimed::Refused(_)))), "{answers:?}");
     assert_eq!(stores.requests(), [batch(10), batch(10)]);
-    let selects = &stores.world.proxy.calls()[1].body["Statements"];
+    let selects = &stores.world.proxy.requests()[1].body()["Statements"];
     assert!(selects.as_array().unwrap().iter().all(|select| select["ConsistentRead"] == true), "{selects}");
 }
 
@@ -132,8 +132,9 @@ async fn results_that_nobody_decodes_are_not_read() {
     assert!(answers.iter().all(|answer| matches!(answer, Ok(Claimed::Refused(_)))), "{answers:?}");
     stores.store.read(&[done[0].key, done[1].key], ResultData::Omit).await;
     assert_eq!(stores.requests(), [batch(2), batch(2), batch(2)]);
-    for call in &stores.world.proxy.calls()[1..] {
-        let selects = call.body["Statements"].as_array().unwrap();
+    for request in &stores.world.proxy.requests()[1..] {
+        let body = request.body();
+        let selects = body["Statements"].as_array().unwrap();
         let reads_data = |text: &str| text.contains('*') || text.contains("\"data\"");
         assert!(selects.iter().all(|select| !reads_data(select["Statement"].as_str().unwrap())), "{selects:?}");
     }
