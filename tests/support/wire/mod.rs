@@ -74,11 +74,18 @@ impl Response {
         }
     }
 
-    /// The number of rows that PostgreSQL reports as returned or changed, or the integer that an answer of Redis begins with.
-    pub fn count(&self) -> Option<u64> {
+    /// Whether the claim or the settle was applied; `None` for an error.
+    pub fn is_applied(&self) -> Option<bool> {
+        if self.is_error() {
+            return None;
+        }
         match self.protocol {
-            Protocol::Resp => resp::first_integer(&self.bytes),
-            Protocol::Postgres => postgres::count(&self.bytes),
+            Protocol::Resp => Some(!resp::is_array(&self.bytes)),
+            Protocol::Postgres => match postgres::count(&self.bytes)? {
+                0 => Some(false),
+                1 => Some(true),
+                _ => None,
+            },
         }
     }
 }
