@@ -43,6 +43,8 @@ pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod rules;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod untrusted;
 
 // What makes `Store` usable as `Arc<dyn Store>`.
 pub use crate::future::BoxFuture;
