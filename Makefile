@@ -24,7 +24,7 @@ first-build = if [[ ! -d $(1) ]]; then echo "-- first build: $(2) on two cores" 
 
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help demo concurrent test test-servers stress plants lint lint-rust lint-features lint-rest watch build e2e browser bench instructions clean
+.PHONY: help demo concurrent test test-servers stress plants lint lint-rust lint-features lint-rest watch build e2e browser bench instructions sizes clean
 
 help: ## Lists the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -101,6 +101,10 @@ instructions: ## Counts instructions under callgrind, and compares them with ben
 	@$(call first-build,$(TARGET)/measure,about 4 minutes)
 	@cargo build --quiet --profile measure -p benches --no-default-features --bin instructions
 	@$(PYTHON) tools/instructions.py $(INSTRUCTIONS_ARGS) $(TARGET)/measure/instructions
+
+sizes: ## Builds a function on Redis without the AWS SDK, and checks the size of its binary
+	@$(call first-build,$(TARGET)/release,about 6 minutes)
+	@$(PYTHON) tools/check-sizes.py
 
 clean: ## Removes everything that was built or installed
 	rm -rf target .aws-sam .venv tools/__pycache__

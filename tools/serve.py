@@ -2,8 +2,8 @@
 """Runs one server of its own for a test: tools/serve.py valkey|valkey-cluster|postgres [NAME=VALUE ...]
 
 The settings are those of the server's configuration. The first line on standard output is its URL. Then each line on
-standard input is done and answered by `done`: `start`, `stop`, `kill` (at once), `freeze`, `resume`. The server ends with
-standard input.
+standard input is done and answered by `done`: `start`, `stop`, `kill` (at once), `freeze`, `resume`. On a cluster `freeze` and
+`resume` take the place of a node: `freeze 0`. The server ends with standard input.
 """
 
 import sys
@@ -23,10 +23,10 @@ def main():
     with SERVERS[sys.argv[1]](**settings) as server:
         print(server.url, flush=True)
         for line in sys.stdin:
-            command = line.strip()
+            command, *nodes = line.split()
             if command not in COMMANDS:
                 sys.exit(f"{command}: not one of {', '.join(COMMANDS)}")
-            if getattr(server, command)() is False:
+            if getattr(server, command)(*map(int, nodes)) is False:
                 sys.exit(f"the server does not {command}\n{server.log()}")
             print("done", flush=True)
 

@@ -51,6 +51,8 @@ pub mod postgres;
 pub mod redis;
 pub mod rules;
 pub mod transaction;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod untrusted;
 
 // What makes `Store` usable as `Arc<dyn Store>`.
 pub use crate::future::BoxFuture;

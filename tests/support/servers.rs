@@ -63,6 +63,15 @@ impl Server {
         self.perform("resume");
     }
 
+    /// [`freeze`](Self::freeze) for one node of a cluster.
+    pub fn freeze_node(&mut self, node: usize) {
+        self.perform(&format!("freeze {node}"));
+    }
+
+    pub fn resume_node(&mut self, node: usize) {
+        self.perform(&format!("resume {node}"));
+    }
+
     fn perform(&mut self, command: &str) {
         block_in_place(|| {
             writeln!(self.commands.as_ref().expect("it runs"), "{command}").expect("it runs");

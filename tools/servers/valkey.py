@@ -84,6 +84,12 @@ class ValkeyCluster:
     def url(self):
         return ",".join(node.url for node in self.nodes)
 
+    def freeze(self, node):
+        self.nodes[node].freeze()
+
+    def resume(self, node):
+        self.nodes[node].resume()
+
     def is_up(self):
         return all(self.sees_all(node.port) for node in self.nodes)
 

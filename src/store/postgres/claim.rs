@@ -3,13 +3,13 @@
 use std::{collections::HashMap, time::Duration};
 
 use futures_util::future::{join, join_all};
-use tokio_postgres::types::Type;
+use tokio_postgres::{Row, types::Type};
 
 use super::{
     BATCH, PostgresStore,
     connection::{Connection, Parameter},
     error::{self, Failure},
-    read::Records,
+    read::{Records, records},
     row,
 };
 use crate::{
@@ -52,7 +52,8 @@ struct Group<'a> {
 /// The answers of a group's two statements.
 struct GroupAnswer {
     granted: Result<HashMap<KeyHash, Grant>, Failure>,
-    records: Result<Records, Failure>,
+    /// Of all keys: most were granted just now, and are not decoded.
+    rows: Result<Vec<Row>, Failure>,
 }
 
 /// The answers of a call; `None` while a claim is undecided.
@@ -166,8 +167,8 @@ impl PostgresStore {
             rows.iter().map(row::grant).collect::<Result<_, _>>().map_err(Failure::from)
         };
         // Polled in this order, so sent in this order.
-        let (granted, records) = join(claim, self.select(connection, &keys, result_data, OPERATION)).await;
-        GroupAnswer { granted, records }
+        let (granted, rows) = join(claim, self.select(connection, &keys, result_data, OPERATION)).await;
+        GroupAnswer { granted, rows }
     }
 
     /// Enters what the two statements decide. Returns whether a lock blocked the claims.
@@ -185,7 +186,12 @@ impl PostgresStore {
         for (place, request) in granted_members {
             answers[place] = granted.get(&request.key).map(|grant| Ok(Claimed::Granted(*grant)));
         }
-        match answer.records {
+        if refused.is_empty() {
+            return is_blocked;
+        }
+        let is_refused = |key: &KeyHash| !granted.contains_key(key);
+        let records = answer.rows.and_then(|rows| records(&rows, is_refused, group.terms.result_data, OPERATION));
+        match records {
             Ok(records) => {
                 for (place, request) in refused {
                     answers[place] = self.explain(request, &records);

@@ -8,7 +8,7 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::{
     error::{Error, ErrorKind, ErrorStatus, root_cause},
-    store::Answers,
+    store::{Answers, untrusted::connection_cause},
 };
 
 /// Why a statement failed.
@@ -69,7 +69,7 @@ pub(super) fn of_connect(error: tokio_postgres::Error) -> Error {
     // What is no trouble with the network: a password that is missing, a server without TLS.
     let is_refused = !error.is_closed() && !causes(&error).any(|cause| cause.is::<io::Error>());
     let kind = if is_refused { ErrorKind::AccessDenied } else { ErrorKind::Unavailable };
-    let message = format!("no connection to PostgreSQL: {}", root_cause(&error));
+    let message = format!("no connection to PostgreSQL: {}", connection_cause(&error));
     Error::new(kind, ErrorStatus::Temporary, OPERATION, message).with_source(error)
 }
 

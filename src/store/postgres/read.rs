@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use futures_util::future::join_all;
-use tokio_postgres::types::Type;
+use tokio_postgres::{Row, types::Type};
 
 use super::{
     BATCH, PostgresStore,
@@ -49,7 +49,8 @@ impl PostgresStore {
     ) -> Answers<Option<Record>> {
         let parts = join_all(keys.chunks(BATCH).map(async |keys| {
             let hashes: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes().as_slice()).collect();
-            match self.select(connection, &hashes, data, operation).await {
+            let rows = self.select(connection, &hashes, data, operation).await;
+            match rows.and_then(|rows| records(&rows, |_| true, data, operation)) {
                 Ok(found) => {
                     let record = |found: &Found| found.record.as_ref().map_err(Error::without_source).cloned();
                     keys.iter().map(|key| found.get(key).map(record).transpose()).collect()
@@ -79,15 +80,27 @@ impl PostgresStore {
         keys: &[&[u8]],
         data: ResultData,
         operation: &'static str,
-    ) -> Result<Records, Failure> {
+    ) -> Result<Vec<Row>, Failure> {
         let with_data = data == ResultData::Include;
-        let rows = connection
-            .query(
-                operation,
-                &self.statements.select,
-                &[(&self.scope.as_ref(), Type::TEXT), (&keys, Type::BYTEA_ARRAY), (&with_data, Type::BOOL)],
-            )
-            .await?;
-        rows.iter().map(|row| row::found(row, data, operation)).collect::<Result<_, _>>().map_err(Failure::from)
+        let parameters: [Parameter<'_>; 3] =
+            [(&self.scope.as_ref(), Type::TEXT), (&keys, Type::BYTEA_ARRAY), (&with_data, Type::BOOL)];
+        connection.query(operation, &self.statements.select, &parameters).await
     }
+}
+
+/// The records in rows of `select.sql`, of the keys that are wanted.
+pub(super) fn records(
+    rows: &[Row],
+    is_wanted: impl Fn(&KeyHash) -> bool,
+    data: ResultData,
+    operation: &'static str,
+) -> Result<Records, Failure> {
+    let mut records = Records::new();
+    for row in rows {
+        let key = row::key(row, operation)?;
+        if is_wanted(&key) {
+            records.insert(key, row::found(row, data, operation)?);
+        }
+    }
+    Ok(records)
 }

@@ -43,11 +43,9 @@ pub(super) struct Found {
     pub(super) now: Timestamp,
 }
 
-/// A row of `select.sql` and its key.
-pub(super) fn found(row: &Row, data: ResultData, operation: &'static str) -> Result<(KeyHash, Found), Error> {
+pub(super) fn found(row: &Row, data: ResultData, operation: &'static str) -> Result<Found, Error> {
     let columns = Columns { row, operation };
-    let found = Found { record: record(&columns, data), now: columns.time("now")? };
-    Ok((columns.key()?, found))
+    Ok(Found { record: record(&columns, data), now: columns.time("now")? })
 }
 
 /// A row of `claim.sql`: what was granted.
@@ -67,7 +65,7 @@ pub(super) fn key_and_lease(row: &Row, operation: &'static str) -> Result<(KeyHa
     Ok((columns.key()?, columns.time("lease_until")?))
 }
 
-/// A row of `release.sql`.
+/// The key of a row.
 pub(super) fn key(row: &Row, operation: &'static str) -> Result<KeyHash, Error> {
     Columns { row, operation }.key()
 }

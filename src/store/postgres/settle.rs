@@ -97,7 +97,9 @@ impl PostgresStore {
             }
         }
         let keys: Vec<KeyHash> = refused.iter().map(|(_, request)| request.key).collect();
-        let current = self.read_on(&connection, &keys, ResultData::Include, OPERATION).await;
+        let needs_data = refused.iter().any(|(_, request)| !matches!(request.settlement, Settlement::Release { .. }));
+        let data = if needs_data { ResultData::Include } else { ResultData::Omit };
+        let current = self.read_on(&connection, &keys, data, OPERATION).await;
         connection.give_back();
         for ((place, request), current) in refused.into_iter().zip(current) {
             answers[place] = Some(rules::explain_settle(request, current));

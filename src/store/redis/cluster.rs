@@ -14,7 +14,7 @@ use redis::{
 use super::{
     error::no_password,
     failure::Failure,
-    shared::{Shared, within},
+    shared::{Shared, noticing_drop, within},
 };
 use crate::store::password::Password;
 
@@ -40,12 +40,14 @@ impl Cluster {
             let mut connection = lease.connection.clone();
             async move { connection.req_packed_command(&command).await.and_then(Value::extract_error) }
         });
-        let answers = join_all(answers).await;
-        // The client keeps a connection that has fallen silent, and knows no other nodes when all it knew are gone.
-        let is_of_no_use =
+        // The client keeps a connection that has fallen silent, and knows no other nodes when all it knew are gone. The
+        // caller may give up before the response time-out.
+        let discard = || self.connection.discard(lease.number);
+        let answers = noticing_drop(join_all(answers), discard).await;
+        let has_failed =
             |error: &RedisError| error.is_timeout() || error.kind() == redis::ErrorKind::ClusterConnectionNotFound;
-        if answers.iter().any(|answer| matches!(answer, Err(error) if is_of_no_use(error))) {
-            self.connection.discard(lease.number).await;
+        if answers.iter().any(|answer| matches!(answer, Err(error) if has_failed(error))) {
+            discard();
         }
         answers.into_iter().map(|answer| answer.map_err(Failure::sent)).collect()
     }

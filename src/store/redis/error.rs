@@ -4,7 +4,10 @@ use std::io;
 
 use redis::{RedisError, ServerErrorKind};
 
-use crate::error::{BoxError, Error, ErrorKind, ErrorStatus, root_cause};
+use crate::{
+    error::{BoxError, Error, ErrorKind, ErrorStatus, root_cause},
+    store::untrusted::connection_cause,
+};
 
 /// The error of a call that may have reached the server.
 pub(super) fn of_call(error: RedisError, operation: &'static str) -> Error {
@@ -16,7 +19,7 @@ pub(super) fn of_call(error: RedisError, operation: &'static str) -> Error {
 pub(super) fn of_connection(error: RedisError, operation: &'static str) -> Error {
     let (kind, status, message) = match classify(&error) {
         (kind, ErrorStatus::Ambiguous, _) => {
-            (kind, ErrorStatus::Temporary, format!("no connection to Redis: {}", root_cause(&error)))
+            (kind, ErrorStatus::Temporary, format!("no connection to Redis: {}", connection_cause(&error)))
         }
         classified => classified,
     };

@@ -33,6 +33,8 @@ use crate::{
     record::{KeyHash, Record},
 };
 
+mod answers;
+mod arguments;
 mod calls;
 #[cfg(feature = "redis-cluster")]
 mod cluster;

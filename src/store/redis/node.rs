@@ -1,4 +1,4 @@
-//! One server: a multiplexed connection that is opened when it is needed and replaced when it is of no more use.
+//! One server: a multiplexed connection that is opened on demand and replaced when it fails.
 
 use std::{
     fmt,
@@ -14,17 +14,17 @@ use redis::{
 use super::{
     error::{is_of_connection, no_password},
     failure::{Failure, Sent},
-    shared::{Shared, within},
+    shared::{Shared, noticing_drop, within},
 };
 use crate::{
     clock::{Clock, SystemClock, Timestamp},
     store::password::Password,
 };
 
-/// A connection that has been idle for longer may be dead without either end knowing: a frozen sandbox misses what a
-/// server, a proxy or a NAT gateway says when it closes it.
+/// A connection that has been idle for longer is suspect: a frozen sandbox does not notice when a server, a proxy or a NAT
+/// gateway closes it.
 const IDLE: Duration = Duration::from_secs(5);
-/// How long such a connection has for its first answer.
+/// How long a suspect connection may take for its first answer.
 const FIRST_ANSWER: Duration = Duration::from_millis(250);
 
 pub(super) struct Node {
@@ -33,7 +33,7 @@ pub(super) struct Node {
     connect_timeout: Duration,
     response_timeout: Duration,
     connection: Shared<MultiplexedConnection>,
-    /// When a server last answered, in milliseconds.
+    /// When a server last answered, in milliseconds since 1970; 0 if a call was dropped without an answer since.
     last_answer: AtomicU64,
 }
 
@@ -55,8 +55,8 @@ impl Node {
         Self { info, password, connect_timeout, response_timeout, connection, last_answer }
     }
 
-    /// Sends the commands as one pipeline. If an earlier connection turns out to be dead they are sent again on a new one:
-    /// claims and settles may arrive twice.
+    /// Sends the commands as one pipeline. If a connection from before turns out to be dead, they are sent again on a new
+    /// one: claims and settles may arrive twice.
     pub(super) async fn send(&self, commands: Vec<Cmd>) -> Vec<Result<Value, Failure>> {
         let count = commands.len();
         let mut pipeline = Pipeline::with_capacity(count);
@@ -79,9 +79,9 @@ impl Node {
         }
     }
 
-    /// A server that takes longer than a call may is not asked twice, unless its connection may be dead.
+    /// A call that has timed out is not sent again, unless its connection is suspect: the server may be slow.
     fn may_repeat(&self, error: &RedisError) -> bool {
-        is_of_connection(error) && (self.was_idle() || !error.is_timeout())
+        is_of_connection(error) && (self.is_suspect() || !error.is_timeout())
     }
 
     async fn attempt(&self, pipeline: &Pipeline) -> Attempt {
@@ -93,28 +93,31 @@ impl Node {
             self.note_answer();
         }
         let mut connection = lease.connection.clone();
-        connection.set_response_timeout(if self.was_idle() {
+        connection.set_response_timeout(if self.is_suspect() {
             FIRST_ANSWER.min(self.response_timeout)
         } else {
             self.response_timeout
         });
-        let answers = connection.req_packed_commands(pipeline, 0, pipeline.len()).await;
-        let is_of_no_use = match &answers {
+        // The caller may have given up before the response time-out because the connection is dead.
+        let on_drop = || self.last_answer.store(0, Ordering::Relaxed);
+        let answers = noticing_drop(connection.req_packed_commands(pipeline, 0, pipeline.len()), on_drop).await;
+        let has_failed = match &answers {
             Ok(values) => values.iter().any(|value| match value {
                 Value::ServerError(error) => is_of_connection(&error.clone().into()),
                 _ => false,
             }),
             Err(error) => is_of_connection(error),
         };
-        if is_of_no_use {
-            self.connection.discard(lease.number).await;
+        if has_failed {
+            self.connection.discard(lease.number);
         } else {
             self.note_answer();
         }
         Attempt { answers: answers.map_err(Failure::sent), is_new: lease.is_new }
     }
 
-    fn was_idle(&self) -> bool {
+    /// Whether the connection may be dead.
+    fn is_suspect(&self) -> bool {
         let last = Timestamp::from_millis(self.last_answer.load(Ordering::Relaxed));
         SystemClock.now().since(last) > IDLE
     }

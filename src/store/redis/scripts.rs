@@ -4,6 +4,12 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
+use super::arguments::Name;
+
+/// Room for a call without a large result.
+const ARGUMENTS: usize = 16;
+const ARGUMENT_BYTES: usize = 384;
+
 /// A script that works on one key.
 pub(super) struct Script {
     text: &'static str,
@@ -27,17 +33,14 @@ impl Script {
         Self { text, hash: redis::Script::new(text).get_hash().to_owned() }
     }
 
-    /// A call on `key`, to which the arguments are added.
-    pub(super) fn call(&self, by: By, key: &str) -> Cmd {
-        let mut command = match by {
-            By::Hash => redis::cmd("EVALSHA"),
-            By::Text => redis::cmd("EVAL"),
-        };
+    /// A call on the record of this name, to which the arguments are added.
+    pub(super) fn call(&self, by: By, name: Name<'_>) -> Cmd {
+        let mut command = Cmd::with_capacity(ARGUMENTS, ARGUMENT_BYTES);
         match by {
-            By::Hash => command.arg(&self.hash),
-            By::Text => command.arg(self.text),
+            By::Hash => command.arg("EVALSHA").arg(&self.hash),
+            By::Text => command.arg("EVAL").arg(self.text),
         };
-        command.arg(1).arg(key);
+        command.arg(1).arg(name);
         command
     }
 }

@@ -1,7 +1,7 @@
 -- Ends or renews one claim, if the record is still in progress under its owner. KEYS[1]: the record. Times are in ms.
 -- ARGV: 1 owner  2 COMPLETED|FAILED|release|hand_back|renew  3 retention  4 lease  5 skew margin
 --       6 field of the result: data|deflated|result_dropped, or ''  7 its value  8 now, or '' for the server's clock
--- Applied: {1, lease_until of a renewal}. Refused: {0, the record's fields}, explained by the client.
+-- Applied: lease_until of a renewal, 1 otherwise. Refused: the record's fields, explained by the client.
 local key, what, now = KEYS[1], ARGV[2], tonumber(ARGV[8])
 if not now then
   local time = redis.call('TIME')
@@ -18,18 +18,23 @@ local is_over = what == 'renew' and not (lease and lease >= math.max(now - margi
 -- A late release may meet a late copy of its own claim, which has taken over.
 local forgets = what == 'release' and found[3] == 'INPROGRESS'
 if found[1] ~= 'INPROGRESS' or found[2] ~= ARGV[1] or is_over or forgets then
-  return {0, redis.call('HMGET', key, 'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration',
-    'validation', 'v', 'result_dropped', 'data', 'deflated')}
+  local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped'}
+  -- A release has no use for a result, nor has a settle that was applied before.
+  if what ~= 'release' and what ~= 'hand_back' and not (found[1] == what and found[2] == ARGV[1]) then
+    table.insert(fields, 'data')
+    table.insert(fields, 'deflated')
+  end
+  return redis.call('HMGET', key, unpack(fields))
 end
 
 if what == 'release' then
   redis.call('DEL', key)
-  return {1}
+  return 1
 end
 if what == 'hand_back' then
   redis.call('HDEL', key, 'owner')
   redis.call('HSET', key, 'in_progress_expiration', 0)
-  return {1}
+  return 1
 end
 local ends = now + tonumber(ARGV[3])
 if what == 'renew' then
@@ -50,4 +55,4 @@ end
 if ARGV[6] ~= '' then redis.call('HSET', key, ARGV[6], ARGV[7]) end
 -- PEXPIREAT comes last: a time that has passed deletes the record, and a write after it would make one without a time to live.
 redis.call('PEXPIREAT', key, text(expiration * 1000))
-return {1, text(lease or 0)}
+return what == 'renew' and lease or 1

@@ -9,7 +9,7 @@ use std::{
 use redis::RedisError;
 use tokio::{sync::Mutex, time::timeout};
 
-/// Opens a connection, or gives up.
+/// Opens a connection within a time limit.
 pub(super) async fn within<C>(
     limit: Duration,
     open: impl Future<Output = Result<C, RedisError>>,
@@ -17,10 +17,30 @@ pub(super) async fn within<C>(
     timeout(limit, open).await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
 }
 
-/// A connection that is opened when it is needed, and replaced when it is of no more use.
+/// Awaits a call, and runs `on_drop` if it is dropped before it has an answer.
+pub(super) async fn noticing_drop<T>(call: impl Future<Output = T>, on_drop: impl FnOnce() + Send) -> T {
+    struct Guard<F: FnOnce()>(Option<F>);
+
+    impl<F: FnOnce()> Drop for Guard<F> {
+        fn drop(&mut self) {
+            if let Some(on_drop) = self.0.take() {
+                on_drop();
+            }
+        }
+    }
+
+    let mut guard = Guard(Some(on_drop));
+    let answer = call.await;
+    guard.0 = None;
+    answer
+}
+
+/// A connection that is opened on demand and replaced when it fails.
 pub(super) struct Shared<C> {
     state: Mutex<State<C>>,
-    /// How often a connection was opened, or could not be.
+    /// The connection of this number, and those before it, are not used again.
+    discarded: AtomicU64,
+    /// How many attempts to connect have ended, successfully or not.
     attempts: AtomicU64,
 }
 
@@ -31,24 +51,29 @@ struct State<C> {
     failure: Option<RedisError>,
 }
 
-/// The connection, for one call.
+/// The connection as one call uses it.
 pub(super) struct Lease<C> {
     pub(super) connection: C,
     /// Whether it was opened for this call.
     pub(super) is_new: bool,
-    /// Which connection it is.
+    /// The number of the attempt that opened it.
     pub(super) number: u64,
 }
 
 impl<C: Clone> Shared<C> {
     pub(super) fn new() -> Self {
-        Self { state: Mutex::new(State { live: None, failure: None }), attempts: AtomicU64::new(0) }
+        Self {
+            state: Mutex::new(State { live: None, failure: None }),
+            discarded: AtomicU64::new(0),
+            attempts: AtomicU64::new(0),
+        }
     }
 
-    /// The connection, by `open` if there is none. Calls that wait for an attempt share its failure.
+    /// Returns the connection, which `open` opens if there is none. Calls that wait for an attempt share its failure.
     pub(super) async fn get(&self, open: impl Future<Output = Result<C, RedisError>>) -> Result<Lease<C>, RedisError> {
         let before = self.attempts.load(Ordering::Acquire);
         let mut state = self.state.lock().await;
+        state.live.take_if(|(_, number)| *number <= self.discarded.load(Ordering::Acquire));
         if let Some((connection, number)) = &state.live {
             return Ok(Lease { connection: connection.clone(), is_new: false, number: *number });
         }
@@ -69,11 +94,8 @@ impl<C: Clone> Shared<C> {
         }
     }
 
-    /// Has the next call open another connection, if this one is still the current one.
-    pub(super) async fn discard(&self, number: u64) {
-        let mut state = self.state.lock().await;
-        if state.live.as_ref().is_some_and(|(_, current)| *current == number) {
-            state.live = None;
-        }
+    /// Makes the next call open another connection, unless this one has been replaced already.
+    pub(super) fn discard(&self, number: u64) {
+        self.discarded.fetch_max(number, Ordering::AcqRel);
     }
 }

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::{RedisStore, failure::Failure};
+use super::RedisStore;
 use crate::error::Error;
 
 /// The oldest major version of Redis, which Valkey reports as well, whose errors in scripts say what they are.
@@ -21,20 +21,28 @@ impl RedisStore {
         let [memory, server] = commands;
         let mut answers = self.link.send(vec![ping, memory, server]).await.into_iter();
         answers.next().transpose().map_err(|failure| failure.into_error("warm"))?;
-        let information: String = answers.map(text).collect::<Result<_, _>>().unwrap_or_default();
+        let mut information = String::new();
+        for answer in answers {
+            match answer {
+                Ok(answer) => information.push_str(&text(answer)),
+                // The user may not call INFO, which claims do without.
+                Err(failure) if failure.error.code().is_some() => {}
+                Err(failure) => return Err(failure.into_error("warm")),
+            }
+        }
         warn_about(&information);
         Ok(())
     }
 }
 
-/// Of a cluster's nodes, all answer.
-fn text(answer: Result<Value, Failure>) -> Result<String, Failure> {
-    Ok(match answer? {
+/// The text of an answer to INFO: a cluster returns one text for each primary.
+fn text(answer: Value) -> String {
+    match answer {
         Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Value::VerbatimString { text, .. } => text,
-        Value::Map(nodes) => nodes.into_iter().filter_map(|(_, answer)| text(Ok(answer)).ok()).collect(),
+        Value::Map(nodes) => nodes.into_iter().map(|(_, answer)| text(answer)).collect(),
         _ => String::new(),
-    })
+    }
 }
 
 fn warn_about(information: &str) {
@@ -49,7 +57,7 @@ fn warn_about(information: &str) {
         ),
         None if values("maxmemory_policy").next().is_none() => tracing::warn!(
             target: "lambda_once",
-            "Redis does not say whether it evicts records (INFO memory): `maxmemory-policy` has to be `noeviction`"
+            "Redis does not say whether it evicts records: set `maxmemory-policy` to `noeviction`, and allow the user INFO"
         ),
         None => {}
     }

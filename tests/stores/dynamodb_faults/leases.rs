@@ -22,7 +22,7 @@ async fn a_late_claim_has_the_lease_that_it_asked_for(calls: Calls) {
         claim = late.arrived() => claim,
     };
     world.clock.jump(LEASE / 2);
-    assert_eq!(late.deliver().await.count(), Some(1));
+    assert_eq!(late.deliver().await.is_applied(), Some(true));
     let item = world.item().await.unwrap();
     let lease = item["in_progress_expiration"].as_n().unwrap();
     assert!(claim.body().to_string().contains(lease), "{lease} is not in {claim:?}");

@@ -98,16 +98,17 @@ async fn tls_is_verified_by_the_given_root_certificates() {
     let mut misnamed = tokio_postgres::Config::new();
     let (port, user) = (connection.get_ports()[0], connection.get_user().unwrap());
     misnamed.host("localhost").hostaddr("127.0.0.1".parse().unwrap()).port(port).user(user).dbname("postgres");
-    for distrusting in [
-        support::postgres::config(connection).root_certificates(other),
+    for (distrusting, names_the_setting) in [
+        (support::postgres::config(connection).root_certificates(other), true),
         // The public authorities.
-        support::postgres::config(by_name),
+        (support::postgres::config(by_name), true),
         // The certificate is for another name.
-        support::postgres::config(misnamed).root_certificates(certificates.authority),
+        (support::postgres::config(misnamed).root_certificates(certificates.authority), false),
     ] {
         let error = claim_one(&distrusting.build().unwrap(), &claim()).await.unwrap_err();
         assert_eq!(of(&error), UNAVAILABLE);
-        assert!(error.to_string().contains("certificate"), "{error}");
+        assert!(error.to_string().contains("invalid peer certificate"), "{error}");
+        assert_eq!(error.to_string().contains("`root_certificates`"), names_the_setting, "{error}");
     }
 }
 

@@ -13,6 +13,8 @@ use lambda_once::{ErrorKind, ErrorStatus, Store, store::redis::Config};
 use tokio::{
     io::AsyncReadExt,
     net::{TcpListener, TcpStream},
+    sync::watch,
+    time::timeout,
 };
 
 use super::{command, direct, store};
@@ -144,19 +146,17 @@ async fn a_password_that_never_comes_is_a_time_out() {
     assert_eq!((error.kind(), error.status()), (ErrorKind::Timeout, ErrorStatus::Temporary), "{error}");
 }
 
-/// A connection whose other end has vanished while the sandbox was frozen: it stays open and nothing comes back.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_died_while_it_was_idle_costs_a_quarter_of_a_second() {
-    let server = Server::start("valkey", &[]);
+/// The URL of a proxy in front of the server, and what makes the connections that exist then silent: they stay open, and
+/// nothing comes back.
+async fn behind_a_network(server: &Server) -> (String, watch::Sender<bool>) {
     let upstream = server.url().trim_start_matches("redis://").to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
-    let (cut, is_cut) = tokio::sync::watch::channel(false);
+    let (cut, is_cut) = watch::channel(false);
     tokio::spawn(async move {
         loop {
             let (mut client, _) = listener.accept().await.unwrap();
             let (upstream, mut is_cut) = (upstream.clone(), is_cut.clone());
-            // Only the connections that exist when it is cut die.
             is_cut.mark_unchanged();
             tokio::spawn(async move {
                 let mut server = TcpStream::connect(upstream).await.unwrap();
@@ -167,12 +167,32 @@ async fn a_connection_that_died_while_it_was_idle_costs_a_quarter_of_a_second() 
             });
         }
     });
+    (url, cut)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_died_while_it_was_idle_costs_a_quarter_of_a_second() {
+    let server = Server::start("valkey", &[]);
+    let (url, cut) = behind_a_network(&server).await;
     let store = Config::new(url).response_timeout(Duration::from_secs(60)).build().unwrap();
     assert!(is_granted(&claim_one(&store, &claim()).await));
     // This test is about real time.
     tokio::time::sleep(Duration::from_millis(5_100)).await;
     cut.send(true).unwrap();
     let request = claim();
-    let answer = tokio::time::timeout(Duration::from_secs(10), claim_one(&store, &request)).await;
+    let answer = timeout(Duration::from_secs(10), claim_one(&store, &request)).await;
+    assert!(is_granted(&answer.expect("long before the response time-out")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_dropped_without_an_answer_has_the_next_one_check_the_connection() {
+    let server = Server::start("valkey", &[]);
+    let (url, cut) = behind_a_network(&server).await;
+    let store = Config::new(url).response_timeout(Duration::from_secs(60)).build().unwrap();
+    assert!(is_granted(&claim_one(&store, &claim()).await));
+    cut.send(true).unwrap();
+    let request = claim();
+    timeout(Duration::from_millis(100), claim_one(&store, &request)).await.expect_err("nothing comes back");
+    let answer = timeout(Duration::from_secs(10), claim_one(&store, &request)).await;
     assert!(is_granted(&answer.expect("long before the response time-out")));
 }

@@ -1,5 +1,6 @@
 //! What only Redis and Valkey do: full memory, lost scripts, restarts, fail-overs, and connections that die.
 
+mod cluster;
 mod connections;
 mod failover;
 mod memory;

@@ -4,7 +4,9 @@ use lambda_once::{Error, ErrorKind, ErrorStatus, RedisStore, Store, store::Settl
 use redis::aio::MultiplexedConnection;
 
 use super::{command, direct, store};
-use crate::support::requests::{HAND_BACK, RENEW, claim, claim_one, complete, is_granted, json, rival, settle_one};
+use crate::support::requests::{
+    HAND_BACK, RELEASE, RENEW, claim, claim_one, complete, is_granted, json, rival, settle_one,
+};
 use crate::support::servers::Server;
 use lambda_once::store::ClaimRequest;
 
@@ -111,4 +113,27 @@ async fn a_record_is_deleted_by_the_server_when_it_expires_and_never_without_a_t
     assert_eq!(settle_one(&world.store, &brief, settlement).await.unwrap(), Settled::Done { found: None });
     let left: i64 = command(&mut world.direct, &["TTL", &name(&brief)]).await;
     assert!((-2..=1).contains(&left) && left != -1, "gone, or about to be: {left}");
+}
+
+/// All bytes that the server has sent.
+async fn sent(direct: &mut MultiplexedConnection) -> u64 {
+    let stats: String = command(direct, &["INFO", "stats"]).await;
+    stats.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:")?.parse().ok()).expect("it is counted")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settle_that_needs_no_result_is_refused_without_it() {
+    let World { _server, store, mut direct } = World::new().await;
+    let large = format!("\"{}\"", "x".repeat(500_000));
+    let request = claim();
+    assert!(is_granted(&claim_one(&store, &request).await));
+    for settlement in [complete(&*large), complete(&*large), RELEASE, HAND_BACK] {
+        let before = sent(&mut direct).await;
+        assert_eq!(settle_one(&store, &request, settlement).await.unwrap(), Settled::Done { found: None });
+        assert!(sent(&mut direct).await - before < 100_000);
+    }
+    let before = sent(&mut direct).await;
+    let overtaken = settle_one(&store, &rival(&request), complete("1")).await.unwrap();
+    assert!(matches!(overtaken, Settled::LeaseLost { current: Some(record) } if record.result == json(&*large)));
+    assert!(sent(&mut direct).await - before > 500_000);
 }

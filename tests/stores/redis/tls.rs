@@ -19,16 +19,17 @@ async fn tls_is_verified_by_the_given_root_certificates() {
     assert!(is_granted(&claim_one(&trusting, &claim()).await));
 
     let misnamed = format!("rediss://localhost:{}", proxy.address.port());
-    for distrusting in [
-        Config::new(&url).root_certificates(Certificates::new().authority),
+    for (distrusting, names_the_setting) in [
+        (Config::new(&url).root_certificates(Certificates::new().authority), true),
         // The public authorities.
-        Config::new(&url),
+        (Config::new(&url), true),
         // The certificate is for another name.
-        Config::new(misnamed).root_certificates(certificates.authority),
+        (Config::new(misnamed).root_certificates(certificates.authority), false),
     ] {
         let error = claim_one(&distrusting.build().unwrap(), &claim()).await.unwrap_err();
         assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
-        assert!(error.to_string().contains("certificate"), "{error}");
+        assert!(error.to_string().contains("invalid peer certificate"), "{error}");
+        assert_eq!(error.to_string().contains("`root_certificates`"), names_the_setting, "{error}");
     }
 }
 

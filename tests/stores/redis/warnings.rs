@@ -2,7 +2,7 @@
 
 use lambda_once::Store;
 
-use super::store;
+use super::{command, direct, store};
 use crate::support::{collector::Collector, servers::Server};
 
 async fn warned_on(settings: &[&str]) -> String {
@@ -19,4 +19,16 @@ async fn warming_warns_of_evictions() {
     assert!(warned.contains("noeviction") && warned.contains("volatile-lru"), "{warned}");
     let silent = warned_on(&["maxmemory=100mb", "maxmemory-policy=noeviction"]).await;
     assert_eq!(silent, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_may_not_call_info_is_told_what_could_not_be_checked() {
+    let server = Server::start("valkey", &[]);
+    let rules = ["ACL", "SETUSER", "once", "on", ">secret", "~*", "+@all", "-info"];
+    command::<()>(&mut direct(server.url()).await, &rules).await;
+    let (collector, guard) = Collector::install();
+    store(&server.url().replace("redis://", "redis://once:secret@")).warm().await.unwrap();
+    drop(guard);
+    let warned: String = collector.lines().iter().map(|line| line.get("message").to_string()).collect();
+    assert!(warned.contains("noeviction") && warned.contains("INFO"), "{warned}");
 }

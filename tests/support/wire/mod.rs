@@ -79,15 +79,22 @@ impl Response {
         }
     }
 
-    /// The number of rows that PostgreSQL reports as returned or changed, the integer that an answer of Redis begins with, or
-    /// the number of requests or statements that DynamoDB reports as applied.
-    pub fn count(&self) -> Option<u64> {
+    /// Whether the claim or the settle was applied; `None` for an error.
+    pub fn is_applied(&self) -> Option<bool> {
+        if self.is_error() {
+            return None;
+        }
         match self.protocol {
-            Protocol::Resp => resp::first_integer(&self.bytes),
-            Protocol::Postgres => postgres::count(&self.bytes),
-            Protocol::DynamoDb => dynamodb::count(&self.bytes),
+            Protocol::Resp => Some(!resp::is_array(&self.bytes)),
+            Protocol::Postgres => one(postgres::count(&self.bytes)?),
+            Protocol::DynamoDb => one(dynamodb::count(&self.bytes)?),
         }
     }
+}
+
+/// Whether one write was applied, of at most one.
+fn one(count: u64) -> Option<bool> {
+    (count < 2).then_some(count == 1)
 }
 
 /// A running proxy; it stops, and closes its connections, when dropped.

@@ -57,14 +57,9 @@ pub(super) fn is_error(answer: &[u8]) -> bool {
     answer.first() == Some(&b'-')
 }
 
-/// The integer that the answer is, or that its array begins with.
-pub(super) fn first_integer(answer: &[u8]) -> Option<u64> {
-    let (text, end) = line(answer)?;
-    match answer[0] {
-        b':' => u64::try_from(number(text)).ok(),
-        b'*' => first_integer(&answer[end..]),
-        _ => None,
-    }
+/// The scripts return an array if they refuse.
+pub(super) fn is_array(answer: &[u8]) -> bool {
+    answer.first() == Some(&b'*')
 }
 
 /// Sends a request on a new connection that is set up by these ones.

@@ -1,0 +1,63 @@
+//! Reads the answers of the scripts.
+
+use redis::Value;
+
+use super::{error, failure::Failure, record};
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    record::Status,
+    store::{
+        ClaimRequest, Claimed, Grant, SettleRequest, Settled, Settlement,
+        rules::{self, Judgement},
+    },
+};
+
+const CLAIM: &str = "claim";
+
+/// The answer of `claim.lua`: text if the claim is granted, else the time and the record.
+pub(super) fn claimed(request: &ClaimRequest, answer: Result<Value, Failure>) -> Result<Claimed, Error> {
+    let unexpected = || error::unexpected(CLAIM);
+    match answer.map_err(|failure| failure.into_error(CLAIM))? {
+        Value::BulkString(text) => grant(&text).map(Claimed::Granted).ok_or_else(unexpected),
+        Value::Array(refused) => {
+            let [Value::BulkString(now), found]: [Value; 2] = refused.try_into().map_err(|_| unexpected())? else {
+                return Err(unexpected());
+            };
+            let now = number(std::str::from_utf8(&now).ok()).map(Timestamp::from_millis).ok_or_else(unexpected)?;
+            let record = record::record(found, CLAIM)?.ok_or_else(unexpected)?;
+            match rules::judge(&record, request, now)? {
+                Judgement::Mine(grant) => Ok(Claimed::Granted(grant)),
+                Judgement::Refused(refusal) => Ok(Claimed::Refused(refusal)),
+                // The script would have replaced it.
+                Judgement::Free => Err(unexpected()),
+            }
+        }
+        _ => Err(unexpected()),
+    }
+}
+
+/// The answer of `settle.lua`: a number if the settle is applied, else the record.
+pub(super) fn settled(request: &SettleRequest, answer: Result<Value, Failure>) -> Result<Settled, Error> {
+    let operation = request.settlement.as_str();
+    match (answer.map_err(|failure| failure.into_error(operation))?, &request.settlement) {
+        (Value::Int(lease_until), Settlement::Renew { .. }) => {
+            let lease_until = u64::try_from(lease_until).map_err(|_| error::unexpected(operation))?;
+            Ok(Settled::Renewed { lease_until: Timestamp::from_millis(lease_until) })
+        }
+        (Value::Int(_), _) => Ok(Settled::Done { found: None }),
+        (found @ Value::Array(_), _) => rules::explain_settle(request, record::record(found, operation)),
+        _ => Err(error::unexpected(operation)),
+    }
+}
+
+fn grant(text: &[u8]) -> Option<Grant> {
+    let mut words = std::str::from_utf8(text).ok()?.splitn(3, ' ');
+    let (lease_until, attempt) = (number(words.next())?, number(words.next())?);
+    let prior_status = Status::from_word(words.next()?);
+    Some(Grant { lease_until: Timestamp::from_millis(lease_until), attempt, prior_status })
+}
+
+fn number(digits: Option<&str>) -> Option<u64> {
+    digits?.parse().ok()
+}

@@ -1,0 +1,81 @@
+//! Writes requests as the arguments of the scripts. Each batch writes hundreds of them, so none is a string of its own first.
+
+use std::time::Duration;
+
+use redis::{Cmd, RedisWrite, ToRedisArgs};
+
+use crate::{
+    record::{KeyHash, NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Status, StoredData, StoredResult},
+    store::{ClaimRequest, ResultData, Settlement, Takeover},
+};
+
+/// The longest duration in milliseconds: with it, Lua's numbers are exact until the year 144,000.
+const MAX_MILLIS: u64 = 1 << 52;
+
+/// The name of a key's hash. The half in braces decides the slot.
+pub(super) struct Name<'a> {
+    pub(super) prefix: &'a str,
+    pub(super) key: &'a KeyHash,
+}
+
+impl ToRedisArgs for Name<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        let hex = self.key.to_hex();
+        let (slot, rest) = hex.split_at(hex.len() / 2);
+        out.write_arg_fmt(format_args!("{}{{{slot}}}{rest}", self.prefix));
+    }
+}
+
+impl redis::ToSingleRedisArg for Name<'_> {}
+
+/// Adds the arguments of `claim.lua`.
+pub(super) fn of_claim(request: &ClaimRequest, now: &str, command: &mut Cmd) {
+    let lease_and_margin = request.lease.saturating_add(request.skew_margin);
+    let time_to_live = request.retention.max(lease_and_margin.saturating_add(Duration::from_millis(1)));
+    command.write_arg_fmt(request.owner);
+    match request.fingerprint {
+        Some(fingerprint) => command.write_arg_fmt(fingerprint),
+        None => command.write_arg(b""),
+    }
+    command
+        .arg(millis(request.lease))
+        .arg(millis(request.skew_margin))
+        .arg(millis(time_to_live))
+        .arg(u8::from(request.takeover == Takeover::Allowed))
+        .arg(RECORD_VERSION)
+        .arg(NEWEST_KNOWN_VERSION)
+        .arg(now)
+        .arg(u8::from(request.result_data == ResultData::Include));
+}
+
+/// Adds the arguments of `settle.lua`.
+pub(super) fn of_settle(settlement: &Settlement, owner: &Owner, now: &str, command: &mut Cmd) {
+    const NONE: Duration = Duration::ZERO;
+    let (what, [retention, lease, margin]) = match settlement {
+        Settlement::Complete { retention, .. } => (Status::Completed.as_str(), [*retention, NONE, NONE]),
+        Settlement::Fail { retention, .. } => (Status::Failed.as_str(), [*retention, NONE, NONE]),
+        Settlement::Release { took_over: false } => ("release", [NONE; 3]),
+        Settlement::Release { took_over: true } => ("hand_back", [NONE; 3]),
+        Settlement::Renew { lease, skew_margin, retention } => ("renew", [*retention, *lease, *skew_margin]),
+    };
+    let (field, value) = result(settlement).unwrap_or_default();
+    command.write_arg_fmt(owner);
+    command.arg(what).arg(millis(retention)).arg(millis(lease)).arg(millis(margin)).arg(field).arg(value).arg(now);
+}
+
+/// The field that holds the result, and its value.
+pub(super) fn result(settlement: &Settlement) -> Option<(&'static str, &[u8])> {
+    let (Settlement::Complete { result, .. } | Settlement::Fail { result, .. }) = settlement else {
+        return None;
+    };
+    match result {
+        StoredResult { data: Some(StoredData::Json(text)), .. } => Some(("data", text.as_bytes())),
+        StoredResult { data: Some(StoredData::Deflated(bytes)), .. } => Some(("deflated", bytes)),
+        StoredResult { data: None, dropped: true } => Some(("result_dropped", b"1")),
+        StoredResult { data: None, dropped: false } => None,
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(MAX_MILLIS)
+}

@@ -1,0 +1,17 @@
+//! Explains connections that fail because of the server's certificate.
+
+use std::error::Error;
+
+use crate::error::root_cause;
+
+/// How rustls names a certificate that no trusted authority has signed.
+const UNTRUSTED: [&str; 2] = ["invalid peer certificate: UnknownIssuer", "invalid peer certificate: BadSignature"];
+
+/// The root cause of a failed connection, and the setting that helps if it is an untrusted certificate.
+pub(super) fn connection_cause(error: &(dyn Error + 'static)) -> String {
+    let cause = root_cause(error);
+    if UNTRUSTED.iter().any(|text| cause.contains(text)) {
+        return cause + "; `root_certificates` sets the authorities to trust";
+    }
+    cause
+}

@@ -1,0 +1,127 @@
+//! Nodes of a cluster that fall silent, and clusters over TLS.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use lambda_once::{ErrorKind, ErrorStatus, RedisStore, Store, store::ClaimRequest, store::redis::Config};
+use tokio::time::timeout;
+
+use super::{command, direct};
+use crate::support::{
+    requests::{claim, claim_one, claims, complete, is_granted, is_replay, rival, settle_of},
+    servers::Server,
+    tls::{Certificates, TlsProxy},
+    wire::{Protocol, host_and_port},
+};
+
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
+/// The node that falls silent, and its share of the slots.
+const SILENT: usize = 1;
+const ITS_SLOTS: std::ops::Range<u16> = 5461..10922;
+
+struct World {
+    cluster: Server,
+    urls: Vec<String>,
+    store: RedisStore,
+}
+
+impl World {
+    async fn new(response_timeout: Duration) -> Self {
+        let cluster = Server::start("valkey-cluster", &[]);
+        let urls: Vec<String> = cluster.url().split(',').map(str::to_owned).collect();
+        let store = Config::cluster(&urls).response_timeout(response_timeout).build().unwrap();
+        store.warm().await.unwrap();
+        Self { cluster, urls, store }
+    }
+
+    /// A claim on the node that falls silent.
+    async fn claim(&self) -> ClaimRequest {
+        let mut direct = direct(&self.urls[0]).await;
+        loop {
+            let request = claim();
+            let slot = request.key.to_hex()[..32].to_owned();
+            if ITS_SLOTS.contains(&command::<u16>(&mut direct, &["CLUSTER", "KEYSLOT", &slot]).await) {
+                return request;
+            }
+        }
+    }
+
+    /// How many connections a node that answers has accepted, the one that asks included.
+    async fn connections(&self) -> u32 {
+        let mut direct = direct(&self.urls[0]).await;
+        let stats: String = command(&mut direct, &["INFO", "stats"]).await;
+        let count = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        count.unwrap().parse().unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_falls_silent_is_a_time_out_and_its_connections_are_opened_anew() {
+    let mut world = World::new(RESPONSE_TIMEOUT).await;
+    let request = world.claim().await;
+    let before = world.connections().await;
+    world.cluster.freeze_node(SILENT);
+    let begun = Instant::now();
+    let error = claim_one(&world.store, &request).await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Timeout, ErrorStatus::Ambiguous), "{error}");
+    // The client may try again twice.
+    assert!(begun.elapsed() < RESPONSE_TIMEOUT * 6, "{:?}", begun.elapsed());
+    world.cluster.resume_node(SILENT);
+    assert!(is_granted(&claim_one(&world.store, &request).await), "the same claim, applied or not");
+    assert!(world.store.claim(&claims(50)).await.iter().all(is_granted));
+    // One more than the one that asks.
+    assert!(world.connections().await > before + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_node_whose_calls_are_dropped_has_its_connections_opened_anew() {
+    let mut world = World::new(Duration::from_secs(60)).await;
+    let request = world.claim().await;
+    let before = world.connections().await;
+    world.cluster.freeze_node(SILENT);
+    timeout(RESPONSE_TIMEOUT, claim_one(&world.store, &request)).await.expect_err("it is silent");
+    world.cluster.resume_node(SILENT);
+    assert!(is_granted(&claim_one(&world.store, &request).await), "the same claim, applied or not");
+    assert!(world.connections().await > before + 1);
+}
+
+/// Each node behind TLS, and announced to clients as what is in front of it.
+async fn behind_tls(urls: &[String], certificates: &Certificates) -> Vec<TlsProxy> {
+    let start = |url: &String| {
+        let server = host_and_port(url).to_owned();
+        async move { TlsProxy::start(certificates, Protocol::Resp, &server).await }
+    };
+    let proxies = join_all(urls.iter().map(start)).await;
+    for (url, proxy) in urls.iter().zip(&proxies) {
+        let port = proxy.address.port().to_string();
+        command::<()>(&mut direct(url).await, &["CONFIG", "SET", "cluster-announce-port", &port]).await;
+    }
+    for url in urls {
+        let mut direct = direct(url).await;
+        let is_known = |nodes: &str| proxies.iter().all(|proxy| nodes.contains(&format!("{}@", proxy.address)));
+        while !is_known(&command::<String>(&mut direct, &["CLUSTER", "NODES"]).await) {
+            tokio::task::yield_now().await;
+        }
+    }
+    proxies
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_node_of_a_cluster_is_reached_over_tls() {
+    let world = World::new(RESPONSE_TIMEOUT).await;
+    let certificates = Certificates::new();
+    let proxies = behind_tls(&world.urls, &certificates).await;
+    let urls = || proxies.iter().map(|proxy| format!("rediss://{}", proxy.address));
+    let store = Config::cluster(urls()).root_certificates(certificates.authority.clone()).build().unwrap();
+    let claims = claims(50);
+    assert!(store.claim(&claims).await.iter().all(is_granted));
+    let settles: Vec<_> = claims.iter().map(|claim| settle_of(claim, complete("1"))).collect();
+    assert!(store.settle(&settles).await.iter().all(Result::is_ok));
+    let rivals: Vec<_> = claims.iter().map(rival).collect();
+    assert!(store.claim(&rivals).await.iter().all(|answer| is_replay(answer, "1")));
+
+    let distrusting = Config::cluster(urls()).root_certificates(Certificates::new().authority).build().unwrap();
+    let error = claim_one(&distrusting, &claim()).await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
+    assert!(error.to_string().contains("`root_certificates`"), "{error}");
+}
