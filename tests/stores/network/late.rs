@@ -37,6 +37,16 @@ async fn a_takeover_is_refused_where_another_took_over_before(backend: Backend) 
     world.assert_refused(late).await;
 }
 
+async fn a_takeover_is_refused_where_another_is_running(backend: Backend) {
+    let world = World::new(backend).await;
+    world.abandon().await;
+    world.lapse();
+    let mut late = world.on_takeover().hang();
+    world.die(Ok(99), &mut late).await;
+    world.abandon().await;
+    world.assert_refused(late).await;
+}
+
 async fn a_claim_on_a_free_key_blocks_it_at_most_for_its_own_lease(backend: Backend) {
     let world = World::new(backend).await;
     let mut late = world.on(Purpose::Claim).hang();
@@ -147,6 +157,7 @@ on_each_proxied_store!(
     a_claim_is_refused_where_an_outcome_stands,
     a_claim_is_refused_where_another_claim_stands,
     a_takeover_is_refused_where_another_took_over_before,
+    a_takeover_is_refused_where_another_is_running,
     a_claim_on_a_free_key_blocks_it_at_most_for_its_own_lease,
     the_copy_of_a_claim_is_refused_after_its_owner_completed,
     the_copy_of_a_claim_blocks_a_released_key_at_most_for_its_own_lease,
