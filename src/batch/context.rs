@@ -1,13 +1,17 @@
 //! What a handler can know about its record.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use lambda_runtime::Context;
 
 use super::RecordInfo;
 use crate::{
     clock::{Clock, Timestamp},
-    idempotency::claim::Claim,
+    idempotency::{claim::Claim, engine::Commit},
 };
 
 /// What a handler can know about its record besides the payload. Cheap to clone; it may be sent to other tasks.
@@ -18,6 +22,8 @@ pub struct RecordContext {
     pub(crate) claim: Option<Claim>,
     pub(crate) stop: Timestamp,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Takes the transaction of a handler that has one.
+    pub(crate) transaction: Option<TransactionSlot>,
 }
 
 impl RecordContext {
@@ -115,5 +121,19 @@ impl fmt::Debug for RecordContext {
             .field("record", &self.record)
             .field("claim", &self.claim)
             .finish_non_exhaustive()
+    }
+}
+
+/// Where a handler leaves its transaction for what ends its run.
+#[derive(Clone, Default)]
+pub(crate) struct TransactionSlot(Arc<Mutex<Option<Box<dyn Commit>>>>);
+
+impl TransactionSlot {
+    pub(super) fn put(&self, transaction: Box<dyn Commit>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(transaction);
+    }
+
+    pub(crate) fn take(&self) -> Option<Box<dyn Commit>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

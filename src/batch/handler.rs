@@ -8,6 +8,7 @@ use super::RecordContext;
 use crate::{
     error::BoxError,
     idempotency::{probe::Probed, verdict::Failure},
+    store::StoreId,
 };
 
 /// A handler of one record: an async function of the decoded body, or of the body and its [`RecordContext`].
@@ -49,6 +50,12 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
             }
             verdicts
         }
+    }
+
+    /// The store in whose transactions it writes, if it does: see [`in_transaction`](super::in_transaction). A handler that
+    /// wraps another one returns what that does.
+    fn store(&self) -> Option<StoreId> {
+        None
     }
 
     /// Looks whether an earlier run of the record took effect: see [`BatchService::probe`](super::BatchService::probe).
@@ -93,6 +100,10 @@ where
         records: Vec<(T, RecordContext)>,
     ) -> impl Future<Output = Vec<Result<Self::Output, Failure>>> + Send {
         self.handler.call_all(records)
+    }
+
+    fn store(&self) -> Option<StoreId> {
+        self.handler.store()
     }
 
     fn probe(

@@ -59,6 +59,7 @@ mod report;
 mod service;
 mod source;
 mod sources;
+mod transaction;
 
 pub use bulk::{Bodies, BodiesAndContexts, Bulk, bulk};
 pub use context::RecordContext;
@@ -72,6 +73,7 @@ pub use service::{BatchService, Processed};
 pub use source::{Answer, Source};
 #[allow(unused_imports, unreachable_pub, reason = "without the feature of any source there is none")]
 pub use sources::*;
+pub use transaction::{BodyAndTransaction, BodyContextAndTransaction, InTransaction, in_transaction};
 
 pub use crate::key::Payload;
 

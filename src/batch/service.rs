@@ -266,7 +266,8 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// # Errors
     ///
     /// [`ErrorKind::Config`] if a selector is malformed, if a combination of keys is empty, if there is a probe where the
-    /// engine's policy wants none, or none where it wants one, or if another service of the same source is alive on the same
+    /// engine's policy wants none, or none where it wants one, if the handler writes in [transactions](super::in_transaction) of
+    /// another store than the engine's, or if another service of the same source is alive on the same
     /// [unnamed engine](Idempotency#names).
     pub fn checked(self) -> Result<Self, Error>
     where
@@ -289,6 +290,9 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     {
         self.registration.check()?;
         self.engine.check_probe(H::PROBES)?;
+        if let Some(store) = self.handler.store() {
+            self.engine.check_store(store)?;
+        }
         if self.options.longest_run.is_some_and(|longest| longest.is_zero()) {
             return Err(Error::config(
                 "the longest run must not be zero, or a message would never run on its last delivery",

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
+    error::Error,
     idempotency::{
         engine::{Conclusion, End},
         guard::bounded,
@@ -81,7 +82,11 @@ impl Settings {
                             ran => self.first(ran),
                         };
                     }
-                    // Only a probe fails as transient; a response body that breaks off leaves the outcome unknown.
+                    Outcome::Failed(failure) if failure.source().is::<Error>() => match failure.verdict() {
+                        Verdict::Unknown => Problem::COMMIT_UNKNOWN,
+                        Verdict::Transient | Verdict::Permanent => Problem::NOT_COMMITTED,
+                    },
+                    // Otherwise only a probe fails as transient; a response body that breaks off leaves the outcome unknown.
                     Outcome::Failed(failure) if failure.verdict() == Verdict::Transient => Problem::PROBE_FAILED,
                     Outcome::Failed(_) => Problem::ANSWER_BROKEN,
                     Outcome::Interrupted(Interruption::Panicked) => Problem::PANICKED,

@@ -243,6 +243,7 @@ impl Settings {
         let Work { mut inner, mut parts, body } = work;
         let request = self.needs_request_later().then(|| parts.clone());
         parts.extensions.insert(claim.clone());
+        let transaction = self.transactions.as_ref().map(|transactions| (transactions.begin)(&mut parts.extensions));
         let own = claim.clone();
         let running = async move {
             if let Some(probe) = &self.probe
@@ -269,7 +270,7 @@ impl Settings {
         };
         let asked = Asked { parts: request.as_ref(), key: claim.key(), attempt: claim.attempt(), answer_by: None };
         let took_over = claim.took_over();
-        let end = self.engine.run_and_settle(claim, None, running).await;
+        let end = self.engine.run_and_settle(claim, transaction, running).await;
         self.conclude(end, asked, took_over).await
     }
 

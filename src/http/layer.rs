@@ -8,13 +8,14 @@ use tower_layer::Layer;
 
 use super::{
     Decision, IdempotencyKeyService, InFlight, Scope, StoredResponse,
-    settings::{KeySource, Settings},
+    settings::{KeySource, Settings, Transactions},
 };
 use crate::{
     error::{BoxError, Error},
     future::BoxFuture,
     idempotency::{claim::Claim, handle::Idempotency, probe::Probed},
     key::selector::Key,
+    store::transaction::Transactional,
 };
 
 /// Gives a retry the stored response, by its `Idempotency-Key`. See the [module](super).
@@ -38,6 +39,7 @@ use crate::{
 /// | [`run_to_completion`](Self::run_to_completion) | outside Lambda |
 /// | [`problem_base`](Self::problem_base), [`on_refusal`](Self::on_refusal) | this documentation; nothing |
 /// | [`before_replay`](Self::before_replay), [`probe`](Self::probe) | nothing |
+/// | [`in_transaction`](Self::in_transaction) | no |
 /// | retention | the engine's if it is set there, else 24 hours |
 #[derive(Clone)]
 #[must_use]
@@ -66,6 +68,7 @@ impl IdempotencyKeyLayer {
     /// * outside Lambda the service has no name;
     /// * another layer is alive on the same unnamed engine;
     /// * a probe is given without [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), or the other way round;
+    /// * the [transactions](Self::in_transaction) are of another store than the engine's, or requests [fail open](Self::fail_open);
     /// * the [`key`](Self::key) is malformed, or given together with [`check_key`](Self::check_key);
     /// * a status for refusals is below 400.
     pub fn checked(self) -> Result<Self, Error> {
@@ -213,6 +216,38 @@ impl IdempotencyKeyLayer {
             + 'static,
     {
         self.settings.probe = Some(Arc::new(probe));
+        self
+    }
+
+    /// Gives each claimed request a transaction of `store`, which is a clone of the engine's own, in the request's extensions:
+    /// a `store::postgres::Transaction`, or `store::dynamodb::Writes`. What the handler writes through it is committed together
+    /// with the stored response; where the response is not stored, nothing is. Requests that pass through have none.
+    ///
+    /// If the commit fails the client gets `not_committed` instead of the response, or `commit_unknown`. See
+    /// [`Operation::in_transaction`](crate::Operation::in_transaction).
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "postgres")] mod example {
+    /// use http::Request;
+    /// use lambda_once::{
+    ///     Error, Idempotency, PostgresStore,
+    ///     http::{IdempotencyKeyLayer, Scope},
+    ///     store::postgres::Transaction,
+    /// };
+    ///
+    /// fn layer(once: Idempotency, store: &PostgresStore) -> IdempotencyKeyLayer {
+    ///     IdempotencyKeyLayer::new(once, Scope::authorizer()).in_transaction(store)
+    /// }
+    ///
+    /// async fn debit<B>(request: Request<B>) -> Result<(), lambda_once::BoxError> {
+    ///     let transaction = request.extensions().get::<Transaction>().ok_or("the layer is missing")?.clone();
+    ///     transaction.client().await?.execute("UPDATE accounts SET balance = balance - 1 WHERE id = 7", &[]).await?;
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
+    pub fn in_transaction<S: Transactional>(mut self, store: &S) -> Self {
+        self.settings.transactions = Some(Transactions::of(store));
         self
     }
 

@@ -79,6 +79,8 @@
 //! | <a id="failed_before"></a>`failed_before` | 500 | no | the record says that the operation failed for good |
 //! | <a id="misconfigured"></a>`misconfigured` | 500 | no | the settings contradict each other ([`checked`](IdempotencyKeyLayer::checked)), or the layer is applied twice |
 //! | <a id="unavailable"></a>`unavailable` | 503 | yes | the store is unavailable, or no time is left; nothing ran |
+//! | <a id="not_committed"></a>`not_committed` | 503 | yes | the [transaction](IdempotencyKeyLayer::in_transaction) was rolled back |
+//! | <a id="commit_unknown"></a>`commit_unknown` | 503 | yes | whether the transaction was committed is not known; a later request finds out |
 //! | <a id="probe_failed"></a>`probe_failed` | 503 | yes | the [probe](IdempotencyKeyLayer::probe) failed; nothing ran |
 //! | <a id="replay_unchecked"></a>`replay_unchecked` | 503 | yes | [`before_replay`](IdempotencyKeyLayer::before_replay) panicked or timed out |
 //! | <a id="out_of_time"></a>`out_of_time` | 504 | yes | the handler was cut off at the stop point; its effect is unknown |

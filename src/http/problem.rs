@@ -96,6 +96,18 @@ impl Problem {
         "an earlier request with this idempotency key may have taken effect, and whether it did could not be found out",
     )
     .retry_after(Duration::from_secs(1));
+    pub(super) const NOT_COMMITTED: Self = Self::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "not_committed",
+        "the operation was not carried out, as its transaction could not be committed; try again",
+    )
+    .retry_after(Duration::from_secs(1));
+    pub(super) const COMMIT_UNKNOWN: Self = Self::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "commit_unknown",
+        "whether the operation was carried out is not known; try again",
+    )
+    .retry_after(Duration::from_secs(1));
     pub(super) const MISMATCH: Self = Self::new(
         StatusCode::UNPROCESSABLE_ENTITY,
         "key_reused",

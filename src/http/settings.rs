@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderName, Method, Response, StatusCode, request::Parts};
+use http::{Extensions, HeaderName, Method, Response, StatusCode, request::Parts};
 
 use super::{
     Decision, InFlight, Scope, StoredResponse, fingerprint::FingerprintHook, problem::BASE, stored::HeaderPolicy,
@@ -11,8 +11,15 @@ use super::{
 use crate::{
     error::{BoxError, Error},
     future::BoxFuture,
-    idempotency::{claim::Claim, handle::Idempotency, names::Registration, probe::Probed},
+    idempotency::{
+        claim::Claim,
+        engine::{Commit, OpenTransaction},
+        handle::Idempotency,
+        names::Registration,
+        probe::Probed,
+    },
     key::selector::Key,
+    store::{StoreId, transaction::Transactional},
 };
 
 /// The default retention of HTTP records: clients retry within hours, not weeks.
@@ -31,7 +38,27 @@ type ReplayGate =
     Arc<dyn for<'a> Fn(&'a Parts, &'a StoredResponse) -> BoxFuture<'a, Result<(), Response<Bytes>>> + Send + Sync>;
 type Probe =
     Arc<dyn for<'a> Fn(&'a Parts, Claim) -> BoxFuture<'a, Result<Probed<Response<Bytes>>, BoxError>> + Send + Sync>;
+type BeginTransaction = Arc<dyn Fn(&mut Extensions) -> Box<dyn Commit> + Send + Sync>;
 type Decorate = Arc<dyn Fn(&Parts, &mut Response<Bytes>) + Send + Sync>;
+
+/// How a request gets a transaction, and of which store.
+#[derive(Clone)]
+pub(super) struct Transactions {
+    store: StoreId,
+    pub(super) begin: BeginTransaction,
+}
+
+impl Transactions {
+    pub(super) fn of<S: Transactional>(store: &S) -> Self {
+        let (id, store) = (store.id(), store.clone());
+        let begin = move |extensions: &mut Extensions| -> Box<dyn Commit> {
+            let transaction = store.open();
+            extensions.insert(transaction.clone());
+            Box::new(OpenTransaction { store: store.clone(), transaction, classifier: None })
+        };
+        Self { store: id, begin: Arc::new(begin) }
+    }
+}
 
 /// Where the key of a request is.
 #[derive(Clone)]
@@ -60,6 +87,7 @@ pub(super) struct Settings {
     pub(super) marks_first_answers: bool,
     pub(super) before_replay: Option<ReplayGate>,
     pub(super) probe: Option<Probe>,
+    pub(super) transactions: Option<Transactions>,
     pub(super) wait_budget: Duration,
     pub(super) max_body: usize,
     pub(super) refuses_large_answers: bool,
@@ -92,6 +120,7 @@ impl Settings {
             marks_first_answers: false,
             before_replay: None,
             probe: None,
+            transactions: None,
             wait_budget: Duration::ZERO,
             max_body: MAX_BODY_BYTES,
             refuses_large_answers: false,
@@ -110,6 +139,12 @@ impl Settings {
         self.registration.check()?;
         self.engine.check_probe(self.probe.is_some())?;
         self.engine.settings.check_scope()?;
+        if let Some(transactions) = &self.transactions {
+            self.engine.check_store(transactions.store)?;
+            if self.fails_open {
+                return Err(Error::config("with `in_transaction` a request needs the store, so it cannot `fail_open`"));
+            }
+        }
         let statuses = [self.mismatch_status, self.in_progress_status];
         if let Some(status) = statuses.iter().find(|status| !status.is_client_error() && !status.is_server_error()) {
             return Err(Error::config(format!("{status} does not refuse a request: choose a status of 400 or more")));

@@ -115,7 +115,7 @@ impl<'a, S: Transactional, P> InTransaction<'a, S, P> {
         W: FnOnce(Option<Claim>, S::Transaction) -> F + Send,
         F: Future<Output = Result<T, E>> + Send,
     {
-        check_store(self.operation.engine, self.store.id())?;
+        self.operation.engine.check_store(self.store.id())?;
         let transaction = self.store.open();
         let writes =
             OpenTransaction { store: self.store, transaction: transaction.clone(), classifier: self.classifier };
@@ -153,7 +153,7 @@ impl<S: Transactional> Claimless<'_, S> {
     {
         let InTransaction { operation, store, classifier } = self.0;
         let Operation { engine, name, key, fingerprint, deadline, .. } = operation;
-        check_store(engine, store.id())?;
+        engine.check_store(store.id())?;
         engine.check_probe(false)?;
         let window = Window::new(engine.clock.now(), deadline, &engine.settings);
         let transaction = store.open();
@@ -167,16 +167,18 @@ impl<S: Transactional> Claimless<'_, S> {
     }
 }
 
-/// Whether outcomes are recorded where the writes go.
-///
-/// # Errors
-///
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) if not.
-pub(crate) fn check_store(engine: &Idempotency, id: StoreId) -> Result<(), Error> {
-    if engine.store.id() == id {
-        return Ok(());
+impl Idempotency {
+    /// Whether outcomes are recorded where the writes go. To be checked before anything is claimed.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if not.
+    pub(crate) fn check_store(&self, id: StoreId) -> Result<(), Error> {
+        if self.store.id() == id {
+            return Ok(());
+        }
+        Err(Error::config("a transaction needs the engine's own store: give `in_transaction` a clone of it"))
     }
-    Err(Error::config("a transaction needs the engine's own store: give `in_transaction` a clone of it"))
 }
 
 impl<S: fmt::Debug, P> fmt::Debug for InTransaction<'_, S, P> {

@@ -110,6 +110,7 @@ pub fn record_context(record: RecordInfo) -> RecordContext {
         claim: Some(claim),
         stop,
         clock: Arc::new(TokioClock),
+        transaction: None,
     }
 }
 

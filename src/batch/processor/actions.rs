@@ -1,8 +1,12 @@
 //! What takes time: calls to the store, handlers, dead letters. The machine says what to begin, and is told how it ended.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::{Future, ready},
+    sync::Arc,
+    time::Duration,
+};
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::Either};
 use lambda_runtime::Context;
 use tracing::{Instrument, Span};
 
@@ -13,7 +17,7 @@ use super::{
 use crate::{
     batch::{
         bulk::miscounted,
-        context::RecordContext,
+        context::{RecordContext, TransactionSlot},
         dead_letters::{DeadLetter, DeadLetters},
         handler::Handler,
         record::RecordInfo,
@@ -93,7 +97,11 @@ where
         let Run { index, payload, claim, info } = run;
         let claim = claim.map(|claim| claim.stopping_at(bounds.stop));
         let span = span(&info, claim.as_ref());
-        let context = self.context(info, claim.clone(), lambda, bounds.stop);
+        let transaction = self.handler.store().map(|_| TransactionSlot::default());
+        let context = RecordContext {
+            transaction: transaction.clone(),
+            ..self.context(info, claim.clone(), lambda, bounds.stop)
+        };
         // The handler's own future is made inside, so that a panic in making it is caught too.
         let work = async move {
             if H::PROBES
@@ -107,7 +115,13 @@ where
             self.handler.call(payload, context).await.map(Success::Complete)
         };
         let run = self.engine.run(claim, bounds, work.instrument(span), drop_contained);
-        run.map(move |end| Event::Ran(index, end, begun))
+        // At once: the outcomes of transactions share no calls.
+        let engine = &self.engine;
+        let ended = run.then(move |end| match transaction.and_then(|slot| slot.take()) {
+            Some(transaction) => Either::Left(Box::pin(async move { engine.commit(end, &*transaction).await })),
+            None => Either::Right(ready(end)),
+        });
+        ended.map(move |end| Event::Ran(index, end, begun))
     }
 
     /// Runs several records by one call of the handler.
@@ -153,7 +167,14 @@ where
         lambda: &Arc<Context>,
         stop: Timestamp,
     ) -> RecordContext {
-        RecordContext { record, lambda: Arc::clone(lambda), claim, stop, clock: Arc::clone(&self.engine.clock) }
+        RecordContext {
+            record,
+            lambda: Arc::clone(lambda),
+            claim,
+            stop,
+            clock: Arc::clone(&self.engine.clock),
+            transaction: None,
+        }
     }
 }
 

@@ -12,11 +12,14 @@ use lambda_once::{
     },
 };
 
+use serde_json::json;
+
+use super::super::purpose::Purpose;
 use crate::support::{
     self, client, dynamodb_endpoint,
     stores::{Backend, Records},
     unique_name,
-    wire::Request,
+    wire::{Fault, Request},
 };
 
 /// Makes of each function, which takes a [`Database`] as its type, one test for each database.
@@ -58,6 +61,10 @@ pub(super) trait Database: Transactional {
     ) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Whether a request records the outcome in a transaction.
     fn settles(request: &Request) -> bool;
+    /// Whether a request claims a key.
+    fn claims(request: &Request) -> bool;
+    /// Has the server answer that a commit is refused.
+    fn refuse(fault: Fault<'_>);
     /// The id and the key of each row.
     async fn rows(reader: &Self::Reader, ledger: &str) -> Vec<(String, String)>;
 }
@@ -137,6 +144,19 @@ impl Database for DynamoDbStore {
         request.command == "TransactWriteItems"
     }
 
+    fn claims(request: &Request) -> bool {
+        Purpose::of(request) == Purpose::Claim
+    }
+
+    fn refuse(fault: Fault<'_>) {
+        let reasons = json!([{ "Code": "None" }, { "Code": "ConditionalCheckFailed" }]);
+        let body = json!({
+            "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+            "CancellationReasons": reasons,
+        });
+        fault.respond_json(400, &body);
+    }
+
     async fn rows(client: &Client, ledger: &str) -> Vec<(String, String)> {
         let scan = client.scan().table_name(ledger).consistent_read(true).send().await.unwrap();
         assert_eq!(scan.last_evaluated_key(), None, "the test's rows fit into one page");
@@ -169,6 +189,16 @@ impl Database for PostgresStore {
 
     fn settles(request: &Request) -> bool {
         request.command.contains("UPDATE \"once_records\"")
+    }
+
+    fn claims(request: &Request) -> bool {
+        Purpose::of(request) == Purpose::Claim
+    }
+
+    fn refuse(fault: Fault<'_>) {
+        let fields = b"SERROR\0VERROR\0C40001\0Mcould not serialize access\0\0";
+        let length = u32::try_from(fields.len() + 4).unwrap();
+        fault.respond([b"E".as_slice(), &length.to_be_bytes(), fields, b"Z\0\0\0\x05E"].concat());
     }
 
     async fn rows(client: &tokio_postgres::Client, ledger: &str) -> Vec<(String, String)> {

@@ -1,9 +1,11 @@
 //! Operations whose writes and outcome are committed together, on the databases that can do that.
 
+mod batches;
 mod claimless;
 mod commits;
 mod cuts;
 mod databases;
+mod http;
 mod misuse;
 
 use std::time::Duration;

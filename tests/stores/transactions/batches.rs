@@ -1,0 +1,84 @@
+//! Messages whose effect is committed with their outcome.
+
+use std::sync::Arc;
+
+use lambda_once::{
+    AfterUnknown, Failure, Key, OutcomeKind, RecordContext, Verdict,
+    batch::in_transaction,
+    testing::{Redeliver, sqs},
+};
+use lambda_runtime::{Context, LambdaEvent};
+use serde_json::{Value, json};
+
+use super::{Database, Ledger, World, build, engine, on_each_database};
+
+/// Enters a row for an order, and then fails if that is without an amount.
+async fn enter<D: Database>(
+    ledger: Arc<Ledger<D>>,
+    order: Value,
+    transaction: D::Transaction,
+) -> Result<String, Failure> {
+    let id = ledger.enter(&transaction, order["id"].as_str().unwrap_or_default()).await?;
+    if order["cents"] == 0 {
+        return Err(Failure::transient("nothing to pay"));
+    }
+    Ok(id)
+}
+
+impl<D: Database> World<D> {
+    /// Delivers messages through the proxy; the outcome of each.
+    async fn receive(&self, ledger: &Arc<Ledger<D>>, orders: &[(&str, u32)]) -> Vec<OutcomeKind> {
+        let ledger = Arc::clone(ledger);
+        let handle = move |order: Value, _: RecordContext, transaction: D::Transaction| {
+            enter::<D>(Arc::clone(&ledger), order, transaction)
+        };
+        let service = self.once.named("payouts").sqs(Key::pointer("/id"), in_transaction(&self.store, handle));
+        let messages = orders.iter().map(|(id, cents)| sqs::message(&json!({ "id": id, "cents": cents })));
+        let batch = sqs::batch(messages);
+        let processed = service.process(LambdaEvent::new(batch.delivery(1), Context::default())).await;
+        let outcomes: Vec<OutcomeKind> = processed.outcomes().into_iter().map(Result::unwrap).collect();
+        let unfinished = outcomes.iter().filter(|outcome| !outcome.is_done()).count();
+        assert_eq!(processed.reported().len(), unfinished, "what is not committed is reported");
+        outcomes
+    }
+}
+
+async fn each_message_commits_its_own_writes<D: Database>() {
+    use OutcomeKind::{Executed, Failed, Replayed};
+    let world = World::<D>::new().await;
+    let ledger = Arc::new(Ledger::create().await);
+    let orders = [("a", 1), ("b", 0), ("c", 1), ("a", 1)];
+    let failed = Failed(Verdict::Transient);
+    assert_eq!(world.receive(&ledger, &orders).await, [Executed, failed, Executed, Executed]);
+    let orders = [("a", 1), ("c", 1), ("d", 1)];
+    assert_eq!(world.receive(&ledger, &orders).await, [Replayed, Replayed, Executed]);
+    let mut keys: Vec<String> = ledger.all_rows().await.into_iter().map(|(_, key)| key).collect();
+    keys.sort();
+    assert_eq!(keys, ["a", "c", "d"]);
+}
+
+/// Elsewhere a success that cannot be recorded is acknowledged, since the work is done. Here it is not known whether it is.
+async fn a_success_that_is_not_recorded_is_reported<D: Database>() {
+    let world = World::<D>::new().await;
+    let ledger = Arc::new(Ledger::create().await);
+    world.proxy.on(D::settles).drop_request();
+    // Nor can it be found out: every further request is lost as well.
+    world.proxy.on(|request| !D::settles(request) && !D::claims(request)).times(usize::MAX).drop_request();
+    let outcomes = world.receive(&ledger, &[("a", 1)]).await;
+    assert!(matches!(outcomes[..], [OutcomeKind::Failed(_)]), "{outcomes:?}");
+}
+
+async fn a_service_on_another_store_is_refused<D: Database>() {
+    let (world, other) = (World::<D>::new().await, World::<D>::new().await);
+    let handle = |_: Value, _: D::Transaction| async { Ok::<_, Failure>(()) };
+    let service = world.once.sqs(Key::pointer("/id"), in_transaction(&other.store, handle));
+    assert!(service.checked().is_err());
+    let once = build(engine(&world.store, &world.clock).after_unknown(AfterUnknown::Refuse));
+    assert!(once.sqs(Key::pointer("/id"), in_transaction(&world.store, handle)).checked().is_ok());
+}
+
+on_each_database!(
+    each_message_commits_its_own_writes,
+    a_success_that_is_not_recorded_is_reported,
+    a_service_on_another_store_is_refused,
+);

@@ -1,0 +1,69 @@
+//! Requests whose effect is committed with their response.
+
+use std::{convert::Infallible, sync::Arc};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use lambda_once::http::{IdempotencyKeyLayer, Scope};
+use tower::{Layer, ServiceExt, service_fn};
+
+use super::{Database, KEY, Ledger, World, on_each_database};
+
+type Body = Full<Bytes>;
+
+impl<D: Database> World<D> {
+    /// Sends a request through the proxy, whose handler enters a row and answers with this status: the status and the body.
+    async fn post(&self, ledger: &Arc<Ledger<D>>, status: u16) -> (u16, String) {
+        let ledger = Arc::clone(ledger);
+        let handler = service_fn(move |request: Request<Body>| {
+            let ledger = Arc::clone(&ledger);
+            async move {
+                let transaction = request.extensions().get::<D::Transaction>().unwrap().clone();
+                drop(request);
+                let id = ledger.enter(&transaction, KEY).await.unwrap_or_default();
+                Ok::<_, Infallible>(Response::builder().status(status).body(Body::from(id)).unwrap())
+            }
+        });
+        let layer = IdempotencyKeyLayer::new(self.once.named("payments"), Scope::shared()).in_transaction(&self.store);
+        let request = Request::post("/payments").header("idempotency-key", "k").body(Body::default()).unwrap();
+        let response = layer.checked().unwrap().layer(handler).oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap_or_default().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+}
+
+async fn a_response_that_is_stored_is_committed_with_the_writes<D: Database>() {
+    let world = World::<D>::new().await;
+    let ledger = Arc::new(Ledger::create().await);
+    let (status, id) = world.post(&ledger, 201).await;
+    assert_eq!((status, ledger.rows(KEY).await), (201, vec![id.clone()]));
+    assert_eq!(world.post(&ledger, 201).await, (201, id), "a replay");
+    assert_eq!(ledger.rows(KEY).await.len(), 1);
+}
+
+async fn a_response_that_is_not_stored_leaves_no_writes<D: Database>() {
+    let world = World::<D>::new().await;
+    let ledger = Arc::new(Ledger::create().await);
+    assert_eq!(world.post(&ledger, 500).await.0, 500);
+    assert_eq!(ledger.rows(KEY).await, [""; 0]);
+    assert_eq!(world.post(&ledger, 201).await.0, 201);
+    assert_eq!(ledger.rows(KEY).await.len(), 1);
+}
+
+async fn a_commit_that_is_refused_is_not_answered_by_the_handlers_response<D: Database>() {
+    let world = World::<D>::new().await;
+    let ledger = Arc::new(Ledger::create().await);
+    D::refuse(world.proxy.on(D::settles));
+    let (status, body) = world.post(&ledger, 201).await;
+    assert!(status == 503 && body.contains("not_committed"), "{status} {body}");
+    assert_eq!(ledger.rows(KEY).await, [""; 0]);
+    assert_eq!(world.post(&ledger, 201).await.0, 201);
+}
+
+on_each_database!(
+    a_response_that_is_stored_is_committed_with_the_writes,
+    a_response_that_is_not_stored_leaves_no_writes,
+    a_commit_that_is_refused_is_not_answered_by_the_handlers_response,
+);
