@@ -14,7 +14,6 @@ use lambda_once::{
 
 use serde_json::json;
 
-use super::super::purpose::Purpose;
 use crate::support::{
     self, client, dynamodb_endpoint,
     stores::{Backend, Records},
@@ -61,8 +60,6 @@ pub(super) trait Database: Transactional {
     ) -> impl Future<Output = Result<(), Failure>> + Send;
     /// Whether a request records the outcome in a transaction.
     fn settles(request: &Request) -> bool;
-    /// Whether a request claims a key.
-    fn claims(request: &Request) -> bool;
     /// Has the server answer that a commit is refused.
     fn refuse(fault: Fault<'_>);
     /// The id and the key of each row.
@@ -144,10 +141,6 @@ impl Database for DynamoDbStore {
         request.command == "TransactWriteItems"
     }
 
-    fn claims(request: &Request) -> bool {
-        Purpose::of(request) == Purpose::Claim
-    }
-
     fn refuse(fault: Fault<'_>) {
         let reasons = json!([{ "Code": "None" }, { "Code": "ConditionalCheckFailed" }]);
         let body = json!({
@@ -189,10 +182,6 @@ impl Database for PostgresStore {
 
     fn settles(request: &Request) -> bool {
         request.command.contains("UPDATE \"once_records\"")
-    }
-
-    fn claims(request: &Request) -> bool {
-        Purpose::of(request) == Purpose::Claim
     }
 
     fn refuse(fault: Fault<'_>) {
