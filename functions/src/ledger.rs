@@ -1,12 +1,15 @@
 //! The ledger: one row for each time that an operation took effect, so that a second time shows.
 
-use std::time::SystemTime;
+use std::{collections::HashMap, time::SystemTime};
 
 use aws_sdk_dynamodb::{
-    Client, Config, config::retry::RetryConfig, error::SdkError, operation::get_item::GetItemOutput,
-    types::AttributeValue,
+    Client, Config,
+    config::retry::RetryConfig,
+    error::SdkError,
+    operation::get_item::GetItemOutput,
+    types::{AttributeValue, Put},
 };
-use lambda_once::{BoxError, Classified, Classify, Verdict};
+use lambda_once::{BoxError, Classified, Classify, Failure, Verdict, store::dynamodb::Writes};
 use uuid::Uuid;
 
 /// A table with the partition key `entry_id`.
@@ -44,19 +47,8 @@ impl Ledger {
     /// DynamoDB's. Where DynamoDB refused, nothing was written, so the error is transient; where its answer is missing,
     /// the row may be there, so the outcome is unknown.
     pub async fn enter(&self, entry: &Entry) -> Result<String, Classified> {
-        let id = Uuid::new_v4().to_string();
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let put = self
-            .client
-            .put_item()
-            .table_name(&self.table)
-            .item("entry_id", AttributeValue::S(id.clone()))
-            .item("operation", AttributeValue::S(entry.operation.to_owned()))
-            .item("key", AttributeValue::S(entry.key.clone()))
-            .item("at", AttributeValue::N(now.as_millis().to_string()))
-            .item("party_id", AttributeValue::S(entry.party_id.clone()))
-            .item("amount_cents", AttributeValue::N(entry.amount_cents.to_string()))
-            .item("currency", AttributeValue::S(entry.currency.clone()));
+        let (id, item) = entry.row();
+        let put = self.client.put_item().table_name(&self.table).set_item(Some(item));
         // One attempt: behind a second one's refusal the first may have written the row.
         let once = Config::builder().retry_config(RetryConfig::disabled());
         put.customize().config_override(once).send().await.classify(|error| match error {
@@ -64,6 +56,17 @@ impl Ledger {
             SdkError::ConstructionFailure(_) => Verdict::Transient,
             _ => Verdict::Unknown,
         })?;
+        Ok(id)
+    }
+
+    /// Adds a row under a new id to a transaction, and returns the id.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Writes::put`].
+    pub fn enter_within(&self, writes: &Writes, entry: &Entry) -> Result<String, Failure> {
+        let (id, item) = entry.row();
+        writes.put(Put::builder().table_name(&self.table).set_item(Some(item)).build()?)?;
         Ok(id)
     }
 
@@ -78,6 +81,25 @@ impl Ledger {
         }
         let get = self.client.get_item().table_name(&self.table).key("entry_id", AttributeValue::S(id.to_owned()));
         Ok(read(get.send().await?, operation))
+    }
+}
+
+impl Entry {
+    /// The row under a new id, and the id.
+    fn row(&self) -> (String, HashMap<String, AttributeValue>) {
+        let id = Uuid::new_v4().to_string();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let text = |text: &str| AttributeValue::S(text.to_owned());
+        let row = [
+            ("entry_id", text(&id)),
+            ("operation", text(self.operation)),
+            ("key", text(&self.key)),
+            ("at", AttributeValue::N(now.as_millis().to_string())),
+            ("party_id", text(&self.party_id)),
+            ("amount_cents", AttributeValue::N(self.amount_cents.to_string())),
+            ("currency", text(&self.currency)),
+        ];
+        (id, row.map(|(name, value)| (name.to_owned(), value)).into())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use lambda_once::{Idempotency, store::dynamodb::Config};
+use lambda_once::{DynamoDbStore, Idempotency, store::dynamodb::Config};
 
 mod ledger;
 mod simulate;
@@ -12,7 +12,18 @@ mod store;
 pub use ledger::{Entry, Ledger};
 pub use simulate::{Simulation, simulation_if_allowed};
 
-/// The engine and the ledger. With DynamoDB they share a client, and so its connections.
+/// What the functions start with.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The engine.
+    pub once: Idempotency,
+    /// Where effects go. With DynamoDB it shares the engine's client, and so its connections.
+    pub ledger: Ledger,
+    /// The engine's store, where that is DynamoDB: its transactions can write to the ledger as well.
+    pub dynamodb: Option<DynamoDbStore>,
+}
+
+/// Makes what the functions start with.
 ///
 /// Environment: `LEDGER_TABLE`, and the SDK's own variables for Region and endpoint. `STORE` names the store of the
 /// library's records: `dynamodb` (default; table in `IDEMPOTENCY_TABLE`), `redis` (`REDIS_URL`) or `postgres`
@@ -22,17 +33,19 @@ pub use simulate::{Simulation, simulation_if_allowed};
 /// # Errors
 ///
 /// If a variable is missing, or a server does not answer.
-pub async fn init() -> Result<(Idempotency, Ledger), lambda_runtime::Error> {
+pub async fn init() -> Result<Setup, lambda_runtime::Error> {
     let client = Client::new(&Config::sdk_config().await);
     let ledger = Ledger::new(client.clone(), variable("LEDGER_TABLE")?);
-    let mut engine = Idempotency::builder(store::from_env(client)?);
+    let store = store::from_env(client)?;
+    let dynamodb = store.dynamodb();
+    let mut engine = Idempotency::builder(store.any());
     if let Ok(seconds) = variable("LEASE_SECONDS") {
         engine = engine.lease(Duration::from_secs(seconds.parse()?));
     }
     let once = engine.build()?;
     // Opens the connection in init, where it costs no request any time.
     once.warm().await?;
-    Ok((once, ledger))
+    Ok(Setup { once, ledger, dynamodb })
 }
 
 fn variable(name: &str) -> Result<String, lambda_runtime::Error> {

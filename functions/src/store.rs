@@ -6,7 +6,7 @@ use std::{
 };
 
 use aws_sdk_dynamodb::Client;
-use lambda_once::{BoxError, Store, store::dynamodb::Config};
+use lambda_once::{BoxError, DynamoDbStore, Store, store::dynamodb::Config};
 
 const VARIABLE: &str = "STORE";
 
@@ -19,18 +19,45 @@ const KNOWN: &[&str] = &[
     "redis",
 ];
 
+/// A store, by what the functions can do with it.
+#[derive(Debug)]
+pub(crate) enum Selected {
+    DynamoDb(DynamoDbStore),
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "redis")),
+        expect(dead_code, reason = "DynamoDB is the only store")
+    )]
+    Other(Arc<dyn Store>),
+}
+
+impl Selected {
+    pub(crate) fn dynamodb(&self) -> Option<DynamoDbStore> {
+        match self {
+            Self::DynamoDb(store) => Some(store.clone()),
+            Self::Other(_) => None,
+        }
+    }
+
+    pub(crate) fn any(self) -> Arc<dyn Store> {
+        match self {
+            Self::DynamoDb(store) => Arc::new(store),
+            Self::Other(store) => store,
+        }
+    }
+}
+
 /// The store that `STORE` names; DynamoDB, on this client, if it is not set.
-pub(crate) fn from_env(client: Client) -> Result<Arc<dyn Store>, BoxError> {
+pub(crate) fn from_env(client: Client) -> Result<Selected, BoxError> {
     named(env::var(VARIABLE), client)
 }
 
-fn named(name: Result<String, VarError>, client: Client) -> Result<Arc<dyn Store>, BoxError> {
+fn named(name: Result<String, VarError>, client: Client) -> Result<Selected, BoxError> {
     match name.as_deref() {
-        Err(VarError::NotPresent) | Ok("dynamodb") => Ok(Arc::new(Config::from_env()?.build(client)?)),
+        Err(VarError::NotPresent) | Ok("dynamodb") => Ok(Selected::DynamoDb(Config::from_env()?.build(client)?)),
         #[cfg(feature = "postgres")]
-        Ok("postgres") => Ok(Arc::new(lambda_once::PostgresStore::from_env()?)),
+        Ok("postgres") => Ok(Selected::Other(Arc::new(lambda_once::PostgresStore::from_env()?))),
         #[cfg(feature = "redis")]
-        Ok("redis") => Ok(Arc::new(lambda_once::RedisStore::from_env()?)),
+        Ok("redis") => Ok(Selected::Other(Arc::new(lambda_once::RedisStore::from_env()?))),
         Err(error) => Err(format!("environment variable {VARIABLE}: {error}").into()),
         Ok(other) => {
             Err(format!("{VARIABLE} is {other:?}, and the stores compiled in are {}", KNOWN.join(", ")).into())

@@ -2,7 +2,7 @@
 //!
 //! `POST /charges` makes a charge, `GET /charges/{id}` reads one.
 
-use functions::{Entry, Ledger, Simulation, init, simulation_if_allowed};
+use functions::{Entry, Ledger, Setup, Simulation, init, simulation_if_allowed};
 use lambda_http::{
     Body, Error, Request, Response,
     http::{Method, StatusCode, header},
@@ -85,7 +85,7 @@ fn problem(status: StatusCode, detail: &str) -> Result<Response<Body>, Error> {
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     lambda_http::tracing::init_default_subscriber();
-    let (once, ledger) = init().await?;
+    let Setup { once, ledger, .. } = init().await?;
     // With an authorizer in front of the API, leave `or_anonymous` out: then each caller has keys of its own.
     let layer = IdempotencyKeyLayer::new(once, Scope::authorizer().or_anonymous())
         // A refused body may be corrected under the same key, so only a charge that was made decides it.

@@ -1,6 +1,6 @@
 //! Books orders that arrive in an SQS queue, each of them once.
 
-use functions::{Entry, Ledger, Simulation, init, simulation_if_allowed};
+use functions::{Entry, Ledger, Setup, Simulation, init, simulation_if_allowed};
 use lambda_once::{Failure, Key, RecordContext};
 use serde::Deserialize;
 
@@ -28,7 +28,7 @@ async fn book(ledger: Ledger, order: Order, context: RecordContext) -> Result<St
 #[tokio::main]
 async fn main() -> Result<(), lambda_runtime::Error> {
     lambda_runtime::tracing::init_default_subscriber();
-    let (once, ledger) = init().await?;
+    let Setup { once, ledger, .. } = init().await?;
     let handler = move |order, context| book(ledger.clone(), order, context);
     // A misspelt pointer shows here, at the deployment.
     let service = once.sqs(Key::pointer("/order_id"), handler).checked()?;

@@ -2,9 +2,13 @@
 //!
 //! The queue is FIFO, and the message group is the seller's id. A payout that fails holds up those to the same seller
 //! that are behind it, and no other seller's.
+//!
+//! Records and ledger are in DynamoDB, so that a payout's row and its outcome are one write: neither is there without the
+//! other, whenever the function dies. With records in another store they are two, and a crash between them leaves a payout
+//! that may have been made.
 
-use functions::{Entry, Ledger, Simulation, init, simulation_if_allowed};
-use lambda_once::{Failure, Key, RecordContext};
+use functions::{Entry, Ledger, Setup, Simulation, init, simulation_if_allowed};
+use lambda_once::{Failure, Key, RecordContext, batch::in_transaction, store::dynamodb::Writes};
 use serde::Deserialize;
 
 /// The queue's `maxReceiveCount` in `template.yaml`: with it the log warns when a last delivery fails, as the dead-letter
@@ -22,23 +26,48 @@ struct Payout {
     simulate: Option<Simulation>,
 }
 
-/// Runs once for each payout id, when the payout before it in the group has its outcome.
-async fn pay(ledger: Ledger, payout: Payout, context: RecordContext) -> Result<String, Failure> {
-    if let Some(simulation) = payout.simulate {
-        simulation.run(context.receive_count()).await?;
+impl Payout {
+    async fn simulate(&self, context: &RecordContext) -> Result<(), Failure> {
+        match self.simulate {
+            Some(simulation) => simulation.run(context.receive_count()).await,
+            None => Ok(()),
+        }
     }
-    let Payout { payout_id, seller_id, amount_cents, currency, .. } = payout;
-    let entry = Entry { operation: "payout", key: payout_id, party_id: seller_id, amount_cents, currency };
-    Ok(ledger.enter(&entry).await?)
+
+    fn into_entry(self) -> Entry {
+        let Self { payout_id, seller_id, amount_cents, currency, .. } = self;
+        Entry { operation: "payout", key: payout_id, party_id: seller_id, amount_cents, currency }
+    }
+}
+
+/// Takes effect once for each payout id, when the payout before it in the group has its outcome.
+async fn pay(ledger: Ledger, payout: Payout, context: RecordContext, writes: Writes) -> Result<String, Failure> {
+    payout.simulate(&context).await?;
+    ledger.enter_within(&writes, &payout.into_entry())
+}
+
+/// The same where records and ledger share no transaction.
+async fn pay_apart(ledger: Ledger, payout: Payout, context: RecordContext) -> Result<String, Failure> {
+    payout.simulate(&context).await?;
+    Ok(ledger.enter(&payout.into_entry()).await?)
 }
 
 #[tokio::main]
 async fn main() -> Result<(), lambda_runtime::Error> {
     lambda_runtime::tracing::init_default_subscriber();
-    let (once, ledger) = init().await?;
-    let handler = move |payout, context| pay(ledger.clone(), payout, context);
-    let service = once.sqs(Key::pointer("/payout_id"), handler).max_receive_count(MAX_RECEIVES).checked()?;
-    lambda_runtime::run(service).await
+    let Setup { once, ledger, dynamodb } = init().await?;
+    let key = Key::pointer("/payout_id");
+    match dynamodb {
+        Some(store) => {
+            let handler = move |payout, context, writes| pay(ledger.clone(), payout, context, writes);
+            let service = once.sqs(key, in_transaction(&store, handler));
+            lambda_runtime::run(service.max_receive_count(MAX_RECEIVES).checked()?).await
+        }
+        None => {
+            let handler = move |payout, context| pay_apart(ledger.clone(), payout, context);
+            lambda_runtime::run(once.sqs(key, handler).max_receive_count(MAX_RECEIVES).checked()?).await
+        }
+    }
 }
 
 #[cfg(test)]
