@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use crate::{clock::Timestamp, idempotency::policy::AfterUnknown};
 
-/// The most records that one claim call takes, if the store takes so many in a round trip.
+/// The most records in one claim call, if the store takes that many in a round trip.
 const MAX_CHUNK: usize = 100;
 
-/// The most chunks, and the most records, that may be claimed ahead of the work.
+/// The most chunks, and the most records, that are claimed ahead of the work.
 const MAX_CHUNKS_AHEAD: usize = 10;
 const MAX_AHEAD: usize = 250;
 
-/// A store's round trip where none has been measured: handlers that are expected to be faster than this may have
-/// so many chunks, or records, claimed for them from the beginning.
+/// The store's round trip until one has been measured. For handlers that are expected to take less, these many chunks and
+/// records may be claimed ahead from the beginning.
 const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(5);
 const CHUNKS_FOR_FAST_HANDLERS: usize = 4;
 const AHEAD_OF_FAST_HANDLERS: usize = 100;
@@ -20,7 +20,7 @@ const AHEAD_OF_FAST_HANDLERS: usize = 100;
 /// A poll that takes longer has blocked its thread.
 const LONG_POLL: Duration = Duration::from_millis(10);
 
-/// What is known of the speed of handlers and store in this invocation.
+/// The measured speed of the handlers and of the store in this invocation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     stop: Timestamp,
@@ -28,12 +28,12 @@ pub(super) struct Pace {
     longest: Duration,
     concurrency: usize,
     chunk: usize,
-    /// How many claimed records may wait for others before them.
+    /// The most claimed records that may wait for others before them.
     max_waiting: usize,
     after_unknown: AfterUnknown,
-    /// How many records a handler takes at once.
+    /// The most records that a handler takes at once.
     bulk_size: usize,
-    /// How many records have run, in how much time during which any ran.
+    /// The number of records that have run, and the time during which any ran.
     ran: u32,
     busy: Duration,
     busy_since: Option<Timestamp>,
@@ -42,7 +42,7 @@ pub(super) struct Pace {
     polls: Polls,
 }
 
-/// How long polls of handlers have taken. Once one has blocked its thread, another may at any time.
+/// How long polls of handlers have taken. After one poll has blocked its thread, any other may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Polls {
     None,
@@ -50,7 +50,7 @@ enum Polls {
     Long,
 }
 
-/// What stands claimed, or ran and is not recorded yet.
+/// The records that are claimed, or have run and are not recorded yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Standing {
     /// Claimed records that can begin.
@@ -59,7 +59,7 @@ pub(super) struct Standing {
     pub(super) claiming: usize,
     /// Claimed records that wait for others before them in their order.
     pub(super) waiting: usize,
-    /// Records that run.
+    /// Records whose handlers are running.
     pub(super) running: usize,
     /// Records that have run and are not recorded yet.
     pub(super) unrecorded: usize,
@@ -69,7 +69,7 @@ pub(super) struct Standing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Budget {
     pub(super) total: usize,
-    /// Of these, how many that cannot begin yet, as others are before them in their order.
+    /// How many of these may be records that cannot begin yet, because others come before them in their order.
     pub(super) ahead: usize,
 }
 
@@ -87,7 +87,7 @@ impl Pace {
         is_single_lane: bool,
     ) -> Self {
         let chunk = store_batch.clamp(1, MAX_CHUNK);
-        // There is always room for a claim of what can begin: of a single lane that is one record.
+        // There is always room to claim a record that can begin: a single lane has one.
         let max_waiting = if is_single_lane { chunk - 1 } else { chunk / 2 };
         Self {
             stop,
@@ -106,24 +106,24 @@ impl Pace {
         }
     }
 
-    /// Handlers take up to this many records at once.
+    /// Sets the most records that a handler takes at once.
     pub(super) fn set_bulk_size(&mut self, records: usize) {
         self.bulk_size = records.max(1);
     }
 
-    /// A handler begins, and others are running or not.
+    /// Notes that a handler begins.
     pub(super) fn began(&mut self, now: Timestamp) {
         self.busy_since.get_or_insert(now);
     }
 
-    /// A handler has run for this long. Returns whether none took so long before.
+    /// Notes how long a handler has run. Returns whether it is the longest time so far.
     pub(super) fn took(&mut self, time: Duration) -> bool {
         let is_longest = time > self.longest;
         self.longest = self.longest.max(time);
         is_longest
     }
 
-    /// A handler of `records` has ended; `is_idle` if no other runs.
+    /// Notes that a handler of `records` has ended; `is_idle` if no other is running.
     pub(super) fn ended(&mut self, records: usize, now: Timestamp, is_idle: bool) {
         self.ran = self.ran.saturating_add(u32::try_from(records).unwrap_or(u32::MAX));
         if let Some(since) = self.busy_since {
@@ -132,7 +132,7 @@ impl Pace {
         }
     }
 
-    /// A poll has taken this long: a handler's first one, or any.
+    /// Notes how long a poll has taken.
     pub(super) fn polled(&mut self, took: Duration, is_first_of_handler: bool) {
         if took > LONG_POLL {
             self.polls = Polls::Long;
@@ -141,7 +141,7 @@ impl Pace {
         }
     }
 
-    /// The store has answered a claim after this time.
+    /// Notes how long the store has taken to answer a claim.
     pub(super) fn claimed(&mut self, took: Duration) {
         self.round_trip = Some(self.round_trip.map_or(took, |shortest| shortest.min(took)));
     }
@@ -152,7 +152,7 @@ impl Pace {
         now < self.stop && now.after(self.expected()) <= self.stop
     }
 
-    /// When a record may begin at the latest, as far as is known now.
+    /// The latest time at which a record may begin, by the measurements so far.
     pub(super) fn begin_by(&self) -> Timestamp {
         self.stop.before(self.expected())
     }
@@ -165,18 +165,18 @@ impl Pace {
         running < self.concurrency
     }
 
-    /// Whether this many settles are as many as one call takes.
+    /// Whether this many settles fill a call.
     pub(super) fn fills_a_call(&self, due: usize) -> bool {
         due >= self.chunk
     }
 
     /// How many records may be claimed now (B12).
     ///
-    /// A crash leaves the claims of work that never began. Where such a claim may be taken over that costs a delay, so
-    /// claims run ahead by what the handlers can begin within one round trip to the store, one chunk at the least. Where it
-    /// may not, it costs the operation, and where it is probed first, a probe: then a record is claimed when its handler is
-    /// about to begin, and one at a time while a handler may block its thread. A crash also leaves the claims of work that
-    /// was done and not recorded, so nothing is claimed while more than that waits to be recorded.
+    /// A crash leaves claims on work that never began. If such a claim may be taken over, it costs a delay. So claims run ahead
+    /// by the records that the handlers can begin within one round trip to the store, and by at least one chunk. If it may not
+    /// be taken over, it costs the operation; if it is probed first, it costs a probe. Then a record is claimed only when its
+    /// handler is about to begin, and one at a time while a handler may block its thread. A crash also leaves claims on work
+    /// that was done and not recorded, so nothing is claimed while more than that waits to be recorded.
     pub(super) fn budget(&self, standing: Standing) -> Budget {
         let Standing { ready, claiming, waiting, running, unrecorded } = standing;
         match self.after_unknown {
@@ -185,8 +185,8 @@ impl Pace {
                 if unrecorded > chunks * self.chunk || ready + claiming > (chunks - 1) * self.chunk {
                     return Budget::NONE;
                 }
-                // Several together, or an order of many records would claim them one by one; and not while others are being
-                // claimed, as those may come to wait too and leave no room for what can begin.
+                // Waiting records are claimed several at a time, so that a long order is not claimed one by one. None is claimed
+                // while a claim is in flight: its records may have to wait as well, and leave no room for those that can begin.
                 let is_full = claiming > 0 || waiting > self.max_waiting / 2;
                 let ahead = if is_full { 0 } else { self.max_waiting - waiting };
                 Budget { total: self.chunk.saturating_sub(waiting), ahead }
@@ -204,12 +204,12 @@ impl Pace {
         }
     }
 
-    /// The most records that may be claimed and not begun.
+    /// The most records that may be claimed without having begun.
     pub(super) fn most_ahead(&self) -> usize {
         self.chunks_ahead() * self.chunk
     }
 
-    /// How many chunks the handlers can begin within one round trip to the store, by the speed that was measured.
+    /// The number of chunks that the handlers can begin within one round trip to the store, by their measured speed.
     fn chunks_ahead(&self) -> usize {
         if self.ran == 0 {
             let is_fast = self.expected.is_some_and(|expected| expected < ASSUMED_ROUND_TRIP);
@@ -226,7 +226,7 @@ impl Pace {
         chunks.clamp(1, most)
     }
 
-    /// How many chunks so many records are, up to a limit.
+    /// The number of chunks that these records fill, up to a limit.
     fn chunks_of(&self, records: usize, max_chunks: usize) -> usize {
         (records / self.chunk).clamp(1, max_chunks)
     }

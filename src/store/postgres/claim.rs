@@ -1,4 +1,4 @@
-//! Claims: one statement for all keys of the same terms, and a `SELECT` right behind it that explains the refusals.
+//! Claims: one statement for all keys of the same terms, followed by a `SELECT` that explains the refusals.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -23,10 +23,10 @@ use crate::{
 
 const OPERATION: &str = "claim";
 
-/// How many keys of a call may each be blocked until `lock_timeout`.
+/// The most keys of a call that may each wait until `lock_timeout`.
 const MAX_BLOCKED: usize = 2;
 
-/// What the claims of one statement have in common.
+/// The settings that the claims of one statement share.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Terms {
     lease: Duration,
@@ -116,7 +116,7 @@ impl PostgresStore {
         Ok(HELD)
     }
 
-    /// Claims key by key, until so many were blocked that the call would take too long.
+    /// Claims key by key, until `MAX_BLOCKED` of them have waited for a lock.
     async fn claim_singly(&self, connection: &Connection, members: &[Member<'_>], answers: &mut Open) {
         let mut blocked = 0;
         for member in members {

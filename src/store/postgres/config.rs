@@ -1,4 +1,4 @@
-//! Builds a store: its settings, and how it connects.
+//! Settings of the store.
 
 use std::{
     fmt,
@@ -61,7 +61,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// With the client's own description of a connection.
+    /// Connects as the client's own configuration says.
     pub fn new(connection: tokio_postgres::Config) -> Self {
         let connect_timeout = connection.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
         Self {
@@ -75,8 +75,8 @@ impl Config {
         }
     }
 
-    /// With a URL, `postgresql://user:password@host:port/database?sslmode=require`, or a string of keywords and values. What
-    /// it may hold is in the documentation of [`tokio_postgres::Config`].
+    /// Connects to a URL, `postgresql://user:password@host:port/database?sslmode=require`, or to a string of keywords and
+    /// values. [`tokio_postgres::Config`] documents both.
     ///
     /// # Errors
     ///
@@ -84,14 +84,12 @@ impl Config {
     pub fn from_url(url: &str) -> Result<Self, Error> {
         // The client's error may quote a part of the text, and so of the password.
         let connection = url.parse().map_err(|_| {
-            Error::config(
-                "the URL of the database cannot be read; special characters of a password are percent-encoded",
-            )
+            Error::config("the URL of the database cannot be read; percent-encode special characters of the password")
         })?;
         Ok(Self::new(connection))
     }
 
-    /// With the URL in the environment variable `POSTGRES_URL`.
+    /// Connects to the URL in the environment variable `POSTGRES_URL`.
     ///
     /// # Errors
     ///
@@ -103,14 +101,14 @@ impl Config {
         }
     }
 
-    /// The value of the column `scope` in this store's records. Stores of different scopes share nothing but the table,
-    /// which may be partitioned by it.
+    /// The value of the column `scope` in this store's records. Stores with different scopes share only the table, which may
+    /// be partitioned by scope.
     pub fn scope(mut self, scope: impl Into<String>) -> Self {
         self.scope = scope.into();
         self
     }
 
-    /// The name of the table, as it is: upper and lower case differ.
+    /// The name of the table. It is quoted, so upper and lower case differ.
     pub fn table(mut self, table: impl Into<String>) -> Self {
         self.table.table = table.into();
         self
@@ -122,30 +120,28 @@ impl Config {
         self
     }
 
-    /// How many connections the store opens at most. It opens one when a call finds none idle, and a call that finds all in
-    /// use waits for up to 2 s.
+    /// The most connections that the store opens. It opens one when a call finds none idle. A call that finds all in use waits
+    /// for up to 2 s.
     ///
-    /// A sandbox of Lambda that handles one request at a time uses one connection, one that handles a batch up to three:
-    /// claims, settles and polls overlap. So a small number, 2 say, bounds what the sandboxes of a function can take of the
-    /// server's `max_connections`, and costs a batch no more than the wait of one call for another. A service with many
-    /// requests at once needs more.
+    /// A Lambda sandbox uses one connection for one request at a time, and up to three for a batch, since claims, settles and
+    /// polls overlap. A small pool, such as 2, limits the share of the server's `max_connections` that a function's sandboxes
+    /// take, and at worst makes one call of a batch wait for another. A service with many concurrent requests needs more.
     pub fn pool_size(mut self, size: usize) -> Self {
         self.pool_size = size;
         self
     }
 
-    /// How long it may take to open a connection, from the look-up of the host's name to the end of the authentication; with
-    /// several hosts, to each of them.
+    /// The longest time to open a connection, from the look-up of the host name to the end of the authentication. With several
+    /// hosts it applies to each of them.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// A function that gives the password of each new connection. For passwords that do not last: an IAM token for RDS is
-    /// valid for 15 minutes, and only while a connection is opened.
+    /// Fetches the password for each new connection, for passwords that expire. An IAM token for RDS is valid for 15 minutes,
+    /// and is needed only while a connection is opened.
     ///
-    /// The connection waits for the function. Its error is the source of an error that is
-    /// [`Temporary`](crate::ErrorStatus::Temporary).
+    /// An error of the function is the source of the store's error, which is [`Temporary`](crate::ErrorStatus::Temporary).
     pub fn password<F, R, E>(mut self, password: F) -> Self
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -156,9 +152,9 @@ impl Config {
         self
     }
 
-    /// The certificates, in PEM, of the authorities that may vouch for the server, instead of the public ones. Those of RDS
-    /// are in none of the public stores: <https://truststore.pki.rds.amazonaws.com/global/global-bundle.pem>. Connections
-    /// then use TLS or are not made (`sslmode=require`); the server's name is verified in any case.
+    /// Trusts these root certificates, in PEM, instead of the public ones. No public trust store has those of RDS:
+    /// <https://truststore.pki.rds.amazonaws.com/global/global-bundle.pem>. The setting implies `sslmode=require`. The server's
+    /// name is always verified.
     #[cfg(feature = "postgres-tls")]
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.root_certificates = Some(pem.into());
@@ -166,19 +162,19 @@ impl Config {
         self
     }
 
-    /// The store. It opens its first connection when it is needed, or by [`warm`](crate::Store::warm).
+    /// Builds the store. It opens its first connection on demand, or by [`warm`](crate::Store::warm).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if no host is named, a name is empty or too long, the pool has no
-    /// room, the root certificates cannot be read, or `sslmode` asks for TLS and the feature `postgres-tls` is missing.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there is no host, a name is empty or too long, the pool size is
+    /// 0, the root certificates cannot be read, or `sslmode` requires TLS without the feature `postgres-tls`.
     pub fn build(mut self) -> Result<PostgresStore, Error> {
         self.table.check()?;
         if self.scope.contains('\0') {
-            return Err(Error::config("the scope must not hold a NUL"));
+            return Err(Error::config("the scope must not contain a NUL"));
         }
         if self.pool_size == 0 {
-            return Err(Error::config("the pool must have room for a connection at least"));
+            return Err(Error::config("the pool must have room for at least one connection"));
         }
         let hosts = self.connection.get_hosts().len().max(self.connection.get_hostaddrs().len());
         if hosts == 0 {

@@ -1,4 +1,4 @@
-//! Connections: opened on demand, pooled, checked after a pause, and discarded when in doubt.
+//! Connections: opened on demand, pooled, checked after an idle time, and closed after failures.
 
 use std::{
     fmt,
@@ -26,16 +26,16 @@ use crate::{
     store::password::Password,
 };
 
-/// After how much idle time a connection is checked before it is used: the sandbox may have been frozen meanwhile, and the
-/// server, or what lies between, may have closed it.
+/// The idle time after which a connection is checked before it is used. While the sandbox was frozen, the server, a proxy or a
+/// NAT gateway may have closed it.
 const CHECK_AFTER: Duration = Duration::from_secs(5);
-/// How long that check may take.
+/// The longest time that this check may take.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(250);
-/// How long a call waits for a connection of a pool whose connections are all in use. Shorter than the engine's limit for a
-/// call, so that the answer says what was missing.
+/// How long a call waits for a connection when all of the pool are in use. It is shorter than the engine's limit for a call,
+/// so that the error names the cause.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A parameter of a statement, and its type, so that the server need not be asked for it.
+/// A parameter of a statement and its type, which the client would otherwise ask the server for.
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// How connections are opened.
@@ -60,7 +60,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Closes the socket at once, whatever is under way on it.
+    /// Closes the socket at once, even while statements are in flight.
     fn discard(&mut self) {
         self.is_discarded = true;
         self.driver.abort();
@@ -75,7 +75,7 @@ impl Drop for Session {
 
 impl Manager {
     async fn open(&self) -> Result<Session, Error> {
-        // The password may hang as well.
+        // Fetching the password may hang as well.
         timeout(self.connect_timeout, self.connect()).await.unwrap_or_else(|_| {
             let message = "PostgreSQL could not be reached in time";
             Err(Error::new(ErrorKind::Timeout, ErrorStatus::Temporary, "connect", message))
@@ -87,7 +87,7 @@ impl Manager {
         let mut config = self.config.clone();
         if let Some(password) = &self.password {
             let password = password.fetch().await.map_err(|source| {
-                let message = "there is no password for the connection";
+                let message = "the password could not be fetched";
                 Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, "connect", message).with_source(source)
             })?;
             config.password(password);
@@ -101,7 +101,7 @@ impl Manager {
         Ok(Session { client, driver, last_used: SystemClock.now(), generation, is_discarded: false })
     }
 
-    /// Has every idle connection replaced.
+    /// Marks every idle connection for replacement.
     fn suspect_all(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
@@ -128,7 +128,7 @@ impl managed::Manager for Manager {
         match timeout(CHECK_TIMEOUT, session.client.check_connection()).await {
             Ok(Ok(())) => Ok(()),
             failed => {
-                // The others have been idle for longer: the pool hands out the one used last.
+                // The other connections have been idle for longer: the pool returns the one used last.
                 self.suspect_all();
                 Err(RecycleError::message(if failed.is_err() { "no answer" } else { "broken" }))
             }
@@ -165,8 +165,8 @@ impl fmt::Debug for Connections {
     }
 }
 
-/// A connection in use. Dropped before [`give_back`](Self::give_back), it is closed: a statement may still run on it, and
-/// its answer must not be taken for that of the next.
+/// A connection in use. If it is dropped before [`give_back`](Self::give_back) it is closed: a statement may still run on it,
+/// and the next call must not read its answer.
 pub(super) struct Connection {
     session: Object<Manager>,
     is_usable: AtomicBool,
@@ -174,8 +174,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Sends a statement and reads its whole answer. Statements that are awaited together are sent together. None is
-    /// prepared by name, so that poolers may move each to another connection of the server.
+    /// Sends a statement and reads its whole answer. Statements that are awaited together are sent together. They have no names,
+    /// so poolers may send each one to a different connection of the server.
     pub(super) async fn query(
         &self,
         operation: &'static str,
@@ -195,7 +195,7 @@ impl Connection {
         self.session.client.execute_typed(sql, parameters).await.map_err(|error| self.failed(error, operation))
     }
 
-    /// Sends several statements without parameters, which the server performs as one transaction.
+    /// Sends several statements without parameters, which the server runs as one transaction.
     pub(super) async fn execute_all(&self, operation: &'static str, sql: &str) -> Result<(), Failure> {
         self.session.client.batch_execute(sql).await.map_err(|error| self.failed(error, operation))
     }

@@ -1,5 +1,5 @@
-//! Classifies errors of PostgreSQL and of its client: whether the statement may have been applied, and whether another
-//! one can help.
+//! Classifies errors of PostgreSQL and of its client: whether the statement may have been applied, and whether a retry can
+//! help.
 
 use std::{error::Error as StdError, io};
 
@@ -21,24 +21,24 @@ pub(super) struct Failure {
 }
 
 impl From<Error> for Failure {
-    /// The statement succeeded, what it returned is not understood.
+    /// The error of a statement that succeeded and returned something that is not understood.
     fn from(error: Error) -> Self {
         Self { error, is_lock_timeout: false, connection: Verdict::Usable }
     }
 }
 
-/// What a failure says of its connection.
+/// What a failure says about its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The statement failed, the connection serves the next.
     Usable,
     /// Nothing can be sent on it any more.
     Broken,
-    /// It leads to a server that no longer takes writes; so do its idle neighbours.
+    /// The server no longer accepts writes. The idle connections of the pool lead to it as well.
     Demoted,
 }
 
-/// The failure of a statement that was sent, as far as the client knows.
+/// The failure of a statement that may have been sent.
 pub(super) fn of_statement(error: tokio_postgres::Error, operation: &'static str) -> Failure {
     let Some(database) = error.as_db_error() else {
         let message = format!("the connection to PostgreSQL failed: {}", root_cause(&error));
@@ -66,7 +66,7 @@ pub(super) fn of_connect(error: tokio_postgres::Error) -> Error {
         let (kind, _) = of_code(database.code().code(), false);
         return answered(kind, ErrorStatus::Temporary, OPERATION, error);
     }
-    // What is no trouble with the network: a password that is missing, a server without TLS.
+    // Not a failure of the network: a missing password, or a server without TLS.
     let is_refused = !error.is_closed() && !causes(&error).any(|cause| cause.is::<io::Error>());
     let kind = if is_refused { ErrorKind::AccessDenied } else { ErrorKind::Unavailable };
     let message = format!("no connection to PostgreSQL: {}", connection_cause(&error));
@@ -79,7 +79,7 @@ pub(super) fn locked(operation: &'static str) -> Error {
     Error::new(ErrorKind::Timeout, ErrorStatus::Temporary, operation, message)
 }
 
-/// No connection was to be had.
+/// The error of a pool that gave no connection.
 pub(super) fn of_pool(error: PoolError<Error>) -> Error {
     match error {
         PoolError::Backend(error) => error,
@@ -90,14 +90,14 @@ pub(super) fn of_pool(error: PoolError<Error>) -> Error {
             "all connections of the pool were in use for too long; enlarge it (`pool_size`), or lower the concurrency",
         ),
         other => {
-            let message = "the pool of connections gave none";
+            let message = "the pool returned no connection";
             Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, "connect", message)
                 .with_source(other.to_string())
         }
     }
 }
 
-/// A row that does not hold what the statement asked for. The statement itself succeeded.
+/// The error of a row with unexpected columns. The statement itself succeeded.
 pub(super) fn of_shape(error: tokio_postgres::Error, operation: &'static str) -> Error {
     let message = "the table's columns do not have the expected types";
     Error::new(ErrorKind::Table, ErrorStatus::Ambiguous, operation, message).with_source(error)
@@ -127,8 +127,8 @@ fn ends_session(error: &DbError) -> bool {
     matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
 }
 
-/// What the code of an error means. A statement that fails is rolled back as a whole; only where the session ended as well
-/// is there doubt, unless the code says that it ended before the statement did.
+/// Classifies by the code of an error. A failed statement is rolled back as a whole. Its outcome is in doubt only if the
+/// session ended as well, unless the code says that the session ended first.
 /// <https://www.postgresql.org/docs/current/errcodes-appendix.html>
 fn of_code(code: &str, ends_session: bool) -> (ErrorKind, ErrorStatus) {
     let temporary = |kind| (kind, ErrorStatus::Temporary);

@@ -1,4 +1,4 @@
-//! Creates the table, deletes expired records, finds abandoned claims.
+//! Creates the table, deletes expired records, and finds abandoned claims.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     store::ResultData,
 };
 
-/// Lets one migration run at a time: two that create one table at once may both fail, `IF NOT EXISTS` or not.
+/// Lets one migration run at a time: of two that create a table concurrently both may fail, even with `IF NOT EXISTS`.
 const ADVISORY_LOCK: i64 = 0x6f6e_6365_5f70_6731;
 
 /// How long [`warm`](crate::Store::warm) waits for the server's answers.
@@ -24,18 +24,18 @@ const WARM_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Abandoned {
     /// The operation.
     pub key: KeyHash,
-    /// How often it was granted.
+    /// How often the record was granted.
     pub attempt: u64,
     /// When the lease ended; [`Timestamp::EPOCH`] if the claim was handed back.
     pub lease_until: Timestamp,
 }
 
 impl PostgresStore {
-    /// Creates the table and its index where they are missing. May be repeated, and called by several processes at once: the
-    /// others wait. Where both exist it only looks.
+    /// Creates the table and its index if they are missing, and changes nothing if both exist. Repeated and concurrent calls
+    /// are safe: one waits for the other.
     ///
-    /// The role needs `CREATE` on the schema, which a function's role should not have: call this on deployment, or run the
-    /// statements in [`schema`](Self::schema) by a tool of yours.
+    /// The role needs `CREATE` on the schema, which a function's role should not have. Call this during deployment, or run the
+    /// statements in [`schema`](Self::schema) with a migration tool.
     ///
     /// # Errors
     ///
@@ -63,10 +63,10 @@ impl PostgresStore {
         &self.statements.schema
     }
 
-    /// Deletes up to `limit` expired records of the table, of every scope, and returns how many it was. It passes over
-    /// records that are locked, so it waits for nobody. Repeat it until it returns less than `limit`.
+    /// Deletes up to `limit` expired records of the table, in every scope, and returns their number. It skips locked records, so
+    /// it never waits for a lock. Repeat it until it returns less than `limit`.
     ///
-    /// Expired records count as absent in any case: this frees storage and does nothing else.
+    /// Expired records count as absent in any case: this only frees storage.
     ///
     /// # Errors
     ///
@@ -80,10 +80,10 @@ impl PostgresStore {
         deleted.map_err(|failure| failure.error)
     }
 
-    /// Claims of this scope that ended without an outcome, and have not been taken over since: their leases ended more than
-    /// `older_than` ago. Returns up to `limit`, those that ended first before the others.
+    /// Returns up to `limit` claims of this scope whose leases ended more than `older_than` ago without an outcome, and which
+    /// have not been taken over. They are sorted by the end of the lease.
     ///
-    /// For an alarm, or for an operator who looks after operations under
+    /// Use it for an alarm, or to find operations that are blocked under
     /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse). It reads the whole scope.
     ///
     /// # Errors
@@ -110,8 +110,7 @@ impl PostgresStore {
             .collect()
     }
 
-    /// Opens a connection, reads from the table, and warns of a role on which an open transaction would block others for as
-    /// long as it lasts.
+    /// Opens a connection, reads from the table, and warns if the role has no `lock_timeout`.
     pub(super) async fn warm_up(&self) -> Result<(), Error> {
         let warmed = tokio::time::timeout(WARM_TIMEOUT, async {
             let connection = self.connections.get().await?;

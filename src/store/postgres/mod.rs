@@ -1,28 +1,29 @@
 //! Keeps records in a PostgreSQL table.
 //!
-//! One row a key. [`PostgresStore::migrate`] creates the table, or run the statements in [`PostgresStore::schema`]:
+//! There is one row for each key. [`PostgresStore::migrate`] creates the table; so do the statements in
+//! [`PostgresStore::schema`]:
 //!
 //! ```sql
 #![doc = include_str!("schema.sql")]
 //! ```
 //!
-//! A claim is one `INSERT … ON CONFLICT DO UPDATE` for all keys of a call; its `WHERE` holds all the rules by which a record
-//! may be replaced, and the `SELECT` sent right behind it on the same connection shows why the others were refused. A settle
-//! is one `UPDATE`, one `DELETE`, or both together, conditional on the owner and on INPROGRESS. So either takes one round
-//! trip, however many keys there are, and a settle that was refused another one. All statements lock rows in the order of
-//! their keys: batches cannot deadlock each other.
+//! A claim is one `INSERT … ON CONFLICT DO UPDATE` for all keys of a call. Its `WHERE` has all the rules by which a record may
+//! be replaced, and a `SELECT`, sent right after it on the same connection, shows why the other claims were refused. A settle
+//! is one `UPDATE`, one `DELETE`, or both together, conditional on the owner and on INPROGRESS. Each takes one round trip for
+//! any number of keys; a refused settle takes a second one. All statements lock rows in the order of their keys, so batches
+//! cannot deadlock each other.
 //!
-//! The server's clock decides about leases. Every statement is a transaction of its own at the isolation level READ
-//! COMMITTED, the default; at a higher level conflicts are errors, which the engine answers by sending the claim again.
+//! Leases end by the server's clock. Every statement is a separate transaction at the isolation level READ COMMITTED, the
+//! default. At a higher level conflicts are errors, after which the engine retries the claim.
 //!
-//! No statement is prepared by name and no session setting is changed, so that PgBouncer in transaction mode and RDS Proxy
-//! may give each statement another connection of the server.
+//! Statements have no names and change no setting of the session, so PgBouncer in transaction mode and RDS Proxy may send
+//! each one to a different connection of the server.
 //!
 //! # Dropped calls
 //!
-//! Dropping a call closes its connection. The server notices that when it next reads from or writes to the socket, so a
-//! statement that waits for a lock goes on waiting, and may be applied. Set `client_connection_check_interval` on the role
-//! to have it ended, and `lock_timeout` to keep any wait for a lock short.
+//! Dropping a call closes its connection. The server notices only when it next uses the socket, so a statement that waits for
+//! a lock keeps waiting, and may still be applied. Set `client_connection_check_interval` on the role to end it, and
+//! `lock_timeout` to keep waits for locks short.
 
 use std::{fmt, sync::Arc};
 
@@ -53,10 +54,10 @@ pub use transaction::Transaction;
 use connection::Connections;
 use statements::Statements;
 
-/// The most keys of one statement.
+/// The most keys in one statement.
 const BATCH: usize = 100;
 
-/// The largest result: larger ones are better kept elsewhere.
+/// The largest result, in bytes. Larger ones are better kept elsewhere.
 const MAX_RESULT_BYTES: usize = 1 << 20;
 
 /// Records in a PostgreSQL table.
@@ -71,13 +72,13 @@ const MAX_RESULT_BYTES: usize = 1 << 20;
 /// # Ok(()) }
 /// ```
 ///
-/// Cheap to clone; clones share the connections. These belong to the tokio runtime on which they were opened.
+/// Cheap to clone; clones share the connections. A connection belongs to the tokio runtime on which it was opened.
 #[derive(Clone)]
 pub struct PostgresStore {
     connections: Connections,
     statements: Arc<Statements>,
     scope: Arc<str>,
-    /// `None` for the server's.
+    /// `None` for the server's clock.
     clock: Option<Arc<dyn Clock>>,
     id: StoreId,
 }
@@ -92,7 +93,7 @@ impl PostgresStore {
         Config::from_env()?.build()
     }
 
-    /// The same store on another clock than the server's; for tests.
+    /// Replaces the server's clock, for tests.
     #[must_use]
     pub fn with_clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));

@@ -12,7 +12,7 @@ use crate::{
     store::{Grant, ResultData},
 };
 
-/// The longest time that is stored: with the time of day added, it still fits into the columns, `purge_day` included.
+/// The longest duration that is stored. Added to the current time it still fits into the columns, `purge_day` included.
 const MAX_MILLIS: i64 = 1 << 52;
 
 const JSON: i16 = 0;
@@ -150,7 +150,9 @@ impl<'a> Columns<'a> {
             ErrorKind::Format,
             ErrorStatus::Temporary,
             self.operation,
-            format!("the record's column `{column}` holds what this version does not know; finish the deployment"),
+            format!(
+                "the record's column `{column}` has a value that this version does not know; finish the deployment"
+            ),
         )
     }
 }

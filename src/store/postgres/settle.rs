@@ -20,7 +20,7 @@ use crate::{
 
 const OPERATION: &str = "settle";
 
-/// How many bytes of results share a statement. A larger result has a statement to itself.
+/// The most bytes of results in one statement. A larger result has its own statement.
 const MAX_BYTES: usize = 1 << 20;
 
 /// A settle, and its place in the call.
@@ -34,7 +34,7 @@ enum Statement<'a> {
     Delete(Vec<Member<'a>>),
 }
 
-/// What was applied: the leases now on record, of an update.
+/// The keys of applied settles; for an update, with the leases now on record.
 type Applied = HashMap<KeyHash, Option<Timestamp>>;
 
 /// What a settle of `settle.sql` writes.

@@ -1,4 +1,4 @@
-//! Writes requests as the arguments of the scripts. Each batch writes hundreds of them, so none is a string of its own first.
+//! Writes requests as arguments of the scripts, straight into the command: a batch has hundreds of them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::{
     store::{ClaimRequest, ResultData, Settlement, Takeover},
 };
 
-/// The longest duration in milliseconds: with it, Lua's numbers are exact until the year 144,000.
+/// The longest duration in milliseconds. Lua's numbers stay exact until the year 144,000 with it.
 const MAX_MILLIS: u64 = 1 << 52;
 
 /// The name of a key's hash. The half in braces decides the slot.

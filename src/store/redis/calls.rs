@@ -17,7 +17,7 @@ use crate::{
 /// The most bytes of results in one pipeline. A larger result goes alone.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// How many pipelines of one call are under way at once.
+/// The most pipelines of one call that are in flight at once.
 const CONCURRENCY: usize = 4;
 
 impl RedisStore {
@@ -80,7 +80,7 @@ impl RedisStore {
         answers
     }
 
-    /// Sends commands whose values have these sizes in as few pipelines as they fit into; answers in their order.
+    /// Sends commands with values of these sizes in as few pipelines as possible. Returns the answers in order.
     async fn send(&self, sizes: &[usize], mut commands: Vec<Cmd>) -> Vec<Result<Value, Failure>> {
         let chunks = chunks(sizes, MAX_BATCH, MAX_BYTES);
         if chunks.len() <= 1 {

@@ -1,4 +1,4 @@
-//! A cluster: the client finds the node of each key, follows redirections and reconnects by itself.
+//! A cluster: its client finds the node of each key, follows redirections and reconnects.
 
 use std::{fmt, pin::Pin, time::Duration};
 
@@ -25,12 +25,12 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// The client opens connections to several nodes, one after the other if need be, within `open_timeout`.
+    /// `open_timeout` limits the time in which the client opens its connections, which may be one after the other.
     pub(super) fn new(client: ClusterClient, open_timeout: Duration) -> Self {
         Self { client, open_timeout, connection: Shared::new() }
     }
 
-    /// Sends the commands side by side, each to the node of its key: a pipeline would have to stay on one node.
+    /// Sends the commands concurrently, each to the node of its key. A pipeline may address only one node.
     pub(super) async fn send(&self, commands: Vec<Cmd>) -> Vec<Result<Value, Failure>> {
         let lease = match self.connection.get(self.open()).await {
             Ok(lease) => lease,
@@ -40,8 +40,8 @@ impl Cluster {
             let mut connection = lease.connection.clone();
             async move { connection.req_packed_command(&command).await.and_then(Value::extract_error) }
         });
-        // The client keeps a connection that has fallen silent, and knows no other nodes when all it knew are gone. The
-        // caller may give up before the response time-out.
+        // The client keeps silent connections, and finds no other nodes when all those it knew are gone. The caller may give
+        // up before the response time-out.
         let discard = || self.connection.discard(lease.number);
         let answers = noticing_drop(join_all(answers), discard).await;
         let has_failed =
@@ -76,7 +76,7 @@ impl StreamingCredentialsProvider for PasswordPerConnection {
             let password = password.fetch().await.map_err(no_password)?;
             Ok(BasicAuth::new(user, password))
         });
-        // The end of the stream would count as an error.
+        // The client would treat the end of the stream as an error.
         first.chain(stream::pending()).boxed()
     }
 }

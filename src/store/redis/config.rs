@@ -14,10 +14,10 @@ const URL_VARIABLE: &str = "REDIS_URL";
 const KEY_PREFIX: &str = "once:";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often a cluster's client repeats a command that was redirected or lost. The engine repeats calls as well.
+/// How often a cluster's client retries a command that was redirected or lost. The engine retries calls as well.
 #[cfg(feature = "redis-cluster")]
 const CLUSTER_RETRIES: u32 = 2;
-/// How many connections to nodes may time out until those that answer are found.
+/// How many connections to nodes may time out before one answers.
 #[cfg(feature = "redis-cluster")]
 const CLUSTER_OPEN: u32 = 3;
 
@@ -28,7 +28,7 @@ const CLUSTER_OPEN: u32 = 3;
 /// | setting | default |
 /// |---|---|
 /// | [`key_prefix`](Self::key_prefix) | `once:` |
-/// | [`password`](Self::password) | that of the URL |
+/// | [`password`](Self::password) | the URL's |
 /// | `root_certificates` (feature `redis-tls`) | Mozilla's, which are compiled in |
 /// | [`connect_timeout`](Self::connect_timeout) | 1 s |
 /// | [`response_timeout`](Self::response_timeout) | 1 s |
@@ -41,7 +41,7 @@ const CLUSTER_OPEN: u32 = 3;
 /// # async fn token() -> Result<String, std::io::Error> { Ok(String::new()) }
 /// let store = Config::new("redis://payments@127.0.0.1:6379")
 ///     .key_prefix("payments:")
-///     // Called for each new connection: tokens of IAM are valid for 15 minutes.
+///     // Called for each new connection: IAM tokens are valid for 15 minutes.
 ///     .password(|| async { token().await })
 ///     .build()?;
 /// # Ok::<(), lambda_once::Error>(())
@@ -61,7 +61,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// For the primary at this URL: `redis://[user[:password]@]host[:port][/database]`, or `rediss://…` for TLS (feature
+    /// Connects to the primary at this URL: `redis://[user[:password]@]host[:port][/database]`, or `rediss://…` for TLS (feature
     /// `redis-tls`).
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -77,15 +77,15 @@ impl Config {
         }
     }
 
-    /// For the cluster that these nodes, or this configuration endpoint, belong to. Users and passwords are the same on
-    /// all nodes.
+    /// Connects to the cluster of these nodes, or of this configuration endpoint. Users and passwords are the same on all
+    /// nodes.
     #[cfg(feature = "redis-cluster")]
     pub fn cluster(urls: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let urls = urls.into_iter().map(Into::into).collect();
         Self { urls, is_cluster: true, ..Self::new("") }
     }
 
-    /// For the primary at the URL in the environment variable `REDIS_URL`.
+    /// Connects to the primary at the URL in the environment variable `REDIS_URL`.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Config {
         }
     }
 
-    /// What the names of the keys begin with, before the hash.
+    /// The prefix of the keys' names, before the hash.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = prefix.into();
         self
@@ -120,19 +120,19 @@ impl Config {
         self
     }
 
-    /// The longest time to open a connection, with its password. A cluster has three times as long.
+    /// The longest time to open a connection, fetching the password included. A cluster has three times as long.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// The longest time to wait for an answer. The engine repeats calls without one.
+    /// The longest time to wait for an answer. The engine retries calls without one.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
     }
 
-    /// The store. Connections are opened when they are needed, or by [`warm`](crate::Store::warm).
+    /// Builds the store. Connections are opened on demand, or by [`warm`](crate::Store::warm).
     ///
     /// # Errors
     ///
@@ -140,12 +140,14 @@ impl Config {
     /// certificate cannot be read.
     pub fn build(self) -> Result<RedisStore, Error> {
         if self.key_prefix.contains(['{', '}']) {
-            return Err(Error::config("the prefix of keys must not contain braces: they mark what decides the slot"));
+            return Err(Error::config(
+                "the prefix of keys must not contain braces, which mark the part that decides the slot",
+            ));
         }
         let infos = self.urls.iter().map(|url| read(url)).collect::<Result<Vec<_>, _>>()?;
         #[cfg(feature = "redis-tls")]
         if infos.iter().any(|info| matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. })) {
-            // The client panics without one. It is an error if the application has chosen one already, which is as good.
+            // The client panics without a provider. The error says that the application has installed one, which serves as well.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let prefix = self.key_prefix.clone();

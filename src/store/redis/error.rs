@@ -1,4 +1,4 @@
-//! Classifies errors of the client and of the server: whether a call may have been applied, and whether another one can help.
+//! Classifies errors of the client and of the server: whether a call may have been applied, and whether a retry can help.
 
 use std::io;
 
@@ -26,24 +26,24 @@ pub(super) fn of_connection(error: RedisError, operation: &'static str) -> Error
     Error::new(kind, status, operation, message).with_source(error)
 }
 
-/// The error of a call that was sent before, without an answer. Whatever this is, the first one may have been applied.
-pub(super) fn of_repetition(error: RedisError, operation: &'static str) -> Error {
-    let message = format!("the connection to Redis was lost, and then: {}", classify(&error).2);
+/// The error of a retry. Whatever it is, the first call had no answer and may have been applied.
+pub(super) fn of_retry(error: RedisError, operation: &'static str) -> Error {
+    let message = format!("the connection to Redis was lost, and the retry failed: {}", classify(&error).2);
     Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message).with_source(error)
 }
 
-/// The error of a connection without a password, as the client has it.
+/// A failure to fetch the password, as the client's error type.
 pub(super) fn no_password(error: BoxError) -> RedisError {
     io::Error::other(format!("the password could not be fetched: {error}")).into()
 }
 
-/// What the server answered cannot be understood.
+/// The error of an answer that is not one of the scripts'.
 pub(super) fn unexpected(operation: &'static str) -> Error {
-    let message = "Redis answered what the library's script does not return";
+    let message = "Redis did not answer as the library's script does";
     Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message)
 }
 
-/// Whether the connection is of no more use: it is broken, or leads to a server that is no longer the primary.
+/// Whether the connection has to be replaced: it is broken, or the server is no longer the primary.
 pub(super) fn is_of_connection(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
         || error.is_io_error()
@@ -64,7 +64,7 @@ fn classify(error: &RedisError) -> (ErrorKind, ErrorStatus, String) {
         redis::ErrorKind::AuthenticationFailed => {
             (ErrorKind::AccessDenied, ErrorStatus::Temporary, format!("Redis refuses the credentials: {error}"))
         }
-        // The settings were read before: this is a name without an address, as there may be while an endpoint moves.
+        // The settings were checked before. The host name has no address, as may happen while an endpoint moves.
         redis::ErrorKind::InvalidClientConfig => (ErrorKind::Unavailable, ErrorStatus::Temporary, error.to_string()),
         _ => {
             let message = format!("the connection to Redis failed: {}", root_cause(error));
@@ -73,7 +73,7 @@ fn classify(error: &RedisError) -> (ErrorKind, ErrorStatus, String) {
     }
 }
 
-/// By the first word of an error answer. All but the unknown ones are given before a script writes.
+/// Classifies by the first word of an error answer. The server gives all but the unknown ones before a script writes.
 /// <https://redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors>
 fn of_code(code: &str, detail: &str) -> (ErrorKind, ErrorStatus) {
     match code {
@@ -81,10 +81,10 @@ fn of_code(code: &str, detail: &str) -> (ErrorKind, ErrorStatus) {
         "READONLY" | "LOADING" | "CLUSTERDOWN" | "TRYAGAIN" | "MASTERDOWN" | "MOVED" | "ASK" | "BUSY" | "MISCONF"
         | "NOREPLICAS" => (ErrorKind::Unavailable, ErrorStatus::Temporary),
         "NOAUTH" | "WRONGPASS" | "NOPERM" => (ErrorKind::AccessDenied, ErrorStatus::Temporary),
-        // A client that has not logged in may send short commands alone; the long ones are an error of the protocol.
+        // Before authentication the server accepts only short commands: longer ones are errors of the protocol.
         "ERR" if detail.contains("unauthenticated") => (ErrorKind::AccessDenied, ErrorStatus::Temporary),
         "WRONGTYPE" => (ErrorKind::Table, ErrorStatus::Temporary),
-        // A command that was renamed, and one that a script may not call.
+        // A renamed command, or one that a script may not call.
         "ERR"
             if ["unknown command", "ACL failure in script", "user executing the script"]
                 .iter()

@@ -1,11 +1,11 @@
-//! Commands without an answer.
+//! Commands that failed, and whether they were sent.
 
 use redis::RedisError;
 
 use super::error;
 use crate::error::Error;
 
-/// Why a command has no answer.
+/// Why a command failed.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) error: RedisError,
@@ -18,8 +18,8 @@ pub(super) enum Sent {
     /// There was no connection to send it on.
     No,
     Once,
-    /// This is how its repetition failed; the first one has no answer.
-    Before,
+    /// The retry failed; the first command had no answer.
+    Again,
 }
 
 impl Failure {
@@ -31,16 +31,16 @@ impl Failure {
         Self { error, sent: Sent::Once }
     }
 
-    /// The same failure of a command that was sent once before.
-    pub(super) fn after_another(self) -> Self {
-        Self { sent: Sent::Before, ..self }
+    /// The failure as that of a retry.
+    pub(super) fn of_retry(self) -> Self {
+        Self { sent: Sent::Again, ..self }
     }
 
     pub(super) fn into_error(self, operation: &'static str) -> Error {
         match self.sent {
             Sent::No => error::of_connection(self.error, operation),
             Sent::Once => error::of_call(self.error, operation),
-            Sent::Before => error::of_repetition(self.error, operation),
+            Sent::Again => error::of_retry(self.error, operation),
         }
     }
 }

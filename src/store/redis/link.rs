@@ -6,7 +6,7 @@ use redis::{Cmd, Value};
 use super::cluster::Cluster;
 use super::{failure::Failure, node::Node};
 
-/// The connection to a deployment.
+/// The connection to a node or to a cluster.
 #[derive(Debug)]
 pub(super) enum Link {
     Node(Node),
@@ -15,8 +15,8 @@ pub(super) enum Link {
 }
 
 impl Link {
-    /// One answer for each command, in order: in one round trip on a node, concurrently on a cluster. The commands may be
-    /// sent twice.
+    /// Returns one answer for each command, in order. A node gets them in one round trip, a cluster concurrently. Commands may
+    /// be sent twice.
     pub(super) async fn send(&self, commands: Vec<Cmd>) -> Vec<Result<Value, Failure>> {
         match self {
             Self::Node(node) => node.send(commands).await,

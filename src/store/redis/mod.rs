@@ -1,8 +1,8 @@
 //! Keeps records in Redis or Valkey.
 //!
-//! Redis 7.0, Valkey 7.2, or later; one primary, or a cluster (feature `redis-cluster`). One hash for each key, named
-//! `once:{HASH}HASH`: the hash of the key in hexadecimal digits, of which the first half decides the slot. Its fields have
-//! the names of a DynamoDB item's attributes:
+//! Redis 7.0, Valkey 7.2, or later; one primary, or a cluster (feature `redis-cluster`). There is one hash for each key, named
+//! `once:{HASH}HASH`: the key's hash in hexadecimal digits, whose first half decides the slot. The fields have the names of
+//! the attributes in DynamoDB:
 //!
 //! | field | value |
 //! |---|---|
@@ -17,12 +17,12 @@
 //! | `result_dropped` | present if there was a result that is not kept |
 //! | `v` | the version of this format |
 //!
-//! A claim and a settle are one Lua script each, which holds the rules by which a record may change and returns the record if
-//! it refuses. The server's clock decides about leases. A batch is one pipeline, and so one round trip, on a node; on a
-//! cluster its keys are claimed side by side.
+//! One Lua script makes claims and another settles them. They apply the rules by which a record may change, and return the
+//! record if they refuse. Leases end by the server's clock. On a node a batch is one pipeline, and so one round trip; on a
+//! cluster its keys are claimed concurrently.
 //!
 //! **A fail-over can lose writes that were acknowledged, and an eviction loses records**: the operation may then run twice,
-//! even at the same time, without being told. [`warm`](crate::Store::warm) warns unless the eviction policy is `noeviction`.
+//! even at the same time, and neither run is told. [`warm`](crate::Store::warm) warns unless the eviction policy is `noeviction`.
 
 use std::{fmt, sync::Arc};
 
@@ -51,10 +51,10 @@ mod warm;
 pub use config::Config;
 use link::Link;
 
-/// The largest result. Redis takes 512 MB, and blocks all clients while it does.
+/// The largest result, in bytes. Redis accepts 512 MB, but serves no other client while it copies a value.
 const MAX_RESULT_BYTES: usize = 1024 * 1024;
 
-/// How many requests share a round trip.
+/// The most requests in one round trip.
 const MAX_BATCH: usize = 100;
 
 /// Records in Redis or Valkey.
@@ -74,7 +74,7 @@ const MAX_BATCH: usize = 100;
 pub struct RedisStore {
     link: Arc<Link>,
     key_prefix: Arc<str>,
-    /// `None` for the server's.
+    /// `None` for the server's clock.
     clock: Option<Arc<dyn Clock>>,
     id: StoreId,
 }
@@ -84,7 +84,7 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// As of [`Config::build`].
+    /// Those of [`Config::build`].
     pub fn new(url: impl Into<String>) -> Result<Self, Error> {
         Config::new(url).build()
     }
@@ -93,12 +93,12 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variable is missing or empty, or as of [`Config::build`].
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variable is missing or empty, and those of [`Config::build`].
     pub fn from_env() -> Result<Self, Error> {
         Config::from_env()?.build()
     }
 
-    /// The same store on another clock than the server's; for tests. The server still deletes expired records by its own.
+    /// Replaces the server's clock, for tests. The server still deletes expired records by its own clock.
     #[must_use]
     pub fn with_clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));

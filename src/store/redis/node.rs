@@ -37,10 +37,10 @@ pub(super) struct Node {
     last_answer: AtomicU64,
 }
 
-/// The end of an attempt to send a pipeline.
+/// The result of an attempt to send a pipeline.
 struct Attempt {
     answers: Result<Vec<Value>, Failure>,
-    /// Whether its connection was opened for it.
+    /// Whether the connection was opened for this attempt.
     is_new: bool,
 }
 
@@ -55,8 +55,8 @@ impl Node {
         Self { info, password, connect_timeout, response_timeout, connection, last_answer }
     }
 
-    /// Sends the commands as one pipeline. If a connection from before turns out to be dead, they are sent again on a new
-    /// one: claims and settles may arrive twice.
+    /// Sends the commands as one pipeline. If an existing connection turns out to be dead, they are sent again on a new one:
+    /// claims and settles may arrive twice.
     pub(super) async fn send(&self, commands: Vec<Cmd>) -> Vec<Result<Value, Failure>> {
         let count = commands.len();
         let mut pipeline = Pipeline::with_capacity(count);
@@ -65,12 +65,12 @@ impl Node {
         }
         let first = self.attempt(&pipeline).await;
         let (answers, is_second) = match &first.answers {
-            Err(failure) if !first.is_new && failure.sent == Sent::Once && self.may_repeat(&failure.error) => {
+            Err(failure) if !first.is_new && failure.sent == Sent::Once && self.may_retry(&failure.error) => {
                 (self.attempt(&pipeline).await.answers, true)
             }
             _ => (first.answers, false),
         };
-        let failed = |failure: Failure| if is_second { failure.after_another() } else { failure };
+        let failed = |failure: Failure| if is_second { failure.of_retry() } else { failure };
         match answers {
             Ok(values) => {
                 values.into_iter().map(|value| value.extract_error().map_err(Failure::sent).map_err(failed)).collect()
@@ -80,7 +80,7 @@ impl Node {
     }
 
     /// A call that has timed out is not sent again, unless its connection is suspect: the server may be slow.
-    fn may_repeat(&self, error: &RedisError) -> bool {
+    fn may_retry(&self, error: &RedisError) -> bool {
         is_of_connection(error) && (self.is_suspect() || !error.is_timeout())
     }
 
@@ -127,7 +127,7 @@ impl Node {
     }
 
     async fn open(&self) -> Result<MultiplexedConnection, RedisError> {
-        // The password may hang as well.
+        // Fetching the password may hang as well.
         within(self.connect_timeout, self.connect()).await
     }
 

@@ -24,7 +24,7 @@ const FIELDS: [&str; 11] = [
     "deflated",
 ];
 
-/// The last two, which hold the result.
+/// The last fields, which hold the result.
 const DATA_FIELDS: usize = 2;
 
 /// The fields to read, with the data of the result or without.
@@ -39,7 +39,7 @@ pub(super) fn fields(data: ResultData) -> &'static [&'static str] {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Format`], temporary, if a field holds what this version does not know.
+/// [`ErrorKind::Format`], temporary, if a field has a value that this version does not know.
 pub(super) fn record(answer: Value, operation: &'static str) -> Result<Option<Record>, Error> {
     let Value::Array(values) = answer else { return Err(super::error::unexpected(operation)) };
     if values.iter().all(|value| *value == Value::Nil) {
@@ -100,6 +100,6 @@ fn unknown(field: &str, operation: &'static str) -> Error {
         ErrorKind::Format,
         ErrorStatus::Temporary,
         operation,
-        format!("the record's field `{field}` holds what this version does not know; finish the deployment"),
+        format!("the record's field `{field}` has a value that this version does not know; finish the deployment"),
     )
 }

@@ -6,11 +6,11 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 use super::arguments::Name;
 
-/// Room for a call without a large result.
+/// The capacity of a call without a large result.
 const ARGUMENTS: usize = 16;
 const ARGUMENT_BYTES: usize = 384;
 
-/// A script that works on one key.
+/// A script that changes one record.
 pub(super) struct Script {
     text: &'static str,
     hash: String,
@@ -19,12 +19,12 @@ pub(super) struct Script {
 pub(super) static CLAIM: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("claim.lua")));
 pub(super) static SETTLE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("settle.lua")));
 
-/// How a call names its script.
+/// How a call identifies its script.
 #[derive(Clone, Copy)]
 pub(super) enum By {
-    /// Its hash: short, and unknown to a server that has not seen the text since its start or its last `SCRIPT FLUSH`.
+    /// By its hash. A server knows the hash if it has seen the text since its start and since the last `SCRIPT FLUSH`.
     Hash,
-    /// Its text, which the server remembers.
+    /// By its text, which the server caches.
     Text,
 }
 
@@ -33,7 +33,7 @@ impl Script {
         Self { text, hash: redis::Script::new(text).get_hash().to_owned() }
     }
 
-    /// A call on the record of this name, to which the arguments are added.
+    /// Begins a call on the record of this name. The caller adds the arguments.
     pub(super) fn call(&self, by: By, name: Name<'_>) -> Cmd {
         let mut command = Cmd::with_capacity(ARGUMENTS, ARGUMENT_BYTES);
         match by {

@@ -1,4 +1,4 @@
-//! A connection that all calls share.
+//! The connection that all calls share.
 
 use std::{
     io,

@@ -1,11 +1,11 @@
-//! Opens the connection in the init phase, and looks at what the server would do with records.
+//! Opens the connection in the init phase, and checks whether the server keeps records.
 
 use redis::Value;
 
 use super::RedisStore;
 use crate::error::Error;
 
-/// The oldest major version of Redis, which Valkey reports as well, whose errors in scripts say what they are.
+/// The oldest major version of Redis that reports the cause of errors in scripts. Valkey reports a version of Redis as well.
 const OLDEST_VERSION: u32 = 7;
 
 impl RedisStore {
