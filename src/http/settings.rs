@@ -11,7 +11,7 @@ use super::{
 use crate::{
     error::{BoxError, Error},
     future::BoxFuture,
-    idempotency::{claim::Claim, handle::Idempotency, names::Registration, probe::Probed},
+    idempotency::{claim::Claim, handle::Idempotency, names::Registration, probe::Probed, window::Heartbeat},
     key::selector::Key,
 };
 
@@ -61,6 +61,7 @@ pub(super) struct Settings {
     pub(super) before_replay: Option<ReplayGate>,
     pub(super) probe: Option<Probe>,
     pub(super) wait_budget: Duration,
+    pub(super) heartbeat: Heartbeat,
     pub(super) max_body: usize,
     pub(super) refuses_large_answers: bool,
     pub(super) fails_open: bool,
@@ -93,6 +94,7 @@ impl Settings {
             before_replay: None,
             probe: None,
             wait_budget: Duration::ZERO,
+            heartbeat: Heartbeat::AsEngine,
             max_body: MAX_BODY_BYTES,
             refuses_large_answers: false,
             fails_open: false,
@@ -110,6 +112,7 @@ impl Settings {
         self.registration.check()?;
         self.engine.check_probe(self.probe.is_some())?;
         self.engine.settings.check_scope()?;
+        self.heartbeat.check()?;
         let statuses = [self.mismatch_status, self.in_progress_status];
         if let Some(status) = statuses.iter().find(|status| !status.is_client_error() && !status.is_server_error()) {
             return Err(Error::config(format!("{status} does not refuse a request: choose a status of 400 or more")));

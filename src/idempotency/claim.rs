@@ -1,5 +1,10 @@
 //! The right to run an operation, as its holder sees it.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
 use super::window::Window;
 #[cfg(feature = "testing")]
 use crate::record::Status;
@@ -17,6 +22,15 @@ pub struct Claim {
     pub(super) owner: Owner,
     grant: Grant,
     pub(super) window: Window,
+    /// What its heartbeat has changed; `None` if it has none.
+    renewed: Option<Arc<Renewed>>,
+}
+
+/// The times of a claim as its heartbeat moves them, in milliseconds since the Unix epoch; zero until then.
+#[derive(Debug, Default)]
+struct Renewed {
+    lease_until: AtomicU64,
+    stop: AtomicU64,
 }
 
 impl Claim {
@@ -27,7 +41,8 @@ impl Claim {
         grant: Grant,
         window: Window,
     ) -> Self {
-        Self { key, fingerprint, owner, grant, window }
+        let renewed = window.heartbeat.map(|_| Arc::default());
+        Self { key, fingerprint, owner, grant, window, renewed }
     }
 
     /// The hash of the operation's key. The same in every run of the operation, so it can serve as the idempotency key
@@ -47,14 +62,37 @@ impl Claim {
         self.grant.took_over()
     }
 
-    /// When the claim ends for others.
-    pub const fn lease_until(&self) -> Timestamp {
-        self.grant.lease_until
+    /// When the claim ends for others. A [heartbeat](crate::Operation::heartbeat) moves it later: this is what the last renewal
+    /// has said.
+    pub fn lease_until(&self) -> Timestamp {
+        self.moved(|renewed| &renewed.lease_until).unwrap_or(self.grant.lease_until)
     }
 
-    /// When the handler is cut off if it is still running.
-    pub const fn stop_point(&self) -> Timestamp {
-        self.window.stop
+    /// When the handler is cut off if it is still running. A [heartbeat](crate::Operation::heartbeat) moves it later, up to the
+    /// longest duration: this is where it stands now.
+    pub fn stop_point(&self) -> Timestamp {
+        self.moved(|renewed| &renewed.stop).unwrap_or(self.window.stop)
+    }
+
+    fn moved(&self, time: impl FnOnce(&Renewed) -> &AtomicU64) -> Option<Timestamp> {
+        let millis = time(self.renewed.as_deref()?).load(Ordering::Relaxed);
+        (millis > 0).then(|| Timestamp::from_millis(millis))
+    }
+
+    /// Shows the holder when it is cut off now.
+    pub(super) fn show_stop_point(&self, stop: Timestamp) {
+        if let Some(renewed) = &self.renewed {
+            renewed.stop.store(stop.as_millis(), Ordering::Relaxed);
+        }
+    }
+
+    /// The lease was renewed, and stands until `lease_until`.
+    pub(super) fn renew(&mut self, window: Window, lease_until: Timestamp) {
+        self.window = window;
+        self.grant.lease_until = lease_until;
+        if let Some(renewed) = &self.renewed {
+            renewed.lease_until.store(lease_until.as_millis(), Ordering::Relaxed);
+        }
     }
 }
 
@@ -81,6 +119,7 @@ impl Claim {
     #[must_use]
     pub fn with_stop_point(mut self, stop: Timestamp) -> Self {
         self.window.stop = stop;
+        self.renewed = None;
         self
     }
 }

@@ -58,9 +58,9 @@ impl Idempotency {
         T: Serialize + Send,
         F: Future<Output = Result<Success<T>, Failure>> + Send,
     {
-        let (claim_of_panic, bounds) = (claim.clone(), Bounds::until(claim.stop_point()));
+        let claim_of_panic = claim.clone();
         let settled =
-            AssertUnwindSafe(async { self.settle(self.run(Some(claim), bounds, work, |value| value).await).await });
+            AssertUnwindSafe(async { self.settle(self.run_with_heartbeat(claim, work, |value| value).await).await });
         settled.catch_unwind().await.unwrap_or_else(|panic| {
             drop_panic(panic);
             End::panicked(claim_of_panic)
@@ -74,7 +74,8 @@ impl Idempotency {
         F: Future<Output = Result<T, Failure>> + Send,
     {
         let work = async { work.await.map(Success::Complete) };
-        let end = self.run(None, Bounds::until(window.stop), work, |value| value).await;
+        let bounds = Bounds::until(self.stop_without_claim(window));
+        let end = self.run(None, bounds, work, |value| value).await;
         let Ok(outcome) = end.into_outcome(|_| Ok::<_, Infallible>(Outcome::NotStarted));
         outcome
     }

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::settings::Settings;
-use crate::clock::{Deadline, Timestamp};
+use crate::{
+    clock::{Deadline, Timestamp},
+    error::Error,
+};
 
 /// How long after its deadline an invocation's lease ends: Lambda ends a sandbox a little late (L1).
 const AFTER_DEADLINE: Duration = Duration::from_secs(1);
@@ -33,6 +36,31 @@ pub(crate) struct Window {
     pub(crate) settle_by: Timestamp,
     /// When the invocation ends, if that is known.
     deadline: Option<Timestamp>,
+    /// How long a run may last that renews its lease; `None` if it does not.
+    pub(crate) heartbeat: Option<Duration>,
+}
+
+/// Whether a run renews its lease where no deadline is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Heartbeat {
+    /// As the engine is set.
+    #[default]
+    AsEngine,
+    Never,
+    /// A run lasts this long at most.
+    UpTo(Duration),
+}
+
+impl Heartbeat {
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if nothing could run within it.
+    pub(crate) fn check(self) -> Result<(), Error> {
+        if self == Self::UpTo(Duration::ZERO) {
+            return Err(Error::config("the longest duration of a heartbeat is zero, so nothing could run"));
+        }
+        Ok(())
+    }
 }
 
 impl Window {
@@ -43,7 +71,39 @@ impl Window {
             None => (now.after(settings.lease), now.after(settings.lease)),
         };
         let reserve = settings.reserve.unwrap_or_else(|| default_reserve(ends.since(now)));
-        Self { lease_until, stop: ends.before(reserve), settle_by: ends.before(reserve / 2), deadline }
+        let (stop, settle_by) = (ends.before(reserve), ends.before(reserve / 2));
+        Self { lease_until, stop, settle_by, deadline, heartbeat: None }
+    }
+
+    /// The same window for a run that renews its lease, if it does: where the deadline is known the lease ends after it.
+    pub(crate) fn with_heartbeat(self, heartbeat: Heartbeat, settings: &Settings) -> Self {
+        let max_duration = match heartbeat {
+            Heartbeat::AsEngine => settings.heartbeat,
+            Heartbeat::Never => None,
+            Heartbeat::UpTo(max_duration) => Some(max_duration),
+        };
+        Self { heartbeat: max_duration.filter(|_| self.deadline.is_none()), ..self }
+    }
+
+    /// Refuses a heartbeat that was chosen for a run in this window. A lease that ends after a known deadline is never renewed,
+    /// and a heartbeat does not let the run outlast the invocation.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the deadline is known, or the heartbeat is refused everywhere.
+    pub(crate) fn check_heartbeat(&self, heartbeat: Heartbeat) -> Result<(), Error> {
+        heartbeat.check()?;
+        match heartbeat {
+            Heartbeat::UpTo(_) if self.deadline.is_some() => Err(Error::config(
+                "a heartbeat is set for a run whose deadline is known: its lease lasts until then, and is not renewed",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The window of a lease that a run under this one has renewed at `sent`.
+    pub(crate) fn renewed(&self, sent: Timestamp, settings: &Settings) -> Self {
+        Self { heartbeat: self.heartbeat, ..Self::new(sent, Deadline::UNKNOWN, settings) }
     }
 
     /// The same window, in which settling ends at `until` if that is earlier.

@@ -9,6 +9,7 @@ use crate::{
 mod calls;
 mod claiming;
 mod ending;
+mod heartbeat;
 mod probing;
 mod running;
 mod settling;

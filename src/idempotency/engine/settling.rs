@@ -139,7 +139,7 @@ impl Idempotency {
 
     /// What the record says of an operation whose lease was lost: a successor's outcome counts, our own does not (S8). If
     /// it has none yet, it holds the key.
-    fn overtaken<T>(&self, claim: &Claim, current: Option<Box<Record>>, end: &mut End<T>) {
+    pub(super) fn overtaken<T>(&self, claim: &Claim, current: Option<Box<Record>>, end: &mut End<T>) {
         tracing::warn!(target: "lambda_once", key = %claim.key(), attempt = claim.attempt(), "the lease was lost before the outcome was recorded");
         let Some(record) = current.filter(|record| !rules::is_expired(record, self.clock.now())) else { return };
         if rules::check_version(&record, "settle").is_err() {
@@ -188,7 +188,7 @@ fn unrecorded<T>(claim: Claim, settlement: &Settlement, end: End<T>, error: &Err
     End { claim: Some(claim), settlement: None, conclusion, held_until }
 }
 
-fn request(claim: &Claim, settlement: Settlement) -> SettleRequest {
+pub(super) fn request(claim: &Claim, settlement: Settlement) -> SettleRequest {
     SettleRequest { key: claim.key(), owner: claim.owner, fingerprint: claim.fingerprint, settlement }
 }
 
