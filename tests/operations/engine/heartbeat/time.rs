@@ -9,7 +9,10 @@ use lambda_once::{
 use lambda_runtime::Context;
 use tokio::time::Instant;
 
-use super::{CHARGE, KEY, LEASE, LONGEST, MARGIN, SECOND, UNTIL_STOP, World, assert_outcome, support::FUTURE};
+use super::{
+    CHARGE, KEY, LEASE, LONGEST, MARGIN, SECOND, UNTIL_STOP, World, assert_outcome,
+    support::{FUTURE, future_clock},
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_hung_handler_is_cut_off_at_the_longest_duration_and_keeps_its_claim_for_a_lease() {
@@ -24,6 +27,24 @@ async fn a_hung_handler_is_cut_off_at_the_longest_duration_and_keeps_its_claim_f
         assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
         tokio::time::advance(LEASE + MARGIN).await;
         assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_handler_is_cut_off_although_the_clock_stands_still_or_is_set_back() {
+    for back in [Duration::ZERO, SECOND, 10 * LONGEST] {
+        let clock = future_clock();
+        let store = MemoryStore::with_clock(clock.clone());
+        let once = Idempotency::builder(store).clock(clock.clone()).build().unwrap();
+        let set_back = async {
+            tokio::time::sleep(LEASE).await;
+            clock.set(FUTURE.before(back));
+        };
+        let begun = Instant::now();
+        let hangs = once.operation(CHARGE, KEY).run(pending::<Result<u32, Failure>>);
+        let (outcome, ()) = tokio::join!(hangs, set_back);
+        assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::CutOff)));
+        assert_eq!(begun.elapsed(), LONGEST);
     }
 }
 
