@@ -6,11 +6,9 @@ use std::sync::{
 };
 
 use super::window::Window;
-#[cfg(feature = "testing")]
-use crate::record::Status;
 use crate::{
     clock::Timestamp,
-    record::{Fingerprint, KeyHash, Owner},
+    record::{Fingerprint, KeyHash, Owner, Status},
     store::Grant,
 };
 
@@ -20,7 +18,9 @@ pub struct Claim {
     key: KeyHash,
     pub(super) fingerprint: Option<Fingerprint>,
     pub(super) owner: Owner,
-    grant: Grant,
+    prior_status: Option<Status>,
+    lease_until: Timestamp,
+    attempt: u64,
     pub(super) window: Window,
     /// What its heartbeat has changed; `None` if it has none.
     renewed: Option<Arc<Renewed>>,
@@ -41,8 +41,9 @@ impl Claim {
         grant: Grant,
         window: Window,
     ) -> Self {
-        let renewed = window.heartbeat.map(|_| Arc::default());
-        Self { key, fingerprint, owner, grant, window, renewed }
+        let renewed = window.max_duration().map(|_| Arc::default());
+        let Grant { lease_until, attempt, prior_status } = grant;
+        Self { key, fingerprint, owner, prior_status, lease_until, attempt, window, renewed }
     }
 
     /// The hash of the operation's key. The same in every run of the operation, so it can serve as the idempotency key
@@ -54,18 +55,18 @@ impl Claim {
     /// How often the key has been granted since its record was created, this grant included. Information, not a fencing
     /// token: it starts again after a release.
     pub const fn attempt(&self) -> u64 {
-        self.grant.attempt
+        self.attempt
     }
 
     /// Whether an earlier run ended without an outcome, so that the operation may already have taken effect.
     pub fn took_over(&self) -> bool {
-        self.grant.took_over()
+        self.prior_status == Some(Status::InProgress)
     }
 
     /// When the claim ends for others. A [heartbeat](crate::Operation::heartbeat) moves it later: this is what the last renewal
     /// has said.
     pub fn lease_until(&self) -> Timestamp {
-        self.moved(|renewed| &renewed.lease_until).unwrap_or(self.grant.lease_until)
+        self.moved(|renewed| &renewed.lease_until).unwrap_or(self.lease_until)
     }
 
     /// When the handler is cut off if it is still running. A [heartbeat](crate::Operation::heartbeat) moves it later, up to the
@@ -89,7 +90,7 @@ impl Claim {
     /// The lease was renewed, and stands until `lease_until`.
     pub(super) fn renew(&mut self, window: Window, lease_until: Timestamp) {
         self.window = window;
-        self.grant.lease_until = lease_until;
+        self.lease_until = lease_until;
         if let Some(renewed) = &self.renewed {
             renewed.lease_until.store(lease_until.as_millis(), Ordering::Relaxed);
         }
@@ -111,7 +112,8 @@ impl Claim {
     /// The same claim, as if an earlier one on the key had ended without an outcome.
     #[must_use]
     pub fn with_takeover(mut self) -> Self {
-        self.grant = Grant { attempt: self.grant.attempt + 1, prior_status: Some(Status::InProgress), ..self.grant };
+        self.attempt += 1;
+        self.prior_status = Some(Status::InProgress);
         self
     }
 

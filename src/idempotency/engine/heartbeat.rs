@@ -65,7 +65,7 @@ impl Idempotency {
 
     /// When a run without a claim that begins now is cut off: where one with a claim would be.
     pub(crate) fn stop_without_claim(&self, window: Window) -> Timestamp {
-        window.heartbeat.map_or(window.stop, |max_duration| self.clock.now().after(max_duration))
+        window.max_duration().map_or(window.stop, |max_duration| self.clock.now().after(max_duration))
     }
 
     /// Renews the lease of a claim once it is time, for as long as it takes.
@@ -158,7 +158,7 @@ impl<'e, F> Renewing<'e, F> {
     fn new(engine: &'e Idempotency, claim: Claim, work: F) -> Self {
         let now = engine.clock.now();
         let mut stop = claim.stop_point();
-        let heartbeat = claim.window.heartbeat.map(|max_duration| {
+        let heartbeat = claim.window.max_duration().map(|max_duration| {
             let mut heartbeat = Heartbeat {
                 engine,
                 ends: now.after(max_duration),
