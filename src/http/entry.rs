@@ -43,7 +43,8 @@ impl Settings {
                 header => Some(header),
             },
         };
-        self.check().map_err(|error| self.misconfigured(&error))?;
+        let checked = self.check().and_then(|()| self.window(parts).check_heartbeat(self.heartbeat));
+        checked.map_err(|error| self.misconfigured(&error))?;
         let key = match key {
             None => None,
             Some(HeaderKey::Absent) => return Err(Problem::KEY_MISSING),
@@ -86,10 +87,11 @@ impl Settings {
         Ok(Some(Candidate { key, fingerprint: Some(fingerprint) }))
     }
 
-    /// The time window of a request that starts now. If the deadline is unknown, it is the engine's lease.
+    /// The time window of a request that starts now. If the deadline is unknown, it is the engine's lease, which is renewed.
     pub(super) fn window(&self, parts: &Parts) -> Window {
         let deadline = lambda::deadline(parts).unwrap_or(Deadline::UNKNOWN);
-        Window::new(self.engine.clock.now(), deadline, &self.engine.settings)
+        let window = Window::new(self.engine.clock.now(), deadline, &self.engine.settings);
+        window.with_heartbeat(self.heartbeat, &self.engine.settings)
     }
 
     fn is_optional(&self, parts: &Parts) -> bool {

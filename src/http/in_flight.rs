@@ -44,7 +44,8 @@ impl InFlight {
         self.0.is_empty()
     }
 
-    /// Completes when there is none. Each ends at the stop point of its lease at the latest.
+    /// Completes when there is none. Each ends when the longest duration of its
+    /// [heartbeat](super::IdempotencyKeyLayer::heartbeat) is over at the latest; without one, at the stop point of its lease.
     pub async fn drain(&self) {
         self.0.close();
         self.0.wait().await;

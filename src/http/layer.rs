@@ -13,7 +13,7 @@ use super::{
 use crate::{
     error::{BoxError, Error},
     future::BoxFuture,
-    idempotency::{claim::Claim, handle::Idempotency, probe::Probed},
+    idempotency::{claim::Claim, handle::Idempotency, probe::Probed, window::Heartbeat},
     key::selector::Key,
     store::transaction::Transactional,
 };
@@ -36,6 +36,7 @@ use crate::{
 /// | [`mismatch_status`](Self::mismatch_status), [`in_progress_status`](Self::in_progress_status) | 422, 409 |
 /// | [`max_body`](Self::max_body), [`refuse_large_answers`](Self::refuse_large_answers) | 6 MiB; a larger response is passed through |
 /// | [`fail_open`](Self::fail_open) | no |
+/// | [`heartbeat`](Self::heartbeat) | the engine's: outside Lambda, 15 minutes |
 /// | [`run_to_completion`](Self::run_to_completion) | outside Lambda |
 /// | [`problem_base`](Self::problem_base), [`on_refusal`](Self::on_refusal) | this documentation; nothing |
 /// | [`before_replay`](Self::before_replay), [`probe`](Self::probe) | nothing |
@@ -70,7 +71,8 @@ impl IdempotencyKeyLayer {
     /// * a probe is given without [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), or the other way round;
     /// * the [transactions](Self::in_transaction) are of another store than the engine's, or requests [fail open](Self::fail_open);
     /// * the [`key`](Self::key) is malformed, or given together with [`check_key`](Self::check_key);
-    /// * a status for refusals is below 400.
+    /// * a status for refusals is below 400;
+    /// * the longest duration of the [`heartbeat`](Self::heartbeat) is zero.
     pub fn checked(self) -> Result<Self, Error> {
         self.settings.check()?;
         Ok(self)
@@ -292,11 +294,38 @@ impl IdempotencyKeyLayer {
         self
     }
 
+    /// Sets how long a request may run outside Lambda, where the engine's [setting](crate::idempotency::Builder::heartbeat) does
+    /// not suit the service. Its lease is renewed meanwhile, also after its client has disconnected
+    /// ([`run_to_completion`](Self::run_to_completion)). At `max_duration` the handler is cut off, with 504.
+    ///
+    /// In an invocation whose deadline is known the lease lasts until then: its requests are refused with 500 `misconfigured`. The
+    /// engine's own setting has no effect there.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use lambda_once::http::IdempotencyKeyLayer;
+    ///
+    /// # fn set_up(layer: IdempotencyKeyLayer) -> IdempotencyKeyLayer {
+    /// layer.heartbeat(Duration::from_secs(120))
+    /// # }
+    /// ```
+    pub fn heartbeat(mut self, max_duration: Duration) -> Self {
+        self.settings.heartbeat = Heartbeat::UpTo(max_duration);
+        self
+    }
+
+    /// Renews no lease: outside Lambda a handler is cut off shortly before its first lease ends.
+    pub fn without_heartbeat(mut self) -> Self {
+        self.settings.heartbeat = Heartbeat::Never;
+        self
+    }
+
     /// Sets whether a request runs to completion after its client has disconnected; by default, outside Lambda.
     ///
     /// hyper drops the future of a request whose client disconnects. The handler may have taken effect by then, but its outcome
     /// is lost, and a retry takes effect again. With this setting the request runs in its own task, and a retry gets the stored
-    /// response; [`in_flight`](Self::in_flight) waits for these tasks at shutdown. They inherit the tracing span, but not the
+    /// response; [`in_flight`](Self::in_flight) waits for these tasks at shutdown. A request keeps its claim for as long as it runs,
+    /// by its [`heartbeat`](Self::heartbeat). The tasks inherit the tracing span, but not the
     /// values of `tokio::task_local!`.
     ///
     /// In Lambda no client can disconnect from a function, and no task outlives the invocation.

@@ -57,8 +57,8 @@
 //!
 //! A refusal is `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with the members `type`, `title`,
 //! `status`, `detail`, `code`, `retryable` (whether the same request may be sent again) and, where there is a time to wait for,
-//! `retry_after_ms` (milliseconds). While another request holds the key, that is the rest of its lease and the margin for
-//! clocks; `Retry-After` stays at one or two seconds, since a request that is running usually ends much sooner.
+//! `retry_after_ms` (milliseconds). While another request holds the key, that is the rest of its lease (a long request renews
+//! it) and the margin for clocks; `Retry-After` stays at one or two seconds, since a request that is running usually ends much sooner.
 //!
 //! | `code` | status | retryable | when |
 //! |---|---|---|---|

@@ -17,6 +17,7 @@ use crate::{
         handle::Idempotency,
         names::Registration,
         probe::Probed,
+        window::Heartbeat,
     },
     key::selector::Key,
     store::{StoreId, transaction::Transactional},
@@ -89,6 +90,7 @@ pub(super) struct Settings {
     pub(super) probe: Option<Probe>,
     pub(super) transactions: Option<Transactions>,
     pub(super) wait_budget: Duration,
+    pub(super) heartbeat: Heartbeat,
     pub(super) max_body: usize,
     pub(super) refuses_large_answers: bool,
     pub(super) fails_open: bool,
@@ -122,6 +124,7 @@ impl Settings {
             probe: None,
             transactions: None,
             wait_budget: Duration::ZERO,
+            heartbeat: Heartbeat::AsEngine,
             max_body: MAX_BODY_BYTES,
             refuses_large_answers: false,
             fails_open: false,
@@ -145,6 +148,7 @@ impl Settings {
                 return Err(Error::config("with `in_transaction` a request needs the store, so it cannot `fail_open`"));
             }
         }
+        self.heartbeat.check()?;
         let statuses = [self.mismatch_status, self.in_progress_status];
         if let Some(status) = statuses.iter().find(|status| !status.is_client_error() && !status.is_server_error()) {
             return Err(Error::config(format!("{status} does not refuse a request: choose a status of 400 or more")));

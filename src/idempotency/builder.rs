@@ -51,6 +51,7 @@ impl Idempotency {
 /// | [`scope`](Self::scope) | `AWS_LAMBDA_FUNCTION_NAME`, else `OTEL_SERVICE_NAME`, else `local`; HTTP needs one of the first two or a scope |
 /// | [`named`](Self::named) | no name |
 /// | [`lease`](Self::lease) | 30 s; used only when the invocation's deadline is not known |
+/// | [`heartbeat`](Self::heartbeat) | renewed while the work runs, for 15 minutes at most; only when the deadline is not known, and never in batches |
 /// | [`reserve`](Self::reserve) | 5 % of the time left at entry, at least 500 ms, at most 2 s |
 /// | [`skew_margin`](Self::skew_margin) | 1 s |
 /// | [`retention`](Self::retention) | 15 days; 24 hours for HTTP |
@@ -91,8 +92,43 @@ impl Builder {
 
     /// How long a claim stands when the deadline of the invocation is not known: outside Lambda, and under `cargo lambda
     /// watch`. At least one second. In Lambda the lease ends one second after the deadline.
+    ///
+    /// Work may run longer, by a [heartbeat](Self::heartbeat); a short lease then lets others take over soon after a crash.
+    /// In batches, and [without a heartbeat](Self::without_heartbeat), it is the longest time that a handler has.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
+        self
+    }
+
+    /// Sets how long an operation, a request or an invocation may run when its deadline is not known. Its lease is renewed
+    /// meanwhile, each time a third of it has passed: shorter work costs no renewal. At `max_duration` the handler is cut off,
+    /// and its claim is kept until the lease ends. What runs without a claim has as long.
+    ///
+    /// Renewals are a part of the run's own future. A handler that blocks its thread starves them, and may lose its lease: use
+    /// `tokio::task::spawn_blocking`, and await that. If the lease is lost, or cannot be renewed in time, the handler is
+    /// dropped.
+    ///
+    /// When the deadline is known, as in Lambda, this has no effect: the lease lasts until then. Batches renew no leases.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use lambda_once::{Idempotency, MemoryStore};
+    ///
+    /// # fn main() -> Result<(), lambda_once::Error> {
+    /// let once = Idempotency::builder(MemoryStore::new())
+    ///     .lease(Duration::from_secs(10)) // a crash blocks the key for so long, and the skew margin
+    ///     .heartbeat(Duration::from_secs(3_600)) // the work may take an hour
+    ///     .build()?;
+    /// # drop(once); Ok(()) }
+    /// ```
+    pub fn heartbeat(mut self, max_duration: Duration) -> Self {
+        self.settings.heartbeat = Some(max_duration);
+        self
+    }
+
+    /// Renews no lease: when the deadline is not known, a handler is cut off shortly before its first lease ends.
+    pub fn without_heartbeat(mut self) -> Self {
+        self.settings.heartbeat = None;
         self
     }
 
@@ -179,6 +215,7 @@ impl Builder {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if
     /// * the lease is shorter than a second, or not longer than the reserve;
     /// * the reserve is shorter than 200 milliseconds;
+    /// * the longest duration of a heartbeat is zero;
     /// * a retention is shorter than the lease and the skew margin: the record would expire under its holder;
     /// * under [`AfterUnknown::Refuse`] or [`AfterUnknown::Probe`] the retention while in progress is shorter than the
     ///   retention.
@@ -219,6 +256,7 @@ mod tests {
             builder().failed_retention(30 * second),
             builder().in_progress_retention(second),
             builder().lease(second / 2),
+            builder().heartbeat(Duration::ZERO),
             builder().reserve(30 * second),
             builder().reserve(second / 5 - Duration::from_millis(1)),
             builder().lease(Duration::MAX),

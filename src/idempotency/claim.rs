@@ -1,11 +1,14 @@
 //! The right to run an operation, as its holder sees it.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
 use super::window::Window;
-#[cfg(feature = "testing")]
-use crate::record::Status;
 use crate::{
     clock::Timestamp,
-    record::{Fingerprint, KeyHash, Owner},
+    record::{Fingerprint, KeyHash, Owner, Status},
     store::Grant,
 };
 
@@ -15,8 +18,19 @@ pub struct Claim {
     key: KeyHash,
     pub(super) fingerprint: Option<Fingerprint>,
     pub(super) owner: Owner,
-    grant: Grant,
+    prior_status: Option<Status>,
+    lease_until: Timestamp,
+    attempt: u64,
     pub(super) window: Window,
+    /// What its heartbeat has changed; `None` if it has none.
+    renewed: Option<Arc<Renewed>>,
+}
+
+/// The times of a claim as its heartbeat moves them, in milliseconds since the Unix epoch; zero until then.
+#[derive(Debug, Default)]
+struct Renewed {
+    lease_until: AtomicU64,
+    stop: AtomicU64,
 }
 
 impl Claim {
@@ -27,7 +41,9 @@ impl Claim {
         grant: Grant,
         window: Window,
     ) -> Self {
-        Self { key, fingerprint, owner, grant, window }
+        let renewed = window.max_duration().map(|_| Arc::default());
+        let Grant { lease_until, attempt, prior_status } = grant;
+        Self { key, fingerprint, owner, prior_status, lease_until, attempt, window, renewed }
     }
 
     /// The hash of the operation's key. The same in every run of the operation, so it can serve as the idempotency key
@@ -39,22 +55,45 @@ impl Claim {
     /// How often the key has been granted since its record was created, this grant included. Information, not a fencing
     /// token: it starts again after a release.
     pub const fn attempt(&self) -> u64 {
-        self.grant.attempt
+        self.attempt
     }
 
     /// Whether an earlier run ended without an outcome, so that the operation may already have taken effect.
     pub fn took_over(&self) -> bool {
-        self.grant.took_over()
+        self.prior_status == Some(Status::InProgress)
     }
 
-    /// When the claim ends for others.
-    pub const fn lease_until(&self) -> Timestamp {
-        self.grant.lease_until
+    /// When the claim ends for others. A [heartbeat](crate::Operation::heartbeat) moves it later: this is what the last renewal
+    /// has said.
+    pub fn lease_until(&self) -> Timestamp {
+        self.moved(|renewed| &renewed.lease_until).unwrap_or(self.lease_until)
     }
 
-    /// When the handler is cut off if it is still running.
-    pub const fn stop_point(&self) -> Timestamp {
-        self.window.stop
+    /// When the handler is cut off if it is still running. A [heartbeat](crate::Operation::heartbeat) moves it later, up to the
+    /// longest duration: this is where it stands now.
+    pub fn stop_point(&self) -> Timestamp {
+        self.moved(|renewed| &renewed.stop).unwrap_or(self.window.stop)
+    }
+
+    fn moved(&self, time: impl FnOnce(&Renewed) -> &AtomicU64) -> Option<Timestamp> {
+        let millis = time(self.renewed.as_deref()?).load(Ordering::Relaxed);
+        (millis > 0).then(|| Timestamp::from_millis(millis))
+    }
+
+    /// Shows the holder when it is cut off now.
+    pub(super) fn show_stop_point(&self, stop: Timestamp) {
+        if let Some(renewed) = &self.renewed {
+            renewed.stop.store(stop.as_millis(), Ordering::Relaxed);
+        }
+    }
+
+    /// The lease was renewed, and stands until `lease_until`.
+    pub(super) fn renew(&mut self, window: Window, lease_until: Timestamp) {
+        self.window = window;
+        self.lease_until = lease_until;
+        if let Some(renewed) = &self.renewed {
+            renewed.lease_until.store(lease_until.as_millis(), Ordering::Relaxed);
+        }
     }
 }
 
@@ -73,7 +112,8 @@ impl Claim {
     /// The same claim, as if an earlier one on the key had ended without an outcome.
     #[must_use]
     pub fn with_takeover(mut self) -> Self {
-        self.grant = Grant { attempt: self.grant.attempt + 1, prior_status: Some(Status::InProgress), ..self.grant };
+        self.attempt += 1;
+        self.prior_status = Some(Status::InProgress);
         self
     }
 
@@ -81,6 +121,7 @@ impl Claim {
     #[must_use]
     pub fn with_stop_point(mut self, stop: Timestamp) -> Self {
         self.window.stop = stop;
+        self.renewed = None;
         self
     }
 }

@@ -1,7 +1,5 @@
 //! Bounds for the user's code: panics are caught, and futures are dropped when their time is up.
 
-#[cfg(any(feature = "batch", feature = "http"))]
-use std::time::Duration;
 use std::{
     any::Any,
     future::Future,
@@ -9,6 +7,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 #[cfg(any(feature = "batch", feature = "http"))]
@@ -63,6 +62,13 @@ impl<F> Guarded<F> {
     pub(crate) fn new(work: F, clock: Arc<dyn Clock>, bounds: Bounds) -> Self {
         let timer = tokio::time::sleep(bounds.stop.since(clock.now()));
         Self { work, timer, clock, bounds, started: false }
+    }
+
+    /// Moves the stop point to `stop`, which a timer ends in `time` at the latest.
+    pub(crate) fn stop_at(self: Pin<&mut Self>, stop: Timestamp, time: Duration) {
+        let mut this = self.project();
+        this.bounds.stop = stop;
+        this.timer.set(tokio::time::sleep(time));
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     outcome::Outcome,
     probe::{Probe, Probed, Unprobed},
     verdict::Failure,
-    window::Window,
+    window::{Heartbeat, Window},
 };
 use crate::{
     clock::Deadline,
@@ -34,6 +34,7 @@ pub struct Operation<'a, P = Unprobed> {
     pub(super) fingerprint: Result<Option<Fingerprint>, Error>,
     pub(super) deadline: Deadline,
     patience: Duration,
+    heartbeat: Heartbeat,
     probe: P,
 }
 
@@ -82,6 +83,7 @@ impl<'a> Operation<'a> {
             fingerprint: Ok(None),
             deadline: Deadline::UNKNOWN,
             patience: Duration::ZERO,
+            heartbeat: Heartbeat::AsEngine,
             probe: Unprobed,
         }
     }
@@ -124,8 +126,8 @@ impl<'a> Operation<'a> {
         F: FnOnce(Claim) -> Fut + Send,
         Fut: Future<Output = Result<Probed<T>, E>> + Send,
     {
-        let Self { engine, name, key, fingerprint, deadline, patience, probe: Unprobed } = self;
-        Operation { engine, name, key, fingerprint, deadline, patience, probe }
+        let Self { engine, name, key, fingerprint, deadline, patience, heartbeat, probe: Unprobed } = self;
+        Operation { engine, name, key, fingerprint, deadline, patience, heartbeat, probe }
     }
 }
 
@@ -167,21 +169,50 @@ impl<P> Operation<'_, P> {
         self
     }
 
+    /// Sets how long the operation may run, where the engine's [setting](crate::idempotency::Builder::heartbeat) does not suit it.
+    /// Its lease is renewed meanwhile.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lambda_once::{Failure, Idempotency, MemoryStore, Outcome};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// let hour = Duration::from_secs(3_600);
+    /// let outcome = once.operation("export", "2026-11").heartbeat(hour).run(export).await?;
+    /// assert!(matches!(outcome, Outcome::Executed(())));
+    /// # Ok(()) }
+    /// # async fn export() -> Result<(), Failure> { Ok(()) }
+    /// ```
+    ///
+    /// An operation whose [deadline](Self::deadline) is known is refused with it ([`Config`](crate::ErrorKind::Config)): its lease
+    /// lasts until then.
+    pub fn heartbeat(mut self, max_duration: Duration) -> Self {
+        self.heartbeat = Heartbeat::UpTo(max_duration);
+        self
+    }
+
+    /// Does not renew the lease: without a known deadline the work is cut off shortly before it ends.
+    pub fn without_heartbeat(mut self) -> Self {
+        self.heartbeat = Heartbeat::Never;
+        self
+    }
+
     /// Runs `work`, unless the operation is done, running, or not to be run.
     ///
     /// Its result is stored as JSON, which does not hold every value: `NaN` and infinities become `null`, and `Some(None)` and
     /// `Some(())` come back as `None`. A test can find that out (`testing::assert_round_trip`).
     ///
     /// `work` is dropped at the stop point, shortly before the deadline. What it has spawned by then, and blocking calls,
-    /// go on by themselves and are not protected.
+    /// go on by themselves and are not protected. Without a known deadline the lease is renewed while `work` runs, for 15 minutes
+    /// by default ([`heartbeat`](Self::heartbeat)).
     ///
     /// # Errors
     ///
     /// An [`Error`] means that nothing ran, unless its kind is
     /// [`StoredResult`](crate::ErrorKind::StoredResult): the operation was done before, and its result cannot be decoded.
-    /// [`Config`](crate::ErrorKind::Config) means that the operation's name is empty, or that the engine's policy is
+    /// [`Config`](crate::ErrorKind::Config) means that the operation's name is empty, that the engine's policy is
     /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) and there is no [`probe`](Operation::probe), or the other way
-    /// round. Errors of `work` are in [`Outcome::Failed`].
+    /// round, or that its [`heartbeat`](Self::heartbeat) is zero or meets a known deadline. Errors of `work` are in [`Outcome::Failed`].
     pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
     where
         P: Probe<T>,
@@ -220,6 +251,8 @@ impl<P> Operation<'_, P> {
     {
         let (engine, name) = (self.engine, self.name);
         let window = Window::new(engine.clock.now(), self.deadline, &engine.settings);
+        window.check_heartbeat(self.heartbeat)?;
+        let window = window.with_heartbeat(self.heartbeat, &engine.settings);
         engine.check_probe(P::IS_GIVEN)?;
         let Some(candidate) = candidate(engine, name, self.key, self.fingerprint)? else {
             return Ok(engine.run_unprotected(window, writes, unprotected(work)).await);

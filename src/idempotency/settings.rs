@@ -2,7 +2,10 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use super::policy::{AfterUnknown, OnPanic};
+use super::{
+    policy::{AfterUnknown, OnPanic},
+    window::Heartbeat,
+};
 use crate::{error::Error, key::MissingKey};
 
 /// Set to `1`, it switches the protection off: handlers run, and the store is not asked.
@@ -16,6 +19,9 @@ const RETENTION: Duration = Duration::from_secs(15 * 24 * 60 * 60);
 
 const MIN_LEASE: Duration = Duration::from_secs(1);
 
+/// As long as Lambda lets an invocation run.
+const MAX_DURATION: Duration = Duration::from_secs(15 * 60);
+
 /// The first half of the reserve is for settling, and a call to the store is not worth beginning in less time than that.
 const MIN_RESERVE: Duration = Duration::from_millis(200);
 
@@ -27,6 +33,8 @@ pub(crate) struct Settings {
     /// The engine's own.
     pub(crate) name: Option<Cow<'static, str>>,
     pub(crate) lease: Duration,
+    /// How long a run that renews its lease may last; `None` if none does.
+    pub(crate) heartbeat: Option<Duration>,
     pub(crate) reserve: Option<Duration>,
     pub(crate) skew_margin: Duration,
     pub(crate) retention: Option<Duration>,
@@ -46,6 +54,7 @@ impl Default for Settings {
             function: None,
             name: None,
             lease: Duration::from_secs(30),
+            heartbeat: Some(MAX_DURATION),
             reserve: None,
             skew_margin: Duration::from_secs(1),
             retention: None,
@@ -111,6 +120,9 @@ impl Settings {
             return Err(Error::config(
                 "the reserve must be at least 200 milliseconds, or an outcome could not be recorded within it",
             ));
+        }
+        if let Some(max_duration) = self.heartbeat {
+            Heartbeat::UpTo(max_duration).check()?;
         }
         let shortest = self.lease.saturating_add(self.skew_margin);
         for (name, retention) in [

@@ -84,9 +84,9 @@ impl Idempotency {
         T: Serialize + Send,
         F: Future<Output = Result<Success<T>, Failure>> + Send,
     {
-        let (claim_of_panic, bounds) = (claim.clone(), Bounds::until(claim.stop_point()));
+        let claim_of_panic = claim.clone();
         let settled = async {
-            let mut end = self.run(Some(claim), bounds, work, |value| value).await;
+            let mut end = self.run_with_heartbeat(claim, work, |value| value).await;
             if let Some(writes) = writes {
                 // Boxed, since it is rare: every run would have to have room for it.
                 end = Box::pin(self.commit(end, &*writes)).await;
@@ -111,7 +111,8 @@ impl Idempotency {
         F: Future<Output = Result<T, Failure>> + Send,
     {
         let work = async { work.await.map(Success::Complete) };
-        let mut end = self.run(None, Bounds::until(window.stop), work, |value| value).await;
+        let bounds = Bounds::until(self.stop_without_claim(window));
+        let mut end = self.run(None, bounds, work, |value| value).await;
         if let Some(writes) = writes {
             // Boxed, since it is rare: every run would have to have room for it.
             end = Box::pin(self.commit(end, &*writes)).await;

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::settings::Settings;
-use crate::clock::{Deadline, Timestamp};
+use crate::{
+    clock::{Deadline, Timestamp},
+    error::Error,
+};
 
 /// How long after its deadline an invocation's lease ends: Lambda ends a sandbox a little late (L1).
 const AFTER_DEADLINE: Duration = Duration::from_secs(1);
@@ -31,8 +34,41 @@ pub(crate) struct Window {
     /// When settling ends. It lies within the reserve: a handler that returns just before the stop point is done, and
     /// to leave that unrecorded for want of time would have it run again.
     pub(crate) settle_by: Timestamp,
-    /// When the invocation ends, if that is known.
-    deadline: Option<Timestamp>,
+    limit: Limit,
+}
+
+/// How long work in a window may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    /// Until the invocation ends.
+    Deadline(Timestamp),
+    /// Until the lease ends: no deadline is known.
+    Lease,
+    /// For the longest duration of a run that renews its lease.
+    Heartbeat(Duration),
+}
+
+/// Whether a run renews its lease where no deadline is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Heartbeat {
+    /// As the engine is set.
+    #[default]
+    AsEngine,
+    Never,
+    /// A run lasts this long at most.
+    UpTo(Duration),
+}
+
+impl Heartbeat {
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if nothing could run within it.
+    pub(crate) fn check(self) -> Result<(), Error> {
+        if self == Self::UpTo(Duration::ZERO) {
+            return Err(Error::config("the longest duration of a heartbeat is zero, so nothing could run"));
+        }
+        Ok(())
+    }
 }
 
 impl Window {
@@ -43,7 +79,48 @@ impl Window {
             None => (now.after(settings.lease), now.after(settings.lease)),
         };
         let reserve = settings.reserve.unwrap_or_else(|| default_reserve(ends.since(now)));
-        Self { lease_until, stop: ends.before(reserve), settle_by: ends.before(reserve / 2), deadline }
+        let (stop, settle_by) = (ends.before(reserve), ends.before(reserve / 2));
+        let limit = deadline.map_or(Limit::Lease, Limit::Deadline);
+        Self { lease_until, stop, settle_by, limit }
+    }
+
+    /// The same window for a run that renews its lease, if it does: where the deadline is known the lease ends after it.
+    pub(crate) fn with_heartbeat(self, heartbeat: Heartbeat, settings: &Settings) -> Self {
+        let max_duration = match heartbeat {
+            Heartbeat::AsEngine => settings.heartbeat,
+            Heartbeat::Never => None,
+            Heartbeat::UpTo(max_duration) => Some(max_duration),
+        };
+        match (self.limit, max_duration) {
+            (Limit::Lease, Some(max_duration)) => Self { limit: Limit::Heartbeat(max_duration), ..self },
+            _ => self,
+        }
+    }
+
+    /// How long a run that renews its lease may last; `None` if it does not.
+    pub(crate) fn max_duration(&self) -> Option<Duration> {
+        if let Limit::Heartbeat(max_duration) = self.limit { Some(max_duration) } else { None }
+    }
+
+    /// Refuses a heartbeat that was chosen for a run in this window. A lease that ends after a known deadline is never renewed,
+    /// and a heartbeat does not let the run outlast the invocation.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the deadline is known, or the heartbeat is refused everywhere.
+    pub(crate) fn check_heartbeat(&self, heartbeat: Heartbeat) -> Result<(), Error> {
+        heartbeat.check()?;
+        match (heartbeat, self.limit) {
+            (Heartbeat::UpTo(_), Limit::Deadline(_)) => Err(Error::config(
+                "a heartbeat is set for a run whose deadline is known: its lease lasts until then, and is not renewed",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The window of a lease that a run under this one has renewed at `sent`.
+    pub(crate) fn renewed(&self, sent: Timestamp, settings: &Settings) -> Self {
+        Self { limit: self.limit, ..Self::new(sent, Deadline::UNKNOWN, settings) }
     }
 
     /// The same window, in which settling ends at `until` if that is earlier.
@@ -63,8 +140,8 @@ impl Window {
         if self.settle_by.since(now) >= MIN_CALL_TIME || !records_outcome {
             return self.settle_by;
         }
-        self.settle_by.max(match self.deadline {
-            Some(deadline) if now < deadline => deadline.before(ANSWER),
+        self.settle_by.max(match self.limit {
+            Limit::Deadline(deadline) if now < deadline => deadline.before(ANSWER),
             _ => now.after(LAST_SETTLE),
         })
     }

@@ -7,7 +7,7 @@ use tower_layer::Layer;
 use super::{service::InvocationService, settings::Settings};
 use crate::{
     error::Error,
-    idempotency::handle::Idempotency,
+    idempotency::{handle::Idempotency, window::Heartbeat},
     key::{payload::Payload, selector::Key},
 };
 
@@ -21,6 +21,7 @@ use crate::{
 /// |---|---|
 /// | [`payload`](Self::payload) | [`Payload::Body`]: the whole event |
 /// | [`wait_up_to`](Self::wait_up_to) | not at all |
+/// | [`heartbeat`](Self::heartbeat) | as the engine's, without a known deadline |
 #[must_use]
 pub struct InvocationLayer<T> {
     settings: Settings,
@@ -58,6 +59,21 @@ impl<T> InvocationLayer<T> {
         self
     }
 
+    /// Sets how long a handler may run where the deadline is not known, as under `cargo lambda watch` and in tests. Its lease is
+    /// [renewed](crate::idempotency::Builder::heartbeat) meanwhile. An invocation whose deadline is known, as each in Lambda, is
+    /// refused with it ([`ErrorKind::Config`](crate::ErrorKind::Config)): its lease lasts until then. The engine's own setting has no
+    /// effect there.
+    pub fn heartbeat(mut self, max_duration: Duration) -> Self {
+        self.settings.heartbeat = Heartbeat::UpTo(max_duration);
+        self
+    }
+
+    /// Renews no lease: where the deadline is not known, a handler is cut off shortly before its first lease ends.
+    pub fn without_heartbeat(mut self) -> Self {
+        self.settings.heartbeat = Heartbeat::Never;
+        self
+    }
+
     /// The same layer, if its key and its payload can be looked up at all. Called in init, it shows a misspelt pointer at
     /// the deployment and not by invocations that fail.
     ///
@@ -65,8 +81,8 @@ impl<T> InvocationLayer<T> {
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a selector is malformed, if a combination of keys is empty, if a
     /// selector is one for messages of a queue, such as [`Key::message_id`], if the engine's policy is
-    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), as there is no probe here, or if another layer is alive on the same
-    /// [unnamed engine](Idempotency#names).
+    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), as there is no probe here, if the longest duration of the
+    /// [`heartbeat`](Self::heartbeat) is zero, or if another layer is alive on the same [unnamed engine](Idempotency#names).
     pub fn checked(self) -> Result<Self, Error> {
         self.settings.check()?;
         Ok(self)

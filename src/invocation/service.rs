@@ -116,6 +116,8 @@ impl Settings {
         self.check()?;
         let engine = &self.engine;
         let window = Window::new(engine.clock.now(), Deadline::from(&event.context), &engine.settings);
+        window.check_heartbeat(self.heartbeat)?;
+        let window = window.with_heartbeat(self.heartbeat, &engine.settings);
         let candidate = self.candidate(&event)?;
         let event = LambdaEvent::new(self.decode::<T>(&event.payload)?, event.context);
         let own = Mutex::new(None);
@@ -256,7 +258,7 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
             Error::new(ErrorKind::Panicked, ErrorStatus::Ambiguous, "invoke", "the handler panicked")
         }
         Outcome::Interrupted(Interruption::CutOff) => {
-            let message = "the handler was cut off shortly before the invocation's deadline";
+            let message = "the handler was cut off at its stop point, and whether it took effect is not known";
             Error::new(ErrorKind::OutOfTime, ErrorStatus::Ambiguous, "invoke", message)
         }
         Outcome::NotStarted | Outcome::Skipped => {

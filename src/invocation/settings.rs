@@ -4,7 +4,7 @@ use std::{borrow::Cow, time::Duration};
 
 use crate::{
     error::Error,
-    idempotency::{handle::Idempotency, names::Registration},
+    idempotency::{handle::Idempotency, names::Registration, window::Heartbeat},
     key::{payload::Payload, selector::Key},
 };
 
@@ -20,6 +20,7 @@ pub(super) struct Settings {
     pub(super) key: Key,
     pub(super) payload: Payload,
     pub(super) patience: Duration,
+    pub(super) heartbeat: Heartbeat,
 }
 
 impl Settings {
@@ -31,6 +32,7 @@ impl Settings {
             key,
             payload: Payload::default(),
             patience: Duration::ZERO,
+            heartbeat: Heartbeat::AsEngine,
         }
     }
 
@@ -39,6 +41,7 @@ impl Settings {
         self.engine.check_probe(false)?;
         self.key.check()?;
         self.payload.check()?;
+        self.heartbeat.check()?;
         let part = if let Payload::Part(part) = &self.payload { Some(part) } else { None };
         // They would find nothing in any event, and under `MissingKey::RunUnprotected` protect nothing.
         match [Some(&self.key), part].into_iter().flatten().find(|key| key.is_for_messages()) {

@@ -12,6 +12,7 @@ mod callers;
 mod certificates;
 mod compile;
 mod events;
+mod heartbeat;
 mod invocations;
 mod keys;
 mod logs;

@@ -1,5 +1,7 @@
 //! Settings that contradict each other are refused in init.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use lambda_once::{
     ErrorKind, Idempotency, Key, MemoryStore,
@@ -40,6 +42,13 @@ fn an_empty_name_of_a_service_is_none() {
     };
     assert!(is_refused(layer("")));
     assert!(!is_refused(layer("charges")));
+}
+
+#[test]
+fn a_heartbeat_in_which_nothing_could_run_is_refused() {
+    assert!(is_refused(layer().heartbeat(Duration::ZERO)));
+    assert!(!is_refused(layer().heartbeat(Duration::from_secs(60))));
+    assert!(!is_refused(layer().without_heartbeat()));
 }
 
 #[test]

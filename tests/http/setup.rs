@@ -53,6 +53,7 @@ impl Got {
 
 /// The application under test.
 pub(crate) struct App {
+    pub(crate) records: MemoryStore,
     pub(crate) store: Store,
     pub(crate) clock: TokioClock,
     pub(crate) runs: Arc<AtomicU32>,
@@ -75,7 +76,8 @@ impl App {
         F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
     {
         let clock = TokioClock::new();
-        let store = FaultStore::new(MemoryStore::with_clock(clock.clone()), 1);
+        let records = MemoryStore::with_clock(clock.clone());
+        let store = FaultStore::new(records.clone(), 1);
         let once = engine(Idempotency::builder(store.clone()).clock(clock.clone()).scope("tests")).build().unwrap();
         let scope = Scope::header(http::HeaderName::from_static("x-caller")).or_anonymous();
         let runs = Arc::new(AtomicU32::new(0));
@@ -86,7 +88,7 @@ impl App {
             async move { Ok(answer.await) }
         });
         let service = layer(IdempotencyKeyLayer::new(once, scope)).layer(inner);
-        Self { store, clock, runs, service: BoxCloneSyncService::new(service) }
+        Self { records, store, clock, runs, service: BoxCloneSyncService::new(service) }
     }
 
     pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Got {

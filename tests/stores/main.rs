@@ -10,6 +10,7 @@ mod support;
 mod conformance;
 mod dynamodb_faults;
 mod each;
+mod heartbeat;
 mod network;
 mod postgres;
 mod purpose;

@@ -123,6 +123,16 @@ impl Records {
         Self::create(backend, None).await
     }
 
+    /// The records of this name, which another process has made by [`on_its_own_clock`](Self::on_its_own_clock).
+    pub fn of_another_process(backend: Backend, name: String) -> Self {
+        Self { backend, name, memory: MemoryStore::new(), clock: None }
+    }
+
+    /// What other processes find them by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     async fn create(backend: Backend, clock: Option<SharedClock>) -> Self {
         let memory = clock.clone().map_or_else(MemoryStore::new, MemoryStore::with_clock);
         let records = Self { backend, name: unique_name("records"), memory, clock };

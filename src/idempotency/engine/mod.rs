@@ -11,6 +11,7 @@ mod claiming;
 mod claimless;
 mod committing;
 mod ending;
+mod heartbeat;
 mod probing;
 mod running;
 mod settling;

@@ -72,7 +72,7 @@ impl Idempotency {
     }
 
     /// What the end of a run asks of the store, by the handler's verdict.
-    fn end<T: Serialize, U>(
+    pub(super) fn end<T: Serialize, U>(
         &self,
         claim: Option<Claim>,
         ended: Result<Result<Success<T>, Failure>, Unfinished>,

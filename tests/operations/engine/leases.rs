@@ -11,6 +11,7 @@ use std::{
 use lambda_once::{
     Deadline, Failure, Interruption, Outcome,
     clock::{Clock, Timestamp},
+    idempotency::Builder,
     store::fault::Call,
 };
 use tokio::{sync::Notify, time::Instant};
@@ -44,9 +45,9 @@ async fn a_hanging_handler_is_cut_off_before_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_deadline_a_hanging_handler_is_cut_off_within_the_configured_lease() {
+async fn without_a_deadline_and_a_heartbeat_a_hanging_handler_is_cut_off_within_the_configured_lease() {
     for unknown in [Deadline::UNKNOWN, Deadline::at(Timestamp::EPOCH), Deadline::at(Timestamp::from_millis(600_000))] {
-        let world = World::new();
+        let world = World::with(Builder::without_heartbeat);
         let (took, lease_until) = world.hang(unknown).await;
         assert_eq!((took, lease_until), (UNTIL_STOP, FUTURE.after(LEASE)), "{unknown:?}");
     }
@@ -54,7 +55,7 @@ async fn without_a_deadline_a_hanging_handler_is_cut_off_within_the_configured_l
 
 #[tokio::test(start_paused = true)]
 async fn the_claim_of_a_handler_that_was_cut_off_is_taken_over_after_its_lease() {
-    let world = World::new();
+    let world = World::with(Builder::without_heartbeat);
     world.hang(Deadline::UNKNOWN).await;
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
     world.lapse().await;

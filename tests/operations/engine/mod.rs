@@ -8,6 +8,7 @@ use crate::support;
 mod claims;
 mod deadlines;
 mod engines;
+mod heartbeat;
 mod leases;
 mod logs;
 mod probes;

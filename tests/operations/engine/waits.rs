@@ -218,7 +218,8 @@ async fn a_wait_ends_before_the_stop_point() {
 async fn a_handler_that_was_waited_for_stops_at_the_stop_point_of_its_invocation() {
     let world = World::new();
     let begun = Instant::now();
-    let hangs = world.once.operation(CHARGE, KEY).wait_up_to(20 * SECOND).run(pending::<Result<u32, Failure>>);
+    let hangs = world.once.operation(CHARGE, KEY).wait_up_to(20 * SECOND).without_heartbeat();
+    let hangs = hangs.run(pending::<Result<u32, Failure>>);
     let (_, waited) = tokio::join!(world.hold(10 * SECOND, Err(Failure::transient("again"))), hangs);
     assert_outcome!(waited, Ok(Outcome::Interrupted(_)));
     assert_eq!(begun.elapsed(), UNTIL_STOP);

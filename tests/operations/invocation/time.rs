@@ -2,8 +2,13 @@
 
 use std::{future, time::Duration};
 
-use lambda_once::{BoxError, ErrorKind, OnPanic, clock::Clock};
+use lambda_once::{
+    BoxError, ErrorKind, Idempotency, Key, MemoryStore, OnPanic, clock::Clock, idempotency::Builder,
+    invocation::InvocationLayer, store::fault::Call,
+};
 use lambda_runtime::{Context, LambdaEvent};
+use serde_json::Value;
+use tokio::time::sleep;
 
 use crate::invocation::setup::{Function, LAPSE, numbered, order, refusal};
 
@@ -58,7 +63,8 @@ async fn a_handler_that_hangs_is_cut_off_before_the_deadline_and_keeps_its_claim
 #[tokio::test(start_paused = true)]
 async fn a_deadline_that_is_not_known_gives_the_configured_lease() {
     for of in [|_| 0, |_| 600_000, |now: u64| now + 910_001, |now: u64| now * 1_000] {
-        let function = Function::<u32>::of(|_, _| future::pending());
+        let hangs = |_, _| future::pending::<Result<u32, BoxError>>();
+        let function = Function::with(Builder::without_heartbeat, |layer| layer, hangs);
         let deadline = of(function.clock.now().as_millis());
         let mut context = Context::default();
         context.deadline = deadline;
@@ -68,6 +74,60 @@ async fn a_deadline_that_is_not_known_gives_the_configured_lease() {
         tokio::time::advance(LAPSE).await;
         assert_eq!(refusal(function.invoke(order()).await).0, ErrorKind::OutOfTime, "it runs again");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_deadline_is_not_known_long_work_keeps_its_claim() {
+    let function = Function::of(|run, event| async move {
+        sleep(Duration::from_secs(150)).await;
+        numbered(run, event).await
+    });
+    let repeated = async {
+        sleep(Duration::from_secs(149)).await;
+        function.refusal().await
+    };
+    let (first, second) = tokio::join!(function.invoke(order()), repeated);
+    assert_eq!((first.unwrap(), second), (1, (ErrorKind::InProgress, true)));
+    assert_eq!(function.invoke(order()).await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_deadline_is_not_known_a_handler_that_hangs_is_cut_off_at_the_longest_duration() {
+    for (layer, longest) in [
+        ((|layer| layer) as fn(InvocationLayer<Value>) -> InvocationLayer<Value>, 900),
+        (|layer| layer.heartbeat(Duration::from_secs(60)), 60),
+    ] {
+        let hangs = |_, _| future::pending::<Result<u32, BoxError>>();
+        let function = Function::with(|engine| engine, layer, hangs);
+        let began = tokio::time::Instant::now();
+        assert_eq!(function.refusal().await, (ErrorKind::OutOfTime, true));
+        assert_eq!(began.elapsed().as_secs(), longest);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_an_invocation_with_a_deadline_nothing_is_renewed() {
+    let slow = |run, event| async move {
+        sleep(Duration::from_secs(100)).await;
+        numbered(run, event).await
+    };
+    let function = Function::with(|engine| engine.heartbeat(Duration::from_secs(900)), |layer| layer, slow);
+    assert_eq!(function.send(within(&function, Duration::from_secs(120))).await.unwrap(), 1);
+    assert_eq!(function.calls(), [Call::Claim, Call::Settle]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layers_heartbeat_is_refused_in_an_invocation_with_a_deadline_before_anything_is_claimed() {
+    let function = Function::with(|engine| engine, |layer| layer.heartbeat(Duration::from_secs(60)), numbered);
+    let answer = function.send(within(&function, Duration::from_secs(10))).await;
+    assert_eq!(refusal(answer), (ErrorKind::Config, false));
+    assert_eq!((function.runs(), function.calls()), (0, vec![]));
+}
+
+#[test]
+fn a_heartbeat_in_which_nothing_could_run_is_refused_in_init() {
+    let layer = InvocationLayer::<Value>::new(Idempotency::new(MemoryStore::new()), Key::pointer("/id"));
+    assert_eq!(layer.heartbeat(Duration::ZERO).checked().unwrap_err().kind(), ErrorKind::Config);
 }
 
 #[tokio::test(start_paused = true)]

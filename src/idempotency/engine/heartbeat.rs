@@ -1,0 +1,221 @@
+//! The heartbeat: a run renews its lease while it lasts (L5).
+//!
+//! It is a part of the run's own future. There is no task that could outlive the run, and none that could renew the lease of
+//! work that hangs in its thread.
+
+use std::{
+    future::{Future, pending},
+    panic::AssertUnwindSafe,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use pin_project_lite::pin_project;
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    calls::{Backoff, within},
+    ending::{Conclusion, End, Success},
+    settling::request_of,
+};
+use crate::{
+    clock::Timestamp,
+    error::{Error, ErrorKind, ErrorStatus},
+    future::BoxFuture,
+    idempotency::{
+        claim::Claim,
+        guard::{Bounds, Guarded, Unfinished, drop_panic},
+        handle::Idempotency,
+        verdict::Failure,
+        window::{MIN_CALL_TIME, Window},
+    },
+    record::Record,
+    store::{Settled, Settlement},
+};
+
+impl Idempotency {
+    /// Runs work under a claim that nobody else settles or renews, until its stop point; its heartbeat moves that if it has one.
+    /// `keep` takes what its caller needs of the value, besides the stored result.
+    ///
+    /// No `async fn`: that would hold the work twice, as an argument and as a future that it awaits.
+    pub(crate) fn run_with_heartbeat<T, U, F>(
+        &self,
+        claim: Claim,
+        work: F,
+        keep: impl FnOnce(T) -> U + Send,
+    ) -> impl Future<Output = End<U>> + Send
+    where
+        T: Serialize + Send,
+        F: Future<Output = Result<Success<T>, Failure>> + Send,
+    {
+        let claim_of_panic = claim.clone();
+        // The work, and a renewal under way, are dropped before the end is made: a settle does not race a renewal.
+        let run = Renewing::new(self, claim, work).map(move |(claim, ended)| match ended {
+            Ok(ended) => self.end(Some(claim), ended, keep),
+            Err(LeaseLost { current }) => self.lost(claim, current),
+        });
+        AssertUnwindSafe(run).catch_unwind().map(|caught| {
+            caught.map_err(drop_panic).unwrap_or_else(|()| End::kept(Some(claim_of_panic), Conclusion::PANICKED))
+        })
+    }
+
+    /// When a run without a claim that begins now is cut off: where one with a claim would be.
+    pub(crate) fn stop_without_claim(&self, window: Window) -> Timestamp {
+        window.max_duration().map_or(window.stop, |max_duration| self.clock.now().after(max_duration))
+    }
+
+    /// Renews the lease of a claim once it is time, for as long as it takes.
+    async fn renew(&self, claim: Claim, renew_at: Timestamp) -> Result<Renewal, LeaseLost> {
+        sleep(renew_at.since(self.clock.now())).await;
+        let request = request_of(&claim, self.renewal());
+        let (mut first_sent, mut backoff, mut is_warned) = (None, Backoff::default(), false);
+        loop {
+            let now = self.clock.now();
+            if now >= claim.stop_point() {
+                // The work is cut off, and its lease is to end.
+                return pending().await;
+            }
+            let sent = *first_sent.get_or_insert(now);
+            // A call that stays silent leaves time for another.
+            let time = (claim.stop_point().since(now) / 2).max(MIN_CALL_TIME);
+            let call = self.store.settle(std::slice::from_ref(&request));
+            let error = match within(time, request.settlement.as_str(), 1, call).await.pop() {
+                Some(Ok(Settled::Renewed { lease_until })) => return Ok(Renewal { sent, lease_until }),
+                Some(Ok(Settled::LeaseLost { current })) => return Err(LeaseLost { current }),
+                Some(Err(error)) => error,
+                Some(Ok(Settled::Done { .. })) | None => no_renewal(),
+            };
+            if !std::mem::replace(&mut is_warned, true) {
+                tracing::warn!(target: "lambda_once", key = %claim.key(), %error, "the lease could not be renewed; it is tried again until the stop point");
+            }
+            sleep(if error.retry_helps() { backoff.next() } else { self.settings.lease / 3 }).await;
+        }
+    }
+
+    /// The end of a run whose lease was lost: a successor's outcome counts (S8).
+    fn lost<T>(&self, claim: Claim, current: Option<Box<Record>>) -> End<T> {
+        let mut end = End::settled_by(None, None, Conclusion::LeaseLost);
+        self.lose(&claim, current, &mut end);
+        End { claim: Some(claim), ..end }
+    }
+
+    fn renewal(&self) -> Settlement {
+        Settlement::Renew {
+            lease: self.settings.lease,
+            skew_margin: self.settings.skew_margin,
+            retention: self.settings.in_progress_retention(),
+        }
+    }
+}
+
+/// When a lease that is held from `from` on is renewed: when a third of it has passed, and in time for an answer.
+fn renew_at(from: Timestamp, window: &Window) -> Timestamp {
+    from.after((window.lease_until.since(from) / 3).min(window.stop.since(from) / 2))
+}
+
+fn no_renewal() -> Error {
+    let message = "the store did not say how long the renewed lease is";
+    Error::new(ErrorKind::Request, ErrorStatus::Ambiguous, "renew", message)
+}
+
+/// A renewal that was applied.
+struct Renewal {
+    /// When it was sent for the first time. The lease counts from then: when an answer arrives says nothing of it.
+    sent: Timestamp,
+    lease_until: Timestamp,
+}
+
+/// A renewal was refused.
+struct LeaseLost {
+    current: Option<Box<Record>>,
+}
+
+pin_project! {
+    /// Awaits work under a claim until its stop point, and renews the lease meanwhile.
+    struct Renewing<'e, F> {
+        #[pin]
+        work: Guarded<F>,
+        claim: Claim,
+        heartbeat: Option<Heartbeat<'e>>,
+    }
+}
+
+struct Heartbeat<'e> {
+    engine: &'e Idempotency,
+    /// When the longest duration is over.
+    ends: Timestamp,
+    /// The same for a timer, which a clock that is set back does not move; `None` if that is too far off to be counted.
+    timer_ends: Option<Instant>,
+    /// `None` if the lease lasts as long as the work may.
+    renewal: Option<BoxFuture<'e, Result<Renewal, LeaseLost>>>,
+}
+
+impl<'e, F> Renewing<'e, F> {
+    fn new(engine: &'e Idempotency, claim: Claim, work: F) -> Self {
+        let now = engine.clock.now();
+        let mut stop = claim.stop_point();
+        let heartbeat = claim.window.max_duration().map(|max_duration| {
+            let mut heartbeat = Heartbeat {
+                engine,
+                ends: now.after(max_duration),
+                timer_ends: Instant::now().checked_add(max_duration),
+                renewal: None,
+            };
+            stop = heartbeat.next(&claim, now);
+            heartbeat
+        });
+        let work = Guarded::new(work, Arc::clone(&engine.clock), Bounds::until(stop));
+        Self { work, claim, heartbeat }
+    }
+}
+
+impl Heartbeat<'_> {
+    /// Begins to wait for the next renewal of a claim that was granted or renewed at `from`. The stop point until then.
+    fn next(&mut self, claim: &Claim, from: Timestamp) -> Timestamp {
+        let stop = claim.window.stop.min(self.ends);
+        claim.show_stop_point(stop);
+        let renew_at = renew_at(from, &claim.window);
+        self.renewal = (stop < self.ends).then(|| self.engine.renew(claim.clone(), renew_at).boxed());
+        stop
+    }
+
+    /// Goes on after a renewal. The stop point until the next one.
+    fn renewed(&mut self, claim: &mut Claim, renewal: &Renewal) -> Timestamp {
+        let window = claim.window.renewed(renewal.sent, &self.engine.settings);
+        claim.renew(window, renewal.lease_until);
+        self.next(claim, renewal.sent)
+    }
+
+    /// How long a timer may run until `stop`.
+    fn time_until(&self, stop: Timestamp) -> Duration {
+        let time = stop.since(self.engine.clock.now());
+        self.timer_ends.map_or(time, |ends| time.min(ends.saturating_duration_since(Instant::now())))
+    }
+}
+
+impl<F: Future> Future for Renewing<'_, F> {
+    type Output = (Claim, Result<Result<F::Output, Unfinished>, LeaseLost>);
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        // First the renewal: after a thaw its answer may be there, which lets the work go on, or forbids it.
+        while let Some(heartbeat) = this.heartbeat
+            && let Some(renewal) = &mut heartbeat.renewal
+            && let Poll::Ready(renewed) = renewal.poll_unpin(context)
+        {
+            match renewed {
+                Ok(renewal) => {
+                    let stop = heartbeat.renewed(this.claim, &renewal);
+                    this.work.as_mut().stop_at(stop, heartbeat.time_until(stop));
+                }
+                Err(lost) => return Poll::Ready((this.claim.clone(), Err(lost))),
+            }
+        }
+        let ended = ready!(this.work.poll(context));
+        Poll::Ready((this.claim.clone(), Ok(ended)))
+    }
+}

@@ -1,0 +1,147 @@
+//! How long work may run: to the longest duration, or to a deadline that is known.
+
+use std::{future::pending, time::Duration};
+
+use lambda_once::{
+    Deadline, ErrorKind, Failure, Idempotency, Interruption, MemoryStore, Outcome, clock::Timestamp,
+    idempotency::Builder, store::fault::Call,
+};
+use lambda_runtime::Context;
+use tokio::time::Instant;
+
+use super::{
+    CHARGE, KEY, LEASE, LONGEST, MARGIN, SECOND, UNTIL_STOP, World, assert_outcome,
+    support::{FUTURE, future_clock},
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_handler_is_cut_off_at_the_longest_duration_and_keeps_its_claim_for_a_lease() {
+    for (world, longest) in [
+        (World::new(), LONGEST),
+        (World::with(|builder| builder.heartbeat(100 * SECOND)), 100 * SECOND),
+        (World::with(|builder| builder.heartbeat(11 * SECOND)), 11 * SECOND),
+    ] {
+        let (outcome, took) = world.hang_with_heartbeat().await;
+        assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
+        assert_eq!(took, longest);
+        assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
+        tokio::time::advance(LEASE + MARGIN).await;
+        assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_handler_is_cut_off_although_the_clock_stands_still_or_is_set_back() {
+    for back in [Duration::ZERO, SECOND, 10 * LONGEST] {
+        let clock = future_clock();
+        let store = MemoryStore::with_clock(clock.clone());
+        let once = Idempotency::builder(store).clock(clock.clone()).build().unwrap();
+        let set_back = async {
+            tokio::time::sleep(LEASE).await;
+            clock.set(FUTURE.before(back));
+        };
+        let begun = Instant::now();
+        let hangs = once.operation(CHARGE, KEY).run(pending::<Result<u32, Failure>>);
+        let (outcome, ()) = tokio::join!(hangs, set_back);
+        assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::CutOff)));
+        assert_eq!(begun.elapsed(), LONGEST);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_has_its_own_longest_duration() {
+    let world = World::new();
+    let begun = Instant::now();
+    let hangs = world.once.operation(CHARGE, KEY).heartbeat(2 * LONGEST).run(pending::<Result<u32, Failure>>);
+    assert_outcome!(hangs.await, Ok(Outcome::Interrupted(Interruption::CutOff)));
+    assert_eq!(begun.elapsed(), 2 * LONGEST);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_covers_the_longest_duration_is_not_renewed() {
+    let world = World::with(|builder| builder.heartbeat(UNTIL_STOP));
+    let (outcome, took) = world.hang_with_heartbeat().await;
+    assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
+    assert_eq!((took, world.calls()), (UNTIL_STOP, vec![Call::Claim]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_longest_duration_is_too_long() {
+    let world = World::with(|builder| builder.heartbeat(Duration::MAX));
+    assert_outcome!(world.run_for(10 * LEASE).await, Outcome::Executed(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_heartbeat_the_lease_is_the_limit() {
+    let world = World::with(Builder::without_heartbeat);
+    let (outcome, took) = world.hang_with_heartbeat().await;
+    assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
+    assert_eq!((took, world.calls()), (UNTIL_STOP, vec![Call::Claim]));
+
+    let world = World::new();
+    let begun = Instant::now();
+    let hangs = world.once.operation(CHARGE, KEY).without_heartbeat().run(pending::<Result<u32, Failure>>);
+    assert_outcome!(hangs.await, Ok(Outcome::Interrupted(Interruption::CutOff)));
+    assert_eq!((begun.elapsed(), world.calls()), (UNTIL_STOP, vec![Call::Claim]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_lasts_until_a_known_deadline_is_not_renewed() {
+    let deadline = FUTURE.after(300 * SECOND);
+    let mut context = Context::default();
+    context.deadline = deadline.as_millis();
+    for known in [Deadline::at(deadline), Deadline::from(&context)] {
+        // What the engine is set to has no effect.
+        let world = World::with(|builder| builder.heartbeat(LONGEST));
+        let operation = world.once.operation(CHARGE, KEY).deadline(known);
+        assert_outcome!(operation.run(|| world.work_for(290 * SECOND)).await, Ok(Outcome::Executed(1)));
+        assert_eq!(world.calls(), [Call::Claim, Call::Settle]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_for_an_operation_whose_deadline_is_known_is_refused_before_anything_is_claimed() {
+    let deadline = FUTURE.after(300 * SECOND);
+    let mut context = Context::default();
+    context.deadline = deadline.as_millis();
+    for known in [Deadline::at(deadline), Deadline::from(&context)] {
+        let world = World::new();
+        let refused = world.once.operation(CHARGE, KEY).deadline(known).heartbeat(LONGEST).run(|| world.work()).await;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!((world.runs(), world.calls()), (0, vec![]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_no_invocation_has_does_not_end_the_heartbeat() {
+    let mut watched = Context::default();
+    watched.deadline = 600_000;
+    for unknown in [Deadline::UNKNOWN, Deadline::at(Timestamp::EPOCH), Deadline::from(&watched)] {
+        let world = World::new();
+        let operation = world.once.operation(CHARGE, KEY).deadline(unknown).heartbeat(LONGEST);
+        assert_outcome!(operation.run(|| world.work_for(5 * LEASE)).await, Ok(Outcome::Executed(1)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_in_which_nothing_could_run_is_refused() {
+    let built = Idempotency::builder(MemoryStore::new()).heartbeat(Duration::ZERO).build();
+    assert_eq!(built.map(drop).unwrap_err().kind(), ErrorKind::Config);
+    let world = World::new();
+    let refused = world.once.operation(CHARGE, KEY).heartbeat(Duration::ZERO).run(|| world.work()).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Config);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_unprotected_has_the_same_longest_duration_and_no_heartbeat() {
+    for (settings, longest) in [
+        ((|builder| builder) as fn(Builder) -> Builder, LONGEST),
+        (|builder| builder.heartbeat(100 * SECOND), 100 * SECOND),
+        (Builder::without_heartbeat, UNTIL_STOP),
+    ] {
+        let world = World::with(|builder| settings(builder).disabled(true));
+        let (outcome, took) = world.hang_with_heartbeat().await;
+        assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
+        assert_eq!((took, world.calls()), (longest, vec![]));
+    }
+}

@@ -1,0 +1,172 @@
+//! A process that is frozen (`SIGSTOP`) while it holds a claim, and thaws when others may have it.
+//!
+//! The process is this test binary, running [`holder`] alone.
+
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    process::{Child, ChildStderr, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    time::Duration,
+};
+
+use lambda_once::{
+    Failure, Idempotency, Outcome,
+    clock::{Clock, SystemClock},
+    record::{Record, Status},
+    store::ResultData,
+};
+use tokio::{task::spawn_blocking, time::sleep};
+
+use super::{CHARGE, DYNAMODB, KEY, LEASE, engine, side_by_side};
+use crate::support::{
+    assert_outcome,
+    stores::{Backend, Records},
+};
+
+/// The process finds its store by these.
+const BACKEND: &str = "LAMBDA_ONCE_TEST_BACKEND";
+const RECORDS: &str = "LAMBDA_ONCE_TEST_RECORDS";
+
+/// One whose clients decide by their own clocks, and two whose servers do.
+const KINDS: [Backend; 3] = [DYNAMODB, Backend::Redis, Backend::Postgres];
+
+const MARGIN: Duration = Duration::from_secs(1);
+/// How long the handler works: it would go on when the process thaws.
+const WORK: Duration = Duration::from_millis(3_500);
+
+const BEGUN: &str = "begun";
+const WENT_ON: &str = "went on";
+
+/// Says what it does, a line each, to its parent.
+#[tokio::test]
+#[ignore = "the other process of the tests below"]
+async fn holder() {
+    let (Ok(backend), Ok(records)) = (env::var(BACKEND), env::var(RECORDS)) else { return };
+    let backend = match &*backend {
+        "dynamodb" => DYNAMODB,
+        "redis" => Backend::Redis,
+        "postgres" => Backend::Postgres,
+        other => panic!("no store of these tests: {other}"),
+    };
+    let once = engine(Records::of_another_process(backend, records).store().await);
+    let work = || async {
+        eprintln!("{BEGUN}");
+        sleep(WORK).await;
+        eprintln!("{WENT_ON}");
+        Ok::<_, Failure>(1)
+    };
+    let outcome = once.operation(CHARGE, KEY).run(work).await.unwrap();
+    eprintln!("{}", outcome.as_str());
+}
+
+/// The process that holds the claim. It ends with the test.
+struct Holder {
+    process: Child,
+    lines: Receiver<String>,
+}
+
+impl Holder {
+    /// Starts it, and lets it claim the operation and renew its lease once.
+    async fn start(backend: Backend, records: &Records) -> Self {
+        let name = match backend {
+            Backend::DynamoDb(_) => "dynamodb",
+            Backend::Redis => "redis",
+            Backend::Postgres => "postgres",
+            other => panic!("no store of these tests: {other:?}"),
+        };
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "heartbeat::frozen::holder", "--ignored", "--nocapture"]);
+        command.env(BACKEND, name).env(RECORDS, records.name()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let lines = lines_of(process.stderr.take().unwrap());
+        let holder = Self { process, lines };
+        let holder = holder.waits_for(BEGUN).await;
+        sleep(LEASE / 2).await;
+        holder
+    }
+
+    fn signal(&self, signal: &str) {
+        let kill = format!("kill -{signal} {}", self.process.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// Reads what it says until it says this, which comes next.
+    async fn waits_for(self, expected: &'static str) -> Self {
+        let (holder, line) = spawn_blocking(move || {
+            let line = self.lines.recv_timeout(Duration::from_secs(60)).unwrap();
+            (self, line)
+        })
+        .await
+        .unwrap();
+        assert_eq!(line, expected);
+        holder
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn lines_of(output: ChildStderr) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines() {
+            let Ok(line) = line else { return };
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+async fn record(records: &Records, once: &Idempotency) -> Record {
+    let key = once.key_hash(CHARGE, KEY).unwrap();
+    records.store().await.read(&[key], ResultData::Include).await.remove(0).unwrap().unwrap()
+}
+
+async fn thaws_after_a_successor(backend: Backend) {
+    let records = Records::on_its_own_clock(backend).await;
+    let holder = Holder::start(backend, &records).await;
+    holder.signal("STOP");
+    let rival = Idempotency::builder(records.store().await).scope("tests").disabled(false).build().unwrap();
+    let outcome =
+        rival.operation(CHARGE, KEY).wait_up_to(Duration::from_secs(20)).run(|| async { Ok::<_, Failure>(2) });
+    assert_outcome!(outcome.await, Ok(Outcome::TookOver(2)));
+    sleep(WORK.saturating_sub(LEASE)).await;
+    let before = record(&records, &rival).await;
+    assert_eq!(before.status, Status::Completed);
+    holder.signal("CONT");
+    drop(holder.waits_for("cut_off").await);
+    assert_eq!(record(&records, &rival).await, before);
+}
+
+async fn thaws_alone(backend: Backend) {
+    let records = Records::on_its_own_clock(backend).await;
+    let rival = engine(records.store().await);
+    let holder = Holder::start(backend, &records).await;
+    holder.signal("STOP");
+    sleep(LEASE + MARGIN + LEASE / 4).await;
+    let thawed = SystemClock.now();
+    holder.signal("CONT");
+    drop(holder.waits_for("cut_off").await);
+    let record = record(&records, &rival).await;
+    assert_eq!(record.status, Status::InProgress);
+    assert!(record.lease_until.unwrap() < thawed, "it was not renewed");
+    let outcome = rival.operation(CHARGE, KEY).run(|| async { Ok::<_, Failure>(2) }).await;
+    assert_outcome!(outcome, Ok(Outcome::TookOver(2)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_thaws_when_a_successor_is_done_goes_on_with_nothing_and_changes_nothing() {
+    side_by_side(&KINDS, thaws_after_a_successor).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_thaws_after_its_lease_goes_on_with_nothing_and_revives_nothing() {
+    side_by_side(&KINDS, thaws_alone).await;
+}
