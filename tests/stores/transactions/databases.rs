@@ -58,6 +58,11 @@ pub(super) trait Database: Transactional {
         id: &str,
         key: &str,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// How often a commit is sent.
+    const TRIES: usize;
+
+    /// Whether a request commits.
+    fn commits(request: &Request) -> bool;
     /// Whether a request records the outcome in a transaction.
     fn settles(request: &Request) -> bool;
     /// Has the server answer that a commit is refused.
@@ -137,8 +142,14 @@ impl Database for DynamoDbStore {
         Ok(transaction.put(put.build()?)?)
     }
 
-    fn settles(request: &Request) -> bool {
+    const TRIES: usize = 4;
+
+    fn commits(request: &Request) -> bool {
         request.command == "TransactWriteItems"
+    }
+
+    fn settles(request: &Request) -> bool {
+        Self::commits(request)
     }
 
     fn refuse(fault: Fault<'_>) {
@@ -178,6 +189,12 @@ impl Database for PostgresStore {
         let insert = format!("INSERT INTO \"{ledger}\" (id, key) VALUES ($1, $2)");
         transaction.client().await?.execute(&insert, &[&id, &key]).await?;
         Ok(())
+    }
+
+    const TRIES: usize = 1;
+
+    fn commits(request: &Request) -> bool {
+        request.command == "COMMIT"
     }
 
     fn settles(request: &Request) -> bool {

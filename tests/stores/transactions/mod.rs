@@ -6,7 +6,9 @@ mod commits;
 mod cuts;
 mod databases;
 mod http;
+mod late;
 mod misuse;
+mod outages;
 
 use std::time::Duration;
 

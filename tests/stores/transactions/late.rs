@@ -1,0 +1,170 @@
+//! Commits without an answer: a release finds out what became of them, and what is late changes nothing.
+
+use lambda_once::{DynamoDbStore, Failure, Outcome, PostgresStore, Verdict, record::Status};
+use serde_json::{Value, json};
+
+use super::{DEBIT, Database, KEY, Mode, World, on_each_database};
+use crate::{purpose::Purpose, support::assert_outcome};
+
+async fn a_commit_without_an_answer_is_found_to_be_applied<D: Database>() {
+    let world = World::<D>::new().await;
+    world.proxy.on(D::commits).times(D::TRIES).drop_response();
+    let outcome = world.debit(Mode::Claimed).await;
+    let rows = world.rows().await;
+    assert_outcome!(outcome, Ok(Outcome::Executed(id)) if rows == [id.clone()]);
+    assert_eq!(world.record().await.unwrap().status, Status::Completed);
+}
+
+async fn a_commit_that_never_arrives_is_found_to_be_undone<D: Database>() {
+    let world = World::<D>::new().await;
+    world.proxy.on(D::commits).times(D::TRIES).drop_request();
+    let outcome = world.debit(Mode::Claimed).await;
+    assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Transient);
+    assert_eq!((world.rows().await, world.record().await), (vec![], None), "it is released");
+    assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Executed(_)));
+}
+
+async fn after_a_takeover_it_is_handed_back<D: Database>() {
+    let world = World::<D>::new().await;
+    let unknown = world.elsewhere.operation(DEBIT, KEY).run(async || Err::<String, _>(Failure::unknown("timed out")));
+    assert_outcome!(unknown.await, Ok(Outcome::Failed(_)));
+    world.lapse();
+    world.proxy.on(D::commits).times(D::TRIES).drop_request();
+    assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Failed(_)));
+    assert_eq!(world.record().await.unwrap().owner, None);
+    assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::TookOver(_)));
+    assert_eq!(world.rows().await.len(), 1);
+}
+
+async fn where_the_release_is_not_answered_either_the_claim_is_kept<D: Database>() {
+    let world = World::<D>::new().await;
+    world.proxy.on(D::commits).times(D::TRIES).drop_response();
+    world.proxy.on(|request| Purpose::of(request) == Purpose::Release).times(usize::MAX).drop_request();
+    let outcome = world.debit(Mode::Claimed).await;
+    assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Unknown);
+    let rows = world.rows().await;
+    assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Replayed(id)) if rows == [id.clone()]);
+}
+
+on_each_database!(
+    a_commit_without_an_answer_is_found_to_be_applied,
+    a_commit_that_never_arrives_is_found_to_be_undone,
+    after_a_takeover_it_is_handed_back,
+    where_the_release_is_not_answered_either_the_claim_is_kept,
+);
+
+/// The release waits for the row until the server has decided about the transaction of a client that is gone.
+#[tokio::test]
+async fn on_postgresql_a_release_waits_for_a_commit_that_is_under_way() {
+    let world = World::<PostgresStore>::new().await;
+    let mut commit = world.proxy.on(PostgresStore::commits).hold();
+    let mut release = world.proxy.on(|request| Purpose::of(request) == Purpose::Release).hold();
+    let network = async {
+        commit.arrived().await;
+        // The caller has given up when it releases.
+        release.arrived().await;
+        release.release();
+        commit.release();
+    };
+    let (outcome, ()) = tokio::join!(world.debit(Mode::Claimed), network);
+    let rows = world.rows().await;
+    match outcome.unwrap() {
+        Outcome::Executed(id) => assert_eq!(rows, [id]),
+        Outcome::Failed(failure) => {
+            assert_eq!((failure.verdict(), rows, world.record().await), (Verdict::Transient, vec![], None));
+        }
+        other => panic!("{other:?}"),
+    }
+    world.lapse();
+    assert!(world.debit(Mode::Claimed).await.unwrap().is_done());
+    assert_eq!(world.rows().await.len(), 1);
+}
+
+#[tokio::test]
+async fn on_dynamodb_a_commit_that_arrives_after_its_release_is_cancelled() {
+    let world = World::<DynamoDbStore>::new().await;
+    let mut late = world.proxy.on(DynamoDbStore::commits).deliver_late();
+    world.proxy.on(DynamoDbStore::commits).nth(2).times(DynamoDbStore::TRIES - 1).drop_request();
+    assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Failed(_)));
+    assert!(late.deliver().await.is_error());
+    assert_eq!((world.rows().await, world.record().await), (vec![], None));
+    assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Executed(_)));
+    assert_eq!(world.rows().await.len(), 1);
+}
+
+#[tokio::test]
+async fn on_dynamodb_a_repeated_commit_is_applied_once() {
+    for mode in super::MODES {
+        let world = World::<DynamoDbStore>::new().await;
+        let mut copy = world.proxy.on(DynamoDbStore::commits).copy();
+        assert_outcome!(world.debit(mode).await, Ok(Outcome::Executed(_)));
+        let before = world.record().await;
+        copy.deliver().await;
+        assert_eq!((world.rows().await.len(), world.record().await), (1, before));
+    }
+}
+
+/// The answer to a transaction that is cancelled for these reasons, the record's first.
+fn canceled(reasons: &[&str]) -> Value {
+    let reasons: Vec<Value> = reasons.iter().map(|code| json!({ "Code": code })).collect();
+    let code = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException";
+    json!({ "__type": code, "CancellationReasons": reasons })
+}
+
+#[tokio::test]
+async fn on_dynamodb_a_conflict_or_throttling_is_met_by_the_same_request() {
+    for reasons in [
+        ["TransactionConflict", "None"],
+        ["None", "TransactionConflict"],
+        ["ThrottlingError", "None"],
+        ["None", "ProvisionedThroughputExceeded"],
+        ["TransactionConflict", "ConditionalCheckFailed"],
+    ] {
+        for mode in super::MODES {
+            let world = World::<DynamoDbStore>::new().await;
+            world.proxy.on(DynamoDbStore::commits).respond_json(400, &canceled(&reasons));
+            assert_outcome!(world.debit(mode).await, Ok(Outcome::Executed(_)));
+            let commits: Vec<Value> =
+                world.proxy.requests().iter().filter(|r| DynamoDbStore::commits(r)).map(|r| r.body()).collect();
+            assert!(commits.len() == 2 && commits[0] == commits[1], "{commits:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn on_dynamodb_a_condition_of_the_handlers_own_comes_after_the_records() {
+    let world = World::<DynamoDbStore>::new().await;
+    world.proxy.on(DynamoDbStore::commits).respond_json(400, &canceled(&["None", "ConditionalCheckFailed"]));
+    assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Failed(_)));
+    assert_eq!(world.record().await, None, "it is released");
+    // The record's condition fails, without the item: it is read, and is still this claim's. Nothing was committed.
+    world
+        .proxy
+        .on(DynamoDbStore::commits)
+        .respond_json(400, &canceled(&["ConditionalCheckFailed", "ConditionalCheckFailed"]));
+    assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::LeaseLost));
+    assert_eq!(world.rows().await, [""; 0]);
+}
+
+/// A token that was used for another request leaves open what became of the transaction.
+#[tokio::test]
+async fn on_dynamodb_a_token_mismatch_is_decided_by_the_release() {
+    let world = World::<DynamoDbStore>::new().await;
+    let code = "com.amazonaws.dynamodb.v20120810#IdempotentParameterMismatchException";
+    world.proxy.on(DynamoDbStore::commits).respond_json(400, &json!({ "__type": code }));
+    let outcome = world.debit(Mode::Claimed).await;
+    assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Transient);
+    assert_eq!((world.rows().await, world.record().await), (vec![], None));
+    assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Executed(_)));
+}
+
+#[tokio::test]
+async fn on_dynamodb_without_a_claim_a_refusal_after_silence_is_undecided() {
+    let world = World::<DynamoDbStore>::new().await;
+    world.proxy.on(DynamoDbStore::commits).drop_request();
+    world.proxy.on(DynamoDbStore::commits).nth(2).respond_json(400, &canceled(&["None", "ConditionalCheckFailed"]));
+    let outcome = world.debit(Mode::Claimless).await;
+    assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Unknown);
+    assert_outcome!(world.debit(Mode::Claimless).await, Ok(Outcome::Executed(_)));
+    assert_eq!(world.rows().await.len(), 1);
+}
