@@ -34,7 +34,7 @@ pub enum ErrorKind {
     Table,
     /// The store did not accept the request.
     Request,
-    /// A transaction was not committed: a condition of the handler's own writes failed, or it met another transaction.
+    /// A transaction was not committed: a condition or a constraint refused what the handler wrote.
     Transaction,
     /// A record was written by a newer version, or holds a status that is not known.
     Format,

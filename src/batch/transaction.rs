@@ -4,7 +4,7 @@ use std::{fmt, future::Future, sync::Arc};
 
 use serde::Serialize;
 
-use super::{Handler, RecordContext};
+use super::{Handler, RecordContext, context::TransactionSlot};
 use crate::{
     error::Error,
     idempotency::{
@@ -82,6 +82,16 @@ impl<S: Transactional, F> InTransaction<S, F> {
     }
 }
 
+/// Abandons the transaction of a handler that has failed: what wraps the handler may make a success of that.
+async fn abandon_failed<R>(result: Result<R, Failure>, slot: Option<TransactionSlot>) -> Result<R, Failure> {
+    if result.is_err()
+        && let Some(transaction) = slot.and_then(|slot| slot.take())
+    {
+        transaction.abandon().await;
+    }
+    result
+}
+
 impl<S: fmt::Debug, F> fmt::Debug for InTransaction<S, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InTransaction").field("store", &self.store).finish_non_exhaustive()
@@ -109,7 +119,8 @@ where
 
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
         let transaction = self.open(&context)?;
-        (self.handle)(payload, transaction).await.map_err(Into::into)
+        let result = (self.handle)(payload, transaction).await.map_err(Into::into);
+        abandon_failed(result, context.transaction).await
     }
 
     fn store(&self) -> Option<StoreId> {
@@ -129,8 +140,9 @@ where
     type Output = R;
 
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
-        let transaction = self.open(&context)?;
-        (self.handle)(payload, context, transaction).await.map_err(Into::into)
+        let (transaction, slot) = (self.open(&context)?, context.transaction.clone());
+        let result = (self.handle)(payload, context, transaction).await.map_err(Into::into);
+        abandon_failed(result, slot).await
     }
 
     fn store(&self) -> Option<StoreId> {

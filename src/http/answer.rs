@@ -10,7 +10,6 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    error::Error,
     idempotency::{
         engine::{Conclusion, End},
         guard::bounded,
@@ -63,6 +62,9 @@ impl Settings {
                 log(OutcomeKind::Failed(Verdict::Unknown));
                 ran
             }
+            Conclusion::NotCommitted(failure) => {
+                return Ok(self.problem(Problem::of_commit(&failure), OutcomeKind::Failed(failure.verdict()), asked));
+            }
             Conclusion::Overtaken(refusal) => return Ok(self.refuse(refusal, asked).await),
             conclusion => {
                 let Ok(outcome) = conclusion.into_outcome(took_over, |_| Ok::<_, Infallible>(Outcome::LeaseLost));
@@ -82,11 +84,7 @@ impl Settings {
                             ran => self.first(ran),
                         };
                     }
-                    Outcome::Failed(failure) if failure.source().is::<Error>() => match failure.verdict() {
-                        Verdict::Unknown => Problem::COMMIT_UNKNOWN,
-                        Verdict::Transient | Verdict::Permanent => Problem::NOT_COMMITTED,
-                    },
-                    // Otherwise only a probe fails as transient; a response body that breaks off leaves the outcome unknown.
+                    // Only a probe fails as transient; a response body that breaks off leaves the outcome unknown.
                     Outcome::Failed(failure) if failure.verdict() == Verdict::Transient => Problem::PROBE_FAILED,
                     Outcome::Failed(_) => Problem::ANSWER_BROKEN,
                     Outcome::Interrupted(Interruption::Panicked) => Problem::PANICKED,

@@ -4,7 +4,7 @@ use std::{any::Any, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, request::Parts, response};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, request::Parts, response};
 use tokio::time::timeout;
 use tower_service::Service;
 
@@ -23,7 +23,7 @@ use crate::{
     error::{BoxError, ErrorKind},
     idempotency::{
         claim::Claim,
-        engine::{Candidate, Success, probed},
+        engine::{Candidate, Conclusion, End, Success, probed},
         outcome::OutcomeKind,
         policy::AfterUnknown,
         probe::Probed,
@@ -104,7 +104,7 @@ pub(super) async fn answer<S: Inner<B>, B: RequestBody>(
 ) -> Answer<S, B> {
     let (parts, body) = request.into_parts();
     let participation = match settings.participation(&parts) {
-        Ok(Participation::PassThrough) => return Work { inner, parts, body }.pass().await,
+        Ok(Participation::PassThrough) => return settings.pass(Work { inner, parts, body }).await,
         Ok(participation) => participation,
         Err(problem) => return Ok(settings.refusal(problem, Some(&parts))),
     };
@@ -115,7 +115,7 @@ pub(super) async fn answer<S: Inner<B>, B: RequestBody>(
     };
     let candidate = match settings.candidate(participation, &parts, &Body::new(&bytes)) {
         Ok(Some(candidate)) => candidate,
-        Ok(None) => return Work { inner, parts, body }.pass().await,
+        Ok(None) => return settings.pass(Work { inner, parts, body }).await,
         Err(problem) => return Ok(settings.refusal(problem, Some(&parts))),
     };
     drop(bytes);
@@ -258,8 +258,7 @@ impl Settings {
                 Err(error) => return Ok(Success::Release(HandlerEnd::Error(error))),
             };
             let (parts, body) = response.into_parts();
-            let said = parts.extensions.get::<Decision>().copied();
-            let decision = said.unwrap_or_else(|| (self.decide)(parts.status));
+            let decision = self.decision_on(&parts.extensions, parts.status);
             let body = ResponseBody::read(body, self.max_body).await.map_err(Failure::unknown)?;
             let ran = self.ran(parts, body);
             Ok(match decision {
@@ -272,6 +271,28 @@ impl Settings {
         let took_over = claim.took_over();
         let end = self.engine.run_and_settle(claim, transaction, running).await;
         self.conclude(end, asked, took_over).await
+    }
+
+    /// Handles the request as without the layer; the writes of its transaction, if it has one, are committed alone.
+    async fn pass<S: Inner<B>, B: RequestBody>(&self, mut work: Work<S, B>) -> Answer<S, B> {
+        let Some(transactions) = &self.transactions else { return work.pass().await };
+        let request = self.needs_request_later().then(|| work.parts.clone());
+        let transaction = (transactions.begin)(&mut work.parts.extensions);
+        let response = work.pass().await?;
+        let conclusion = match self.decision_on(response.extensions(), response.status()) {
+            Decision::Store => Conclusion::Completed(response),
+            Decision::Release | Decision::Keep => Conclusion::Released(response),
+        };
+        match self.engine.commit(End::settled_by(None, None, conclusion), transaction).await.into_conclusion() {
+            Conclusion::Completed(response) | Conclusion::Released(response) => Ok(response),
+            Conclusion::NotCommitted(failure) => Ok(self.refusal(Problem::of_commit(&failure), request.as_ref())),
+            _ => Ok(self.refusal(Problem::UNAVAILABLE, request.as_ref())),
+        }
+    }
+
+    /// What becomes of the key, by what the handler has said, or by the status of its response.
+    fn decision_on(&self, extensions: &Extensions, status: StatusCode) -> Decision {
+        extensions.get::<Decision>().copied().unwrap_or_else(|| (self.decide)(status))
     }
 
     fn ran<R, E>(&self, mut parts: response::Parts, body: ResponseBody<R>) -> HandlerEnd<'_, R, E> {

@@ -223,7 +223,9 @@ impl IdempotencyKeyLayer {
 
     /// Gives each claimed request a transaction of `store`, which is a clone of the engine's own, in the request's extensions:
     /// a `store::postgres::Transaction`, or `store::dynamodb::Writes`. What the handler writes through it is committed together
-    /// with the stored response; where the response is not stored, nothing is. Requests that pass through have none.
+    /// with the stored response, whatever its status is: a handler that answers 422 after its first write has that committed.
+    /// If the response is not stored ([`decide`](Self::decide)), the writes are rolled back. Requests that pass through the
+    /// layer have a transaction too, which is committed by the same rule, without a record.
     ///
     /// If the commit fails the client gets `not_committed` instead of the response, or `commit_unknown`. See
     /// [`Operation::in_transaction`](crate::Operation::in_transaction).

@@ -5,6 +5,8 @@ use std::{borrow::Cow, time::Duration};
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
+use crate::idempotency::verdict::{Failure, Verdict};
+
 /// The default of [`problem_base`](super::IdempotencyKeyLayer::problem_base).
 pub(super) const BASE: &str = "https://docs.rs/lambda-once/latest/lambda_once/http/index.html#";
 
@@ -105,7 +107,7 @@ impl Problem {
     pub(super) const COMMIT_UNKNOWN: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "commit_unknown",
-        "whether the operation was carried out is not known; try again",
+        "it is not known whether the operation was carried out; try again",
     )
     .retry_after(Duration::from_secs(1));
     pub(super) const MISMATCH: Self = Self::new(
@@ -147,6 +149,11 @@ impl Problem {
         "the request could not be protected against repetition and was not processed; try again",
     )
     .retry_after(Duration::from_secs(1));
+
+    /// Of a transaction that was not committed, or may not have been.
+    pub(super) fn of_commit(failure: &Failure) -> Self {
+        if failure.verdict() == Verdict::Unknown { Self::COMMIT_UNKNOWN } else { Self::NOT_COMMITTED }
+    }
 
     pub(super) fn malformed(detail: impl Into<Cow<'static, str>>) -> Self {
         Self { detail: detail.into(), ..Self::new(StatusCode::BAD_REQUEST, "key_malformed", "") }

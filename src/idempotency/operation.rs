@@ -34,7 +34,7 @@ pub struct Operation<'a, P = Unprobed> {
     pub(super) fingerprint: Result<Option<Fingerprint>, Error>,
     pub(super) deadline: Deadline,
     patience: Duration,
-    heartbeat: Heartbeat,
+    pub(super) heartbeat: Heartbeat,
     probe: P,
 }
 

@@ -71,7 +71,7 @@ impl Idempotency {
             ClaimAnswer::Refused(refusal) => return Ok((replay(refusal)?, 0)),
             ClaimAnswer::OutOfTime => return Ok((Outcome::NotStarted, 0)),
         };
-        let (attempt, bounds) = (claim.attempt(), Bounds::until(window.stop));
+        let (attempt, bounds) = (claim.attempt(), Bounds::until(self.stop_without_claim(window)));
         let work = async { work.await.map(Success::Complete) };
         let end = self.run(Some(claim), bounds, work, |value| value).await;
         let end = self.commit_claimless(&request, end, writes).await;
@@ -89,7 +89,7 @@ impl Idempotency {
             let mut end = self.run_with_heartbeat(claim, work, |value| value).await;
             if let Some(writes) = writes {
                 // Boxed, since it is rare: every run would have to have room for it.
-                end = Box::pin(self.commit(end, &*writes)).await;
+                end = Box::pin(self.commit(end, writes)).await;
             }
             self.settle(end).await
         };
@@ -115,7 +115,7 @@ impl Idempotency {
         let mut end = self.run(None, bounds, work, |value| value).await;
         if let Some(writes) = writes {
             // Boxed, since it is rare: every run would have to have room for it.
-            end = Box::pin(self.commit(end, &*writes)).await;
+            end = Box::pin(self.commit(end, writes)).await;
         }
         let Ok(outcome) = end.into_outcome(|_| Ok::<_, Infallible>(Outcome::NotStarted));
         outcome

@@ -38,8 +38,8 @@ impl<'a, P> Operation<'a, P> {
     ///
     /// This closes the gap between an effect and its record. Elsewhere a crash between the two leaves a claim without an
     /// outcome, and the next run after its lease may repeat the effect. Here such a crash leaves neither, and
-    /// [`Outcome::Unrecorded`] does not occur: what is not recorded did not happen. That holds for what goes through the
-    /// transaction, and for nothing else that the work does.
+    /// [`Outcome::Unrecorded`] does not occur, save for what a [probe](Operation::probe) has found: what is not recorded did not
+    /// happen. That holds for what goes through the transaction, and for nothing else that the work does.
     ///
     /// The key is claimed first, as usual, so that one run at a time works on it. The transaction begins at its first use:
     /// call other services before that, with the [claim](Claim::key) as their idempotency key, and no transaction is open
@@ -56,7 +56,7 @@ impl<'a, P> Operation<'a, P> {
     /// | was refused as the lease was lost | that of the run that took over, else [`Outcome::LeaseLost`] |
     /// | was not answered, and a release then found it applied | as if it had been |
     /// | was not answered, and the release was applied | [`Outcome::Failed`], transient: nothing was committed |
-    /// | was not answered, nor was the release | [`Outcome::Failed`], unknown: the claim is kept, and a later run finds out |
+    /// | was not answered, nor was the release | [`Outcome::Failed`], unknown: the claim is kept until its lease ends; then [`AfterUnknown`](crate::AfterUnknown) decides |
     ///
     /// ```no_run
     /// # #[cfg(feature = "postgres")] mod example {
@@ -79,8 +79,11 @@ impl<'a, P> Operation<'a, P> {
 }
 
 impl<'a, S: Transactional, P> InTransaction<'a, S, P> {
-    /// What a commit that was refused says of the operation, by its error; what the store answered is a source of that. By
-    /// default another try may succeed ([`Verdict::Transient`]).
+    /// Classifies a commit that was refused because of the work's own writes ([`ErrorKind::Transaction`](crate::ErrorKind)), by
+    /// its error; the store's answer is in its sources. By default another try may succeed ([`Verdict::Transient`]). Conflicts
+    /// with other transactions, and outages, always are transient.
+    ///
+    /// [`Verdict::Permanent`] is recorded, but not of a [claimless](Self::claimless) operation.
     pub fn classify(mut self, verdict: impl Fn(&Error) -> Verdict + Send + Sync + 'static) -> Self {
         self.classifier = Some(Arc::new(verdict));
         self
@@ -131,7 +134,9 @@ impl<'a, S: Transactional> InTransaction<'a, S> {
     /// PostgreSQL the transaction begins with a claim: the others wait for its end, for up to `lock_timeout`, and replay its
     /// outcome.
     ///
-    /// A crash leaves nothing, and so nothing to take over. There is no lease: [`Operation::wait_up_to`] does not apply.
+    /// A crash leaves nothing, and so nothing to take over. There is no lease: [`Operation::wait_up_to`] does not apply, and the
+    /// longest duration of the heartbeat is the longest of a run. The claim of another run that has lapsed is replaced, on
+    /// DynamoDB without a word of that ([`Outcome::Executed`] instead of [`Outcome::TookOver`]).
     pub fn claimless(self) -> Claimless<'a, S> {
         Claimless(self)
     }
@@ -152,10 +157,12 @@ impl<S: Transactional> Claimless<'_, S> {
         F: Future<Output = Result<T, E>> + Send,
     {
         let InTransaction { operation, store, classifier } = self.0;
-        let Operation { engine, name, key, fingerprint, deadline, .. } = operation;
+        let Operation { engine, name, key, fingerprint, deadline, heartbeat, .. } = operation;
         engine.check_store(store.id())?;
         engine.check_probe(false)?;
         let window = Window::new(engine.clock.now(), deadline, &engine.settings);
+        window.check_heartbeat(heartbeat)?;
+        let window = window.with_heartbeat(heartbeat, &engine.settings);
         let transaction = store.open();
         let writes = OpenTransaction { store, transaction: transaction.clone(), classifier };
         let work = operation::unprotected(|_| work(transaction));

@@ -1,4 +1,4 @@
-//! Stores whose records change together with data of the caller's.
+//! Stores whose records change together with the caller's own data.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub trait Transactional: Store + Clone {
     /// Claims a key within the transaction, for an operation that has no claim of its own. A store that cannot do that before
     /// the commit grants it, and lets [`commit`](Self::commit) decide.
     ///
-    /// The claim is no claim to others before the commit: nothing of it is left where the transaction does not commit.
+    /// Others do not see the claim before the commit; without a commit no trace of it remains.
     fn claim_within<'a>(
         &'a self,
         transaction: &'a Self::Transaction,
@@ -35,17 +35,19 @@ pub trait Transactional: Store + Clone {
     ///
     /// # Errors
     ///
-    /// [`Ambiguous`](crate::ErrorStatus::Ambiguous) where the outcome of the commit is not known. After any other error, and
-    /// after [`Settled::LeaseLost`], the commit had no effect; it may still be that an earlier try of it, which the error does
-    /// not tell of, had. The caller finds that out by a release, which a commit under way holds up and a later one does not
-    /// survive. Where the key was claimed [within](Self::claim_within), the store finds it out itself.
+    /// [`Ambiguous`](crate::ErrorStatus::Ambiguous) if it is not known whether the transaction was committed. Any other error
+    /// says that it was not; but an earlier attempt, which the error does not mention, may still have taken effect. The caller
+    /// finds out by a release: it waits for a commit in progress, and makes a later one fail. If the key was claimed
+    /// [within](Self::claim_within) the transaction, the store finds out itself.
+    ///
+    /// [`ErrorKind::Transaction`](crate::ErrorKind::Transaction) if a condition or a constraint refused the handler's writes.
     fn commit<'a>(
         &'a self,
         transaction: &'a Self::Transaction,
         request: Option<&'a SettleRequest>,
     ) -> BoxFuture<'a, Result<Settled, Error>>;
 
-    /// Ends a transaction without any effect. It is closed to its handles when this is called; the future returns what it
-    /// holds in good order, and need not be awaited. Does nothing once [`commit`](Self::commit) was called.
+    /// Ends a transaction without any effect. Its handles are closed when this is called; the future hands its connection back
+    /// cleanly, and need not be awaited. Does nothing once [`commit`](Self::commit) was called.
     fn abandon(&self, transaction: &Self::Transaction) -> BoxFuture<'static, ()>;
 }

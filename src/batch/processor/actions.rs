@@ -118,7 +118,7 @@ where
         // At once: the outcomes of transactions share no calls.
         let engine = &self.engine;
         let ended = run.then(move |end| match transaction.and_then(|slot| slot.take()) {
-            Some(transaction) => Either::Left(Box::pin(async move { engine.commit(end, &*transaction).await })),
+            Some(transaction) => Either::Left(Box::pin(async move { engine.commit(end, transaction).await })),
             None => Either::Right(ready(end)),
         });
         ended.map(move |end| Event::Ran(index, end, begun))

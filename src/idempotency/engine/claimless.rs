@@ -4,6 +4,7 @@ use tokio::time::timeout;
 
 use super::{
     Candidate, ClaimAnswer,
+    calls::MAX_CALL_TIME,
     committing::{Commit, call, silent, verdict_of},
     ending::{Conclusion, End},
     settling::request_of,
@@ -36,7 +37,8 @@ impl Idempotency {
         if left.is_zero() {
             return Ok((request, ClaimAnswer::OutOfTime));
         }
-        let claimed = timeout(left, call(writes.claim(&request))).await.unwrap_or_else(|_| Err(silent()))?;
+        let claimed = timeout(left.min(MAX_CALL_TIME), writes.claim(&request)).await;
+        let claimed = claimed.unwrap_or_else(|_| Err(silent("claim")))?;
         let answer = match claimed {
             Claimed::Granted(grant) => {
                 ClaimAnswer::Granted(Claim::new(request.key, request.fingerprint, request.owner, grant, window))
@@ -69,17 +71,17 @@ impl Idempotency {
         let settle = request_of(&claim, settlement);
         let now = self.clock.now();
         let time = claim.window.settles_until(now, true).since(now);
-        let answer = timeout(time, call(writes.commit(Some(&settle)))).await.unwrap_or_else(|_| Err(silent()));
+        let answer = timeout(time, call(writes.commit(Some(&settle)))).await.unwrap_or_else(|_| Err(silent("commit")));
         match answer {
             Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}
             Ok(Settled::LeaseLost { current }) => end.conclude(self.refused(request, current)),
-            // It stands, recorded or not.
+            // The failure counts even if it could not be recorded.
             Err(error) if is_permanent => {
                 tracing::error!(target: "lambda_once", key = %claim.key(), %error, "the permanent failure could not be recorded; the operation may run again");
             }
             Err(error) => {
                 let verdict = verdict_of(&error, Verdict::Unknown, writes);
-                end.conclude(Conclusion::Failed(Failure::new(verdict, error)));
+                end.conclude(Conclusion::NotCommitted(Failure::new(verdict, error)));
             }
         }
         End { claim: Some(claim), ..end }

@@ -23,6 +23,8 @@ use crate::{
     store::{ClaimRequest, Claimed, ResultData, SettleRequest, Settled, Settlement, transaction::Transactional},
 };
 
+const COMMIT: &str = "commit";
+
 /// Says what a commit that failed means for the operation.
 pub(crate) type Classifier = Arc<dyn Fn(&Error) -> Verdict + Send + Sync>;
 
@@ -73,15 +75,15 @@ enum Fate {
     /// Nothing was committed, and nothing will be.
     Undone,
     Committed,
-    /// Nothing of ours was committed; a successor has recorded an outcome.
-    Overtaken(Box<Record>),
+    /// Nothing of ours was committed, and a successor decides: by this record, if there is one.
+    Overtaken(Option<Box<Record>>),
     Undecided,
 }
 
 impl Idempotency {
-    /// Ends the transaction of a run: a success is committed, and recorded with it. What else is to be recorded of the end is
-    /// left in it.
-    pub(crate) async fn commit<T: Send>(&self, mut end: End<T>, writes: &dyn Commit) -> End<T> {
+    /// Ends the transaction of a run: a success is committed, and recorded with it. Anything else that must be recorded stays
+    /// in the end.
+    pub(crate) async fn commit<T: Send>(&self, mut end: End<T>, writes: Box<dyn Commit>) -> End<T> {
         if !matches!(end.conclusion, Conclusion::Completed(_)) {
             writes.abandon().await;
             return end;
@@ -90,8 +92,8 @@ impl Idempotency {
             Some((claim, settlement)) => self.commit_claimed(claim, settlement, end, writes).await,
             None => {
                 if let Err(error) = call(writes.commit(None)).await {
-                    let verdict = verdict_of(&error, Verdict::Unknown, writes);
-                    end.conclude(Conclusion::Failed(Failure::new(verdict, error)));
+                    let verdict = verdict_of(&error, Verdict::Unknown, &*writes);
+                    end.conclude(Conclusion::NotCommitted(Failure::new(verdict, error)));
                 }
                 end
             }
@@ -103,17 +105,22 @@ impl Idempotency {
         claim: Claim,
         settlement: Settlement,
         mut end: End<T>,
-        writes: &dyn Commit,
+        writes: Box<dyn Commit>,
     ) -> End<T> {
         let until = claim.window.settles_until(self.clock.now(), true);
         // The other half is for the settle that finds out what became of it.
         let time = until.since(self.clock.now()) / 2;
         let request = request_of(&claim, settlement);
-        let answer = timeout(time, call(writes.commit(Some(&request)))).await.unwrap_or_else(|_| Err(silent()));
+        let answer = timeout(time, call(writes.commit(Some(&request)))).await.unwrap_or_else(|_| Err(silent(COMMIT)));
         match answer {
             Ok(Settled::LeaseLost { current }) => self.lose(&claim, current, &mut end),
             Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}
-            Err(error) => self.find_out(&claim, error, until, &mut end, writes).await,
+            Err(error) => {
+                let verdict = verdict_of(&error, Verdict::Transient, &*writes);
+                // What finds out about it may need the connection.
+                drop(writes);
+                self.find_out(&claim, Failure::new(verdict, error), until, &mut end).await;
+            }
         }
         End { claim: Some(claim), ..end }
     }
@@ -121,17 +128,8 @@ impl Idempotency {
     /// A commit has failed. Its error does not say that nothing of it was applied: an earlier try of it may have been, and one
     /// that is late may be yet. A read would not tell the latter; a settle of the claim does, as only one of the two can be
     /// applied.
-    async fn find_out<T: Send>(
-        &self,
-        claim: &Claim,
-        error: Error,
-        until: Timestamp,
-        end: &mut End<T>,
-        writes: &dyn Commit,
-    ) {
-        let verdict = verdict_of(&error, Verdict::Transient, writes);
-        let failure = Failure::new(verdict, error);
-        let settlement = match verdict {
+    async fn find_out<T: Send>(&self, claim: &Claim, failure: Failure, until: Timestamp, end: &mut End<T>) {
+        let settlement = match failure.verdict() {
             Verdict::Transient => Settlement::Release { took_over: claim.took_over() },
             Verdict::Permanent => self.failure(&failure),
             Verdict::Unknown => return self.keep(claim, failure, end),
@@ -140,18 +138,18 @@ impl Idempotency {
         let fate = match self.settle_until_answered(&request, until).await {
             Ok(answer) => fate(answer, claim.owner),
             Err(trouble) => {
-                tracing::error!(target: "lambda_once", key = %claim.key(), %failure, error = %trouble, "whether the transaction was committed is not known; the next delivery finds out");
+                tracing::error!(target: "lambda_once", key = %claim.key(), %failure, error = %trouble, "it is not known whether the transaction was committed; a later delivery finds out");
                 Fate::Undecided
             }
         };
         match fate {
             Fate::Committed => {}
-            Fate::Undone => end.conclude(Conclusion::Failed(failure)),
+            Fate::Undone => end.conclude(Conclusion::NotCommitted(failure)),
             // Once more, as the answer to a release need not hold the result.
             Fate::Overtaken(record) => {
                 let left = until.since(self.clock.now());
                 let mut found = within(left, "read", 1, self.store.read(&[claim.key()], ResultData::Include)).await;
-                let current = found.pop().and_then(Result::ok).map_or(Some(record), |found| found.map(Box::new));
+                let current = found.pop().and_then(Result::ok).map_or(record, |found| found.map(Box::new));
                 self.lose(claim, current, end);
             }
             Fate::Undecided => self.keep(claim, Failure::unknown(failure.into_source()), end),
@@ -160,7 +158,7 @@ impl Idempotency {
 
     /// The claim stands until its lease ends.
     fn keep<T>(&self, claim: &Claim, failure: Failure, end: &mut End<T>) {
-        end.conclude(Conclusion::Failed(failure));
+        end.conclude(Conclusion::NotCommitted(failure));
         end.held_until = Some(claim.lease_until());
     }
 
@@ -170,7 +168,7 @@ impl Idempotency {
         loop {
             let left = until.since(self.clock.now());
             let mut answers = within(left, operation, 1, self.store.settle(std::slice::from_ref(request))).await;
-            let answer = answers.pop().unwrap_or_else(|| Err(silent()));
+            let answer = answers.pop().unwrap_or_else(|| Err(silent(operation)));
             let pause = backoff.next();
             match answer {
                 Err(error) if error.retry_helps() && self.clock.now().after(pause) < until => sleep(pause).await,
@@ -181,27 +179,35 @@ impl Idempotency {
 }
 
 pub(super) async fn call<T>(commit: BoxFuture<'_, Result<T, Error>>) -> Result<T, Error> {
-    timeout(MAX_CALL_TIME, commit).await.unwrap_or_else(|_| Err(silent()))
+    timeout(MAX_CALL_TIME, commit).await.unwrap_or_else(|_| Err(silent(COMMIT)))
 }
 
-pub(super) fn silent() -> Error {
-    Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, "commit", "the store did not answer in time")
+pub(super) fn silent(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, operation, "the store did not answer in time")
 }
 
-/// An error that leaves the commit open says nothing of the operation.
+/// Only a refusal of what the handler wrote says something about the operation.
 pub(super) fn verdict_of(error: &Error, if_open: Verdict, writes: &dyn Commit) -> Verdict {
-    if error.status() == ErrorStatus::Ambiguous { if_open } else { writes.verdict(error) }
+    match (error.status(), error.kind()) {
+        (ErrorStatus::Ambiguous, _) => if_open,
+        (_, ErrorKind::Transaction) => writes.verdict(error),
+        _ => Verdict::Transient,
+    }
 }
 
 fn fate(answer: Settled, owner: Owner) -> Fate {
-    let (Settled::Done { found: Some(record) } | Settled::LeaseLost { current: Some(record) }) = answer else {
-        return Fate::Undone;
+    let (record, is_lost) = match answer {
+        Settled::Done { found } => (found, false),
+        Settled::LeaseLost { current } => (current, true),
+        Settled::Renewed { .. } => (None, false),
     };
-    match (record.owner == Some(owner), record.status) {
-        (true, Status::Completed) => Fate::Committed,
+    let standing = record.as_ref().map(|record| (record.owner == Some(owner), record.status));
+    match standing {
+        Some((true, Status::Completed)) => Fate::Committed,
         // The settle was refused although the claim stands, so a late commit is not ruled out.
-        (true, Status::InProgress) => Fate::Undecided,
-        (false, Status::Completed | Status::Failed) => Fate::Overtaken(record),
+        Some((true, Status::InProgress)) => Fate::Undecided,
+        Some((false, Status::Completed | Status::Failed)) => Fate::Overtaken(record),
+        _ if is_lost => Fate::Overtaken(record),
         _ => Fate::Undone,
     }
 }

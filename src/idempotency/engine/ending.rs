@@ -37,6 +37,8 @@ pub(crate) enum Conclusion<T> {
     /// It succeeded, but that could not be recorded.
     Unrecorded(T),
     Failed(Failure),
+    /// It succeeded, but its transaction was not committed, or may not have been.
+    NotCommitted(Failure),
     Interrupted(Interruption),
     /// The stop point passed before the first poll.
     NotStarted,
@@ -142,7 +144,7 @@ impl<T> Conclusion<T> {
             Self::Unrecorded(value) => Outcome::Unrecorded(value),
             Self::Released(_) => Outcome::Failed(Failure::transient("the result is not to be recorded")),
             Self::Kept(_) => Outcome::Failed(Failure::unknown("whether the operation took effect is not known")),
-            Self::Failed(failure) => Outcome::Failed(failure),
+            Self::Failed(failure) | Self::NotCommitted(failure) => Outcome::Failed(failure),
             Self::Interrupted(interruption) => Outcome::Interrupted(interruption),
             Self::NotStarted => Outcome::NotStarted,
             Self::Overtaken(refusal) => replay(refusal)?,

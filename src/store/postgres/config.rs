@@ -20,7 +20,7 @@ use crate::{
 
 const URL_VARIABLE: &str = "POSTGRES_URL";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-const POOL_SIZE: usize = 8;
+const POOL_SIZE: usize = 16;
 
 /// Builds a [`PostgresStore`].
 ///
@@ -44,7 +44,7 @@ const POOL_SIZE: usize = 8;
 /// | [`scope`](Self::scope) | empty |
 /// | [`table`](Self::table) | `once_records` |
 /// | [`schema`](Self::schema) | none: the role's `search_path` decides |
-/// | [`pool_size`](Self::pool_size) | 8 |
+/// | [`pool_size`](Self::pool_size) | 16 |
 /// | [`connect_timeout`](Self::connect_timeout) | the URL's `connect_timeout`, or 1 s |
 /// | [`password`](Self::password) | the URL's |
 /// | `root_certificates` (feature `postgres-tls`) | the public ones that Mozilla trusts |
@@ -126,6 +126,9 @@ impl Config {
     /// A Lambda sandbox uses one connection for one request at a time, and up to three for a batch, since claims, settles and
     /// polls overlap. A small pool, such as 2, limits the share of the server's `max_connections` that a function's sandboxes
     /// take, and at worst makes one call of a batch wait for another. A service with many concurrent requests needs more.
+    ///
+    /// A [transaction](super::Transaction) holds a connection from its first statement to its end: the pool needs one for each handler
+    /// that runs at once, and three.
     pub fn pool_size(mut self, size: usize) -> Self {
         self.pool_size = size;
         self

@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -51,7 +54,7 @@ pub(super) struct Manager {
 
 /// An open connection.
 pub(super) struct Session {
-    client: Client,
+    client: Arc<Client>,
     /// Moves bytes between client and socket.
     driver: JoinHandle<()>,
     last_used: Timestamp,
@@ -98,7 +101,7 @@ impl Manager {
                 tracing::debug!(target: "lambda_once", %error, "a connection to PostgreSQL ended");
             }
         });
-        Ok(Session { client, driver, last_used: SystemClock.now(), generation, is_discarded: false })
+        Ok(Session { client: Arc::new(client), driver, last_used: SystemClock.now(), generation, is_discarded: false })
     }
 
     /// Marks every idle connection for replacement.
@@ -154,7 +157,7 @@ impl Connections {
 
     pub(super) async fn get(&self) -> Result<Connection, Error> {
         let session = self.0.get().await.map_err(error::of_pool)?;
-        Ok(Connection { session, is_usable: AtomicBool::new(true), is_answered: AtomicBool::new(false) })
+        Ok(Connection { session, is_usable: AtomicBool::new(true), is_answered: false })
     }
 }
 
@@ -170,7 +173,7 @@ impl fmt::Debug for Connections {
 pub(super) struct Connection {
     session: Object<Manager>,
     is_usable: AtomicBool,
-    is_answered: AtomicBool,
+    is_answered: bool,
 }
 
 impl Connection {
@@ -205,24 +208,12 @@ impl Connection {
     }
 
     /// Returns the connection to the pool, unless something has failed on it. Every statement must have been answered.
-    pub(super) fn give_back(self) {
-        self.is_at_rest();
+    pub(super) fn give_back(mut self) {
+        self.is_answered = true;
     }
 
-    /// Has the connection returned to the pool when it is dropped, unless something has failed on it. Every statement must
-    /// have been answered.
-    pub(super) fn is_at_rest(&self) {
-        self.is_answered.store(true, Ordering::Relaxed);
-    }
-
-    /// Closes the connection at once, whatever is under way on it.
-    pub(super) fn close(&self) {
-        self.is_usable.store(false, Ordering::Relaxed);
-        self.session.driver.abort();
-    }
-
-    pub(super) fn client(&self) -> &Client {
-        &self.session.client
+    pub(super) fn client(&self) -> Arc<Client> {
+        Arc::clone(&self.session.client)
     }
 
     fn failed(&self, error: tokio_postgres::Error, operation: &'static str) -> Failure {
@@ -241,7 +232,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if self.is_answered.load(Ordering::Relaxed) && self.is_usable() {
+        if self.is_answered && self.is_usable() {
             self.session.last_used = SystemClock.now();
         } else {
             self.session.discard();

@@ -16,7 +16,7 @@
 //! Leases end by the server's clock. Every statement is a separate transaction at the isolation level READ COMMITTED, the
 //! default. At a higher level conflicts are errors, after which the engine retries the claim.
 //!
-//! Statements have no names and change no setting of the session, so PgBouncer in transaction mode and RDS Proxy may send
+//! The store's statements have no names and change no setting of the session, so PgBouncer in transaction mode and RDS Proxy may send
 //! each one to a different connection of the server.
 //!
 //! # Dropped calls

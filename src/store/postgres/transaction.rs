@@ -1,9 +1,10 @@
 //! Transactions: the handler's statements and the operation's outcome, committed together.
 
 use std::{
+    error::Error as _,
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -13,7 +14,7 @@ use tokio::{
     sync::OnceCell,
     time::{sleep, timeout},
 };
-use tokio_postgres::Client;
+use tokio_postgres::{Client, error::SqlState};
 
 use super::{
     PostgresStore,
@@ -23,7 +24,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
-    record::{Record, Status},
+    record::{KeyHash, Record, Status},
     store::{
         ClaimRequest, Claimed, Refusal, ResultData, SettleRequest, Settled, Settlement, transaction::Transactional,
     },
@@ -40,14 +41,16 @@ const MAX_QUESTIONS: u32 = 5;
 /// A transaction for the handler's statements. It begins at its first use, and ends with the handler: committed together with
 /// the operation's outcome, or rolled back.
 ///
-/// Clones are the same transaction. What is left of them when the handler has returned can do nothing more.
+/// Clones share one transaction. A clone that outlives the handler is unusable.
 #[derive(Clone)]
 pub struct Transaction(Arc<Shared>);
 
 struct Shared {
     connections: Connections,
-    /// With a transaction that has begun.
-    connection: OnceCell<Connection>,
+    /// That of the connection, once the transaction has begun.
+    client: OnceCell<Arc<Client>>,
+    /// Taken out by what ends the transaction. Dropped without that it is closed, and the server rolls back.
+    connection: Mutex<Option<Connection>>,
     /// Committed, abandoned, or about to be.
     has_ended: AtomicBool,
     /// The claim that the transaction began with.
@@ -58,61 +61,67 @@ impl Transaction {
     /// The client to send statements with; the first call takes a connection and begins the transaction. Calls that are
     /// awaited together are sent together.
     ///
-    /// Statements must not end the transaction (`COMMIT`, `ROLLBACK`): the outcome would be recorded without the writes.
-    /// To choose another isolation level, send `SET TRANSACTION ISOLATION LEVEL …` first. Behind a pooler such as PgBouncer
-    /// use [`query_typed`](Client::query_typed) and its siblings, which prepare nothing by name.
+    /// * Statements must not end the transaction (`COMMIT`, `ROLLBACK`): writes and outcome would be committed apart.
+    /// * They must leave nothing behind in the session, since other calls use its connection afterwards: `SET LOCAL` instead of
+    ///   `SET`, and no session-level advisory locks.
+    /// * To choose another isolation level, send `SET TRANSACTION ISOLATION LEVEL …` first. At a level above READ COMMITTED the
+    ///   commit fails (40001) if the lease was renewed since the first statement: switch the
+    ///   [heartbeat](crate::Operation::without_heartbeat) off, or be faster than a third of the lease. A
+    ///   [claimless](crate::InTransaction::claimless) transaction has begun before the handler, and keeps its level.
+    /// * Behind a pooler such as PgBouncer use [`query_typed`](Client::query_typed) and its siblings, which prepare nothing by
+    ///   name.
     ///
     /// # Errors
     ///
     /// Those of a connection that cannot be opened; [`Config`](ErrorKind::Config) once the handler has returned.
     pub async fn client(&self) -> Result<&Client, Error> {
-        Ok(self.connection().await?.client())
+        self.check_open()?;
+        let client = self.0.client.get_or_try_init(async || {
+            let connection = begin(&self.0.connections).await?;
+            let client = connection.client();
+            *self.0.lock() = Some(connection);
+            Ok::<_, Error>(client)
+        });
+        let client = client.await?;
+        // It may have ended meanwhile, without this connection.
+        if let Err(ended) = self.check_open() {
+            drop(self.0.lock().take());
+            return Err(ended);
+        }
+        Ok(client)
     }
 
-    async fn connection(&self) -> Result<&Connection, Error> {
-        if self.0.has_ended.load(Ordering::Acquire) {
+    fn check_open(&self) -> Result<(), Error> {
+        if self.0.has_ended.load(Ordering::SeqCst) {
             return Err(Error::config("the transaction ended with its handler; clones of it cannot be used any more"));
         }
-        self.0.connection.get_or_try_init(|| begin(&self.0.connections)).await
+        Ok(())
+    }
+
+    /// Ends the transaction for its handles. Returns its connection, if it has begun; an error if it had ended already.
+    fn end(&self) -> Result<Option<Connection>, Error> {
+        if self.0.has_ended.swap(true, Ordering::SeqCst) {
+            return Err(Error::config("the transaction has already ended"));
+        }
+        Ok(self.0.lock().take())
     }
 
     /// Whether the handler has kept no clone, through which statements could be sent on a connection that is in other use.
     fn is_unshared(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
-
-    /// Rolls back what was begun, and keeps the connection if it is `reusable`.
-    async fn roll_back(self, reusable: bool) {
-        let Some(connection) = self.0.connection.get() else { return };
-        let open = Open(connection);
-        if reusable && matches!(timeout(ROLLBACK_TIMEOUT, connection.execute_all(COMMIT, "ROLLBACK")).await, Ok(Ok(())))
-        {
-            open.end();
-        }
-    }
 }
 
-/// A connection in the middle of a transaction. Dropped, it is closed, and the server rolls back.
-struct Open<'a>(&'a Connection);
-
-impl Open<'_> {
-    /// The transaction has ended.
-    fn end(self) {
-        self.0.is_at_rest();
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        self.0.close();
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Option<Connection>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Transaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transaction")
-            .field("has_begun", &self.0.connection.initialized())
+            .field("has_begun", &self.0.client.initialized())
             .field("has_ended", &self.0.has_ended)
             .finish_non_exhaustive()
     }
@@ -124,13 +133,21 @@ async fn begin(connections: &Connections) -> Result<Connection, Error> {
     Ok(connection)
 }
 
+/// Rolls back, and returns the connection to the pool. If that takes long or fails, the connection is closed.
+async fn roll_back(connection: Connection) {
+    if matches!(timeout(ROLLBACK_TIMEOUT, connection.execute_all(COMMIT, "ROLLBACK")).await, Ok(Ok(()))) {
+        connection.give_back();
+    }
+}
+
 impl Transactional for PostgresStore {
     type Transaction = Transaction;
 
     fn open(&self) -> Transaction {
         Transaction(Arc::new(Shared {
             connections: self.connections.clone(),
-            connection: OnceCell::new(),
+            client: OnceCell::new(),
+            connection: Mutex::default(),
             has_ended: AtomicBool::new(false),
             claim: OnceCell::new(),
         }))
@@ -142,18 +159,17 @@ impl Transactional for PostgresStore {
         request: &'a ClaimRequest,
     ) -> BoxFuture<'a, Result<Claimed, Error>> {
         Box::pin(async move {
-            let connection = transaction.connection().await?;
-            let claimed = PostgresStore::claim_within(self, connection, request).await;
-            match &claimed {
-                Ok(Claimed::Granted(_)) => {
-                    // It is the only claim of this transaction.
-                    let _ = transaction.0.claim.set(request.clone());
-                }
-                // Nothing runs, so nothing else uses the connection.
-                Ok(Claimed::Refused(_)) | Err(_) => {
-                    transaction.0.has_ended.store(true, Ordering::Release);
-                    transaction.clone().roll_back(true).await;
-                }
+            transaction.client().await?;
+            let connection = transaction.0.lock().take();
+            let connection = connection.ok_or_else(|| Error::config("the transaction has already ended"))?;
+            let claimed = PostgresStore::claim_within(self, &connection, request).await;
+            if matches!(claimed, Ok(Claimed::Granted(_))) {
+                // It is the only claim of this transaction.
+                let _ = transaction.0.claim.set(request.clone());
+                *transaction.0.lock() = Some(connection);
+            } else {
+                transaction.0.has_ended.store(true, Ordering::SeqCst);
+                roll_back(connection).await;
             }
             claimed
         })
@@ -165,11 +181,15 @@ impl Transactional for PostgresStore {
         request: Option<&'a SettleRequest>,
     ) -> BoxFuture<'a, Result<Settled, Error>> {
         Box::pin(async move {
-            if transaction.0.has_ended.swap(true, Ordering::AcqRel) {
-                return Err(Error::config("the transaction has ended before"));
+            let connection = transaction.end()?;
+            if !transaction.is_unshared() {
+                // What it may write yet would be missing.
+                return Err(Error::config(
+                    "a clone of the transaction is still alive after the handler returned: do not move it into a task",
+                ));
             }
-            match (transaction.0.connection.get(), request) {
-                (Some(connection), request) => self.commit_on(transaction, connection, request).await,
+            match (connection, request) {
+                (Some(connection), request) => self.commit_on(connection, transaction.0.claim.get(), request).await,
                 // The handler wrote nothing.
                 (None, Some(request)) => {
                     let mut answers = self.settle_all(std::slice::from_ref(request)).await;
@@ -181,62 +201,53 @@ impl Transactional for PostgresStore {
     }
 
     fn abandon(&self, transaction: &Transaction) -> BoxFuture<'static, ()> {
-        if transaction.0.has_ended.swap(true, Ordering::AcqRel) {
-            return Box::pin(async {});
+        match transaction.end() {
+            Ok(Some(connection)) if transaction.is_unshared() => Box::pin(roll_back(connection)),
+            // There was nothing to end, or a clone could still send statements: then the connection is closed.
+            _ => Box::pin(async {}),
         }
-        let reusable = transaction.is_unshared();
-        if !reusable {
-            transaction.0.connection.get().into_iter().for_each(Connection::close);
-        }
-        Box::pin(transaction.clone().roll_back(reusable))
     }
 }
 
 impl PostgresStore {
+    /// With an early return, and when it is dropped, the connection is closed, and the server rolls back.
     async fn commit_on(
         &self,
-        transaction: &Transaction,
-        connection: &Connection,
+        connection: Connection,
+        claim: Option<&ClaimRequest>,
         request: Option<&SettleRequest>,
     ) -> Result<Settled, Error> {
-        let open = Open(connection);
-        if !transaction.is_unshared() {
-            let message =
-                "the handler has kept its transaction beyond its end: it must not be moved into a task of its own";
-            return Err(Error::config(message));
-        }
-        let claim = transaction.0.claim.get();
         if let (Some(claim), Some(request)) = (claim, request)
             && matches!(request.settlement, Settlement::Fail { .. })
         {
             // Without the writes.
-            self.begin_again(connection, claim).await?;
+            self.begin_again(&connection, claim).await?;
         }
-        if let Some(request) = request {
-            let settled = self.settle_within(connection, request).await;
-            if !matches!(settled, Ok(true)) {
-                // First, as others may wait for the rows.
-                if connection.execute_all(COMMIT, "ROLLBACK").await.is_ok() {
-                    open.end();
-                }
-                return match settled {
-                    Ok(_) => self.lost(request).await,
-                    Err(failure) => Err(undone(failure.error)),
-                };
+        let settled = match request {
+            Some(request) => self.settle_within(&connection, request).await,
+            // A statement of its own fails where one of the handler's did: `COMMIT` would roll back and report success.
+            None => connection.execute_all(COMMIT, "SELECT 1").await.map(|()| true),
+        };
+        match settled {
+            Ok(true) => {}
+            Ok(false) => return self.lost(connection, request).await,
+            Err(failure) => {
+                roll_back(connection).await;
+                return Err(undone(failure.error));
             }
         }
         // Only now: behind a settle that has found nothing it would commit the writes alone.
         match connection.execute_all(COMMIT, "COMMIT").await {
             Ok(()) => {
-                open.end();
+                connection.give_back();
                 Ok(Settled::Done { found: None })
             }
             Err(failure) if is_rolled_back(&failure) => {
-                open.end();
+                roll_back(connection).await;
                 Err(undone(failure.error))
             }
             Err(failure) => {
-                drop(open);
+                drop(connection);
                 match claim {
                     Some(claim) => self.ask(claim, failure.error).await,
                     None => Err(unanswered(failure.error)),
@@ -253,9 +264,13 @@ impl PostgresStore {
     }
 
     /// The record that stood in the way of a commit.
-    async fn lost(&self, request: &SettleRequest) -> Result<Settled, Error> {
-        let mut found = self.read_all(&[request.key], ResultData::Include, COMMIT).await;
-        let current = match found.pop().unwrap_or(Ok(None)) {
+    async fn lost(&self, connection: Connection, request: Option<&SettleRequest>) -> Result<Settled, Error> {
+        // First, as others may wait for the rows.
+        connection.execute_all(COMMIT, "ROLLBACK").await.map_err(|failure| undone(failure.error))?;
+        let keys: Vec<KeyHash> = request.iter().map(|request| request.key).collect();
+        let found = self.read_on(&connection, &keys, ResultData::Include, COMMIT).await.pop();
+        connection.give_back();
+        let current = match found.unwrap_or(Ok(None)) {
             Err(error) if error.kind() == ErrorKind::Format => None,
             found => found.map_err(undone)?,
         };
@@ -309,8 +324,16 @@ fn is_rolled_back(failure: &Failure) -> bool {
 
 /// The error of a transaction that was certainly not committed.
 fn undone(error: Error) -> Error {
+    let kind = if is_of_the_handler(&error) { ErrorKind::Transaction } else { error.kind() };
     let message = format!("the transaction was rolled back: {}", error.message());
-    Error::new(ErrorKind::Transaction, ErrorStatus::Temporary, COMMIT, message).with_source(error)
+    Error::new(kind, ErrorStatus::Temporary, COMMIT, message).with_source(error)
+}
+
+/// Whether a constraint, or a trigger's `RAISE`, has refused what the handler wrote.
+fn is_of_the_handler(error: &Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
+    let code = source.and_then(tokio_postgres::Error::code).map(SqlState::code).unwrap_or_default();
+    code.starts_with("23") || code == SqlState::RAISE_EXCEPTION.code()
 }
 
 fn unanswered(error: Error) -> Error {

@@ -78,7 +78,11 @@ async fn answer(store: &dyn Store, requests: &Requests) -> Answer {
     }
     match requests {
         Requests::Claim(claims) => Answer::Claimed(comparable(store.claim(claims).await)),
-        Requests::Settle(settles) => Answer::Settled(comparable(store.settle(settles).await)),
+        Requests::Settle(settles) => {
+            let mut answers = store.settle(settles).await;
+            answers.iter_mut().for_each(drop_shown_data);
+            Answer::Settled(comparable(answers))
+        }
         Requests::Read(keys, data) => Answer::Read(comparable(store.read(keys, *data).await)),
         Requests::Pass(_) => unreachable!("time passes for both at once"),
     }
@@ -87,5 +91,12 @@ async fn answer(store: &dyn Store, requests: &Requests) -> Answer {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "step {}\n  in memory: {:?}\n  the store: {:?}", self.step, self.memory, self.store)
+    }
+}
+
+/// A record that shows that a settle had been applied before may come with the data of its result, or without.
+fn drop_shown_data<E>(answer: &mut Result<Settled, E>) {
+    if let Ok(Settled::Done { found: Some(record) }) = answer {
+        **record = record.without_data();
     }
 }

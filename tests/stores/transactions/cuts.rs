@@ -1,7 +1,7 @@
 //! Connections that are cut anywhere: the writes are there exactly once, and what is acknowledged is committed.
 
 use futures_util::{StreamExt, stream};
-use lambda_once::Outcome;
+use lambda_once::{Outcome, Verdict};
 
 use super::{Database, MODES, Mode, World, on_each_database};
 use crate::support::wire::Fault;
@@ -21,6 +21,11 @@ async fn at_any_message_of_an_operation<D: Database>() {
                 let was_cut = world.proxy.pending_faults() == 0;
                 let is_acknowledged = first.as_ref().is_ok_and(Outcome::is_done);
                 let rows = world.rows().await.len();
+                let is_undone = match &first {
+                    Ok(Outcome::Failed(failure)) => failure.verdict() == Verdict::Transient,
+                    outcome => outcome.is_err(),
+                };
+                assert!(!is_undone || rows == 0, "{mode:?}, cut at {place}: {first:?}, {rows} rows");
                 assert!(!is_acknowledged || rows == 1, "{mode:?}, cut at {place}: {first:?}, {rows} rows");
                 world.assert_takes_effect_once(mode, &format!("{mode:?}, cut at {place}: {first:?}")).await;
                 if !was_cut {

@@ -8,7 +8,8 @@ use http_body_util::{BodyExt, Full};
 use lambda_once::http::{IdempotencyKeyLayer, Scope};
 use tower::{Layer, ServiceExt, service_fn};
 
-use super::{Database, KEY, Ledger, World, on_each_database};
+use super::{Database, KEY, Ledger, World, build, engine, on_each_database};
+use crate::{purpose::Purpose, support::wire};
 
 type Body = Full<Bytes>;
 
@@ -62,7 +63,28 @@ async fn a_commit_that_is_refused_is_not_answered_by_the_handlers_response<D: Da
     assert_eq!(world.post(&ledger, 201).await.0, 201);
 }
 
+async fn a_request_that_passes_through_commits_its_writes_alone<D: Database>() {
+    for status in [201, 500] {
+        let mut world = World::<D>::new().await;
+        world.once = build(engine(&world.store, &world.clock).disabled(true));
+        let ledger = Arc::new(Ledger::create().await);
+        assert_eq!(world.post(&ledger, status).await.0, status);
+        assert_eq!(ledger.rows(KEY).await.len(), usize::from(status == 201));
+    }
+}
+
+async fn a_commit_that_nobody_answers_for_is_not_answered_by_the_handlers_response<D: Database>() {
+    let world = World::<D>::new().await;
+    let ledger = Arc::new(Ledger::create().await);
+    let decides = |request: &wire::Request| matches!(Purpose::of(request), Purpose::Release | Purpose::Read);
+    world.proxy.on(move |request| D::settles(request) || decides(request)).times(usize::MAX).drop_request();
+    let (status, body) = world.post(&ledger, 201).await;
+    assert!(status == 503 && body.contains("commit_unknown"), "{status} {body}");
+}
+
 on_each_database!(
+    a_request_that_passes_through_commits_its_writes_alone,
+    a_commit_that_nobody_answers_for_is_not_answered_by_the_handlers_response,
     a_response_that_is_stored_is_committed_with_the_writes,
     a_response_that_is_not_stored_leaves_no_writes,
     a_commit_that_is_refused_is_not_answered_by_the_handlers_response,

@@ -46,16 +46,51 @@ async fn where_the_release_is_not_answered_either_the_claim_is_kept<D: Database>
     assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Replayed(id)) if rows == [id.clone()]);
 }
 
+/// Only a refusal of the handler's own writes says something about the operation.
+async fn an_outage_is_not_classified<D: Database>() {
+    let world = World::<D>::new().await;
+    world.proxy.on(D::settles).times(D::TRIES).drop_request();
+    let operation = world.once.operation(DEBIT, KEY).in_transaction(&world.store).classify(|_| Verdict::Permanent);
+    let outcome = operation.run(async |transaction: D::Transaction| world.ledger.enter(&transaction, KEY).await).await;
+    assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Transient);
+    assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Executed(_)));
+}
+
+/// A commit is refused for good, and then a rival takes over before that is recorded: the rival decides.
+async fn a_permanent_refusal_counts_for_nothing_after_a_takeover<D: Database>() {
+    let world = World::<D>::new().await;
+    let id = crate::support::unique_name("row");
+    let enter = |key: &'static str| {
+        let operation = world.once.operation(DEBIT, key).in_transaction(&world.store).classify(|_| Verdict::Permanent);
+        let (ledger, id) = (&world.ledger, &id);
+        operation.run(async move |transaction: D::Transaction| ledger.enter_as(&transaction, id, key).await)
+    };
+    assert_outcome!(enter("another order").await, Ok(Outcome::Executed(())));
+    let mut fail = world.proxy.on(|request| Purpose::of(request) == Purpose::Fail).hold();
+    let rival = async {
+        fail.arrived().await;
+        world.lapse();
+        assert_outcome!(world.debit_elsewhere(Mode::Claimed).await, Ok(Outcome::TookOver(_)));
+        fail.release();
+    };
+    let (outcome, ()) = tokio::join!(enter(KEY), rival);
+    // The rival's result is a text, which is no `()`: it was decided by the rival all the same.
+    assert!(!matches!(outcome, Ok(Outcome::Failed(_))), "{outcome:?}");
+    assert_eq!(world.rows().await.len(), 1);
+}
+
 on_each_database!(
+    an_outage_is_not_classified,
+    a_permanent_refusal_counts_for_nothing_after_a_takeover,
     a_commit_without_an_answer_is_found_to_be_applied,
     a_commit_that_never_arrives_is_found_to_be_undone,
     after_a_takeover_it_is_handed_back,
     where_the_release_is_not_answered_either_the_claim_is_kept,
 );
 
-/// The release waits for the row until the server has decided about the transaction of a client that is gone.
+/// The caller gives up, and releases, while its `COMMIT` is on its way. Whichever the server gets first: row and record agree.
 #[tokio::test]
-async fn on_postgresql_a_release_waits_for_a_commit_that_is_under_way() {
+async fn on_postgresql_a_commit_and_its_release_may_arrive_in_any_order() {
     let world = World::<PostgresStore>::new().await;
     let mut commit = world.proxy.on(PostgresStore::commits).hold();
     let mut release = world.proxy.on(|request| Purpose::of(request) == Purpose::Release).hold();

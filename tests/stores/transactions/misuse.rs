@@ -1,9 +1,13 @@
 //! What a transaction refuses, and what it costs.
 
-use std::sync::Mutex;
+use std::{sync::Mutex, time::Duration};
 
 use aws_sdk_dynamodb::types::{AttributeValue, Delete};
-use lambda_once::{CachedStore, DynamoDbStore, ErrorKind, Failure, Outcome, PostgresStore, store::fault::FaultStore};
+use lambda_once::{
+    CachedStore, DynamoDbStore, ErrorKind, Failure, Outcome, PostgresStore, Verdict,
+    clock::Clock,
+    store::{fault::FaultStore, postgres::Transaction},
+};
 
 use super::{DEBIT, Database, KEY, MODES, Mode, World, build, engine, on_each_database};
 use crate::support::assert_outcome;
@@ -107,4 +111,75 @@ async fn on_dynamodb_there_is_room_for_99_writes() {
         let outcome = world.once.operation("clear", &writes).in_transaction(&world.store).run(work).await.unwrap();
         assert_eq!(outcome.is_done(), fits);
     }
+}
+
+#[tokio::test]
+async fn on_postgresql_nothing_is_committed_while_a_clone_is_alive() {
+    for is_begun in [true, false] {
+        let world = World::<PostgresStore>::new().await;
+        let kept = Mutex::new(None);
+        let work = async |transaction: Transaction| {
+            *kept.lock().unwrap() = Some(transaction.clone());
+            if is_begun {
+                world.ledger.enter(&transaction, KEY).await?;
+            }
+            Ok::<_, Failure>(String::new())
+        };
+        let outcome = world.once.operation(DEBIT, KEY).in_transaction(&world.store).run(work).await;
+        assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.to_string().contains("clone"));
+        let kept = kept.lock().unwrap().take().unwrap();
+        assert!(kept.client().await.is_err());
+        assert_eq!((world.rows().await, world.record().await), (vec![], None));
+        assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Executed(_)));
+    }
+}
+
+/// The server rolls such a transaction back at `COMMIT`, and reports that as a success.
+#[tokio::test]
+async fn on_postgresql_an_error_that_the_handler_ignores_is_no_success() {
+    for is_protected in [true, false] {
+        let world = World::<PostgresStore>::new().await;
+        let once = build(engine(&world.store, &world.clock).disabled(!is_protected));
+        let work = async |transaction: Transaction| {
+            let id = world.ledger.enter(&transaction, KEY).await?;
+            assert!(transaction.client().await?.batch_execute("SELECT 1 / 0").await.is_err());
+            Ok::<_, Failure>(id)
+        };
+        let outcome = once.operation(DEBIT, KEY).in_transaction(&world.store).run(work).await;
+        assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Transient);
+        assert_eq!((world.rows().await, world.record().await), (vec![], None));
+        assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Executed(_)));
+    }
+}
+
+/// What finds out about a commit needs a connection, too.
+#[tokio::test]
+async fn on_postgresql_a_pool_of_one_connection_is_enough_for_one_operation() {
+    let world = World::<PostgresStore>::new().await;
+    let url = world.proxy.in_place_of(&crate::support::postgres::url());
+    let config = crate::support::postgres::config(url.parse().unwrap()).pool_size(1);
+    let store = config.build().unwrap().with_clock(world.clock.clone());
+    let once = build(engine(&store, &world.clock));
+    for mode in MODES {
+        world.proxy.on(PostgresStore::commits).drop_response();
+        let key = format!("{mode:?}");
+        let outcome = world.debit_order(&key, &once, &store, mode, || Ok(())).await;
+        assert_outcome!(outcome, Ok(Outcome::Executed(_)));
+        assert_eq!(world.ledger.rows(&key).await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn without_a_claim_a_run_may_last_as_long_as_a_heartbeat_would() {
+    let world = World::<PostgresStore>::new().await;
+    let operation = || world.once.operation(DEBIT, KEY).heartbeat(Duration::from_secs(3_600));
+    let work = async |transaction: Transaction| {
+        // Longer than a lease.
+        world.lapse();
+        world.ledger.enter(&transaction, KEY).await
+    };
+    assert_outcome!(operation().in_transaction(&world.store).claimless().run(work).await, Ok(Outcome::Executed(_)));
+    let refused = operation().deadline(world.clock.now().after(Duration::from_secs(10)));
+    let refused = refused.in_transaction(&world.store).claimless().run(async |_| Ok::<_, Failure>(String::new())).await;
+    assert_outcome!(refused, Err(error) if error.kind() == ErrorKind::Config);
 }

@@ -45,10 +45,10 @@ const MAX_WRITES: usize = 99;
 const MAX_TRIES: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 
-/// The writes of a handler. They are sent when it has succeeded, in one transaction with the operation's outcome: nothing of
-/// them is visible before that, to the handler neither.
+/// The writes of a handler. They are sent when it has succeeded, in one transaction with the operation's outcome. Until then
+/// nobody sees them, not even the handler.
 ///
-/// Clones are the same transaction. Writes that are added when the handler has returned are refused.
+/// Clones share one transaction. It takes no writes once the handler has returned.
 #[derive(Clone, Default)]
 pub struct Writes(Arc<Mutex<State>>);
 
@@ -155,7 +155,7 @@ impl Transactional for DynamoDbStore {
     ) -> BoxFuture<'a, Result<Settled, Error>> {
         Box::pin(async move {
             let Some(State { mut items, claim, .. }) = transaction.end() else {
-                return Err(Error::config("the transaction has ended before"));
+                return Err(Error::config("the transaction has already ended"));
             };
             match (request, &claim) {
                 (None, _) if items.is_empty() => return Ok(Settled::Done { found: None }),
@@ -305,7 +305,9 @@ impl Commit<'_> {
         let reasons = match failure.as_service_error() {
             Some(TransactWriteItemsError::TransactionCanceledException(canceled)) => canceled.cancellation_reasons(),
             Some(TransactWriteItemsError::IdempotentParameterMismatchException(_)) => {
-                return Answer::Undone(undone("another transaction was sent with the same token", failure));
+                let message = "another transaction was sent with the same token";
+                let error = Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, COMMIT, message);
+                return Answer::Undone(error.with_source(failure));
             }
             _ => {
                 let error = error::from_sdk(failure, COMMIT);
@@ -331,8 +333,8 @@ impl Commit<'_> {
         let write = reasons.iter().position(failed).unwrap_or_default();
         let code = reasons.get(write).and_then(CancellationReason::code).unwrap_or_default();
         let message = match write.checked_sub(of_record) {
-            Some(write) => format!("DynamoDB answered {code} to write {} of the handler", write + 1),
-            None => format!("DynamoDB answered {code} to the record"),
+            Some(write) => format!("DynamoDB rejected write {} of the handler: {code}", write + 1),
+            None => format!("DynamoDB rejected the record's write: {code}"),
         };
         Answer::Undone(undone(message, failure))
     }
