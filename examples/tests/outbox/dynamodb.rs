@@ -200,3 +200,28 @@ async fn messages_of_a_relay_that_is_killed_are_delivered_again() {
     consume_all(deliveries, |message| database.ship(message)).await;
     assert_eq!(database.rows(&database.shipments, "order_id").await, orders);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_not_published_is_where_lambda_goes_on() {
+    let change = |number: u32, message: Value| {
+        json!({
+            "eventID": number.to_string(),
+            "eventName": "INSERT",
+            "dynamodb": { "Keys": { "id": { "S": "a" } }, "NewImage": message, "SequenceNumber": number.to_string() },
+        })
+    };
+    let message = json!({ "id": { "S": "a" }, "payload": { "S": "order 7" } });
+    let no_message = json!({ "id": { "S": "a" } });
+    let failed = |number: u32| json!({ "batchItemFailures": [{ "itemIdentifier": number.to_string() }] });
+    let mut function = RuntimeApi::start().await;
+    let mut relay = relay(&function);
+
+    let batch = [change(1, message.clone()), change(2, no_message), change(3, message.clone())];
+    function.send(&json!({ "Records": batch }));
+    assert_eq!(function.answer().await, failed(2));
+    assert_eq!(relay.next().await.unwrap().payload, "order 7");
+
+    let _process = relay.close_queue();
+    function.send(&json!({ "Records": [change(4, message.clone()), change(5, message)] }));
+    assert_eq!(function.answer().await, failed(4));
+}

@@ -23,6 +23,7 @@ const TABLES: &str = "CREATE TABLE orders (id text); CREATE TABLE shipments (ord
 /// A schema with records and tables of its own.
 struct Database {
     url: String,
+    relay_role: String,
     client: Client,
     store: PostgresStore,
     once: Idempotency,
@@ -36,10 +37,16 @@ impl Database {
         let url = format!("{server}{separator}options=-csearch_path%3D{schema}");
         let client = connect(&url).await;
         client.batch_execute(&format!("CREATE SCHEMA {schema}; {OUTBOX}; {TABLES}")).await.unwrap();
+        let relay_role = unique("relay");
+        let role = format!(
+            "CREATE ROLE {relay_role} LOGIN PASSWORD 'relay'; GRANT USAGE ON SCHEMA {schema} TO {relay_role}; \
+             GRANT SELECT, UPDATE, DELETE ON outbox TO {relay_role}"
+        );
+        client.batch_execute(&role).await.unwrap();
         let store = Config::from_url(&url).unwrap().pool_size(2 * CONCURRENCY).build().unwrap();
         store.migrate().await.unwrap();
         let once = Idempotency::builder(store.clone()).disabled(false).build().unwrap();
-        Self { url, client, store, once }
+        Self { url, relay_role, client, store, once }
     }
 
     /// Writes the order and its message, and then ends as given.
@@ -71,9 +78,10 @@ impl Database {
         sorted(rows.iter().map(|row| row.get(0)))
     }
 
+    /// A relay that may do what `docs/outbox.md` says it needs.
     fn relay(&self) -> Relay {
         let mut command = Command::new(env!("CARGO_BIN_EXE_relay-postgres"));
-        command.env("POSTGRES_URL", &self.url);
+        command.env("POSTGRES_URL", format!("{}&user={}&password=relay", self.url, self.relay_role));
         Relay::start(command)
     }
 }

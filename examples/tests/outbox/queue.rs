@@ -50,6 +50,11 @@ impl Relay {
         published
     }
 
+    /// Has every further message refused.
+    pub fn close_queue(self) -> Child {
+        self.process
+    }
+
     /// Reads it to its end, which is that of the task.
     pub fn forward(self, to: mpsc::UnboundedSender<Message>) -> JoinHandle<()> {
         tokio::spawn(async move {
