@@ -18,7 +18,7 @@ use tokio::{
 const TAKE: &str = include_str!("take.sql");
 /// The most messages in a transaction: what a crash publishes again.
 const BATCH: i64 = 10;
-/// How long to wait when there is no message.
+/// How long to wait when there was no message.
 const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Serialize)]
