@@ -36,7 +36,7 @@ impl Idempotency {
         Builder::new(store)
     }
 
-    /// An engine that does not protect, for tests of a handler alone.
+    /// An engine that does not protect: for tests of a handler alone, and for handlers that may run twice.
     pub fn disabled() -> Self {
         Self::builder(MemoryStore::new()).disabled(true).build_unchecked()
     }

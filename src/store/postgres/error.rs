@@ -1,7 +1,7 @@
 //! Classifies errors of PostgreSQL and of its client: whether the statement may have been applied, and whether a retry can
 //! help.
 
-use std::{error::Error as StdError, io};
+use std::{error::Error as StdError, fmt, io};
 
 use deadpool::managed::{PoolError, TimeoutType};
 use tokio_postgres::error::{DbError, Severity, SqlState};
@@ -26,6 +26,42 @@ impl From<Error> for Failure {
         Self { error, is_lock_timeout: false, connection: Verdict::Usable }
     }
 }
+
+/// A constraint, or an exception that a trigger raised, has refused a statement. The source of an error of
+/// [`ErrorKind::Transaction`]. It holds nothing of the row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    code: String,
+    constraint: Option<String>,
+}
+
+impl Violation {
+    /// The [SQLSTATE](https://www.postgresql.org/docs/current/errcodes-appendix.html), such as `23505`.
+    pub fn code(&self) -> &str {
+        &self.code
+    }
+
+    /// The name of the constraint, if it is one.
+    pub fn constraint(&self) -> Option<&str> {
+        self.constraint.as_deref()
+    }
+
+    /// Whether it refuses what was written, and not how.
+    pub(super) fn is_refusal(&self) -> bool {
+        self.code.starts_with("23") || self.code == SqlState::RAISE_EXCEPTION.code()
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.constraint {
+            Some(constraint) => write!(f, "{}: constraint {constraint}", self.code),
+            None => f.write_str(&self.code),
+        }
+    }
+}
+
+impl StdError for Violation {}
 
 /// What a failure says about its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +150,10 @@ fn answered(kind: ErrorKind, status: ErrorStatus, operation: &'static str, error
     };
     let code = database.code().code().to_owned();
     // A data exception or a violated constraint may quote the row, and with it a result.
-    if matches!(code.get(..2), Some("22" | "23")) {
-        return Error::new(kind, status, operation, format!("PostgreSQL answered {code}"));
+    if matches!(code.get(..2), Some("22" | "23" | "P0")) {
+        let message = format!("PostgreSQL answered {code}");
+        let violation = Violation { code, constraint: database.constraint().map(str::to_owned) };
+        return Error::new(kind, status, operation, message).with_source(violation);
     }
     let hint = if kind == ErrorKind::Table { "; `PostgresStore::migrate` creates the table" } else { "" };
     let message = format!("PostgreSQL answered {code}: {}{hint}", database.message());

@@ -47,6 +47,7 @@ mod tls;
 mod transaction;
 
 pub use config::Config;
+pub use error::Violation;
 pub use maintenance::Abandoned;
 pub use tokio_postgres;
 pub use transaction::Transaction;

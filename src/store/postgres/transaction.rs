@@ -14,12 +14,12 @@ use tokio::{
     sync::OnceCell,
     time::{sleep, timeout},
 };
-use tokio_postgres::{Client, error::SqlState};
+use tokio_postgres::Client;
 
 use super::{
     PostgresStore,
     connection::{Connection, Connections},
-    error::{Failure, Verdict},
+    error::{Failure, Verdict, Violation},
 };
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
@@ -331,9 +331,7 @@ fn undone(error: Error) -> Error {
 
 /// Whether a constraint, or a trigger's `RAISE`, has refused what the handler wrote.
 fn is_of_the_handler(error: &Error) -> bool {
-    let source = error.source().and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
-    let code = source.and_then(tokio_postgres::Error::code).map(SqlState::code).unwrap_or_default();
-    code.starts_with("23") || code == SqlState::RAISE_EXCEPTION.code()
+    error.source().and_then(|source| source.downcast_ref()).is_some_and(Violation::is_refusal)
 }
 
 fn unanswered(error: Error) -> Error {

@@ -2,7 +2,7 @@
 
 use std::future::pending;
 
-use lambda_once::{AfterUnknown, Failure, Interruption, Outcome, Verdict, record::Status};
+use lambda_once::{AfterUnknown, ErrorKind, Failure, Interruption, Outcome, Verdict, record::Status};
 
 use super::{DEBIT, Database, KEY, MODES, Mode, World, build, engine, on_each_database};
 use crate::support::assert_outcome;
@@ -180,7 +180,7 @@ impl<D: Database> World<D> {
         let mut operation = self.once.operation(DEBIT, key).in_transaction(&self.store);
         if let Some(verdict) = verdict {
             operation = operation.classify(move |error| {
-                assert!(std::error::Error::source(error).is_some());
+                assert_eq!(error.kind(), ErrorKind::Transaction);
                 verdict
             });
         }

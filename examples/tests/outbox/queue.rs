@@ -1,0 +1,68 @@
+//! A relay's standard output, which is its queue.
+
+use std::process::Stdio;
+
+use serde::Deserialize;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, ChildStdout, Command},
+    sync::mpsc,
+    task::JoinHandle,
+    time::timeout,
+};
+
+use super::TIMEOUT;
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Message {
+    pub id: String,
+    pub payload: String,
+}
+
+/// A relay that has published what has been read, and what its pipe holds.
+pub struct Relay {
+    process: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Relay {
+    pub fn start(mut command: Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        Self { process, output }
+    }
+
+    /// The next message; `None` when the process has ended.
+    pub async fn next(&mut self) -> Option<Message> {
+        let mut line = String::new();
+        timeout(TIMEOUT, self.output.read_line(&mut line)).await.expect("a message in time").unwrap();
+        // What was being written when the process was killed was not published.
+        line.ends_with('\n').then(|| serde_json::from_str(&line).unwrap())
+    }
+
+    /// Kills it, and returns what it had published.
+    pub async fn kill(mut self) -> Vec<Message> {
+        self.process.kill().await.unwrap();
+        let mut published = Vec::new();
+        while let Some(message) = self.next().await {
+            published.push(message);
+        }
+        published
+    }
+
+    /// Has every further message refused.
+    pub fn close_queue(self) -> Child {
+        self.process
+    }
+
+    /// Reads it to its end, which is that of the task.
+    pub fn forward(self, to: mpsc::UnboundedSender<Message>) -> JoinHandle<()> {
+        tokio::spawn(async move {
+            let Self { process: _process, output } = self;
+            let mut lines = output.lines();
+            while let Some(line) = lines.next_line().await.unwrap() {
+                to.send(serde_json::from_str(&line).unwrap()).unwrap();
+            }
+        })
+    }
+}
