@@ -73,7 +73,8 @@ impl Transaction {
         if self.0.has_ended.load(Ordering::Acquire) {
             return Err(Error::config("the transaction ended with its handler; clones of it cannot be used any more"));
         }
-        self.0.connection.get_or_try_init(|| begin(&self.0.connections)).await
+        // Boxed: opening a connection is so deep a future that work with it could exceed the recursion limit of its crate.
+        self.0.connection.get_or_try_init(|| Box::pin(begin(&self.0.connections))).await
     }
 
     /// Whether the handler has kept no clone, through which statements could be sent on a connection that is in other use.
