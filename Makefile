@@ -9,7 +9,7 @@ PYTHON ?= python3
 # For `make bench`: `--quick`, or parts of it (`batches`, `alone`, `layer`, `one-thread`, `stores`, `starts`); `--write` renews their sections
 # of the page.
 BENCH_ARGS ?=
-# For `make test-servers`: some of `redis-7.0`, `postgres-15`, `postgres-18` and `pgbouncer`.
+# For `make test-servers`: some of `redis-7.0`, `postgres-15`, `postgres-18`, `pgbouncer` and `consumer`.
 TEST_SERVERS ?=
 # For `make instructions`: `--write` renews the baseline.
 INSTRUCTIONS_ARGS ?=
@@ -48,7 +48,7 @@ test: ## All tests, against DynamoDB Local, Valkey and PostgreSQL (or DYNAMODB_E
 	@$(call first-build,target/debug,3 to 8 minutes)
 	@$(PYTHON) tools/with-servers.py -- cargo test --workspace --all-features
 
-test-servers: ## The stores' tests on Redis 7.0, PostgreSQL 15 and 18, and through PgBouncer (TEST_SERVERS)
+test-servers: ## The stores' tests on Redis 7.0, PostgreSQL 15 and 18, and through PgBouncer; the consumer, killed (TEST_SERVERS)
 	@$(call first-build,target/debug,3 to 8 minutes)
 	@$(PYTHON) tools/test-servers.py $(TEST_SERVERS)
 

@@ -4,7 +4,8 @@
 - Every feature alone compiles without warnings, and so does the library without any, and `testing` with each source:
   its builders come with their sources. `jmespath` does nothing alone.
 - Without `dynamodb` and `sqs-client` no aws-* crate is built: users of another store do not pay for the AWS SDK.
-- With `http` and `axum` no crate of Lambda or AWS is built, and none is in the example of an axum service.
+- With `http` and `axum` no crate of Lambda or AWS is built, and none is in the examples: an axum service, and a
+  consumer of a Redis stream.
 - hyper 0.14 is built nowhere: the SDK's legacy HTTP client would bring it, with a second TLS stack.
 - AWS-LC is built nowhere: TLS is ring's, and both at once would be 2 MB for nothing.
 """
@@ -67,6 +68,7 @@ def main():
             LAMBDA, "--package", LIBRARY, "--no-default-features", "--features", "http,axum"
         ),
         "in the example of an axum service": forbidden(LAMBDA, "--package", "examples"),
+        "in the example of a consumer": forbidden(LAMBDA, "--package", "consumer"),
         "in the workspace": forbidden(r"hyper v0\.|aws-lc", "--workspace", "--all-features"),
     }
     for where, crates in found.items():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the stores' tests on other versions of their servers: tools/test-servers.py [SERVER ...]
+"""Runs the stores' tests on other versions of their servers, and kills the consumer: tools/test-servers.py [SERVER ...]
 
 | SERVER      | what                                                                  |
 |-------------|-----------------------------------------------------------------------|
@@ -7,9 +7,10 @@
 | postgres-15 | PostgreSQL of Debian 12                                               |
 | postgres-18 | PostgreSQL 18                                                         |
 | pgbouncer   | PgBouncer of Debian 12 in transaction mode, in front of PostgreSQL 16 |
+| consumer    | examples/consumer, on Valkey and PostgreSQL 16                        |
 
-Without a SERVER all of them. The servers of Debian 12 are skipped on other systems. RACE_ROUNDS, POSTGRES_ROUNDS and
-STORE_SEQUENCES set how many rounds and sequences are tried. Fails if a test fails.
+Without a SERVER all of them. The servers of Debian 12 are skipped on other systems. RACE_ROUNDS, POSTGRES_ROUNDS,
+STORE_SEQUENCES and CONSUMER_KILLS set how many rounds, sequences and kills are tried. Fails if a test fails.
 """
 
 import os
@@ -21,8 +22,8 @@ from contextlib import ExitStack
 from common import ROOT, exit_on_signals, must, run, say
 from servers import PgBouncer, Postgres, Valkey, ValkeyCluster, debian
 
-CARGO = ["cargo", "test", "--workspace", "--all-features", "--test", "stores"]
-COUNTS = {"RACE_ROUNDS": "1000", "POSTGRES_ROUNDS": "1000", "STORE_SEQUENCES": "2000"}
+CARGO = ["cargo", "test", "--workspace", "--all-features", "--test"]
+COUNTS = {"RACE_ROUNDS": "1000", "POSTGRES_ROUNDS": "1000", "STORE_SEQUENCES": "2000", "CONSUMER_KILLS": "20"}
 
 
 def redis(running):
@@ -47,24 +48,29 @@ def pgbouncer(running):
     return {"POSTGRES_URL": running.enter_context(PgBouncer(server)).url}
 
 
+def valkey_and_postgres(running):
+    return {"REDIS_URL": running.enter_context(Valkey()).url, "POSTGRES_URL": running.enter_context(Postgres(16)).url}
+
+
 # What goes through the store. The other tests of `postgres::` need sessions of their own: roles that PgBouncer does not know,
 # prepared statements, locks, connections that they count and end. `wire::` tests the proxy, not the store.
 POOLED = [
     "conformance::postgres", "sequences::", "each::", "network::", "races::",
     "--skip", "dynamodb", "--skip", "redis", "--skip", "::memory",
 ]
-# Each with its title, whether it comes from Debian, how it is started, and the filters of its tests.
+# Each with its title, whether it comes from Debian, how it is started, the program of its tests, and their filters.
 SERVERS = {
-    "redis-7.0": ("Redis 7.0", True, redis, ["redis", "wire::resp"]),
-    "postgres-15": ("PostgreSQL 15", True, postgres(15), ["postgres"]),
-    "postgres-18": ("PostgreSQL 18", False, postgres(18), ["postgres"]),
-    "pgbouncer": ("PgBouncer 1.18", True, pgbouncer, POOLED),
+    "redis-7.0": ("Redis 7.0", True, redis, "stores", ["redis", "wire::resp"]),
+    "postgres-15": ("PostgreSQL 15", True, postgres(15), "stores", ["postgres"]),
+    "postgres-18": ("PostgreSQL 18", False, postgres(18), "stores", ["postgres"]),
+    "pgbouncer": ("PgBouncer 1.18", True, pgbouncer, "stores", POOLED),
+    "consumer": ("Valkey, PostgreSQL 16", False, valkey_and_postgres, "consumer", []),
 }
 
 
-def count(filters):
+def count(program, filters):
     """The number of tests that the filters choose. A filter that chooses none would pass unnoticed, so it ends this program."""
-    listed = subprocess.run([*CARGO, "--", *filters, "--list"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    listed = subprocess.run([*CARGO, program, "--", *filters, "--list"], check=True, stdout=subprocess.PIPE, text=True).stdout
     names = [line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test")]
     wanted = filters[: filters.index("--skip")] if "--skip" in filters else filters
     for text in wanted:
@@ -73,13 +79,13 @@ def count(filters):
     return len(names)
 
 
-def test(start, filters):
+def test(start, program, filters):
     """Whether the tests passed on this server, and how many they were and how long they took."""
-    chosen = count(filters)
+    chosen = count(program, filters)
     began = time.monotonic()
     try:
         with ExitStack() as running:
-            code = run([*CARGO, "--", *filters], {**COUNTS, **os.environ, **start(running)})
+            code = run([*CARGO, program, "--", *filters], {**COUNTS, **os.environ, **start(running)})
     except SystemExit as ending:
         # A signal ends this program; a server that does not start is one that fails.
         if not isinstance(ending.code, str):
@@ -95,17 +101,18 @@ def main():
         sys.exit(f"{', '.join(sorted(unknown))}: not a server\n{__doc__}")
     exit_on_signals()
     os.chdir(ROOT)
-    must([*CARGO, "--no-run"])
+    for program in sorted({program for _, _, _, program, _ in (SERVERS[name] for name in names)}):
+        must([*CARGO, program, "--no-run"])
     missing, results = debian.unavailable(), []
     for name in names:
-        title, is_debian, start, filters = SERVERS[name]
+        title, is_debian, start, program, filters = SERVERS[name]
         if is_debian and missing:
             results.append((title, "skipped", missing))
             continue
         say(f"the tests on {title}")
-        results.append((title, *test(start, filters)))
+        results.append((title, *test(start, program, filters)))
     for title, verdict, details in results:
-        print(f"{title:15} {verdict:8} {details}")
+        print(f"{title:21} {verdict:8} {details}")
     return int(any(verdict == "failed" for _, verdict, _ in results))
 
 

@@ -77,7 +77,8 @@ impl Transaction {
     pub async fn client(&self) -> Result<&Client, Error> {
         self.check_open()?;
         let client = self.0.client.get_or_try_init(async || {
-            let connection = begin(&self.0.connections).await?;
+            // Boxed: opening a connection is so deep a future that work with it could exceed the recursion limit of its crate.
+            let connection = Box::pin(begin(&self.0.connections)).await?;
             let client = connection.client();
             *self.0.lock() = Some(connection);
             Ok::<_, Error>(client)
