@@ -227,7 +227,7 @@ impl IdempotencyKeyLayer {
     /// If the response is not stored ([`decide`](Self::decide)), the writes are rolled back. Requests that pass through the
     /// layer have a transaction too, which is committed by the same rule, without a record.
     ///
-    /// If the commit fails the client gets `not_committed` instead of the response, or `commit_unknown`. See
+    /// If the commit fails, the client gets the problem `not_committed` or `commit_unknown` instead of the response. See
     /// [`Operation::in_transaction`](crate::Operation::in_transaction).
     ///
     /// ```no_run

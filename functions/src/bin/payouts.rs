@@ -3,9 +3,9 @@
 //! The queue is FIFO, and the message group is the seller's id. A payout that fails holds up those to the same seller
 //! that are behind it, and no other seller's.
 //!
-//! Records and ledger are in DynamoDB, so that a payout's row and its outcome are one write: neither is there without the
-//! other, whenever the function dies. With records in another store they are two, and a crash between them leaves a payout
-//! that may have been made.
+//! Records and ledger are in DynamoDB, so a payout's row and its outcome are one transaction: no matter when the function dies,
+//! neither exists without the other. With records in another store they are two writes, and a crash between them leaves a
+//! payout that may have been made.
 
 use functions::{Entry, Ledger, Setup, Simulation, init, simulation_if_allowed};
 use lambda_once::{Failure, Key, RecordContext, batch::in_transaction, store::dynamodb::Writes};

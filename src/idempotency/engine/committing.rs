@@ -28,7 +28,7 @@ const COMMIT: &str = "commit";
 /// Says what a commit that failed means for the operation.
 pub(crate) type Classifier = Arc<dyn Fn(&Error) -> Verdict + Send + Sync>;
 
-/// The transaction of one run, whichever its store. It is abandoned when this is dropped.
+/// The transaction of one run, on any store. Dropping this abandons it.
 pub(crate) trait Commit: Send + Sync {
     fn claim<'a>(&'a self, request: &'a ClaimRequest) -> BoxFuture<'a, Result<Claimed, Error>>;
     fn commit<'a>(&'a self, request: Option<&'a SettleRequest>) -> BoxFuture<'a, Result<Settled, Error>>;
@@ -108,7 +108,7 @@ impl Idempotency {
         writes: Box<dyn Commit>,
     ) -> End<T> {
         let until = claim.window.settles_until(self.clock.now(), true);
-        // The other half is for the settle that finds out what became of it.
+        // The other half is for the settle that finds out whether it was applied.
         let time = until.since(self.clock.now()) / 2;
         let request = request_of(&claim, settlement);
         let answer = timeout(time, call(writes.commit(Some(&request)))).await.unwrap_or_else(|_| Err(silent(COMMIT)));

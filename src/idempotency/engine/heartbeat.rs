@@ -124,7 +124,7 @@ fn no_renewal() -> Error {
 
 /// A renewal that was applied.
 struct Renewal {
-    /// When it was sent for the first time. The lease counts from then: when an answer arrives says nothing of it.
+    /// When it was sent for the first time. The lease counts from then, no matter when the answer arrives.
     sent: Timestamp,
     lease_until: Timestamp,
 }
