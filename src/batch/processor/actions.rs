@@ -1,10 +1,6 @@
 //! What takes time: calls to the store, handlers, dead letters. The machine says what to begin, and is told how it ended.
 
-use std::{
-    future::{Future, ready},
-    sync::Arc,
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, future::Either};
 use lambda_runtime::Context;
@@ -98,10 +94,7 @@ where
         let claim = claim.map(|claim| claim.stopping_at(bounds.stop));
         let span = span(&info, claim.as_ref());
         let transaction = self.handler.store().map(|_| TransactionSlot::default());
-        let context = RecordContext {
-            transaction: transaction.clone(),
-            ..self.context(info, claim.clone(), lambda, bounds.stop)
-        };
+        let context = self.context(info, claim.clone(), lambda, bounds.stop, transaction.clone());
         // The handler's own future is made inside, so that a panic in making it is caught too.
         let work = async move {
             if H::PROBES
@@ -115,13 +108,20 @@ where
             self.handler.call(payload, context).await.map(Success::Complete)
         };
         let run = self.engine.run(claim, bounds, work.instrument(span), drop_contained);
+        let Some(slot) = transaction else {
+            return Either::Left(run.map(move |end| Event::Ran(index, end, begun)));
+        };
         // At once: the outcomes of transactions share no calls.
         let engine = &self.engine;
-        let ended = run.then(move |end| match transaction.and_then(|slot| slot.take()) {
-            Some(transaction) => Either::Left(Box::pin(async move { engine.commit(end, transaction).await })),
-            None => Either::Right(ready(end)),
-        });
-        ended.map(move |end| Event::Ran(index, end, begun))
+        let committed = async move {
+            let end = run.await;
+            let end = match slot.take() {
+                Some(transaction) => engine.commit(end, transaction).await,
+                None => end,
+            };
+            Event::Ran(index, end, begun)
+        };
+        Either::Right(Box::pin(committed))
     }
 
     /// Runs several records by one call of the handler.
@@ -141,7 +141,7 @@ where
             let claim = claim.map(|claim| claim.stopping_at(bounds.stop));
             indices.push(index);
             claims.push(claim.clone());
-            given.push((payload, self.context(info, claim, lambda, bounds.stop)));
+            given.push((payload, self.context(info, claim, lambda, bounds.stop, None)));
         }
         let span = tracing::info_span!(target: "lambda_once", "records", count);
         let work = async move {
@@ -166,6 +166,7 @@ where
         claim: Option<Claim>,
         lambda: &Arc<Context>,
         stop: Timestamp,
+        transaction: Option<TransactionSlot>,
     ) -> RecordContext {
         RecordContext {
             record,
@@ -173,7 +174,7 @@ where
             claim,
             stop,
             clock: Arc::clone(&self.engine.clock),
-            transaction: None,
+            transaction,
         }
     }
 }
