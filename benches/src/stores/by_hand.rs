@@ -91,9 +91,11 @@ fn jobs(event: SqsEvent) -> Result<Vec<(String, Order)>> {
 
 /// Runs the handlers; their results as they are stored.
 async fn run(jobs: Vec<(String, Order)>) -> Result<Vec<(String, String)>> {
-    let runs = stream::iter(jobs).map(async |(id, order)| {
-        let receipt: Receipt = handle(order).await?;
-        Ok((id, serde_json::to_string(&receipt)?))
-    });
+    let runs = stream::iter(jobs).map(|(id, order)| run_one(id, order));
     runs.buffer_unordered(CONCURRENCY).collect::<Vec<Result<_>>>().await.into_iter().collect()
+}
+
+async fn run_one(id: String, order: Order) -> Result<(String, String)> {
+    let receipt: Receipt = handle(order).await?;
+    Ok((id, serde_json::to_string(&receipt)?))
 }
