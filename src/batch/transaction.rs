@@ -62,34 +62,34 @@ impl<S: Transactional, F> InTransaction<S, F> {
         self.classifier = Some(Arc::new(verdict));
         self
     }
-
-    fn open(&self, context: &RecordContext) -> Result<S::Transaction, Failure> {
-        let transaction = self.store.open();
-        let open = OpenTransaction {
-            store: self.store.clone(),
-            transaction: transaction.clone(),
-            classifier: self.classifier.clone(),
-        };
-        match &context.transaction {
-            Some(slot) => slot.put(Box::new(open)),
-            None => {
-                return Err(Failure::from(Error::config(
-                    "a handler that wraps `in_transaction` must return the inner handler's `store`",
-                )));
-            }
-        }
-        Ok(transaction)
-    }
 }
 
-/// Abandons the transaction of a handler that has failed: what wraps the handler may make a success of that.
-async fn abandon_failed<R>(result: Result<R, Failure>, slot: Option<TransactionSlot>) -> Result<R, Failure> {
-    if result.is_err()
-        && let Some(transaction) = slot.and_then(|slot| slot.take())
+impl<S: Transactional, F: Sync> InTransaction<S, F> {
+    /// Calls the handler with a transaction, and leaves that in the slot to be committed. A failure abandons it at once: a
+    /// handler that wraps this one may turn the failure into a success.
+    async fn run<R: Send, E: Into<Failure>, Fut>(
+        &self,
+        slot: Option<TransactionSlot>,
+        handle: impl FnOnce(S::Transaction) -> Fut + Send,
+    ) -> Result<R, Failure>
+    where
+        Fut: Future<Output = Result<R, E>> + Send,
     {
-        transaction.abandon().await;
+        let Some(slot) = slot else {
+            let message = "a handler that wraps `in_transaction` must return the inner handler's `store`";
+            return Err(Error::config(message).into());
+        };
+        let transaction = self.store.open();
+        let (store, classifier) = (self.store.clone(), self.classifier.clone());
+        slot.put(Box::new(OpenTransaction { store, transaction: transaction.clone(), classifier }));
+        let result = handle(transaction).await.map_err(Into::into);
+        if result.is_err()
+            && let Some(transaction) = slot.take()
+        {
+            transaction.abandon().await;
+        }
+        result
     }
-    result
 }
 
 impl<S: fmt::Debug, F> fmt::Debug for InTransaction<S, F> {
@@ -118,9 +118,7 @@ where
     type Output = R;
 
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
-        let transaction = self.open(&context)?;
-        let result = (self.handle)(payload, transaction).await.map_err(Into::into);
-        abandon_failed(result, context.transaction).await
+        self.run(context.transaction, |transaction| (self.handle)(payload, transaction)).await
     }
 
     fn store(&self) -> Option<StoreId> {
@@ -140,9 +138,8 @@ where
     type Output = R;
 
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
-        let (transaction, slot) = (self.open(&context)?, context.transaction.clone());
-        let result = (self.handle)(payload, context, transaction).await.map_err(Into::into);
-        abandon_failed(result, slot).await
+        let slot = context.transaction.clone();
+        self.run(slot, |transaction| (self.handle)(payload, context, transaction)).await
     }
 
     fn store(&self) -> Option<StoreId> {

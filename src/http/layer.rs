@@ -326,9 +326,8 @@ impl IdempotencyKeyLayer {
     ///
     /// hyper drops the future of a request whose client disconnects. The handler may have taken effect by then, but its outcome
     /// is lost, and a retry takes effect again. With this setting the request runs in its own task, and a retry gets the stored
-    /// response; [`in_flight`](Self::in_flight) waits for these tasks at shutdown. A request keeps its claim for as long as it runs,
-    /// by its [`heartbeat`](Self::heartbeat). The tasks inherit the tracing span, but not the
-    /// values of `tokio::task_local!`.
+    /// response; [`in_flight`](Self::in_flight) waits for these tasks at shutdown. The [`heartbeat`](Self::heartbeat) keeps its
+    /// claim for as long as it runs. The tasks inherit the tracing span, but not the values of `tokio::task_local!`.
     ///
     /// In Lambda no client can disconnect from a function, and no task outlives the invocation.
     pub fn run_to_completion(mut self, to_completion: bool) -> Self {

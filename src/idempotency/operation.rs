@@ -279,7 +279,7 @@ pub(super) fn candidate(
     }
 }
 
-/// Logs what became of an operation: its outcome, and how often its key has been granted.
+/// Logs the outcome of an operation and the attempt it took, or its error, and returns the outcome.
 pub(super) fn told<T>(
     engine: &Idempotency,
     name: &str,

@@ -8,7 +8,7 @@
 mod support;
 
 mod conformance;
-mod dynamodb_faults;
+mod dynamodb;
 mod each;
 mod heartbeat;
 mod network;

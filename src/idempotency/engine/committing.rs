@@ -69,7 +69,7 @@ impl<S: Transactional> Drop for OpenTransaction<S> {
     }
 }
 
-/// What the settle after a commit that failed has shown.
+/// The outcome of a failed commit, as the settle that follows it shows.
 #[derive(Debug)]
 enum Fate {
     /// Nothing was committed, and nothing will be.
@@ -108,7 +108,7 @@ impl Idempotency {
         writes: Box<dyn Commit>,
     ) -> End<T> {
         let until = claim.window.settles_until(self.clock.now(), true);
-        // The other half is for the settle that finds out whether it was applied.
+        // The other half is for the settle that resolves a failed commit.
         let time = until.since(self.clock.now()) / 2;
         let request = request_of(&claim, settlement);
         let answer = timeout(time, call(writes.commit(Some(&request)))).await.unwrap_or_else(|_| Err(silent(COMMIT)));
@@ -117,18 +117,17 @@ impl Idempotency {
             Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}
             Err(error) => {
                 let verdict = verdict_of(&error, Verdict::Transient, &*writes);
-                // What finds out about it may need the connection.
+                // The settle that follows may need its connection.
                 drop(writes);
-                self.find_out(&claim, Failure::new(verdict, error), until, &mut end).await;
+                self.resolve(&claim, Failure::new(verdict, error), until, &mut end).await;
             }
         }
         End { claim: Some(claim), ..end }
     }
 
-    /// A commit has failed. Its error does not say that nothing of it was applied: an earlier try of it may have been, and one
-    /// that is late may be yet. A read would not tell the latter; a settle of the claim does, as only one of the two can be
-    /// applied.
-    async fn find_out<T: Send>(&self, claim: &Claim, failure: Failure, until: Timestamp, end: &mut End<T>) {
+    /// Resolves a failed commit. Whatever its error says, an earlier attempt may have been applied, and a late one still may be.
+    /// A read cannot exclude the late one. A settle can: the store applies either the commit or the settle.
+    async fn resolve<T: Send>(&self, claim: &Claim, failure: Failure, until: Timestamp, end: &mut End<T>) {
         let settlement = match failure.verdict() {
             Verdict::Transient => Settlement::Release { took_over: claim.took_over() },
             Verdict::Permanent => self.failure(&failure),

@@ -5,7 +5,6 @@
 
 use std::{
     future::{Future, pending},
-    panic::AssertUnwindSafe,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -20,6 +19,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     calls::{Backoff, within},
     ending::{Conclusion, End, Success},
+    running::contained,
     settling::request_of,
 };
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
     future::BoxFuture,
     idempotency::{
         claim::Claim,
-        guard::{Bounds, Guarded, Unfinished, drop_panic},
+        guard::{Bounds, Guarded, Unfinished},
         handle::Idempotency,
         verdict::Failure,
         window::{MIN_CALL_TIME, Window},
@@ -58,9 +58,7 @@ impl Idempotency {
             Ok(ended) => self.end(Some(claim), ended, keep),
             Err(LeaseLost { current }) => self.lost(claim, current),
         });
-        AssertUnwindSafe(run).catch_unwind().map(|caught| {
-            caught.map_err(drop_panic).unwrap_or_else(|()| End::kept(Some(claim_of_panic), Conclusion::PANICKED))
-        })
+        contained(run, Some(claim_of_panic))
     }
 
     /// When a run without a claim that begins now is cut off: where one with a claim would be.

@@ -41,9 +41,7 @@ impl Idempotency {
         // The future is dropped before its end is made, and so within what catches panics. The end is made there too:
         // code of the user's encodes the value.
         let run = Guarded::new(work, Arc::clone(&self.clock), bounds).map(move |ended| self.end(claim, ended, keep));
-        AssertUnwindSafe(run).catch_unwind().map(|caught| {
-            caught.map_err(drop_panic).unwrap_or_else(|()| End::kept(claim_of_panic, Conclusion::PANICKED))
-        })
+        contained(run, claim_of_panic)
     }
 
     /// Runs work that gives a verdict for each of several claims, in their order. One end each.
@@ -120,4 +118,14 @@ impl Idempotency {
         let result = result::encode_failure(failure, &self.settings, self.store.limits());
         Settlement::Fail { result, retention: self.settings.failed_retention() }
     }
+}
+
+/// Awaits a run. A panic outside the guarded work keeps the claim.
+pub(super) fn contained<U>(
+    run: impl Future<Output = End<U>> + Send,
+    claim: Option<Claim>,
+) -> impl Future<Output = End<U>> + Send {
+    AssertUnwindSafe(run)
+        .catch_unwind()
+        .map(|caught| caught.map_err(drop_panic).unwrap_or_else(|()| End::kept(claim, Conclusion::PANICKED)))
 }

@@ -35,8 +35,8 @@ const COMMIT: &str = "commit";
 /// How long a connection may take to roll back before it is closed instead.
 const ROLLBACK_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How often the outcome of a commit that was not answered is asked for.
-const MAX_QUESTIONS: u32 = 5;
+/// The most attempts to resolve a commit whose answer was lost.
+const MAX_ATTEMPTS: u32 = 5;
 
 /// A transaction for the handler's statements. It begins at its first use, and ends with the handler: committed together with
 /// the operation's outcome, or rolled back.
@@ -204,14 +204,14 @@ impl Transactional for PostgresStore {
     fn abandon(&self, transaction: &Transaction) -> BoxFuture<'static, ()> {
         match transaction.end() {
             Ok(Some(connection)) if transaction.is_unshared() => Box::pin(roll_back(connection)),
-            // There was nothing to end, or a clone could still send statements: then the connection is closed.
+            // Nothing to roll back; or a clone could still send statements, so the connection is dropped, which closes it.
             _ => Box::pin(async {}),
         }
     }
 }
 
 impl PostgresStore {
-    /// With an early return, and when it is dropped, the connection is closed, and the server rolls back.
+    /// An early return drops the connection, which closes it, and the server rolls back.
     async fn commit_on(
         &self,
         connection: Connection,
@@ -226,7 +226,7 @@ impl PostgresStore {
         }
         let settled = match request {
             Some(request) => self.settle_within(&connection, request).await,
-            // A statement of its own fails where one of the handler's did: `COMMIT` would roll back and report success.
+            // Fails if a statement of the handler failed. `COMMIT` alone would roll back and still report success.
             None => connection.execute_all(COMMIT, "SELECT 1").await.map(|()| true),
         };
         match settled {
@@ -237,7 +237,7 @@ impl PostgresStore {
                 return Err(undone(failure.error));
             }
         }
-        // Only now: behind a settle that has found nothing it would commit the writes alone.
+        // Not pipelined with the settle: if that changes no row, `COMMIT` would commit the writes without their outcome.
         match connection.execute_all(COMMIT, "COMMIT").await {
             Ok(()) => {
                 connection.give_back();
@@ -250,7 +250,7 @@ impl PostgresStore {
             Err(failure) => {
                 drop(connection);
                 match claim {
-                    Some(claim) => self.ask(claim, failure.error).await,
+                    Some(claim) => self.resolve(claim, failure.error).await,
                     None => Err(unanswered(failure.error)),
                 }
             }
@@ -260,13 +260,13 @@ impl PostgresStore {
     /// Starts over with the claim alone.
     async fn begin_again(&self, connection: &Connection, claim: &ClaimRequest) -> Result<(), Error> {
         connection.execute_all(COMMIT, "ROLLBACK; BEGIN").await.map_err(|failure| undone(failure.error))?;
-        // Whoever has got in between decides: the settle then finds another owner.
+        // If another claim got in between, the settle changes no row, and that claim decides.
         PostgresStore::claim_within(self, connection, claim).await.map(drop).map_err(undone)
     }
 
     /// The record that stood in the way of a commit.
     async fn lost(&self, connection: Connection, request: Option<&SettleRequest>) -> Result<Settled, Error> {
-        // First, as others may wait for the rows.
+        // Before the read: others may wait for the locked rows.
         connection.execute_all(COMMIT, "ROLLBACK").await.map_err(|failure| undone(failure.error))?;
         let keys: Vec<KeyHash> = request.iter().map(|request| request.key).collect();
         let found = self.read_on(&connection, &keys, ResultData::Include, COMMIT).await.pop();
@@ -278,11 +278,11 @@ impl PostgresStore {
         Ok(Settled::LeaseLost { current: current.map(Box::new) })
     }
 
-    /// Finds out about a commit without an answer, of a transaction that began with its claim. Others do not see that, so a
-    /// release would not wait for it. A claim does: it is made again by the same owner, and never committed.
-    async fn ask(&self, claim: &ClaimRequest, error: Error) -> Result<Settled, Error> {
+    /// Resolves a claimless commit whose answer was lost. A release would not see the uncommitted record and would not wait for
+    /// it. A claim does wait: the same owner claims again, in a transaction that is rolled back.
+    async fn resolve(&self, claim: &ClaimRequest, error: Error) -> Result<Settled, Error> {
         let mut pause = Duration::from_millis(25);
-        for _ in 0..MAX_QUESTIONS {
+        for _ in 0..MAX_ATTEMPTS {
             match self.claim_and_roll_back(claim).await {
                 Ok(Claimed::Granted(_)) => return Err(undone(error)),
                 // The record is another claim's.
@@ -295,7 +295,7 @@ impl PostgresStore {
                         false => Settled::LeaseLost { current: Some(record) },
                     });
                 }
-                // It is not decided, or the question was not answered.
+                // The commit is still undecided, or this attempt failed.
                 Ok(Claimed::Refused(Refusal::InProgress { lease_until: None, .. })) | Err(_) => sleep(pause).await,
             }
             pause *= 2;

@@ -14,7 +14,10 @@ use lambda_once::{
     idempotency::Builder,
     store::fault::Call,
 };
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
 
 use super::{CHARGE, KEY, LEASE, MARGIN, UNTIL_STOP, World, assert_outcome, support::FUTURE};
 
@@ -32,6 +35,25 @@ impl World {
         assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::CutOff)));
         assert_eq!(self.calls(), [Call::Claim], "the claim is kept");
         (begun.elapsed(), self.record().await.unwrap().lease_until.unwrap())
+    }
+
+    /// Runs a handler whose process is frozen from this time on, for longer than it may run. It is ready to go on when it thaws,
+    /// and does not.
+    pub(super) async fn freeze(&self, frozen_at: Duration, frozen_for: Duration) {
+        let (thaw, went_on) = (Notify::new(), AtomicBool::new(false));
+        let handler = || async {
+            thaw.notified().await;
+            went_on.store(true, Ordering::SeqCst);
+            self.work().await
+        };
+        let freeze = async {
+            sleep(frozen_at).await;
+            self.clock.jump(frozen_for);
+            thaw.notify_one();
+        };
+        let (outcome, ()) = tokio::join!(self.once.operation(CHARGE, KEY).run(handler), freeze);
+        assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::CutOff)));
+        assert!(!went_on.load(Ordering::SeqCst));
     }
 }
 
@@ -95,20 +117,7 @@ async fn a_run_that_is_dropped_keeps_its_claim() {
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_thaws_after_its_stop_point_does_not_go_on() {
     let world = World::new();
-    let (thaw, went_on) = (Notify::new(), AtomicBool::new(false));
-    let handler = || async {
-        thaw.notified().await;
-        went_on.store(true, Ordering::SeqCst);
-        world.work().await
-    };
-    let freeze = async {
-        tokio::task::yield_now().await;
-        world.clock.jump(UNTIL_STOP);
-        thaw.notify_one();
-    };
-    let (outcome, ()) = tokio::join!(world.once.operation(CHARGE, KEY).run(handler), freeze);
-    assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::CutOff)));
-    assert!(!went_on.load(Ordering::SeqCst));
+    world.freeze(Duration::ZERO, UNTIL_STOP).await;
 }
 
 #[tokio::test(start_paused = true)]

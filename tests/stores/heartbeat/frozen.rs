@@ -1,6 +1,6 @@
 //! A process that is frozen (`SIGSTOP`) while it holds a claim, and thaws when others may have it.
 //!
-//! The process is this test binary, running [`holder`] alone.
+//! The process is this test binary, told by its environment to be the holder in the one test it runs.
 
 use std::{
     env,
@@ -38,17 +38,26 @@ const WORK: Duration = Duration::from_millis(3_500);
 const BEGUN: &str = "begun";
 const WENT_ON: &str = "went on";
 
-/// Says what it does, a line each, to its parent.
-#[tokio::test]
-#[ignore = "the other process of the tests below"]
-async fn holder() {
-    let (Ok(backend), Ok(records)) = (env::var(BACKEND), env::var(RECORDS)) else { return };
+/// The one test that the process runs.
+const TEST: &str = concat!(
+    "heartbeat::frozen::",
+    "a_process_that_thaws_when_a_successor_is_done_goes_on_with_nothing_and_changes_nothing"
+);
+
+/// The store of the process, if this is the process.
+fn store_of_holder() -> Option<(Backend, String)> {
+    let (Ok(backend), Ok(records)) = (env::var(BACKEND), env::var(RECORDS)) else { return None };
     let backend = match &*backend {
         "dynamodb" => DYNAMODB,
         "redis" => Backend::Redis,
         "postgres" => Backend::Postgres,
         other => panic!("no store of these tests: {other}"),
     };
+    Some((backend, records))
+}
+
+/// Says what it does, a line each, to its parent.
+async fn hold(backend: Backend, records: String) {
     let once = engine(Records::of_another_process(backend, records).store().await);
     let work = || async {
         eprintln!("{BEGUN}");
@@ -76,7 +85,7 @@ impl Holder {
             other => panic!("no store of these tests: {other:?}"),
         };
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "heartbeat::frozen::holder", "--ignored", "--nocapture"]);
+        command.args(["--exact", TEST, "--nocapture"]);
         command.env(BACKEND, name).env(RECORDS, records.name()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let lines = lines_of(process.stderr.take().unwrap());
@@ -163,6 +172,9 @@ async fn thaws_alone(backend: Backend) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_thaws_when_a_successor_is_done_goes_on_with_nothing_and_changes_nothing() {
+    if let Some((backend, records)) = store_of_holder() {
+        return hold(backend, records).await;
+    }
     side_by_side(&KINDS, thaws_after_a_successor).await;
 }
 

@@ -1,4 +1,4 @@
-//! Commits without an answer: a release finds out what became of them, and what is late changes nothing.
+//! Lost answers to commits: the release that follows shows whether the commit was applied. A late commit has no effect.
 
 use lambda_once::{DynamoDbStore, Failure, Outcome, PostgresStore, Verdict, record::Status};
 use serde_json::{Value, json};
@@ -181,7 +181,7 @@ async fn on_dynamodb_a_condition_of_the_handlers_own_comes_after_the_records() {
     assert_eq!(world.rows().await, [""; 0]);
 }
 
-/// A token that was used for another request leaves open what became of the transaction.
+/// DynamoDB knows the token from another request. That does not say whether the transaction was applied.
 #[tokio::test]
 async fn on_dynamodb_a_token_mismatch_is_decided_by_the_release() {
     let world = World::<DynamoDbStore>::new().await;

@@ -41,8 +41,8 @@ const COMMIT: &str = "commit";
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html>
 const MAX_WRITES: usize = 99;
 
-/// How often a commit is sent, the first time included.
-const MAX_TRIES: u32 = 4;
+/// The most attempts of a commit, the first included.
+const MAX_ATTEMPTS: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 
 /// The writes of a handler. They are sent when it has succeeded, in one transaction with the operation's outcome. Until then
@@ -265,17 +265,17 @@ enum Answer {
     Refused(Option<Item>),
     /// Nothing of it was applied.
     Undone(Error),
-    /// Sent again, it may be applied, or found to have been.
+    /// Another attempt may be applied, or find that an earlier one was.
     Again(Error),
 }
 
 impl Commit<'_> {
-    /// Sends the same request until it is decided. DynamoDB applies it once, by its token, for ten minutes.
+    /// Sends the same request until DynamoDB applies or refuses it. Its token makes a second attempt within ten minutes harmless.
     async fn send(&self) -> Result<Settled, Error> {
-        // Under the SDK's own retries an error would not tell what became of the tries before it.
+        // The SDK reports only the last attempt, and an earlier one may have been applied. So each attempt is made here.
         let once = || Config::builder().retry_config(RetryConfig::disabled());
         let mut is_in_doubt = false;
-        let mut tries = 0;
+        let mut attempts = 0;
         let error = loop {
             let call = self.store.client.transact_write_items().set_transact_items(Some(self.items.clone()));
             let call = call.client_request_token(&self.token).customize().config_override(once());
@@ -285,15 +285,15 @@ impl Commit<'_> {
                 Answer::Undone(error) => break error,
                 Answer::Again(error) => {
                     is_in_doubt |= error.status() == ErrorStatus::Ambiguous;
-                    tries += 1;
-                    if tries == MAX_TRIES {
+                    attempts += 1;
+                    if attempts == MAX_ATTEMPTS {
                         break error;
                     }
                 }
             }
-            sleep(FIRST_PAUSE.saturating_mul(1 << tries).mul_f64(fastrand::f64())).await;
+            sleep(FIRST_PAUSE.saturating_mul(1 << attempts).mul_f64(fastrand::f64())).await;
         };
-        // Without a claim nothing can be released, so nothing keeps an earlier try from being applied yet.
+        // There is no claim to release, so an earlier attempt may still be applied.
         if is_in_doubt && (self.is_claimless || self.request.is_none()) {
             let message = "the commit was not answered";
             return Err(Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, COMMIT, message).with_source(error));
@@ -319,7 +319,7 @@ impl Commit<'_> {
         if let Some(reason) = reasons.first().filter(|reason| of_record == 1 && is_refused(reason)) {
             return Answer::Refused(reason.item().cloned().filter(|item| !item.is_empty()));
         }
-        // The record's conflict comes before a condition of the handler's, as what it conflicts with may decide both.
+        // A conflict on the record comes first: the other transaction may change the outcome of the handler's conditions.
         let may_pass = |reason: &CancellationReason| {
             let codes = ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"];
             reason.code().is_some_and(|code| codes.contains(&code))
@@ -339,7 +339,7 @@ impl Commit<'_> {
         Answer::Undone(undone(message, failure))
     }
 
-    /// The record stood in the way: an earlier try of this commit, or somebody else.
+    /// The record's condition failed: an earlier attempt of this commit was applied, or another claim holds the key.
     async fn refused(&self, item: Option<Item>) -> Result<Settled, Error> {
         let Some(request) = self.request else { return Ok(Settled::LeaseLost { current: None }) };
         let found = match item {

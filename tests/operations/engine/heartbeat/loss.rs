@@ -13,10 +13,7 @@ use lambda_once::{
     record::{Owner, Record, Status, StoredData, StoredResult},
     store::fault::{Call, Fault},
 };
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep},
-};
+use tokio::time::{Instant, sleep};
 
 use super::{CHARGE, KEY, LEASE, MARGIN, SECOND, THIRD, UNTIL_STOP, World, assert_outcome};
 
@@ -99,20 +96,7 @@ async fn a_process_that_thaws_after_its_stop_point_goes_on_with_nothing_and_rene
     for (renewals, frozen_at) in [(0, SECOND), (9, 3 * LEASE + SECOND)] {
         for frozen_for in [LEASE, LEASE + MARGIN, 10 * LEASE] {
             let world = World::new();
-            let (thaw, went_on) = (Notify::new(), AtomicBool::new(false));
-            let handler = || async {
-                thaw.notified().await;
-                went_on.store(true, Ordering::SeqCst);
-                world.work().await
-            };
-            let freeze = async {
-                sleep(frozen_at).await;
-                world.clock.jump(frozen_for);
-                thaw.notify_one();
-            };
-            let (outcome, ()) = tokio::join!(world.once.operation(CHARGE, KEY).run(handler), freeze);
-            assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::CutOff)));
-            assert!(!went_on.load(Ordering::SeqCst));
+            world.freeze(frozen_at, frozen_for).await;
             assert_eq!(world.count(Call::Settle), renewals);
         }
     }

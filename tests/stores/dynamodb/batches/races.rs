@@ -14,7 +14,7 @@ use lambda_once::{
 
 use super::{Duration, LEASE, MARGIN, Purpose, RETENTION, Stores, claim, complete};
 use crate::{
-    dynamodb_faults::{number, text},
+    dynamodb::{number, text},
     support::FUTURE,
 };
 
