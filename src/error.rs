@@ -15,6 +15,9 @@ pub enum ErrorKind {
     KeyMissing,
     /// The key or the payload cannot be read: not JSON where JSON is needed, nested too deeply, or a member twice.
     Payload,
+    /// The entity or the sequence of an [ordered](crate::Operation::ordered_by) operation is missing, or the sequence is not a
+    /// whole number of 1 to 64 digits.
+    Order,
     /// The decoder of a record failed for now, or panicked. Nothing of the record ran.
     Decode,
     /// The event is not what its source sends. Nothing of it was claimed.
@@ -48,6 +51,8 @@ pub enum ErrorKind {
     InProgress,
     /// The key belongs to another payload.
     Mismatch,
+    /// A newer operation has taken effect, so this one never will.
+    Superseded,
     /// An earlier run ended without an outcome, and [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids another.
     Abandoned,
     /// The handler panicked.
@@ -63,6 +68,7 @@ impl ErrorKind {
             Self::Config => "config",
             Self::KeyMissing => "key_missing",
             Self::Payload => "invalid_payload",
+            Self::Order => "invalid_order",
             Self::Decode => "decode",
             Self::Event => "event",
             Self::Batch => "batch",
@@ -79,6 +85,7 @@ impl ErrorKind {
             Self::FailedBefore => "failed_before",
             Self::InProgress => "in_progress",
             Self::Mismatch => "mismatch",
+            Self::Superseded => "superseded",
             Self::Abandoned => "abandoned",
             Self::Panicked => "panicked",
             Self::OutOfTime => "out_of_time",

@@ -12,6 +12,7 @@ pub mod idempotency;
 #[cfg(feature = "invocation")]
 pub mod invocation;
 pub mod key;
+pub mod order;
 pub mod record;
 pub mod store;
 pub mod telemetry;

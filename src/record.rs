@@ -74,6 +74,23 @@ macro_rules! hexadecimal {
 }
 
 hexadecimal!(KeyHash, 32);
+
+impl KeyHash {
+    /// The key of an ordered operation: the first half of its entity's hash, and then that of its own. A store that spreads
+    /// records over servers keeps those of one entity together by the first half.
+    #[must_use]
+    pub fn ordered(entity: &Self, key: &Self) -> Self {
+        let mut bytes = entity.0;
+        bytes[16..].copy_from_slice(key.halves().0);
+        Self(bytes)
+    }
+
+    pub(crate) fn halves(&self) -> (&[u8; 16], &[u8; 16]) {
+        let [first, second] = self.0.as_chunks().0 else { unreachable!("32 bytes are two halves") };
+        (first, second)
+    }
+}
+
 hexadecimal!(Fingerprint, 32);
 hexadecimal!(Owner, 16);
 
@@ -170,11 +187,22 @@ pub struct StoredResult {
     pub data: Option<StoredData>,
     /// Whether there was a result that is not kept: too large, not serialisable, or not wanted.
     pub dropped: bool,
+    /// Whether the handler has found the operation superseded by a newer one, so that it did not take effect. Of a COMPLETED
+    /// record, and without data.
+    pub superseded: bool,
 }
 
 impl StoredResult {
     /// The outcome is recorded, its result is not.
-    pub const DROPPED: Self = Self { data: None, dropped: true };
+    pub const DROPPED: Self = Self { data: None, dropped: true, superseded: false };
+
+    /// The handler has found the operation superseded.
+    pub const SUPERSEDED: Self = Self { data: None, dropped: false, superseded: true };
+
+    /// The outcome is recorded with this result.
+    pub const fn of(data: StoredData) -> Self {
+        Self { data: Some(data), dropped: false, superseded: false }
+    }
 }
 
 /// The stored state of a key.
@@ -204,7 +232,7 @@ impl Record {
     /// A copy without the data of its result.
     #[must_use]
     pub fn without_data(&self) -> Self {
-        Self { result: StoredResult { data: None, dropped: self.result.dropped }, ..*self }
+        Self { result: StoredResult { data: None, ..self.result }, ..*self }
     }
 }
 
@@ -234,7 +262,7 @@ mod tests {
 
     #[test]
     fn debug_shows_no_result() {
-        let record = StoredResult { data: Some(StoredData::Json("\"secret\"".into())), dropped: false };
+        let record = StoredResult::of(StoredData::Json("\"secret\"".into()));
         assert!(!format!("{record:?}").contains("secret"));
     }
 }

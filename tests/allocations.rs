@@ -52,7 +52,7 @@ impl Store for Grants {
     }
 
     fn limits(&self) -> Limits {
-        Limits { max_result_bytes: usize::MAX, batch: usize::MAX }
+        Limits { max_result_bytes: usize::MAX, batch: usize::MAX, orders: false }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -50,7 +50,7 @@ impl Store for InstantStore {
     }
 
     fn limits(&self) -> Limits {
-        Limits { max_result_bytes: 400_000, batch: 25 }
+        Limits { max_result_bytes: 400_000, batch: 25, orders: false }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

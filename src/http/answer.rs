@@ -65,7 +65,7 @@ impl Settings {
             Conclusion::NotCommitted(failure) => {
                 return Ok(self.problem(Problem::of_commit(&failure), OutcomeKind::Failed(failure.verdict()), asked));
             }
-            Conclusion::Overtaken(refusal) => return Ok(self.refuse(refusal, asked).await),
+            Conclusion::Overtaken(refusal) => return Ok(self.refuse(*refusal, asked).await),
             conclusion => {
                 let Ok(outcome) = conclusion.into_outcome(took_over, |_| Ok::<_, Infallible>(Outcome::LeaseLost));
                 let kind = outcome.kind();

@@ -84,7 +84,7 @@ impl Settings {
             tracing::warn!(target: "lambda_once", operation = &*self.operation, %error, "a request has no fingerprint");
             Problem::BODY_REJECTED
         })?;
-        Ok(Some(Candidate { key, fingerprint: Some(fingerprint) }))
+        Ok(Some(Candidate { key, fingerprint: Some(fingerprint), sequence: None }))
     }
 
     /// The time window of a request that starts now. If the deadline is unknown, it is the engine's lease, which is renewed.

@@ -8,8 +8,9 @@ use std::sync::{
 use super::window::Window;
 use crate::{
     clock::Timestamp,
+    order::Order,
     record::{Fingerprint, KeyHash, Owner, Status},
-    store::Grant,
+    store::{ClaimRequest, Grant},
 };
 
 /// The right to run an operation. Handlers that want to know about it get it as an argument.
@@ -18,6 +19,7 @@ pub struct Claim {
     key: KeyHash,
     pub(super) fingerprint: Option<Fingerprint>,
     pub(super) owner: Owner,
+    pub(super) order: Option<Box<Order>>,
     prior_status: Option<Status>,
     lease_until: Timestamp,
     attempt: u64,
@@ -34,6 +36,12 @@ struct Renewed {
 }
 
 impl Claim {
+    /// The claim that a request was granted.
+    pub(crate) fn of(request: &ClaimRequest, grant: Grant, window: Window) -> Self {
+        let order = request.order.clone();
+        Self { order, ..Self::new(request.key, request.fingerprint, request.owner, grant, window) }
+    }
+
     pub(crate) fn new(
         key: KeyHash,
         fingerprint: Option<Fingerprint>,
@@ -43,7 +51,7 @@ impl Claim {
     ) -> Self {
         let renewed = window.max_duration().map(|_| Arc::default());
         let Grant { lease_until, attempt, prior_status } = grant;
-        Self { key, fingerprint, owner, prior_status, lease_until, attempt, window, renewed }
+        Self { key, fingerprint, owner, order: None, prior_status, lease_until, attempt, window, renewed }
     }
 
     /// The hash of the operation's key. The same in every run of the operation, so it can serve as the idempotency key

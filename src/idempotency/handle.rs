@@ -100,6 +100,18 @@ impl Idempotency {
         self.store.warm().await
     }
 
+    /// Whether the store keeps operations in order. To be checked before an ordered one is claimed.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if not.
+    pub(crate) fn check_order(&self) -> Result<(), Error> {
+        if self.store.limits().orders {
+            return Ok(());
+        }
+        Err(Error::config("`ordered_by` needs a store that keeps the order of entities, which this one does not"))
+    }
+
     /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store

@@ -21,6 +21,7 @@ use crate::{
         hash::{self, Form},
         value::{canonical_value, of_value},
     },
+    order::Sequence,
     record::{Fingerprint, KeyHash},
     telemetry,
 };
@@ -32,6 +33,7 @@ pub struct Operation<'a, P = Unprobed> {
     pub(super) name: &'a str,
     pub(super) key: Result<Vec<u8>, Error>,
     pub(super) fingerprint: Result<Option<Fingerprint>, Error>,
+    pub(super) place: Option<Place>,
     pub(super) deadline: Deadline,
     patience: Duration,
     pub(super) heartbeat: Heartbeat,
@@ -81,6 +83,7 @@ impl<'a> Operation<'a> {
             name,
             key: names::check(name).and_then(|()| of_value(key)),
             fingerprint: Ok(None),
+            place: None,
             deadline: Deadline::UNKNOWN,
             patience: Duration::ZERO,
             heartbeat: Heartbeat::AsEngine,
@@ -126,8 +129,8 @@ impl<'a> Operation<'a> {
         F: FnOnce(Claim) -> Fut + Send,
         Fut: Future<Output = Result<Probed<T>, E>> + Send,
     {
-        let Self { engine, name, key, fingerprint, deadline, patience, heartbeat, probe: Unprobed } = self;
-        Operation { engine, name, key, fingerprint, deadline, patience, heartbeat, probe }
+        let Self { engine, name, key, fingerprint, place, deadline, patience, heartbeat, probe: Unprobed } = self;
+        Operation { engine, name, key, fingerprint, place, deadline, patience, heartbeat, probe }
     }
 }
 
@@ -146,6 +149,43 @@ impl<P> Operation<'_, P> {
     /// What the operation works on, as bytes that are compared as they are.
     pub fn payload_bytes(mut self, payload: &[u8]) -> Self {
         self.fingerprint = Ok(Some(hash::fingerprint(Form::Bytes, &[payload])));
+        self
+    }
+
+    /// Puts the operation in order: it belongs to `entity` (a string, a number, or a tuple of them) and stands at `sequence` in
+    /// the order of that entity's operations. An operation never takes effect after a newer one of its entity.
+    ///
+    /// For operations that **set** something, such as a status or a whole document, of which only the newest counts. Not for
+    /// those that add to something: an older debit that is left out is lost.
+    ///
+    /// ```
+    /// # use lambda_once::{Failure, Idempotency, MemoryStore, Outcome};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// let ship = once.operation("status", "event 2").ordered_by("order 7", 2_u64).run(|| set_status("shipped"));
+    /// assert!(matches!(ship.await?, Outcome::Executed(())));
+    /// let pay = once.operation("status", "event 1").ordered_by("order 7", 1_u64).run(|| set_status("paid"));
+    /// assert!(matches!(pay.await?, Outcome::Superseded { newest: Some(newest) } if newest == 2_u64.into()));
+    /// # Ok(()) }
+    /// # async fn set_status(_: &str) -> Result<(), Failure> { Ok(()) }
+    /// ```
+    ///
+    /// * An operation whose sequence is that of the newest one that has completed, or before it, is [`Outcome::Superseded`],
+    ///   unless it is done itself: that is replayed. Of two with equal sequences the first to complete counts.
+    /// * One operation works on an entity at a time. Others are [`Outcome::InProgress`] meanwhile, and may
+    ///   [wait](Self::wait_up_to).
+    /// * An operation whose run has left no outcome may have taken effect. Older ones are [`Outcome::InProgress`] until it was
+    ///   run again, or a newer one has completed. So do not give it up: older ones would wait until the entity's mark expires.
+    /// * This holds as long as work keeps to its lease. The entity's mark, and so the order, is kept for the retention of
+    ///   outcomes after the entity's last operation.
+    ///
+    /// An operation with an order has another key than the same one without: put it in order from its first use on.
+    ///
+    /// [`run`](Self::run) fails with [`Order`](crate::ErrorKind::Order) if the entity is missing (as a key may be), and with
+    /// [`Config`](crate::ErrorKind::Config) on a store that keeps no order
+    /// ([`Limits::orders`](crate::store::Limits::orders)).
+    pub fn ordered_by<E: Serialize + ?Sized>(mut self, entity: &E, sequence: impl Into<Sequence>) -> Self {
+        self.place = Some(Place { entity: of_value(entity), sequence: sequence.into() });
         self
     }
 
@@ -254,12 +294,19 @@ impl<P> Operation<'_, P> {
         window.check_heartbeat(self.heartbeat)?;
         let window = window.with_heartbeat(self.heartbeat, &engine.settings);
         engine.check_probe(P::IS_GIVEN)?;
-        let Some(candidate) = candidate(engine, name, self.key, self.fingerprint)? else {
+        let Some(candidate) = candidate(engine, name, self.key, self.fingerprint, self.place)? else {
             return Ok(engine.run_unprotected(window, writes, unprotected(work)).await);
         };
         let ran = engine.run_protected(candidate, window, self.patience, self.probe, writes, work).await;
         told(engine, name, candidate, ran)
     }
+}
+
+/// Where an operation stands in the order of its entity.
+#[derive(Debug)]
+pub(super) struct Place {
+    entity: Result<Vec<u8>, Error>,
+    sequence: Sequence,
 }
 
 /// What is to be claimed; `None` where the operation runs unprotected.
@@ -268,15 +315,28 @@ pub(super) fn candidate(
     name: &str,
     key: Result<Vec<u8>, Error>,
     fingerprint: Result<Option<Fingerprint>, Error>,
+    place: Option<Place>,
 ) -> Result<Option<Candidate>, Error> {
     if engine.settings.disabled {
         return Ok(None);
     }
-    match key {
-        Ok(key) => Ok(Some(Candidate { key: engine.scope(name, None).hash(&key), fingerprint: fingerprint? })),
-        Err(error) if error.kind() == ErrorKind::KeyMissing && engine.runs_without_key() => Ok(None),
-        Err(error) => Err(error),
-    }
+    let key = match key {
+        Ok(key) => key,
+        // In an order nothing runs unprotected.
+        Err(error) if error.kind() == ErrorKind::KeyMissing && engine.runs_without_key() && place.is_none() => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let hasher = engine.scope(name, None).hasher();
+    let (key, fingerprint) = (hasher.hash(&key), fingerprint?);
+    let Some(Place { entity, sequence }) = place else {
+        return Ok(Some(Candidate { key, fingerprint, sequence: None }));
+    };
+    engine.check_order()?;
+    let entity = entity.map_err(|error| Error::order("the operation has no entity").with_source(error))?;
+    let key = KeyHash::ordered(&hasher.hash(&entity), &key);
+    Ok(Some(Candidate { key, fingerprint, sequence: Some(sequence) }))
 }
 
 /// Logs the outcome of an operation and the attempt it took, or its error, and returns the outcome.

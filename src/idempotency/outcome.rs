@@ -1,7 +1,7 @@
 //! Outcomes of operations.
 
 use super::verdict::{Failure, Verdict};
-use crate::clock::Timestamp;
+use crate::{clock::Timestamp, order::Sequence};
 
 /// The outcome of an operation, as far as this call knows.
 ///
@@ -42,6 +42,12 @@ pub enum Outcome<T> {
     },
     /// The key belongs to another payload. Nothing ran.
     Mismatch,
+    /// It did not take effect, and never will: a newer operation on its [entity](crate::Operation::ordered_by) has, or the work
+    /// itself [said so](Verdict::Superseded), now or before.
+    Superseded {
+        /// The greatest sequence that was completed; `None` where the work said so.
+        newest: Option<Sequence>,
+    },
     /// An earlier claim ended without an outcome, and [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids to run again.
     Abandoned {
         /// How often the key has been granted.
@@ -94,6 +100,7 @@ impl<T> Outcome<T> {
             Self::Interrupted(interruption) => OutcomeKind::Interrupted(*interruption),
             Self::InProgress { .. } => OutcomeKind::InProgress,
             Self::Mismatch => OutcomeKind::Mismatch,
+            Self::Superseded { .. } => OutcomeKind::Superseded,
             Self::Abandoned { .. } => OutcomeKind::Abandoned,
             Self::LeaseLost => OutcomeKind::LeaseLost,
             Self::NotStarted => OutcomeKind::NotStarted,
@@ -118,6 +125,7 @@ pub enum OutcomeKind {
     Interrupted(Interruption),
     InProgress,
     Mismatch,
+    Superseded,
     Abandoned,
     LeaseLost,
     NotStarted,
@@ -136,6 +144,11 @@ impl OutcomeKind {
                 | Self::Replayed
                 | Self::ReplayedWithoutResult
         )
+    }
+
+    /// Whether another delivery of the operation would change nothing, although nothing of it failed: it is done, or superseded.
+    pub const fn is_settled(self) -> bool {
+        self.is_done() || matches!(self, Self::Superseded)
     }
 
     /// Whether the operation is known to have failed for good, now or before.
@@ -158,6 +171,7 @@ impl OutcomeKind {
             Self::Interrupted(Interruption::CutOff) => "cut_off",
             Self::InProgress => "in_progress",
             Self::Mismatch => "mismatch",
+            Self::Superseded => "superseded",
             Self::Abandoned => "abandoned",
             Self::LeaseLost => "lease_lost",
             Self::NotStarted => "not_started",

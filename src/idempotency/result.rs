@@ -56,7 +56,7 @@ pub(crate) fn encode<T: Serialize>(value: &T, settings: &Settings, limits: Limit
         tracing::warn!(target: "lambda_once", bytes, limit = limits.max_result_bytes, "the result is too large for the store, so it is not kept; the operation stays done");
         return StoredResult::DROPPED;
     }
-    StoredResult { data: Some(data), dropped: false }
+    StoredResult::of(data)
 }
 
 /// The text compressed; `None` as soon as it is no shorter, or longer than `limit`.
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits { max_result_bytes: 400_000, batch: 1 };
+    const LIMITS: Limits = Limits { max_result_bytes: 400_000, batch: 1, orders: false };
 
     fn round_trip<T: Serialize + DeserializeOwned>(value: &T) -> Option<T> {
         decode(&encode(value, &Settings::default(), LIMITS)).unwrap()
@@ -144,7 +144,8 @@ mod tests {
     #[test]
     fn a_result_that_compresses_to_the_stores_limit_is_kept_and_to_a_byte_more_is_dropped() {
         let text = "abcdefghij".repeat(3_000);
-        let stored = |limit| encode(&text, &Settings::default(), Limits { max_result_bytes: limit, batch: 1 });
+        let stored =
+            |limit| encode(&text, &Settings::default(), Limits { max_result_bytes: limit, batch: 1, orders: false });
         let length = stored(400_000).data.unwrap().len();
         assert!(matches!(stored(length).data, Some(StoredData::Deflated(bytes)) if bytes.len() == length));
         assert_eq!(stored(length - 1), StoredResult::DROPPED);
@@ -156,7 +157,7 @@ mod tests {
         let of = |bytes: usize| encode(&"a".repeat(bytes - 2), &Settings::default(), LIMITS);
         assert!(matches!(of(MAX_COMPRESSED_BYTES).data, Some(StoredData::Deflated(_))));
         assert_eq!(of(MAX_COMPRESSED_BYTES + 1), StoredResult::DROPPED);
-        let roomy = Limits { max_result_bytes: usize::MAX, batch: 1 };
+        let roomy = Limits { max_result_bytes: usize::MAX, batch: 1, orders: false };
         let text = "a".repeat(MAX_COMPRESSED_BYTES);
         assert!(matches!(encode(&text, &Settings::default(), roomy).data, Some(StoredData::Json(_))));
     }
@@ -207,14 +208,14 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::StoredResult);
         assert!(!error.redelivery_helps());
         assert!(!format!("{error:?}").contains("secret"));
-        let broken = StoredResult { data: Some(StoredData::Deflated(vec![7; 9])), dropped: false };
+        let broken = StoredResult::of(StoredData::Deflated(vec![7; 9]));
         assert_eq!(decode::<u32>(&broken).unwrap_err().kind(), ErrorKind::StoredResult);
     }
 
     #[test]
     fn decompression_stops_at_its_limit() {
         let bomb = miniz_oxide::deflate::compress_to_vec(&vec![b'1'; MAX_RESULT_BYTES + 1], 1);
-        let stored = StoredResult { data: Some(StoredData::Deflated(bomb)), dropped: false };
+        let stored = StoredResult::of(StoredData::Deflated(bomb));
         assert_eq!(decode::<String>(&stored).unwrap_err().kind(), ErrorKind::StoredResult);
     }
 }

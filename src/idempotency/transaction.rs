@@ -157,7 +157,7 @@ impl<S: Transactional> Claimless<'_, S> {
         F: Future<Output = Result<T, E>> + Send,
     {
         let InTransaction { operation, store, classifier } = self.0;
-        let Operation { engine, name, key, fingerprint, deadline, heartbeat, .. } = operation;
+        let Operation { engine, name, key, fingerprint, place, deadline, heartbeat, .. } = operation;
         engine.check_store(store.id())?;
         engine.check_probe(false)?;
         let window = Window::new(engine.clock.now(), deadline, &engine.settings);
@@ -166,7 +166,7 @@ impl<S: Transactional> Claimless<'_, S> {
         let transaction = store.open();
         let writes = OpenTransaction { store, transaction: transaction.clone(), classifier };
         let work = operation::unprotected(|_| work(transaction));
-        let Some(candidate) = operation::candidate(engine, name, key, fingerprint)? else {
+        let Some(candidate) = operation::candidate(engine, name, key, fingerprint, place)? else {
             return Ok(engine.run_unprotected(window, Some(Box::new(writes)), work).await);
         };
         let ran = engine.run_claimless(candidate, window, &writes, work).await;

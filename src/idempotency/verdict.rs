@@ -12,6 +12,10 @@ pub enum Verdict {
     Transient,
     /// It did not take effect, and never will: the failure is remembered and replayed.
     Permanent,
+    /// It did not take effect, since a newer operation on the same thing has: the work found that out in data of its own. That
+    /// is remembered, and replayed as [`Outcome::Superseded`](crate::Outcome::Superseded). The library finds it out by itself
+    /// for operations that are [in order](crate::Operation::ordered_by).
+    Superseded,
     /// It may have taken effect: the claim is kept until its lease ends, and what follows is up to
     /// [`AfterUnknown`](crate::AfterUnknown).
     Unknown,
@@ -87,6 +91,11 @@ impl Failure {
     /// An error that stays.
     pub fn permanent(source: impl Into<BoxError>) -> Self {
         Self::new(Verdict::Permanent, source)
+    }
+
+    /// A newer operation has taken effect, so this one did not and never will.
+    pub fn superseded(source: impl Into<BoxError>) -> Self {
+        Self::new(Verdict::Superseded, source)
     }
 
     /// An error after which nobody knows whether the operation took effect.
@@ -167,6 +176,13 @@ pub trait Classify<T, E>: Sized {
     /// The same error, marked.
     fn permanent(self) -> Result<T, Classified>;
 
+    /// A newer operation has taken effect: a guarded `UPDATE` found a greater version, say.
+    ///
+    /// # Errors
+    ///
+    /// The same error, marked.
+    fn superseded(self) -> Result<T, Classified>;
+
     /// Nobody knows whether the operation took effect: a time-out of a payment, say.
     ///
     /// # Errors
@@ -201,6 +217,10 @@ impl<T, E: Into<BoxError>> Classify<T, E> for Result<T, E> {
 
     fn permanent(self) -> Result<T, Classified> {
         self.map_err(|error| Classified::new(Verdict::Permanent, error))
+    }
+
+    fn superseded(self) -> Result<T, Classified> {
+        self.map_err(|error| Classified::new(Verdict::Superseded, error))
     }
 
     fn unknown(self) -> Result<T, Classified> {

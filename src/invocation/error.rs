@@ -134,6 +134,7 @@ impl From<Failure> for Diagnostic {
         let verdict = match failure.verdict() {
             Verdict::Transient => "transient_failure",
             Verdict::Permanent => "permanent_failure",
+            Verdict::Superseded => "superseded",
             Verdict::Unknown => "unknown_failure",
         };
         Self { error_type: format!("lambda_once.{verdict}"), error_message: failure.to_string() }

@@ -187,7 +187,7 @@ impl Settings {
         let key = self.key.select(&delivery, &mut buffer)?;
         let tenant = event.context.tenant_id.as_deref().map(str::as_bytes);
         let key = self.engine.scope(OPERATION, tenant).hash(key);
-        Ok(Candidate { key, fingerprint: self.payload.fingerprint(&body, &delivery)? })
+        Ok(Candidate { key, fingerprint: self.payload.fingerprint(&body, &delivery)?, sequence: None })
     }
 }
 
@@ -250,6 +250,13 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
             let message = "the key was used with another payload";
             Error::new(ErrorKind::Mismatch, ErrorStatus::Permanent, "invoke", message)
         }
+        Outcome::Superseded { .. } => match own {
+            Some(error) => return Err(InvocationError::Handler(error)),
+            None => {
+                let message = "a newer operation has taken effect";
+                Error::new(ErrorKind::Superseded, ErrorStatus::Permanent, "invoke", message)
+            }
+        },
         Outcome::Abandoned { .. } => {
             let message = "an earlier run ended without an outcome, so the operation may have taken effect";
             Error::new(ErrorKind::Abandoned, ErrorStatus::Permanent, "invoke", message)

@@ -8,12 +8,13 @@ use std::{
 
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, ResultData, SettleRequest, Settled, Settlement, Store,
-    StoreId,
+    StoreId, ordering,
     rules::{self, Judgement},
 };
 use crate::{
     clock::{Clock, SystemClock, Timestamp},
     error::Error,
+    order::{Entity, Mark},
     record::{KeyHash, RECORD_VERSION, Record, Status, StoredResult},
 };
 
@@ -26,9 +27,15 @@ const BATCH: usize = 25;
 /// Clones share their records.
 #[derive(Clone)]
 pub struct MemoryStore {
-    records: Arc<Mutex<HashMap<KeyHash, Record>>>,
+    state: Arc<Mutex<State>>,
     clock: Arc<dyn Clock>,
     id: StoreId,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    records: HashMap<KeyHash, Record>,
+    marks: HashMap<Entity, Mark>,
 }
 
 impl MemoryStore {
@@ -39,34 +46,43 @@ impl MemoryStore {
 
     /// An empty store on `clock`.
     pub fn with_clock(clock: impl Clock) -> Self {
-        Self { records: Arc::default(), clock: Arc::new(clock), id: StoreId::unique() }
+        Self { state: Arc::default(), clock: Arc::new(clock), id: StoreId::unique() }
     }
 
     /// Puts a record as it is, past every rule; for tests that need a state which the protocol does not reach.
     pub fn insert(&self, key: KeyHash, record: Record) {
-        self.lock().insert(key, record);
+        self.lock().records.insert(key, record);
     }
 
     /// Deletes a record as TTL or an operator would; `None` if there was none.
     pub fn remove(&self, key: &KeyHash) -> Option<Record> {
-        self.lock().remove(key)
+        self.lock().records.remove(key)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<KeyHash, Record>> {
-        // No code of ours panics while it holds the lock, and each change is a single assignment.
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The mark of the entity that the key belongs to.
+    pub fn mark(&self, key: &KeyHash) -> Option<Mark> {
+        self.lock().marks.get(&Entity::of(key)).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code of ours panics while it holds the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn claim_one(&self, request: &ClaimRequest) -> Result<Claimed, Error> {
-        let mut records = self.lock();
+        let State { records, marks } = &mut *self.lock();
         let now = self.clock.now();
         let existing = records.get(&request.key);
-        if let Some(existing) = existing {
-            match rules::judge(existing, request, now)? {
-                Judgement::Free => {}
-                Judgement::Mine(grant) => return Ok(Claimed::Granted(grant)),
-                Judgement::Refused(refusal) => return Ok(Claimed::Refused(refusal)),
-            }
+        let entity = Entity::of(&request.key);
+        let judgement = match (&request.order, existing) {
+            (Some(order), existing) => ordering::judge(existing, marks.get(&entity), request, order, now)?,
+            (None, Some(existing)) => rules::judge(existing, request, now)?,
+            (None, None) => Judgement::Free,
+        };
+        match judgement {
+            Judgement::Free => {}
+            Judgement::Mine(grant) => return Ok(Claimed::Granted(grant)),
+            Judgement::Refused(refusal) => return Ok(Claimed::Refused(refusal)),
         }
         let lease_until = now.after(request.lease);
         let grant = Grant {
@@ -85,17 +101,29 @@ impl MemoryStore {
             result: StoredResult::default(),
             version: RECORD_VERSION,
         };
+        if let Some(order) = &request.order {
+            let mark = ordering::claimed(marks.get(&entity), request, order, lease_until, now);
+            marks.insert(entity, mark);
+        }
         records.insert(request.key, record);
         Ok(Claimed::Granted(grant))
     }
 
     fn settle_one(&self, request: &SettleRequest) -> Result<Settled, Error> {
-        let mut records = self.lock();
+        let State { records, marks } = &mut *self.lock();
         let now = self.clock.now();
         let current = records.get_mut(&request.key);
         let Some(record) = current else { return rules::explain_settle(request, Ok(None)) };
-        if !rules::may_settle(request, record, now) {
+        let entity = Entity::of(&request.key);
+        let may_settle = rules::may_settle(request, record, now)
+            && (request.order.is_none() || ordering::may_settle(marks.get(&entity), request));
+        if !may_settle {
             return rules::explain_settle(request, Ok(Some(record.clone())));
+        }
+        if let Some(order) = &request.order
+            && let Some(mark) = ordering::settled(marks.get(&entity), request, order, now)
+        {
+            marks.insert(entity, mark);
         }
         match &request.settlement {
             Settlement::Complete { result, retention } => {
@@ -134,7 +162,7 @@ impl Default for MemoryStore {
 
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryStore").field("records", &self.lock().len()).field("clock", &self.clock).finish()
+        f.debug_struct("MemoryStore").field("records", &self.lock().records.len()).field("clock", &self.clock).finish()
     }
 }
 
@@ -150,8 +178,8 @@ impl Store for MemoryStore {
 
     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(async move {
-            let records = self.lock();
-            keys.iter().map(|key| Ok(records.get(key).map(|record| data.copy_of(record)))).collect()
+            let state = self.lock();
+            keys.iter().map(|key| Ok(state.records.get(key).map(|record| data.copy_of(record)))).collect()
         })
     }
 
@@ -160,7 +188,7 @@ impl Store for MemoryStore {
     }
 
     fn limits(&self) -> Limits {
-        Limits { max_result_bytes: usize::MAX, batch: BATCH }
+        Limits { max_result_bytes: usize::MAX, batch: BATCH, orders: true }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

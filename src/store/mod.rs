@@ -29,6 +29,7 @@ use std::{
 use crate::{
     clock::Timestamp,
     error::Error,
+    order::{Order, Sequence},
     record::{Fingerprint, KeyHash, Owner, Record, Status, StoredResult},
 };
 
@@ -43,6 +44,7 @@ pub mod dynamodb;
 #[cfg(feature = "conformance")]
 pub mod fault;
 pub mod memory;
+pub mod ordering;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod password;
 #[cfg(feature = "postgres")]
@@ -143,6 +145,8 @@ pub struct Limits {
     pub max_result_bytes: usize,
     /// The largest number of requests that a call handles in one round trip, or side by side. A call may hold more.
     pub batch: usize,
+    /// Whether it keeps the order of entities. One that does not refuses requests with an order.
+    pub orders: bool,
 }
 
 /// Whether a claim may replace one whose lease has ended without an outcome.
@@ -193,6 +197,8 @@ pub struct ClaimRequest {
     pub takeover: Takeover,
     /// Whether a refusal's record comes with the data of its result.
     pub result_data: ResultData,
+    /// Where the operation stands in the order of its entity, if it has one.
+    pub order: Option<Box<Order>>,
 }
 
 /// The answer to a [`ClaimRequest`].
@@ -230,7 +236,8 @@ pub enum Refusal {
     Completed(Box<Record>),
     /// The operation failed for good: replay the failure in its record.
     Failed(Box<Record>),
-    /// Another claim stands until `lease_until`; `None` if its record says no lease.
+    /// Another claim stands until `lease_until`, on the key or, of an ordered operation, on its entity. `None` if its record
+    /// says no lease, and where the operation is older than one that may have taken effect.
     InProgress {
         /// When the standing claim's lease ends.
         lease_until: Option<Timestamp>,
@@ -244,6 +251,11 @@ pub enum Refusal {
     },
     /// The key was used with another payload.
     Mismatch,
+    /// The operation is in an order, and a newer one of its entity has taken effect.
+    Superseded {
+        /// The greatest sequence that was completed.
+        newest: Sequence,
+    },
 }
 
 /// A request to end or renew a claim.
@@ -258,6 +270,8 @@ pub struct SettleRequest {
     pub fingerprint: Option<Fingerprint>,
     /// What becomes of it.
     pub settlement: Settlement,
+    /// The order that the claim had.
+    pub order: Option<Box<Order>>,
 }
 
 /// What becomes of a claim.
@@ -298,6 +312,11 @@ pub enum Settlement {
 }
 
 impl Settlement {
+    /// Whether the operation took effect, and with it what its handler wrote in a transaction.
+    pub const fn took_effect(&self) -> bool {
+        matches!(self, Self::Complete { result: StoredResult { superseded: false, .. }, .. })
+    }
+
     /// The word for it in errors and logs.
     pub const fn as_str(&self) -> &'static str {
         match self {

@@ -20,7 +20,7 @@
 //! A handler of several records at once runs in a span `records` with their `count`.
 //!
 //! Levels: *debug* for what is expected (executed, replayed), *info* for what will be tried again (in progress, not
-//! started, skipped, a transient failure), for replayed failures and for what a probe has recovered, *warn* for what needs
+//! started, skipped, a transient failure), for what is superseded, for replayed failures and for what a probe has recovered, *warn* for what needs
 //! a look (took over, mismatch, abandoned, a permanent or unknown failure, a probe that failed), *error* for what was lost
 //! or left open (panicked, cut off, unrecorded, lease lost, trouble with the store).
 
@@ -42,6 +42,7 @@ pub(crate) const fn level(outcome: OutcomeKind) -> tracing::Level {
         | OutcomeKind::Skipped
         | OutcomeKind::ReplayedFailure
         | OutcomeKind::Recovered
+        | OutcomeKind::Superseded
         | OutcomeKind::Failed(Verdict::Transient) => tracing::Level::INFO,
         OutcomeKind::TookOver | OutcomeKind::Mismatch | OutcomeKind::Abandoned | OutcomeKind::Failed(_) => {
             tracing::Level::WARN

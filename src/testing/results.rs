@@ -29,7 +29,7 @@ use crate::{
 /// If the value cannot be written as JSON, does not decode any more, or comes back another one.
 #[track_caller]
 pub fn assert_round_trip<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T) {
-    let limits = Limits { max_result_bytes: usize::MAX, batch: 1 };
+    let limits = Limits { max_result_bytes: usize::MAX, batch: 1, orders: false };
     match result::decode::<T>(&result::encode(value, &Settings::default(), limits)) {
         Ok(Some(back)) => assert!(back == *value, "the result comes back as another value: {value:?} as {back:?}"),
         Ok(None) => panic!("the result cannot be written as JSON, so it would not be kept: {value:?}"),

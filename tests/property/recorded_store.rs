@@ -176,6 +176,7 @@ pub(crate) fn told_by_claim(answer: &Claimed) -> Told {
         }
         Claimed::Refused(Refusal::Abandoned { .. }) => Told::Abandoned,
         Claimed::Refused(Refusal::Mismatch) => Told::Mismatch,
+        Claimed::Refused(Refusal::Superseded { .. }) => unreachable!("these operations have no order"),
     }
 }
 

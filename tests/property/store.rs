@@ -252,7 +252,7 @@ impl Store for TestStore {
 
     fn limits(&self) -> Limits {
         let batch = if self.bug == Some(PlantedBug::ChunkIgnored) { 1_000 } else { self.chunk };
-        Limits { max_result_bytes: usize::MAX, batch }
+        Limits { max_result_bytes: usize::MAX, batch, orders: false }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

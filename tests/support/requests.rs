@@ -35,6 +35,7 @@ pub fn claim() -> ClaimRequest {
         retention: RETENTION,
         takeover: Takeover::Allowed,
         result_data: ResultData::Include,
+        order: None,
     }
 }
 
@@ -48,7 +49,7 @@ pub fn rival(claim: &ClaimRequest) -> ClaimRequest {
 }
 
 pub fn json(text: impl Into<String>) -> StoredResult {
-    StoredResult { data: Some(StoredData::Json(text.into())), dropped: false }
+    StoredResult::of(StoredData::Json(text.into()))
 }
 
 pub fn complete(text: impl Into<String>) -> Settlement {
@@ -56,7 +57,13 @@ pub fn complete(text: impl Into<String>) -> Settlement {
 }
 
 pub fn settle_of(claim: &ClaimRequest, settlement: Settlement) -> SettleRequest {
-    SettleRequest { key: claim.key, owner: claim.owner, fingerprint: claim.fingerprint, settlement }
+    SettleRequest {
+        key: claim.key,
+        owner: claim.owner,
+        fingerprint: claim.fingerprint,
+        settlement,
+        order: claim.order.clone(),
+    }
 }
 
 pub async fn claim_one(store: &impl Store, claim: &ClaimRequest) -> Result<Claimed, Error> {

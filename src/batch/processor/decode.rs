@@ -58,7 +58,7 @@ impl<S: Source, H, T> Processor<S, H, T> {
         let delivery = Delivery::new(&body, info);
         let key = self.key.select(&delivery, buffer)?;
         let fingerprint = self.options.payload.fingerprint(&body, &delivery)?;
-        Ok(Candidate { key: scope.hash(key), fingerprint })
+        Ok(Candidate { key: scope.hash(key), fingerprint, sequence: None })
     }
 }
 
@@ -69,7 +69,7 @@ fn undecodable(source: &BoxError) -> Error {
         Some(Verdict::Transient | Verdict::Unknown) => {
             Error::not_decoded("the decoder failed, and says that this may pass")
         }
-        Some(Verdict::Permanent) | None => Error::undecodable(what_is_wrong(&**source)),
+        Some(Verdict::Permanent | Verdict::Superseded) | None => Error::undecodable(what_is_wrong(&**source)),
     }
 }
 

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::{claim::Claim, handle::Idempotency, policy::AfterUnknown, window::Window},
+    order::Order,
     record::{KeyHash, Owner, Record, Status},
     store::{Answers, ClaimRequest, Claimed, Grant, Refusal, ResultData},
 };
@@ -45,7 +46,7 @@ impl Idempotency {
             result.push(answer.map(|claimed| match claimed {
                 Claimed::Refused(refusal) => ClaimAnswer::Refused(refusal),
                 Claimed::Granted(grant) => {
-                    let claim = Claim::new(request.key, request.fingerprint, request.owner, grant, window);
+                    let claim = Claim::of(request, grant, window);
                     self.granted(claim, grant, window, &mut withdrawal.late)
                 }
             }));
@@ -86,6 +87,9 @@ impl Idempotency {
             retention: self.settings.in_progress_retention(),
             takeover: self.settings.after_unknown.takeover(),
             result_data,
+            order: candidate
+                .sequence
+                .map(|sequence| Box::new(Order { sequence, retention: self.settings.retention() })),
         };
         Ok(candidates.iter().zip(owners).map(request).collect())
     }
@@ -122,7 +126,7 @@ impl Idempotency {
         }
         let unanswered = requests.iter().zip(&answers).zip(doubtful);
         let unanswered = unanswered.filter(|((_, answer), doubtful)| *doubtful && answer.is_err());
-        withdrawal.doubtful.extend(unanswered.map(|((request, _), _)| (request.key, request.owner)));
+        withdrawal.doubtful.extend(unanswered.map(|((request, _), _)| request.clone()));
         answers
     }
 
@@ -133,24 +137,24 @@ impl Idempotency {
         join(self.withdraw_doubtful(withdrawal.doubtful, window), self.release(withdrawal.late)).await;
     }
 
-    async fn withdraw_doubtful(&self, mut doubtful: Vec<(KeyHash, Owner)>, window: Window) {
+    async fn withdraw_doubtful(&self, mut doubtful: Vec<ClaimRequest>, window: Window) {
         let until = match self.settings.after_unknown {
             AfterUnknown::Rerun => window.settle_by.min(self.clock.now().after(WITHDRAW_FOR)),
             AfterUnknown::Refuse | AfterUnknown::Probe => window.settle_by,
         };
         let mut backoff = Backoff::default();
         while !doubtful.is_empty() {
-            let keys: Vec<KeyHash> = doubtful.iter().map(|(key, _)| *key).collect();
+            let keys: Vec<KeyHash> = doubtful.iter().map(|request| request.key).collect();
             // What a read shows takes a call to release.
             let time = until.since(self.clock.now()) / 2;
             let found = within(time, "read", keys.len(), self.store.read(&keys, ResultData::Omit)).await;
             let (mut ours, mut again) = (Vec::new(), Vec::new());
-            for ((key, owner), record) in doubtful.into_iter().zip(found) {
+            for (request, record) in doubtful.into_iter().zip(found) {
                 match record {
                     Ok(record) => {
-                        ours.extend(record.and_then(|record| applied(key, owner, &record, window.settled_by(until))))
+                        ours.extend(record.and_then(|record| applied(&request, &record, window.settled_by(until))))
                     }
-                    Err(error) if error.retry_helps() => again.push((key, owner)),
+                    Err(error) if error.retry_helps() => again.push(request),
                     Err(_) => {}
                 }
             }
@@ -168,7 +172,7 @@ impl Idempotency {
 /// Claims that nobody acts on: they may have been applied although their answers were lost, or were granted too late.
 #[derive(Debug, Default)]
 pub(crate) struct Withdrawal {
-    doubtful: Vec<(KeyHash, Owner)>,
+    doubtful: Vec<ClaimRequest>,
     late: Vec<Claim>,
 }
 
@@ -180,11 +184,11 @@ impl Withdrawal {
 }
 
 /// The claim, if the record is its own.
-fn applied(key: KeyHash, owner: Owner, record: &Record, window: Window) -> Option<Claim> {
-    let is_ours = record.status == Status::InProgress && record.owner == Some(owner);
+fn applied(request: &ClaimRequest, record: &Record, window: Window) -> Option<Claim> {
+    let is_ours = record.status == Status::InProgress && record.owner == Some(request.owner);
     let Record { attempt, prior_status, .. } = *record;
     let grant = Grant { lease_until: record.lease_until?, attempt, prior_status };
-    is_ours.then(|| Claim::new(key, record.fingerprint, owner, grant, window))
+    is_ours.then(|| Claim::of(request, grant, window))
 }
 
 /// Whether a claim may have been applied although it was answered by an error.

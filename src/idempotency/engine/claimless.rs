@@ -40,16 +40,14 @@ impl Idempotency {
         let claimed = timeout(left.min(MAX_CALL_TIME), writes.claim(&request)).await;
         let claimed = claimed.unwrap_or_else(|_| Err(silent("claim")))?;
         let answer = match claimed {
-            Claimed::Granted(grant) => {
-                ClaimAnswer::Granted(Claim::new(request.key, request.fingerprint, request.owner, grant, window))
-            }
+            Claimed::Granted(grant) => ClaimAnswer::Granted(Claim::of(&request, grant, window)),
             Claimed::Refused(refusal) => ClaimAnswer::Refused(refusal),
         };
         Ok((request, answer))
     }
 
-    /// Ends the transaction of a run: a success is committed, and recorded with it; a permanent failure is recorded. Anything
-    /// else leaves nothing.
+    /// Ends the transaction of a run: a success is committed, and recorded with it; a permanent failure is recorded, and so is
+    /// that the operation is superseded. Anything else leaves nothing.
     pub(crate) async fn commit_claimless<T: Send>(
         &self,
         request: &ClaimRequest,
@@ -60,7 +58,7 @@ impl Idempotency {
         end.held_until = None;
         let is_permanent =
             matches!(&end.conclusion, Conclusion::Failed(failure) if failure.verdict() == Verdict::Permanent);
-        let is_recorded = is_permanent || matches!(end.conclusion, Conclusion::Completed(_));
+        let is_recorded = is_permanent || matches!(end.conclusion, Conclusion::Completed(_) | Conclusion::Superseded);
         let (claim, settlement) = match end.take_due() {
             Some(due) if is_recorded => due,
             _ => {
@@ -90,11 +88,11 @@ impl Idempotency {
     /// What stood in the way of a commit.
     fn refused<T>(&self, request: &ClaimRequest, current: Option<Box<Record>>) -> Conclusion<T> {
         let in_progress = Refusal::InProgress { lease_until: None, attempt: 0 };
-        let Some(record) = current else { return Conclusion::Overtaken(in_progress) };
+        let Some(record) = current else { return Conclusion::Overtaken(Box::new(in_progress)) };
         match rules::judge(&record, request, self.clock.now()) {
-            Ok(Judgement::Refused(refusal)) => Conclusion::Overtaken(refusal),
+            Ok(Judgement::Refused(refusal)) => Conclusion::Overtaken(Box::new(refusal)),
             // It stood in the way, and no longer does.
-            Ok(Judgement::Free | Judgement::Mine(_)) => Conclusion::Overtaken(in_progress),
+            Ok(Judgement::Free | Judgement::Mine(_)) => Conclusion::Overtaken(Box::new(in_progress)),
             Err(error) => Conclusion::Failed(Failure::transient(error)),
         }
     }

@@ -131,6 +131,7 @@ impl Idempotency {
         let settlement = match failure.verdict() {
             Verdict::Transient => Settlement::Release { took_over: claim.took_over() },
             Verdict::Permanent => self.failure(&failure),
+            Verdict::Superseded => self.supersession(),
             Verdict::Unknown => return self.keep(claim, failure, end),
         };
         let request = request_of(claim, settlement);

@@ -36,6 +36,8 @@ pub(crate) enum Conclusion<T> {
     Kept(T),
     /// It succeeded, but that could not be recorded.
     Unrecorded(T),
+    /// It found itself superseded by a newer operation.
+    Superseded,
     Failed(Failure),
     /// It succeeded, but its transaction was not committed, or may not have been.
     NotCommitted(Failure),
@@ -43,7 +45,7 @@ pub(crate) enum Conclusion<T> {
     /// The stop point passed before the first poll.
     NotStarted,
     /// The lease was lost, and the successor decided the outcome.
-    Overtaken(Refusal),
+    Overtaken(Box<Refusal>),
     LeaseLost,
 }
 
@@ -144,10 +146,11 @@ impl<T> Conclusion<T> {
             Self::Unrecorded(value) => Outcome::Unrecorded(value),
             Self::Released(_) => Outcome::Failed(Failure::transient("the result is not to be recorded")),
             Self::Kept(_) => Outcome::Failed(Failure::unknown("whether the operation took effect is not known")),
+            Self::Superseded => Outcome::Superseded { newest: None },
             Self::Failed(failure) | Self::NotCommitted(failure) => Outcome::Failed(failure),
             Self::Interrupted(interruption) => Outcome::Interrupted(interruption),
             Self::NotStarted => Outcome::NotStarted,
-            Self::Overtaken(refusal) => replay(refusal)?,
+            Self::Overtaken(refusal) => replay(*refusal)?,
             Self::LeaseLost => Outcome::LeaseLost,
         })
     }
@@ -162,6 +165,7 @@ impl<T> Outcome<T> {
         failure: impl FnOnce(&StoredResult) -> Result<StoredFailure, E>,
     ) -> Result<Self, E> {
         Ok(match refusal {
+            Refusal::Completed(record) if record.result.superseded => Self::Superseded { newest: None },
             Refusal::Completed(record) => match value(&record.result)? {
                 Some(value) => Self::Replayed(value),
                 None => Self::ReplayedWithoutResult,
@@ -170,6 +174,7 @@ impl<T> Outcome<T> {
             Refusal::InProgress { lease_until, attempt } => Self::InProgress { lease_until, attempt },
             Refusal::Abandoned { attempt } => Self::Abandoned { attempt },
             Refusal::Mismatch => Self::Mismatch,
+            Refusal::Superseded { newest } => Self::Superseded { newest: Some(newest) },
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::claim::Claim;
 use crate::{
+    order::Sequence,
     record::{Fingerprint, KeyHash},
     store::Refusal,
 };
@@ -34,6 +35,8 @@ pub(crate) use waiting::{LeaseWait, Polled, WaitStep};
 pub(crate) struct Candidate {
     pub(crate) key: KeyHash,
     pub(crate) fingerprint: Option<Fingerprint>,
+    /// Where it stands in the order of its entity, if that has one.
+    pub(crate) sequence: Option<Sequence>,
 }
 
 /// The answer to a claim.

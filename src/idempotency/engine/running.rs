@@ -18,6 +18,7 @@ use crate::{
         result,
         verdict::{Failure, Verdict},
     },
+    record::StoredResult,
     store::Settlement,
 };
 
@@ -91,6 +92,10 @@ impl Idempotency {
             Ok(Err(failure)) => match failure.verdict() {
                 Verdict::Unknown => End::kept(claim, Conclusion::Failed(failure)),
                 Verdict::Transient => End::released(claim, Conclusion::Failed(failure)),
+                Verdict::Superseded => {
+                    let settlement = claim.is_some().then(|| self.supersession());
+                    End::settled_by(claim, settlement, Conclusion::Superseded)
+                }
                 Verdict::Permanent => {
                     let settlement = claim.is_some().then(|| self.failure(&failure));
                     End::settled_by(claim, settlement, Conclusion::Failed(failure))
@@ -112,6 +117,11 @@ impl Idempotency {
     fn completion<T: Serialize>(&self, value: &T) -> Settlement {
         let result = result::encode(value, &self.settings, self.store.limits());
         Settlement::Complete { result, retention: self.settings.retention() }
+    }
+
+    /// The operation is done with, and did nothing.
+    pub(super) fn supersession(&self) -> Settlement {
+        Settlement::Complete { result: StoredResult::SUPERSEDED, retention: self.settings.retention() }
     }
 
     pub(super) fn failure(&self, failure: &Failure) -> Settlement {

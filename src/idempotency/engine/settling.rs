@@ -147,8 +147,10 @@ impl Idempotency {
         let is_ours = !matches!((record.fingerprint, claim.fingerprint), (Some(theirs), Some(ours)) if theirs != ours);
         match record.status {
             Status::InProgress if is_ours => end.held_until = record.lease_until,
-            Status::Completed if is_ours => end.conclusion = Conclusion::Overtaken(Refusal::Completed(record)),
-            Status::Failed if is_ours => end.conclusion = Conclusion::Overtaken(Refusal::Failed(record)),
+            Status::Completed if is_ours => {
+                end.conclusion = Conclusion::Overtaken(Box::new(Refusal::Completed(record)))
+            }
+            Status::Failed if is_ours => end.conclusion = Conclusion::Overtaken(Box::new(Refusal::Failed(record))),
             // The key is another payload's now.
             _ => {}
         }
@@ -188,7 +190,13 @@ fn unrecorded<T>(claim: Claim, settlement: &Settlement, end: End<T>, error: &Err
 }
 
 pub(super) fn request_of(claim: &Claim, settlement: Settlement) -> SettleRequest {
-    SettleRequest { key: claim.key(), owner: claim.owner, fingerprint: claim.fingerprint, settlement }
+    SettleRequest {
+        key: claim.key(),
+        owner: claim.owner,
+        fingerprint: claim.fingerprint,
+        settlement,
+        order: claim.order.clone(),
+    }
 }
 
 /// The word for what all of them do, in errors.

@@ -114,6 +114,7 @@ fn new_claim() -> ClaimRequest {
         retention: RETENTION,
         takeover: Takeover::Allowed,
         result_data: ResultData::Include,
+        order: None,
     }
 }
 
@@ -122,11 +123,17 @@ fn rival(claim: &ClaimRequest) -> ClaimRequest {
 }
 
 fn settle(claim: &ClaimRequest, settlement: Settlement) -> SettleRequest {
-    SettleRequest { key: claim.key, owner: claim.owner, fingerprint: claim.fingerprint, settlement }
+    SettleRequest {
+        key: claim.key,
+        owner: claim.owner,
+        fingerprint: claim.fingerprint,
+        settlement,
+        order: claim.order.clone(),
+    }
 }
 
 fn json(text: &str) -> StoredResult {
-    StoredResult { data: Some(StoredData::Json(text.to_owned())), dropped: false }
+    StoredResult::of(StoredData::Json(text.to_owned()))
 }
 
 fn complete(text: &str) -> Settlement {

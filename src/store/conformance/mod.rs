@@ -27,9 +27,11 @@ use crate::{
 };
 
 mod claims;
+mod orders;
 mod settles;
 
 pub use claims::*;
+pub use orders::*;
 pub use settles::*;
 
 /// One test a check. The expression makes a [`Subject`]; it may await.
@@ -67,6 +69,21 @@ macro_rules! conformance_tests {
             a_late_renewal_shortens_nothing,
             a_renewal_after_the_lease_and_the_margin_revives_nothing,
             a_record_expires_no_earlier_than_its_retention,
+            a_store_orders_or_refuses_to,
+            an_older_operation_is_superseded,
+            sequences_are_compared_as_numbers,
+            an_entity_has_one_holder,
+            of_many_claims_on_an_entity_exactly_one_is_granted,
+            only_a_completion_supersedes,
+            a_late_completion_lowers_nothing,
+            a_late_settle_frees_nothing,
+            what_is_older_than_an_operation_in_doubt_waits,
+            doubt_ends_with_its_operation_or_a_newer_one,
+            a_superseded_operation_is_not_taken_over,
+            a_renewal_keeps_the_entity,
+            a_mark_lives_as_long_as_its_outcomes,
+            doubt_is_bounded,
+            a_batch_holds_operations_of_several_entities,
         );
     };
     ($subject:expr; $($check:ident,)+) => {
@@ -200,6 +217,7 @@ fn new_claim() -> ClaimRequest {
         retention: RETENTION,
         takeover: Takeover::Allowed,
         result_data: ResultData::Include,
+        order: None,
     }
 }
 
@@ -214,11 +232,17 @@ fn misuse(claim: &ClaimRequest) -> ClaimRequest {
 }
 
 fn settle_request(claim: &ClaimRequest, settlement: Settlement) -> SettleRequest {
-    SettleRequest { key: claim.key, owner: claim.owner, fingerprint: claim.fingerprint, settlement }
+    SettleRequest {
+        key: claim.key,
+        owner: claim.owner,
+        fingerprint: claim.fingerprint,
+        settlement,
+        order: claim.order.clone(),
+    }
 }
 
 fn json(text: &str) -> StoredResult {
-    StoredResult { data: Some(StoredData::Json(text.to_owned())), dropped: false }
+    StoredResult::of(StoredData::Json(text.to_owned()))
 }
 
 fn complete(text: &str) -> Settlement {

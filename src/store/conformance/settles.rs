@@ -30,7 +30,7 @@ pub async fn results_come_back_as_they_were_stored(subject: &Subject) {
     for result in [
         json("\"é😀\\u0000\""),
         json("null"),
-        StoredResult { data: Some(StoredData::Deflated((0..=255).collect())), dropped: false },
+        StoredResult::of(StoredData::Deflated((0..=255).collect())),
         StoredResult::default(),
         StoredResult::DROPPED,
     ] {

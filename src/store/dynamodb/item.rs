@@ -68,6 +68,7 @@ impl Schema {
             Some(AttributeValue::N(digits)) => digits.parse().map(Some).map_err(|_| unknown(name)),
             Some(_) => Err(unknown(name)),
         };
+        let is_set = |name: &String| item.get(name) == Some(&AttributeValue::Bool(true));
         let status = text(&names.status).and_then(|word| Status::from_word(word));
         let fingerprint = match item.get(&names.validation) {
             None => None,
@@ -95,7 +96,8 @@ impl Schema {
             fingerprint,
             result: StoredResult {
                 data,
-                dropped: item.get(&names.result_dropped) == Some(&AttributeValue::Bool(true)),
+                dropped: is_set(&names.result_dropped),
+                superseded: is_set(&names.superseded),
             },
             version: number(&names.version)?.map_or(0, |version| u32::try_from(version).unwrap_or(u32::MAX)),
         })

@@ -14,6 +14,7 @@
 //! | `attempt` | N | how often the record was granted |
 //! | `prior_status` | S | the status that the last claim replaced; `NONE` for none |
 //! | `result_dropped` | BOOL | whether there was a result that is not kept |
+//! | `superseded` | BOOL | whether the handler has found the operation superseded by a newer one |
 //! | `v` | N | the version of this format |
 //!
 //! For one key, a claim is one `UpdateItem` whose condition holds all the rules by which a record may be replaced; when it fails, the
@@ -167,7 +168,7 @@ impl Store for DynamoDbStore {
 
     fn limits(&self) -> Limits {
         let batch = if self.is_batched(usize::MAX) { batched::MAX_STATEMENTS } else { single::CONCURRENCY };
-        Limits { max_result_bytes: MAX_ITEM_BYTES - self.schema.overhead(), batch }
+        Limits { max_result_bytes: MAX_ITEM_BYTES - self.schema.overhead(), batch, orders: false }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -21,6 +21,7 @@ pub struct AttributeNames {
     pub attempt: String,
     pub prior_status: String,
     pub result_dropped: String,
+    pub superseded: String,
     pub version: String,
 }
 
@@ -37,6 +38,7 @@ impl Default for AttributeNames {
             attempt: "attempt".into(),
             prior_status: "prior_status".into(),
             result_dropped: "result_dropped".into(),
+            superseded: "superseded".into(),
             version: "v".into(),
         }
     }
@@ -44,7 +46,7 @@ impl Default for AttributeNames {
 
 impl AttributeNames {
     /// All but that of the result's data, which may be large.
-    pub(super) fn without_data(&self) -> [&str; 10] {
+    pub(super) fn without_data(&self) -> [&str; 11] {
         [
             &self.id,
             &self.status,
@@ -55,6 +57,7 @@ impl AttributeNames {
             &self.attempt,
             &self.prior_status,
             &self.result_dropped,
+            &self.superseded,
             &self.version,
         ]
     }

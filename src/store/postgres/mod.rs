@@ -135,7 +135,7 @@ impl Store for PostgresStore {
     }
 
     fn limits(&self) -> Limits {
-        Limits { max_result_bytes: MAX_RESULT_BYTES, batch: BATCH }
+        Limits { max_result_bytes: MAX_RESULT_BYTES, batch: BATCH, orders: false }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -18,6 +18,7 @@ const MAX_MILLIS: i64 = 1 << 52;
 const JSON: i16 = 0;
 const DEFLATE: i16 = 1;
 const DROPPED: i16 = 2;
+const SUPERSEDED: i16 = 3;
 
 pub(super) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(MAX_MILLIS).min(MAX_MILLIS)
@@ -32,7 +33,8 @@ pub(super) fn stored(result: &StoredResult) -> (Option<&[u8]>, Option<i16>) {
     match &result.data {
         Some(StoredData::Json(text)) => (Some(text.as_bytes()), Some(JSON)),
         Some(StoredData::Deflated(bytes)) => (Some(bytes), Some(DEFLATE)),
-        None => (None, result.dropped.then_some(DROPPED)),
+        None if result.dropped => (None, Some(DROPPED)),
+        None => (None, result.superseded.then_some(SUPERSEDED)),
     }
 }
 
@@ -96,7 +98,7 @@ fn result(columns: &Columns<'_>, wanted: ResultData) -> Result<StoredResult, Err
     let data = columns.get::<Option<&[u8]>>("data")?.map(<[u8]>::to_vec);
     let encoding = columns.get::<Option<i16>>("encoding")?;
     let data = match (encoding, data) {
-        (None | Some(DROPPED), None) => None,
+        (None | Some(DROPPED | SUPERSEDED), None) => None,
         (Some(JSON | DEFLATE), None) if wanted == ResultData::Omit => None,
         (Some(JSON), Some(text)) => {
             Some(StoredData::Json(String::from_utf8(text).map_err(|_| columns.unknown("data"))?))
@@ -104,7 +106,7 @@ fn result(columns: &Columns<'_>, wanted: ResultData) -> Result<StoredResult, Err
         (Some(DEFLATE), Some(bytes)) => Some(StoredData::Deflated(bytes)),
         _ => return Err(columns.unknown("encoding")),
     };
-    Ok(StoredResult { data, dropped: encoding == Some(DROPPED) })
+    Ok(StoredResult { data, dropped: encoding == Some(DROPPED), superseded: encoding == Some(SUPERSEDED) })
 }
 
 /// The status of a number; `None` for any other.

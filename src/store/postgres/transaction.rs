@@ -25,9 +25,7 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
     record::{KeyHash, Record, Status},
-    store::{
-        ClaimRequest, Claimed, Refusal, ResultData, SettleRequest, Settled, Settlement, transaction::Transactional,
-    },
+    store::{ClaimRequest, Claimed, Refusal, ResultData, SettleRequest, Settled, transaction::Transactional},
 };
 
 const COMMIT: &str = "commit";
@@ -219,7 +217,7 @@ impl PostgresStore {
         request: Option<&SettleRequest>,
     ) -> Result<Settled, Error> {
         if let (Some(claim), Some(request)) = (claim, request)
-            && matches!(request.settlement, Settlement::Fail { .. })
+            && !request.settlement.took_effect()
         {
             // Without the writes.
             self.begin_again(&connection, claim).await?;
@@ -287,7 +285,10 @@ impl PostgresStore {
                 Ok(Claimed::Granted(_)) => return Err(undone(error)),
                 // The record is another claim's.
                 Ok(Claimed::Refused(
-                    Refusal::InProgress { lease_until: Some(_), .. } | Refusal::Abandoned { .. } | Refusal::Mismatch,
+                    Refusal::InProgress { lease_until: Some(_), .. }
+                    | Refusal::Abandoned { .. }
+                    | Refusal::Mismatch
+                    | Refusal::Superseded { .. },
                 )) => return Err(undone(error)),
                 Ok(Claimed::Refused(Refusal::Completed(record) | Refusal::Failed(record))) => {
                     return Ok(match is_of(&record, claim) {

@@ -71,8 +71,9 @@ pub(super) fn result(settlement: &Settlement) -> Option<(&'static str, &[u8])> {
     match result {
         StoredResult { data: Some(StoredData::Json(text)), .. } => Some(("data", text.as_bytes())),
         StoredResult { data: Some(StoredData::Deflated(bytes)), .. } => Some(("deflated", bytes)),
-        StoredResult { data: None, dropped: true } => Some(("result_dropped", b"1")),
-        StoredResult { data: None, dropped: false } => None,
+        StoredResult { dropped: true, .. } => Some(("result_dropped", b"1")),
+        StoredResult { superseded: true, .. } => Some(("superseded", b"1")),
+        _ => None,
     }
 }
 

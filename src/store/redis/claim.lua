@@ -21,7 +21,7 @@ local is_lapsed = ARGV[6] == '1' and status == 'INPROGRESS' and attempt
   and (fingerprint == '' or not found[4] or found[4] == fingerprint)
   and lease and lease < math.max(now - tonumber(ARGV[4]), 0)
 if is_live and not is_lapsed then
-  local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped'}
+  local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped', 'superseded'}
   if ARGV[10] == '1' then
     table.insert(fields, 'data')
     table.insert(fields, 'deflated')
@@ -35,6 +35,6 @@ local prior, expiration = status or 'NONE', math.ceil((now + tonumber(ARGV[5])) 
 redis.call('HSET', key, 'status', 'INPROGRESS', 'owner', owner, 'attempt', attempt, 'prior_status', prior,
   'in_progress_expiration', lease, 'expiration', text(expiration), 'v', ARGV[7])
 if fingerprint ~= '' then redis.call('HSET', key, 'validation', fingerprint) end
-redis.call('HDEL', key, 'data', 'deflated', 'result_dropped', fingerprint == '' and 'validation' or 'data')
+redis.call('HDEL', key, 'data', 'deflated', 'result_dropped', 'superseded', fingerprint == '' and 'validation' or 'data')
 redis.call('PEXPIREAT', key, text(expiration * 1000))
 return lease .. ' ' .. attempt .. ' ' .. prior

@@ -15,6 +15,7 @@
 //! | `attempt` | how often the record was granted |
 //! | `prior_status` | the status that the last claim replaced; `NONE` for none |
 //! | `result_dropped` | present if there was a result that is not kept |
+//! | `superseded` | present if the handler has found the operation superseded by a newer one |
 //! | `v` | the version of this format |
 //!
 //! One Lua script makes claims and another settles them. They apply the rules by which a record may change, and return the
@@ -138,7 +139,7 @@ impl Store for RedisStore {
     }
 
     fn limits(&self) -> Limits {
-        Limits { max_result_bytes: MAX_RESULT_BYTES, batch: MAX_BATCH }
+        Limits { max_result_bytes: MAX_RESULT_BYTES, batch: MAX_BATCH, orders: false }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The fields of a record, in the order in which the scripts return them.
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 12] = [
     "status",
     "owner",
     "attempt",
@@ -20,6 +20,7 @@ const FIELDS: [&str; 11] = [
     "validation",
     "v",
     "result_dropped",
+    "superseded",
     "data",
     "deflated",
 ];
@@ -47,9 +48,9 @@ pub(super) fn record(answer: Value, operation: &'static str) -> Result<Option<Re
     }
     let mut values = values.into_iter();
     let mut next = |name| Field { name, value: values.next().unwrap_or(Value::Nil), operation };
-    let [status, owner, attempt, prior, lease, expiration, validation, version, dropped, json, deflated] =
+    let [status, owner, attempt, prior, lease, expiration, validation, version, dropped, superseded, json, deflated] =
         FIELDS.map(&mut next);
-    let is_dropped = dropped.value != Value::Nil;
+    let (dropped, superseded) = (dropped.value != Value::Nil, superseded.value != Value::Nil);
     let data = match (json.text()?, deflated.value) {
         (Some(json), _) => Some(StoredData::Json(json)),
         (None, Value::BulkString(bytes)) => Some(StoredData::Deflated(bytes)),
@@ -63,7 +64,7 @@ pub(super) fn record(answer: Value, operation: &'static str) -> Result<Option<Re
         lease_until: lease.number()?.map(Timestamp::from_millis),
         expiration: expiration.number()?,
         fingerprint: validation.known(Fingerprint::from_hex)?,
-        result: StoredResult { data, dropped: is_dropped },
+        result: StoredResult { data, dropped, superseded },
         version: version.number()?.map_or(0, |version| u32::try_from(version).unwrap_or(u32::MAX)),
     }))
 }

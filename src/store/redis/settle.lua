@@ -1,6 +1,6 @@
 -- Ends or renews one claim, if the record is still in progress under its owner. KEYS[1]: the record. Times are in ms.
 -- ARGV: 1 owner  2 COMPLETED|FAILED|release|hand_back|renew  3 retention  4 lease  5 skew margin
---       6 field of the result: data|deflated|result_dropped, or ''  7 its value  8 now, or '' for the server's clock
+--       6 field of the result: data|deflated|result_dropped|superseded, or ''  7 its value  8 now, or '' for the server's clock
 -- Applied: lease_until of a renewal, 1 otherwise. Refused: the record's fields, explained by the client.
 local key, what, now = KEYS[1], ARGV[2], tonumber(ARGV[8])
 if not now then
@@ -18,7 +18,7 @@ local is_over = what == 'renew' and not (lease and lease >= math.max(now - margi
 -- A late release may meet a late copy of its own claim, which has taken over.
 local forgets = what == 'release' and found[3] == 'INPROGRESS'
 if found[1] ~= 'INPROGRESS' or found[2] ~= ARGV[1] or is_over or forgets then
-  local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped'}
+  local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped', 'superseded'}
   -- A release has no use for a result, nor has a settle that was applied before.
   if what ~= 'release' and what ~= 'hand_back' and not (found[1] == what and found[2] == ARGV[1]) then
     table.insert(fields, 'data')
@@ -45,7 +45,7 @@ end
 local expiration = math.ceil(ends / 1000)
 -- HDEL comes first because it needs no memory: after it a server without free memory takes what follows, so that the outcome
 -- of work that is done is recorded while claims are refused.
-redis.call('HDEL', key, 'data', 'deflated', 'result_dropped')
+redis.call('HDEL', key, 'data', 'deflated', 'result_dropped', 'superseded')
 redis.call('HSET', key, 'expiration', text(expiration))
 if what == 'renew' then
   redis.call('HSET', key, 'in_progress_expiration', text(lease))

@@ -325,7 +325,7 @@ impl World {
             lease_until: Some(self.clock.now().after(seconds(10))),
             expiration: Some(self.clock.now().after(seconds(3_600)).seconds_rounded_up()),
             fingerprint: None,
-            result: StoredResult { data: Some(StoredData::Json(result.to_owned())), dropped: false },
+            result: StoredResult::of(StoredData::Json(result.to_owned())),
             version: RECORD_VERSION,
         };
         self.memory.insert(self.hash(key), record);

@@ -129,7 +129,7 @@ impl World {
     async fn delete(&self) {
         let owner = self.record().await.unwrap().owner.unwrap();
         let settlement = Settlement::Release { took_over: false };
-        let release = SettleRequest { key: self.key(), owner, fingerprint: None, settlement };
+        let release = SettleRequest { key: self.key(), owner, fingerprint: None, settlement, order: None };
         assert_eq!(self.direct.settle(&[release]).await.remove(0).unwrap(), Settled::Done { found: None });
         assert_eq!(self.record().await, None);
     }

@@ -46,6 +46,7 @@ impl World {
             retention: RETENTION,
             takeover: Takeover::Allowed,
             result_data: ResultData::Include,
+            order: None,
         };
         let world = Self { proxy, store, direct: records.store().await, claim };
         // The server may have to be sent a script before it knows its hash.
@@ -93,7 +94,7 @@ impl World {
 
 fn renewal(claim: &ClaimRequest, lease: Duration) -> SettleRequest {
     let settlement = Settlement::Renew { lease, skew_margin: MARGIN, retention: RETENTION };
-    SettleRequest { key: claim.key, owner: claim.owner, fingerprint: None, settlement }
+    SettleRequest { key: claim.key, owner: claim.owner, fingerprint: None, settlement, order: None }
 }
 
 async fn granted(store: &dyn Store, claim: &ClaimRequest) -> Grant {

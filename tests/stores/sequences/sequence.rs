@@ -95,7 +95,7 @@ impl Sequence {
             Step::Settle(settles) => {
                 let settle = |(number, settlement): &(usize, Settlement)| {
                     let ClaimRequest { key, owner, fingerprint, .. } = self.claim(*number, names);
-                    SettleRequest { key, owner, fingerprint, settlement: settlement.clone() }
+                    SettleRequest { key, owner, fingerprint, settlement: settlement.clone(), order: None }
                 };
                 Requests::Settle(settles.iter().map(settle).collect())
             }
@@ -115,6 +115,7 @@ impl Sequence {
             retention: claim.retention,
             takeover: claim.takeover,
             result_data: claim.result_data,
+            order: None,
         }
     }
 
@@ -215,7 +216,7 @@ fn result(random: &mut Rng) -> StoredResult {
         2 => Some(StoredData::Deflated(vec![random.u8(..), 0, 255])),
         _ => Some(StoredData::Json(format!("{{\"b\": {}, \"a\":\"é\"}}", random.u8(..)))),
     };
-    StoredResult { data, dropped: false }
+    StoredResult { data, ..StoredResult::default() }
 }
 
 fn duration(random: &mut Rng, millis: &[u64]) -> Duration {

@@ -194,7 +194,7 @@ impl History {
             match machine.turn(self.now, is_quiet) {
                 Step::Decode(index, _, body) => {
                     let key = body.first().map(|key| KeyHash::from_bytes([*key; 32]));
-                    let candidate = key.map(|key| Candidate { key, fingerprint: None });
+                    let candidate = key.map(|key| Candidate { key, fingerprint: None, sequence: None });
                     let is_bad = self.random.u8(0..20) == 0;
                     let work =
                         if is_bad { Err(Error::undecodable("bad")) } else { Ok(Work { payload: (), candidate }) };

@@ -59,7 +59,7 @@ impl Store for Says {
     }
 
     fn limits(&self) -> Limits {
-        Limits { max_result_bytes: 1, batch: 1 }
+        Limits { max_result_bytes: 1, batch: 1, orders: false }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -27,6 +27,7 @@ pub(in crate::store::dynamodb) struct Statements {
     record: String,
     record_with_data: String,
     record_dropped: String,
+    record_superseded: String,
     delete: String,
     hand_back: String,
     renew: String,
@@ -68,6 +69,7 @@ impl Statements {
             record: update(&outcome, ""),
             record_with_data: update(&[outcome[0], outcome[1], &names.data], ""),
             record_dropped: update(&[outcome[0], outcome[1], &names.result_dropped], ""),
+            record_superseded: update(&[outcome[0], outcome[1], &names.superseded], ""),
             delete: format!("DELETE FROM {table} WHERE {still_mine} AND {}<>?", quoted(&names.prior_status)),
             hand_back: update(&[&names.in_progress_expiration], &format!(" REMOVE {}", quoted(&names.owner))),
             renew: format!(
@@ -165,6 +167,10 @@ impl Statements {
                 values.push(AttributeValue::Bool(true));
                 &self.record_dropped
             }
+            None if result.superseded => {
+                values.push(AttributeValue::Bool(true));
+                &self.record_superseded
+            }
             None => &self.record,
         }
     }
@@ -222,6 +228,7 @@ impl Replaceable {
         }
         update.remove(&names.data);
         update.remove(&names.result_dropped);
+        update.remove(&names.superseded);
         for (name, value) in schema.key_names().zip(schema.key_values(&request.key)) {
             update.only_if(name, "=", value);
         }

@@ -9,8 +9,17 @@ use crate::store::{
 
 /// Names that an expression may hold as they are. Any other may be a reserved word or hold odd characters.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ReservedWords.html>
-const NOT_RESERVED: [&str; 8] =
-    ["id", "expiration", "in_progress_expiration", "validation", "attempt", "prior_status", "result_dropped", "v"];
+const NOT_RESERVED: [&str; 9] = [
+    "id",
+    "expiration",
+    "in_progress_expiration",
+    "validation",
+    "attempt",
+    "prior_status",
+    "result_dropped",
+    "superseded",
+    "v",
+];
 
 /// What a conditional write says besides its key and its values.
 #[derive(Debug)]
@@ -30,6 +39,7 @@ pub(in crate::store::dynamodb) struct Expressions {
     pub(super) record: Expression,
     pub(super) record_with_data: Expression,
     pub(super) record_dropped: Expression,
+    pub(super) record_superseded: Expression,
     pub(super) delete: Expression,
     pub(super) hand_back: Expression,
     pub(super) renew: Expression,
@@ -67,7 +77,8 @@ impl Expressions {
             claim_with_fingerprint: Claims::new(&n, true, expression),
             record: expression(outcome.clone(), still_mine.clone()),
             record_with_data: expression(format!("{outcome}, {} = :data", n.data), still_mine.clone()),
-            record_dropped: expression(format!("{outcome}, {} = :dropped", n.result_dropped), still_mine.clone()),
+            record_dropped: expression(format!("{outcome}, {} = :true", n.result_dropped), still_mine.clone()),
+            record_superseded: expression(format!("{outcome}, {} = :true", n.superseded), still_mine.clone()),
             delete: expression(String::new(), format!("{still_mine} AND {} <> :inprogress", n.prior_status)),
             hand_back: expression(format!("SET {lease} = :ended REMOVE {}", n.owner), still_mine.clone()),
             renew: expression(
@@ -124,8 +135,8 @@ impl Claims {
             format!(
                 "SET {status} = :inprogress, {owner} = :owner, {lease} = :lease, {expiration} = :expiration, \
                  {attempt} = {attempts}, {prior} = if_not_exists({status}, :none), {version} = :v{set} \
-                 REMOVE {}, {}{remove}",
-                n.data, n.result_dropped
+                 REMOVE {}, {}, {}{remove}",
+                n.data, n.result_dropped, n.superseded
             )
         };
         let (is_absent, is_expired, is_lapsed) = (is_absent(n), is_expired(n), is_lapsed(n, with_fingerprint));
@@ -207,6 +218,7 @@ fn aliased(names: &AttributeNames) -> (AttributeNames, Vec<(&'static str, String
         attempt: alias(&names.attempt, "#attempt"),
         prior_status: alias(&names.prior_status, "#prior"),
         result_dropped: alias(&names.result_dropped, "#dropped"),
+        superseded: alias(&names.superseded, "#superseded"),
         version: alias(&names.version, "#version"),
     };
     (texts, aliases)

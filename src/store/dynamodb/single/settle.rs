@@ -148,8 +148,12 @@ impl DynamoDbStore {
                 &self.expressions.record_with_data
             }
             None if result.dropped => {
-                values.insert(":dropped".to_owned(), AttributeValue::Bool(true));
+                values.insert(":true".to_owned(), AttributeValue::Bool(true));
                 &self.expressions.record_dropped
+            }
+            None if result.superseded => {
+                values.insert(":true".to_owned(), AttributeValue::Bool(true));
+                &self.expressions.record_superseded
             }
             None => &self.expressions.record,
         };

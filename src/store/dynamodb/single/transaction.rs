@@ -165,7 +165,7 @@ impl Transactional for DynamoDbStore {
                 (Some(request), None) => items.insert(0, self.record_within(request)?),
                 (Some(request), Some(claim)) => {
                     let (status, result, retention) = outcome_of(request)?;
-                    if status == Status::Failed {
+                    if !request.settlement.took_effect() {
                         items.clear();
                     }
                     items.insert(0, self.put_record(claim, status, result, retention)?);
@@ -243,6 +243,8 @@ impl DynamoDbStore {
             set(&names.data, data(stored.clone()));
         } else if result.dropped {
             set(&names.result_dropped, AttributeValue::Bool(true));
+        } else if result.superseded {
+            set(&names.superseded, AttributeValue::Bool(true));
         }
         item
     }

@@ -82,6 +82,7 @@ pub(super) fn claim(number: u8) -> ClaimRequest {
         retention: RETENTION,
         takeover: Takeover::Allowed,
         result_data: ResultData::Include,
+        order: None,
     }
 }
 
@@ -90,7 +91,13 @@ fn claims(numbers: impl IntoIterator<Item = u8>) -> Vec<ClaimRequest> {
 }
 
 fn settle(claim: &ClaimRequest, settlement: Settlement) -> SettleRequest {
-    SettleRequest { key: claim.key, owner: claim.owner, fingerprint: claim.fingerprint, settlement }
+    SettleRequest {
+        key: claim.key,
+        owner: claim.owner,
+        fingerprint: claim.fingerprint,
+        settlement,
+        order: claim.order.clone(),
+    }
 }
 
 fn complete() -> Settlement {
@@ -98,7 +105,7 @@ fn complete() -> Settlement {
 }
 
 fn complete_with(result: String) -> Settlement {
-    let result = StoredResult { data: Some(StoredData::Json(result)), dropped: false };
+    let result = StoredResult::of(StoredData::Json(result));
     Settlement::Complete { result, retention: RETENTION }
 }
 

@@ -1,0 +1,273 @@
+//! The order of operations on one entity: sequences, and the mark that an entity has in the store.
+//!
+//! An operation that is [ordered](crate::Operation::ordered_by) has a [`Sequence`] within its entity. The store keeps one
+//! [`Mark`] an entity beside the records. It says up to which sequence the entity is, who is working on it, and which
+//! operations may have taken effect without leaving an outcome. The rules for it are in
+//! [`store::ordering`](crate::store::ordering).
+
+use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::{
+    clock::Timestamp,
+    error::{Error, ErrorKind, ErrorStatus},
+    record::{KeyHash, Owner},
+};
+
+/// The most digits of a sequence.
+pub const MAX_DIGITS: usize = 64;
+
+/// The digits of each part of a sequence.
+const PART: usize = 16;
+const PARTS: usize = MAX_DIGITS / PART;
+
+/// Where an operation stands in the order of its entity's operations: a whole number of up to 64 decimal digits. A version, a
+/// time, or a sequence number of Kinesis (56 digits).
+///
+/// It is made of an unsigned integer, parsed from digits, or deserialised from a number or from a string of digits. Leading
+/// zeros do not count.
+///
+/// ```
+/// use lambda_once::order::Sequence;
+///
+/// let kinesis: Sequence = "49590338271490256608559692538361571095921575989136588898".parse()?;
+/// assert!(kinesis > Sequence::from(7_u64));
+/// assert_eq!(serde_json::from_str::<Sequence>("7").unwrap(), serde_json::from_str(r#""007""#).unwrap());
+/// assert!("-1".parse::<Sequence>().is_err() && "".parse::<Sequence>().is_err());
+/// # Ok::<_, lambda_once::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sequence([u64; PARTS]);
+
+impl Sequence {
+    /// All 64 digits, with leading zeros: as text they sort as the sequences do. This is the stored form.
+    pub fn to_digits(&self) -> String {
+        self.0.iter().map(|part| format!("{part:0PART$}")).collect()
+    }
+
+    fn parse(digits: &str) -> Option<Self> {
+        let is_number = (1..=MAX_DIGITS).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let mut parts = [0; PARTS];
+        // From the last digits on.
+        for (part, digits) in parts.iter_mut().rev().zip(is_number.then(|| digits.as_bytes().rchunks(PART))?) {
+            *part = digits.iter().fold(0, |part, digit| 10 * part + u64::from(digit - b'0'));
+        }
+        Some(Self(parts))
+    }
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.to_digits();
+        let significant = digits.trim_start_matches('0');
+        f.write_str(if significant.is_empty() { "0" } else { significant })
+    }
+}
+
+impl fmt::Debug for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sequence({self})")
+    }
+}
+
+impl FromStr for Sequence {
+    type Err = Error;
+
+    /// # Errors
+    ///
+    /// [`ErrorKind::Order`] for anything but 1 to 64 digits.
+    fn from_str(digits: &str) -> Result<Self, Error> {
+        Self::parse(digits).ok_or_else(|| Error::order("the sequence is not a whole number of 1 to 64 digits"))
+    }
+}
+
+impl From<u128> for Sequence {
+    fn from(mut integer: u128) -> Self {
+        let mut parts = [0; PARTS];
+        for part in parts.iter_mut().rev() {
+            *part = (integer % 10_u128.pow(PART as u32)) as u64;
+            integer /= 10_u128.pow(PART as u32);
+        }
+        Self(parts)
+    }
+}
+
+macro_rules! from_unsigned {
+    ($($integer:ty)+) => {
+        $(
+            impl From<$integer> for Sequence {
+                fn from(integer: $integer) -> Self {
+                    u128::from(integer).into()
+                }
+            }
+        )+
+    };
+}
+
+from_unsigned!(u8 u16 u32 u64);
+
+impl Serialize for Sequence {
+    /// As a string of digits, which every reader of JSON takes in full.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Sequence {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl de::Visitor<'_> for Visitor {
+            type Value = Sequence;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number of 1 to 64 digits, or a string of them")
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Sequence, E> {
+                Ok(number.into())
+            }
+
+            fn visit_u128<E: de::Error>(self, number: u128) -> Result<Sequence, E> {
+                Ok(number.into())
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Sequence, E> {
+                let unsigned = u64::try_from(number);
+                unsigned.map(Into::into).map_err(|_| E::invalid_value(de::Unexpected::Signed(number), &self))
+            }
+
+            fn visit_str<E: de::Error>(self, digits: &str) -> Result<Sequence, E> {
+                Sequence::parse(digits).ok_or_else(|| E::invalid_value(de::Unexpected::Other("another string"), &self))
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// Where a request stands in the order of its entity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Where the operation stands.
+    pub sequence: Sequence,
+    /// How long the entity's mark stays after it was written, at the least.
+    pub retention: Duration,
+}
+
+/// The entity of an ordered operation, as a hash: the first half of the operation's [`KeyHash`].
+///
+/// `Display` and `Debug` show hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Entity([u8; 16]);
+
+impl Entity {
+    /// The entity of an operation. Keys of operations without an order belong to none, but all have this half.
+    pub fn of(key: &KeyHash) -> Self {
+        Self(*key.halves().0)
+    }
+
+    /// Its 16 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Entity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Entity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Entity({self})")
+    }
+}
+
+/// What a store knows of the order of an entity's operations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// The greatest sequence that was completed; `None` for none.
+    pub newest: Option<Sequence>,
+    /// The claim that works on the entity, or did when its lease ended without a settle.
+    pub holder: Option<Holder>,
+    /// Operations that may have taken effect: their leases ended without a settle, and others have claimed the entity since.
+    pub doubt: Vec<Doubt>,
+    /// When the mark counts as absent, in seconds since the Unix epoch.
+    pub expiration: u64,
+}
+
+/// The claim that an entity is held by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The claim's own token.
+    pub owner: Owner,
+    /// The operation.
+    pub key: KeyHash,
+    /// Where it stands.
+    pub sequence: Sequence,
+    /// When the claim's holder must have stopped.
+    pub lease_until: Timestamp,
+}
+
+/// An operation that may have taken effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// The operation.
+    pub key: KeyHash,
+    /// Where it stands.
+    pub sequence: Sequence,
+}
+
+impl Error {
+    /// The entity or the sequence of an operation is missing or not valid.
+    pub(crate) fn order(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Order, ErrorStatus::Permanent, "order", message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sequence(digits: &str) -> Sequence {
+        digits.parse().unwrap()
+    }
+
+    #[test]
+    fn sequences_compare_as_numbers_and_their_stored_digits_as_text() {
+        let nines = |count| "9".repeat(count);
+        let ascending = ["0", "7", "10", "99", &nines(31), &nines(32), &format!("1{}", "0".repeat(32)), &nines(64)];
+        for pair in ascending.windows(2) {
+            let (smaller, greater) = (sequence(pair[0]), sequence(pair[1]));
+            assert!(smaller < greater && smaller.to_digits() < greater.to_digits(), "{pair:?}");
+        }
+        for digits in ascending {
+            let sequence = sequence(digits);
+            assert_eq!(sequence.to_string(), digits);
+            assert_eq!((sequence.to_digits().len(), sequence.to_digits().parse().unwrap()), (MAX_DIGITS, sequence));
+        }
+    }
+
+    #[test]
+    fn a_number_a_string_of_digits_and_an_integer_are_one_sequence() {
+        let json = |text: &str| serde_json::from_str::<Sequence>(text);
+        assert_eq!(json("18446744073709551615").unwrap(), Sequence::from(u64::MAX));
+        assert_eq!(json("\"018446744073709551615\"").unwrap(), Sequence::from(u64::MAX));
+        assert_eq!(sequence(&u128::MAX.to_string()), Sequence::from(u128::MAX));
+        assert_eq!(json(&serde_json::to_string(&Sequence::from(u128::MAX)).unwrap()).unwrap(), u128::MAX.into());
+    }
+
+    #[test]
+    fn what_is_no_whole_number_of_1_to_64_digits_is_an_error_of_the_order() {
+        for digits in ["", "-1", "+1", "1.0", "1e3", " 1", "0x1", "١", &"1".repeat(65)] {
+            let error = digits.parse::<Sequence>().unwrap_err();
+            assert_eq!((error.kind(), error.status()), (ErrorKind::Order, ErrorStatus::Permanent), "{digits:?}");
+        }
+        for json in ["null", "-1", "1.0", "\"\"", "\"one\"", "true", "[1]"] {
+            assert!(serde_json::from_str::<Sequence>(json).is_err(), "{json}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The rules for operations in order, as every store applies them.
+//!
+//! A mark's rules come after those of the [record](super::rules): an operation that is done is replayed, whatever is newer. Each
+//! claim and settle of an ordered operation writes the record and the mark together, or neither.
+//!
+//! 1. A claim at or below the newest sequence that was completed is superseded, and never runs. So is one that could take
+//!    over: what is newer must not be overwritten by its second run.
+//! 2. One claim at a time works on an entity. A handler writes somewhere between its claim and its completion, and the mark
+//!    cannot order what two of them write.
+//! 3. A lease that ends without a settle leaves doubt: its operation may have taken effect, although nothing says so. What is
+//!    older than an operation in doubt waits, until that completes, fails or is released by a later delivery of its own, or
+//!    what is newer than it completes.
+//! 4. A mark lives as long as its newest outcome is replayed. Then it counts as absent.
+
+use super::{
+    ClaimRequest, Refusal, SettleRequest, Settlement,
+    rules::{self, Judgement},
+};
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    order::{Doubt, Holder, Mark, Order},
+    record::Record,
+};
+
+/// The most operations in doubt that a mark holds. A claim that would add another is refused as in progress.
+pub const MAX_DOUBT: usize = 64;
+
+/// Whether the mark counts as absent at `now`.
+pub fn is_expired(mark: &Mark, now: Timestamp) -> bool {
+    mark.expiration <= now.seconds_rounded_down()
+}
+
+/// Judges an ordered claim made at `now` against the record and the mark that exist. The rules of the record come first
+/// ([`rules::judge`]), then those of the mark:
+///
+/// 1. The mark's expiration has passed: it counts as absent.
+/// 2. Its newest sequence is the claim's or greater: superseded, even where the record would be abandoned.
+/// 3. Another claim holds the entity, and its lease or the skew margin has not passed: in progress.
+/// 4. An operation in doubt, or one whose holder's lease has passed, has a greater sequence: in progress, without a lease.
+/// 5. The claim would put an operation in doubt, and the mark holds [`MAX_DOUBT`] of them: in progress, without a lease.
+///
+/// # Errors
+///
+/// As of [`rules::judge`].
+pub fn judge(
+    record: Option<&Record>,
+    mark: Option<&Mark>,
+    request: &ClaimRequest,
+    order: &Order,
+    now: Timestamp,
+) -> Result<Judgement, Error> {
+    let judgement = record.map_or(Ok(Judgement::Free), |record| rules::judge(record, request, now))?;
+    let Some(mark) = mark.filter(|mark| !is_expired(mark, now)) else { return Ok(judgement) };
+    let attempt = record.map_or(0, |record| record.attempt);
+    let refusal = match judgement {
+        Judgement::Free => superseded(mark, order).or_else(|| busy(mark, request, order, attempt, now)),
+        Judgement::Refused(Refusal::Abandoned { .. }) => superseded(mark, order),
+        _ => None,
+    };
+    Ok(refusal.map_or(judgement, Judgement::Refused))
+}
+
+fn superseded(mark: &Mark, order: &Order) -> Option<Refusal> {
+    mark.newest.filter(|newest| *newest >= order.sequence).map(|newest| Refusal::Superseded { newest })
+}
+
+fn busy(mark: &Mark, request: &ClaimRequest, order: &Order, attempt: u64, now: Timestamp) -> Option<Refusal> {
+    let in_progress = |lease_until| Refusal::InProgress { lease_until, attempt };
+    let is_older = |sequence| order.sequence < sequence;
+    if let Some(holder) = &mark.holder {
+        let is_other = holder.owner != request.owner;
+        if is_other && holder.lease_until >= now.before(request.skew_margin) {
+            return Some(in_progress(Some(holder.lease_until)));
+        }
+        let is_full = adds_doubt(mark, holder) && mark.doubt.len() >= MAX_DOUBT;
+        if is_older(holder.sequence) || is_full {
+            return Some(in_progress(None));
+        }
+    }
+    mark.doubt.iter().any(|doubt| is_older(doubt.sequence)).then(|| in_progress(None))
+}
+
+/// The mark after a claim made at `now` was granted until `lease_until`.
+pub fn claimed(
+    mark: Option<&Mark>,
+    request: &ClaimRequest,
+    order: &Order,
+    lease_until: Timestamp,
+    now: Timestamp,
+) -> Mark {
+    let mut mark = mark.filter(|mark| !is_expired(mark, now)).cloned().unwrap_or_default();
+    // It was not settled, so it may have taken effect. A takeover of one's own key is no exception: it may be handed back.
+    if let Some(lapsed) = mark.holder.take()
+        && adds_doubt(&mark, &lapsed)
+    {
+        mark.doubt.push(Doubt { key: lapsed.key, sequence: lapsed.sequence });
+    }
+    mark.holder = Some(Holder { owner: request.owner, key: request.key, sequence: order.sequence, lease_until });
+    let expiration = rules::in_progress_expiration(now, lease_until, request.skew_margin, order.retention);
+    mark.expiration = mark.expiration.max(expiration);
+    mark
+}
+
+/// Whether the end of this holder's lease leaves doubt that the mark does not hold yet.
+fn adds_doubt(mark: &Mark, lapsed: &Holder) -> bool {
+    Some(lapsed.sequence) > mark.newest && !mark.doubt.iter().any(|doubt| doubt.key == lapsed.key)
+}
+
+/// Whether the mark lets a settle be applied whose record does: a renewal also needs the entity to be held by its claim.
+pub fn may_settle(mark: Option<&Mark>, request: &SettleRequest) -> bool {
+    !matches!(request.settlement, Settlement::Renew { .. }) || mark.is_some_and(|mark| is_held(mark, request))
+}
+
+/// Whether the mark lets the outcome be committed together with writes of the handler: the claim holds the entity, and nothing
+/// newer was completed.
+pub fn may_commit(mark: Option<&Mark>, request: &SettleRequest, order: &Order) -> bool {
+    mark.is_some_and(|mark| is_held(mark, request) && superseded(mark, order).is_none())
+}
+
+fn is_held(mark: &Mark, request: &SettleRequest) -> bool {
+    mark.holder.is_some_and(|holder| holder.owner == request.owner)
+}
+
+/// The mark after a settle made at `now` was applied to its record; `None` if there is nothing to write.
+pub fn settled(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now: Timestamp) -> Option<Mark> {
+    let live = mark.filter(|mark| !is_expired(mark, now));
+    let completes = matches!(request.settlement, Settlement::Complete { .. });
+    if live.is_none() && !completes {
+        return None;
+    }
+    let mut mark = live.cloned().unwrap_or_default();
+    let mut until = now.after(order.retention);
+    match request.settlement {
+        Settlement::Complete { .. } => {
+            mark.newest = mark.newest.max(Some(order.sequence));
+            mark.doubt.retain(|doubt| doubt.sequence > order.sequence);
+        }
+        Settlement::Fail { .. } | Settlement::Release { took_over: false } => {
+            mark.doubt.retain(|doubt| doubt.key != request.key);
+        }
+        Settlement::Release { took_over: true } => {}
+        Settlement::Renew { lease, skew_margin, .. } => {
+            let holder = mark.holder.as_mut().filter(|holder| holder.owner == request.owner)?;
+            holder.lease_until = holder.lease_until.max(now.after(lease));
+            until = until.max(rules::lapses(holder.lease_until, skew_margin));
+        }
+    }
+    let ends = !matches!(request.settlement, Settlement::Renew { .. });
+    mark.holder = mark.holder.filter(|holder| !(ends && holder.owner == request.owner));
+    mark.expiration = mark.expiration.max(until.seconds_rounded_up());
+    Some(mark)
+}
