@@ -2,7 +2,7 @@
 
 use aws_sdk_dynamodb::{
     config::http::HttpResponse,
-    error::{ProvideErrorMetadata, SdkError},
+    error::{BuildError, ProvideErrorMetadata, SdkError},
 };
 
 use crate::error::{Error, ErrorKind, ErrorStatus, root_cause};
@@ -36,7 +36,12 @@ where
     Error::new(kind, status, operation, message).with_source(error)
 }
 
-/// The error of one statement in an answer that succeeded.
+pub(super) fn unbuilt(error: BuildError) -> Error {
+    let message = "the transaction could not be built";
+    Error::new(ErrorKind::Request, ErrorStatus::Permanent, "transaction", message).with_source(error)
+}
+
+/// The error of one statement in an answer that succeeded, or of one write of a transaction that was cancelled.
 pub(super) fn of_statement(code: &str, operation: &'static str) -> Error {
     let (kind, status) = match code {
         "ProvisionedThroughputExceeded" | "RequestLimitExceeded" | "ThrottlingError" => {
@@ -44,10 +49,10 @@ pub(super) fn of_statement(code: &str, operation: &'static str) -> Error {
         }
         "TransactionConflict" => (ErrorKind::Unavailable, ErrorStatus::Temporary),
         "ResourceNotFound" => (ErrorKind::Table, ErrorStatus::Temporary),
-        "ItemCollectionSizeLimitExceeded" => (ErrorKind::Request, ErrorStatus::Permanent),
+        "ItemCollectionSizeLimitExceeded" | "ValidationError" => (ErrorKind::Request, ErrorStatus::Permanent),
         _ => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
     };
-    Error::new(kind, status, operation, format!("DynamoDB answered {code} to a statement"))
+    Error::new(kind, status, operation, format!("DynamoDB answered {code} to a statement or a write"))
 }
 
 fn of_code(code: &str, http_status: u16) -> (ErrorKind, ErrorStatus) {

@@ -40,6 +40,7 @@ mod batched;
 mod config;
 mod error;
 mod item;
+mod mark;
 mod schema;
 mod single;
 mod table;
@@ -49,7 +50,7 @@ pub use config::{Calls, Config};
 pub use schema::AttributeNames;
 use schema::Schema;
 pub use single::Writes;
-use single::{Expressions, side_by_side};
+use single::{Expressions, by_entity, side_by_side};
 
 /// DynamoDB's limit for an item, names of attributes included.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
@@ -142,6 +143,9 @@ impl Store for DynamoDbStore {
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
         // The leases of a call end together, however long its later requests wait for their turn.
         let begun = self.clock.now();
+        if requests.iter().any(|request| request.order.is_some()) {
+            return by_entity(requests, |request| &request.key, move |request| self.claim_one(request, begun));
+        }
         if self.is_batched(requests.len()) {
             return Box::pin(self.claim_batched(requests, begun));
         }
@@ -149,6 +153,9 @@ impl Store for DynamoDbStore {
     }
 
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        if requests.iter().any(|request| request.order.is_some()) {
+            return by_entity(requests, |request| &request.key, |request| self.settle_one(request));
+        }
         if self.is_batched(requests.len()) {
             return Box::pin(self.settle_batched(requests));
         }
@@ -168,7 +175,7 @@ impl Store for DynamoDbStore {
 
     fn limits(&self) -> Limits {
         let batch = if self.is_batched(usize::MAX) { batched::MAX_STATEMENTS } else { single::CONCURRENCY };
-        Limits { max_result_bytes: MAX_ITEM_BYTES - self.schema.overhead(), batch, orders: false }
+        Limits { max_result_bytes: MAX_ITEM_BYTES - self.schema.overhead(), batch, orders: true }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
+use super::mark;
 use crate::{error::Error, record::KeyHash};
 
 /// Names of the attributes. The defaults are those of AWS Powertools, and of this library where Powertools has none.
@@ -111,7 +112,7 @@ impl Schema {
 
     pub(super) fn check(&self) -> Result<(), Error> {
         let mut names: Vec<&str> = self.names.all().collect();
-        names.extend(self.sort_key_name());
+        names.extend(self.sort_key_name().into_iter().chain(mark::ATTRIBUTES));
         if self.table.is_empty() || names.iter().any(|name| name.is_empty()) {
             return Err(Error::config("the names of the table and of its attributes must not be empty"));
         }

@@ -24,6 +24,9 @@ impl DynamoDbStore {
         request: &ClaimRequest,
         begun: Timestamp,
     ) -> Result<Claimed, Error> {
+        if let Some(order) = &request.order {
+            return Box::pin(self.claim_ordered(request, order, begun)).await;
+        }
         let lease_until = begun.after(request.lease);
         let mut restarts = false;
         // A second attempt is made only if what stood in the way is gone when it is read afterwards, or has expired.
@@ -66,7 +69,7 @@ impl DynamoDbStore {
 }
 
 /// `restarts` says that an expired item alone is replaced.
-fn claim_values(request: &ClaimRequest, now: Timestamp, lease_until: Timestamp, restarts: bool) -> Values {
+pub(super) fn claim_values(request: &ClaimRequest, now: Timestamp, lease_until: Timestamp, restarts: bool) -> Values {
     let expiration = rules::in_progress_expiration(now, lease_until, request.skew_margin, request.retention);
     let mut values = values([
         (":inprogress", text(Status::InProgress.as_str())),

@@ -1,6 +1,9 @@
 //! Claims, settles and reads with one request for each key.
 
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    future::Future,
+};
 
 use aws_sdk_dynamodb::{
     operation::update_item::UpdateItemError,
@@ -12,12 +15,14 @@ use super::{DynamoDbStore, error, item::Item};
 use crate::{
     error::Error,
     future::BoxFuture,
+    order::Entity,
     record::{KeyHash, Record},
     store::{Answers, ResultData},
 };
 
 mod claim;
 mod expressions;
+mod ordered;
 mod settle;
 mod transaction;
 
@@ -114,6 +119,37 @@ where
     let calls: Vec<BoxFuture<'a, Result<A, Error>>> =
         requests.iter().map(|request| -> BoxFuture<'a, _> { Box::pin(call(request)) }).collect();
     Box::pin(stream::iter(calls).buffered(CONCURRENCY).collect())
+}
+
+/// One request for each: those of one entity one after another, since their transactions would conflict. Answers in order.
+pub(super) fn by_entity<'a, Q, A, F>(
+    requests: &'a [Q],
+    key: impl Fn(&'a Q) -> &'a KeyHash,
+    call: impl Fn(&'a Q) -> F + Send + Sync + 'a,
+) -> BoxFuture<'a, Answers<A>>
+where
+    Q: Sync,
+    A: Send + 'a,
+    F: Future<Output = Result<A, Error>> + Send + 'a,
+{
+    let mut groups: BTreeMap<Entity, Vec<(usize, &'a Q)>> = BTreeMap::new();
+    for (i, request) in requests.iter().enumerate() {
+        groups.entry(Entity::of(key(request))).or_default().push((i, request));
+    }
+    Box::pin(async move {
+        let call = &call;
+        let groups = groups.into_values().map(|group| async move {
+            let mut answers = Vec::with_capacity(group.len());
+            for (i, request) in group {
+                answers.push((i, call(request).await));
+            }
+            answers
+        });
+        let groups: Vec<BoxFuture<'_, _>> = groups.map(|group| -> BoxFuture<'_, _> { Box::pin(group) }).collect();
+        let mut answers: Vec<_> = stream::iter(groups).buffered(CONCURRENCY).concat().await;
+        answers.sort_unstable_by_key(|(i, _)| *i);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    })
 }
 
 /// Values under their placeholders.

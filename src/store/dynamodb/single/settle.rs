@@ -23,6 +23,9 @@ use crate::{
 
 impl DynamoDbStore {
     pub(in crate::store::dynamodb) async fn settle_one(&self, request: &SettleRequest) -> Result<Settled, Error> {
+        if let Some(order) = &request.order {
+            return Box::pin(self.settle_ordered(request, order)).await;
+        }
         let now = self.clock.now();
         let write = match &request.settlement {
             Settlement::Complete { result, retention } => {
@@ -198,6 +201,6 @@ impl DynamoDbStore {
 }
 
 /// The values of the condition that every settle has.
-fn still_mine(request: &SettleRequest) -> Values {
+pub(super) fn still_mine(request: &SettleRequest) -> Values {
     values([(":owner", text(request.owner.to_hex())), (":inprogress", text(Status::InProgress.as_str()))])
 }

@@ -191,17 +191,7 @@ impl DynamoDbStore {
         let (status, result, retention) = outcome_of(request)?;
         let expiration = self.clock.now().after(retention).seconds_rounded_up();
         let (expression, values) = self.outcome(request, status, result, expiration);
-        let update = Update::builder()
-            .table_name(&self.schema.table)
-            .set_key(Some(self.schema.key(&request.key)))
-            .update_expression(&expression.update)
-            .condition_expression(&expression.condition)
-            .set_expression_attribute_names(expression.names.clone())
-            .set_expression_attribute_values(Some(values))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .build()
-            .map_err(unbuilt)?;
-        Ok(TransactWriteItem::builder().update(update).build())
+        self.update_within(&request.key, expression, values)
     }
 
     /// The write that records an outcome without a claim before it, where a claim would be granted.
@@ -222,7 +212,7 @@ impl DynamoDbStore {
             .set_expression_attribute_values(Some(replaceable(claim, now)))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .build()
-            .map_err(unbuilt)?;
+            .map_err(error::unbuilt)?;
         Ok(TransactWriteItem::builder().put(put).build())
     }
 
@@ -400,8 +390,4 @@ fn undone(
     failure: SdkError<TransactWriteItemsError, HttpResponse>,
 ) -> Error {
     Error::new(ErrorKind::Transaction, ErrorStatus::Temporary, COMMIT, message).with_source(failure)
-}
-
-fn unbuilt(error: aws_sdk_dynamodb::error::BuildError) -> Error {
-    Error::new(ErrorKind::Request, ErrorStatus::Permanent, COMMIT, "the commit could not be built").with_source(error)
 }

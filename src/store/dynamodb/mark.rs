@@ -1,0 +1,278 @@
+//! The marks of entities: items of their own beside the records, read and written by the rules for operations in order.
+
+use aws_sdk_dynamodb::types::{
+    AttributeValue, ConditionCheck, Put, ReturnValuesOnConditionCheckFailure::AllOld, TransactWriteItem, Update,
+};
+
+use super::{
+    item::{Item, number, text},
+    schema::Schema,
+};
+use crate::{
+    clock::Timestamp,
+    error::{Error, ErrorKind, ErrorStatus},
+    order::{Doubt, Entity, Holder, Mark, Order, Sequence},
+    record::{KeyHash, Owner},
+    store::{ClaimRequest, SettleRequest, Settlement, ordering, rules},
+};
+
+/// Attributes that only marks have. `owner`, `expiration` and `in_progress_expiration` are named as in records.
+pub(super) const ATTRIBUTES: [&str; 4] = [NEWEST, SEQUENCE, OPERATION, DOUBT];
+const NEWEST: &str = "newest";
+const SEQUENCE: &str = "sequence";
+const OPERATION: &str = "operation";
+const DOUBT: &str = "doubt";
+
+/// What is known of a mark that is to be written.
+#[derive(Debug)]
+pub(super) enum Seen {
+    /// Nothing. The likeliest state is assumed, and stated in the write's condition: that saves a read.
+    Nothing,
+    /// This item, or none.
+    Item(Option<Item>),
+}
+
+impl Schema {
+    /// The primary key of an entity's mark. No record has it: the hash is half as long.
+    pub(super) fn mark_key(&self, entity: &Entity) -> Item {
+        let id = text(format!("{}{entity}mark", self.key_prefix));
+        let sort_key = self.sort_key.as_ref().map(|(name, value)| (name.clone(), text(value)));
+        [(self.names.id.clone(), id)].into_iter().chain(sort_key).collect()
+    }
+
+    /// # Errors
+    ///
+    /// [`ErrorKind::Format`], temporary, if an attribute holds what this version does not know.
+    pub(super) fn mark(&self, entity: &Entity, item: &Item, operation: &'static str) -> Result<Mark, Error> {
+        self.known_mark(entity, item).ok_or_else(|| {
+            let message = "the mark of an entity holds what this version does not know; finish the deployment";
+            Error::new(ErrorKind::Format, ErrorStatus::Temporary, operation, message)
+        })
+    }
+
+    fn known_mark(&self, entity: &Entity, item: &Item) -> Option<Mark> {
+        let names = &self.names;
+        let words = |name: &str| item.get(name).map(|value| value.as_s().ok());
+        let millis = |name: &str| item.get(name)?.as_n().ok()?.parse().ok();
+        let sequence = |digits: &String| digits.parse::<Sequence>().ok();
+        let holder = match words(&names.owner) {
+            None => None,
+            Some(owner) => Some(Holder {
+                owner: Owner::from_hex(owner?)?,
+                key: key_of(entity, words(OPERATION)??)?,
+                sequence: sequence(words(SEQUENCE)??)?,
+                lease_until: Timestamp::from_millis(millis(&names.in_progress_expiration)?),
+            }),
+        };
+        let doubt = |entry: &str| {
+            let (digits, operation) = entry.split_once(' ')?;
+            Some(Doubt { key: key_of(entity, operation)?, sequence: digits.parse().ok()? })
+        };
+        Some(Mark {
+            newest: match words(NEWEST) {
+                None => None,
+                Some(digits) => Some(sequence(digits?)?),
+            },
+            holder,
+            doubt: match words(DOUBT) {
+                None => Vec::new(),
+                Some(entries) => entries?.split(',').map(doubt).collect::<Option<_>>()?,
+            },
+            expiration: millis(&names.expiration)?,
+        })
+    }
+
+    fn mark_item(&self, entity: &Entity, mark: &Mark) -> Item {
+        let names = &self.names;
+        let mut item = self.mark_key(entity);
+        let mut set = |name: &str, value: AttributeValue| drop(item.insert(name.to_owned(), value));
+        set(&names.expiration, number(mark.expiration));
+        if let Some(newest) = mark.newest {
+            set(NEWEST, text(newest.to_digits()));
+        }
+        if let Some(holder) = &mark.holder {
+            set(&names.owner, text(holder.owner.to_hex()));
+            set(OPERATION, text(operation_of(&holder.key)));
+            set(SEQUENCE, text(holder.sequence.to_digits()));
+            set(&names.in_progress_expiration, number(holder.lease_until.as_millis()));
+        }
+        if !mark.doubt.is_empty() {
+            let entry = |doubt: &Doubt| format!("{} {}", doubt.sequence.to_digits(), operation_of(&doubt.key));
+            set(DOUBT, text(mark.doubt.iter().map(entry).collect::<Vec<_>>().join(",")));
+        }
+        item
+    }
+
+    /// What a claim writes to the mark. Assumed are an entity that nobody holds, older operations, and no doubt.
+    pub(super) fn claimed_mark(
+        &self,
+        seen: &Seen,
+        request: &ClaimRequest,
+        order: &Order,
+        lease_until: Timestamp,
+        now: Timestamp,
+    ) -> Result<TransactWriteItem, Error> {
+        let entity = Entity::of(&request.key);
+        if let Seen::Item(item) = seen {
+            let before = item.as_ref().map(|item| self.mark(&entity, item, "claim")).transpose()?;
+            let mark = ordering::claimed(before.as_ref(), request, order, lease_until, now);
+            return self.put_mark(&entity, &mark, item.as_ref());
+        }
+        let expiration = rules::in_progress_expiration(now, lease_until, request.skew_margin, order.retention);
+        self.update_mark(
+            &entity,
+            "SET #owner = :owner, #operation = :operation, #sequence = :sequence, #lease = :lease, \
+             #expiration = :expiration",
+            "attribute_not_exists(#id) OR (#expiration > :now AND #expiration <= :expiration \
+             AND attribute_not_exists(#owner) AND attribute_not_exists(#doubt) \
+             AND (attribute_not_exists(#newest) OR #newest < :sequence))",
+            [
+                (":owner", text(request.owner.to_hex())),
+                (":operation", text(operation_of(&request.key))),
+                (":sequence", text(order.sequence.to_digits())),
+                (":lease", number(lease_until.as_millis())),
+                (":expiration", number(expiration)),
+                (":now", number(now.seconds_rounded_down())),
+            ],
+        )
+    }
+
+    /// What a settle writes to the mark. Assumed are that its claim holds the entity, older operations, and no doubt.
+    pub(super) fn settled_mark(
+        &self,
+        seen: &Seen,
+        request: &SettleRequest,
+        order: &Order,
+        now: Timestamp,
+    ) -> Result<TransactWriteItem, Error> {
+        let entity = Entity::of(&request.key);
+        if let Seen::Item(item) = seen {
+            let before = item.as_ref().map(|item| self.mark(&entity, item, request.settlement.as_str())).transpose()?;
+            return match ordering::settled(before.as_ref(), request, order, now) {
+                Some(mark) => self.put_mark(&entity, &mark, item.as_ref()),
+                None => self.check_mark(&entity, item.as_ref()),
+            };
+        }
+        let mut until = now.after(order.retention);
+        let mut values = vec![(":owner", text(request.owner.to_hex())), (":now", number(now.seconds_rounded_down()))];
+        let ends = "REMOVE #owner, #operation, #sequence, #lease";
+        let (update, older) = match &request.settlement {
+            Settlement::Complete { .. } => {
+                values.push((":sequence", text(order.sequence.to_digits())));
+                let older = " AND (attribute_not_exists(#newest) OR #newest < :sequence)";
+                (format!("SET #expiration = :expiration, #newest = :sequence {ends}"), older)
+            }
+            Settlement::Renew { lease, skew_margin, .. } => {
+                let lease_until = now.after(*lease);
+                until = until.max(rules::lapses(lease_until, *skew_margin));
+                values.push((":lease", number(lease_until.as_millis())));
+                ("SET #expiration = :expiration, #lease = :lease".to_owned(), " AND #lease <= :lease")
+            }
+            Settlement::Fail { .. } | Settlement::Release { .. } => {
+                (format!("SET #expiration = :expiration {ends}"), "")
+            }
+        };
+        values.push((":expiration", number(until.seconds_rounded_up())));
+        let condition = format!(
+            "#owner = :owner AND attribute_not_exists(#doubt) AND #expiration > :now \
+             AND #expiration <= :expiration{older}"
+        );
+        self.update_mark(&entity, &update, &condition, values)
+    }
+
+    fn update_mark(
+        &self,
+        entity: &Entity,
+        update: &str,
+        condition: &str,
+        values: impl IntoIterator<Item = (&'static str, AttributeValue)>,
+    ) -> Result<TransactWriteItem, Error> {
+        let mut write = Update::builder()
+            .table_name(&self.table)
+            .set_key(Some(self.mark_key(entity)))
+            .update_expression(update)
+            .condition_expression(condition)
+            .return_values_on_condition_check_failure(AllOld);
+        for (placeholder, name) in self.placeholders() {
+            if update.contains(placeholder) || condition.contains(placeholder) {
+                write = write.expression_attribute_names(placeholder, name);
+            }
+        }
+        for (placeholder, value) in values {
+            write = write.expression_attribute_values(placeholder, value);
+        }
+        Ok(TransactWriteItem::builder().update(write.build().map_err(super::error::unbuilt)?).build())
+    }
+
+    /// Replaces the mark, if it still is as it was seen: the new one was made from that.
+    fn put_mark(&self, entity: &Entity, mark: &Mark, seen: Option<&Item>) -> Result<TransactWriteItem, Error> {
+        let (condition, names, values) = self.as_seen(seen);
+        let put = Put::builder()
+            .table_name(&self.table)
+            .set_item(Some(self.mark_item(entity, mark)))
+            .condition_expression(condition)
+            .set_expression_attribute_names(Some(names))
+            .set_expression_attribute_values(values)
+            .return_values_on_condition_check_failure(AllOld);
+        Ok(TransactWriteItem::builder().put(put.build().map_err(super::error::unbuilt)?).build())
+    }
+
+    /// Leaves the mark, if it still is as it was seen.
+    fn check_mark(&self, entity: &Entity, seen: Option<&Item>) -> Result<TransactWriteItem, Error> {
+        let (condition, names, values) = self.as_seen(seen);
+        let check = ConditionCheck::builder()
+            .table_name(&self.table)
+            .set_key(Some(self.mark_key(entity)))
+            .condition_expression(condition)
+            .set_expression_attribute_names(Some(names))
+            .set_expression_attribute_values(values)
+            .return_values_on_condition_check_failure(AllOld);
+        Ok(TransactWriteItem::builder().condition_check(check.build().map_err(super::error::unbuilt)?).build())
+    }
+
+    /// The condition that a mark is as it was seen, in every attribute.
+    fn as_seen(&self, seen: Option<&Item>) -> (String, std::collections::HashMap<String, String>, Option<Item>) {
+        let Some(item) = seen else {
+            let names = [("#id".to_owned(), self.names.id.clone())].into();
+            return ("attribute_not_exists(#id)".to_owned(), names, None);
+        };
+        let (mut conditions, mut values) = (Vec::new(), Item::new());
+        let placeholders = &self.placeholders()[1..];
+        for (placeholder, name) in placeholders {
+            match item.get(*name) {
+                Some(value) => {
+                    let seen = placeholder.replace('#', ":");
+                    conditions.push(format!("{placeholder} = {seen}"));
+                    values.insert(seen, value.clone());
+                }
+                None => conditions.push(format!("attribute_not_exists({placeholder})")),
+            }
+        }
+        let names = placeholders.iter().map(|(placeholder, name)| ((*placeholder).to_owned(), (*name).to_owned()));
+        (conditions.join(" AND "), names.collect(), (!values.is_empty()).then_some(values))
+    }
+
+    /// What stands for the attributes of marks in expressions. No placeholder begins as another one does.
+    fn placeholders(&self) -> [(&'static str, &str); 8] {
+        let names = &self.names;
+        [
+            ("#id", &names.id),
+            ("#expiration", &names.expiration),
+            ("#owner", &names.owner),
+            ("#lease", &names.in_progress_expiration),
+            ("#newest", NEWEST),
+            ("#sequence", SEQUENCE),
+            ("#operation", OPERATION),
+            ("#doubt", DOUBT),
+        ]
+    }
+}
+
+/// The second half of an operation's key; the first is its entity.
+fn operation_of(key: &KeyHash) -> String {
+    key.to_hex().split_off(32)
+}
+
+fn key_of(entity: &Entity, operation: &str) -> Option<KeyHash> {
+    KeyHash::from_hex(&format!("{entity}{operation}"))
+}

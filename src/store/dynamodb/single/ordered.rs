@@ -1,0 +1,332 @@
+//! Claims and settles of operations in order: the record and the mark of its entity, in one transaction.
+//!
+//! A transaction that was applied returns nothing, so a claim's conditions pin what its grant says: the attempt and the status
+//! that it replaces. The first try assumes what is likeliest, a new operation on an entity that is free. A refusal shows what
+//! is there instead, and the next try is made from that. Both writes state all that they rely on.
+
+use aws_sdk_dynamodb::{
+    operation::transact_write_items::TransactWriteItemsError,
+    types::{Delete, ReturnValuesOnConditionCheckFailure::AllOld, TransactWriteItem, Update},
+};
+
+use super::{Expression, Values, claim::claim_values, settle::still_mine};
+use crate::{
+    clock::Timestamp,
+    error::{Error, ErrorKind, ErrorStatus},
+    order::{Entity, Order},
+    record::{KeyHash, Status},
+    store::{
+        ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement,
+        dynamodb::{
+            DynamoDbStore,
+            error::{self, unbuilt},
+            item::{Item, attempts, number},
+            mark::Seen,
+        },
+        ordering,
+        rules::{self, Judgement},
+    },
+};
+
+/// How often a claim or a settle is tried where others change the record or the mark meanwhile.
+const MAX_TRIES: u32 = 5;
+
+/// What a transaction came to.
+enum Written {
+    Applied,
+    /// What was found where a condition failed.
+    Refused {
+        record: Option<Found>,
+        mark: Option<Found>,
+    },
+}
+
+/// The item that did not meet a condition; `None` if there was none, or if an emulator does not show it.
+struct Found(Option<Item>);
+
+impl DynamoDbStore {
+    /// `begun` is when the call for the whole batch began: leases count from there.
+    pub(in crate::store::dynamodb) async fn claim_ordered(
+        &self,
+        request: &ClaimRequest,
+        order: &Order,
+        begun: Timestamp,
+    ) -> Result<Claimed, Error> {
+        let lease_until = begun.after(request.lease);
+        let (mut item, mut mark) = (None, Seen::Nothing);
+        for _ in 0..MAX_TRIES {
+            let now = self.clock.now();
+            match self.judge_ordered(item.as_ref(), &mut mark, request, order, now).await? {
+                Judgement::Free => {}
+                Judgement::Mine(grant) => return Ok(Claimed::Granted(grant)),
+                Judgement::Refused(refusal) => return Ok(Claimed::Refused(refusal)),
+            }
+            let (record, grant) = self.claimed_record(item.as_ref(), request, lease_until, now)?;
+            let writes = [record, self.schema.claimed_mark(&mark, request, order, lease_until, now)?];
+            match self.write_both("claim", writes).await? {
+                Written::Applied => return Ok(Claimed::Granted(grant)),
+                Written::Refused { record, mark: found } => {
+                    if let Some(found) = record {
+                        item = self.item_of(found, &request.key, request.result_data).await?;
+                    }
+                    if let Some(found) = found {
+                        mark = Seen::Item(self.mark_of(found, &request.key, "claim").await?);
+                    }
+                }
+            }
+        }
+        Ok(Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 }))
+    }
+
+    /// Judges a claim by what is known.
+    async fn judge_ordered(
+        &self,
+        item: Option<&Item>,
+        mark: &mut Seen,
+        request: &ClaimRequest,
+        order: &Order,
+        now: Timestamp,
+    ) -> Result<Judgement, Error> {
+        // An expired item is no record, whatever it holds.
+        let item = item.filter(|item| !self.schema.is_expired(item, now));
+        let record = item.map(|item| self.schema.record(item, request.result_data, "claim")).transpose()?;
+        loop {
+            let known = match &*mark {
+                Seen::Item(Some(item)) => Some(self.schema.mark(&Entity::of(&request.key), item, "claim")?),
+                Seen::Item(None) | Seen::Nothing => None,
+            };
+            let judgement = ordering::judge(record.as_ref(), known.as_ref(), request, order, now)?;
+            // Superseded comes before abandoned, and only the mark says it.
+            let is_open = matches!(judgement, Judgement::Refused(Refusal::Abandoned { .. }));
+            if !(is_open && matches!(mark, Seen::Nothing)) {
+                return Ok(judgement);
+            }
+            *mark = Seen::Item(self.mark_of(Found(None), &request.key, "claim").await?);
+        }
+    }
+
+    /// The write of a claim to its record, and what it grants. It creates the record, or replaces the one that was found by
+    /// the rule that allows it.
+    fn claimed_record(
+        &self,
+        item: Option<&Item>,
+        request: &ClaimRequest,
+        lease_until: Timestamp,
+        now: Timestamp,
+    ) -> Result<(TransactWriteItem, Grant), Error> {
+        let names = &self.schema.names;
+        let restarts = item.is_some_and(|item| self.schema.is_expired(item, now));
+        let expression = if restarts { self.expressions.restart(request) } else { self.expressions.claim(request) };
+        let mut values = claim_values(request, now, lease_until, restarts);
+        let (mut condition, mut aliases) = (format!("({})", expression.condition), expression.names.clone());
+        let mut pin = |placeholder: &str, name: &String| {
+            let (alias, seen) = (format!("#seen_{placeholder}"), format!(":seen_{placeholder}"));
+            condition += &match item.and_then(|item| item.get(name)) {
+                Some(value) => {
+                    values.insert(seen.clone(), value.clone());
+                    format!(" AND {alias} = {seen}")
+                }
+                None => format!(" AND attribute_not_exists({alias})"),
+            };
+            aliases.get_or_insert_default().insert(alias, name.clone());
+        };
+        pin("status", &names.status);
+        pin("attempt", &names.attempt);
+        if item.is_none() {
+            pin("id", &names.id);
+        }
+        let seen = |name: &String| item.and_then(|item| item.get(name));
+        let attempt = if restarts { 0 } else { seen(&names.attempt).and_then(attempts).unwrap_or(0) } + 1;
+        let prior_status = seen(&names.status).and_then(|value| Status::from_word(value.as_s().ok()?));
+        let update = Update::builder()
+            .table_name(&self.schema.table)
+            .set_key(Some(self.schema.key(&request.key)))
+            .update_expression(&expression.update)
+            .condition_expression(condition)
+            .set_expression_attribute_names(aliases)
+            .set_expression_attribute_values(Some(values))
+            .return_values_on_condition_check_failure(AllOld)
+            .build()
+            .map_err(unbuilt)?;
+        let grant = Grant { lease_until, attempt, prior_status };
+        Ok((TransactWriteItem::builder().update(update).build(), grant))
+    }
+
+    pub(in crate::store::dynamodb) async fn settle_ordered(
+        &self,
+        request: &SettleRequest,
+        order: &Order,
+    ) -> Result<Settled, Error> {
+        let operation = request.settlement.as_str();
+        let (mut mark, mut renewed) = (Seen::Nothing, None);
+        for _ in 0..MAX_TRIES {
+            let now = self.clock.now();
+            if !self.may_settle(&mark, request)? {
+                let current = self.read_one(&request.key, ResultData::Include, operation).await?;
+                return Ok(Settled::LeaseLost { current: current.map(Box::new) });
+            }
+            let (record, lease_until) = self.settled_record(request, renewed, now)?;
+            let writes = [record, self.schema.settled_mark(&mark, request, order, now)?];
+            let (record, found) = match self.write_both(operation, writes).await? {
+                Written::Applied => {
+                    return Ok(match lease_until {
+                        Some(lease_until) => Settled::Renewed { lease_until },
+                        None => Settled::Done { found: None },
+                    });
+                }
+                Written::Refused { record, mark } => (record, mark),
+            };
+            if let Some(found) = found {
+                mark = Seen::Item(self.mark_of(found, &request.key, operation).await?);
+            }
+            if let Some(found) = record {
+                match self.explain_ordered(request, found, now).await? {
+                    Explained::Settled(settled) => return Ok(settled),
+                    Explained::Later(lease_until, expiration) => renewed = Some((lease_until, expiration)),
+                }
+            }
+        }
+        let message = "the record or the mark of its entity was changed each time that this was tried";
+        Err(Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, operation, message))
+    }
+
+    fn may_settle(&self, mark: &Seen, request: &SettleRequest) -> Result<bool, Error> {
+        let Seen::Item(item) = mark else { return Ok(true) };
+        let operation = request.settlement.as_str();
+        let mark =
+            item.as_ref().map(|item| self.schema.mark(&Entity::of(&request.key), item, operation)).transpose()?;
+        Ok(ordering::may_settle(mark.as_ref(), request))
+    }
+
+    /// What a settle means whose record's condition failed.
+    async fn explain_ordered(&self, request: &SettleRequest, found: Found, now: Timestamp) -> Result<Explained, Error> {
+        let operation = request.settlement.as_str();
+        let item = self.item_of(found, &request.key, ResultData::Include).await?;
+        let record = item.map(|item| self.schema.record(&item, ResultData::Include, operation)).transpose();
+        let settled = rules::explain_settle(request, record)?;
+        Ok(match (&request.settlement, &settled) {
+            // It is later on record than was asked for.
+            (Settlement::Renew { lease, skew_margin, retention }, Settled::LeaseLost { current: Some(record) })
+                if rules::may_settle(request, record, now) =>
+            {
+                let (lease_until, expiration) = rules::renewed(record, now, *lease, *skew_margin, *retention);
+                Explained::Later(lease_until, expiration)
+            }
+            _ => Explained::Settled(settled),
+        })
+    }
+
+    /// The write of a settle to its record, and the lease of a renewal.
+    fn settled_record(
+        &self,
+        request: &SettleRequest,
+        renewed: Option<(Timestamp, u64)>,
+        now: Timestamp,
+    ) -> Result<(TransactWriteItem, Option<Timestamp>), Error> {
+        let expires = |retention| now.after(retention).seconds_rounded_up();
+        let (expression, values, lease_until) = match &request.settlement {
+            Settlement::Complete { result, retention } => {
+                let (expression, values) = self.outcome(request, Status::Completed, result, expires(*retention));
+                (expression, values, None)
+            }
+            Settlement::Fail { result, retention } => {
+                let (expression, values) = self.outcome(request, Status::Failed, result, expires(*retention));
+                (expression, values, None)
+            }
+            Settlement::Release { took_over: false } => return Ok((self.deleted_record(request)?, None)),
+            Settlement::Release { took_over: true } => {
+                let mut values = still_mine(request);
+                values.insert(":ended".to_owned(), number(Timestamp::EPOCH.as_millis()));
+                (&self.expressions.hand_back, values, None)
+            }
+            Settlement::Renew { lease, skew_margin, retention } => {
+                let lease_until = now.after(*lease);
+                let expiration = rules::in_progress_expiration(now, lease_until, *skew_margin, *retention);
+                let (lease_until, expiration) = renewed.unwrap_or((lease_until, expiration));
+                let mut values = still_mine(request);
+                values.insert(":lease".to_owned(), number(lease_until.as_millis()));
+                values.insert(":expiration".to_owned(), number(expiration));
+                values.insert(":lapsed".to_owned(), number(now.before(*skew_margin).as_millis()));
+                (&self.expressions.renew, values, Some(lease_until))
+            }
+        };
+        Ok((self.update_within(&request.key, expression, values)?, lease_until))
+    }
+
+    fn deleted_record(&self, request: &SettleRequest) -> Result<TransactWriteItem, Error> {
+        let Expression { condition, names, .. } = &self.expressions.delete;
+        let delete = Delete::builder()
+            .table_name(&self.schema.table)
+            .set_key(Some(self.schema.key(&request.key)))
+            .condition_expression(condition)
+            .set_expression_attribute_names(names.clone())
+            .set_expression_attribute_values(Some(still_mine(request)))
+            .return_values_on_condition_check_failure(AllOld)
+            .build()
+            .map_err(unbuilt)?;
+        Ok(TransactWriteItem::builder().delete(delete).build())
+    }
+
+    /// An update of a record as a part of a transaction.
+    pub(super) fn update_within(
+        &self,
+        key: &KeyHash,
+        expression: &Expression,
+        values: Values,
+    ) -> Result<TransactWriteItem, Error> {
+        let update = Update::builder()
+            .table_name(&self.schema.table)
+            .set_key(Some(self.schema.key(key)))
+            .update_expression(&expression.update)
+            .condition_expression(&expression.condition)
+            .set_expression_attribute_names(expression.names.clone())
+            .set_expression_attribute_values(Some(values))
+            .return_values_on_condition_check_failure(AllOld)
+            .build()
+            .map_err(unbuilt)?;
+        Ok(TransactWriteItem::builder().update(update).build())
+    }
+
+    /// Writes a record and a mark, or neither.
+    async fn write_both(&self, operation: &'static str, writes: [TransactWriteItem; 2]) -> Result<Written, Error> {
+        let call = self.client.transact_write_items().set_transact_items(Some(writes.into()));
+        let Err(failure) = call.send().await else { return Ok(Written::Applied) };
+        let Some(TransactWriteItemsError::TransactionCanceledException(canceled)) = failure.as_service_error() else {
+            return Err(error::from_sdk(failure, operation));
+        };
+        let reasons = canceled.cancellation_reasons();
+        let found = |place: usize| {
+            let reason = reasons.get(place).filter(|reason| reason.code() == Some("ConditionalCheckFailed"))?;
+            Some(Found(reason.item().cloned().filter(|item| !item.is_empty())))
+        };
+        match (found(0), found(1)) {
+            (None, None) => {}
+            (record, mark) => return Ok(Written::Refused { record, mark }),
+        }
+        let code = reasons.iter().filter_map(|reason| reason.code()).find(|code| *code != "None").unwrap_or_default();
+        Err(error::of_statement(code, operation).with_source(failure))
+    }
+
+    async fn item_of(&self, found: Found, key: &KeyHash, data: ResultData) -> Result<Option<Item>, Error> {
+        match found {
+            Found(Some(item)) => Ok(Some(item)),
+            Found(None) => self.read_item(key, data, "read").await,
+        }
+    }
+
+    async fn mark_of(&self, found: Found, key: &KeyHash, operation: &'static str) -> Result<Option<Item>, Error> {
+        if found.0.is_some() {
+            return Ok(found.0);
+        }
+        let get = self.client.get_item().table_name(&self.schema.table);
+        let get = get.set_key(Some(self.schema.mark_key(&Entity::of(key)))).consistent_read(true);
+        Ok(get.send().await.map_err(|error| error::from_sdk(error, operation))?.item)
+    }
+}
+
+/// What a settle means whose record's condition failed.
+enum Explained {
+    Settled(Settled),
+    /// The lease, or the expiration, of the record is later than the renewal's: these are not lowered.
+    Later(Timestamp, u64),
+}
