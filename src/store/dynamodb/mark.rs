@@ -24,7 +24,7 @@ const OPERATION: &str = "operation";
 const DOUBT: &str = "doubt";
 
 /// What is known of a mark that is to be written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Seen {
     /// Nothing. The likeliest state is assumed, and stated in the write's condition: that saves a read.
     Nothing,
@@ -178,6 +178,26 @@ impl Schema {
              AND #expiration <= :expiration{older}"
         );
         self.update_mark(&entity, &update, &condition, values)
+    }
+
+    /// What a commit without a claim before it writes to the mark, which was read.
+    pub(super) fn claimed_and_settled_mark(
+        &self,
+        seen: &Seen,
+        claim: &ClaimRequest,
+        request: &SettleRequest,
+        order: &Order,
+        now: Timestamp,
+    ) -> Result<TransactWriteItem, Error> {
+        let entity = Entity::of(&request.key);
+        let item = match seen {
+            Seen::Item(item) => item.as_ref(),
+            Seen::Nothing => None,
+        };
+        let before = item.map(|item| self.mark(&entity, item, "commit")).transpose()?;
+        let claimed = ordering::claimed(before.as_ref(), claim, order, now.after(claim.lease), now);
+        let mark = ordering::settled(Some(&claimed), request, order, now).unwrap_or(claimed);
+        self.put_mark(&entity, &mark, item)
     }
 
     fn update_mark(

@@ -11,6 +11,7 @@ mod engines;
 mod heartbeat;
 mod leases;
 mod logs;
+mod orders;
 mod probes;
 mod results;
 mod settles;

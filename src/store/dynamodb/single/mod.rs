@@ -21,6 +21,7 @@ use crate::{
 };
 
 mod claim;
+mod commit;
 mod expressions;
 mod ordered;
 mod settle;

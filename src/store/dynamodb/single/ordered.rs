@@ -13,7 +13,7 @@ use super::{Expression, Values, claim::claim_values, settle::still_mine};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
-    order::{Entity, Order},
+    order::{Entity, Mark, Order},
     record::{KeyHash, Status},
     store::{
         ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement,
@@ -92,8 +92,8 @@ impl DynamoDbStore {
         let record = item.map(|item| self.schema.record(item, request.result_data, "claim")).transpose()?;
         loop {
             let known = match &*mark {
-                Seen::Item(Some(item)) => Some(self.schema.mark(&Entity::of(&request.key), item, "claim")?),
-                Seen::Item(None) | Seen::Nothing => None,
+                Seen::Item(item) => self.known_mark(item.as_ref(), &request.key, "claim")?,
+                Seen::Nothing => None,
             };
             let judgement = ordering::judge(record.as_ref(), known.as_ref(), request, order, now)?;
             // Superseded comes before abandoned, and only the mark says it.
@@ -101,7 +101,7 @@ impl DynamoDbStore {
             if !(is_open && matches!(mark, Seen::Nothing)) {
                 return Ok(judgement);
             }
-            *mark = Seen::Item(self.mark_of(Found(None), &request.key, "claim").await?);
+            *mark = Seen::Item(self.read_mark(&request.key, "claim").await?);
         }
     }
 
@@ -190,11 +190,42 @@ impl DynamoDbStore {
         Err(Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, operation, message))
     }
 
+    /// Whether what is known of the mark lets an outcome be committed.
+    pub(super) fn may_commit(&self, mark: &Seen, request: &SettleRequest, order: &Order) -> Result<bool, Error> {
+        let Seen::Item(item) = mark else { return Ok(true) };
+        let mark = self.known_mark(item.as_ref(), &request.key, "commit")?;
+        Ok(ordering::may_commit(mark.as_ref(), request, order))
+    }
+
+    /// Judges a claim whose record the commit will judge. Where the mark refuses it, the record is read: an operation that is
+    /// done itself is replayed.
+    pub(super) async fn judge_claimless(
+        &self,
+        mark: &Seen,
+        request: &ClaimRequest,
+        order: &Order,
+    ) -> Result<Judgement, Error> {
+        let mark = match mark {
+            Seen::Nothing => None,
+            Seen::Item(item) => self.known_mark(item.as_ref(), &request.key, "claim")?,
+        };
+        let now = self.clock.now();
+        match ordering::judge(None, mark.as_ref(), request, order, now)? {
+            Judgement::Refused(_) => {
+                let record = self.read_one(&request.key, request.result_data, "claim").await?;
+                ordering::judge(record.as_ref(), mark.as_ref(), request, order, now)
+            }
+            judgement => Ok(judgement),
+        }
+    }
+
+    fn known_mark(&self, item: Option<&Item>, key: &KeyHash, operation: &'static str) -> Result<Option<Mark>, Error> {
+        item.map(|item| self.schema.mark(&Entity::of(key), item, operation)).transpose()
+    }
+
     fn may_settle(&self, mark: &Seen, request: &SettleRequest) -> Result<bool, Error> {
         let Seen::Item(item) = mark else { return Ok(true) };
-        let operation = request.settlement.as_str();
-        let mark =
-            item.as_ref().map(|item| self.schema.mark(&Entity::of(&request.key), item, operation)).transpose()?;
+        let mark = self.known_mark(item.as_ref(), &request.key, request.settlement.as_str())?;
         Ok(ordering::may_settle(mark.as_ref(), request))
     }
 
@@ -315,9 +346,13 @@ impl DynamoDbStore {
     }
 
     async fn mark_of(&self, found: Found, key: &KeyHash, operation: &'static str) -> Result<Option<Item>, Error> {
-        if found.0.is_some() {
-            return Ok(found.0);
+        match found {
+            Found(Some(item)) => Ok(Some(item)),
+            Found(None) => self.read_mark(key, operation).await,
         }
+    }
+
+    pub(super) async fn read_mark(&self, key: &KeyHash, operation: &'static str) -> Result<Option<Item>, Error> {
         let get = self.client.get_item().table_name(&self.schema.table);
         let get = get.set_key(Some(self.schema.mark_key(&Entity::of(key)))).consistent_read(true);
         Ok(get.send().await.map_err(|error| error::from_sdk(error, operation))?.item)

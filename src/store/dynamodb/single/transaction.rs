@@ -6,44 +6,41 @@ use std::{
     time::Duration,
 };
 
-use aws_sdk_dynamodb::{
-    Config,
-    config::{http::HttpResponse, retry::RetryConfig},
-    error::SdkError,
-    operation::transact_write_items::TransactWriteItemsError,
-    types::{
-        AttributeValue, CancellationReason, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure,
-        TransactWriteItem, Update,
-    },
+use aws_sdk_dynamodb::types::{
+    AttributeValue, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
-use tokio::time::sleep;
 
-use super::{Expression, Values, values};
+use super::{
+    Expression, Values,
+    commit::{Commit, Sent},
+    values,
+};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
-    record::{Fingerprint, NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Record, Status, StoredResult},
+    order::Order,
+    record::{Fingerprint, NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Status, StoredResult},
     store::{
         ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Settlement, Takeover,
         dynamodb::{
             DynamoDbStore, error,
             item::{Item, NO_STATUS, data, number, text},
+            mark::Seen,
         },
-        rules,
+        rules::Judgement,
         transaction::Transactional,
     },
 };
 
-const COMMIT: &str = "commit";
+pub(super) const COMMIT: &str = "commit";
 
 /// The most writes of the handler's: DynamoDB takes 100 in a transaction, one of which records the outcome.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html>
 const MAX_WRITES: usize = 99;
 
-/// The most attempts of a commit, the first included.
-const MAX_ATTEMPTS: u32 = 4;
-const FIRST_PAUSE: Duration = Duration::from_millis(25);
+/// How often a commit is made anew because the mark of its entity was changed.
+const MAX_ROUNDS: u32 = 5;
 
 /// The writes of a handler. They are sent when it has succeeded, in one transaction with the operation's outcome. Until then
 /// nobody sees them, not even the handler.
@@ -56,8 +53,15 @@ pub struct Writes(Arc<Mutex<State>>);
 struct State {
     items: Vec<TransactWriteItem>,
     /// Of an operation without a claim before the commit.
-    claim: Option<ClaimRequest>,
+    claim: Option<Claimless>,
     has_ended: bool,
+}
+
+#[derive(Clone)]
+struct Claimless {
+    claim: ClaimRequest,
+    /// The mark of its entity, if it is in order.
+    mark: Seen,
 }
 
 impl Writes {
@@ -136,16 +140,28 @@ impl Transactional for DynamoDbStore {
         Writes::default()
     }
 
-    /// Grants every claim: the condition of the commit decides.
+    /// Grants a claim without a call, since the condition of the commit decides. Of an ordered one the mark is read, so that
+    /// nothing runs that is superseded.
     fn claim_within<'a>(
         &'a self,
         transaction: &'a Writes,
         request: &'a ClaimRequest,
     ) -> BoxFuture<'a, Result<Claimed, Error>> {
         let lease_until = self.clock.now().after(request.lease);
-        transaction.lock().claim = Some(request.clone());
-        let grant = Grant { lease_until, attempt: 1, prior_status: None };
-        Box::pin(std::future::ready(Ok(Claimed::Granted(grant))))
+        let granted = Claimed::Granted(Grant { lease_until, attempt: 1, prior_status: None });
+        let claim = |mark| Some(Claimless { claim: request.clone(), mark });
+        let Some(order) = &request.order else {
+            transaction.lock().claim = claim(Seen::Nothing);
+            return Box::pin(std::future::ready(Ok(granted)));
+        };
+        Box::pin(async move {
+            let mark = Seen::Item(self.read_mark(&request.key, "claim").await?);
+            if let Judgement::Refused(refusal) = self.judge_claimless(&mark, request, order).await? {
+                return Ok(Claimed::Refused(refusal));
+            }
+            transaction.lock().claim = claim(mark);
+            Ok(granted)
+        })
     }
 
     fn commit<'a>(
@@ -157,25 +173,22 @@ impl Transactional for DynamoDbStore {
             let Some(State { mut items, claim, .. }) = transaction.end() else {
                 return Err(Error::config("the transaction has already ended"));
             };
-            match (request, &claim) {
-                (None, _) if items.is_empty() => return Ok(Settled::Done { found: None }),
-                (None, _) => {}
-                // The handler wrote nothing.
-                (Some(request), None) if items.is_empty() => return self.settle_one(request).await,
-                (Some(request), None) => items.insert(0, self.record_within(request)?),
-                (Some(request), Some(claim)) => {
-                    let (status, result, retention) = outcome_of(request)?;
-                    if !request.settlement.took_effect() {
-                        items.clear();
-                    }
-                    items.insert(0, self.put_record(claim, status, result, retention)?);
+            let Some(request) = request else {
+                if items.is_empty() {
+                    return Ok(Settled::Done { found: None });
                 }
-            }
-            let token = match request {
-                Some(request) => request.owner,
-                None => random_token()?,
+                return self.commit_writes(items).await;
             };
-            Commit { store: self, items, request, token: token.to_hex(), is_claimless: claim.is_some() }.send().await
+            if claim.is_none() && items.is_empty() {
+                return self.settle_one(request).await;
+            }
+            if claim.is_some() && !request.settlement.took_effect() {
+                items.clear();
+            }
+            match &request.order {
+                None => self.commit_outcome(items, request, claim.map(|claimless| claimless.claim)).await,
+                Some(order) => self.commit_in_order(items, request, order, claim).await,
+            }
         })
     }
 
@@ -186,9 +199,91 @@ impl Transactional for DynamoDbStore {
 }
 
 impl DynamoDbStore {
+    async fn commit_writes(&self, items: Vec<TransactWriteItem>) -> Result<Settled, Error> {
+        let token = random_token()?.to_hex();
+        let commit = Commit { store: self, items, request: None, token, of_records: 0, is_claimless: false };
+        commit.send().await?.settled()
+    }
+
+    async fn commit_outcome(
+        &self,
+        mut items: Vec<TransactWriteItem>,
+        request: &SettleRequest,
+        claim: Option<ClaimRequest>,
+    ) -> Result<Settled, Error> {
+        items.insert(0, self.record_within(request, claim.as_ref())?);
+        let (token, is_claimless) = (request.owner.to_hex(), claim.is_some());
+        let commit = Commit { store: self, items, request: Some(request), token, of_records: 1, is_claimless };
+        commit.send().await?.settled()
+    }
+
+    /// As [`commit_outcome`](Self::commit_outcome), with the mark of the entity.
+    async fn commit_in_order(
+        &self,
+        items: Vec<TransactWriteItem>,
+        request: &SettleRequest,
+        order: &Order,
+        claimless: Option<Claimless>,
+    ) -> Result<Settled, Error> {
+        if items.len() >= MAX_WRITES {
+            let message =
+                "a transaction of an ordered operation takes 98 writes, the outcome's and that of its entity's mark";
+            return Err(Error::new(ErrorKind::Request, ErrorStatus::Permanent, COMMIT, message));
+        }
+        let (claim, mut mark) =
+            claimless.map_or((None, Seen::Nothing), |Claimless { claim, mark }| (Some(claim), mark));
+        for round in 0..MAX_ROUNDS {
+            let Some(marked) = self.mark_within(&mark, request, order, claim.as_ref()).await? else {
+                let current = self.read_one(&request.key, ResultData::Include, COMMIT).await?;
+                return Ok(Settled::LeaseLost { current: current.map(Box::new) });
+            };
+            let mut items = items.clone();
+            items.splice(0..0, [self.record_within(request, claim.as_ref())?, marked]);
+            // Another request, and so another token. If both arrive, the record's condition lets one of them pass.
+            let token = if round == 0 { request.owner.to_hex() } else { format!("{}{round}", request.owner) };
+            let is_claimless = claim.is_some();
+            let commit = Commit { store: self, items, request: Some(request), token, of_records: 2, is_claimless };
+            match commit.send().await? {
+                Sent::Settled(settled) => return Ok(settled),
+                Sent::MarkRefused(found) => {
+                    mark = Seen::Item(match found {
+                        Some(item) => Some(item),
+                        None => self.read_mark(&request.key, COMMIT).await?,
+                    });
+                }
+            }
+        }
+        let message = "the mark of the operation's entity was changed each time that this was tried";
+        Err(Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, COMMIT, message))
+    }
+
+    /// The write of a commit to the mark; `None` if that does not let it pass.
+    async fn mark_within(
+        &self,
+        seen: &Seen,
+        request: &SettleRequest,
+        order: &Order,
+        claim: Option<&ClaimRequest>,
+    ) -> Result<Option<TransactWriteItem>, Error> {
+        let now = self.clock.now();
+        let Some(claim) = claim else {
+            let may_commit = self.may_commit(seen, request, order)?;
+            return may_commit.then(|| self.schema.settled_mark(seen, request, order, now)).transpose();
+        };
+        match self.judge_claimless(seen, claim, order).await? {
+            Judgement::Refused(_) => Ok(None),
+            Judgement::Free | Judgement::Mine(_) => {
+                self.schema.claimed_and_settled_mark(seen, claim, request, order, now).map(Some)
+            }
+        }
+    }
+
     /// The write that records the outcome of a claim.
-    fn record_within(&self, request: &SettleRequest) -> Result<TransactWriteItem, Error> {
+    fn record_within(&self, request: &SettleRequest, claim: Option<&ClaimRequest>) -> Result<TransactWriteItem, Error> {
         let (status, result, retention) = outcome_of(request)?;
+        if let Some(claim) = claim {
+            return self.put_record(claim, status, result, retention);
+        }
         let expiration = self.clock.now().after(retention).seconds_rounded_up();
         let (expression, values) = self.outcome(request, status, result, expiration);
         self.update_within(&request.key, expression, values)
@@ -240,116 +335,6 @@ impl DynamoDbStore {
     }
 }
 
-/// A commit under way.
-struct Commit<'a> {
-    store: &'a DynamoDbStore,
-    /// The record's first.
-    items: Vec<TransactWriteItem>,
-    request: Option<&'a SettleRequest>,
-    /// Of an operation its owner, which is the token of no other request.
-    token: String,
-    is_claimless: bool,
-}
-
-/// What an answer means for a commit.
-enum Answer {
-    /// The record is not the claim's to settle, or not to be replaced.
-    Refused(Option<Item>),
-    /// Nothing of it was applied.
-    Undone(Error),
-    /// Another attempt may be applied, or find that an earlier one was.
-    Again(Error),
-}
-
-impl Commit<'_> {
-    /// Sends the same request until DynamoDB applies or refuses it. Its token makes a second attempt within ten minutes harmless.
-    async fn send(&self) -> Result<Settled, Error> {
-        // The SDK reports only the last attempt, and an earlier one may have been applied. So each attempt is made here.
-        let once = || Config::builder().retry_config(RetryConfig::disabled());
-        let mut is_in_doubt = false;
-        let mut attempts = 0;
-        let error = loop {
-            let call = self.store.client.transact_write_items().set_transact_items(Some(self.items.clone()));
-            let call = call.client_request_token(&self.token).customize().config_override(once());
-            let Err(failure) = call.send().await else { return Ok(Settled::Done { found: None }) };
-            match self.answer(failure) {
-                Answer::Refused(item) => return self.refused(item).await,
-                Answer::Undone(error) => break error,
-                Answer::Again(error) => {
-                    is_in_doubt |= error.status() == ErrorStatus::Ambiguous;
-                    attempts += 1;
-                    if attempts == MAX_ATTEMPTS {
-                        break error;
-                    }
-                }
-            }
-            sleep(FIRST_PAUSE.saturating_mul(1 << attempts).mul_f64(fastrand::f64())).await;
-        };
-        // There is no claim to release, so an earlier attempt may still be applied.
-        if is_in_doubt && (self.is_claimless || self.request.is_none()) {
-            let message = "the commit was not answered";
-            return Err(Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, COMMIT, message).with_source(error));
-        }
-        Err(error)
-    }
-
-    fn answer(&self, failure: SdkError<TransactWriteItemsError, HttpResponse>) -> Answer {
-        let reasons = match failure.as_service_error() {
-            Some(TransactWriteItemsError::TransactionCanceledException(canceled)) => canceled.cancellation_reasons(),
-            Some(TransactWriteItemsError::IdempotentParameterMismatchException(_)) => {
-                let message = "another transaction was sent with the same token";
-                let error = Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, COMMIT, message);
-                return Answer::Undone(error.with_source(failure));
-            }
-            _ => {
-                let error = error::from_sdk(failure, COMMIT);
-                return if error.retry_helps() { Answer::Again(error) } else { Answer::Undone(error) };
-            }
-        };
-        let of_record = usize::from(self.request.is_some());
-        let is_refused = |reason: &CancellationReason| reason.code() == Some("ConditionalCheckFailed");
-        if let Some(reason) = reasons.first().filter(|reason| of_record == 1 && is_refused(reason)) {
-            return Answer::Refused(reason.item().cloned().filter(|item| !item.is_empty()));
-        }
-        // A conflict on the record comes first: the other transaction may change the outcome of the handler's conditions.
-        let may_pass = |reason: &CancellationReason| {
-            let codes = ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"];
-            reason.code().is_some_and(|code| codes.contains(&code))
-        };
-        let failed = |reason: &CancellationReason| !matches!(reason.code(), None | Some("None")) && !may_pass(reason);
-        if reasons.iter().take(of_record).any(may_pass) || !reasons.iter().any(failed) {
-            let message = "the transaction met another one, or was throttled";
-            let error = Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, COMMIT, message);
-            return Answer::Again(error.with_source(failure));
-        }
-        let write = reasons.iter().position(failed).unwrap_or_default();
-        let code = reasons.get(write).and_then(CancellationReason::code).unwrap_or_default();
-        let message = match write.checked_sub(of_record) {
-            Some(write) => format!("DynamoDB rejected write {} of the handler: {code}", write + 1),
-            None => format!("DynamoDB rejected the record's write: {code}"),
-        };
-        Answer::Undone(undone(message, failure))
-    }
-
-    /// The record's condition failed: an earlier attempt of this commit was applied, or another claim holds the key.
-    async fn refused(&self, item: Option<Item>) -> Result<Settled, Error> {
-        let Some(request) = self.request else { return Ok(Settled::LeaseLost { current: None }) };
-        let found = match item {
-            Some(item) => self.store.schema.record(&item, ResultData::Include, COMMIT).map(Some),
-            None => self.store.read_one(&request.key, ResultData::Include, COMMIT).await,
-        };
-        let current: Option<Record> = match found {
-            Err(error) if error.kind() == ErrorKind::Format => None,
-            found => found?,
-        };
-        Ok(if rules::is_settled(request, current.as_ref()) {
-            Settled::Done { found: current.map(Box::new) }
-        } else {
-            Settled::LeaseLost { current: current.map(Box::new) }
-        })
-    }
-}
-
 /// What a request records.
 fn outcome_of(request: &SettleRequest) -> Result<(Status, &StoredResult, Duration), Error> {
     match &request.settlement {
@@ -383,11 +368,4 @@ fn random_token() -> Result<Owner, Error> {
         Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, COMMIT, message).with_source(source.to_string())
     })?;
     Ok(Owner::from_bytes(bytes))
-}
-
-fn undone(
-    message: impl Into<std::borrow::Cow<'static, str>>,
-    failure: SdkError<TransactWriteItemsError, HttpResponse>,
-) -> Error {
-    Error::new(ErrorKind::Transaction, ErrorStatus::Temporary, COMMIT, message).with_source(failure)
 }
