@@ -45,7 +45,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::error::BoxError;
+use crate::{error::BoxError, key::place::Place};
 
 mod bulk;
 mod context;
@@ -132,6 +132,8 @@ struct Options {
     dead_letter_abandoned: bool,
     wait_up_to: Duration,
     redelivery: Option<Arc<dyn Redelivery>>,
+    /// Where the records stand in the order of their entities, if they have one.
+    place: Option<Place>,
 }
 
 impl Default for Options {
@@ -150,6 +152,7 @@ impl Default for Options {
             dead_letter_abandoned: false,
             wait_up_to: WAIT_UP_TO,
             redelivery: None,
+            place: None,
         }
     }
 }

@@ -90,7 +90,7 @@ impl Report {
     pub(super) fn is_permanent(self) -> bool {
         match self.outcome {
             Ok(outcome) => outcome.has_failed_for_good() || outcome == OutcomeKind::Mismatch,
-            Err(kind) => matches!(kind, ErrorKind::KeyMissing | ErrorKind::Payload),
+            Err(kind) => matches!(kind, ErrorKind::KeyMissing | ErrorKind::Payload | ErrorKind::Order),
         }
     }
 
@@ -111,7 +111,7 @@ impl Report {
     pub(super) const fn level(self) -> tracing::Level {
         match self.outcome {
             Ok(outcome) => telemetry::level(outcome),
-            Err(ErrorKind::KeyMissing | ErrorKind::Payload) => tracing::Level::WARN,
+            Err(ErrorKind::KeyMissing | ErrorKind::Payload | ErrorKind::Order) => tracing::Level::WARN,
             Err(_) => tracing::Level::ERROR,
         }
     }

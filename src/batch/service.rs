@@ -23,7 +23,7 @@ use crate::{
     idempotency::{
         handle::Idempotency, names::Registration, outcome::OutcomeKind, probe::Probed, verdict::Failure, window::Window,
     },
-    key::selector::Key,
+    key::{place::Place, selector::Key},
 };
 
 /// Handles the batches of a [`Source`]. Made by [`Idempotency::batch`] and its siblings for each source; given to
@@ -171,6 +171,34 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
+    /// Puts the operations in order: each belongs to the entity that `entity` selects, and stands at the number that `sequence`
+    /// selects, 1 to 64 digits as a JSON number or as text. See [`Operation::ordered_by`](crate::Operation::ordered_by) for what
+    /// that promises, and for which operations it is meant.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqs")] {
+    /// # use lambda_once::{Failure, Idempotency, Key, MemoryStore};
+    /// # let once = Idempotency::new(MemoryStore::new());
+    /// # async fn set_status(_: serde_json::Value) -> Result<(), Failure> { Ok(()) }
+    /// let service = once
+    ///     .sqs(Key::pointer("/event_id"), set_status)
+    ///     .ordered_by(Key::pointer("/order_id"), Key::pointer("/version"));
+    /// # assert!(service.checked().is_ok());
+    /// # }
+    /// ```
+    ///
+    /// * A superseded record is acknowledged. One without an entity or a sequence fails for good
+    ///   ([`Order`](crate::ErrorKind::Order)).
+    /// * Records of one entity run one after another. Each is claimed when it is about to start, by a call of its own on
+    ///   DynamoDB, and waits for its entity for up to [`wait_up_to`](Self::wait_up_to).
+    /// * An order of the source, as in FIFO queues and streams, stays as it is.
+    /// * A record whose outcome could not be recorded is reported, and delivered again: older ones wait for that. A record in
+    ///   doubt that goes to a dead-letter queue blocks older ones until it is redriven, or the entity's mark expires.
+    pub fn ordered_by(mut self, entity: Key, sequence: Key) -> Self {
+        self.options.place = Some(Place { entity, sequence });
+        self
+    }
+
     /// Says when what failed is delivered again; for SQS `VisibilityBackoff` does. Without it the source's own settings decide.
     pub fn redelivery(mut self, redelivery: impl Redelivery) -> Self {
         self.options.redelivery = Some(Arc::new(redelivery));
@@ -299,6 +327,10 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
             ));
         }
         self.key.check()?;
+        if let Some(place) = &self.options.place {
+            self.engine.check_order()?;
+            place.check()?;
+        }
         self.options.payload.check()
     }
 }

@@ -55,7 +55,7 @@ struct Work<S, B> {
 }
 
 /// The operation of a request, and where it runs.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Entry {
     candidate: Candidate,
     /// When the front door gives up, if it does.
@@ -154,7 +154,7 @@ impl Settings {
         let key = entry.candidate.key;
         let mut wait = None;
         loop {
-            let trying = Arc::clone(&self).attempt(work, entry);
+            let trying = Arc::clone(&self).attempt(work, entry.clone());
             let tried = if entry.to_completion { self.in_flight.run(trying).await } else { trying.await };
             let (refusal, back) = match tried {
                 Attempted::Answered(answer) => return answer,
@@ -163,7 +163,7 @@ impl Settings {
                     return self.pass_unprotected(work, pending_claim, entry).await;
                 }
             };
-            match self.engine.wait_until_free(entry.candidate, refusal, &mut wait, entry.wait_until).await {
+            match self.engine.wait_until_free(&entry.candidate, refusal, &mut wait, entry.wait_until).await {
                 Ok(None) => work = back,
                 Ok(Some(refusal)) => {
                     return Ok(self.refuse(refusal, Asked::not_granted(&back.parts, key, entry.answer_by)).await);
@@ -180,7 +180,7 @@ impl Settings {
     /// whole lease.
     async fn attempt<S: Inner<B>, B: RequestBody>(self: Arc<Self>, work: Work<S, B>, entry: Entry) -> Attempted<S, B> {
         let (key, window) = (entry.candidate.key, self.window(&work.parts));
-        let mut pending_claim = self.claim(entry, window).await;
+        let mut pending_claim = self.claim(&entry, window).await;
         let refused = match pending_claim.take() {
             Ok(claim) => {
                 // Nothing is awaited before the handler's first poll, so a request dropped after this has begun.
@@ -220,14 +220,15 @@ impl Settings {
         Attempted::Answered(Ok(answer))
     }
 
-    async fn claim(&self, entry: Entry, window: Window) -> PendingClaim {
+    async fn claim(&self, entry: &Entry, window: Window) -> PendingClaim {
         let now = self.engine.clock.now();
         let window = if self.fails_open {
             window.stopping_at(now.after((window.stop.since(now) / 4).min(FAIL_OPEN_AFTER)))
         } else {
             window
         };
-        let claiming = PendingClaim::claim(self.engine.clone(), self.in_flight.clone(), entry.candidate, window);
+        let claiming =
+            PendingClaim::claim(self.engine.clone(), self.in_flight.clone(), entry.candidate.clone(), window);
         // In Lambda nothing runs in a task that may outlive the invocation, unless a lost claim would block its key for good.
         let may_lose = entry.is_in_lambda && self.engine.settings.after_unknown == AfterUnknown::Rerun;
         if may_lose || entry.to_completion {

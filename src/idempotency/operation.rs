@@ -297,8 +297,9 @@ impl<P> Operation<'_, P> {
         let Some(candidate) = candidate(engine, name, self.key, self.fingerprint, self.place)? else {
             return Ok(engine.run_unprotected(window, writes, unprotected(work)).await);
         };
+        let key = candidate.key;
         let ran = engine.run_protected(candidate, window, self.patience, self.probe, writes, work).await;
-        told(engine, name, candidate, ran)
+        told(engine, name, key, ran)
     }
 }
 
@@ -336,17 +337,17 @@ pub(super) fn candidate(
     engine.check_order()?;
     let entity = entity.map_err(|error| Error::order("the operation has no entity").with_source(error))?;
     let key = KeyHash::ordered(&hasher.hash(&entity), &key);
-    Ok(Some(Candidate { key, fingerprint, sequence: Some(sequence) }))
+    Ok(Some(Candidate { key, fingerprint, sequence: Some(Box::new(sequence)) }))
 }
 
 /// Logs the outcome of an operation and the attempt it took, or its error, and returns the outcome.
 pub(super) fn told<T>(
     engine: &Idempotency,
     name: &str,
-    candidate: Candidate,
+    key: KeyHash,
     ran: Result<(Outcome<T>, u64), Error>,
 ) -> Result<Outcome<T>, Error> {
-    let (operation, key) = (engine.log_name(name), candidate.key);
+    let operation = engine.log_name(name);
     match ran {
         Ok((outcome, attempt)) => {
             telemetry::outcome(&outcome, &operation, key, attempt);

@@ -37,7 +37,7 @@ impl Idempotency {
         W: FnOnce(Option<Claim>) -> F + Send,
         F: Future<Output = Result<T, E>> + Send,
     {
-        let claim = match self.claim_or_wait(candidate, window, budget).await? {
+        let claim = match self.claim_or_wait(&candidate, window, budget).await? {
             ClaimAnswer::Granted(claim) => claim,
             ClaimAnswer::Refused(refusal) => return Ok((replay(refusal)?, 0)),
             ClaimAnswer::OutOfTime => return Ok((Outcome::NotStarted, 0)),

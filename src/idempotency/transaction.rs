@@ -169,8 +169,9 @@ impl<S: Transactional> Claimless<'_, S> {
         let Some(candidate) = operation::candidate(engine, name, key, fingerprint, place)? else {
             return Ok(engine.run_unprotected(window, Some(Box::new(writes)), work).await);
         };
+        let key = candidate.key;
         let ran = engine.run_claimless(candidate, window, &writes, work).await;
-        operation::told(engine, name, candidate, ran)
+        operation::told(engine, name, key, ran)
     }
 }
 

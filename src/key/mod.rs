@@ -17,6 +17,8 @@ pub(crate) mod hash;
 mod missing;
 #[cfg(any(feature = "batch", feature = "invocation"))]
 pub(crate) mod payload;
+#[cfg(any(feature = "batch", feature = "http"))]
+pub(crate) mod place;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 mod pointer;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]

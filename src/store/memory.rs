@@ -116,7 +116,7 @@ impl MemoryStore {
         let Some(record) = current else { return rules::explain_settle(request, Ok(None)) };
         let entity = Entity::of(&request.key);
         let may_settle = rules::may_settle(request, record, now)
-            && (request.order.is_none() || ordering::may_settle(marks.get(&entity), request));
+            && (request.order.is_none() || ordering::may_settle(marks.get(&entity), request, now));
         if !may_settle {
             return rules::explain_settle(request, Ok(Some(record.clone())));
         }

@@ -108,18 +108,19 @@ fn adds_doubt(mark: &Mark, lapsed: &Holder) -> bool {
 }
 
 /// Whether the mark lets a settle be applied whose record does: a renewal also needs the entity to be held by its claim.
-pub fn may_settle(mark: Option<&Mark>, request: &SettleRequest) -> bool {
-    !matches!(request.settlement, Settlement::Renew { .. }) || mark.is_some_and(|mark| is_held(mark, request))
+pub fn may_settle(mark: Option<&Mark>, request: &SettleRequest, now: Timestamp) -> bool {
+    !matches!(request.settlement, Settlement::Renew { .. }) || is_held(mark, request, now)
 }
 
 /// Whether the mark lets the outcome be committed together with writes of the handler: the claim holds the entity, and nothing
 /// newer was completed.
-pub fn may_commit(mark: Option<&Mark>, request: &SettleRequest, order: &Order) -> bool {
-    mark.is_some_and(|mark| is_held(mark, request) && superseded(mark, order).is_none())
+pub fn may_commit(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now: Timestamp) -> bool {
+    is_held(mark, request, now) && mark.is_some_and(|mark| superseded(mark, order).is_none())
 }
 
-fn is_held(mark: &Mark, request: &SettleRequest) -> bool {
-    mark.holder.is_some_and(|holder| holder.owner == request.owner)
+fn is_held(mark: Option<&Mark>, request: &SettleRequest, now: Timestamp) -> bool {
+    let mark = mark.filter(|mark| !is_expired(mark, now));
+    mark.and_then(|mark| mark.holder).is_some_and(|holder| holder.owner == request.owner)
 }
 
 /// The mark after a settle made at `now` was applied to its record; `None` if there is nothing to write.

@@ -12,6 +12,7 @@ use crate::{
         delivery::{Body, Delivery},
         hash::KeyHasher,
     },
+    record::KeyHash,
 };
 
 impl<S: Source, H, T> Processor<S, H, T> {
@@ -36,7 +37,12 @@ impl<S: Source, H, T> Processor<S, H, T> {
             }
             let candidate = match self.candidate(info, body.as_ref(), scope, buffer) {
                 Ok(candidate) => Some(candidate),
-                Err(error) if error.kind() == ErrorKind::KeyMissing && self.engine.runs_without_key() => {
+                // In an order nothing runs unprotected.
+                Err(error)
+                    if error.kind() == ErrorKind::KeyMissing
+                        && self.engine.runs_without_key()
+                        && self.options.place.is_none() =>
+                {
                     tracing::warn!(target: "lambda_once", message_id = info.id(), "the record has no key and runs unprotected");
                     None
                 }
@@ -56,9 +62,11 @@ impl<S: Source, H, T> Processor<S, H, T> {
     ) -> Result<Candidate, Error> {
         let body = Body::new(body);
         let delivery = Delivery::new(&body, info);
-        let key = self.key.select(&delivery, buffer)?;
+        let key = scope.hash(self.key.select(&delivery, buffer)?);
         let fingerprint = self.options.payload.fingerprint(&body, &delivery)?;
-        Ok(Candidate { key: scope.hash(key), fingerprint, sequence: None })
+        let Some(place) = &self.options.place else { return Ok(Candidate { key, fingerprint, sequence: None }) };
+        let (entity, sequence) = place.select(&delivery, scope, buffer)?;
+        Ok(Candidate { key: KeyHash::ordered(&entity, &key), fingerprint, sequence: Some(Box::new(sequence)) })
     }
 }
 

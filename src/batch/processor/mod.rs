@@ -7,6 +7,7 @@
 mod actions;
 mod decode;
 mod drive;
+mod entities;
 mod lanes;
 mod machine;
 mod outcomes;

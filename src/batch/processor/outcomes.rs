@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{
+    entities::Entities,
     lanes::Lanes,
     records::{Follows, Records},
     steps::{Action, Terms},
@@ -29,6 +30,7 @@ const MAX_DEAD_LETTERS_IN_FLIGHT: usize = 10;
 /// The records of a batch, their order, and what is known of each.
 pub(super) struct Outcomes<'a, S: Source, T> {
     pub(super) records: Records<S, T>,
+    pub(super) entities: Entities,
     pub(super) lanes: Lanes,
     terms: Terms<'a>,
     /// Records that are to be dead-lettered, and what is said of them if that fails.
@@ -57,6 +59,7 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
             records,
             lanes,
             terms,
+            entities: Entities::default(),
             dead: VecDeque::new(),
             dead_letters_in_flight: 0,
             first_reported: None,
@@ -75,6 +78,11 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
     ) -> Option<Claim> {
         let claim = self.records.give_up(index);
         let mut decision = Decision::new(&outcome, self.policy());
+        if self.entities.has(index) {
+            // What is older waits until it is recorded, so it is delivered again.
+            decision.report.reported |= matches!(outcome, Ok(Outcome::Unrecorded(_)));
+            self.entities.end_turn(index);
+        }
         let margin = self.terms.engine.settings.skew_margin;
         decision.held_until = lease_until.and_then(|until| self.records.key(index).map(|_| lapses(until, margin)));
         // An error of the user's may panic when it is dropped.

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use super::{
+    entities::Entities,
     lanes::Lanes,
     pace::{Budget, Pace},
     records::Records,
@@ -91,6 +92,7 @@ impl Queues {
     pub(super) fn next_claim<S: Source, T>(
         &mut self,
         lanes: &Lanes,
+        entities: &mut Entities,
         records: &mut Records<S, T>,
         pace: &Pace,
         dead: usize,
@@ -101,27 +103,30 @@ impl Queues {
         if filling.budget.total == 0 {
             return NextClaim::Claim(Vec::new());
         }
-        let taken = take_for_claims(&mut self.free, lanes, filling.budget);
+        let taken = take_for_claims(&mut self.free, lanes, entities, filling.budget);
         if !taken.is_empty() {
             return NextClaim::Claim(taken);
         }
         let held = self.decoded.len() + self.ready.len() + dead;
         if (held < LOOK_AHEAD || held < pace.most_ahead())
-            && self.wants_more(lanes, filling)
+            && self.wants_more(lanes, entities, filling)
             && let Some((index, info, body)) = records.open_next()
         {
             self.filling = Some(filling);
             return NextClaim::Decode(index, info, body);
         }
-        NextClaim::Claim(take_for_claims(&mut self.decoded, lanes, filling.budget))
+        NextClaim::Claim(take_for_claims(&mut self.decoded, lanes, entities, filling.budget))
     }
 
     /// Whether to decode another record before claiming. They are decoded in the order of the event, since of several with
     /// one key the first one counts; but the turn of a later one may come first, in another lane. What a failure blocks is
     /// decoded too, since others may have its key, unless that is all that is left.
-    fn wants_more(&self, lanes: &Lanes, Filling { budget, unprotected }: Filling) -> bool {
+    fn wants_more(&self, lanes: &Lanes, entities: &Entities, Filling { budget, unprotected }: Filling) -> bool {
         let can_begin = match lanes {
             lanes if lanes.are_halted() => return false,
+            lanes if entities.are_any() => {
+                entities.turns_of(self.decoded.iter().copied().filter(|index| lanes.may_start(*index)))
+            }
             lanes if lanes.are_several() => self.decoded.iter().filter(|index| lanes.may_start(**index)).count(),
             _ => self.decoded.len(),
         };
@@ -163,12 +168,18 @@ impl Queues {
     }
 }
 
-/// Takes records out that may be claimed: first what can begin at once, then what comes next in its order.
-fn take_for_claims(records: &mut Vec<usize>, lanes: &Lanes, budget: Budget) -> Vec<usize> {
+/// Takes records out that may be claimed: first what can begin at once, then what comes next in its order. Ordered ones are
+/// claimed when they can begin, and no earlier.
+fn take_for_claims(records: &mut Vec<usize>, lanes: &Lanes, entities: &mut Entities, budget: Budget) -> Vec<usize> {
     if records.is_empty() {
         return Vec::new();
     }
     let mut taken = Vec::with_capacity(budget.total.min(records.len()));
+    if entities.are_any() {
+        let may_begin = |index: &mut usize| lanes.may_start(*index) && entities.take_turn(*index);
+        taken.extend(records.extract_if(.., may_begin).take(budget.total));
+        return taken;
+    }
     taken.extend(records.extract_if(.., |index| lanes.may_start(*index)).take(budget.total));
     let ahead = budget.ahead.min(budget.total - taken.len());
     taken.extend(records.extract_if(.., |index| !lanes.is_blocked(*index)).take(ahead));

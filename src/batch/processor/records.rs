@@ -32,7 +32,7 @@ enum Life<R, T> {
     /// It wants a claim.
     Decoded(Work<T>),
     /// Its claim is being made.
-    Claiming(Work<T>),
+    Claiming(Work<T>, Option<Box<LeaseWait>>),
     /// Its key is held elsewhere, and it waits for that to end.
     Waiting(Work<T>, Box<LeaseWait>),
     /// It runs when its turn comes: under its claim, or unprotected.
@@ -113,7 +113,7 @@ impl<S: Source, T> Records<S, T> {
     /// It is decoded and wants a claim.
     pub(super) fn decoded(&mut self, index: usize, work: Work<T>) {
         let entry = &mut self.entries[index];
-        entry.key = work.candidate.map(|candidate| candidate.key);
+        entry.key = work.candidate.as_ref().map(|candidate| candidate.key);
         entry.life = Life::Decoded(work);
     }
 
@@ -125,7 +125,7 @@ impl<S: Source, T> Records<S, T> {
     /// It has the key of an earlier record.
     pub(super) fn follow(&mut self, index: usize, work: Work<T>, follows: Follows) {
         let entry = &mut self.entries[index];
-        entry.key = work.candidate.map(|candidate| candidate.key);
+        entry.key = work.candidate.as_ref().map(|candidate| candidate.key);
         entry.life = Life::Following(follows);
         drop_contained(work.payload);
     }
@@ -133,15 +133,16 @@ impl<S: Source, T> Records<S, T> {
     /// Its claim is made: for the first time, or once more after it has waited.
     pub(super) fn claim(&mut self, index: usize) -> Option<Candidate> {
         let entry = &mut self.entries[index];
-        let work = match std::mem::replace(&mut entry.life, Life::Opened) {
-            Life::Decoded(work) | Life::Waiting(work, _) => work,
+        let (work, wait) = match std::mem::replace(&mut entry.life, Life::Opened) {
+            Life::Decoded(work) => (work, None),
+            Life::Waiting(work, wait) => (work, Some(wait)),
             other => {
                 entry.life = other;
                 return None;
             }
         };
-        let candidate = work.candidate;
-        entry.life = Life::Claiming(work);
+        let candidate = work.candidate.clone();
+        entry.life = Life::Claiming(work, wait);
         candidate
     }
 
@@ -149,19 +150,27 @@ impl<S: Source, T> Records<S, T> {
     pub(super) fn granted(&mut self, index: usize, claim: Claim) {
         let entry = &mut self.entries[index];
         entry.life = match std::mem::replace(&mut entry.life, Life::Opened) {
-            Life::Claiming(work) => Life::Ready(work, Some(claim)),
+            Life::Claiming(work, _) => Life::Ready(work, Some(claim)),
             other => other,
         };
     }
 
     /// Its key is held elsewhere, and it waits for that to end.
-    pub(super) fn wait(&mut self, index: usize, wait: LeaseWait) {
+    pub(super) fn wait(&mut self, index: usize, wait: Box<LeaseWait>) {
         let entry = &mut self.entries[index];
         entry.has_waited = true;
         entry.life = match std::mem::replace(&mut entry.life, Life::Opened) {
-            Life::Claiming(work) => Life::Waiting(work, Box::new(wait)),
+            Life::Claiming(work, _) => Life::Waiting(work, wait),
             other => other,
         };
+    }
+
+    /// The wait of a record before its claim was made once more.
+    pub(super) fn last_wait(&mut self, index: usize) -> Option<Box<LeaseWait>> {
+        match &mut self.entries[index].life {
+            Life::Claiming(_, wait) => wait.take(),
+            _ => None,
+        }
     }
 
     pub(super) fn has_waited(&self, index: usize) -> bool {
@@ -186,7 +195,7 @@ impl<S: Source, T> Records<S, T> {
     /// What the claim of a record that waits would be.
     pub(super) fn waits_for(&self, index: usize) -> Option<Candidate> {
         match &self.entries[index].life {
-            Life::Waiting(work, _) => work.candidate,
+            Life::Waiting(work, _) => work.candidate.clone(),
             _ => None,
         }
     }
@@ -207,7 +216,7 @@ impl<S: Source, T> Records<S, T> {
         }
         let (work, claim) = match std::mem::replace(&mut entry.life, Life::Opened) {
             Life::Ready(work, claim) => (work, claim),
-            Life::Decoded(work) | Life::Claiming(work) | Life::Waiting(work, _) => (work, None),
+            Life::Decoded(work) | Life::Claiming(work, _) | Life::Waiting(work, _) => (work, None),
             other => {
                 entry.life = other;
                 return None;

@@ -89,7 +89,8 @@ impl Idempotency {
             result_data,
             order: candidate
                 .sequence
-                .map(|sequence| Box::new(Order { sequence, retention: self.settings.retention() })),
+                .as_deref()
+                .map(|&sequence| Box::new(Order { sequence, retention: self.settings.retention() })),
         };
         Ok(candidates.iter().zip(owners).map(request).collect())
     }

@@ -31,12 +31,12 @@ pub(crate) use settling::{Settled, Unsettled};
 pub(crate) use waiting::{LeaseWait, Polled, WaitStep};
 
 /// An operation that wants to be claimed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) key: KeyHash,
     pub(crate) fingerprint: Option<Fingerprint>,
-    /// Where it stands in the order of its entity, if that has one.
-    pub(crate) sequence: Option<Sequence>,
+    /// Where it stands in the order of its entity, if that has one. Boxed: batches move candidates a lot, and few are ordered.
+    pub(crate) sequence: Option<Box<Sequence>>,
 }
 
 /// The answer to a claim.

@@ -1,6 +1,6 @@
 //! Waits for a claim that somebody else holds: one mechanism for batches, requests, invocations and operations.
 
-use std::time::Duration;
+use std::{slice, time::Duration};
 
 use tokio::time::sleep;
 
@@ -145,7 +145,7 @@ impl Idempotency {
     /// beyond the stop point. The answer is that of a claim.
     pub(crate) async fn claim_or_wait(
         &self,
-        candidate: Candidate,
+        candidate: &Candidate,
         window: Window,
         budget: Duration,
     ) -> Result<ClaimAnswer, Error> {
@@ -166,7 +166,7 @@ impl Idempotency {
     /// it may be claimed now; else why it is refused. `wait` is the wait so far.
     pub(crate) async fn wait_until_free(
         &self,
-        candidate: Candidate,
+        candidate: &Candidate,
         refusal: Refusal,
         wait: &mut Option<LeaseWait>,
         limit: Timestamp,
@@ -188,8 +188,11 @@ impl Idempotency {
                     return Ok(None);
                 }
                 WaitStep::Poll => {
-                    let polled =
-                        self.poll(&[candidate], limit, ResultData::Include).await.pop().unwrap_or(Ok(Polled::Free))?;
+                    let polled = self
+                        .poll(slice::from_ref(candidate), limit, ResultData::Include)
+                        .await
+                        .pop()
+                        .unwrap_or(Ok(Polled::Free))?;
                     if let Polled::Trouble(error) = &polled {
                         trouble = Some(error.without_source());
                     }
@@ -207,8 +210,8 @@ impl Idempotency {
     }
 
     /// Claims a single operation. Past the stop point nothing is claimed.
-    pub(crate) async fn claim_one(&self, candidate: Candidate, window: Window) -> Result<ClaimAnswer, Error> {
-        let (mut answers, withdrawal) = self.claim(&[candidate], window, ResultData::Include).await;
+    pub(crate) async fn claim_one(&self, candidate: &Candidate, window: Window) -> Result<ClaimAnswer, Error> {
+        let (mut answers, withdrawal) = self.claim(slice::from_ref(candidate), window, ResultData::Include).await;
         self.withdraw(withdrawal, window).await;
         answers.pop().unwrap_or(Ok(ClaimAnswer::OutOfTime))
     }
@@ -224,10 +227,10 @@ impl Idempotency {
         let keys: Vec<_> = candidates.iter().map(|candidate| candidate.key).collect();
         let left = ends.since(self.clock.now());
         let found = within(left, "read", keys.len(), self.store.read(&keys, result_data)).await;
-        candidates.iter().zip(found).map(|(candidate, record)| self.judge(*candidate, record)).collect()
+        candidates.iter().zip(found).map(|(candidate, record)| self.judge(candidate, record)).collect()
     }
 
-    fn judge(&self, candidate: Candidate, record: Result<Option<Record>, Error>) -> Result<Polled, Error> {
+    fn judge(&self, candidate: &Candidate, record: Result<Option<Record>, Error>) -> Result<Polled, Error> {
         let record = match record {
             Ok(Some(record)) => record,
             Ok(None) => return Ok(Polled::Free),

@@ -19,6 +19,7 @@ mod keys;
 mod last_receive;
 mod letters_property;
 mod logs;
+mod orders;
 mod permanent;
 mod probes;
 mod redelivery;

@@ -118,7 +118,7 @@ impl Store for Spy {
     }
 
     fn limits(&self) -> Limits {
-        Limits { max_result_bytes: usize::MAX, batch: self.batch, orders: false }
+        Limits { max_result_bytes: usize::MAX, batch: self.batch, orders: true }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -18,13 +18,14 @@ use crate::{
         engine::{ClaimAnswer, End, LeaseWait, Polled, WaitStep},
         outcome::Outcome,
     },
+    order::Entity,
     store::{Refusal, rules::lapses},
 };
 
 impl<S: Source, T> Machine<'_, S, T> {
     /// A record has been decoded, and its key found; or not.
     pub(in crate::batch::processor) fn decoded(&mut self, index: usize, body: S::Body, work: Result<Work<T>, Error>) {
-        let Outcomes { records, lanes, .. } = &mut self.outcomes;
+        let Outcomes { records, lanes, entities, .. } = &mut self.outcomes;
         if self.terms.options.dead_letters.is_some() {
             records.keep_body(index, body);
         }
@@ -35,18 +36,22 @@ impl<S: Source, T> Machine<'_, S, T> {
                 return;
             }
         };
-        let Some(candidate) = work.candidate else {
+        let Some(candidate) = &work.candidate else {
             records.unprotected(index, work);
             self.queues.unprotected(index, lanes);
             return self.outcomes.came(index);
         };
         match self.leaders.get(&candidate.key) {
             Some(&(leader, theirs)) => {
-                records.follow(index, work, Follows { leader, same_payload: theirs == candidate.fingerprint });
+                let same_payload = theirs == candidate.fingerprint;
+                records.follow(index, work, Follows { leader, same_payload });
                 self.outcomes.follow(index, leader);
             }
             None => {
                 self.leaders.insert(candidate.key, (index, candidate.fingerprint));
+                if candidate.sequence.is_some() {
+                    entities.insert(index, Entity::of(&candidate.key));
+                }
                 records.decoded(index, work);
                 self.queues.decoded(index);
                 self.outcomes.came(index);
@@ -136,8 +141,16 @@ impl<S: Source, T> Machine<'_, S, T> {
                 return self.outcomes.came(index);
             }
             Ok(ClaimAnswer::Refused(refusal)) if self.may_wait(index, &refusal) => {
-                let ends = self.now.after(self.terms.options.wait_up_to);
-                let wait = LeaseWait::new(refusal, self.now, ends, self.terms.engine.settings.skew_margin);
+                let wait = match self.outcomes.records.last_wait(index) {
+                    Some(mut wait) => {
+                        wait.refused_again(refusal, self.now);
+                        wait
+                    }
+                    None => {
+                        let ends = self.now.after(self.terms.options.wait_up_to);
+                        Box::new(LeaseWait::new(refusal, self.now, ends, self.terms.engine.settings.skew_margin))
+                    }
+                };
                 self.waits.insert(index, &wait);
                 return self.outcomes.records.wait(index, wait);
             }
@@ -149,12 +162,14 @@ impl<S: Source, T> Machine<'_, S, T> {
     }
 
     /// Whether the record waits for its key (B6): where to fail at once would block those behind it or spend one of few
-    /// tries, if the lease in the way ends while there is time to run, and once.
+    /// tries, if the lease in the way ends while there is time to run, and once. One that waits for its entity may find that
+    /// taken again, and waits on.
     fn may_wait(&self, index: usize, refusal: &Refusal) -> bool {
         let Some(lease_until) = lease_of(refusal) else { return false };
-        let Outcomes { records, lanes, .. } = &self.outcomes;
-        (S::WAITS_FOR_LEASE || lanes.is_ordered(index))
-            && !records.has_waited(index)
+        let Outcomes { records, lanes, entities, .. } = &self.outcomes;
+        let is_in_order = entities.has(index);
+        (S::WAITS_FOR_LEASE || lanes.is_ordered(index) || is_in_order)
+            && (is_in_order || !records.has_waited(index))
             && !self.is_stopped
             && !lanes.is_blocked(index)
             && !self.outcomes.is_answer_fixed(index)

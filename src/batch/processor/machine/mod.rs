@@ -230,12 +230,12 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         }
         let (handlers, claiming, unrecorded) = (self.handlers, self.claiming, self.settling.unrecorded());
         let dead = self.outcomes.dead();
-        let Outcomes { records, lanes, .. } = &mut self.outcomes;
+        let Outcomes { records, lanes, entities, .. } = &mut self.outcomes;
         let budget = |queues: &Queues, records: &Records<S, T>| {
             let (ready, waiting) = queues.claimed(lanes, records);
             self.pace.budget(Standing { ready, claiming, waiting, running: handlers, unrecorded })
         };
-        let taken = match self.queues.next_claim(lanes, records, &self.pace, dead, budget) {
+        let taken = match self.queues.next_claim(lanes, entities, records, &self.pace, dead, budget) {
             NextClaim::Decode(index, info, body) => return Some(Step::Decode(index, info, body)),
             NextClaim::Claim(taken) => taken,
         };

@@ -161,7 +161,7 @@ impl DynamoDbStore {
         let (mut mark, mut renewed) = (Seen::Nothing, None);
         for _ in 0..MAX_TRIES {
             let now = self.clock.now();
-            if !self.may_settle(&mark, request)? {
+            if !self.may_settle(&mark, request, now)? {
                 let current = self.read_one(&request.key, ResultData::Include, operation).await?;
                 return Ok(Settled::LeaseLost { current: current.map(Box::new) });
             }
@@ -194,7 +194,7 @@ impl DynamoDbStore {
     pub(super) fn may_commit(&self, mark: &Seen, request: &SettleRequest, order: &Order) -> Result<bool, Error> {
         let Seen::Item(item) = mark else { return Ok(true) };
         let mark = self.known_mark(item.as_ref(), &request.key, "commit")?;
-        Ok(ordering::may_commit(mark.as_ref(), request, order))
+        Ok(ordering::may_commit(mark.as_ref(), request, order, self.clock.now()))
     }
 
     /// Judges a claim whose record the commit will judge. Where the mark refuses it, the record is read: an operation that is
@@ -223,10 +223,10 @@ impl DynamoDbStore {
         item.map(|item| self.schema.mark(&Entity::of(key), item, operation)).transpose()
     }
 
-    fn may_settle(&self, mark: &Seen, request: &SettleRequest) -> Result<bool, Error> {
+    fn may_settle(&self, mark: &Seen, request: &SettleRequest, now: Timestamp) -> Result<bool, Error> {
         let Seen::Item(item) = mark else { return Ok(true) };
         let mark = self.known_mark(item.as_ref(), &request.key, request.settlement.as_str())?;
-        Ok(ordering::may_settle(mark.as_ref(), request))
+        Ok(ordering::may_settle(mark.as_ref(), request, now))
     }
 
     /// What a settle means whose record's condition failed.

@@ -1,0 +1,44 @@
+//! Where an operation stands in the order of its entity: what of a delivery says so.
+
+use super::{delivery::Delivery, hash::KeyHasher, selector::Key};
+use crate::{error::Error, order::Sequence, record::KeyHash};
+
+/// What of a delivery is the entity, and what the sequence.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) entity: Key,
+    pub(crate) sequence: Key,
+}
+
+impl Place {
+    /// # Errors
+    ///
+    /// As of [`Key::check`].
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.entity.check()?;
+        self.sequence.check()
+    }
+
+    /// The hash of the entity within the operation's scope, and the sequence.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Order`](crate::ErrorKind::Order) if one of them is missing, or the sequence is not a whole number.
+    pub(crate) fn select(
+        &self,
+        delivery: &Delivery<'_>,
+        scope: &KeyHasher,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(KeyHash, Sequence), Error> {
+        let missing = |what| move |error: Error| Error::order(what).with_source(error);
+        let entity = self.entity.select(delivery, buffer).map_err(missing("the operation has no entity"))?;
+        let entity = scope.hash(entity);
+        let selected = self.sequence.select(delivery, buffer).map_err(missing("the operation has no sequence"))?;
+        let digits = match selected {
+            [b'"', digits @ .., b'"'] => digits,
+            digits => digits,
+        };
+        let sequence = std::str::from_utf8(digits).unwrap_or_default().parse()?;
+        Ok((entity, sequence))
+    }
+}
