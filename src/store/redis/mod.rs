@@ -42,7 +42,9 @@ mod cluster;
 mod config;
 mod error;
 mod failure;
+mod field;
 mod link;
+mod mark;
 mod node;
 mod record;
 mod scripts;
@@ -139,7 +141,7 @@ impl Store for RedisStore {
     }
 
     fn limits(&self) -> Limits {
-        Limits { max_result_bytes: MAX_RESULT_BYTES, batch: MAX_BATCH, orders: false }
+        Limits { max_result_bytes: MAX_RESULT_BYTES, batch: MAX_BATCH, orders: true }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
