@@ -2,39 +2,46 @@
 
 use redis::Value;
 
-use super::{error, failure::Failure, record};
+use super::{error, failure::Failure, mark, record};
 use crate::{
     clock::Timestamp,
     error::Error,
     record::Status,
     store::{
-        ClaimRequest, Claimed, Grant, SettleRequest, Settled, Settlement,
+        ClaimRequest, Claimed, Grant, SettleRequest, Settled, Settlement, ordering,
         rules::{self, Judgement},
     },
 };
 
 const CLAIM: &str = "claim";
 
-/// The answer of `claim.lua`: text if the claim is granted, else the time and the record.
+/// The answer of `claim.lua`: text if the claim is granted, else the time, the record, and the mark of an ordered operation.
 pub(super) fn claimed(request: &ClaimRequest, answer: Result<Value, Failure>) -> Result<Claimed, Error> {
     let unexpected = || error::unexpected(CLAIM);
     match answer.map_err(|failure| failure.into_error(CLAIM))? {
         Value::BulkString(text) => grant(&text).map(Claimed::Granted).ok_or_else(unexpected),
-        Value::Array(refused) => {
-            let [Value::BulkString(now), found]: [Value; 2] = refused.try_into().map_err(|_| unexpected())? else {
-                return Err(unexpected());
-            };
-            let now = number(std::str::from_utf8(&now).ok()).map(Timestamp::from_millis).ok_or_else(unexpected)?;
-            let record = record::record(found, CLAIM)?.ok_or_else(unexpected)?;
-            match rules::judge(&record, request, now)? {
-                Judgement::Mine(grant) => Ok(Claimed::Granted(grant)),
-                Judgement::Refused(refusal) => Ok(Claimed::Refused(refusal)),
-                // The script would have replaced it.
-                Judgement::Free => Err(unexpected()),
-            }
-        }
+        Value::Array(refused) => match refusal(request, refused)? {
+            Judgement::Mine(grant) => Ok(Claimed::Granted(grant)),
+            Judgement::Refused(refusal) => Ok(Claimed::Refused(refusal)),
+            // The script would have granted it.
+            Judgement::Free => Err(unexpected()),
+        },
         _ => Err(unexpected()),
     }
+}
+
+/// Why the script did not grant the claim, by the rules.
+fn refusal(request: &ClaimRequest, refused: Vec<Value>) -> Result<Judgement, Error> {
+    let unexpected = || error::unexpected(CLAIM);
+    let mut refused = refused.into_iter();
+    let Some(Value::BulkString(now)) = refused.next() else { return Err(unexpected()) };
+    let now = number(std::str::from_utf8(&now).ok()).map(Timestamp::from_millis).ok_or_else(unexpected)?;
+    let record = record::record(refused.next().ok_or_else(unexpected)?, CLAIM)?;
+    let Some(order) = &request.order else {
+        return rules::judge(&record.ok_or_else(unexpected)?, request, now);
+    };
+    let mark = mark::mark(refused.next().ok_or_else(unexpected)?, &request.key, CLAIM)?;
+    ordering::judge(record.as_ref(), mark.as_ref(), request, order, now)
 }
 
 /// The answer of `settle.lua`: a number if the settle is applied, else the record.

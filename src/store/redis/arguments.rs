@@ -5,8 +5,9 @@ use std::time::Duration;
 use redis::{Cmd, RedisWrite, ToRedisArgs};
 
 use crate::{
-    record::{KeyHash, NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Status, StoredData, StoredResult},
-    store::{ClaimRequest, ResultData, Settlement, Takeover},
+    order::{Entity, Order},
+    record::{KeyHash, NEWEST_KNOWN_VERSION, RECORD_VERSION, Status, StoredData, StoredResult},
+    store::{ClaimRequest, ResultData, SettleRequest, Settlement, Takeover},
 };
 
 /// The longest duration in milliseconds. Lua's numbers stay exact until the year 144,000 with it.
@@ -28,6 +29,27 @@ impl ToRedisArgs for Name<'_> {
 
 impl redis::ToSingleRedisArg for Name<'_> {}
 
+impl<'a> Name<'a> {
+    /// The name of the mark of the key's entity.
+    pub(super) fn mark(&self) -> MarkName<'a> {
+        MarkName { prefix: self.prefix, entity: Entity::of(self.key) }
+    }
+}
+
+/// The name of a mark's hash. It has the slot of the entity's records, and not the length of their names.
+pub(super) struct MarkName<'a> {
+    prefix: &'a str,
+    entity: Entity,
+}
+
+impl ToRedisArgs for MarkName<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        out.write_arg_fmt(format_args!("{}{{{}}}mark", self.prefix, self.entity));
+    }
+}
+
+impl redis::ToSingleRedisArg for MarkName<'_> {}
+
 /// Adds the arguments of `claim.lua`.
 pub(super) fn of_claim(request: &ClaimRequest, now: &str, command: &mut Cmd) {
     let lease_and_margin = request.lease.saturating_add(request.skew_margin);
@@ -46,21 +68,30 @@ pub(super) fn of_claim(request: &ClaimRequest, now: &str, command: &mut Cmd) {
         .arg(NEWEST_KNOWN_VERSION)
         .arg(now)
         .arg(u8::from(request.result_data == ResultData::Include));
+    of_order(request.order.as_deref(), command);
 }
 
 /// Adds the arguments of `settle.lua`.
-pub(super) fn of_settle(settlement: &Settlement, owner: &Owner, now: &str, command: &mut Cmd) {
+pub(super) fn of_settle(request: &SettleRequest, now: &str, command: &mut Cmd) {
     const NONE: Duration = Duration::ZERO;
-    let (what, [retention, lease, margin]) = match settlement {
+    let (what, [retention, lease, margin]) = match &request.settlement {
         Settlement::Complete { retention, .. } => (Status::Completed.as_str(), [*retention, NONE, NONE]),
         Settlement::Fail { retention, .. } => (Status::Failed.as_str(), [*retention, NONE, NONE]),
         Settlement::Release { took_over: false } => ("release", [NONE; 3]),
         Settlement::Release { took_over: true } => ("hand_back", [NONE; 3]),
         Settlement::Renew { lease, skew_margin, retention } => ("renew", [*retention, *lease, *skew_margin]),
     };
-    let (field, value) = result(settlement).unwrap_or_default();
-    command.write_arg_fmt(owner);
+    let (field, value) = result(&request.settlement).unwrap_or_default();
+    command.write_arg_fmt(request.owner);
     command.arg(what).arg(millis(retention)).arg(millis(lease)).arg(millis(margin)).arg(field).arg(value).arg(now);
+    of_order(request.order.as_deref(), command);
+}
+
+/// Adds the arguments of `mark.lua`.
+fn of_order(order: Option<&Order>, command: &mut Cmd) {
+    if let Some(order) = order {
+        command.arg(order.sequence.to_digits()).arg(millis(order.retention));
+    }
 }
 
 /// The field that holds the result, and its value.

@@ -24,7 +24,7 @@ impl RedisStore {
     pub(super) async fn claim_all(&self, requests: &[ClaimRequest]) -> Answers<Claimed> {
         let now = self.now();
         let call = |request: &ClaimRequest, by| {
-            let mut command = CLAIM.call(by, self.name(&request.key));
+            let mut command = CLAIM.call(by, self.name(&request.key), request.order.is_some());
             arguments::of_claim(request, &now, &mut command);
             command
         };
@@ -35,8 +35,8 @@ impl RedisStore {
     pub(super) async fn settle_all(&self, requests: &[SettleRequest]) -> Answers<Settled> {
         let now = self.now();
         let call = |request: &SettleRequest, by| {
-            let mut command = SETTLE.call(by, self.name(&request.key));
-            arguments::of_settle(&request.settlement, &request.owner, &now, &mut command);
+            let mut command = SETTLE.call(by, self.name(&request.key), request.order.is_some());
+            arguments::of_settle(request, &now, &mut command);
             command
         };
         let size = |request: &SettleRequest| arguments::result(&request.settlement).map_or(0, |(_, value)| value.len());

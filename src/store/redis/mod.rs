@@ -18,9 +18,20 @@
 //! | `superseded` | present if the handler has found the operation superseded by a newer one |
 //! | `v` | the version of this format |
 //!
-//! One Lua script makes claims and another settles them. They apply the rules by which a record may change, and return the
-//! record if they refuse. Leases end by the server's clock. On a node a batch is one pipeline, and so one round trip; on a
-//! cluster its keys are claimed concurrently.
+//! The [mark](crate::order::Mark) of an entity is a hash named `once:{ENTITY}mark`, in the slot of the entity's records:
+//! `ENTITY` is the first half of their keys' hashes. An operation is named by the second half of its key's hash, and
+//! sequences have 64 digits. Fields without a value are absent:
+//!
+//! | field | value |
+//! |---|---|
+//! | `newest` | the greatest sequence that was completed |
+//! | `owner`, `operation`, `sequence`, `in_progress_expiration` | the claim that holds the entity |
+//! | `doubt` | `SEQUENCE OPERATION,` for each operation that may have taken effect |
+//! | `expiration` | as of a record |
+//!
+//! One Lua script makes claims and another settles them, and each has a variant for ordered operations. They apply the rules
+//! by which a record and a mark may change, and return what they found if they refuse. Leases end by the server's clock. On a
+//! node a batch is one pipeline, and so one round trip; on a cluster its keys are claimed concurrently.
 //!
 //! **A fail-over can lose writes that were acknowledged, and an eviction loses records**: the operation may then run twice,
 //! even at the same time, and neither run is told. [`warm`](crate::Store::warm) warns unless the eviction policy is `noeviction`.
@@ -42,7 +53,9 @@ mod cluster;
 mod config;
 mod error;
 mod failure;
+mod field;
 mod link;
+mod mark;
 mod node;
 mod record;
 mod scripts;
@@ -139,7 +152,7 @@ impl Store for RedisStore {
     }
 
     fn limits(&self) -> Limits {
-        Limits { max_result_bytes: MAX_RESULT_BYTES, batch: MAX_BATCH, orders: false }
+        Limits { max_result_bytes: MAX_RESULT_BYTES, batch: MAX_BATCH, orders: true }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

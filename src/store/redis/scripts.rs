@@ -10,14 +10,22 @@ use super::arguments::Name;
 const ARGUMENTS: usize = 16;
 const ARGUMENT_BYTES: usize = 384;
 
-/// A script that changes one record.
+const COMMON: &str = include_str!("common.lua");
+const MARK: &str = include_str!("mark.lua");
+
+/// A script that changes one record, and its variant for ordered operations, which changes the entity's mark as well.
 pub(super) struct Script {
-    text: &'static str,
-    hash: String,
+    plain: Text,
+    ordered: Text,
 }
 
 pub(super) static CLAIM: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("claim.lua")));
 pub(super) static SETTLE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("settle.lua")));
+
+struct Text {
+    text: String,
+    hash: String,
+}
 
 /// How a call identifies its script.
 #[derive(Clone, Copy)]
@@ -29,19 +37,33 @@ pub(super) enum By {
 }
 
 impl Script {
-    fn new(text: &'static str) -> Self {
-        Self { text, hash: redis::Script::new(text).get_hash().to_owned() }
+    fn new(text: &str) -> Self {
+        Self { plain: Text::new(&[COMMON, text]), ordered: Text::new(&[COMMON, MARK, text]) }
     }
 
     /// Begins a call on the record of this name. The caller adds the arguments.
-    pub(super) fn call(&self, by: By, name: Name<'_>) -> Cmd {
+    pub(super) fn call(&self, by: By, name: Name<'_>, is_ordered: bool) -> Cmd {
         let mut command = Cmd::with_capacity(ARGUMENTS, ARGUMENT_BYTES);
+        let script = if is_ordered { &self.ordered } else { &self.plain };
         match by {
-            By::Hash => command.arg("EVALSHA").arg(&self.hash),
-            By::Text => command.arg("EVAL").arg(self.text),
+            By::Hash => command.arg("EVALSHA").arg(&script.hash),
+            By::Text => command.arg("EVAL").arg(&script.text),
         };
-        command.arg(1).arg(name);
+        if is_ordered {
+            let mark = name.mark();
+            command.arg(2).arg(name).arg(mark);
+        } else {
+            command.arg(1).arg(name);
+        }
         command
+    }
+}
+
+impl Text {
+    fn new(parts: &[&str]) -> Self {
+        let text = parts.concat();
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, hash }
     }
 }
 

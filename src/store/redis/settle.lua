@@ -1,32 +1,31 @@
 -- Ends or renews one claim, if the record is still in progress under its owner. KEYS[1]: the record. Times are in ms.
+-- For ordered operations mark.lua stands before this text; it adds KEYS[2] and two arguments.
 -- ARGV: 1 owner  2 COMPLETED|FAILED|release|hand_back|renew  3 retention  4 lease  5 skew margin
 --       6 field of the result: data|deflated|result_dropped|superseded, or ''  7 its value  8 now, or '' for the server's clock
 -- Applied: lease_until of a renewal, 1 otherwise. Refused: the record's fields, explained by the client.
-local key, what, now = KEYS[1], ARGV[2], tonumber(ARGV[8])
-if not now then
-  local time = redis.call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
+local key, owner, what, now = KEYS[1], ARGV[1], ARGV[2], time(ARGV[8])
 -- Changes nothing, and is refused by a replica, which would answer from an older copy.
 redis.call('HDEL', key, '')
-local function text(number) return string.format('%.0f', number) end
+if mark then mark.read(now) end
 
 local found = redis.call('HMGET', key, 'status', 'owner', 'prior_status', 'in_progress_expiration', 'expiration')
 local lease, margin = tonumber(found[4] or ''), tonumber(ARGV[5])
 -- A renewal that arrives when others may take over would revive a claim whose holder has stopped.
 local is_over = what == 'renew' and not (lease and lease >= math.max(now - margin, 0))
+local is_displaced = what == 'renew' and mark and not mark.is_held_by(owner)
 -- A late release may meet a late copy of its own claim, which has taken over.
 local forgets = what == 'release' and found[3] == 'INPROGRESS'
-if found[1] ~= 'INPROGRESS' or found[2] ~= ARGV[1] or is_over or forgets then
+if found[1] ~= 'INPROGRESS' or found[2] ~= owner or is_over or is_displaced or forgets then
   local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped', 'superseded'}
   -- A release has no use for a result, nor has a settle that was applied before.
-  if what ~= 'release' and what ~= 'hand_back' and not (found[1] == what and found[2] == ARGV[1]) then
+  if what ~= 'release' and what ~= 'hand_back' and not (found[1] == what and found[2] == owner) then
     table.insert(fields, 'data')
     table.insert(fields, 'deflated')
   end
   return redis.call('HMGET', key, unpack(fields))
 end
 
+if mark then mark.settle(what, owner, tonumber(ARGV[4]), margin, now) end
 if what == 'release' then
   redis.call('DEL', key)
   return 1

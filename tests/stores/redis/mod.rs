@@ -4,6 +4,7 @@ mod cluster;
 mod connections;
 mod failover;
 mod memory;
+mod orders;
 mod permissions;
 mod records;
 mod restarts;

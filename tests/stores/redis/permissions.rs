@@ -3,7 +3,7 @@
 use lambda_once::{Error, ErrorKind, ErrorStatus, Store};
 use redis::Value;
 
-use super::{command, direct, store};
+use super::{command, direct, orders::ordered, store};
 use crate::support::requests::{HAND_BACK, RELEASE, RENEW, claim, claim_one, complete, is_granted, settle_one};
 use crate::support::servers::Server;
 
@@ -39,10 +39,11 @@ async fn a_user_with_the_documented_permissions_can_use_the_store_and_no_other_k
     for store in [store(&format!("{url}/1")), store(&url)] {
         store.warm().await.unwrap();
         for settlement in [complete("1"), RELEASE, HAND_BACK, RENEW] {
-            let request = claim();
-            assert!(is_granted(&claim_one(&store, &request).await));
-            settle_one(&store, &request, settlement).await.unwrap();
-            assert!(store.read(&[request.key], request.result_data).await.remove(0).is_ok());
+            for request in [claim(), ordered(&claim(), 1)] {
+                assert!(is_granted(&claim_one(&store, &request).await));
+                settle_one(&store, &request, settlement.clone()).await.unwrap();
+                assert!(store.read(&[request.key], request.result_data).await.remove(0).is_ok());
+            }
         }
     }
     let store = store(&url);

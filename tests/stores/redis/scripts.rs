@@ -7,8 +7,8 @@ use std::sync::{
 
 use lambda_once::{Store, store::Settled};
 
-use super::{command, direct, store};
-use crate::support::requests::{claims, complete, is_granted, settle_of};
+use super::{command, direct, orders::ordered, store};
+use crate::support::requests::{claim, claims, complete, is_granted, settle_of};
 use crate::support::servers::Server;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -28,7 +28,8 @@ async fn scripts_that_are_flushed_in_mid_batch_are_sent_again() {
         }
     });
     for _ in 0..30 {
-        let claims = claims(250);
+        let mut claims = claims(250);
+        claims.extend((0..50).map(|_| ordered(&claim(), 1)));
         let answers = store.claim(&claims).await;
         assert!(answers.iter().all(is_granted), "{answers:?}");
         let settles: Vec<_> = claims.iter().map(|claim| settle_of(claim, complete("1"))).collect();

@@ -1,0 +1,69 @@
+//! Reads the fields of a hash.
+
+use redis::Value;
+
+use crate::error::{Error, ErrorKind, ErrorStatus};
+
+/// A field that a script or `HMGET` has returned.
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    pub(super) value: Value,
+    /// For errors.
+    pub(super) operation: &'static str,
+}
+
+/// The fields of these names in an answer, in their order; `None` if the hash has none of them. The last ones may be missing.
+pub(super) fn fields<const N: usize>(
+    names: [&'static str; N],
+    answer: Value,
+    operation: &'static str,
+) -> Result<Option<[Field; N]>, Error> {
+    let Value::Array(values) = answer else { return Err(super::error::unexpected(operation)) };
+    if values.iter().all(|value| *value == Value::Nil) {
+        return Ok(None);
+    }
+    let mut values = values.into_iter();
+    Ok(Some(names.map(|name| Field { name, value: values.next().unwrap_or(Value::Nil), operation })))
+}
+
+impl Field {
+    pub(super) fn is_present(&self) -> bool {
+        self.value != Value::Nil
+    }
+
+    /// # Errors
+    ///
+    /// [`ErrorKind::Format`], temporary, like all errors of a field.
+    pub(super) fn text(self) -> Result<Option<String>, Error> {
+        match self.value {
+            Value::Nil => Ok(None),
+            Value::BulkString(bytes) => {
+                String::from_utf8(bytes).map(Some).map_err(|_| unknown(self.name, self.operation))
+            }
+            _ => Err(unknown(self.name, self.operation)),
+        }
+    }
+
+    pub(super) fn known<T>(self, read: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, Error> {
+        let (name, operation) = (self.name, self.operation);
+        self.text()?.map(|text| read(&text).ok_or_else(|| unknown(name, operation))).transpose()
+    }
+
+    pub(super) fn required<T>(self, read: impl FnOnce(&str) -> Option<T>) -> Result<T, Error> {
+        let (name, operation) = (self.name, self.operation);
+        self.known(read)?.ok_or_else(|| unknown(name, operation))
+    }
+
+    pub(super) fn number(self) -> Result<Option<u64>, Error> {
+        self.known(|digits| digits.parse().ok())
+    }
+}
+
+fn unknown(field: &str, operation: &'static str) -> Error {
+    Error::new(
+        ErrorKind::Format,
+        ErrorStatus::Temporary,
+        operation,
+        format!("the field `{field}` has a value that this version does not know; finish the deployment"),
+    )
+}

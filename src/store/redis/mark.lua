@@ -1,0 +1,101 @@
+-- Keeps the operations of an entity in order, by the rules of `store::ordering`. KEYS[2]: the entity's mark. Times are in ms.
+-- The last two of ARGV: the sequence of the operation, and how long the mark stays.
+-- Sequences have 64 digits, so they compare as text. An operation is named by the second half of its key. `doubt` has
+-- 'sequence operation,' for each operation in doubt.
+mark = {is_live = false}
+do
+  local NAMES = {'newest', 'owner', 'operation', 'sequence', 'in_progress_expiration', 'doubt', 'expiration'}
+  local FULL = 64 * #(string.rep('0', 64) .. ' ' .. string.rep('0', 32) .. ',')
+  local operation, sequence, retention = string.sub(KEYS[1], -32), ARGV[#ARGV - 1], tonumber(ARGV[#ARGV])
+  local fields = {doubt = ''}
+
+  -- The fields are those of a mark that is absent or expired, unless it is live.
+  function mark.read(now)
+    mark.stored = redis.call('HMGET', KEYS[2], unpack(NAMES))
+    local expiration = mark.stored[#NAMES]
+    mark.is_live = expiration and (number(expiration) or math.huge) * 1000 > now
+    if not mark.is_live then return end
+    for place, name in ipairs(NAMES) do fields[name] = mark.stored[place] or fields[name] end
+  end
+
+  local function is_sequence(text) return text and #text == 64 and number(text) end
+
+  -- Whether another version has written what this one cannot read. The client explains it.
+  local function is_unknown()
+    local is_known = number(fields.expiration) and (not fields.newest or is_sequence(fields.newest))
+      and (not fields.owner or is_sequence(fields.sequence) and number(fields.in_progress_expiration) and fields.operation)
+    return not is_known or string.gsub(fields.doubt, '%d+ %x+,', '') ~= ''
+  end
+
+  -- Whether the end of the holder's lease leaves doubt that is not listed yet.
+  local function adds_doubt()
+    return not (fields.newest and fields.newest >= fields.sequence)
+      and not string.find(fields.doubt, ' ' .. fields.operation .. ',', 1, true)
+  end
+
+  -- Whether a claim is superseded or has to wait.
+  function mark.refuses(owner, margin, now)
+    if not mark.is_live then return false end
+    if is_unknown() or fields.newest and fields.newest >= sequence then return true end
+    if fields.owner then
+      local is_held = fields.owner ~= owner and number(fields.in_progress_expiration) >= math.max(now - margin, 0)
+      local is_full = adds_doubt() and #fields.doubt >= FULL
+      if is_held or is_full or sequence < fields.sequence then return true end
+    end
+    for doubted in string.gmatch(fields.doubt, '(%d+) %x+,') do
+      if sequence < doubted then return true end
+    end
+    return false
+  end
+
+  -- Whether the claim of this owner holds the entity.
+  function mark.is_held_by(owner) return mark.is_live and fields.owner == owner end
+
+  -- A mark lives until `ends`, or longer if it did before.
+  local function write(ends)
+    local expiration = math.max(math.ceil(ends / 1000), number(fields.expiration) or 0)
+    fields.expiration = text(expiration)
+    local set, unset = {}, {}
+    for _, name in ipairs(NAMES) do
+      local value = fields[name] or ''
+      if value ~= '' then
+        table.insert(set, name)
+        table.insert(set, value)
+      else
+        table.insert(unset, name)
+      end
+    end
+    redis.call('HSET', KEYS[2], unpack(set))
+    if #unset > 0 then redis.call('HDEL', KEYS[2], unpack(unset)) end
+    redis.call('PEXPIREAT', KEYS[2], text(expiration * 1000))
+  end
+
+  -- Writes a claim that is granted until `lease`.
+  function mark.claim(owner, lease, margin, now)
+    if fields.owner and adds_doubt() then
+      fields.doubt = fields.doubt .. fields.sequence .. ' ' .. fields.operation .. ','
+    end
+    fields.owner, fields.operation, fields.sequence, fields.in_progress_expiration = owner, operation, sequence, text(lease)
+    write(math.max(now + retention, lease + margin + 1))
+  end
+
+  -- Writes a settle, which its record allows.
+  function mark.settle(what, owner, lease, margin, now)
+    if not mark.is_live and what ~= 'COMPLETED' then return end
+    local ends = now + retention
+    if what == 'COMPLETED' then
+      if not (fields.newest and fields.newest >= sequence) then fields.newest = sequence end
+      fields.doubt = string.gsub(fields.doubt, '(%d+) %x+,', function(doubted) return doubted <= sequence and '' or nil end)
+    elseif what == 'FAILED' or what == 'release' then
+      fields.doubt = string.gsub(fields.doubt, '%d+ ' .. operation .. ',', '')
+    elseif what == 'renew' then
+      lease = math.max(now + lease, number(fields.in_progress_expiration) or 0)
+      fields.in_progress_expiration = text(lease)
+      ends = math.max(ends, lease + margin + 1)
+    end
+    if what ~= 'renew' and fields.owner == owner then
+      fields.owner, fields.operation, fields.sequence, fields.in_progress_expiration = nil, nil, nil, nil
+    end
+    write(ends)
+  end
+end

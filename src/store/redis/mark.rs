@@ -1,0 +1,58 @@
+//! Reads marks from the fields of a hash.
+
+use redis::Value;
+
+use super::field;
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    order::{Doubt, Entity, Holder, MAX_DIGITS, Mark, Sequence},
+    record::{KeyHash, Owner},
+};
+
+/// The fields of a mark, in the order in which `mark.lua` returns them.
+const FIELDS: [&str; 7] = ["newest", "owner", "operation", "sequence", "in_progress_expiration", "doubt", "expiration"];
+
+/// The mark in the answer to a claim of `key`; `None` if there is none.
+///
+/// # Errors
+///
+/// [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, if a field has a value that this version does not know.
+pub(super) fn mark(answer: Value, key: &KeyHash, operation: &'static str) -> Result<Option<Mark>, Error> {
+    let Some([newest, owner, held, sequence, lease, doubt, expiration]) = field::fields(FIELDS, answer, operation)?
+    else {
+        return Ok(None);
+    };
+    let entity = Entity::of(key);
+    let holder = match owner.known(Owner::from_hex)? {
+        Some(owner) => Some(Holder {
+            owner,
+            key: held.required(|half| key_of(entity, half))?,
+            sequence: sequence.required(of_digits)?,
+            lease_until: lease.required(|millis| millis.parse().ok().map(Timestamp::from_millis))?,
+        }),
+        None => None,
+    };
+    let doubt = doubt.known(|text| text.split_terminator(',').map(|entry| of_entry(entity, entry)).collect())?;
+    Ok(Some(Mark {
+        newest: newest.known(of_digits)?,
+        holder,
+        doubt: doubt.unwrap_or_default(),
+        expiration: expiration.required(|seconds| seconds.parse().ok())?,
+    }))
+}
+
+/// The stored form only: the script compares text.
+fn of_digits(digits: &str) -> Option<Sequence> {
+    if digits.len() == MAX_DIGITS { digits.parse().ok() } else { None }
+}
+
+fn of_entry(entity: Entity, entry: &str) -> Option<Doubt> {
+    let (sequence, half) = entry.split_once(' ')?;
+    Some(Doubt { key: key_of(entity, half)?, sequence: of_digits(sequence)? })
+}
+
+/// The key of the entity's operation whose second half this is.
+fn key_of(entity: Entity, half: &str) -> Option<KeyHash> {
+    KeyHash::from_hex(&format!("{entity}{half}"))
+}

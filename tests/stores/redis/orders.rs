@@ -1,0 +1,253 @@
+//! The marks of entities.
+
+use std::{collections::HashMap, time::Duration};
+
+use lambda_once::{
+    Error, ErrorKind, ErrorStatus, RedisStore, Store,
+    clock::{Clock, ManualClock},
+    order::{Order, Sequence},
+    record::{KeyHash, Record},
+    store::{ClaimRequest, Claimed, Refusal, Settled},
+};
+use redis::aio::MultiplexedConnection;
+
+use super::{command, direct, store};
+use crate::support::{
+    FUTURE,
+    requests::{
+        HAND_BACK, LAPSE, LEASE, RELEASE, RENEW, RETENTION, claim, claim_one, complete, granted, is_granted, read_one,
+        rival, settle_one,
+    },
+    server,
+    servers::Server,
+};
+
+/// How long marks stay: longer than records.
+const MARK_RETENTION: Duration = Duration::from_secs(7_200);
+
+/// A claim of an operation of the entity that the other claim's key names.
+pub(super) fn ordered(entity: &ClaimRequest, sequence: u64) -> ClaimRequest {
+    let claim = claim();
+    let order = Order { sequence: sequence.into(), retention: MARK_RETENTION };
+    ClaimRequest { key: KeyHash::ordered(&entity.key, &claim.key), order: Some(Box::new(order)), ..claim }
+}
+
+/// The names of the operation's record and of its entity's mark, by the documentation.
+fn names(request: &ClaimRequest) -> (String, String) {
+    let hex = request.key.to_hex();
+    let (entity, operation) = hex.split_at(32);
+    (format!("once:{{{entity}}}{operation}"), format!("once:{{{entity}}}mark"))
+}
+
+fn operation(request: &ClaimRequest) -> String {
+    request.key.to_hex().split_off(32)
+}
+
+fn digits(sequence: u64) -> String {
+    Sequence::from(sequence).to_digits()
+}
+
+fn is_throttled(answer: &Result<Claimed, Error>) -> bool {
+    matches!(answer, Err(error) if (error.kind(), error.status()) == (ErrorKind::Throttled, ErrorStatus::Temporary))
+}
+
+struct World {
+    _server: Server,
+    clock: ManualClock,
+    store: RedisStore,
+    direct: MultiplexedConnection,
+}
+
+impl World {
+    async fn new() -> Self {
+        let server = Server::start("valkey", &["maxmemory-policy=noeviction"]);
+        let clock = ManualClock::at(FUTURE);
+        let store = store(server.url()).with_clock(clock.clone());
+        Self { clock, store, direct: direct(server.url()).await, _server: server }
+    }
+
+    /// An operation whose lease has ended without a settle.
+    async fn abandoned(&self, entity: &ClaimRequest, sequence: u64) -> ClaimRequest {
+        let claim = ordered(entity, sequence);
+        granted(&self.store, &claim).await;
+        self.clock.advance(LAPSE);
+        claim
+    }
+
+    async fn completed(&self, claim: &ClaimRequest, text: &str) {
+        let settled = settle_one(&self.store, claim, complete(text)).await.unwrap();
+        assert_eq!(settled, Settled::Done { found: None });
+    }
+
+    /// The operation's record, and the mark of its entity.
+    async fn stored(&mut self, claim: &ClaimRequest) -> (Option<Record>, HashMap<String, String>) {
+        (read_one(&self.store, claim).await, self.mark(claim).await)
+    }
+
+    async fn mark(&mut self, claim: &ClaimRequest) -> HashMap<String, String> {
+        command(&mut self.direct, &["HGETALL", &names(claim).1]).await
+    }
+
+    async fn fill_memory(&mut self) {
+        command::<()>(&mut self.direct, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_has_the_documented_fields_and_a_time_to_live() {
+    let mut world = World::new().await;
+    let entity = claim();
+    let lost = world.abandoned(&entity, 5).await;
+    let holder = ordered(&entity, 7);
+    let lease_until = granted(&world.store, &holder).await.lease_until;
+    let expiration = world.clock.now().after(MARK_RETENTION).seconds_rounded_up();
+    let fields =
+        |fields: &[(&str, String)]| fields.iter().map(|(name, text)| ((*name).to_owned(), text.clone())).collect();
+    let held: HashMap<_, _> = fields(&[
+        ("owner", holder.owner.to_hex()),
+        ("operation", operation(&holder)),
+        ("sequence", digits(7)),
+        ("in_progress_expiration", lease_until.as_millis().to_string()),
+        ("doubt", format!("{} {},", digits(5), operation(&lost))),
+        ("expiration", expiration.to_string()),
+    ]);
+    assert_eq!(world.mark(&holder).await, held);
+
+    world.completed(&holder, "1").await;
+    let free: HashMap<_, _> = fields(&[("newest", digits(7)), ("expiration", expiration.to_string())]);
+    assert_eq!(world.mark(&holder).await, free);
+    let until: u64 = command(&mut world.direct, &["EXPIRETIME", &names(&holder).1]).await;
+    assert_eq!(until, expiration);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_has_the_slot_of_its_entitys_records() {
+    let urls = server("REDIS_CLUSTER_URL");
+    let mut direct = direct(urls.split(',').next().unwrap()).await;
+    let (one, other) = (claim(), claim());
+    let mut slots = Vec::new();
+    for request in [ordered(&one, 1), ordered(&one, 2), ordered(&other, 1)] {
+        let (record, mark) = names(&request);
+        let slot: u16 = command(&mut direct, &["CLUSTER", "KEYSLOT", &record]).await;
+        assert_eq!(command::<u16>(&mut direct, &["CLUSTER", "KEYSLOT", &mark]).await, slot);
+        slots.push(slot);
+    }
+    assert_eq!(slots[0], slots[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_free_memory_a_claim_changes_neither_the_record_nor_the_mark() {
+    let mut world = World::new().await;
+    let (one, other) = (claim(), claim());
+    let lost = world.abandoned(&one, 5).await;
+    let before = world.stored(&lost).await;
+    world.fill_memory().await;
+    for (name, refused) in
+        [("a new entity", ordered(&other, 1)), ("a new operation", ordered(&one, 6)), ("a takeover", rival(&lost))]
+    {
+        assert!(is_throttled(&claim_one(&world.store, &refused).await), "{name}");
+    }
+    assert_eq!(world.stored(&lost).await, before);
+    assert_eq!(world.stored(&ordered(&other, 1)).await, (None, HashMap::new()));
+    // It needs no memory to be refused.
+    let waits = claim_one(&world.store, &ordered(&one, 4)).await.unwrap();
+    assert!(matches!(waits, Claimed::Refused(Refusal::InProgress { .. })), "{waits:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_free_memory_a_settle_still_changes_the_record_and_the_mark() {
+    let mut world = World::new().await;
+    let mut holders = Vec::new();
+    for _ in 0..4 {
+        let entity = claim();
+        world.abandoned(&entity, 5).await;
+        holders.push(ordered(&entity, 7));
+    }
+    for holder in &holders {
+        granted(&world.store, holder).await;
+    }
+    let [done, renewed, released, handed_back] = &holders[..] else { unreachable!("there are four") };
+    world.fill_memory().await;
+    world.completed(done, &format!("\"{}\"", "x".repeat(100_000))).await;
+    assert_eq!(world.mark(done).await.get("newest"), Some(&digits(7)));
+    let until = world.clock.now().after(LEASE).as_millis().to_string();
+    world.clock.advance(Duration::from_secs(1));
+    assert!(matches!(settle_one(&world.store, renewed, RENEW).await.unwrap(), Settled::Renewed { .. }));
+    assert!(world.mark(renewed).await["in_progress_expiration"] > until);
+    for (request, settlement) in [(released, RELEASE), (handed_back, HAND_BACK)] {
+        assert_eq!(settle_one(&world.store, request, settlement).await.unwrap(), Settled::Done { found: None });
+        assert_eq!(world.mark(request).await.get("owner"), None);
+    }
+    let superseded = claim_one(&world.store, &ordered(done, 6)).await.unwrap();
+    assert_eq!(superseded, Claimed::Refused(Refusal::Superseded { newest: 7_u64.into() }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_that_is_not_known_stops_claims_and_no_settle() {
+    let mut world = World::new().await;
+    for (field, value) in [
+        ("newest", "7"),
+        ("newest", "newer"),
+        ("sequence", "7"),
+        ("in_progress_expiration", "soon"),
+        ("doubt", "7"),
+        ("doubt", "everything,"),
+        ("expiration", "never"),
+    ] {
+        let entity = claim();
+        let holder = ordered(&entity, 5);
+        granted(&world.store, &holder).await;
+        command::<u32>(&mut world.direct, &["HSET", &names(&holder).1, field, value]).await;
+        world.clock.advance(LAPSE);
+        let (refused, before) = (ordered(&entity, 9), world.mark(&holder).await);
+        let error = claim_one(&world.store, &refused).await.unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Format, ErrorStatus::Temporary), "{field}: {error}");
+        assert_eq!(world.stored(&refused).await, (None, before), "{field}");
+        world.completed(&holder, "1").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_that_is_something_else_is_left_alone_and_so_is_the_record() {
+    let mut world = World::new().await;
+    let request = ordered(&claim(), 5);
+    let mark = names(&request).1;
+    command::<()>(&mut world.direct, &["SET", &mark, "text"]).await;
+    let error = claim_one(&world.store, &request).await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Table, ErrorStatus::Temporary), "{error}");
+    assert_eq!(read_one(&world.store, &request).await, None);
+    assert_eq!(command::<String>(&mut world.direct, &["GET", &mark]).await, "text");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_the_servers_clock_a_mark_holds_its_entity_and_is_deleted_when_it_expires() {
+    let server = Server::start("valkey", &[]);
+    let (store, mut direct) = (store(server.url()), direct(server.url()).await);
+    let entity = claim();
+    let brief = ordered(&entity, 5);
+    let order = Order { sequence: 5_u64.into(), retention: Duration::ZERO };
+    let brief = ClaimRequest { order: Some(Box::new(order)), ..brief };
+    granted(&store, &brief).await;
+    assert!(!is_granted(&claim_one(&store, &ordered(&entity, 6)).await));
+    let mark = names(&brief).1;
+    let left: i64 = command(&mut direct, &["TTL", &mark]).await;
+    assert!((31..=33).contains(&left), "as long as the lease and the margin: {left}");
+    assert_eq!(settle_one(&store, &brief, complete("1")).await.unwrap(), Settled::Done { found: None });
+    let next = ordered(&entity, 6);
+    granted(&store, &next).await;
+    let left: i64 = command(&mut direct, &["TTL", &mark]).await;
+    assert!((7_195..=7_201).contains(&left), "{left}");
+    assert!(RETENTION < MARK_RETENTION, "the mark's, not the record's");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_call_of_one_entity_is_answered_in_the_order_of_its_requests() {
+    let store = store(&server("REDIS_URL"));
+    let entity = claim();
+    let mut requests: Vec<_> = (1..=250).map(|sequence| ordered(&entity, sequence)).collect();
+    requests.extend((0..50).map(|_| claim()));
+    let answers = store.claim(&requests).await;
+    assert!(is_granted(&answers[0]) && answers[250..].iter().all(is_granted));
+    let waits = |answer: &Result<_, _>| matches!(answer, Ok(Claimed::Refused(Refusal::InProgress { .. })));
+    assert!(answers[1..250].iter().all(waits));
+}
