@@ -19,18 +19,18 @@ pub struct Claim {
     key: KeyHash,
     pub(super) fingerprint: Option<Fingerprint>,
     pub(super) owner: Owner,
-    pub(super) order: Option<Box<Order>>,
     prior_status: Option<Status>,
     lease_until: Timestamp,
     attempt: u64,
     pub(super) window: Window,
-    /// What its heartbeat has changed; `None` if it has none.
-    renewed: Option<Arc<Renewed>>,
+    /// What few claims have: one pointer, as batches move claims a lot.
+    more: Option<Arc<More>>,
 }
 
-/// The times of a claim as its heartbeat moves them, in milliseconds since the Unix epoch; zero until then.
 #[derive(Debug, Default)]
-struct Renewed {
+struct More {
+    order: Option<Order>,
+    /// The times of the claim as its heartbeat moves them, in milliseconds since the Unix epoch; zero until then.
     lease_until: AtomicU64,
     stop: AtomicU64,
 }
@@ -38,8 +38,11 @@ struct Renewed {
 impl Claim {
     /// The claim that a request was granted.
     pub(crate) fn of(request: &ClaimRequest, grant: Grant, window: Window) -> Self {
-        let order = request.order.clone();
-        Self { order, ..Self::new(request.key, request.fingerprint, request.owner, grant, window) }
+        let claim = Self::new(request.key, request.fingerprint, request.owner, grant, window);
+        match request.order {
+            None => claim,
+            Some(order) => Self { more: Some(Arc::new(More { order: Some(order), ..More::default() })), ..claim },
+        }
     }
 
     pub(crate) fn new(
@@ -49,15 +52,20 @@ impl Claim {
         grant: Grant,
         window: Window,
     ) -> Self {
-        let renewed = window.max_duration().map(|_| Arc::default());
+        let more = window.max_duration().map(|_| Arc::default());
         let Grant { lease_until, attempt, prior_status } = grant;
-        Self { key, fingerprint, owner, order: None, prior_status, lease_until, attempt, window, renewed }
+        Self { key, fingerprint, owner, prior_status, lease_until, attempt, window, more }
     }
 
     /// The hash of the operation's key. The same in every run of the operation, so it can serve as the idempotency key
     /// of the calls that the handler makes.
     pub const fn key(&self) -> KeyHash {
         self.key
+    }
+
+    /// Where the operation stands in the order of its entity, if it has one.
+    pub(super) fn order(&self) -> Option<Order> {
+        self.more.as_ref()?.order
     }
 
     /// How often the key has been granted since its record was created, this grant included. Information, not a fencing
@@ -74,24 +82,24 @@ impl Claim {
     /// When the claim ends for others. A [heartbeat](crate::Operation::heartbeat) moves it later: this is what the last renewal
     /// has said.
     pub fn lease_until(&self) -> Timestamp {
-        self.moved(|renewed| &renewed.lease_until).unwrap_or(self.lease_until)
+        self.moved(|more| &more.lease_until).unwrap_or(self.lease_until)
     }
 
     /// When the handler is cut off if it is still running. A [heartbeat](crate::Operation::heartbeat) moves it later, up to the
     /// longest duration: this is where it stands now.
     pub fn stop_point(&self) -> Timestamp {
-        self.moved(|renewed| &renewed.stop).unwrap_or(self.window.stop)
+        self.moved(|more| &more.stop).unwrap_or(self.window.stop)
     }
 
-    fn moved(&self, time: impl FnOnce(&Renewed) -> &AtomicU64) -> Option<Timestamp> {
-        let millis = time(self.renewed.as_deref()?).load(Ordering::Relaxed);
+    fn moved(&self, time: impl FnOnce(&More) -> &AtomicU64) -> Option<Timestamp> {
+        let millis = time(self.more.as_deref()?).load(Ordering::Relaxed);
         (millis > 0).then(|| Timestamp::from_millis(millis))
     }
 
     /// Shows the holder when it is cut off now.
     pub(super) fn show_stop_point(&self, stop: Timestamp) {
-        if let Some(renewed) = &self.renewed {
-            renewed.stop.store(stop.as_millis(), Ordering::Relaxed);
+        if let Some(more) = &self.more {
+            more.stop.store(stop.as_millis(), Ordering::Relaxed);
         }
     }
 
@@ -99,8 +107,8 @@ impl Claim {
     pub(super) fn renew(&mut self, window: Window, lease_until: Timestamp) {
         self.window = window;
         self.lease_until = lease_until;
-        if let Some(renewed) = &self.renewed {
-            renewed.lease_until.store(lease_until.as_millis(), Ordering::Relaxed);
+        if let Some(more) = &self.more {
+            more.lease_until.store(lease_until.as_millis(), Ordering::Relaxed);
         }
     }
 }
@@ -129,7 +137,7 @@ impl Claim {
     #[must_use]
     pub fn with_stop_point(mut self, stop: Timestamp) -> Self {
         self.window.stop = stop;
-        self.renewed = None;
+        self.more = None;
         self
     }
 }

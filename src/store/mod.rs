@@ -198,7 +198,7 @@ pub struct ClaimRequest {
     /// Whether a refusal's record comes with the data of its result.
     pub result_data: ResultData,
     /// Where the operation stands in the order of its entity, if it has one.
-    pub order: Option<Box<Order>>,
+    pub order: Option<Order>,
 }
 
 /// The answer to a [`ClaimRequest`].
@@ -271,7 +271,7 @@ pub struct SettleRequest {
     /// What becomes of it.
     pub settlement: Settlement,
     /// The order that the claim had.
-    pub order: Option<Box<Order>>,
+    pub order: Option<Order>,
 }
 
 /// What becomes of a claim.

@@ -57,13 +57,7 @@ pub fn complete(text: impl Into<String>) -> Settlement {
 }
 
 pub fn settle_of(claim: &ClaimRequest, settlement: Settlement) -> SettleRequest {
-    SettleRequest {
-        key: claim.key,
-        owner: claim.owner,
-        fingerprint: claim.fingerprint,
-        settlement,
-        order: claim.order.clone(),
-    }
+    SettleRequest { key: claim.key, owner: claim.owner, fingerprint: claim.fingerprint, settlement, order: claim.order }
 }
 
 pub async fn claim_one(store: &impl Store, claim: &ClaimRequest) -> Result<Claimed, Error> {

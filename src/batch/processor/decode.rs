@@ -3,15 +3,19 @@
 use lambda_runtime::Context;
 use serde_json::error::Category;
 
-use super::{drive::Processor, records::Work};
+use super::{
+    drive::Processor,
+    records::{Operation, Work},
+};
 use crate::{
     batch::{record::RecordInfo, source::Source},
     error::{BoxError, Error, ErrorKind},
-    idempotency::{engine::Candidate, guard::catch_panic, verdict::Verdict},
+    idempotency::{guard::catch_panic, verdict::Verdict},
     key::{
         delivery::{Body, Delivery},
         hash::KeyHasher,
     },
+    order::Sequence,
     record::KeyHash,
 };
 
@@ -29,14 +33,14 @@ impl<S: Source, H, T> Processor<S, H, T> {
         body: &S::Body,
         scope: &KeyHasher,
         buffer: &mut Vec<u8>,
-    ) -> Result<Work<T>, Error> {
+    ) -> Result<(Work<T>, Option<Sequence>), Error> {
         let work = catch_panic(|| {
             let payload = (self.decode)(body).map_err(|source| undecodable(&source))?;
             if self.engine.settings.disabled {
-                return Ok(Work { payload, candidate: None });
+                return Ok((Work { payload, operation: None }, None));
             }
-            let candidate = match self.candidate(info, body.as_ref(), scope, buffer) {
-                Ok(candidate) => Some(candidate),
+            let (operation, sequence) = match self.operation(info, body.as_ref(), scope, buffer) {
+                Ok((operation, sequence)) => (Some(operation), sequence),
                 // In an order nothing runs unprotected.
                 Err(error)
                     if error.kind() == ErrorKind::KeyMissing
@@ -44,29 +48,29 @@ impl<S: Source, H, T> Processor<S, H, T> {
                         && self.options.place.is_none() =>
                 {
                     tracing::warn!(target: "lambda_once", message_id = info.id(), "the record has no key and runs unprotected");
-                    None
+                    (None, None)
                 }
                 Err(error) => return Err(error),
             };
-            Ok(Work { payload, candidate })
+            Ok((Work { payload, operation }, sequence))
         });
         work.unwrap_or_else(|| Err(Error::not_decoded("decoding the body, or finding its key, panicked")))
     }
 
-    fn candidate(
+    fn operation(
         &self,
         info: &RecordInfo,
         body: &[u8],
         scope: &KeyHasher,
         buffer: &mut Vec<u8>,
-    ) -> Result<Candidate, Error> {
+    ) -> Result<(Operation, Option<Sequence>), Error> {
         let body = Body::new(body);
         let delivery = Delivery::new(&body, info);
         let key = scope.hash(self.key.select(&delivery, buffer)?);
         let fingerprint = self.options.payload.fingerprint(&body, &delivery)?;
-        let Some(place) = &self.options.place else { return Ok(Candidate { key, fingerprint, sequence: None }) };
+        let Some(place) = &self.options.place else { return Ok((Operation { key, fingerprint }, None)) };
         let (entity, sequence) = place.select(&delivery, scope, buffer)?;
-        Ok(Candidate { key: KeyHash::ordered(&entity, &key), fingerprint, sequence: Some(Box::new(sequence)) })
+        Ok((Operation { key: KeyHash::ordered(&entity, &key), fingerprint }, Some(sequence)))
     }
 }
 

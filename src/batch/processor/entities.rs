@@ -1,22 +1,37 @@
 //! Ordered records: of those of one entity, one at a time is claimed, when it is about to start. A second claim would find the
 //! first one's entity in progress.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, hash_map::Entry};
 
-use crate::order::Entity;
+use super::records::Operation;
+use crate::{
+    clock::Timestamp,
+    idempotency::engine::{Candidate, LeaseWait},
+    order::{Entity, Sequence},
+    store::Refusal,
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Entities {
-    /// The entity of each ordered record that is not decided.
-    of: HashMap<usize, Entity>,
+    /// Where each ordered record stands that is not decided.
+    of: HashMap<usize, (Entity, Sequence)>,
     /// The record that has the turn of its entity.
     turns: HashMap<Entity, usize>,
+    /// The waits of records for their entities, as they began: one that finds its entity taken again waits on.
+    waits: HashMap<usize, LeaseWait>,
 }
 
 impl Entities {
-    /// The record belongs to this entity.
-    pub(super) fn insert(&mut self, index: usize, entity: Entity) {
-        self.of.insert(index, entity);
+    /// The record belongs to this entity, and stands at this place in its order.
+    pub(super) fn insert(&mut self, index: usize, entity: Entity, sequence: Sequence) {
+        self.of.insert(index, (entity, sequence));
+    }
+
+    /// What is claimed for the record.
+    pub(super) fn candidate(&self, index: usize, operation: Operation) -> Candidate {
+        let Operation { key, fingerprint } = operation;
+        let sequence = if self.are_any() { self.of.get(&index) } else { None };
+        Candidate { key, fingerprint, sequence: sequence.map(|(_, sequence)| Box::new(*sequence)) }
     }
 
     /// Whether there are ordered records.
@@ -32,16 +47,36 @@ impl Entities {
     /// Takes the turn of the record's entity, if no other record has it. One without an entity always has its turn.
     pub(super) fn take_turn(&mut self, index: usize) -> bool {
         match self.of.get(&index) {
-            Some(entity) => *self.turns.entry(*entity).or_insert(index) == index,
+            Some((entity, _)) => *self.turns.entry(*entity).or_insert(index) == index,
             None => true,
+        }
+    }
+
+    /// The wait of a record whose claim was refused with `refusal` at `now`: the one it had, or else a new one.
+    pub(super) fn wait(
+        &mut self,
+        index: usize,
+        refusal: Refusal,
+        now: Timestamp,
+        new: impl FnOnce(Refusal) -> LeaseWait,
+    ) -> LeaseWait {
+        if !self.has(index) {
+            return new(refusal);
+        }
+        match self.waits.entry(index) {
+            Entry::Occupied(mut wait) => {
+                wait.get_mut().refused_again(refusal, now);
+                wait.get().clone()
+            }
+            Entry::Vacant(none) => none.insert(new(refusal)).clone(),
         }
     }
 
     /// How many of these records could take a turn.
     pub(super) fn turns_of(&self, records: impl Iterator<Item = usize>) -> usize {
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         let has_turn = |index: &usize| match self.of.get(index) {
-            Some(entity) => !self.turns.contains_key(entity) && seen.insert(*entity),
+            Some((entity, _)) => !self.turns.contains_key(entity) && seen.insert(*entity),
             None => true,
         };
         records.filter(has_turn).count()
@@ -49,7 +84,7 @@ impl Entities {
 
     /// The record is decided, and its turn over.
     pub(super) fn end_turn(&mut self, index: usize) {
-        if let Some(entity) = self.of.remove(&index)
+        if let Some((entity, _)) = self.of.remove(&index)
             && self.turns.get(&entity) == Some(&index)
         {
             self.turns.remove(&entity);

@@ -17,6 +17,7 @@ use crate::{
     clock::Timestamp,
     idempotency::{
         claim::Claim,
+        engine::Candidate,
         guard::drop_contained,
         outcome::{Outcome, OutcomeKind},
     },
@@ -127,6 +128,11 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
     pub(super) fn is_last_in_order(&self, index: usize) -> bool {
         let is_last = |max| self.records.known(index).is_some_and(|info| info.is_last_of(max));
         self.lanes.is_ordered(index) && self.terms.options.max_receive_count.is_some_and(is_last)
+    }
+
+    /// What the claim of a record that waits would be.
+    pub(super) fn waiting_candidate(&self, index: usize) -> Option<Candidate> {
+        self.records.waits_for(index).map(|operation| self.entities.candidate(index, operation))
     }
 
     /// How many records wait to be dead-lettered.

@@ -15,12 +15,8 @@ use crate::{
         report::{Decision, RecordReport, Report},
         source::Source,
     },
-    idempotency::{
-        claim::Claim,
-        engine::{Candidate, LeaseWait},
-        guard::drop_contained,
-    },
-    record::KeyHash,
+    idempotency::{claim::Claim, engine::LeaseWait, guard::drop_contained},
+    record::{Fingerprint, KeyHash},
 };
 
 /// What a record is in the batch.
@@ -32,7 +28,7 @@ enum Life<R, T> {
     /// It wants a claim.
     Decoded(Work<T>),
     /// Its claim is being made.
-    Claiming(Work<T>, Option<Box<LeaseWait>>),
+    Claiming(Work<T>),
     /// Its key is held elsewhere, and it waits for that to end.
     Waiting(Work<T>, Box<LeaseWait>),
     /// It runs when its turn comes: under its claim, or unprotected.
@@ -52,7 +48,15 @@ enum Life<R, T> {
 pub(super) struct Work<T> {
     pub(super) payload: T,
     /// `None` if it runs unprotected.
-    pub(super) candidate: Option<Candidate>,
+    pub(super) operation: Option<Operation>,
+}
+
+/// What a record's claim is for. Where it stands in an order is kept apart ([`Entities`](super::entities::Entities)): few
+/// records do, and all of them are moved a lot.
+#[derive(Clone, Copy)]
+pub(super) struct Operation {
+    pub(super) key: KeyHash,
+    pub(super) fingerprint: Option<Fingerprint>,
 }
 
 /// A record's place behind an earlier one with the same key.
@@ -113,7 +117,7 @@ impl<S: Source, T> Records<S, T> {
     /// It is decoded and wants a claim.
     pub(super) fn decoded(&mut self, index: usize, work: Work<T>) {
         let entry = &mut self.entries[index];
-        entry.key = work.candidate.as_ref().map(|candidate| candidate.key);
+        entry.key = work.operation.map(|operation| operation.key);
         entry.life = Life::Decoded(work);
     }
 
@@ -125,52 +129,43 @@ impl<S: Source, T> Records<S, T> {
     /// It has the key of an earlier record.
     pub(super) fn follow(&mut self, index: usize, work: Work<T>, follows: Follows) {
         let entry = &mut self.entries[index];
-        entry.key = work.candidate.as_ref().map(|candidate| candidate.key);
+        entry.key = work.operation.map(|operation| operation.key);
         entry.life = Life::Following(follows);
         drop_contained(work.payload);
     }
 
     /// Its claim is made: for the first time, or once more after it has waited.
-    pub(super) fn claim(&mut self, index: usize) -> Option<Candidate> {
+    pub(super) fn claim(&mut self, index: usize) -> Option<Operation> {
         let entry = &mut self.entries[index];
-        let (work, wait) = match std::mem::replace(&mut entry.life, Life::Opened) {
-            Life::Decoded(work) => (work, None),
-            Life::Waiting(work, wait) => (work, Some(wait)),
+        let work = match std::mem::replace(&mut entry.life, Life::Opened) {
+            Life::Decoded(work) | Life::Waiting(work, _) => work,
             other => {
                 entry.life = other;
                 return None;
             }
         };
-        let candidate = work.candidate.clone();
-        entry.life = Life::Claiming(work, wait);
-        candidate
+        let operation = work.operation;
+        entry.life = Life::Claiming(work);
+        operation
     }
 
     /// Its claim is granted.
     pub(super) fn granted(&mut self, index: usize, claim: Claim) {
         let entry = &mut self.entries[index];
         entry.life = match std::mem::replace(&mut entry.life, Life::Opened) {
-            Life::Claiming(work, _) => Life::Ready(work, Some(claim)),
+            Life::Claiming(work) => Life::Ready(work, Some(claim)),
             other => other,
         };
     }
 
     /// Its key is held elsewhere, and it waits for that to end.
-    pub(super) fn wait(&mut self, index: usize, wait: Box<LeaseWait>) {
+    pub(super) fn wait(&mut self, index: usize, wait: LeaseWait) {
         let entry = &mut self.entries[index];
         entry.has_waited = true;
         entry.life = match std::mem::replace(&mut entry.life, Life::Opened) {
-            Life::Claiming(work, _) => Life::Waiting(work, wait),
+            Life::Claiming(work) => Life::Waiting(work, Box::new(wait)),
             other => other,
         };
-    }
-
-    /// The wait of a record before its claim was made once more.
-    pub(super) fn last_wait(&mut self, index: usize) -> Option<Box<LeaseWait>> {
-        match &mut self.entries[index].life {
-            Life::Claiming(_, wait) => wait.take(),
-            _ => None,
-        }
     }
 
     pub(super) fn has_waited(&self, index: usize) -> bool {
@@ -193,9 +188,9 @@ impl<S: Source, T> Records<S, T> {
     }
 
     /// What the claim of a record that waits would be.
-    pub(super) fn waits_for(&self, index: usize) -> Option<Candidate> {
+    pub(super) fn waits_for(&self, index: usize) -> Option<Operation> {
         match &self.entries[index].life {
-            Life::Waiting(work, _) => work.candidate.clone(),
+            Life::Waiting(work, _) => work.operation,
             _ => None,
         }
     }
@@ -216,7 +211,7 @@ impl<S: Source, T> Records<S, T> {
         }
         let (work, claim) = match std::mem::replace(&mut entry.life, Life::Opened) {
             Life::Ready(work, claim) => (work, claim),
-            Life::Decoded(work) | Life::Claiming(work, _) | Life::Waiting(work, _) => (work, None),
+            Life::Decoded(work) | Life::Claiming(work) | Life::Waiting(work, _) => (work, None),
             other => {
                 entry.life = other;
                 return None;

@@ -90,7 +90,7 @@ impl Idempotency {
             order: candidate
                 .sequence
                 .as_deref()
-                .map(|&sequence| Box::new(Order { sequence, retention: self.settings.retention() })),
+                .map(|&sequence| Order { sequence, retention: self.settings.retention() }),
         };
         Ok(candidates.iter().zip(owners).map(request).collect())
     }

@@ -195,7 +195,7 @@ pub(super) fn request_of(claim: &Claim, settlement: Settlement) -> SettleRequest
         owner: claim.owner,
         fingerprint: claim.fingerprint,
         settlement,
-        order: claim.order.clone(),
+        order: claim.order(),
     }
 }
 

@@ -123,13 +123,7 @@ fn rival(claim: &ClaimRequest) -> ClaimRequest {
 }
 
 fn settle(claim: &ClaimRequest, settlement: Settlement) -> SettleRequest {
-    SettleRequest {
-        key: claim.key,
-        owner: claim.owner,
-        fingerprint: claim.fingerprint,
-        settlement,
-        order: claim.order.clone(),
-    }
+    SettleRequest { key: claim.key, owner: claim.owner, fingerprint: claim.fingerprint, settlement, order: claim.order }
 }
 
 fn json(text: &str) -> StoredResult {

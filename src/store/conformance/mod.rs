@@ -232,13 +232,7 @@ fn misuse(claim: &ClaimRequest) -> ClaimRequest {
 }
 
 fn settle_request(claim: &ClaimRequest, settlement: Settlement) -> SettleRequest {
-    SettleRequest {
-        key: claim.key,
-        owner: claim.owner,
-        fingerprint: claim.fingerprint,
-        settlement,
-        order: claim.order.clone(),
-    }
+    SettleRequest { key: claim.key, owner: claim.owner, fingerprint: claim.fingerprint, settlement, order: claim.order }
 }
 
 fn json(text: &str) -> StoredResult {

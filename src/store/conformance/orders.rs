@@ -20,7 +20,7 @@ impl Entity {
     fn claim(&self, sequence: impl Into<Sequence>) -> ClaimRequest {
         let claim = new_claim();
         let order = Order { sequence: sequence.into(), retention: RETENTION };
-        ClaimRequest { key: KeyHash::ordered(&self.0, &claim.key), order: Some(Box::new(order)), ..claim }
+        ClaimRequest { key: KeyHash::ordered(&self.0, &claim.key), order: Some(order), ..claim }
     }
 
     /// A completed operation.
@@ -296,7 +296,7 @@ pub async fn a_mark_lives_as_long_as_its_outcomes(subject: &Subject) {
     entity.completed(subject, 5).await;
     subject.advance(RETENTION / 2).await;
     let brief = |claim: ClaimRequest| {
-        let order = claim.order.map(|order| Box::new(Order { retention: Duration::ZERO, ..*order }));
+        let order = claim.order.map(|order| Order { retention: Duration::ZERO, ..order });
         ClaimRequest { order, ..claim }
     };
     // It asks for less, and shortens nothing.
@@ -319,7 +319,7 @@ pub async fn doubt_is_bounded(subject: &Subject) {
     // Time would pass the retention of the first.
     let long = |sequence: u64| {
         let claim = entity.claim(sequence);
-        let order = claim.order.map(|order| Box::new(Order { retention: 100 * RETENTION, ..*order }));
+        let order = claim.order.map(|order| Order { retention: 100 * RETENTION, ..order });
         ClaimRequest { order, retention: 100 * RETENTION, ..claim }
     };
     let mut lost = Vec::new();

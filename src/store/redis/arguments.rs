@@ -68,7 +68,7 @@ pub(super) fn of_claim(request: &ClaimRequest, now: &str, command: &mut Cmd) {
         .arg(NEWEST_KNOWN_VERSION)
         .arg(now)
         .arg(u8::from(request.result_data == ResultData::Include));
-    of_order(request.order.as_deref(), command);
+    of_order(request.order.as_ref(), command);
 }
 
 /// Adds the arguments of `settle.lua`.
@@ -84,7 +84,7 @@ pub(super) fn of_settle(request: &SettleRequest, now: &str, command: &mut Cmd) {
     let (field, value) = result(&request.settlement).unwrap_or_default();
     command.write_arg_fmt(request.owner);
     command.arg(what).arg(millis(retention)).arg(millis(lease)).arg(millis(margin)).arg(field).arg(value).arg(now);
-    of_order(request.order.as_deref(), command);
+    of_order(request.order.as_ref(), command);
 }
 
 /// Adds the arguments of `mark.lua`.

@@ -29,7 +29,7 @@ const MARK_RETENTION: Duration = Duration::from_secs(7_200);
 pub(super) fn ordered(entity: &ClaimRequest, sequence: u64) -> ClaimRequest {
     let claim = claim();
     let order = Order { sequence: sequence.into(), retention: MARK_RETENTION };
-    ClaimRequest { key: KeyHash::ordered(&entity.key, &claim.key), order: Some(Box::new(order)), ..claim }
+    ClaimRequest { key: KeyHash::ordered(&entity.key, &claim.key), order: Some(order), ..claim }
 }
 
 /// The names of the operation's record and of its entity's mark, by the documentation.
@@ -226,7 +226,7 @@ async fn by_the_servers_clock_a_mark_holds_its_entity_and_is_deleted_when_it_exp
     let entity = claim();
     let brief = ordered(&entity, 5);
     let order = Order { sequence: 5_u64.into(), retention: Duration::ZERO };
-    let brief = ClaimRequest { order: Some(Box::new(order)), ..brief };
+    let brief = ClaimRequest { order: Some(order), ..brief };
     granted(&store, &brief).await;
     assert!(!is_granted(&claim_one(&store, &ordered(&entity, 6)).await));
     let mark = names(&brief).1;

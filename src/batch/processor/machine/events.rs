@@ -6,7 +6,7 @@ use super::{Machine, Outcomes, lease_of};
 use crate::{
     batch::{
         processor::{
-            records::{Follows, Work},
+            records::{Follows, Operation, Work},
             steps::Event,
         },
         report::outcome_of,
@@ -18,39 +18,44 @@ use crate::{
         engine::{ClaimAnswer, End, LeaseWait, Polled, WaitStep},
         outcome::Outcome,
     },
-    order::Entity,
+    order::{Entity, Sequence},
     store::{Refusal, rules::lapses},
 };
 
 impl<S: Source, T> Machine<'_, S, T> {
     /// A record has been decoded, and its key found; or not.
-    pub(in crate::batch::processor) fn decoded(&mut self, index: usize, body: S::Body, work: Result<Work<T>, Error>) {
+    pub(in crate::batch::processor) fn decoded(
+        &mut self,
+        index: usize,
+        body: S::Body,
+        work: Result<(Work<T>, Option<Sequence>), Error>,
+    ) {
         let Outcomes { records, lanes, entities, .. } = &mut self.outcomes;
         if self.terms.options.dead_letters.is_some() {
             records.keep_body(index, body);
         }
-        let work = match work {
-            Ok(work) => work,
+        let (work, sequence) = match work {
+            Ok(decoded) => decoded,
             Err(error) => {
                 self.outcomes.decide(index, Err(error), None);
                 return;
             }
         };
-        let Some(candidate) = &work.candidate else {
+        let Some(Operation { key, fingerprint }) = work.operation else {
             records.unprotected(index, work);
             self.queues.unprotected(index, lanes);
             return self.outcomes.came(index);
         };
-        match self.leaders.get(&candidate.key) {
+        match self.leaders.get(&key) {
             Some(&(leader, theirs)) => {
-                let same_payload = theirs == candidate.fingerprint;
+                let same_payload = theirs == fingerprint;
                 records.follow(index, work, Follows { leader, same_payload });
                 self.outcomes.follow(index, leader);
             }
             None => {
-                self.leaders.insert(candidate.key, (index, candidate.fingerprint));
-                if candidate.sequence.is_some() {
-                    entities.insert(index, Entity::of(&candidate.key));
+                self.leaders.insert(key, (index, fingerprint));
+                if let Some(sequence) = sequence {
+                    entities.insert(index, Entity::of(&key), sequence);
                 }
                 records.decoded(index, work);
                 self.queues.decoded(index);
@@ -141,16 +146,10 @@ impl<S: Source, T> Machine<'_, S, T> {
                 return self.outcomes.came(index);
             }
             Ok(ClaimAnswer::Refused(refusal)) if self.may_wait(index, &refusal) => {
-                let wait = match self.outcomes.records.last_wait(index) {
-                    Some(mut wait) => {
-                        wait.refused_again(refusal, self.now);
-                        wait
-                    }
-                    None => {
-                        let ends = self.now.after(self.terms.options.wait_up_to);
-                        Box::new(LeaseWait::new(refusal, self.now, ends, self.terms.engine.settings.skew_margin))
-                    }
-                };
+                let wait = self.outcomes.entities.wait(index, refusal, self.now, |refusal| {
+                    let ends = self.now.after(self.terms.options.wait_up_to);
+                    LeaseWait::new(refusal, self.now, ends, self.terms.engine.settings.skew_margin)
+                });
                 self.waits.insert(index, &wait);
                 return self.outcomes.records.wait(index, wait);
             }

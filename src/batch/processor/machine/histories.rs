@@ -7,7 +7,7 @@ use crate::{
     batch::{
         Options,
         processor::{
-            records::Work,
+            records::{Operation, Work},
             steps::{Action, Event, OfEach, Step, Terms},
         },
         record::RecordInfo,
@@ -194,10 +194,13 @@ impl History {
             match machine.turn(self.now, is_quiet) {
                 Step::Decode(index, _, body) => {
                     let key = body.first().map(|key| KeyHash::from_bytes([*key; 32]));
-                    let candidate = key.map(|key| Candidate { key, fingerprint: None, sequence: None });
+                    let operation = key.map(|key| Operation { key, fingerprint: None });
                     let is_bad = self.random.u8(0..20) == 0;
-                    let work =
-                        if is_bad { Err(Error::undecodable("bad")) } else { Ok(Work { payload: (), candidate }) };
+                    let work = if is_bad {
+                        Err(Error::undecodable("bad"))
+                    } else {
+                        Ok((Work { payload: (), operation }, None))
+                    };
                     machine.decoded(index, body, work);
                 }
                 Step::Call(action) => self.called(action),

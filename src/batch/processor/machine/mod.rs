@@ -219,7 +219,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     fn poll(&mut self) -> Option<Action> {
         let polled = self.waits.start_poll(self.now).into_iter();
         let candidates: Vec<(usize, Candidate)> =
-            polled.filter_map(|index| Some((index, self.outcomes.records.waits_for(index)?))).collect();
+            polled.filter_map(|index| Some((index, self.outcomes.waiting_candidate(index)?))).collect();
         (!candidates.is_empty()).then_some(Action::Poll(candidates))
     }
 
@@ -241,7 +241,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         };
         let mut candidates = Vec::with_capacity(taken.len());
         for index in taken {
-            candidates.extend(records.claim(index).map(|candidate| (index, candidate)));
+            candidates.extend(records.claim(index).map(|operation| (index, entities.candidate(index, operation))));
         }
         self.claiming += candidates.len();
         (!candidates.is_empty()).then_some(Step::Call(Action::Claim(candidates, self.now)))

@@ -91,13 +91,7 @@ fn claims(numbers: impl IntoIterator<Item = u8>) -> Vec<ClaimRequest> {
 }
 
 fn settle(claim: &ClaimRequest, settlement: Settlement) -> SettleRequest {
-    SettleRequest {
-        key: claim.key,
-        owner: claim.owner,
-        fingerprint: claim.fingerprint,
-        settlement,
-        order: claim.order.clone(),
-    }
+    SettleRequest { key: claim.key, owner: claim.owner, fingerprint: claim.fingerprint, settlement, order: claim.order }
 }
 
 fn complete() -> Settlement {
