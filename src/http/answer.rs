@@ -70,6 +70,8 @@ impl Settings {
                 let Ok(outcome) = conclusion.into_outcome(took_over, |_| Ok::<_, Infallible>(Outcome::LeaseLost));
                 let kind = outcome.kind();
                 let problem = match outcome {
+                    // What is older waits until it is recorded.
+                    Outcome::Unrecorded(_) if self.place.is_some() => Problem::NOT_RECORDED,
                     Outcome::Executed(ran)
                     | Outcome::TookOver(ran)
                     | Outcome::Recovered(ran)
@@ -138,6 +140,7 @@ impl Settings {
             }
             Outcome::ReplayedFailure(_) => Problem::FAILED_BEFORE,
             Outcome::Mismatch => Problem::MISMATCH.status(self.mismatch_status),
+            Outcome::Superseded { .. } => Problem::SUPERSEDED,
             Outcome::Abandoned { .. } => Problem::ABANDONED,
             Outcome::InProgress { lease_until, .. } => {
                 // Until then nobody else may claim it.

@@ -15,7 +15,12 @@ use crate::{
     clock::Deadline,
     error::ErrorKind,
     idempotency::{claim::Claim, engine::Candidate, window::Window},
-    key::delivery::{Body, Delivery, MessageMetadata},
+    key::{
+        delivery::{Body, Delivery, MessageMetadata},
+        hash::KeyHasher,
+        place::Place,
+    },
+    order::Sequence,
     record::KeyHash,
 };
 
@@ -68,14 +73,20 @@ impl Settings {
         parts: &Parts,
         body: &Body<'_>,
     ) -> Result<Option<Candidate>, Problem> {
-        let key = match participation {
+        let (caller, key) = match participation {
             Participation::PassThrough => return Ok(None),
-            Participation::HeaderKey { key, caller } => self.hash(parts, &caller, key.as_bytes()),
+            Participation::HeaderKey { key, caller } => (caller, key.into_bytes()),
             Participation::SelectedKey { caller } => match self.select(parts, body)? {
-                Some(key) => self.hash(parts, &caller, &key),
+                Some(key) => (caller, key),
                 None => return Ok(None),
             },
         };
+        let hasher = self.hasher(parts, &caller);
+        let (mut key, mut sequence) = (hasher.hash(&key), None);
+        if let Some(place) = &self.place {
+            let (entity, at) = self.place_of(place, parts, body, &hasher)?;
+            (key, sequence) = (KeyHash::ordered(&entity, &key), Some(Box::new(at)));
+        }
         // An outer layer holds the claim: every request would be answered with 409.
         if parts.extensions.get::<Claim>().is_some_and(|claim| claim.key() == key) {
             return Err(self.misconfigured(&"the layer is applied twice: the request has been claimed already"));
@@ -84,7 +95,7 @@ impl Settings {
             tracing::warn!(target: "lambda_once", operation = &*self.operation, %error, "a request has no fingerprint");
             Problem::BODY_REJECTED
         })?;
-        Ok(Some(Candidate { key, fingerprint: Some(fingerprint), sequence: None }))
+        Ok(Some(Candidate { key, fingerprint: Some(fingerprint), sequence }))
     }
 
     /// The time window of a request that starts now. If the deadline is unknown, it is the engine's lease, which is renewed.
@@ -95,7 +106,8 @@ impl Settings {
     }
 
     fn is_optional(&self, parts: &Parts) -> bool {
-        self.optional.as_ref().is_some_and(|optional| optional(parts))
+        // In an order nothing runs unprotected.
+        self.place.is_none() && self.optional.as_ref().is_some_and(|optional| optional(parts))
     }
 
     fn misconfigured(&self, error: &dyn std::fmt::Display) -> Problem {
@@ -104,11 +116,25 @@ impl Settings {
         Problem::MISCONFIGURED
     }
 
-    fn hash(&self, parts: &Parts, caller: &[u8], key: &[u8]) -> KeyHash {
+    fn place_of(
+        &self,
+        place: &Place,
+        parts: &Parts,
+        body: &Body<'_>,
+        hasher: &KeyHasher,
+    ) -> Result<(KeyHash, Sequence), Problem> {
+        let headers = RequestHeaders { headers: &parts.headers, is_ambiguous: Cell::new(false) };
+        place.select(&Delivery::new(body, &headers), hasher, &mut Vec::new()).map_err(|error| {
+            tracing::warn!(target: "lambda_once", operation = &*self.operation, %error, "a request has no place in an order");
+            Problem::ORDER_MISSING
+        })
+    }
+
+    fn hasher(&self, parts: &Parts, caller: &[u8]) -> KeyHasher {
         // Both as one: each is preceded by its length, so that neither can pose as the other.
         let tenant = lambda::tenant(parts).unwrap_or_default().as_bytes();
         let whose = [&(tenant.len() as u64).to_be_bytes(), tenant, caller].concat();
-        self.engine.scope(OPERATION, Some(&whose)).hash(key)
+        self.engine.scope(OPERATION, Some(&whose)).hasher()
     }
 
     fn select(&self, parts: &Parts, body: &Body<'_>) -> Result<Option<Vec<u8>>, Problem> {

@@ -14,7 +14,7 @@ use crate::{
     error::{BoxError, Error},
     future::BoxFuture,
     idempotency::{claim::Claim, handle::Idempotency, probe::Probed, window::Heartbeat},
-    key::selector::Key,
+    key::{place::Place, selector::Key},
     store::transaction::Transactional,
 };
 
@@ -252,6 +252,27 @@ impl IdempotencyKeyLayer {
     /// ```
     pub fn in_transaction<S: Transactional>(mut self, store: &S) -> Self {
         self.settings.transactions = Some(Transactions::of(store));
+        self
+    }
+
+    /// Puts the requests in order: each belongs to the entity that `entity` selects from its body or a header, and stands at the
+    /// number that `sequence` selects, 1 to 64 digits as a JSON number or as text. See
+    /// [`Operation::ordered_by`](crate::Operation::ordered_by) for what that promises, and for which operations it is meant.
+    ///
+    /// An entity belongs to its caller ([`Scope`](super::Scope)), as keys do. A request without an entity or a sequence is refused
+    /// with 400 (`order_missing`), one that is superseded with 409 (`superseded`, which no retry can help). A success that could
+    /// not be recorded is answered with 503 (`not_recorded`), since older requests wait until it is. A request without a key is
+    /// refused, even if it is [optional](Self::optional); and the layer cannot [`fail_open`](Self::fail_open).
+    ///
+    /// ```
+    /// # use lambda_once::{Idempotency, Key, MemoryStore, http::{IdempotencyKeyLayer, Scope}};
+    /// # let once = Idempotency::builder(MemoryStore::new()).scope("documents").build().unwrap();
+    /// let layer = IdempotencyKeyLayer::new(once, Scope::shared())
+    ///     .ordered_by(Key::pointer("/document_id"), Key::pointer("/version"));
+    /// # assert!(layer.checked().is_ok());
+    /// ```
+    pub fn ordered_by(mut self, entity: Key, sequence: Key) -> Self {
+        self.settings.place = Some(Place { entity, sequence });
         self
     }
 

@@ -66,8 +66,10 @@
 //! | <a id="key_malformed"></a>`key_malformed` | 400 | no | the key is empty, longer than 255 characters, repeated, not printable ASCII or badly quoted, or [`check_key`](IdempotencyKeyLayer::check_key) rejects it |
 //! | <a id="body_broken"></a>`body_broken` | 400 | yes | reading the body failed |
 //! | <a id="body_rejected"></a>`body_rejected` | 400 | no | the key cannot be selected from the body, or [`fingerprint`](IdempotencyKeyLayer::fingerprint) rejects it |
+//! | <a id="order_missing"></a>`order_missing` | 400 | no | the request has no entity or no sequence, and is [in order](IdempotencyKeyLayer::ordered_by) |
 //! | <a id="caller_unknown"></a>`caller_unknown` | 403 | no | the [scope](Scope) finds no caller |
 //! | <a id="in_progress"></a>`in_progress` | 409 | yes | another request holds the key: it is running, or has ended without an outcome |
+//! | <a id="superseded"></a>`superseded` | 409 | no | a newer request of its entity has taken effect |
 //! | <a id="outcome_unknown"></a>`outcome_unknown` | 409 | no | an earlier request ended without an outcome, under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) |
 //! | <a id="answer_not_kept"></a>`answer_not_kept` | 410 | no | the operation is done, and its response was too large to store |
 //! | <a id="body_too_large"></a>`body_too_large` | 413 | no | the request body exceeds [`max_body`](IdempotencyKeyLayer::max_body) |
@@ -81,6 +83,7 @@
 //! | <a id="unavailable"></a>`unavailable` | 503 | yes | the store is unavailable, or no time is left; nothing ran |
 //! | <a id="not_committed"></a>`not_committed` | 503 | yes | the [transaction](IdempotencyKeyLayer::in_transaction) was rolled back |
 //! | <a id="commit_unknown"></a>`commit_unknown` | 503 | yes | whether the transaction was committed is not known; a later request finds out |
+//! | <a id="not_recorded"></a>`not_recorded` | 503 | yes | the request is [in order](IdempotencyKeyLayer::ordered_by), and its success could not be recorded |
 //! | <a id="probe_failed"></a>`probe_failed` | 503 | yes | the [probe](IdempotencyKeyLayer::probe) failed; nothing ran |
 //! | <a id="replay_unchecked"></a>`replay_unchecked` | 503 | yes | [`before_replay`](IdempotencyKeyLayer::before_replay) panicked or timed out |
 //! | <a id="out_of_time"></a>`out_of_time` | 504 | yes | the handler was cut off at the stop point; its effect is unknown |

@@ -110,6 +110,20 @@ impl Problem {
         "it is not known whether the operation was carried out; try again",
     )
     .retry_after(Duration::from_secs(1));
+    pub(super) const ORDER_MISSING: Self = Self::new(
+        StatusCode::BAD_REQUEST,
+        "order_missing",
+        "this operation has a place in an order, and the request does not say which: its entity, and a sequence of 1 to 64 \
+         digits",
+    );
+    pub(super) const SUPERSEDED: Self =
+        Self::new(StatusCode::CONFLICT, "superseded", "a newer operation has taken effect, so this one will not");
+    pub(super) const NOT_RECORDED: Self = Self::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "not_recorded",
+        "the operation was carried out, but its place in the order could not be recorded; try again",
+    )
+    .retry_after(Duration::from_secs(1));
     pub(super) const MISMATCH: Self = Self::new(
         StatusCode::UNPROCESSABLE_ENTITY,
         "key_reused",

@@ -19,7 +19,7 @@ use crate::{
         probe::Probed,
         window::Heartbeat,
     },
-    key::selector::Key,
+    key::{place::Place, selector::Key},
     store::{StoreId, transaction::Transactional},
 };
 
@@ -81,6 +81,8 @@ pub(super) struct Settings {
     pub(super) optional: Option<Predicate>,
     pub(super) key: KeySource,
     pub(super) key_check: Option<KeyCheck>,
+    /// Where the requests stand in the order of their entities, if they have one.
+    pub(super) place: Option<Place>,
     pub(super) fingerprint: Option<FingerprintHook>,
     pub(super) decide: Decide,
     pub(super) stored_headers: HeaderPolicy,
@@ -115,6 +117,7 @@ impl Settings {
             optional: None,
             key: KeySource::Header(HeaderName::from_static("idempotency-key")),
             key_check: None,
+            place: None,
             fingerprint: None,
             decide: Arc::new(Decision::by_status),
             stored_headers: HeaderPolicy::default(),
@@ -146,6 +149,15 @@ impl Settings {
             self.engine.check_store(transactions.store)?;
             if self.fails_open {
                 return Err(Error::config("with `in_transaction` a request needs the store, so it cannot `fail_open`"));
+            }
+        }
+        if let Some(place) = &self.place {
+            self.engine.check_order()?;
+            place.check()?;
+            if self.fails_open {
+                return Err(Error::config(
+                    "in an order a request needs the store, so with `ordered_by` it cannot `fail_open`",
+                ));
             }
         }
         self.heartbeat.check()?;

@@ -17,6 +17,7 @@ mod invocations;
 mod keys;
 mod logs;
 mod network;
+mod orders;
 mod probes;
 mod refusals;
 mod replays;

@@ -82,10 +82,6 @@ pub(super) enum Action {
 }
 
 /// Something has ended.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most events are ends of runs, and a box would be an allocation for each record"
-)]
 pub(super) enum Event {
     /// Claims that began then were answered.
     Claimed(OfEach<Result<ClaimAnswer, Error>>, Withdrawal, Timestamp),

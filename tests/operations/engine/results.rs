@@ -53,6 +53,14 @@ async fn twice<T: Serialize + DeserializeOwned + Send>(
     once.operation(CHARGE, KEY).run(|| async { panic!("a second run") as Result<T, Failure> }).await
 }
 
+#[tokio::test(start_paused = true)]
+async fn on_a_store_that_keeps_no_order_an_ordered_operation_is_a_mistake_and_does_not_run() {
+    let once = Idempotency::builder(SmallStore(MemoryStore::new())).scope("tests").build().unwrap();
+    let run = || async { panic!("it runs") as Result<u32, Failure> };
+    let error = once.operation(CHARGE, KEY).ordered_by("account 3", 1_u64).run(run).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+}
+
 async fn comes_back<T: Serialize + DeserializeOwned + Clone + PartialEq + Debug + Send + Sync>(value: T) {
     let replayed = twice(&World::new().once, || value.clone()).await;
     assert_outcome!(replayed, Ok(Outcome::Replayed(back)) if back == value);
