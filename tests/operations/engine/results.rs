@@ -35,7 +35,7 @@ impl Store for SmallStore {
     }
 
     fn limits(&self) -> Limits {
-        Limits { max_result_bytes: LIMIT, batch: 1 }
+        Limits { max_result_bytes: LIMIT, batch: 1, orders: false }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
