@@ -48,6 +48,7 @@ mod ordered;
 mod read;
 mod row;
 mod settle;
+mod state;
 mod statements;
 mod tls;
 mod transaction;

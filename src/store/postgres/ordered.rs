@@ -6,29 +6,25 @@
 
 use std::iter::once;
 
-use futures_util::future::{join, join3};
-use tokio_postgres::{Row, types::Type};
+use futures_util::future::join;
+use tokio_postgres::types::Type;
 
 use super::{
     PostgresStore,
     claim::{HELD, MAX_BLOCKED, Open},
     connection::{Connection, Parameter},
     error::{self, Failure},
-    mark::{self, Stored},
-    read::records,
-    row::Found,
+    mark::Stored,
     settle,
+    state::State,
     transaction::{is_rolled_back, roll_back, unanswered},
 };
 use crate::{
     clock::Timestamp,
     error::Error,
     order::{Entity, Mark, Order},
-    record::{KeyHash, Owner, Record},
-    store::{
-        ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Settlement, ordering,
-        rules::{self, Judgement},
-    },
+    record::{KeyHash, Owner},
+    store::{ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Settlement, ordering, rules},
 };
 
 const CLAIM: &str = "claim";
@@ -36,35 +32,6 @@ const SETTLE: &str = "settle";
 
 /// A request with an order, and its place in the call.
 pub(super) type Member<'a, R> = (usize, &'a R, &'a Order);
-
-/// What a request is judged by.
-struct State {
-    record: Option<Found>,
-    mark: Option<Mark>,
-    now: Timestamp,
-}
-
-impl State {
-    fn judge(&self, request: &ClaimRequest, order: &Order) -> Result<Judgement, Error> {
-        let record = match &self.record {
-            // What has expired is replaced, whatever it holds.
-            Some(Found { record: Err(_), expiration, .. }) if *expiration <= self.now.seconds_rounded_down() => None,
-            Some(Found { record, .. }) => Some(record.as_ref().map_err(Error::without_source)?),
-            None => None,
-        };
-        ordering::judge(record, self.mark.as_ref(), request, order, self.now)
-    }
-
-    /// Whether the record lets the settle be applied.
-    fn may_settle(&self, request: &SettleRequest) -> bool {
-        let record = self.record.as_ref().and_then(|found| found.record.as_ref().ok());
-        record.is_some_and(|record| rules::may_settle(request, record, self.now))
-    }
-
-    fn into_record(self) -> Result<Option<Record>, Error> {
-        self.record.map(|found| found.record).transpose()
-    }
-}
 
 impl PostgresStore {
     /// Claims one after the other, until `MAX_BLOCKED` of them have waited for a lock.
@@ -98,19 +65,18 @@ impl PostgresStore {
         order: &Order,
     ) -> Result<Claimed, Failure> {
         let begun = begin(&connection, CLAIM, self.hold(&connection, &request.key, request.result_data, CLAIM)).await;
-        let refused = match begun.and_then(|state| Ok((state.judge(request, order)?, state))) {
-            Ok((Judgement::Free, state)) => {
+        let answer = match begun.and_then(|state| Ok((state.judge(request, order)?, state))) {
+            Ok((None, state)) => {
                 let write = self.write_claim(&connection, request, order, &state);
                 let granted = commit(&connection, CLAIM, write).await;
                 connection.give_back();
                 return Ok(granted?.map_or(HELD, Claimed::Granted));
             }
-            Ok((Judgement::Mine(grant), _)) => Ok(Claimed::Granted(grant)),
-            Ok((Judgement::Refused(refusal), _)) => Ok(Claimed::Refused(refusal)),
+            Ok((Some(answer), _)) => Ok(answer),
             Err(failure) => Err(failure),
         };
         roll_back(connection).await;
-        refused
+        answer
     }
 
     /// Claims within a transaction. Anything but a grant leaves the transaction to be rolled back.
@@ -121,30 +87,19 @@ impl PostgresStore {
         order: &Order,
     ) -> Result<Claimed, Failure> {
         let state = self.hold(connection, &request.key, request.result_data, CLAIM).await?;
-        Ok(match state.judge(request, order)? {
-            Judgement::Free => {
-                self.write_claim(connection, request, order, &state).await?.map_or(HELD, Claimed::Granted)
-            }
-            Judgement::Mine(grant) => Claimed::Granted(grant),
-            Judgement::Refused(refusal) => Claimed::Refused(refusal),
-        })
+        if let Some(answer) = state.judge(request, order)? {
+            return Ok(answer);
+        }
+        Ok(self.write_claim(connection, request, order, &state).await?.map_or(HELD, Claimed::Granted))
     }
 
     /// Answers a claim whose mark or record is locked, by what is committed.
     async fn explain_ordered(&self, request: &ClaimRequest, order: &Order) -> Result<Claimed, Error> {
         let connection = self.connections.get().await?;
-        let (record, mark) = join(
-            self.select(&connection, &[request.key.as_bytes().as_slice()], request.result_data, CLAIM),
-            self.read_mark(&connection, &request.key, CLAIM),
-        )
-        .await;
+        let state = self.look(&connection, &request.key, request.result_data, CLAIM).await;
         connection.give_back();
-        let state = state(record, mark, request.result_data, CLAIM).map_err(|failure| failure.error)?;
-        Ok(match state.judge(request, order)? {
-            Judgement::Free => HELD,
-            Judgement::Mine(grant) => Claimed::Granted(grant),
-            Judgement::Refused(refusal) => Claimed::Refused(refusal),
-        })
+        let state = state.map_err(|failure| failure.error)?;
+        Ok(state.judge(request, order)?.unwrap_or(HELD))
     }
 
     /// Settles one after the other.
@@ -210,47 +165,6 @@ impl PostgresStore {
             return Ok(false);
         }
         Ok(self.write_settle(connection, request, order, &state).await?.is_some())
-    }
-
-    /// Locks the mark and the record, and reads them and the clock. In this order: the time at which a statement starts to wait
-    /// for a lock may be long past when it has it, so the last one, which waits for none, reads the clock.
-    async fn hold(
-        &self,
-        connection: &Connection,
-        key: &KeyHash,
-        data: ResultData,
-        operation: &'static str,
-    ) -> Result<State, Failure> {
-        let entity = Entity::of(key);
-        let entity = entity.as_bytes().as_slice();
-        let parameters: [Parameter<'_>; 2] = [(&self.scope.as_ref(), Type::TEXT), (&entity, Type::BYTEA)];
-        // Polled in this order, so sent in this order.
-        let (held, record, mark) = join3(
-            connection.execute(operation, &self.statements.hold_mark, &parameters),
-            self.select_by(&self.statements.hold_record, connection, &[key.as_bytes().as_slice()], data, operation),
-            self.read_mark(connection, key, operation),
-        )
-        .await;
-        // The statements after one that has failed say no more than that.
-        held?;
-        state(record, mark, data, operation)
-    }
-
-    async fn read_mark(
-        &self,
-        connection: &Connection,
-        key: &KeyHash,
-        operation: &'static str,
-    ) -> Result<(Option<Mark>, Timestamp), Failure> {
-        let entity = Entity::of(key);
-        let entity = entity.as_bytes().as_slice();
-        let parameters: [Parameter<'_>; 2] = [(&self.scope.as_ref(), Type::TEXT), (&entity, Type::BYTEA)];
-        let rows = connection.query(operation, &self.statements.read_mark, &parameters).await?;
-        let (mark, now) = match rows.first() {
-            Some(row) => mark::found(row, operation)?,
-            None => return Err(error::no_row(operation).into()),
-        };
-        Ok((mark, self.clock.as_ref().map_or(now, |clock| clock.now())))
     }
 
     /// Writes a claim that is free to be granted. `None` if a request without an order has claimed the key meanwhile, which no
@@ -321,17 +235,6 @@ impl PostgresStore {
         ];
         connection.execute(operation, &self.statements.write_mark, &parameters).await.map(drop)
     }
-}
-
-fn state(
-    record: Result<Vec<Row>, Failure>,
-    mark: Result<(Option<Mark>, Timestamp), Failure>,
-    data: ResultData,
-    operation: &'static str,
-) -> Result<State, Failure> {
-    let found = records(&record?, |_| true, data, operation)?;
-    let (mark, now) = mark?;
-    Ok(State { record: found.into_values().next(), mark, now })
 }
 
 /// Sends `BEGIN`, and then the statements of `work`, all at once.
