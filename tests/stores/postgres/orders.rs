@@ -8,6 +8,7 @@ use lambda_once::{
 };
 
 use super::{proxy::Proxy, sessions::*, *};
+use crate::support::wire;
 
 /// A transaction that holds the mark of an entity.
 async fn holding(entity: &KeyHash) -> Transaction {
@@ -208,4 +209,25 @@ async fn what_was_granted_is_completed_in_order() {
     }
     let completed = completed.lock().unwrap();
     assert!(completed.is_sorted() && completed.last() == Some(&40), "{completed:?}");
+}
+
+/// A claim without an order gets in between, which holds no lock on the entity: it has the record, and nobody the entity.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_whose_key_is_claimed_without_an_order_meanwhile_does_not_hold_the_entity() {
+    let url = support::postgres::url();
+    let proxy = wire::Proxy::start(wire::Protocol::Postgres, wire::host_and_port(&url)).await;
+    let direct = support::postgres::migrated().await;
+    let scope = format!("{direct:?}").split('"').nth(1).unwrap().to_owned();
+    let store = support::postgres::config(proxy.in_place_of(&url).parse().unwrap()).scope(scope).build().unwrap();
+    let entity = entity();
+    let claim = ordered(&entity, 5);
+    let mut write = proxy.on_command("INSERT INTO \"once_records\"").hold();
+    let plain = async {
+        write.arrived().await;
+        granted(&direct, &ClaimRequest { order: None, ..rival(&claim) }).await;
+        write.release();
+    };
+    let (claimed, ()) = tokio::join!(claim_one(&store, &claim), plain);
+    assert_eq!(claimed.unwrap(), Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 }));
+    granted(&direct, &ordered(&entity, 4)).await;
 }

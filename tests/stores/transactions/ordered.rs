@@ -101,6 +101,30 @@ async fn an_operation_whose_entity_was_claimed_by_another_commits_nothing() {
     }
 }
 
+/// At an isolation level that sees no change since the first statement, a change of the mark is a conflict.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_a_higher_isolation_level_a_lost_entity_is_a_conflict() {
+    let world = Postgres::new().await;
+    let mut settle = world.proxy.on(|request| request.command.contains("INSERT INTO \"once_marks\"")).nth(2).hold();
+    let work = async |transaction: Transaction| {
+        transaction.client().await?.batch_execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE").await?;
+        world.ledger.enter(&transaction, "5").await
+    };
+    let slow = world.once.operation(DEBIT, "5").ordered_by(ACCOUNT, 5_u64).in_transaction(&world.store);
+    let rival = async {
+        settle.arrived().await;
+        world.lapse();
+        assert_outcome!(world.set_elsewhere(Mode::Claimed, 6).await, Ok(Outcome::Executed(_)));
+        settle.release();
+    };
+    let (slow, ()) = tokio::join!(Box::pin(slow.run(work)), rival);
+    // Its time is over, so that no release follows.
+    assert_outcome!(slow, Ok(Outcome::Failed(failure)) if failure.to_string().contains("40001"));
+    assert_eq!(world.versions().await, [6]);
+    assert_outcome!(world.set(Mode::Claimed, 5).await, Ok(Outcome::Superseded { .. }));
+    assert_outcome!(world.set(Mode::Claimed, 7).await, Ok(Outcome::Executed(_)));
+}
+
 /// Until it ends, nobody knows whether it will have been the newest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn others_wait_for_the_end_of_a_transaction_without_a_claim() {
