@@ -39,6 +39,9 @@ impl Purpose {
             "UpdateItem" => Self::of_update(&request.body()["ExpressionAttributeValues"]),
             "DeleteItem" => Self::Release,
             "BatchExecuteStatement" => Self::of_statement(&request.body()["Statements"][0]),
+            // An ordered request locks and writes the mark of its entity besides.
+            sql if sql.contains("\"once_marks\"") => Self::Other,
+            sql if sql.ends_with("FOR UPDATE") => Self::Read,
             sql if sql.contains("INSERT INTO") => Self::Claim,
             sql if sql.contains("DELETE FROM") => Self::Release,
             sql if sql.contains("UPDATE") => match request.arguments.get(3).map(|what| &what[..]) {

@@ -18,13 +18,13 @@ pub fn url() -> String {
     std::env::var("POSTGRES_URL").expect("POSTGRES_URL is not set: run the tests by `make test`")
 }
 
-/// How the tests connect: the table is created, and every role may use it. A busy machine has time to answer.
+/// How the tests connect: the tables are created, and every role may use it. A busy machine has time to answer.
 pub async fn connection() -> tokio_postgres::Config {
     static MIGRATED: OnceCell<()> = OnceCell::const_new();
     MIGRATED
         .get_or_init(async || {
-            config(url().parse().unwrap()).build().unwrap().migrate().await.expect("the table is created");
-            let grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON once_records TO PUBLIC";
+            config(url().parse().unwrap()).build().unwrap().migrate().await.expect("the tables are created");
+            let grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON once_records, once_marks TO PUBLIC";
             client(&url().parse().unwrap()).await.batch_execute(grant).await.unwrap();
         })
         .await;

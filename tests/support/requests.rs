@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use lambda_once::{
     Error, Store,
+    order::Order,
     record::{Fingerprint, KeyHash, Owner, Record, StoredData, StoredResult},
     store::{ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement, Takeover},
 };
@@ -37,6 +38,18 @@ pub fn claim() -> ClaimRequest {
         result_data: ResultData::Include,
         order: None,
     }
+}
+
+/// A claim of an operation that no other test has, in the order of an entity.
+pub fn ordered(entity: &KeyHash, sequence: u64) -> ClaimRequest {
+    let claim = claim();
+    let order = Order { sequence: sequence.into(), retention: RETENTION };
+    ClaimRequest { key: KeyHash::ordered(entity, &claim.key), order: Some(Box::new(order)), ..claim }
+}
+
+/// An entity that no other test has.
+pub fn entity() -> KeyHash {
+    KeyHash::from_bytes(random())
 }
 
 pub fn claims(count: usize) -> Vec<ClaimRequest> {

@@ -13,6 +13,7 @@ use super::{
     row,
 };
 use crate::{
+    clock::Timestamp,
     error::Error,
     record::{KeyHash, NEWEST_KNOWN_VERSION, RECORD_VERSION},
     store::{
@@ -24,7 +25,7 @@ use crate::{
 const OPERATION: &str = "claim";
 
 /// The most keys of a call that may each wait until `lock_timeout`.
-const MAX_BLOCKED: usize = 2;
+pub(super) const MAX_BLOCKED: usize = 2;
 
 /// The settings that the claims of one statement share.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,29 +58,37 @@ struct GroupAnswer {
 }
 
 /// The answers of a call; `None` while a claim is undecided.
-type Open = Vec<Option<Result<Claimed, Error>>>;
+pub(super) type Open = [Option<Result<Claimed, Error>>];
 
 /// A claim, and its place in the call.
 type Member<'a> = (usize, &'a ClaimRequest);
 
 impl PostgresStore {
+    pub(super) async fn claim_all(&self, requests: &[ClaimRequest]) -> Answers<Claimed> {
+        let mut answers: Vec<_> = requests.iter().map(|_| None).collect();
+        let plain: Vec<Member<'_>> = members(requests).filter(|(_, request)| request.order.is_none()).collect();
+        if !plain.is_empty() {
+            self.claim_together(plain, &mut answers).await;
+        }
+        let ordered =
+            members(requests).filter_map(|(place, request)| Some((place, request, request.order.as_deref()?)));
+        self.claim_in_order(ordered, &mut answers).await;
+        answers.into_iter().map(|answer| answer.unwrap_or(Ok(HELD))).collect()
+    }
+
     /// Retries a claim once if its record was released, lapsed or unlocked between its two statements.
     ///
     /// A locked row blocks the statement of all keys until `lock_timeout`. The retry leaves locked rows out. It can be
     /// blocked only by a key that another transaction is inserting, which no query shows: then the rest is claimed key by key.
-    pub(super) async fn claim_all(&self, requests: &[ClaimRequest]) -> Answers<Claimed> {
-        if requests.is_empty() {
-            return Vec::new();
-        }
+    async fn claim_together(&self, mut undecided: Vec<Member<'_>>, answers: &mut Open) {
         let connection = match self.connections.get().await {
             Ok(connection) => connection,
-            Err(error) => return error::for_each(error, requests.len()),
+            Err(error) => return fail(&undecided, error.into(), answers),
         };
-        let mut answers: Open = requests.iter().map(|_| None).collect();
-        let mut undecided: Vec<Member<'_>> = requests.iter().enumerate().collect();
-        let mut is_blocked = self.claim_groups(&connection, groups(&undecided), &mut answers).await;
+        let is_single = undecided.len() == 1;
+        let mut is_blocked = self.claim_groups(&connection, groups(&undecided), answers).await;
         undecided.retain(|(place, _)| answers[*place].is_none());
-        if is_blocked && requests.len() == 1 {
+        if is_blocked && is_single {
             // It has waited for its own lock.
             undecided.clear();
         }
@@ -87,23 +96,28 @@ impl PostgresStore {
             let keys = undecided.iter().map(|(_, request)| &request.key);
             match self.locked(&connection, keys, OPERATION).await {
                 Ok(locked) => undecided.retain(|(_, request)| !locked.contains(&request.key)),
-                Err(failure) => fail(&undecided, failure, &mut answers),
+                Err(failure) => fail(&undecided, failure, answers),
             }
         }
         if !undecided.is_empty() {
-            is_blocked = self.claim_groups(&connection, groups(&undecided), &mut answers).await;
+            is_blocked = self.claim_groups(&connection, groups(&undecided), answers).await;
             undecided.retain(|(place, _)| answers[*place].is_none());
             if is_blocked && undecided.len() > 1 {
-                self.claim_singly(&connection, &undecided, &mut answers).await;
+                self.claim_singly(&connection, &undecided, answers).await;
             }
         }
         connection.give_back();
-        answers.into_iter().map(|answer| answer.unwrap_or(Ok(HELD))).collect()
     }
 
     /// Claims one key within a transaction. A refusal because of a lock, and any error, end the transaction as well.
     pub(super) async fn claim_within(&self, connection: &Connection, request: &ClaimRequest) -> Result<Claimed, Error> {
-        let mut answers: Open = vec![None];
+        if let Some(order) = &request.order {
+            return match self.claim_ordered_within(connection, request, order).await {
+                Err(failure) if failure.is_lock_timeout => Ok(HELD),
+                claimed => claimed.map_err(|failure| failure.error),
+            };
+        }
+        let mut answers = [None];
         // As without a transaction, a record may be released or lapse between the two statements.
         for _ in 0..2 {
             if self.claim_groups(connection, groups(&[(0, request)]), &mut answers).await {
@@ -138,17 +152,45 @@ impl PostgresStore {
     }
 
     async fn claim_group(&self, connection: &Connection, group: &Group<'_>) -> GroupAnswer {
+        let keys: Vec<&[u8]> = group.members.iter().map(|(_, request)| request.key.as_bytes().as_slice()).collect();
+        // Polled in this order, so sent in this order.
+        let (granted, rows) = join(
+            self.claim_at(connection, group, &keys, self.now()),
+            self.select(connection, &keys, group.terms.result_data, OPERATION),
+        )
+        .await;
+        GroupAnswer { granted, rows }
+    }
+
+    /// Claims one key at a given time.
+    pub(super) async fn claim_one_at(
+        &self,
+        connection: &Connection,
+        request: &ClaimRequest,
+        now: Timestamp,
+    ) -> Result<Option<Grant>, Failure> {
+        let group = Group { terms: Terms::of(request), members: vec![(0, request)] };
+        let keys = [request.key.as_bytes().as_slice()];
+        let mut granted = self.claim_at(connection, &group, &keys, Some(row::timestamp(now))).await?;
+        Ok(granted.remove(&request.key))
+    }
+
+    async fn claim_at(
+        &self,
+        connection: &Connection,
+        group: &Group<'_>,
+        keys: &[&[u8]],
+        now: Option<i64>,
+    ) -> Result<HashMap<KeyHash, Grant>, Failure> {
         let requests = || group.members.iter().map(|(_, request)| *request);
-        let keys: Vec<&[u8]> = requests().map(|request| request.key.as_bytes().as_slice()).collect();
         let owners: Vec<&[u8]> = requests().map(|request| request.owner.as_bytes().as_slice()).collect();
         let fingerprints: Vec<Option<&[u8]>> =
             requests().map(|request| request.fingerprint.as_ref().map(|hash| hash.as_bytes().as_slice())).collect();
-        let Terms { lease, skew_margin, retention, takeover, result_data } = group.terms;
+        let Terms { lease, skew_margin, retention, takeover, .. } = group.terms;
         let ttl = retention.max(lease.saturating_add(skew_margin).saturating_add(Duration::from_millis(1)));
         let (lease, margin, ttl) = (row::millis(lease), row::millis(skew_margin), row::millis(ttl));
         let takes_over = takeover == Takeover::Allowed;
         let (version, newest_known) = (RECORD_VERSION.cast_signed(), NEWEST_KNOWN_VERSION.cast_signed());
-        let now = self.now();
         let parameters: [Parameter<'_>; 11] = [
             (&self.scope.as_ref(), Type::TEXT),
             (&keys, Type::BYTEA_ARRAY),
@@ -162,13 +204,8 @@ impl PostgresStore {
             (&newest_known, Type::INT4),
             (&now, Type::INT8),
         ];
-        let claim = async {
-            let rows = connection.query(OPERATION, &self.statements.claim, &parameters).await?;
-            rows.iter().map(row::grant).collect::<Result<_, _>>().map_err(Failure::from)
-        };
-        // Polled in this order, so sent in this order.
-        let (granted, rows) = join(claim, self.select(connection, &keys, result_data, OPERATION)).await;
-        GroupAnswer { granted, rows }
+        let rows = connection.query(OPERATION, &self.statements.claim, &parameters).await?;
+        rows.iter().map(row::grant).collect::<Result<_, _>>().map_err(Failure::from)
     }
 
     /// Enters what the two statements decide. Returns whether a lock blocked the claims.
@@ -226,7 +263,11 @@ fn fail(members: &[Member<'_>], failure: Failure, answers: &mut Open) {
 
 /// Refuses a claim whose key is locked by an open transaction, or was claimed by others twice meanwhile. The lease is unknown,
 /// so callers poll instead of waiting for its end.
-const HELD: Claimed = Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 });
+pub(super) const HELD: Claimed = Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 });
+
+fn members(requests: &[ClaimRequest]) -> impl Iterator<Item = Member<'_>> {
+    requests.iter().enumerate()
+}
 
 /// Groups claims by their terms. An engine's claims have the same terms, so there is one group.
 fn groups<'a>(members: &[Member<'a>]) -> Vec<Group<'a>> {

@@ -139,6 +139,11 @@ pub(super) fn of_shape(error: tokio_postgres::Error, operation: &'static str) ->
     Error::new(ErrorKind::Table, ErrorStatus::Ambiguous, operation, message).with_source(error)
 }
 
+/// The error of a statement that returned no row although it always returns one.
+pub(super) fn no_row(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, "PostgreSQL returned no row")
+}
+
 /// The same error for each of `count` requests.
 pub(super) fn for_each<T>(error: Error, count: usize) -> Answers<T> {
     error.for_each(count).map(Err).collect()

@@ -1,10 +1,17 @@
-//! Creates the table, deletes expired records, and finds abandoned claims.
+//! Creates the tables, deletes expired records, and finds abandoned claims.
 
 use std::time::Duration;
 
+use futures_util::future::{join, join_all};
 use tokio_postgres::types::Type;
 
-use super::{PostgresStore, connection::Connection, error::Failure, row, statements::Statements};
+use super::{
+    PostgresStore,
+    connection::{Connection, Parameter},
+    error::Failure,
+    row,
+    statements::Table,
+};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
@@ -31,8 +38,8 @@ pub struct Abandoned {
 }
 
 impl PostgresStore {
-    /// Creates the table and its index if they are missing, and changes nothing if both exist. Repeated and concurrent calls
-    /// are safe: one waits for the other.
+    /// Creates the tables of records and marks, with their indexes, where they are missing. A table that exists with its index
+    /// stays as it is. Repeated and concurrent calls are safe: one waits for the other.
     ///
     /// The role needs `CREATE` on the schema, which a function's role should not have. Call this during deployment, or run the
     /// statements in [`schema`](Self::schema) with a migration tool.
@@ -49,35 +56,54 @@ impl PostgresStore {
 
     async fn migrate_on(&self, connection: &Connection) -> Result<(), Failure> {
         const OPERATION: &str = "migrate";
-        let Statements { table, index, schema, .. } = &*self.statements;
-        let parameters = [(table as _, Type::TEXT), (index as _, Type::TEXT)];
-        let found = connection.query(OPERATION, include_str!("is_migrated.sql"), &parameters).await?;
-        if !found.is_empty() {
+        let found = join_all(self.statements.tables.iter().map(async |Table { name, index, .. }| {
+            let parameters: [Parameter<'_>; 2] = [(name, Type::TEXT), (index, Type::TEXT)];
+            connection.query(OPERATION, include_str!("is_migrated.sql"), &parameters).await
+        }))
+        .await;
+        let mut missing = String::new();
+        for (table, found) in self.statements.tables.iter().zip(found) {
+            if found?.is_empty() {
+                missing.push_str(&table.schema);
+            }
+        }
+        if missing.is_empty() {
             return Ok(());
         }
-        connection.execute_all(OPERATION, &format!("SELECT pg_advisory_xact_lock({ADVISORY_LOCK});\n{schema}")).await
+        connection.execute_all(OPERATION, &format!("SELECT pg_advisory_xact_lock({ADVISORY_LOCK});\n{missing}")).await
     }
 
-    /// The statements that create the table and its index.
+    /// The statements that create the tables and their indexes.
     pub fn schema(&self) -> &str {
         &self.statements.schema
     }
 
-    /// Deletes up to `limit` expired records of the table, in every scope, and returns their number. It skips locked records, so
-    /// it never waits for a lock. Repeat it until it returns less than `limit`.
+    /// Deletes expired records of the table and then expired marks, in every scope, up to `limit` of both together, and returns
+    /// their number. It skips locked rows, so it never waits for a lock. Repeat it until it returns less than `limit`.
     ///
-    /// Expired records count as absent in any case: this only frees storage.
+    /// What has expired counts as absent in any case: this only frees storage.
     ///
     /// # Errors
     ///
     /// Those of PostgreSQL.
     pub async fn purge_expired(&self, limit: u32) -> Result<u64, Error> {
-        let (limit, now) = (i64::from(limit), self.now());
         let connection = self.connections.get().await?;
-        let parameters = [(&limit as _, Type::INT8), (&now as _, Type::INT8)];
-        let deleted = connection.execute("purge", &self.statements.purge, &parameters).await;
+        let deleted = self.purge_on(&connection, u64::from(limit)).await;
         connection.give_back();
         deleted.map_err(|failure| failure.error)
+    }
+
+    async fn purge_on(&self, connection: &Connection, limit: u64) -> Result<u64, Failure> {
+        let now = self.now();
+        let mut deleted = 0;
+        for sql in [&self.statements.purge, &self.statements.purge_marks] {
+            let left = limit.saturating_sub(deleted).cast_signed();
+            if left == 0 {
+                break;
+            }
+            deleted += connection.execute("purge", sql, &[(&left as _, Type::INT8), (&now as _, Type::INT8)]).await?;
+        }
+        Ok(deleted)
     }
 
     /// Returns up to `limit` claims of this scope whose leases ended more than `older_than` ago without an outcome, and which
@@ -116,11 +142,8 @@ impl PostgresStore {
             let connection = self.connections.get().await?;
             let key = KeyHash::from_bytes([0; 32]);
             let keys = [key.as_bytes().as_slice()];
-            let (read, has_lock_timeout) = futures_util::future::join(
-                self.select(&connection, &keys, ResultData::Omit, OPERATION),
-                has_lock_timeout(&connection),
-            )
-            .await;
+            let (read, has_lock_timeout) =
+                join(self.select(&connection, &keys, ResultData::Omit, OPERATION), has_lock_timeout(&connection)).await;
             connection.give_back();
             read.and(has_lock_timeout).map_err(|failure| failure.error)
         });

@@ -1,10 +1,11 @@
 //! Keeps records in a PostgreSQL table.
 //!
-//! There is one row for each key. [`PostgresStore::migrate`] creates the table; so do the statements in
-//! [`PostgresStore::schema`]:
+//! There is one row for each key, and one for each entity of [ordered](crate::Operation::ordered_by) operations in a second
+//! table. [`PostgresStore::migrate`] creates both tables; so do the statements in [`PostgresStore::schema`]:
 //!
 //! ```sql
 #![doc = include_str!("schema.sql")]
+#![doc = include_str!("schema_marks.sql")]
 //! ```
 //!
 //! A claim is one `INSERT … ON CONFLICT DO UPDATE` for all keys of a call. Its `WHERE` has all the rules by which a record may
@@ -13,11 +14,14 @@
 //! any number of keys; a refused settle takes a second one. All statements lock rows in the order of their keys, so batches
 //! cannot deadlock each other.
 //!
-//! Leases end by the server's clock. Every statement is a separate transaction at the isolation level READ COMMITTED, the
+//! An ordered request is a transaction that locks its entity's mark and then its record, judges the request, and writes both. It
+//! takes two round trips. The ordered requests of a call are handled one after the other.
+//!
+//! Leases end by the server's clock. Every other statement is a separate transaction at the isolation level READ COMMITTED, the
 //! default. At a higher level conflicts are errors, after which the engine retries the claim.
 //!
-//! The store's statements have no names and change no setting of the session, so PgBouncer in transaction mode and RDS Proxy may send
-//! each one to a different connection of the server.
+//! The store's statements have no names and change no setting of the session, so PgBouncer in transaction mode and RDS Proxy may
+//! send each transaction to a different connection of the server.
 //!
 //! # Dropped calls
 //!
@@ -39,9 +43,12 @@ mod config;
 mod connection;
 mod error;
 mod maintenance;
+mod mark;
+mod ordered;
 mod read;
 mod row;
 mod settle;
+mod state;
 mod statements;
 mod tls;
 mod transaction;
@@ -135,7 +142,7 @@ impl Store for PostgresStore {
     }
 
     fn limits(&self) -> Limits {
-        Limits { max_result_bytes: MAX_RESULT_BYTES, batch: BATCH, orders: false }
+        Limits { max_result_bytes: MAX_RESULT_BYTES, batch: BATCH, orders: true }
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

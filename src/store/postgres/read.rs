@@ -81,10 +81,22 @@ impl PostgresStore {
         data: ResultData,
         operation: &'static str,
     ) -> Result<Vec<Row>, Failure> {
+        self.select_by(&self.statements.select, connection, keys, data, operation).await
+    }
+
+    /// Selects by `select.sql`, or by the same with a lock.
+    pub(super) async fn select_by(
+        &self,
+        sql: &str,
+        connection: &Connection,
+        keys: &[&[u8]],
+        data: ResultData,
+        operation: &'static str,
+    ) -> Result<Vec<Row>, Failure> {
         let with_data = data == ResultData::Include;
         let parameters: [Parameter<'_>; 3] =
             [(&self.scope.as_ref(), Type::TEXT), (&keys, Type::BYTEA_ARRAY), (&with_data, Type::BOOL)];
-        connection.query(operation, &self.statements.select, &parameters).await
+        connection.query(operation, sql, &parameters).await
     }
 }
 

@@ -28,6 +28,11 @@ pub(super) fn timestamp(time: Timestamp) -> i64 {
     millis(time.since(Timestamp::EPOCH))
 }
 
+/// Seconds since 1970.
+pub(super) fn seconds(seconds: u64) -> i64 {
+    millis(Duration::from_secs(seconds)) / 1_000
+}
+
 /// The columns `data` and `encoding` of a result.
 pub(super) fn stored(result: &StoredResult) -> (Option<&[u8]>, Option<i16>) {
     match &result.data {
@@ -42,12 +47,14 @@ pub(super) fn stored(result: &StoredResult) -> (Option<&[u8]>, Option<i16>) {
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) record: Result<Record, Error>,
+    /// The record's, which can be read even if the record cannot be understood.
+    pub(super) expiration: u64,
     pub(super) now: Timestamp,
 }
 
 pub(super) fn found(row: &Row, data: ResultData, operation: &'static str) -> Result<Found, Error> {
     let columns = Columns { row, operation };
-    Ok(Found { record: record(&columns, data), now: columns.time("now")? })
+    Ok(Found { record: record(&columns, data), expiration: columns.number("expiration")?, now: columns.time("now")? })
 }
 
 /// A row of `claim.sql`: what was granted.
@@ -120,41 +127,39 @@ const fn status(number: i16) -> Option<Status> {
 }
 
 /// Reads the columns of a row by their names.
-struct Columns<'a> {
-    row: &'a Row,
-    operation: &'static str,
+pub(super) struct Columns<'a> {
+    pub(super) row: &'a Row,
+    pub(super) operation: &'static str,
 }
 
 impl<'a> Columns<'a> {
-    fn get<T: FromSql<'a>>(&self, name: &str) -> Result<T, Error> {
+    pub(super) fn get<T: FromSql<'a>>(&self, name: &str) -> Result<T, Error> {
         self.row.try_get(name).map_err(|error| error::of_shape(error, self.operation))
     }
 
-    fn number(&self, name: &str) -> Result<u64, Error> {
+    pub(super) fn number(&self, name: &str) -> Result<u64, Error> {
         u64::try_from(self.get::<i64>(name)?).map_err(|_| self.unknown(name))
     }
 
-    fn time(&self, name: &str) -> Result<Timestamp, Error> {
+    pub(super) fn time(&self, name: &str) -> Result<Timestamp, Error> {
         self.number(name).map(Timestamp::from_millis)
     }
 
-    fn bytes<const N: usize>(&self, name: &str) -> Result<Option<[u8; N]>, Error> {
+    pub(super) fn bytes<const N: usize>(&self, name: &str) -> Result<Option<[u8; N]>, Error> {
         let bytes: Option<&[u8]> = self.get(name)?;
         bytes.map(|bytes| bytes.try_into().map_err(|_| self.unknown(name))).transpose()
     }
 
-    fn key(&self) -> Result<KeyHash, Error> {
+    pub(super) fn key(&self) -> Result<KeyHash, Error> {
         self.bytes("key_hash")?.map(KeyHash::from_bytes).ok_or_else(|| self.unknown("key_hash"))
     }
 
-    fn unknown(&self, column: &str) -> Error {
+    pub(super) fn unknown(&self, column: &str) -> Error {
         Error::new(
             ErrorKind::Format,
             ErrorStatus::Temporary,
             self.operation,
-            format!(
-                "the record's column `{column}` has a value that this version does not know; finish the deployment"
-            ),
+            format!("the column `{column}` has a value that this version does not know; finish the deployment"),
         )
     }
 }

@@ -37,6 +37,9 @@ enum Statement<'a> {
 /// The keys of applied settles; for an update, with the leases now on record.
 type Applied = HashMap<KeyHash, Option<Timestamp>>;
 
+/// The answers of a call; `None` while a settle is undecided.
+type Open = [Option<Result<Settled, Error>>];
+
 /// What a settle of `settle.sql` writes.
 #[derive(Default)]
 struct Change<'a> {
@@ -72,28 +75,36 @@ impl<'a> Change<'a> {
 }
 
 impl PostgresStore {
+    pub(super) async fn settle_all(&self, requests: &[SettleRequest]) -> Answers<Settled> {
+        let mut answers: Vec<_> = requests.iter().map(|_| None).collect();
+        let plain: Vec<Member<'_>> = members(requests).filter(|(_, request)| request.order.is_none()).collect();
+        if !plain.is_empty() {
+            self.settle_together(plain, &mut answers).await;
+        }
+        let ordered =
+            members(requests).filter_map(|(place, request)| Some((place, request, request.order.as_deref()?)));
+        self.settle_in_order(ordered, &mut answers).await;
+        answers.into_iter().flatten().collect()
+    }
+
     /// A locked row blocks the statement of all settles until `lock_timeout`. They are then retried without those of locked
     /// rows, which fail.
-    pub(super) async fn settle_all(&self, requests: &[SettleRequest]) -> Answers<Settled> {
-        if requests.is_empty() {
-            return Vec::new();
-        }
+    async fn settle_together(&self, members: Vec<Member<'_>>, answers: &mut Open) {
         let connection = match self.connections.get().await {
             Ok(connection) => connection,
-            Err(error) => return error::for_each(error, requests.len()),
+            Err(error) => return fail(&members, error, answers),
         };
-        let mut answers: Vec<Option<Result<Settled, Error>>> = requests.iter().map(|_| None).collect();
         let (mut refused, mut blocked) = (Vec::new(), Vec::new());
-        for (members, answer) in self.settle_statements(&connection, statements(requests.iter().enumerate())).await {
+        for (members, answer) in self.settle_statements(&connection, statements(members.into_iter())).await {
             match answer {
                 Err(failure) if failure.is_lock_timeout && members.len() > 1 => blocked.extend(members),
-                answer => enter(members, answer, &mut answers, &mut refused),
+                answer => enter(members, answer, answers, &mut refused),
             }
         }
         if !blocked.is_empty() {
-            let free = self.without_locked(&connection, blocked, &mut answers).await;
+            let free = self.without_locked(&connection, blocked, answers).await;
             for (members, answer) in self.settle_statements(&connection, statements(free.into_iter())).await {
-                enter(members, answer, &mut answers, &mut refused);
+                enter(members, answer, answers, &mut refused);
             }
         }
         let keys: Vec<KeyHash> = refused.iter().map(|(_, request)| request.key).collect();
@@ -104,7 +115,6 @@ impl PostgresStore {
         for ((place, request), current) in refused.into_iter().zip(current) {
             answers[place] = Some(rules::explain_settle(request, current));
         }
-        answers.into_iter().flatten().collect()
     }
 
     /// Returns the settles whose records are not locked. The others fail.
@@ -112,7 +122,7 @@ impl PostgresStore {
         &self,
         connection: &Connection,
         members: Vec<Member<'a>>,
-        answers: &mut [Option<Result<Settled, Error>>],
+        answers: &mut Open,
     ) -> Vec<Member<'a>> {
         match self.locked(connection, members.iter().map(|(_, request)| &request.key), OPERATION).await {
             Ok(locked) => {
@@ -122,8 +132,7 @@ impl PostgresStore {
                 free
             }
             Err(failure) => {
-                let errors = error::for_each(failure.error, members.len());
-                members.into_iter().zip(errors).for_each(|((place, _), error)| answers[place] = Some(error));
+                fail(&members, failure.error, answers);
                 Vec::new()
             }
         }
@@ -137,7 +146,7 @@ impl PostgresStore {
     ) -> Vec<(Vec<Member<'a>>, Result<Applied, Failure>)> {
         join_all(statements.into_iter().map(async |statement| match statement {
             Statement::Update(members) => {
-                let applied = self.update(connection, &members).await;
+                let applied = self.update(connection, &members, self.now()).await;
                 (members, applied)
             }
             Statement::Delete(members) => {
@@ -154,10 +163,34 @@ impl PostgresStore {
         connection: &Connection,
         request: &SettleRequest,
     ) -> Result<bool, Failure> {
-        Ok(self.update(connection, &[(0, request)]).await?.contains_key(&request.key))
+        match &request.order {
+            Some(order) => self.settle_ordered_within(connection, request, order).await,
+            None => Ok(self.update(connection, &[(0, request)], self.now()).await?.contains_key(&request.key)),
+        }
     }
 
-    async fn update(&self, connection: &Connection, members: &[Member<'_>]) -> Result<Applied, Failure> {
+    /// Settles one record at a given time. Returns the lease that is then on record, if it is still there; `None` if the settle
+    /// was not applied.
+    pub(super) async fn settle_at(
+        &self,
+        connection: &Connection,
+        request: &SettleRequest,
+        now: Timestamp,
+    ) -> Result<Option<Option<Timestamp>>, Failure> {
+        let members = [(0, request)];
+        let mut applied = match request.settlement {
+            Settlement::Release { took_over: false } => self.delete(connection, &members).await?,
+            _ => self.update(connection, &members, Some(row::timestamp(now))).await?,
+        };
+        Ok(applied.remove(&request.key))
+    }
+
+    async fn update(
+        &self,
+        connection: &Connection,
+        members: &[Member<'_>],
+        now: Option<i64>,
+    ) -> Result<Applied, Failure> {
         let (keys, owners) = keys_and_owners(members);
         let changes: Vec<Change<'_>> = members.iter().map(|(_, request)| Change::of(&request.settlement)).collect();
         let what: Vec<i16> = changes.iter().map(|change| change.what).collect();
@@ -166,7 +199,6 @@ impl PostgresStore {
         let margins: Vec<i64> = changes.iter().map(|change| change.margin).collect();
         let data: Vec<Option<&[u8]>> = changes.iter().map(|change| change.data).collect();
         let encodings: Vec<Option<i16>> = changes.iter().map(|change| change.encoding).collect();
-        let now = self.now();
         let parameters: [Parameter<'_>; 10] = [
             (&self.scope.as_ref(), Type::TEXT),
             (&keys, Type::BYTEA_ARRAY),
@@ -200,26 +232,39 @@ impl PostgresStore {
 fn enter<'a>(
     members: Vec<Member<'a>>,
     answer: Result<Applied, Failure>,
-    answers: &mut [Option<Result<Settled, Error>>],
+    answers: &mut Open,
     refused: &mut Vec<Member<'a>>,
 ) {
     match answer {
-        Err(failure) => {
-            let errors = error::for_each(failure.error, members.len());
-            members.into_iter().zip(errors).for_each(|((place, _), error)| answers[place] = Some(error));
-        }
-        Ok(applied) => {
+        Err(failure) => fail(&members, failure.error, answers),
+        Ok(changed) => {
             for (place, request) in members {
-                match (applied.get(&request.key), &request.settlement) {
-                    (None, _) => refused.push((place, request)),
-                    (Some(Some(lease_until)), Settlement::Renew { .. }) => {
-                        answers[place] = Some(Ok(Settled::Renewed { lease_until: *lease_until }));
-                    }
-                    (Some(_), _) => answers[place] = Some(Ok(Settled::Done { found: None })),
+                match changed.get(&request.key) {
+                    Some(lease_until) => answers[place] = Some(Ok(applied(request, *lease_until))),
+                    None => refused.push((place, request)),
                 }
             }
         }
     }
+}
+
+/// The answer to a settle that was applied, after which this lease is on record.
+pub(super) fn applied(request: &SettleRequest, lease_until: Option<Timestamp>) -> Settled {
+    match (lease_until, &request.settlement) {
+        (Some(lease_until), Settlement::Renew { .. }) => Settled::Renewed { lease_until },
+        _ => Settled::Done { found: None },
+    }
+}
+
+/// Gives each of these settles the error.
+fn fail(members: &[Member<'_>], error: Error, answers: &mut Open) {
+    for ((place, _), error) in members.iter().zip(error::for_each(error, members.len())) {
+        answers[*place] = Some(error);
+    }
+}
+
+fn members(requests: &[SettleRequest]) -> impl Iterator<Item = Member<'_>> {
+    requests.iter().enumerate()
 }
 
 fn statements<'a>(members: impl Iterator<Item = Member<'a>>) -> Vec<Statement<'a>> {

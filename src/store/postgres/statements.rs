@@ -1,15 +1,19 @@
-//! The statements, for a table of any name.
+//! The statements, for tables of any name.
 
 use crate::error::Error;
 
-/// The table's name in the `.sql` files, and what its index is called there in addition.
-const TABLE: &str = "once_records";
+/// The tables' names in the `.sql` files, and what their indexes are called there in addition.
+const RECORDS: &str = "once_records";
+const MARKS: &str = "once_marks";
 const INDEX_SUFFIX: &str = "_purge";
 
-/// PostgreSQL cuts longer names off without an error.
-const MAX_NAME_BYTES: usize = 63 - INDEX_SUFFIX.len();
+/// What the table of marks is called after that of the records, unless both have their default names.
+const MARKS_SUFFIX: &str = "_marks";
 
-/// The name of the table.
+/// PostgreSQL cuts longer names off without an error.
+const MAX_NAME_BYTES: usize = 63 - MARKS_SUFFIX.len() - INDEX_SUFFIX.len();
+
+/// The name of the records' table. That of the marks follows from it.
 #[derive(Clone, Debug)]
 pub(super) struct TableName {
     /// `None` for the first schema of the role's `search_path` that has the table.
@@ -19,7 +23,7 @@ pub(super) struct TableName {
 
 impl Default for TableName {
     fn default() -> Self {
-        Self { schema: None, table: TABLE.to_owned() }
+        Self { schema: None, table: RECORDS.to_owned() }
     }
 }
 
@@ -37,62 +41,107 @@ impl TableName {
         Ok(())
     }
 
-    fn quoted(&self) -> String {
+    fn marks(&self) -> String {
+        if self.table == RECORDS { MARKS.to_owned() } else { format!("{}{MARKS_SUFFIX}", self.table) }
+    }
+
+    /// Both tables: what they are called in the `.sql` files, and in the database.
+    fn names(&self) -> [(&'static str, String); 2] {
+        [(RECORDS, self.table.clone()), (MARKS, self.marks())]
+    }
+
+    fn qualified(&self, table: &str) -> String {
         let schema = self.schema.as_ref().map_or(String::new(), |schema| format!("{}.", quoted(schema)));
-        schema + &quoted(&self.table)
+        schema + &quoted(table)
     }
 
-    fn index(&self) -> String {
-        format!("{}{INDEX_SUFFIX}", self.table)
-    }
-
-    /// A statement for this table.
+    /// A statement for these tables.
     fn fill(&self, sql: &str) -> String {
-        let (table, index) = (self.quoted(), quoted(&self.index()));
-        let mut parts = sql.split(TABLE);
-        let mut filled = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            match part.strip_prefix(INDEX_SUFFIX) {
-                Some(rest) => filled.extend([&index, rest]),
-                None => filled.extend([&table, part]),
+        let names = self.names();
+        let (mut filled, mut rest) = (String::new(), sql);
+        let next = |text: &str| {
+            let found =
+                names.iter().filter_map(|(placeholder, name)| Some((text.find(placeholder)?, placeholder, name)));
+            found.min_by_key(|(start, ..)| *start)
+        };
+        while let Some((start, placeholder, name)) = next(rest) {
+            filled.push_str(&rest[..start]);
+            rest = &rest[start + placeholder.len()..];
+            match rest.strip_prefix(INDEX_SUFFIX) {
+                Some(after) => {
+                    filled.push_str(&quoted(&index(name)));
+                    rest = after;
+                }
+                None => filled.push_str(&self.qualified(name)),
             }
         }
-        filled
+        filled + rest
     }
+
+    fn table(&self, name: &str, schema: &str) -> Table {
+        Table { name: self.qualified(name), index: index(name), schema: self.fill(schema) }
+    }
+}
+
+fn index(table: &str) -> String {
+    format!("{table}{INDEX_SUFFIX}")
 }
 
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
+/// What [`migrate`](super::PostgresStore::migrate) creates.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// Quoted.
+    pub(super) name: String,
+    pub(super) index: String,
+    /// The statements that create both.
+    pub(super) schema: String,
+}
+
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// The table's name, quoted.
-    pub(super) table: String,
-    pub(super) index: String,
     pub(super) claim: String,
     pub(super) select: String,
     pub(super) locked: String,
     pub(super) settle: String,
     pub(super) release: String,
+    pub(super) hold_mark: String,
+    pub(super) hold_record: String,
+    pub(super) read_mark: String,
+    pub(super) write_mark: String,
     pub(super) purge: String,
+    pub(super) purge_marks: String,
     pub(super) abandoned: String,
+    pub(super) tables: [Table; 2],
+    /// The statements that create all of them.
     pub(super) schema: String,
 }
 
 impl Statements {
-    pub(super) fn new(table: &TableName) -> Self {
+    pub(super) fn new(names: &TableName) -> Self {
+        let select = names.fill(include_str!("select.sql"));
+        let tables = [
+            names.table(&names.table, include_str!("schema.sql")),
+            names.table(&names.marks(), include_str!("schema_marks.sql")),
+        ];
         Self {
-            table: table.quoted(),
-            index: table.index(),
-            claim: table.fill(include_str!("claim.sql")),
-            select: table.fill(include_str!("select.sql")),
-            locked: table.fill(include_str!("locked.sql")),
-            settle: table.fill(include_str!("settle.sql")),
-            release: table.fill(include_str!("release.sql")),
-            purge: table.fill(include_str!("purge.sql")),
-            abandoned: table.fill(include_str!("abandoned.sql")),
-            schema: table.fill(include_str!("schema.sql")),
+            claim: names.fill(include_str!("claim.sql")),
+            hold_record: format!("{select}FOR UPDATE"),
+            select,
+            locked: names.fill(include_str!("locked.sql")),
+            settle: names.fill(include_str!("settle.sql")),
+            release: names.fill(include_str!("release.sql")),
+            hold_mark: names.fill(include_str!("hold_mark.sql")),
+            read_mark: names.fill(include_str!("read_mark.sql")),
+            write_mark: names.fill(include_str!("write_mark.sql")),
+            purge: names.fill(include_str!("purge.sql")),
+            purge_marks: names.fill(include_str!("purge_marks.sql")),
+            abandoned: names.fill(include_str!("abandoned.sql")),
+            schema: tables.iter().map(|table| table.schema.as_str()).collect(),
+            tables,
         }
     }
 }
@@ -105,24 +154,41 @@ mod tests {
     fn names_are_quoted_wherever_they_stand() {
         let name = TableName { schema: Some("a.b".into()), table: "say \"once\"".into() };
         let statements = Statements::new(&name);
+        let [records, marks] = &statements.tables;
         assert!(
-            statements.schema.ends_with(
+            records.schema.ends_with(
                 "CREATE INDEX IF NOT EXISTS \"say \"\"once\"\"_purge\" ON \"a.b\".\"say \"\"once\"\"\" (purge_day);\n"
             ),
             "{}",
-            statements.schema
+            records.schema
+        );
+        assert!(
+            marks.schema.ends_with(
+                "CREATE INDEX IF NOT EXISTS \"say \"\"once\"\"_marks_purge\" ON \"a.b\".\"say \"\"once\"\"_marks\" (purge_day);\n"
+            ),
+            "{}",
+            marks.schema
         );
         assert!(statements.claim.contains("INSERT INTO \"a.b\".\"say \"\"once\"\"\" AS r"));
         let of_the_default = Statements::new(&TableName::default()).schema.replace('"', "");
-        assert_eq!(of_the_default, include_str!("schema.sql"));
+        let files = [include_str!("schema.sql"), include_str!("schema_marks.sql")].concat();
+        assert_eq!(of_the_default, files.replace('"', ""));
+    }
+
+    #[test]
+    fn a_name_that_holds_a_placeholder_stays_as_it_is() {
+        let name = TableName { schema: None, table: "once_marks of once_records".into() };
+        let write = Statements::new(&name).write_mark;
+        assert!(write.contains("UPDATE \"once_marks of once_records_marks\" SET"), "{write}");
+        assert!(write.contains("SELECT FROM \"once_marks of once_records\" WHERE"), "{write}");
     }
 
     #[test]
     fn names_that_postgresql_would_change_are_refused() {
-        for table in ["", "a\0b", &"x".repeat(58)] {
+        for table in ["", "a\0b", &"x".repeat(52)] {
             assert!(TableName { schema: None, table: table.to_owned() }.check().is_err(), "{table:?}");
         }
         assert!(TableName { schema: Some(String::new()), ..TableName::default() }.check().is_err());
-        assert!(TableName { schema: None, table: "x".repeat(57) }.check().is_ok());
+        assert!(TableName { schema: None, table: "x".repeat(51) }.check().is_ok());
     }
 }

@@ -133,7 +133,7 @@ async fn begin(connections: &Connections) -> Result<Connection, Error> {
 }
 
 /// Rolls back, and returns the connection to the pool. If that takes long or fails, the connection is closed.
-async fn roll_back(connection: Connection) {
+pub(super) async fn roll_back(connection: Connection) {
     if matches!(timeout(ROLLBACK_TIMEOUT, connection.execute_all(COMMIT, "ROLLBACK")).await, Ok(Ok(()))) {
         connection.give_back();
     }
@@ -249,7 +249,7 @@ impl PostgresStore {
                 drop(connection);
                 match claim {
                     Some(claim) => self.resolve(claim, failure.error).await,
-                    None => Err(unanswered(failure.error)),
+                    None => Err(unanswered(failure.error, COMMIT)),
                 }
             }
         }
@@ -301,7 +301,7 @@ impl PostgresStore {
             }
             pause *= 2;
         }
-        Err(unanswered(error))
+        Err(unanswered(error, COMMIT))
     }
 
     async fn claim_and_roll_back(&self, claim: &ClaimRequest) -> Result<Claimed, Error> {
@@ -320,7 +320,7 @@ fn is_of(record: &Record, claim: &ClaimRequest) -> bool {
 
 /// Whether an error of `COMMIT` says that nothing was committed. One that ends the session may follow a commit that waits for
 /// a standby.
-fn is_rolled_back(failure: &Failure) -> bool {
+pub(super) fn is_rolled_back(failure: &Failure) -> bool {
     failure.error.status() != ErrorStatus::Ambiguous && failure.connection == Verdict::Usable
 }
 
@@ -336,7 +336,7 @@ fn is_of_the_handler(error: &Error) -> bool {
     error.source().and_then(|source| source.downcast_ref()).is_some_and(Violation::is_refusal)
 }
 
-fn unanswered(error: Error) -> Error {
+pub(super) fn unanswered(error: Error, operation: &'static str) -> Error {
     let message = "the commit was not answered";
-    Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, COMMIT, message).with_source(error)
+    Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message).with_source(error)
 }

@@ -78,6 +78,36 @@ async fn a_purge_deletes_what_has_expired_in_bounded_steps_and_passes_over_what_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_migration_adds_the_marks_to_records_that_exist_and_waits_for_nobody() {
+    let connection = support::postgres::connection().await;
+    let admin = support::postgres::client(&connection).await;
+    for _ in 0..3 {
+        let (store, table) = on_own_table(&support::future_clock()).await;
+        let plain = claim();
+        granted(&store, &plain).await;
+        // What a version without marks has left.
+        admin.batch_execute(&format!("DROP TABLE \"{table}_marks\"")).await.unwrap();
+        let ordered = ordered(&entity(), 1);
+        let error = claim_one(&store, &ordered).await.unwrap_err();
+        assert_eq!(of(&error), TABLE);
+        assert!(error.to_string().contains("migrate"), "{error}");
+        granted(&store, &claim()).await;
+
+        let transaction = Transaction::begin().await;
+        transaction.execute(&format!("DELETE FROM \"{table}\" WHERE key_hash = {}", literal(&plain))).await;
+        let tasks = (0..4).map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move { tokio::time::timeout(Duration::from_secs(30), store.migrate()).await })
+        });
+        let migrated = join_all(tasks.collect::<Vec<_>>()).await;
+        migrated.into_iter().for_each(|migrated| migrated.unwrap().expect("it waits for nobody").unwrap());
+        granted(&store, &ordered).await;
+        transaction.roll_back().await;
+        assert!(read_one(&store, &plain).await.is_some());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_purge_on_the_servers_clock_leaves_what_has_not_expired() {
     let table = support::unique_name("records");
     let config = support::postgres::config(support::postgres::connection().await).table(&table);
@@ -191,8 +221,10 @@ async fn a_table_that_is_partitioned_by_scope_serves_as_well() {
     let admin = support::postgres::client(&connection).await;
     admin.batch_execute(&schema).await.unwrap();
     for scope in ["one", "two"] {
-        let create = "CREATE TABLE \"%-%s\" PARTITION OF \"%\" FOR VALUES IN ('%s') WITH (fillfactor = 70)";
-        admin.batch_execute(&create.replace("%s", scope).replace('%', &table)).await.unwrap();
+        for table in [table.clone(), format!("{table}_marks")] {
+            let create = "CREATE TABLE \"%-%s\" PARTITION OF \"%\" FOR VALUES IN ('%s') WITH (fillfactor = 70)";
+            admin.batch_execute(&create.replace("%s", scope).replace('%', &table)).await.unwrap();
+        }
     }
     store("one").migrate().await.unwrap();
     let claims = claims(20);
@@ -204,9 +236,12 @@ async fn a_table_that_is_partitioned_by_scope_serves_as_well() {
         let settlement = |i: usize| if i < 10 { complete("1") } else { RELEASE };
         let settles: Vec<_> = claims.iter().enumerate().map(|(i, claim)| settle_of(claim, settlement(i))).collect();
         assert!(store.settle(&settles).await.into_iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))));
+        let ordered = ordered(&entity(), 1);
+        granted(&store, &ordered).await;
+        assert_eq!(settle_one(&store, &ordered, complete("1")).await.unwrap(), Settled::Done { found: None });
     }
     // A scope without a partition.
     assert_eq!(of(&claim_one(&store("three"), &claims[0]).await.unwrap_err()), TABLE);
     clock.advance(RETENTION);
-    assert_eq!(store("one").purge_expired(100).await.unwrap(), 20);
+    assert_eq!(store("one").purge_expired(100).await.unwrap(), 24);
 }

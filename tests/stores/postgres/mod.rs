@@ -6,6 +6,8 @@ mod clock;
 mod engine;
 mod locks;
 mod maintenance;
+mod marks;
+mod orders;
 mod outages;
 mod proxy;
 mod rows;

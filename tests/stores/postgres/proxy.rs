@@ -21,8 +21,9 @@ use tokio::{
     task::{AbortHandle, JoinSet},
 };
 
-/// What every statement that the client awaits ends with, and what each of their answers ends with.
+/// What every statement that the client awaits ends with, one without parameters, and what each of their answers ends with.
 const SYNC: u8 = b'S';
+const QUERY: u8 = b'Q';
 const READY: u8 = b'Z';
 
 pub(super) struct Proxy {
@@ -181,7 +182,7 @@ async fn requests(
         to.write_u8(kind).await?;
         to.write_u32(length).await?;
         pass(&mut from, &mut to, length).await?;
-        if kind == SYNC {
+        if matches!(kind, SYNC | QUERY) {
             state.statements.send_modify(|statements| *statements += 1);
         }
     }

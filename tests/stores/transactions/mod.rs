@@ -8,6 +8,7 @@ mod databases;
 mod http;
 mod late;
 mod misuse;
+mod ordered;
 mod outages;
 
 use std::time::Duration;

@@ -1,0 +1,102 @@
+//! Converts rows of `once_marks` into marks, and marks into parameters.
+
+use tokio_postgres::{Row, types::Type};
+
+use super::{
+    connection::Parameter,
+    row::{self, Columns},
+};
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    order::{Doubt, Holder, Mark, Sequence},
+    record::{KeyHash, Owner},
+};
+
+/// A row of `read_mark.sql`: a mark, if there is one, and when it was read.
+pub(super) fn found(row: &Row, operation: &'static str) -> Result<(Option<Mark>, Timestamp), Error> {
+    let columns = Columns { row, operation };
+    let mark = match columns.get::<Option<i64>>("expiration")? {
+        Some(_) => Some(Mark {
+            newest: sequence(&columns, "newest")?,
+            holder: holder(&columns)?,
+            doubt: doubt(&columns)?,
+            expiration: columns.number("expiration")?,
+        }),
+        None => None,
+    };
+    Ok((mark, columns.time("now")?))
+}
+
+fn holder(columns: &Columns<'_>) -> Result<Option<Holder>, Error> {
+    let Some(owner) = columns.bytes("owner")? else { return Ok(None) };
+    Ok(Some(Holder {
+        owner: Owner::from_bytes(owner),
+        key: columns.key()?,
+        sequence: sequence(columns, "sequence")?.ok_or_else(|| columns.unknown("sequence"))?,
+        lease_until: columns.time("lease_until")?,
+    }))
+}
+
+fn sequence(columns: &Columns<'_>, name: &str) -> Result<Option<Sequence>, Error> {
+    let digits: Option<&str> = columns.get(name)?;
+    digits.map(|digits| digits.parse().map_err(|_| columns.unknown(name))).transpose()
+}
+
+fn doubt(columns: &Columns<'_>) -> Result<Vec<Doubt>, Error> {
+    const KEYS: &str = "doubt_keys";
+    const SEQUENCES: &str = "doubt_sequences";
+    let (keys, sequences): (Vec<&[u8]>, Vec<&str>) = (columns.get(KEYS)?, columns.get(SEQUENCES)?);
+    if keys.len() != sequences.len() {
+        return Err(columns.unknown(SEQUENCES));
+    }
+    let doubts = keys.into_iter().zip(sequences).map(|(key, digits)| {
+        Ok(Doubt {
+            key: KeyHash::from_bytes(key.try_into().map_err(|_| columns.unknown(KEYS))?),
+            sequence: digits.parse().map_err(|_| columns.unknown(SEQUENCES))?,
+        })
+    });
+    doubts.collect()
+}
+
+/// A mark as it is stored.
+pub(super) struct Stored<'a> {
+    newest: Option<String>,
+    owner: Option<&'a [u8]>,
+    key: Option<&'a [u8]>,
+    sequence: Option<String>,
+    lease_until: Option<i64>,
+    doubt_keys: Vec<&'a [u8]>,
+    doubt_sequences: Vec<String>,
+    expiration: i64,
+}
+
+impl<'a> Stored<'a> {
+    pub(super) fn of(mark: &'a Mark) -> Self {
+        let holder = mark.holder.as_ref();
+        Self {
+            newest: mark.newest.map(|newest| newest.to_digits()),
+            owner: holder.map(|holder| holder.owner.as_bytes().as_slice()),
+            key: holder.map(|holder| holder.key.as_bytes().as_slice()),
+            sequence: holder.map(|holder| holder.sequence.to_digits()),
+            lease_until: holder.map(|holder| row::timestamp(holder.lease_until)),
+            doubt_keys: mark.doubt.iter().map(|doubt| doubt.key.as_bytes().as_slice()).collect(),
+            doubt_sequences: mark.doubt.iter().map(|doubt| doubt.sequence.to_digits()).collect(),
+            expiration: row::seconds(mark.expiration),
+        }
+    }
+
+    /// The parameters $3 to $10 of `write_mark.sql`.
+    pub(super) fn parameters(&self) -> [Parameter<'_>; 8] {
+        [
+            (&self.newest, Type::TEXT),
+            (&self.owner, Type::BYTEA),
+            (&self.key, Type::BYTEA),
+            (&self.sequence, Type::TEXT),
+            (&self.lease_until, Type::INT8),
+            (&self.doubt_keys, Type::BYTEA_ARRAY),
+            (&self.doubt_sequences, Type::TEXT_ARRAY),
+            (&self.expiration, Type::INT8),
+        ]
+    }
+}

@@ -1,0 +1,275 @@
+//! Requests with an order, one after the other. Each is a transaction that locks the entity's mark and then the record, judges
+//! the request by the shared rules, and writes both: nothing can change in between.
+//!
+//! Statements without an order lock records only, and a purge waits for no lock, so that none of these deadlock. The statements
+//! before the judgement share a round trip, and so do the writes and their `COMMIT`.
+
+use std::iter::once;
+
+use futures_util::future::join;
+use tokio_postgres::types::Type;
+
+use super::{
+    PostgresStore,
+    claim::{HELD, MAX_BLOCKED, Open},
+    connection::{Connection, Parameter},
+    error::{self, Failure},
+    mark::Stored,
+    settle,
+    state::State,
+    transaction::{is_rolled_back, roll_back, unanswered},
+};
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    order::{Entity, Mark, Order},
+    record::{KeyHash, Owner},
+    store::{ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Settlement, ordering, rules},
+};
+
+const CLAIM: &str = "claim";
+const SETTLE: &str = "settle";
+
+/// A request with an order, and its place in the call.
+pub(super) type Member<'a, R> = (usize, &'a R, &'a Order);
+
+impl PostgresStore {
+    /// Claims one after the other, until `MAX_BLOCKED` of them have waited for a lock.
+    pub(super) async fn claim_in_order(
+        &self,
+        members: impl Iterator<Item = Member<'_, ClaimRequest>>,
+        answers: &mut Open,
+    ) {
+        let (mut blocked, mut members) = (0, members);
+        while let Some((place, request, order)) = members.next().filter(|_| blocked < MAX_BLOCKED) {
+            let connection = match self.connections.get().await {
+                Ok(connection) => connection,
+                // Nor would the others get one.
+                Err(error) => return fail(error, place, members, answers),
+            };
+            let claimed = match self.claim_ordered(connection, request, order).await {
+                Err(failure) if failure.is_lock_timeout => {
+                    blocked += 1;
+                    self.explain_ordered(request, order).await
+                }
+                claimed => claimed.map_err(|failure| failure.error),
+            };
+            answers[place] = Some(claimed);
+        }
+    }
+
+    async fn claim_ordered(
+        &self,
+        connection: Connection,
+        request: &ClaimRequest,
+        order: &Order,
+    ) -> Result<Claimed, Failure> {
+        let begun = begin(&connection, CLAIM, self.hold(&connection, &request.key, request.result_data, CLAIM)).await;
+        let answer = match begun.and_then(|state| Ok((state.judge(request, order)?, state))) {
+            Ok((None, state)) => {
+                let write = self.write_claim(&connection, request, order, &state);
+                let granted = commit(&connection, CLAIM, write).await;
+                connection.give_back();
+                return Ok(granted?.map_or(HELD, Claimed::Granted));
+            }
+            Ok((Some(answer), _)) => Ok(answer),
+            Err(failure) => Err(failure),
+        };
+        roll_back(connection).await;
+        answer
+    }
+
+    /// Claims within a transaction. Anything but a grant leaves the transaction to be rolled back.
+    pub(super) async fn claim_ordered_within(
+        &self,
+        connection: &Connection,
+        request: &ClaimRequest,
+        order: &Order,
+    ) -> Result<Claimed, Failure> {
+        let state = self.hold(connection, &request.key, request.result_data, CLAIM).await?;
+        if let Some(answer) = state.judge(request, order)? {
+            return Ok(answer);
+        }
+        Ok(self.write_claim(connection, request, order, &state).await?.map_or(HELD, Claimed::Granted))
+    }
+
+    /// Answers a claim whose mark or record is locked, by what is committed.
+    async fn explain_ordered(&self, request: &ClaimRequest, order: &Order) -> Result<Claimed, Error> {
+        let connection = self.connections.get().await?;
+        let state = self.look(&connection, &request.key, request.result_data, CLAIM).await;
+        connection.give_back();
+        let state = state.map_err(|failure| failure.error)?;
+        Ok(state.judge(request, order)?.unwrap_or(HELD))
+    }
+
+    /// Settles one after the other.
+    pub(super) async fn settle_in_order(
+        &self,
+        members: impl Iterator<Item = Member<'_, SettleRequest>>,
+        answers: &mut [Option<Result<Settled, Error>>],
+    ) {
+        let mut members = members;
+        while let Some((place, request, order)) = members.next() {
+            let connection = match self.connections.get().await {
+                Ok(connection) => connection,
+                Err(error) => return fail(error, place, members, answers),
+            };
+            let settled = self.settle_ordered(connection, request, order).await;
+            answers[place] = Some(settled.map_err(|failure| match failure.is_lock_timeout {
+                true => error::locked(SETTLE),
+                false => failure.error,
+            }));
+        }
+    }
+
+    async fn settle_ordered(
+        &self,
+        connection: Connection,
+        request: &SettleRequest,
+        order: &Order,
+    ) -> Result<Settled, Failure> {
+        let data = match request.settlement {
+            Settlement::Release { .. } => ResultData::Omit,
+            _ => ResultData::Include,
+        };
+        let state = match begin(&connection, SETTLE, self.hold(&connection, &request.key, data, SETTLE)).await {
+            Ok(state) => state,
+            Err(failure) => {
+                roll_back(connection).await;
+                return Err(failure);
+            }
+        };
+        if state.may_settle(request) && ordering::may_settle(state.mark.as_ref(), request) {
+            let write = self.write_settle(&connection, request, order, &state);
+            let applied = commit(&connection, SETTLE, write).await;
+            connection.give_back();
+            if let Some(lease_until) = applied? {
+                return Ok(settle::applied(request, lease_until));
+            }
+        } else {
+            roll_back(connection).await;
+        }
+        Ok(rules::explain_settle(request, state.into_record())?)
+    }
+
+    /// Records an outcome within a transaction, if the claim holds the entity and nothing newer was completed. Returns whether
+    /// it was applied.
+    pub(super) async fn settle_ordered_within(
+        &self,
+        connection: &Connection,
+        request: &SettleRequest,
+        order: &Order,
+    ) -> Result<bool, Failure> {
+        let state = self.hold(connection, &request.key, ResultData::Omit, SETTLE).await?;
+        if !(state.may_settle(request) && ordering::may_commit(state.mark.as_ref(), request, order)) {
+            return Ok(false);
+        }
+        Ok(self.write_settle(connection, request, order, &state).await?.is_some())
+    }
+
+    /// Writes a claim that is free to be granted. `None` if a request without an order has claimed the key meanwhile, which no
+    /// lock excludes: then nothing is written.
+    async fn write_claim(
+        &self,
+        connection: &Connection,
+        request: &ClaimRequest,
+        order: &Order,
+        state: &State,
+    ) -> Result<Option<Grant>, Failure> {
+        let lease_until = state.now.after(request.lease);
+        let mark = ordering::claimed(state.mark.as_ref(), request, order, lease_until, state.now);
+        let (granted, marked) = join(
+            self.claim_one_at(connection, request, state.now),
+            self.write_mark(connection, &mark, &request.key, &request.owner, CLAIM),
+        )
+        .await;
+        let granted = granted?;
+        marked?;
+        Ok(granted)
+    }
+
+    /// Writes a settle that may be applied. Returns the lease that is then on record, if it is still there; `None` if the settle
+    /// was not applied.
+    async fn write_settle(
+        &self,
+        connection: &Connection,
+        request: &SettleRequest,
+        order: &Order,
+        state: &State,
+    ) -> Result<Option<Option<Timestamp>>, Failure> {
+        let settle = self.settle_at(connection, request, state.now);
+        let Some(mark) = ordering::settled(state.mark.as_ref(), request, order, state.now) else { return settle.await };
+        let mark = self.write_mark(connection, &mark, &request.key, &request.owner, SETTLE);
+        let (marked, settled) = join(mark, settle).await;
+        marked?;
+        settled
+    }
+
+    async fn write_mark(
+        &self,
+        connection: &Connection,
+        mark: &Mark,
+        key: &KeyHash,
+        owner: &Owner,
+        operation: &'static str,
+    ) -> Result<(), Failure> {
+        let entity = Entity::of(key);
+        let (entity, key, owner) =
+            (entity.as_bytes().as_slice(), key.as_bytes().as_slice(), owner.as_bytes().as_slice());
+        let stored = Stored::of(mark);
+        let [newest, holder, holder_key, sequence, lease_until, doubt_keys, doubt_sequences, expiration] =
+            stored.parameters();
+        let parameters: [Parameter<'_>; 12] = [
+            (&self.scope.as_ref(), Type::TEXT),
+            (&entity, Type::BYTEA),
+            newest,
+            holder,
+            holder_key,
+            sequence,
+            lease_until,
+            doubt_keys,
+            doubt_sequences,
+            expiration,
+            (&key, Type::BYTEA),
+            (&owner, Type::BYTEA),
+        ];
+        connection.execute(operation, &self.statements.write_mark, &parameters).await.map(drop)
+    }
+}
+
+/// Sends `BEGIN`, and then the statements of `work`, all at once.
+async fn begin<T>(
+    connection: &Connection,
+    operation: &'static str,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let (begun, done) = join(connection.execute_all(operation, "BEGIN"), work).await;
+    begun.and(done)
+}
+
+/// Sends the statements of `work`, and then `COMMIT`, all at once: one that fails has it roll back.
+async fn commit<T>(
+    connection: &Connection,
+    operation: &'static str,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let (done, committed) = join(work, connection.execute_all(operation, "COMMIT")).await;
+    let done = done?;
+    match committed {
+        Err(failure) if !is_rolled_back(&failure) => Err(unanswered(failure.error, operation).into()),
+        committed => committed.map(|()| done),
+    }
+}
+
+/// Gives this request and those after it the error.
+fn fail<'a, R: 'a, T>(
+    error: Error,
+    place: usize,
+    rest: impl Iterator<Item = Member<'a, R>>,
+    answers: &mut [Option<Result<T, Error>>],
+) {
+    let places: Vec<usize> = once(place).chain(rest.map(|(place, ..)| place)).collect();
+    for (place, error) in places.iter().zip(error::for_each(error, places.len())) {
+        answers[*place] = Some(error);
+    }
+}

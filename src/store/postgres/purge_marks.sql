@@ -1,0 +1,14 @@
+-- $1 most rows  $2 now in ms, or NULL for the server's clock
+-- Repeat until it deletes fewer. It skips what is locked, so it waits for nobody.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($2::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) / 1000 AS now
+), expired AS MATERIALIZED (
+  SELECT scope, entity
+  FROM once_marks
+  WHERE purge_day <= (SELECT now / 86400 FROM clock)::integer AND expiration <= (SELECT now FROM clock)
+  ORDER BY purge_day
+  LIMIT $1::bigint
+  FOR UPDATE SKIP LOCKED
+)
+DELETE FROM once_marks m USING expired
+WHERE m.scope = expired.scope AND m.entity = expired.entity

@@ -1,0 +1,127 @@
+//! What an ordered request is judged by: the mark of its entity, its record, and the time.
+
+use futures_util::future::{join, join3};
+use tokio_postgres::{Row, types::Type};
+
+use super::{
+    PostgresStore,
+    connection::{Connection, Parameter},
+    error::{self, Failure},
+    mark,
+    read::records,
+    row::Found,
+};
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    order::{Entity, Mark, Order},
+    record::{KeyHash, Record},
+    store::{
+        ClaimRequest, Claimed, ResultData, SettleRequest, ordering,
+        rules::{self, Judgement},
+    },
+};
+
+pub(super) struct State {
+    record: Option<Found>,
+    pub(super) mark: Option<Mark>,
+    pub(super) now: Timestamp,
+}
+
+impl State {
+    /// The answer to a claim; `None` if it is to be granted.
+    pub(super) fn judge(&self, request: &ClaimRequest, order: &Order) -> Result<Option<Claimed>, Error> {
+        let record = match &self.record {
+            // What has expired is replaced, whatever it holds.
+            Some(Found { record: Err(_), expiration, .. }) if *expiration <= self.now.seconds_rounded_down() => None,
+            Some(Found { record, .. }) => Some(record.as_ref().map_err(Error::without_source)?),
+            None => None,
+        };
+        Ok(match ordering::judge(record, self.mark.as_ref(), request, order, self.now)? {
+            Judgement::Free => None,
+            Judgement::Mine(grant) => Some(Claimed::Granted(grant)),
+            Judgement::Refused(refusal) => Some(Claimed::Refused(refusal)),
+        })
+    }
+
+    /// Whether the record lets the settle be applied.
+    pub(super) fn may_settle(&self, request: &SettleRequest) -> bool {
+        let record = self.record.as_ref().and_then(|found| found.record.as_ref().ok());
+        record.is_some_and(|record| rules::may_settle(request, record, self.now))
+    }
+
+    pub(super) fn into_record(self) -> Result<Option<Record>, Error> {
+        self.record.map(|found| found.record).transpose()
+    }
+}
+
+impl PostgresStore {
+    /// Locks the mark and the record, and reads them and the clock. In this order: the time at which a statement starts to wait
+    /// for a lock may be long past when it has it, so the last one, which waits for none, reads the clock.
+    pub(super) async fn hold(
+        &self,
+        connection: &Connection,
+        key: &KeyHash,
+        data: ResultData,
+        operation: &'static str,
+    ) -> Result<State, Failure> {
+        let entity = Entity::of(key);
+        let entity = entity.as_bytes().as_slice();
+        let parameters: [Parameter<'_>; 2] = [(&self.scope.as_ref(), Type::TEXT), (&entity, Type::BYTEA)];
+        // Polled in this order, so sent in this order.
+        let (held, record, mark) = join3(
+            connection.execute(operation, &self.statements.hold_mark, &parameters),
+            self.select_by(&self.statements.hold_record, connection, &[key.as_bytes().as_slice()], data, operation),
+            self.read_mark(connection, key, operation),
+        )
+        .await;
+        // The statements after one that has failed say no more than that.
+        held?;
+        state(record, mark, data, operation)
+    }
+
+    /// Reads what is committed, and locks nothing. The mark before the record: what completes in between is then replayed, and
+    /// not found superseded by itself.
+    pub(super) async fn look(
+        &self,
+        connection: &Connection,
+        key: &KeyHash,
+        data: ResultData,
+        operation: &'static str,
+    ) -> Result<State, Failure> {
+        let (mark, record) = join(
+            self.read_mark(connection, key, operation),
+            self.select(connection, &[key.as_bytes().as_slice()], data, operation),
+        )
+        .await;
+        state(record, mark, data, operation)
+    }
+
+    async fn read_mark(
+        &self,
+        connection: &Connection,
+        key: &KeyHash,
+        operation: &'static str,
+    ) -> Result<(Option<Mark>, Timestamp), Failure> {
+        let entity = Entity::of(key);
+        let entity = entity.as_bytes().as_slice();
+        let parameters: [Parameter<'_>; 2] = [(&self.scope.as_ref(), Type::TEXT), (&entity, Type::BYTEA)];
+        let rows = connection.query(operation, &self.statements.read_mark, &parameters).await?;
+        let (mark, now) = match rows.first() {
+            Some(row) => mark::found(row, operation)?,
+            None => return Err(error::no_row(operation).into()),
+        };
+        Ok((mark, self.clock.as_ref().map_or(now, |clock| clock.now())))
+    }
+}
+
+fn state(
+    record: Result<Vec<Row>, Failure>,
+    mark: Result<(Option<Mark>, Timestamp), Failure>,
+    data: ResultData,
+    operation: &'static str,
+) -> Result<State, Failure> {
+    let found = records(&record?, |_| true, data, operation)?;
+    let (mark, now) = mark?;
+    Ok(State { record: found.into_values().next(), mark, now })
+}

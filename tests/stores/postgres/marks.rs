@@ -1,0 +1,143 @@
+//! The marks of entities: what is in their table, and when it is deleted.
+
+use lambda_once::{
+    clock::ManualClock,
+    record::KeyHash,
+    store::{
+        Refusal,
+        postgres::{PostgresStore, tokio_postgres::Client},
+    },
+};
+
+use super::{sessions::*, *};
+
+/// A store with tables of its own, and who looks at them.
+struct Marks {
+    store: PostgresStore,
+    clock: ManualClock,
+    table: String,
+    admin: Client,
+}
+
+impl Marks {
+    async fn new() -> Self {
+        let (clock, records) = (support::future_clock(), support::unique_name("orders"));
+        let connection = support::postgres::connection().await;
+        let admin = support::postgres::client(&connection).await;
+        let store = support::postgres::config(connection).table(&records).build().unwrap().with_clock(clock.clone());
+        store.migrate().await.unwrap();
+        Self { store, clock, table: format!("\"{records}_marks\""), admin }
+    }
+
+    async fn count(&self) -> i64 {
+        self.admin.query_one(&format!("SELECT count(*) FROM {}", self.table), &[]).await.unwrap().get(0)
+    }
+
+    async fn change(&self, change: &str, entity: &KeyHash) {
+        let update = format!("UPDATE {} SET {change} WHERE entity = $1", self.table);
+        assert_eq!(self.admin.execute(&update, &[&&entity.as_bytes()[..16]]).await.unwrap(), 1);
+    }
+
+    /// Claims and completes an operation.
+    async fn complete(&self, entity: &KeyHash, sequence: u64) -> ClaimRequest {
+        let claim = ordered(entity, sequence);
+        granted(&self.store, &claim).await;
+        assert_eq!(settle_one(&self.store, &claim, complete("1")).await.unwrap(), Settled::Done { found: None });
+        claim
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entity_has_one_row_and_operations_without_an_order_none() {
+    let marks = Marks::new().await;
+    granted(&marks.store, &claim()).await;
+    assert_eq!(marks.count().await, 0);
+    let entity = entity();
+    for sequence in 1..=3 {
+        marks.complete(&entity, sequence).await;
+    }
+    assert_eq!(marks.count().await, 1);
+    let read = format!("SELECT newest, owner, cardinality(doubt_keys) FROM {}", marks.table);
+    let row = marks.admin.query_one(&read, &[]).await.unwrap();
+    assert_eq!(row.get::<_, String>(0), format!("{:064}", 3));
+    assert_eq!((row.get::<_, Option<&[u8]>>(1), row.get::<_, i32>(2)), (None, 0));
+}
+
+/// The lock on an entity without a mark is a row that counts as absent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_claim_leaves_no_mark() {
+    let marks = Marks::new().await;
+    let entity = entity();
+    let done = marks.complete(&entity, 5).await;
+    let delete = format!("DELETE FROM {}", marks.table);
+    marks.admin.batch_execute(&delete).await.unwrap();
+    let refused = claim_one(&marks.store, &rival(&done)).await.unwrap();
+    assert!(matches!(refused, Claimed::Refused(Refusal::Completed(_))));
+    assert_eq!(marks.count().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_deletes_expired_marks_after_the_records_within_its_limit() {
+    let marks = Marks::new().await;
+    let entities: Vec<_> = (0..6).map(|_| entity()).collect();
+    for entity in &entities {
+        marks.complete(entity, 5).await;
+    }
+    marks.clock.advance(RETENTION - Duration::from_secs(1));
+    let living = entity();
+    marks.complete(&living, 5).await;
+    assert_eq!(marks.store.purge_expired(100).await.unwrap(), 0);
+    marks.clock.advance(Duration::from_secs(1));
+
+    let transaction = Transaction::begin().await;
+    let hexadecimal = entities[0].to_string();
+    let lock = format!("SELECT FROM {} WHERE entity = '\\x{}' FOR UPDATE", marks.table, &hexadecimal[..32]);
+    transaction.execute(&lock).await;
+    let mut steps = Vec::new();
+    while steps.last() != Some(&0) {
+        let purge = tokio::time::timeout(Duration::from_secs(30), marks.store.purge_expired(4));
+        steps.push(purge.await.expect("it waits for nobody").unwrap());
+    }
+    assert_eq!(steps, [4, 4, 3, 0], "six records, and five marks");
+    transaction.roll_back().await;
+    assert_eq!(marks.store.purge_expired(4).await.unwrap(), 1);
+    assert_eq!(marks.count().await, 1);
+    let older = claim_one(&marks.store, &ordered(&living, 4)).await.unwrap();
+    assert_eq!(older, Claimed::Refused(Refusal::Superseded { newest: 5_u64.into() }));
+    granted(&marks.store, &ordered(&entities[0], 4)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_known_is_an_error_that_another_deployment_may_cure() {
+    let marks = Marks::new().await;
+    for change in [
+        "newest = repeat('x', 64)",
+        "expiration = -1",
+        "owner = '\\x01'",
+        "owner = decode(repeat('00', 16), 'hex'), key_hash = NULL",
+        "owner = decode(repeat('00', 16), 'hex'), key_hash = decode(repeat('00', 32), 'hex'), sequence = NULL, lease_until = 0",
+        "doubt_keys = '{\"\\\\x01\"}'",
+        "doubt_keys = '{\"\\\\x01\"}', doubt_sequences = '{1}'",
+        "doubt_sequences = '{1}'",
+    ] {
+        let entity = entity();
+        marks.complete(&entity, 5).await;
+        marks.change(change, &entity).await;
+        assert_eq!(of(&claim_one(&marks.store, &ordered(&entity, 6)).await.unwrap_err()), FORMAT, "{change}");
+    }
+}
+
+/// As without an order.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_record_is_replaced_whatever_it_holds() {
+    let marks = Marks::new().await;
+    let entity = entity();
+    let done = marks.complete(&entity, 5).await;
+    let records = marks.table.replace("_marks", "");
+    let unknown = format!("UPDATE {records} SET status = 9 WHERE key_hash = {}", literal(&done));
+    marks.admin.batch_execute(&unknown).await.unwrap();
+    assert_eq!(of(&claim_one(&marks.store, &rival(&done)).await.unwrap_err()), FORMAT);
+    assert_eq!(settle_one(&marks.store, &done, complete("1")).await.unwrap(), Settled::LeaseLost { current: None });
+    marks.clock.advance(RETENTION);
+    assert_eq!(granted(&marks.store, &rival(&done)).await.attempt, 2);
+}

@@ -1,0 +1,233 @@
+//! Ordered requests: their round trips and locks.
+
+use futures_util::future::join_all;
+use lambda_once::{
+    clock::Timestamp,
+    record::KeyHash,
+    store::{Refusal, postgres::PostgresStore},
+};
+
+use super::{proxy::Proxy, sessions::*, *};
+use crate::support::wire;
+
+/// A transaction that holds the mark of an entity.
+async fn holding(entity: &KeyHash) -> Transaction {
+    let transaction = Transaction::begin().await;
+    let hexadecimal = entity.to_string();
+    transaction.execute(&format!("SELECT FROM once_marks WHERE entity = '\\x{}' FOR UPDATE", &hexadecimal[..32])).await;
+    transaction
+}
+
+async fn completed(store: &PostgresStore, entity: &KeyHash, sequence: u64) -> ClaimRequest {
+    let claim = ordered(entity, sequence);
+    granted(store, &claim).await;
+    assert_eq!(settle_one(store, &claim, complete("1")).await.unwrap(), Settled::Done { found: None });
+    claim
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordered_claim_takes_two_round_trips_and_so_does_its_settle() {
+    let proxy = Proxy::start(&support::postgres::connection().await).await;
+    let store = support::postgres::config(proxy.connection()).pool_size(1).build().unwrap();
+    store.warm().await.unwrap();
+    let (entity, patience) = (entity(), Duration::from_secs(30));
+    let first = ordered(&entity, 5);
+    for settlement in [RENEW, complete("1")] {
+        proxy.expect_round_trips(&[4, 3]);
+        if settlement == RENEW {
+            tokio::time::timeout(patience, granted(&store, &first)).await.expect("they are sent together");
+            proxy.expect_round_trips(&[4, 3]);
+        }
+        let settle = tokio::time::timeout(patience, settle_one(&store, &first, settlement));
+        settle.await.expect("they are sent together").unwrap();
+        assert_eq!(proxy.statements(), 7);
+    }
+    // A refusal is followed by a ROLLBACK.
+    for refused in [rival(&first), ordered(&entity, 4)] {
+        proxy.expect_round_trips(&[4, 1]);
+        let answer = tokio::time::timeout(patience, claim_one(&store, &refused)).await.expect("they are sent together");
+        assert!(matches!(answer.unwrap(), Claimed::Refused(Refusal::Completed(_) | Refusal::Superseded { .. })));
+        assert_eq!(proxy.statements(), 5);
+    }
+    assert_eq!(proxy.opened(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_waited_for_the_entity_has_its_whole_lease() {
+    let connection = support::postgres::role(&[]).await;
+    let (store, sessions) =
+        (support::postgres::config(connection.clone()).build().unwrap(), Sessions::of(&connection).await);
+    let entity = entity();
+    completed(&store, &entity, 1).await;
+    let transaction = holding(&entity).await;
+    let waiting = tokio::spawn({
+        let (store, claim) = (store.clone(), ordered(&entity, 2));
+        async move { granted(&store, &claim).await }
+    });
+    sessions.until_waiting(1).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let admin = support::postgres::client(&support::postgres::connection().await).await;
+    let now = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+    let now: i64 = admin.query_one(now, &[]).await.unwrap().get(0);
+    transaction.roll_back().await;
+    let lease_until = waiting.await.unwrap().lease_until;
+    assert!(lease_until >= Timestamp::from_millis(now.cast_unsigned()).after(LEASE), "{lease_until:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_of_a_locked_entity_is_answered_by_what_is_committed() {
+    let role = support::postgres::role(&["lock_timeout = '200ms'"]).await;
+    let store = support::postgres::config(role).build().unwrap();
+    let (entity, other) = (entity(), entity());
+    let done = completed(&store, &entity, 5).await;
+    let holder = ordered(&entity, 7);
+    let grant = granted(&store, &holder).await;
+    let transaction = holding(&entity).await;
+    let refused = async |claim: &ClaimRequest| match claim_one(&store, claim).await.unwrap() {
+        Claimed::Refused(refusal) => refusal,
+        granted => panic!("expected a refusal, got {granted:?}"),
+    };
+    assert!(matches!(refused(&rival(&done)).await, Refusal::Completed(_)));
+    assert_eq!(refused(&ordered(&entity, 4)).await, Refusal::Superseded { newest: 5_u64.into() });
+    let held = Refusal::InProgress { lease_until: Some(grant.lease_until), attempt: 0 };
+    assert_eq!(refused(&ordered(&entity, 8)).await, held);
+    assert_eq!(granted(&store, &holder).await, grant, "its own claim is sent again");
+    // The others of a batch are granted.
+    let batch = [claim(), ordered(&entity, 8), ordered(&other, 1)];
+    assert_eq!(store.claim(&batch).await.iter().map(is_granted).collect::<Vec<_>>(), [true, false, true]);
+
+    let settles = [settle_of(&holder, complete("1")), settle_of(&batch[2], complete("1"))];
+    let mut settled = store.settle(&settles).await;
+    assert_eq!(settled.remove(1).unwrap(), Settled::Done { found: None });
+    assert_eq!(of(&settled.remove(0).unwrap_err()), TIMEOUT);
+    transaction.roll_back().await;
+    assert_eq!(settle_one(&store, &holder, complete("1")).await.unwrap(), Settled::Done { found: None });
+    // Nobody else stands in the way of this one: it is free, but for the lock.
+    let transaction = holding(&entity).await;
+    assert_eq!(refused(&ordered(&entity, 8)).await, Refusal::InProgress { lease_until: None, attempt: 0 });
+    transaction.roll_back().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_locked_entities_delay_their_claims_no_longer_than_the_engine_waits() {
+    let role = support::postgres::role(&["lock_timeout = '200ms'"]).await;
+    let store = support::postgres::config(role).build().unwrap();
+    let entities: Vec<_> = (0..20).map(|_| entity()).collect();
+    let mut transactions = Vec::new();
+    for entity in &entities {
+        completed(&store, entity, 1).await;
+        transactions.push(holding(entity).await);
+    }
+    let batch: Vec<_> = entities.iter().map(|entity| ordered(entity, 2)).collect();
+    let answers = tokio::time::timeout(Duration::from_secs(3), store.claim(&batch)).await.unwrap();
+    let held = Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 });
+    assert!(answers.into_iter().all(|answer| answer.unwrap() == held));
+    for transaction in transactions {
+        transaction.roll_back().await;
+    }
+    assert!(store.claim(&batch).await.iter().all(is_granted), "nothing was lost");
+}
+
+/// A call that is dropped while it waits leaves nothing behind, also where its statements are on their way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_dropped_leaves_the_entity_free() {
+    let connection = support::postgres::role(&[]).await;
+    let (store, sessions) =
+        (support::postgres::config(connection.clone()).build().unwrap(), Sessions::of(&connection).await);
+    let entity = entity();
+    completed(&store, &entity, 1).await;
+    let transaction = holding(&entity).await;
+    let waiting = tokio::spawn({
+        let (store, claim) = (store.clone(), ordered(&entity, 2));
+        async move { claim_one(&store, &claim).await }
+    });
+    sessions.until_waiting(1).await;
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    transaction.roll_back().await;
+    granted(&store, &ordered(&entity, 3)).await;
+}
+
+/// Claims and settles of few entities, batches with the same records in any order, and a purge, all at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn ordered_requests_plain_batches_and_a_purge_do_not_deadlock() {
+    const WORKERS: u64 = 8;
+    const ROUNDS: u64 = 25;
+    let store = support::postgres::config(support::postgres::connection().await).pool_size(24).build().unwrap();
+    let entities: Vec<_> = (0..3).map(|_| entity()).collect();
+    let workers = (0..WORKERS).map(|worker| {
+        let (store, entities) = (store.clone(), entities.clone());
+        tokio::spawn(async move {
+            for round in 0..ROUNDS {
+                let sequence = round * WORKERS + worker;
+                let mut batch: Vec<_> = entities.iter().map(|entity| ordered(entity, sequence)).collect();
+                batch.extend(claims(3));
+                fastrand::shuffle(&mut batch);
+                let answers = store.claim(&batch).await;
+                assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+                // Plain requests that concern the records of ordered ones, too.
+                let plain = |claim: &ClaimRequest| ClaimRequest { order: None, ..rival(claim) };
+                let mut rivals: Vec<_> = batch.iter().map(plain).collect();
+                fastrand::shuffle(&mut rivals);
+                let settles: Vec<_> = batch.iter().map(|claim| settle_of(claim, complete("1"))).collect();
+                let (claimed, settled, purged) =
+                    tokio::join!(store.claim(&rivals), store.settle(&settles), store.purge_expired(100));
+                assert!(claimed.iter().all(Result::is_ok), "{claimed:?}");
+                assert!(settled.iter().all(Result::is_ok), "{settled:?}");
+                purged.unwrap();
+            }
+        })
+    });
+    for worker in join_all(workers.collect::<Vec<_>>()).await {
+        worker.unwrap();
+    }
+}
+
+/// Of operations of one entity that run at once, each completes after all that are older than it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_was_granted_is_completed_in_order() {
+    let store = support::postgres::config(support::postgres::connection().await).pool_size(24).build().unwrap();
+    let entity = entity();
+    let completed = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let workers = (1..=40_u64).map(|sequence| {
+        let (store, completed) = (store.clone(), std::sync::Arc::clone(&completed));
+        tokio::spawn(async move {
+            let claim = ordered(&entity, sequence);
+            loop {
+                match claim_one(&store, &claim).await.unwrap() {
+                    Claimed::Granted(_) => break,
+                    Claimed::Refused(Refusal::Superseded { newest }) => return assert!(newest > sequence.into()),
+                    Claimed::Refused(_) => tokio::task::yield_now().await,
+                }
+            }
+            completed.lock().unwrap().push(sequence);
+            assert_eq!(settle_one(&store, &claim, complete("1")).await.unwrap(), Settled::Done { found: None });
+        })
+    });
+    for worker in join_all(workers.collect::<Vec<_>>()).await {
+        worker.unwrap();
+    }
+    let completed = completed.lock().unwrap();
+    assert!(completed.is_sorted() && completed.last() == Some(&40), "{completed:?}");
+}
+
+/// A claim without an order gets in between, which holds no lock on the entity: it has the record, and nobody the entity.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_whose_key_is_claimed_without_an_order_meanwhile_does_not_hold_the_entity() {
+    let url = support::postgres::url();
+    let proxy = wire::Proxy::start(wire::Protocol::Postgres, wire::host_and_port(&url)).await;
+    let direct = support::postgres::migrated().await;
+    let scope = format!("{direct:?}").split('"').nth(1).unwrap().to_owned();
+    let store = support::postgres::config(proxy.in_place_of(&url).parse().unwrap()).scope(scope).build().unwrap();
+    let entity = entity();
+    let claim = ordered(&entity, 5);
+    let mut write = proxy.on_command("INSERT INTO \"once_records\"").hold();
+    let plain = async {
+        write.arrived().await;
+        granted(&direct, &ClaimRequest { order: None, ..rival(&claim) }).await;
+        write.release();
+    };
+    let (claimed, ()) = tokio::join!(claim_one(&store, &claim), plain);
+    assert_eq!(claimed.unwrap(), Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 }));
+    granted(&direct, &ordered(&entity, 4)).await;
+}

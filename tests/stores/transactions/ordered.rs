@@ -1,0 +1,262 @@
+//! Operations in order: what is superseded, or has lost its entity to another, leaves no row.
+
+use futures_util::future::join_all;
+use lambda_once::{Error, Failure, Idempotency, Outcome, PostgresStore, Verdict, store::postgres::Transaction};
+
+use super::{DEBIT, Database, MODES, Mode, World};
+use crate::{
+    purpose::Purpose,
+    support::{self, assert_outcome},
+};
+
+const ACCOUNT: &str = "account 7";
+
+type Postgres = World<PostgresStore>;
+
+impl Postgres {
+    /// Enters a row for a version of the account, through the proxy. The key is the version.
+    async fn set(&self, mode: Mode, version: u64) -> Result<Outcome<String>, Error> {
+        self.set_by(&self.once, &self.store, mode, version, Ok(())).await
+    }
+
+    async fn set_elsewhere(&self, mode: Mode, version: u64) -> Result<Outcome<String>, Error> {
+        self.set_by(&self.elsewhere, &self.direct, mode, version, Ok(())).await
+    }
+
+    /// The same; after the row is entered, the handler ends as given.
+    async fn set_by(
+        &self,
+        once: &Idempotency,
+        store: &PostgresStore,
+        mode: Mode,
+        version: u64,
+        end: Result<(), Failure>,
+    ) -> Result<Outcome<String>, Error> {
+        let operation = once.operation(DEBIT, &version.to_string()).ordered_by(ACCOUNT, version).in_transaction(store);
+        let work = |transaction| async move {
+            let id = self.ledger.enter(&transaction, &version.to_string()).await?;
+            end?;
+            Ok::<_, Failure>(id)
+        };
+        match mode {
+            Mode::Claimed => Box::pin(operation.run(work)).await,
+            Mode::Claimless => Box::pin(operation.claimless().run(work)).await,
+        }
+    }
+
+    /// The versions in the ledger.
+    async fn versions(&self) -> Vec<u64> {
+        let mut versions: Vec<u64> =
+            self.ledger.all_rows().await.into_iter().map(|(_, version)| version.parse().unwrap()).collect();
+        versions.sort_unstable();
+        versions
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_superseded_leaves_no_row() {
+    for mode in MODES {
+        let world = Postgres::new().await;
+        assert_outcome!(world.set(mode, 5).await, Ok(Outcome::Executed(_)));
+        for other in MODES {
+            let late = world.set(other, 4).await;
+            assert_outcome!(late, Ok(Outcome::Superseded { newest: Some(newest) }) if newest == 5_u64.into());
+            assert_outcome!(world.set(other, 5).await, Ok(Outcome::Replayed(_)));
+        }
+        assert_eq!(world.versions().await, [5]);
+        assert_outcome!(world.set(mode, 6).await, Ok(Outcome::Executed(_)));
+        assert_eq!(world.versions().await, [5, 6], "{mode:?}");
+    }
+}
+
+/// An operation that is slower than its lease loses its entity to the next. Whether that has completed or still runs, nothing
+/// of the slow one is committed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_whose_entity_was_claimed_by_another_commits_nothing() {
+    for completes in [true, false] {
+        let world = Postgres::new().await;
+        let mut settle = world.proxy.on(|request| request.command.contains("INSERT INTO \"once_marks\"")).nth(2).hold();
+        let rival = async {
+            // The commit is about to lock the entity.
+            settle.arrived().await;
+            world.lapse();
+            let end = if completes { Ok(()) } else { Err(Failure::unknown("timed out")) };
+            let newer = world.set_by(&world.elsewhere, &world.direct, Mode::Claimed, 6, end).await;
+            match completes {
+                true => assert_outcome!(newer, Ok(Outcome::Executed(_))),
+                false => assert_outcome!(newer, Ok(Outcome::Failed(_))),
+            }
+            settle.release();
+        };
+        let (slow, ()) = tokio::join!(world.set(Mode::Claimed, 5), rival);
+        assert_outcome!(slow, Ok(Outcome::LeaseLost));
+        assert_eq!(world.versions().await, if completes { vec![6] } else { vec![] });
+        world.lapse();
+        let again = world.set(Mode::Claimed, 5).await;
+        match completes {
+            true => assert_outcome!(again, Ok(Outcome::Superseded { .. })),
+            // The other may have taken effect.
+            false => assert_outcome!(again, Ok(Outcome::InProgress { .. })),
+        }
+    }
+}
+
+/// At an isolation level that sees no change since the first statement, a change of the mark is a conflict.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_a_higher_isolation_level_a_lost_entity_is_a_conflict() {
+    let world = Postgres::new().await;
+    let mut settle = world.proxy.on(|request| request.command.contains("INSERT INTO \"once_marks\"")).nth(2).hold();
+    let work = async |transaction: Transaction| {
+        transaction.client().await?.batch_execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE").await?;
+        world.ledger.enter(&transaction, "5").await
+    };
+    let slow = world.once.operation(DEBIT, "5").ordered_by(ACCOUNT, 5_u64).in_transaction(&world.store);
+    let rival = async {
+        settle.arrived().await;
+        world.lapse();
+        assert_outcome!(world.set_elsewhere(Mode::Claimed, 6).await, Ok(Outcome::Executed(_)));
+        settle.release();
+    };
+    let (slow, ()) = tokio::join!(Box::pin(slow.run(work)), rival);
+    // Its time is over, so that no release follows.
+    assert_outcome!(slow, Ok(Outcome::Failed(failure)) if failure.to_string().contains("40001"));
+    assert_eq!(world.versions().await, [6]);
+    assert_outcome!(world.set(Mode::Claimed, 5).await, Ok(Outcome::Superseded { .. }));
+    assert_outcome!(world.set(Mode::Claimed, 7).await, Ok(Outcome::Executed(_)));
+}
+
+/// Until it ends, nobody knows whether it will have been the newest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_wait_for_the_end_of_a_transaction_without_a_claim() {
+    for commits in [true, false] {
+        let world = Postgres::new().await;
+        let admin = support::postgres::client(&support::postgres::connection().await).await;
+        let has_begun = tokio::sync::watch::Sender::new(0);
+        let until_blocking = async |pid: i32| {
+            let waiting = "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))";
+            while admin.query_one(waiting, &[&pid]).await.unwrap().get::<_, i64>(0) == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let work = async |transaction: Transaction| {
+            let client = transaction.client().await?;
+            let pid = client.query_one("SELECT pg_backend_pid()", &[]).await?.get(0);
+            world.ledger.enter(&transaction, "5").await?;
+            has_begun.send_replace(pid);
+            until_blocking(pid).await;
+            if commits { Ok(()) } else { Err(Failure::transient("closed")) }
+        };
+        let newer = world.once.operation(DEBIT, "5").ordered_by(ACCOUNT, 5_u64).in_transaction(&world.store);
+        let older = async {
+            has_begun.subscribe().wait_for(|pid| *pid != 0).await.unwrap();
+            world.set_elsewhere(Mode::Claimless, 4).await
+        };
+        let (newer, older) = tokio::join!(Box::pin(newer.claimless().run(work)), older);
+        match commits {
+            true => {
+                assert_outcome!(newer, Ok(Outcome::Executed(())));
+                assert_outcome!(older, Ok(Outcome::Superseded { .. }));
+            }
+            false => {
+                assert_outcome!(newer, Ok(Outcome::Failed(_)));
+                assert_outcome!(older, Ok(Outcome::Executed(_)));
+            }
+        }
+        assert_eq!(world.versions().await, [if commits { 5 } else { 4 }]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_versions_at_once_the_rows_are_those_that_were_executed() {
+    for mode in MODES {
+        let world = Postgres::new().await;
+        let outcomes = join_all((1..=12).map(|version| world.set_elsewhere(mode, version))).await;
+        let mut executed = Vec::new();
+        for (version, outcome) in (1..).zip(outcomes) {
+            match outcome.unwrap() {
+                Outcome::Executed(_) => executed.push(version),
+                outcome => assert!(
+                    matches!(outcome, Outcome::Superseded { .. } | Outcome::InProgress { .. }),
+                    "{version}: {outcome:?}"
+                ),
+            }
+        }
+        assert!(!executed.is_empty());
+        assert_eq!(world.versions().await, executed, "{mode:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_permanent_failure_is_recorded_without_the_row_and_supersedes_nothing() {
+    for mode in MODES {
+        let world = Postgres::new().await;
+        let end = Err(Failure::permanent("no such account"));
+        let failed = world.set_by(&world.once, &world.store, mode, 5, end).await;
+        assert_outcome!(failed, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Permanent);
+        assert_outcome!(world.set(mode, 5).await, Ok(Outcome::ReplayedFailure(_)));
+        assert_outcome!(world.set(mode, 4).await, Ok(Outcome::Executed(_)));
+        assert_eq!(world.versions().await, [4], "{mode:?}");
+    }
+}
+
+/// Each `COMMIT` of an operation is cut: that of its claim, and that of its transaction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_is_cut_leaves_row_record_and_mark_alike() {
+    for (mode, commits) in [(Mode::Claimed, 2), (Mode::Claimless, 1)] {
+        for nth in 1..=commits {
+            for is_applied in [true, false] {
+                let world = Postgres::new().await;
+                let fault = world.proxy.on(PostgresStore::commits).nth(nth);
+                if is_applied {
+                    fault.drop_response()
+                } else {
+                    fault.drop_request()
+                }
+                let outcome = world.set(mode, 5).await;
+                let is_claim = nth < commits;
+                match is_applied || is_claim {
+                    true => assert_outcome!(outcome, Ok(Outcome::Executed(_))),
+                    false => assert_outcome!(outcome, Ok(Outcome::Failed(_))),
+                }
+                let expected: &[u64] = if is_applied || is_claim { &[5] } else { &[] };
+                assert_eq!(world.versions().await, expected, "{mode:?} {nth}");
+                let older = world.set(mode, 4).await;
+                match expected {
+                    [] => assert_outcome!(older, Ok(Outcome::Executed(_))),
+                    _ => assert_outcome!(older, Ok(Outcome::Superseded { .. })),
+                }
+            }
+        }
+    }
+}
+
+/// The caller gives up, and releases, while its `COMMIT` is on its way: row, record and mark agree.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_and_its_release_may_arrive_in_any_order() {
+    let world = Postgres::new().await;
+    let mut commit = world.proxy.on(PostgresStore::commits).nth(2).hold();
+    let mut release = world.proxy.on(|request| Purpose::of(request) == Purpose::Read).nth(3).hold();
+    let network = async {
+        commit.arrived().await;
+        // The caller has given up when it releases.
+        release.arrived().await;
+        release.release();
+        commit.release();
+    };
+    let (outcome, ()) = tokio::join!(world.set(Mode::Claimed, 5), network);
+    let (again, older) = (world.set_elsewhere(Mode::Claimed, 5), world.set_elsewhere(Mode::Claimed, 4));
+    match outcome.unwrap() {
+        Outcome::Executed(_) => {
+            assert_outcome!(older.await, Ok(Outcome::Superseded { .. }));
+            assert_outcome!(again.await, Ok(Outcome::Replayed(_)));
+            assert_eq!(world.versions().await, [5]);
+        }
+        Outcome::Failed(failure) => {
+            assert_eq!(failure.verdict(), Verdict::Transient);
+            assert_outcome!(older.await, Ok(Outcome::Executed(_)));
+            assert_outcome!(again.await, Ok(Outcome::Executed(_)));
+            assert_eq!(world.versions().await, [4, 5]);
+        }
+        outcome => panic!("{outcome:?}"),
+    }
+}
