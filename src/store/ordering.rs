@@ -52,7 +52,7 @@ pub fn judge(
 ) -> Result<Judgement, Error> {
     let judgement = record.map_or(Ok(Judgement::Free), |record| rules::judge(record, request, now))?;
     let Some(mark) = mark.filter(|mark| !is_expired(mark, now)) else { return Ok(judgement) };
-    let attempt = record.map_or(0, |record| record.attempt);
+    let attempt = record.filter(|record| !rules::is_expired(record, now)).map_or(0, |record| record.attempt);
     let refusal = match judgement {
         Judgement::Free => superseded(mark, order).or_else(|| busy(mark, request, order, attempt, now)),
         Judgement::Refused(Refusal::Abandoned { .. }) => superseded(mark, order),

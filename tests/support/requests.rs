@@ -44,7 +44,7 @@ pub fn claim() -> ClaimRequest {
 pub fn ordered(entity: &KeyHash, sequence: u64) -> ClaimRequest {
     let claim = claim();
     let order = Order { sequence: sequence.into(), retention: RETENTION };
-    ClaimRequest { key: KeyHash::ordered(entity, &claim.key), order: Some(Box::new(order)), ..claim }
+    ClaimRequest { key: KeyHash::ordered(entity, &claim.key), order: Some(order), ..claim }
 }
 
 /// An entity that no other test has.

@@ -70,8 +70,7 @@ impl PostgresStore {
         if !plain.is_empty() {
             self.claim_together(plain, &mut answers).await;
         }
-        let ordered =
-            members(requests).filter_map(|(place, request)| Some((place, request, request.order.as_deref()?)));
+        let ordered = members(requests).filter_map(|(place, request)| Some((place, request, request.order.as_ref()?)));
         self.claim_in_order(ordered, &mut answers).await;
         answers.into_iter().map(|answer| answer.unwrap_or(Ok(HELD))).collect()
     }

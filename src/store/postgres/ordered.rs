@@ -139,7 +139,7 @@ impl PostgresStore {
                 return Err(failure);
             }
         };
-        if state.may_settle(request) && ordering::may_settle(state.mark.as_ref(), request) {
+        if state.may_settle(request) && ordering::may_settle(state.mark.as_ref(), request, state.now) {
             let write = self.write_settle(&connection, request, order, &state);
             let applied = commit(&connection, SETTLE, write).await;
             connection.give_back();
@@ -161,7 +161,7 @@ impl PostgresStore {
         order: &Order,
     ) -> Result<bool, Failure> {
         let state = self.hold(connection, &request.key, ResultData::Omit, SETTLE).await?;
-        if !(state.may_settle(request) && ordering::may_commit(state.mark.as_ref(), request, order)) {
+        if !(state.may_settle(request) && ordering::may_commit(state.mark.as_ref(), request, order, state.now)) {
             return Ok(false);
         }
         Ok(self.write_settle(connection, request, order, &state).await?.is_some())

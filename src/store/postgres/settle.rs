@@ -81,8 +81,7 @@ impl PostgresStore {
         if !plain.is_empty() {
             self.settle_together(plain, &mut answers).await;
         }
-        let ordered =
-            members(requests).filter_map(|(place, request)| Some((place, request, request.order.as_deref()?)));
+        let ordered = members(requests).filter_map(|(place, request)| Some((place, request, request.order.as_ref()?)));
         self.settle_in_order(ordered, &mut answers).await;
         answers.into_iter().flatten().collect()
     }

@@ -4,6 +4,7 @@ use std::{fmt, time::Duration};
 
 use fastrand::Rng;
 use lambda_once::{
+    order::Order,
     record::{Fingerprint, KeyHash, Owner, StoredData, StoredResult},
     store::{ClaimRequest, ResultData, SettleRequest, Settlement, Takeover},
 };
@@ -31,6 +32,8 @@ struct Claim {
     retention: Duration,
     takeover: Takeover,
     result_data: ResultData,
+    /// Where it stands in the order of the one entity that all keys belong to then, and how long that keeps its mark.
+    order: Option<(u8, Duration)>,
 }
 
 /// One call of a store; claims are named by their numbers.
@@ -67,9 +70,11 @@ impl Names {
         Owner::from_bytes(bytes)
     }
 
+    /// All keys have one half in common, which is their entity if they are ordered.
     fn key(&self, number: u8) -> KeyHash {
-        let mut bytes = [number; 32];
+        let mut bytes = [0; 32];
         bytes[..15].copy_from_slice(&self.0);
+        bytes[16..].fill(number);
         KeyHash::from_bytes(bytes)
     }
 }
@@ -78,7 +83,8 @@ impl Sequence {
     /// The same for the same numbers.
     pub(super) fn random(seed: u64, number: u64) -> Self {
         let mut random = Rng::with_seed(seed.rotate_left(32) ^ number);
-        let claims: Vec<Claim> = (0..CLAIMS).map(|_| Claim::random(&mut random)).collect();
+        let is_ordered = number % 2 == 1;
+        let claims: Vec<Claim> = (0..CLAIMS).map(|_| Claim::random(&mut random, is_ordered)).collect();
         let steps = (0..random.usize(STEPS)).map(|_| Step::random(&mut random, &claims)).collect();
         Self { claims, steps }
     }
@@ -94,8 +100,8 @@ impl Sequence {
             Step::Claim(numbers) => Requests::Claim(numbers.iter().map(|&number| self.claim(number, names)).collect()),
             Step::Settle(settles) => {
                 let settle = |(number, settlement): &(usize, Settlement)| {
-                    let ClaimRequest { key, owner, fingerprint, .. } = self.claim(*number, names);
-                    SettleRequest { key, owner, fingerprint, settlement: settlement.clone(), order: None }
+                    let ClaimRequest { key, owner, fingerprint, order, .. } = self.claim(*number, names);
+                    SettleRequest { key, owner, fingerprint, settlement: settlement.clone(), order }
                 };
                 Requests::Settle(settles.iter().map(settle).collect())
             }
@@ -115,7 +121,7 @@ impl Sequence {
             retention: claim.retention,
             takeover: claim.takeover,
             result_data: claim.result_data,
-            order: None,
+            order: claim.order.map(|(sequence, retention)| Order { sequence: sequence.into(), retention }),
         }
     }
 
@@ -137,7 +143,7 @@ impl Sequence {
 }
 
 impl Claim {
-    fn random(random: &mut Rng) -> Self {
+    fn random(random: &mut Rng, is_ordered: bool) -> Self {
         Self {
             key: random.u8(0..KEYS),
             fingerprint: *choose(random, &[None, Some(1), Some(1), Some(2)]),
@@ -146,6 +152,7 @@ impl Claim {
             retention: duration(random, &[0, 3_000, 60_000]),
             takeover: *choose(random, &[Takeover::Allowed, Takeover::Allowed, Takeover::Refused]),
             result_data: *choose(random, &[ResultData::Include, ResultData::Omit]),
+            order: is_ordered.then(|| (random.u8(1..5), duration(random, &[0, 3_000, 60_000]))),
         }
     }
 }
@@ -211,7 +218,7 @@ fn settlement(random: &mut Rng) -> Settlement {
 
 fn result(random: &mut Rng) -> StoredResult {
     let data = match random.u8(0..4) {
-        0 => return StoredResult::DROPPED,
+        0 => return choose(random, &[StoredResult::DROPPED, StoredResult::SUPERSEDED]).clone(),
         1 => None,
         2 => Some(StoredData::Deflated(vec![random.u8(..), 0, 255])),
         _ => Some(StoredData::Json(format!("{{\"b\": {}, \"a\":\"é\"}}", random.u8(..)))),

@@ -115,7 +115,9 @@ impl DynamoDbStore {
         now: Timestamp,
     ) -> Result<(TransactWriteItem, Grant), Error> {
         let names = &self.schema.names;
-        let restarts = item.is_some_and(|item| self.schema.is_expired(item, now));
+        let seen = |name: &String| item.and_then(|item| item.get(name));
+        // Attempts that cannot be counted are another library's, and counted anew if that is allowed: on an expired item.
+        let restarts = seen(&names.attempt).is_some_and(|attempt| attempts(attempt).is_none());
         let expression = if restarts { self.expressions.restart(request) } else { self.expressions.claim(request) };
         let mut values = claim_values(request, now, lease_until, restarts);
         let (mut condition, mut aliases) = (format!("({})", expression.condition), expression.names.clone());
@@ -135,7 +137,6 @@ impl DynamoDbStore {
         if item.is_none() {
             pin("id", &names.id);
         }
-        let seen = |name: &String| item.and_then(|item| item.get(name));
         let attempt = if restarts { 0 } else { seen(&names.attempt).and_then(attempts).unwrap_or(0) } + 1;
         let prior_status = seen(&names.status).and_then(|value| Status::from_word(value.as_s().ok()?));
         let update = Update::builder()
