@@ -4,6 +4,7 @@ mod cached;
 mod faults;
 mod http;
 mod invocation;
+mod order;
 mod sqs;
 mod stream;
 
