@@ -23,7 +23,8 @@ use crate::{
     record::Record,
 };
 
-/// The most operations in doubt that a mark holds. A claim that would add another is refused as in progress.
+/// With this many operations in doubt, claims that would add another are refused as in progress. The redelivery of one that is
+/// in doubt itself is not: it alone can end the doubt. So a mark holds one more at most.
 pub const MAX_DOUBT: usize = 64;
 
 /// Whether the mark counts as absent at `now`.
@@ -38,7 +39,8 @@ pub fn is_expired(mark: &Mark, now: Timestamp) -> bool {
 /// 2. Its newest sequence is the claim's or greater: superseded, even where the record would be abandoned.
 /// 3. Another claim holds the entity, and its lease or the skew margin has not passed: in progress.
 /// 4. An operation in doubt, or one whose holder's lease has passed, has a greater sequence: in progress, without a lease.
-/// 5. The claim would put an operation in doubt, and the mark holds [`MAX_DOUBT`] of them: in progress, without a lease.
+/// 5. The claim would put another operation in doubt, and the mark holds [`MAX_DOUBT`] of them; or it holds more, and the
+///    claim's own is not among them: in progress, without a lease.
 ///
 /// # Errors
 ///
@@ -73,12 +75,19 @@ fn busy(mark: &Mark, request: &ClaimRequest, order: &Order, attempt: u64, now: T
         if is_other && holder.lease_until >= now.before(request.skew_margin) {
             return Some(in_progress(Some(holder.lease_until)));
         }
-        let is_full = adds_doubt(mark, holder) && mark.doubt.len() >= MAX_DOUBT;
-        if is_older(holder.sequence) || is_full {
+        if is_older(holder.sequence) {
             return Some(in_progress(None));
         }
     }
-    mark.doubt.iter().any(|doubt| is_older(doubt.sequence)).then(|| in_progress(None))
+    let waits = is_full(mark, request) || mark.doubt.iter().any(|doubt| is_older(doubt.sequence));
+    waits.then(|| in_progress(None))
+}
+
+/// Whether the mark takes no claim of this operation because of all that is in doubt.
+fn is_full(mark: &Mark, request: &ClaimRequest) -> bool {
+    let adds_another = mark.holder.is_some_and(|holder| holder.key != request.key && adds_doubt(mark, &holder));
+    let is_listed = || mark.doubt.iter().any(|doubt| doubt.key == request.key);
+    adds_another && mark.doubt.len() >= MAX_DOUBT || mark.doubt.len() > MAX_DOUBT && !is_listed()
 }
 
 /// The mark after a claim made at `now` was granted until `lease_until`.

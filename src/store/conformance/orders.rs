@@ -310,7 +310,7 @@ pub async fn a_mark_lives_as_long_as_its_outcomes(subject: &Subject) {
     assert_eq!(subject.superseded(&entity.claim(2_u64)).await, 3_u64.into(), "nothing of the old mark is left");
 }
 
-/// A mark holds 64 operations in doubt. A claim that would add another waits.
+/// A mark holds 64 operations in doubt. A claim that would add another waits. What is in doubt runs again, the newest first.
 pub async fn doubt_is_bounded(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -330,8 +330,20 @@ pub async fn doubt_is_bounded(subject: &Subject) {
         lost.push(claim);
     }
     assert_eq!(subject.busy(&long(66)).await, None);
-    subject.done(&lost[0], RELEASE).await;
-    subject.granted(&long(66)).await;
+    for older in [1, 64] {
+        assert_eq!(subject.busy(&rival(&lost[older - 1])).await, None, "older than what is in doubt");
+    }
+    let again = rival(&lost[64]);
+    assert!(subject.granted(&again).await.took_over());
+    subject.done(&again, HAND_BACK).await;
+    assert_eq!(subject.busy(&long(66)).await, None, "a hand-back keeps the doubt");
+    let again = rival(&again);
+    subject.granted(&again).await;
+    subject.done(&again, fail("1")).await;
+    let newer = long(66);
+    subject.granted(&newer).await;
+    subject.done(&newer, complete("1")).await;
+    subject.granted(&long(67)).await;
 }
 
 /// A batch may hold ordered operations and others, of one entity and of several: the first of an entity is granted.

@@ -33,15 +33,23 @@ do
       and not string.find(fields.doubt, ' ' .. fields.operation .. ',', 1, true)
   end
 
+  -- Whether the mark takes no claim of this operation because of all that is in doubt. What is in doubt itself is claimed
+  -- again nevertheless: that alone can end the doubt.
+  local function is_full()
+    local adds_another = fields.owner and fields.operation ~= operation and adds_doubt()
+    local is_listed = string.find(fields.doubt, ' ' .. operation .. ',', 1, true)
+    return adds_another and #fields.doubt >= FULL or #fields.doubt > FULL and not is_listed
+  end
+
   -- Whether a claim is superseded or has to wait.
   function mark.refuses(owner, margin, now)
     if not mark.is_live then return false end
     if is_unknown() or fields.newest and fields.newest >= sequence then return true end
     if fields.owner then
       local is_held = fields.owner ~= owner and number(fields.in_progress_expiration) >= math.max(now - margin, 0)
-      local is_full = adds_doubt() and #fields.doubt >= FULL
-      if is_held or is_full or sequence < fields.sequence then return true end
+      if is_held or sequence < fields.sequence then return true end
     end
+    if is_full() then return true end
     for doubted in string.gmatch(fields.doubt, '(%d+) %x+,') do
       if sequence < doubted then return true end
     end
