@@ -79,7 +79,7 @@ impl Decision {
 
 impl Report {
     pub(super) fn new(outcome: Result<OutcomeKind, ErrorKind>, policy: PermanentFailures) -> Self {
-        let report = Self { reported: !outcome.is_ok_and(OutcomeKind::is_settled), outcome };
+        let report = Self { reported: !outcome.is_ok_and(OutcomeKind::needs_no_redelivery), outcome };
         Self {
             reported: report.reported && !(report.is_permanent() && policy == PermanentFailures::Acknowledge),
             ..report

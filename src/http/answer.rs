@@ -92,6 +92,7 @@ impl Settings {
                     Outcome::Interrupted(Interruption::Panicked) => Problem::PANICKED,
                     Outcome::Interrupted(Interruption::CutOff) => Problem::CUT_OFF,
                     Outcome::NotStarted => Problem::UNAVAILABLE,
+                    Outcome::Superseded { .. } => Problem::SUPERSEDED,
                     _ => self.in_progress(None),
                 };
                 return Ok(self.problem(problem, kind, asked));

@@ -125,6 +125,9 @@ impl Settings {
     ) -> Result<(KeyHash, Sequence), Problem> {
         let headers = RequestHeaders { headers: &parts.headers, is_ambiguous: Cell::new(false) };
         place.select(&Delivery::new(body, &headers), hasher, &mut Vec::new()).map_err(|error| {
+            if headers.is_ambiguous.get() {
+                return Problem::malformed("the header with the entity or the sequence is repeated, or not printable ASCII");
+            }
             tracing::warn!(target: "lambda_once", operation = &*self.operation, %error, "a request has no place in an order");
             Problem::ORDER_MISSING
         })

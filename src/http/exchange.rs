@@ -293,7 +293,11 @@ impl Settings {
 
     /// What becomes of the key, by what the handler has said, or by the status of its response.
     fn decision_on(&self, extensions: &Extensions, status: StatusCode) -> Decision {
-        extensions.get::<Decision>().copied().unwrap_or_else(|| (self.decide)(status))
+        match extensions.get::<Decision>().copied().unwrap_or_else(|| (self.decide)(status)) {
+            // It would count as the newest, and what is older would not run.
+            Decision::Store if self.place.is_some() && status.is_client_error() => Decision::Release,
+            decision => decision,
+        }
     }
 
     fn ran<R, E>(&self, mut parts: response::Parts, body: ResponseBody<R>) -> HandlerEnd<'_, R, E> {

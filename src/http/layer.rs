@@ -261,7 +261,8 @@ impl IdempotencyKeyLayer {
     ///
     /// An entity belongs to its caller ([`Scope`](super::Scope)), as keys do. A request without an entity or a sequence is refused
     /// with 400 (`order_missing`), one that is superseded with 409 (`superseded`, which no retry can help). A success that could
-    /// not be recorded is answered with 503 (`not_recorded`), since older requests wait until it is. A request without a key is
+    /// not be recorded is answered with 503 (`not_recorded`), since older requests wait until it is. A response with 4xx is never
+    /// stored, whatever [`decide`](Self::decide) says: it changed nothing, and must not supersede older requests. A request without a key is
     /// refused, even if it is [optional](Self::optional); and the layer cannot [`fail_open`](Self::fail_open).
     ///
     /// ```

@@ -42,8 +42,8 @@ pub enum Outcome<T> {
     },
     /// The key belongs to another payload. Nothing ran.
     Mismatch,
-    /// It did not take effect, and never will: a newer operation on its [entity](crate::Operation::ordered_by) has, or the work
-    /// itself [said so](Verdict::Superseded), now or before.
+    /// It does not run, and never will: a newer operation on its [entity](crate::Operation::ordered_by) has taken effect, or the work
+    /// itself [said so](Verdict::Superseded), now or before. A run of it that was lost may have taken effect before the newer one.
     Superseded {
         /// The greatest sequence that was completed; `None` where the work said so.
         newest: Option<Sequence>,
@@ -146,8 +146,9 @@ impl OutcomeKind {
         )
     }
 
-    /// Whether another delivery of the operation would change nothing, although nothing of it failed: it is done, or superseded.
-    pub const fn is_settled(self) -> bool {
+    /// Whether a queue may acknowledge the operation as it is: it is done, or superseded. An [ordered](crate::Operation::ordered_by)
+    /// one that is [unrecorded](Outcome::Unrecorded) should be delivered again all the same, as older ones wait for that.
+    pub const fn needs_no_redelivery(self) -> bool {
         self.is_done() || matches!(self, Self::Superseded)
     }
 

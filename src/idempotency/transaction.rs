@@ -83,7 +83,8 @@ impl<'a, S: Transactional, P> InTransaction<'a, S, P> {
     /// its error; the store's answer is in its sources. By default another try may succeed ([`Verdict::Transient`]). Conflicts
     /// with other transactions, and outages, always are transient.
     ///
-    /// [`Verdict::Permanent`] is recorded, but not of a [claimless](Self::claimless) operation.
+    /// [`Verdict::Permanent`] and [`Verdict::Superseded`] are recorded, but not of a [claimless](Self::claimless) operation. With the
+    /// latter the outcome is [`Outcome::Superseded`].
     pub fn classify(mut self, verdict: impl Fn(&Error) -> Verdict + Send + Sync + 'static) -> Self {
         self.classifier = Some(Arc::new(verdict));
         self

@@ -100,10 +100,12 @@ pub fn claimed(
 ) -> Mark {
     let mut mark = mark.filter(|mark| !is_expired(mark, now)).cloned().unwrap_or_default();
     // It was not settled, so it may have taken effect. A takeover of one's own key is no exception: it may be handed back.
-    if let Some(lapsed) = mark.holder.take()
-        && adds_doubt(&mark, &lapsed)
-    {
-        mark.doubt.push(Doubt { key: lapsed.key, sequence: lapsed.sequence });
+    if let Some(lapsed) = mark.holder.take() {
+        if let Some(listed) = mark.doubt.iter_mut().find(|doubt| doubt.key == lapsed.key) {
+            listed.sequence = listed.sequence.max(lapsed.sequence);
+        } else if adds_doubt(&mark, &lapsed) {
+            mark.doubt.push(Doubt { key: lapsed.key, sequence: lapsed.sequence });
+        }
     }
     mark.holder = Some(Holder { owner: request.owner, key: request.key, sequence: order.sequence, lease_until });
     let expiration = rules::in_progress_expiration(now, lease_until, request.skew_margin, order.retention);

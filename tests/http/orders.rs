@@ -7,7 +7,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use lambda_once::{
     ErrorKind, Key,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Decision, IdempotencyKeyLayer, Scope},
     store::fault::{Call, Fault},
 };
 use serde_json::{Value, json};
@@ -78,6 +78,20 @@ async fn a_request_without_an_entity_or_a_sequence_is_refused_and_does_not_run()
         assert_eq!((got.status, got.code()), (400, "order_missing".to_owned()), "{body}");
     }
     assert_eq!((app.runs(), app.store.calls().len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_refuses_a_request_supersedes_nothing() {
+    let handler = |run, request| async move {
+        let mut response = numbered(run, request).await;
+        if run == 1 {
+            *response.status_mut() = http::StatusCode::UNPROCESSABLE_ENTITY;
+        }
+        response
+    };
+    let app = App::with(|engine| engine, |layer| ordered(layer).decide(|_| Decision::Store), handler);
+    assert_eq!(app.put("a", "d", 10).await.status, 422);
+    assert_eq!(app.put("b", "d", 9).await.status, 201);
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,8 +17,9 @@ pub(super) struct Entities {
     of: HashMap<usize, (Entity, Sequence)>,
     /// The record that has the turn of its entity.
     turns: HashMap<Entity, usize>,
-    /// The waits of records for their entities, as they began: one that finds its entity taken again waits on.
-    waits: HashMap<usize, LeaseWait>,
+    /// The waits for entities, as they began. A record that finds its entity taken again waits on, and so does the next one: the
+    /// batch waits for an entity once.
+    waits: HashMap<Entity, LeaseWait>,
 }
 
 impl Entities {
@@ -52,7 +53,7 @@ impl Entities {
         }
     }
 
-    /// The wait of a record whose claim was refused with `refusal` at `now`: the one it had, or else a new one.
+    /// The wait of a record whose claim was refused with `refusal` at `now`: that of its entity, if there was one.
     pub(super) fn wait(
         &mut self,
         index: usize,
@@ -60,10 +61,8 @@ impl Entities {
         now: Timestamp,
         new: impl FnOnce(Refusal) -> LeaseWait,
     ) -> LeaseWait {
-        if !self.has(index) {
-            return new(refusal);
-        }
-        match self.waits.entry(index) {
+        let Some((entity, _)) = self.of.get(&index) else { return new(refusal) };
+        match self.waits.entry(*entity) {
             Entry::Occupied(mut wait) => {
                 wait.get_mut().refused_again(refusal, now);
                 wait.get().clone()
@@ -84,7 +83,8 @@ impl Entities {
 
     /// The record is decided, and its turn over.
     pub(super) fn end_turn(&mut self, index: usize) {
-        if let Some((entity, _)) = self.of.remove(&index)
+        if self.are_any()
+            && let Some((entity, _)) = self.of.remove(&index)
             && self.turns.get(&entity) == Some(&index)
         {
             self.turns.remove(&entity);

@@ -78,8 +78,10 @@ impl Idempotency {
                 tracing::error!(target: "lambda_once", key = %claim.key(), %error, "the permanent failure could not be recorded; the operation may run again");
             }
             Err(error) => {
-                let verdict = verdict_of(&error, Verdict::Unknown, writes);
-                end.conclude(Conclusion::NotCommitted(Failure::new(verdict, error)));
+                end.conclude(match verdict_of(&error, Verdict::Unknown, writes) {
+                    Verdict::Superseded => Conclusion::Superseded,
+                    verdict => Conclusion::NotCommitted(Failure::new(verdict, error)),
+                });
             }
         }
         End { claim: Some(claim), ..end }

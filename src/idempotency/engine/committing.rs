@@ -144,6 +144,7 @@ impl Idempotency {
         };
         match fate {
             Fate::Committed => {}
+            Fate::Undone if failure.verdict() == Verdict::Superseded => end.conclude(Conclusion::Superseded),
             Fate::Undone => end.conclude(Conclusion::NotCommitted(failure)),
             // Once more, as the answer to a release need not hold the result.
             Fate::Overtaken(record) => {
@@ -203,6 +204,10 @@ fn fate(answer: Settled, owner: Owner) -> Fate {
     };
     let standing = record.as_ref().map(|record| (record.owner == Some(owner), record.status));
     match standing {
+        // This settle itself has recorded that: an earlier attempt of it was applied.
+        Some((true, Status::Completed)) if record.as_ref().is_some_and(|record| record.result.superseded) => {
+            Fate::Undone
+        }
         Some((true, Status::Completed)) => Fate::Committed,
         // The settle was refused although the claim stands, so a late commit is not ruled out.
         Some((true, Status::InProgress)) => Fate::Undecided,

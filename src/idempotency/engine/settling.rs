@@ -9,7 +9,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind},
-    idempotency::{claim::Claim, handle::Idempotency},
+    idempotency::{claim::Claim, handle::Idempotency, verdict::Failure},
     record::{Record, Status, StoredResult},
     store::{Refusal, SettleRequest, Settled as Answer, Settlement, rules},
 };
@@ -183,6 +183,10 @@ fn unrecorded<T>(claim: Claim, settlement: &Settlement, end: End<T>, error: &Err
     log_unsettled(&claim, settlement, error);
     let conclusion = match end.conclusion {
         Conclusion::Completed(value) | Conclusion::Recovered(value) => Conclusion::Unrecorded(value),
+        // What is older waits until it is recorded.
+        Conclusion::Superseded if claim.order().is_some() => {
+            Conclusion::Failed(Failure::unknown("the operation is superseded, but that could not be recorded"))
+        }
         other => other,
     };
     let held_until: Option<Timestamp> = Some(claim.lease_until());

@@ -80,8 +80,12 @@ do
 
   -- Writes a claim that is granted until `lease`.
   function mark.claim(owner, lease, margin, now)
-    if fields.owner and adds_doubt() then
-      fields.doubt = fields.doubt .. fields.sequence .. ' ' .. fields.operation .. ','
+    local lapsed = fields.owner and ' ' .. fields.operation .. ','
+    local listed = lapsed and string.match(fields.doubt, '(%d+)' .. lapsed)
+    if listed and listed < fields.sequence then
+      fields.doubt = string.gsub(fields.doubt, listed .. lapsed, fields.sequence .. lapsed)
+    elseif not listed and fields.owner and adds_doubt() then
+      fields.doubt = fields.doubt .. fields.sequence .. lapsed
     end
     fields.owner, fields.operation, fields.sequence, fields.in_progress_expiration = owner, operation, sequence, text(lease)
     write(math.max(now + retention, lease + margin + 1))

@@ -2,8 +2,8 @@
 //! running.
 
 use lambda_once::{
-    Error, ErrorKind, Failure, Key, MissingKey, Outcome, OutcomeKind,
-    batch::{Handler, sqs::SqsService},
+    BoxError, BoxFuture, Error, ErrorKind, Failure, Key, MissingKey, Outcome, OutcomeKind, PermanentFailures,
+    batch::{DeadLetter, DeadLetters, Handler, sqs::SqsService},
     store::fault::{Call, Fault},
 };
 use lambda_runtime::LambdaEvent;
@@ -21,6 +21,16 @@ fn set(account: &str, version: impl Into<Value>, act: &str, ms: u64) -> Value {
 }
 
 type Job = super::world::Job;
+
+/// Takes no letters.
+#[derive(Debug)]
+struct NoLetters;
+
+impl DeadLetters for NoLetters {
+    fn send<'a>(&'a self, letter: DeadLetter<'a>) -> BoxFuture<'a, Result<(), BoxError>> {
+        panic!("it is delivered again: {letter:?}");
+    }
+}
 
 impl World {
     fn ordered(&self) -> SqsService<impl Handler<Job, (Job,)> + use<>, Job, (Job,)> {
@@ -111,6 +121,36 @@ async fn a_record_whose_outcome_is_not_recorded_is_reported() {
     let event = LambdaEvent::new(batch([set("A", 1, "succeed", 0)]), world.left(seconds(60)));
     let processed = world.ordered().process(event).await;
     assert_eq!((processed.outcomes(), processed.reported()), (vec![Ok(OutcomeKind::Unrecorded)], vec!["m0"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_for_good_that_is_not_recorded_is_reported_whatever_the_policy() {
+    let world = World::new();
+    world.store.always(Call::Settle, Fault::ErrorBefore);
+    let service = world.ordered().permanent_failures(PermanentFailures::Acknowledge);
+    assert_eq!(world.deliver_to(&service, [set("A", 1, "permanent", 0)]).await, ["m0"]);
+    let service = world.ordered().dead_letters(NoLetters);
+    assert_eq!(world.deliver_to(&service, [set("B", 1, "permanent", 0)]).await, ["m0"]);
+    world.store.heal();
+    tokio::time::advance(seconds(130)).await;
+    let service = world.ordered().permanent_failures(PermanentFailures::Acknowledge);
+    assert_eq!(world.deliver_to(&service, [set("A", 1, "permanent", 0)]).await, [""; 0], "it is recorded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_waits_for_an_entity_once() {
+    let world = World::new();
+    let elsewhere = world.set_elsewhere("A", 9, 25_000);
+    let here = async {
+        tokio::task::yield_now().await;
+        let begun = tokio::time::Instant::now();
+        let bodies = (1..=5).map(|version| set("A", version, "succeed", 0));
+        let service = world.ordered().wait_up_to(seconds(10));
+        let failed = invoke(&service, batch(bodies), world.left(seconds(60))).await.unwrap();
+        (failed.len(), begun.elapsed())
+    };
+    let (_, (failed, took)) = tokio::join!(elsewhere, here);
+    assert!(failed == 5 && took < seconds(12), "{failed} failed after {took:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -179,6 +179,15 @@ async fn work_that_finds_itself_superseded_is_recorded_so_and_raises_the_order()
 }
 
 #[tokio::test(start_paused = true)]
+async fn that_work_is_superseded_is_not_known_until_it_is_recorded() {
+    let world = World::with(Builder::without_heartbeat);
+    world.store.always(Call::Settle, Fault::ErrorBefore);
+    let stale = Err(Failure::superseded("the row has version 9"));
+    let outcome = world.run_at("event 5", 5, stale).await;
+    assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
 async fn work_without_an_order_may_find_itself_superseded_too() {
     let world = World::new();
     let stale = Err::<u32, _>(std::io::Error::other("the row has version 9")).superseded();

@@ -1,19 +1,22 @@
 //! Operations in order: what is superseded, or has lost its entity to another, leaves no row.
 
 use futures_util::future::join_all;
-use lambda_once::{Error, Failure, Idempotency, Outcome, PostgresStore, Verdict, store::postgres::Transaction};
+use lambda_once::{
+    DynamoDbStore, Error, Failure, Idempotency, Outcome, PostgresStore, Verdict,
+    store::{dynamodb::Writes, postgres::Transaction},
+};
 
-use super::{DEBIT, Database, MODES, Mode, World};
+use super::{DEBIT, Database, MODES, Mode, World, on_each_database};
 use crate::{
     purpose::Purpose,
-    support::{self, assert_outcome},
+    support::{self, assert_outcome, wire::Request},
 };
 
 const ACCOUNT: &str = "account 7";
 
 type Postgres = World<PostgresStore>;
 
-impl Postgres {
+impl<D: Database> World<D> {
     /// Enters a row for a version of the account, through the proxy. The key is the version.
     async fn set(&self, mode: Mode, version: u64) -> Result<Outcome<String>, Error> {
         self.set_by(&self.once, &self.store, mode, version, Ok(())).await
@@ -27,7 +30,7 @@ impl Postgres {
     async fn set_by(
         &self,
         once: &Idempotency,
-        store: &PostgresStore,
+        store: &D,
         mode: Mode,
         version: u64,
         end: Result<(), Failure>,
@@ -53,10 +56,9 @@ impl Postgres {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_superseded_leaves_no_row() {
+async fn what_is_superseded_leaves_no_row<D: Database>() {
     for mode in MODES {
-        let world = Postgres::new().await;
+        let world = World::<D>::new().await;
         assert_outcome!(world.set(mode, 5).await, Ok(Outcome::Executed(_)));
         for other in MODES {
             let late = world.set(other, 4).await;
@@ -68,6 +70,26 @@ async fn what_is_superseded_leaves_no_row() {
         assert_eq!(world.versions().await, [5, 6], "{mode:?}");
     }
 }
+
+/// The handler finds a newer row itself.
+async fn what_finds_itself_superseded_is_recorded_without_the_row<D: Database>() {
+    for mode in MODES {
+        let world = World::<D>::new().await;
+        let stale = Err(Failure::superseded("the row has version 9"));
+        let outcome = world.set_by(&world.once, &world.store, mode, 5, stale).await;
+        assert_outcome!(outcome, Ok(Outcome::Superseded { newest: None }));
+        assert_outcome!(world.set(mode, 5).await, Ok(Outcome::Superseded { newest: None }));
+        assert_outcome!(world.set(mode, 4).await, Ok(Outcome::Superseded { newest: Some(_) }));
+        assert_eq!(world.versions().await, [0; 0], "{mode:?}");
+    }
+}
+
+on_each_database!(
+    what_is_superseded_leaves_no_row,
+    what_finds_itself_superseded_is_recorded_without_the_row,
+    of_many_versions_at_once_the_rows_are_those_that_were_executed,
+    a_permanent_failure_is_recorded_without_the_row_and_supersedes_nothing,
+);
 
 /// An operation that is slower than its lease loses its entity to the next. Whether that has completed or still runs, nothing
 /// of the slow one is committed.
@@ -99,6 +121,78 @@ async fn an_operation_whose_entity_was_claimed_by_another_commits_nothing() {
             false => assert_outcome!(again, Ok(Outcome::InProgress { .. })),
         }
     }
+}
+
+/// The same on DynamoDB, where the commit states what it relies on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_dynamodb_an_operation_whose_entity_was_claimed_by_another_commits_nothing() {
+    for completes in [true, false] {
+        let world = World::<DynamoDbStore>::new().await;
+        // The first is its claim.
+        let mut commit = world.proxy.on(DynamoDbStore::commits).nth(2).hold();
+        let rival = async {
+            commit.arrived().await;
+            world.lapse();
+            let end = if completes { Ok(()) } else { Err(Failure::unknown("timed out")) };
+            let newer = world.set_by(&world.elsewhere, &world.direct, Mode::Claimed, 6, end).await;
+            assert!(matches!(newer, Ok(Outcome::Executed(_) | Outcome::Failed(_))), "{newer:?}");
+            commit.release();
+        };
+        let (slow, ()) = tokio::join!(world.set(Mode::Claimed, 5), rival);
+        assert_outcome!(slow, Ok(Outcome::LeaseLost));
+        assert_eq!(world.versions().await, if completes { vec![6] } else { vec![] });
+    }
+}
+
+/// A condition of the handler's own says that the row is newer. The answer to what records that may be lost as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_dynamodb_a_refused_write_may_say_that_the_operation_is_superseded() {
+    for (mode, is_lost) in [(Mode::Claimed, false), (Mode::Claimed, true), (Mode::Claimless, false)] {
+        let world = World::<DynamoDbStore>::new().await;
+        let enter = async |transaction: Writes| world.ledger.enter_as(&transaction, "row", "5").await;
+        let seed = world.once.operation(DEBIT, "seed").in_transaction(&world.store);
+        assert_outcome!(Box::pin(seed.run(enter)).await, Ok(Outcome::Executed(())));
+        let stale = || {
+            let stale = world.once.operation(DEBIT, "stale").in_transaction(&world.store);
+            stale.classify(|_| Verdict::Superseded)
+        };
+        if is_lost {
+            let records =
+                |request: &Request| request.command == "UpdateItem" && Purpose::of(request) == Purpose::Complete;
+            world.proxy.on(records).drop_response();
+        }
+        let outcome = match mode {
+            Mode::Claimed => Box::pin(stale().run(enter)).await,
+            Mode::Claimless => Box::pin(stale().claimless().run(enter)).await,
+        };
+        assert_outcome!(outcome, Ok(Outcome::Superseded { newest: None }));
+        if matches!(mode, Mode::Claimed) {
+            let again = Box::pin(stale().run(async |_| panic!("it is recorded") as Result<(), Failure>)).await;
+            assert_outcome!(again, Ok(Outcome::Superseded { newest: None }));
+        }
+        assert_eq!(world.ledger.all_rows().await.len(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_dynamodb_an_ordered_transaction_takes_98_writes() {
+    let world = World::<DynamoDbStore>::new().await;
+    for (writes, is_taken) in [(98, true), (99, false)] {
+        let work = async |transaction: Writes| {
+            for _ in 0..writes {
+                world.ledger.enter(&transaction, "5").await?;
+            }
+            Ok::<_, Failure>(())
+        };
+        let key = writes.to_string();
+        let operation = world.once.operation(DEBIT, &key).ordered_by(&key, 5_u64).in_transaction(&world.store);
+        match Box::pin(operation.run(work)).await.unwrap() {
+            Outcome::Executed(()) => assert!(is_taken),
+            Outcome::Failed(failure) => assert!(!is_taken && failure.to_string().contains("98"), "{failure}"),
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+    assert_eq!(world.versions().await.len(), 98);
 }
 
 /// At an isolation level that sees no change since the first statement, a change of the mark is a conflict.
@@ -166,30 +260,28 @@ async fn others_wait_for_the_end_of_a_transaction_without_a_claim() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_versions_at_once_the_rows_are_those_that_were_executed() {
+async fn of_many_versions_at_once_the_rows_are_those_that_were_executed<D: Database>() {
     for mode in MODES {
-        let world = Postgres::new().await;
+        let world = World::<D>::new().await;
         let outcomes = join_all((1..=12).map(|version| world.set_elsewhere(mode, version))).await;
         let mut executed = Vec::new();
         for (version, outcome) in (1..).zip(outcomes) {
-            match outcome.unwrap() {
-                Outcome::Executed(_) => executed.push(version),
-                outcome => assert!(
-                    matches!(outcome, Outcome::Superseded { .. } | Outcome::InProgress { .. }),
-                    "{version}: {outcome:?}"
-                ),
+            match outcome {
+                Ok(Outcome::Executed(_)) => executed.push(version),
+                Ok(Outcome::Superseded { .. } | Outcome::InProgress { .. }) => {}
+                // On DynamoDB transactions that meet give way to each other.
+                Ok(Outcome::Failed(failure)) => assert_eq!(failure.verdict(), Verdict::Transient, "{failure}"),
+                Err(error) => assert!(error.redelivery_helps(), "{error}"),
+                outcome => panic!("{version}: {outcome:?}"),
             }
         }
-        assert!(!executed.is_empty());
         assert_eq!(world.versions().await, executed, "{mode:?}");
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_permanent_failure_is_recorded_without_the_row_and_supersedes_nothing() {
+async fn a_permanent_failure_is_recorded_without_the_row_and_supersedes_nothing<D: Database>() {
     for mode in MODES {
-        let world = Postgres::new().await;
+        let world = World::<D>::new().await;
         let end = Err(Failure::permanent("no such account"));
         let failed = world.set_by(&world.once, &world.store, mode, 5, end).await;
         assert_outcome!(failed, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Permanent);

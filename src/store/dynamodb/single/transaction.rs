@@ -69,7 +69,8 @@ impl Writes {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Request`] for more than 99 writes; [`ErrorKind::Config`] once the handler has returned.
+    /// [`ErrorKind::Request`] for more than 99 writes (an [ordered](crate::Operation::ordered_by) operation takes 98, and finds that out
+    /// at its commit); [`ErrorKind::Config`] once the handler has returned.
     pub fn put(&self, put: Put) -> Result<(), Error> {
         self.add(TransactWriteItem::builder().put(put).build())
     }
