@@ -20,6 +20,29 @@ async fn a_repeated_operation_takes_one_request() {
     assert_eq!(world.requests(), ["UpdateItem"]);
 }
 
+/// The first try assumes what is likeliest. What is in doubt, or done, is shown by its refusal.
+#[tokio::test]
+async fn an_ordered_operation_takes_two_requests_and_a_superseded_or_repeated_one_takes_one() {
+    let world = World::new().await;
+    let set = async |version: u64| {
+        let operation = world.once.operation(CHARGE, &version).ordered_by(KEY, version);
+        let outcome = operation.run(|| world.work()).await.unwrap();
+        let requests = world.requests().len();
+        world.proxy.reset();
+        (outcome.as_str(), requests)
+    };
+    assert_eq!(set(5).await, ("executed", 2), "a new entity");
+    assert_eq!(set(6).await, ("executed", 2), "one that has a mark");
+    assert_eq!(set(4).await, ("superseded", 1));
+    assert_eq!(set(6).await, ("replayed", 1));
+    let lost = world.once.operation(CHARGE, &8).ordered_by(KEY, 8_u64);
+    assert_outcome!(lost.run(|| async { Err::<u32, _>(Failure::unknown("timed out")) }).await, Ok(Outcome::Failed(_)));
+    world.clock.jump(LEASE + MARGIN + MARGIN);
+    world.proxy.reset();
+    assert_eq!(set(9).await, ("executed", 4), "what is in doubt is shown by a refusal of the claim, and of the settle");
+    assert_eq!(set(10).await, ("executed", 2), "the doubt has ended");
+}
+
 #[tokio::test]
 async fn a_failed_operation_takes_two_requests() {
     let world = World::new().await;
