@@ -1,7 +1,7 @@
 //! Ordered records: of those of one entity, one at a time is claimed, when it is about to start. A second claim would find the
 //! first one's entity in progress.
 
-use std::collections::{HashMap, HashSet, hash_map::Entry};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use super::records::Operation;
 use crate::{
@@ -14,12 +14,12 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Entities {
     /// Where each ordered record stands that is not decided.
-    of: HashMap<usize, (Entity, Sequence)>,
+    of: BTreeMap<usize, (Entity, Sequence)>,
     /// The record that has the turn of its entity.
-    turns: HashMap<Entity, usize>,
+    turns: BTreeMap<Entity, usize>,
     /// The waits for entities, as they began. A record that finds its entity taken again waits on, and so does the next one: the
     /// batch waits for an entity once.
-    waits: HashMap<Entity, LeaseWait>,
+    waits: BTreeMap<Entity, LeaseWait>,
 }
 
 impl Entities {
@@ -73,7 +73,7 @@ impl Entities {
 
     /// How many of these records could take a turn.
     pub(super) fn turns_of(&self, records: impl Iterator<Item = usize>) -> usize {
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         let has_turn = |index: &usize| match self.of.get(index) {
             Some((entity, _)) => !self.turns.contains_key(entity) && seen.insert(*entity),
             None => true,
@@ -83,8 +83,7 @@ impl Entities {
 
     /// The record is decided, and its turn over.
     pub(super) fn end_turn(&mut self, index: usize) {
-        if self.are_any()
-            && let Some((entity, _)) = self.of.remove(&index)
+        if let Some((entity, _)) = self.of.remove(&index)
             && self.turns.get(&entity) == Some(&index)
         {
             self.turns.remove(&entity);

@@ -79,15 +79,20 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
     ) -> Option<Claim> {
         let claim = self.records.give_up(index);
         let mut decision = Decision::new(&outcome, self.policy());
-        // What is older waits until its outcome is recorded, so it is delivered again until then.
-        let is_open = self.entities.has(index) && lease_until.is_some();
-        decision.report.reported |= is_open;
-        self.entities.end_turn(index);
         let margin = self.terms.engine.settings.skew_margin;
         decision.held_until = lease_until.and_then(|until| self.records.key(index).map(|_| lapses(until, margin)));
         // An error of the user's may panic when it is dropped.
         drop_contained(outcome);
-        if self.is_dead(index, decision.report) && !(is_open && decision.report.is_permanent()) {
+        if self.entities.has(index) {
+            self.entities.end_turn(index);
+            // What is older waits until its outcome is recorded, so it is delivered again until then.
+            decision.report.reported |= lease_until.is_some();
+            if lease_until.is_some() && decision.report.is_permanent() {
+                self.decided(index, decision);
+                return claim;
+            }
+        }
+        if self.is_dead(index, decision.report) {
             self.dead.push_back((index, decision));
             self.is_changed |= self.lanes.has_failed(index);
         } else {
