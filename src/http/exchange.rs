@@ -1,6 +1,6 @@
 //! Handles one request, from its key to its response.
 
-use std::{any::Any, pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
@@ -255,7 +255,7 @@ impl Settings {
             }
             let response = match inner.call(Request::from_parts(parts, body)).await {
                 Ok(response) => response,
-                Err(error) if is_doubtful(&error) => return Ok(Success::Keep(HandlerEnd::Error(error))),
+                Err(error) if self.is_doubtful(&error) => return Ok(Success::Keep(HandlerEnd::Error(error))),
                 Err(error) => return Ok(Success::Release(HandlerEnd::Error(error))),
             };
             let (parts, body) = response.into_parts();
@@ -298,6 +298,12 @@ impl Settings {
             Decision::Store if self.place.is_some() && status.is_client_error() => Decision::Release,
             decision => decision,
         }
+    }
+
+    /// Whether nobody knows, by an error of the service, if the operation took effect. Only boxed errors can be looked into, as
+    /// those of `lambda_http` are, and errors that have a classifier.
+    fn is_doubtful<E: 'static>(&self, error: &E) -> bool {
+        self.engine.settings.classifiers.verdict_of_any(error) == Some(Verdict::Unknown)
     }
 
     fn ran<R, E>(&self, mut parts: response::Parts, body: ResponseBody<R>) -> HandlerEnd<'_, R, E> {
@@ -352,11 +358,4 @@ impl<S: Inner<B>, B: RequestBody> Work<S, B> {
         let request = Request::from_parts(self.parts, self.body);
         Ok(self.inner.call(request).await?.map(ResponseBody::passed))
     }
-}
-
-/// Whether an error of the service is marked as unknown. Only boxed errors can be looked into, as those of
-/// `lambda_http` are.
-fn is_doubtful<E: 'static>(error: &E) -> bool {
-    let boxed = (error as &dyn Any).downcast_ref::<BoxError>();
-    boxed.is_some_and(|error| Verdict::of(&**error) == Verdict::Unknown)
 }

@@ -10,6 +10,7 @@ use super::{
     handle::Idempotency,
     policy::{AfterUnknown, OnPanic},
     settings::{DISABLED_VARIABLE, Settings},
+    verdict::Verdict,
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -57,6 +58,7 @@ impl Idempotency {
 /// | [`retention`](Self::retention) | 15 days; 24 hours for HTTP |
 /// | [`failed_retention`](Self::failed_retention), [`in_progress_retention`](Self::in_progress_retention) | as `retention` |
 /// | [`after_unknown`](Self::after_unknown) | [`AfterUnknown::Rerun`] |
+/// | [`classify`](Self::classify) | no classifiers: an error without a mark is transient |
 /// | [`on_panic`](Self::on_panic) | [`OnPanic::Unknown`] |
 /// | [`missing_key`](Self::missing_key) | [`MissingKey::Reject`] |
 /// | [`keep_results`](Self::keep_results) | yes |
@@ -167,6 +169,61 @@ impl Builder {
     /// What happens when a claim has ended without an outcome.
     pub fn after_unknown(mut self, policy: AfterUnknown) -> Self {
         self.settings.after_unknown = policy;
+        self
+    }
+
+    /// Reads the verdict off errors of the type `E`, so that handlers can return them as they are, by `?`.
+    ///
+    /// ```
+    /// use lambda_once::{Idempotency, MemoryStore, Outcome, Verdict};
+    ///
+    /// #[derive(Debug)]
+    /// enum PaymentError { Declined, Busy, TimedOut }
+    ///
+    /// impl std::fmt::Display for PaymentError {
+    ///     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    ///         write!(f, "{self:?}")
+    ///     }
+    /// }
+    /// impl std::error::Error for PaymentError {}
+    ///
+    /// async fn charge() -> Result<u64, PaymentError> {
+    ///     Err(PaymentError::TimedOut)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+    /// let once = Idempotency::builder(MemoryStore::new())
+    ///     .classify(|error: &PaymentError| match error {
+    ///         PaymentError::Declined => Verdict::Permanent, // nothing happened, and a retry is declined as well
+    ///         PaymentError::Busy => Verdict::Transient, // nothing happened, and a retry may work
+    ///         PaymentError::TimedOut => Verdict::Unknown, // the card may have been charged
+    ///     })
+    ///     .build()?;
+    /// let outcome = once.operation("charge", "order 7").run(charge).await?;
+    /// assert!(matches!(outcome, Outcome::Failed(failure) if failure.verdict() == Verdict::Unknown));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// May be called for any number of types. A mark ([`Classify`](crate::Classify)), anywhere in an error's chain of sources, wins.
+    /// Without one the error and its sources are looked at, from the outermost on, until a classifier says something; of two for
+    /// one type the first is asked first. A classifier may return `Option<Verdict>`, and `None` where it has nothing to say. One
+    /// that panics says [`Unknown`](Verdict::Unknown).
+    ///
+    /// Classifiers see handlers' errors in queues, streams, operations and bulk handlers, and decoders' errors, which are
+    /// permanent unless something says otherwise. Of an HTTP service and a handler of whole invocations they see boxed errors, and
+    /// errors of a type that has a classifier.
+    ///
+    /// They find an `E` in an `Arc`, a `Box` and an `io::Error` too; in an `anyhow::Error` with the feature `anyhow`. They cannot see
+    /// into an `anyhow::Error` that has become a boxed error before (by `?` in a function that returns
+    /// `Box<dyn Error + Send + Sync>`, which is `lambda_runtime::Error`), nor into errors that do not show what they hold as their
+    /// [source](std::error::Error::source), such as those that `thiserror` calls `transparent`. Mark the error before that, or
+    /// classify the outer type.
+    pub fn classify<E, V>(mut self, classify: impl Fn(&E) -> V + Send + Sync + 'static) -> Self
+    where
+        E: std::error::Error + 'static,
+        V: Into<Option<Verdict>>,
+    {
+        self.settings.classifiers.add(classify);
         self
     }
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod builder;
 pub(crate) mod claim;
+pub(crate) mod classifier;
 pub(crate) mod engine;
 pub(crate) mod guard;
 pub(crate) mod handle;

@@ -3,6 +3,7 @@
 use std::{borrow::Cow, time::Duration};
 
 use super::{
+    classifier::Classifiers,
     policy::{AfterUnknown, OnPanic},
     window::Heartbeat,
 };
@@ -45,6 +46,7 @@ pub(crate) struct Settings {
     pub(crate) missing_key: MissingKey,
     pub(crate) keep_results: bool,
     pub(crate) compress_above: usize,
+    pub(crate) classifiers: Classifiers,
     pub(crate) disabled: bool,
 }
 
@@ -66,6 +68,7 @@ impl Default for Settings {
             keep_results: true,
             // What DynamoDB reads for one unit; from here on each byte saved is money saved.
             compress_above: 4096,
+            classifiers: Classifiers::default(),
             disabled: false,
         }
     }

@@ -1,6 +1,6 @@
 //! What a handler's error says about its operation.
 
-use std::{error::Error as StdError, fmt};
+use std::{error::Error as StdError, fmt, io, iter};
 
 use crate::error::BoxError;
 
@@ -39,14 +39,23 @@ impl Verdict {
 
     /// What the outermost mark in an error's chain of sources says; `None` if there is none.
     pub(crate) fn marked(error: &(dyn StdError + 'static)) -> Option<Self> {
-        let mut link = Some(error);
-        while let Some(error) = link {
-            if let Some(mark) = error.downcast_ref::<Mark>() {
-                return Some(mark.verdict);
-            }
-            link = error.source();
-        }
-        None
+        chain(error).find_map(|error| error.downcast_ref::<Mark>()).map(|mark| mark.verdict)
+    }
+}
+
+/// How deep a chain of sources is searched. It is the user's, and need not end.
+const MAX_DEPTH: usize = 64;
+
+/// An error and its sources, from the outermost to the first cause.
+pub(crate) fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    iter::successors(Some(error), |error| wrapped(*error)).take(MAX_DEPTH)
+}
+
+fn wrapped<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    // The source of an `io::Error` passes over the error that it was made of.
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(inner) => Some(inner),
+        None => error.source(),
     }
 }
 
@@ -56,8 +65,9 @@ const MAX_SOURCES: usize = 8;
 
 /// A handler's error, with its [`Verdict`].
 ///
-/// Any error becomes one through `?`. It is transient unless [`Classify`] has marked it, anywhere in its chain of
-/// sources, so the mark survives `?`, `anyhow`'s `.context()` and boxing:
+/// Any error becomes one through `?`. Its verdict is that of its mark ([`Classify`]), anywhere in its chain of sources; an error
+/// without one is left to the engine's [classifiers](crate::idempotency::Builder::classify), and is transient if they say
+/// nothing. A mark survives `?`, `anyhow`'s `.context()` and boxing:
 ///
 /// ```
 /// use lambda_once::{Classify, Failure, Verdict};
@@ -73,14 +83,15 @@ const MAX_SOURCES: usize = 8;
 ///
 /// Like `anyhow::Error` it is not itself a [`std::error::Error`].
 pub struct Failure {
-    verdict: Verdict,
+    /// `None` while nothing has said anything.
+    verdict: Option<Verdict>,
     source: BoxError,
 }
 
 impl Failure {
     /// An error with this verdict.
     pub fn new(verdict: Verdict, source: impl Into<BoxError>) -> Self {
-        Self { verdict, source: source.into() }
+        Self { verdict: Some(verdict), source: source.into() }
     }
 
     /// An error after which the operation may run again.
@@ -103,9 +114,18 @@ impl Failure {
         Self::new(Verdict::Unknown, source)
     }
 
-    /// What the error says about the operation.
+    /// What the error says about the operation: transient if neither a mark nor, in an [outcome](crate::Outcome::Failed), a
+    /// classifier has said otherwise.
     pub const fn verdict(&self) -> Verdict {
-        self.verdict
+        match self.verdict {
+            Some(verdict) => verdict,
+            None => Verdict::Transient,
+        }
+    }
+
+    /// Whether its verdict has been said.
+    pub(crate) const fn is_judged(&self) -> bool {
+        self.verdict.is_some()
     }
 
     /// The error itself.
@@ -140,7 +160,7 @@ impl Failure {
 
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failure").field("verdict", &self.verdict).field("source", &self.source).finish()
+        f.debug_struct("Failure").field("verdict", &self.verdict()).field("source", &self.source).finish()
     }
 }
 
@@ -150,10 +170,53 @@ impl fmt::Display for Failure {
     }
 }
 
-impl<E: Into<BoxError>> From<E> for Failure {
+impl<E: Into<BoxError> + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        let source = error.into();
-        Self { verdict: Verdict::of(&*source), source }
+        let source = boxed(error);
+        Self { verdict: Verdict::marked(&*source), source }
+    }
+}
+
+#[cfg(not(feature = "anyhow"))]
+fn boxed<E: Into<BoxError>>(error: E) -> BoxError {
+    error.into()
+}
+
+/// An `anyhow::Error` that is boxed hides the type of the error that it was made of. Wrapped, it has that as its source.
+#[cfg(feature = "anyhow")]
+fn boxed<E: Into<BoxError> + 'static>(error: E) -> BoxError {
+    use std::any::Any;
+
+    let mut slot = Some(error);
+    let anyhow = (&mut slot as &mut dyn Any).downcast_mut::<Option<anyhow::Error>>().and_then(Option::take);
+    match (anyhow, slot) {
+        (Some(error), _) => Box::new(FromAnyhow(error)),
+        (None, Some(error)) => error.into(),
+        (None, None) => unreachable!("only an `anyhow::Error` is taken out"),
+    }
+}
+
+#[cfg(feature = "anyhow")]
+struct FromAnyhow(anyhow::Error);
+
+#[cfg(feature = "anyhow")]
+impl fmt::Debug for FromAnyhow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(feature = "anyhow")]
+impl fmt::Display for FromAnyhow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(feature = "anyhow")]
+impl StdError for FromAnyhow {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.0)
     }
 }
 

@@ -12,10 +12,11 @@ use crate::{
 /// An error of a handler, of which the layer reads the [`Verdict`] before it hands it on.
 ///
 /// It is there for [`Failure`], and for the boxed errors of `lambda_runtime`, `anyhow` and others, whose chain of sources
-/// is searched for a [mark](crate::Classify). For an error type of your own it says what each error means:
+/// is searched for a [mark](crate::Classify), and left to the engine's [classifiers](crate::idempotency::Builder::classify). For an
+/// error type of your own one method does the same:
 ///
 /// ```
-/// use lambda_once::{Verdict, invocation::HandlerError};
+/// use lambda_once::{Idempotency, MemoryStore, Verdict, invocation::HandlerError};
 ///
 /// #[derive(Debug)]
 /// enum ChargeError { Declined, Busy, TimedOut }
@@ -26,25 +27,32 @@ use crate::{
 ///     }
 /// }
 ///
+/// impl std::error::Error for ChargeError {}
+///
 /// impl HandlerError for ChargeError {
-///     fn verdict(&self) -> Verdict {
-///         match self {
-///             Self::Declined => Verdict::Permanent,
-///             Self::Busy => Verdict::Transient,
-///             Self::TimedOut => Verdict::Unknown,
-///         }
+///     fn as_error(&self) -> &(dyn std::error::Error + 'static) {
+///         self
 ///     }
 /// }
-/// ```
 ///
-/// A type that implements [`std::error::Error`] and wraps marked errors can ask [`Verdict::of`].
+/// let once = Idempotency::builder(MemoryStore::new()).classify(|error: &ChargeError| match error {
+///     ChargeError::Declined => Verdict::Permanent,
+///     ChargeError::Busy => Verdict::Transient,
+///     ChargeError::TimedOut => Verdict::Unknown,
+/// });
+/// ```
 #[diagnostic::on_unimplemented(
     message = "the verdict of `{Self}` is not known",
     note = "implement `lambda_once::invocation::HandlerError` for it, or let the handler return `lambda_runtime::Error`"
 )]
 pub trait HandlerError: fmt::Display {
-    /// What the error says about the operation that it ended.
-    fn verdict(&self) -> Verdict;
+    /// The error, of which the chain of sources is searched for a mark.
+    fn as_error(&self) -> &(dyn StdError + 'static);
+
+    /// What the error says about the operation that it ended. By default its mark; `None` leaves it to the engine's classifiers.
+    fn verdict(&self) -> Option<Verdict> {
+        Verdict::marked(self.as_error())
+    }
 }
 
 /// `Box<dyn Error + Send + Sync>`, `anyhow::Error` and the like.
@@ -52,14 +60,18 @@ impl<E> HandlerError for E
 where
     E: AsRef<dyn StdError + Send + Sync + 'static> + fmt::Display,
 {
-    fn verdict(&self) -> Verdict {
-        Verdict::of(self.as_ref())
+    fn as_error(&self) -> &(dyn StdError + 'static) {
+        self.as_ref()
     }
 }
 
 impl HandlerError for Failure {
-    fn verdict(&self) -> Verdict {
-        Self::verdict(self)
+    fn as_error(&self) -> &(dyn StdError + 'static) {
+        self.source()
+    }
+
+    fn verdict(&self) -> Option<Verdict> {
+        self.is_judged().then(|| Self::verdict(self))
     }
 }
 

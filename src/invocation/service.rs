@@ -23,6 +23,7 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
     idempotency::{
+        classifier::Classifiers,
         engine::Candidate,
         guard::catch_panic,
         outcome::{Interruption, Outcome},
@@ -126,7 +127,7 @@ impl Settings {
             match with_claim(claim, async { inner.call(event).await }).await {
                 Ok(value) => Ok(value),
                 Err(error) => {
-                    let failure = failure_of(&error);
+                    let failure = failure_of(&error, &engine.settings.classifiers);
                     *own.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                     Err(failure)
                 }
@@ -204,11 +205,12 @@ fn undecodable(error: &serde_json::Error) -> Error {
     Error::undecodable(format!("the event {what}{place}"))
 }
 
-/// The engine's view of the handler's error, which itself is handed on.
-fn failure_of<E: HandlerError>(error: &E) -> Failure {
+/// The engine's view of the handler's error, which itself is handed on. It runs within the work, where a panic is contained.
+fn failure_of<E: HandlerError>(error: &E, classifiers: &Classifiers) -> Failure {
     // The text is the user's, and printing it may panic.
     let text = catch_panic(|| error.to_string()).unwrap_or_else(|| "the error's text is not known".to_owned());
-    Failure::new(error.verdict(), text)
+    let verdict = error.verdict().or_else(|| classifiers.verdict(error.as_error()));
+    Failure::new(verdict.unwrap_or_default(), text)
 }
 
 /// What the caller gets; `own` is the handler's error, if it returned one.

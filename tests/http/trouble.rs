@@ -15,8 +15,9 @@ use futures_util::FutureExt;
 use http::Request;
 use http_body_util::Full;
 use lambda_once::{
-    AfterUnknown, BoxError, Claim, Classify,
+    AfterUnknown, BoxError, Claim, Classify, Failure, Idempotency, MemoryStore, Verdict,
     http::{IdempotencyKeyLayer, Scope},
+    idempotency::Builder,
     store::fault::{Call, Fault},
 };
 use lambda_runtime::Context;
@@ -178,7 +179,15 @@ async fn a_late_holder_whose_successor_is_not_done_has_no_answer() {
 
 /// The status of a retry after a boxed error.
 async fn after(error: fn() -> Result<Infallible, BoxError>) -> u16 {
-    let once = crate::setup::engine();
+    after_on(|builder| builder, error).await
+}
+
+/// The status of a retry after an error, on an engine with these settings.
+async fn after_on<E: std::fmt::Debug + Send + 'static>(
+    settings: impl FnOnce(Builder) -> Builder,
+    error: fn() -> Result<Infallible, E>,
+) -> u16 {
+    let once = settings(Idempotency::builder(MemoryStore::new()).scope("tests")).build().unwrap();
     let runs = Arc::new(AtomicU32::new(0));
     let handler = tower::service_fn(move |_: Request<Full<Bytes>>| {
         let first = runs.fetch_add(1, Ordering::SeqCst) == 0;
@@ -199,6 +208,21 @@ async fn an_error_of_the_service_releases_the_key_unless_its_outcome_is_unknown(
     assert_eq!(after(|| Err("try again".into())).await, 200);
     assert_eq!(after(|| Ok(Err("declined").permanent()?)).await, 200);
     assert_eq!(after(|| Ok(Err("timed out").unknown()?)).await, 409);
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the bank has not answered")]
+struct TimedOut;
+
+#[tokio::test]
+async fn an_error_of_the_service_with_a_classifier_keeps_the_key_if_its_outcome_is_unknown() {
+    let settings = |builder: Builder| builder.classify(|_: &TimedOut| Verdict::Unknown);
+    assert_eq!(after_on(|builder| builder, || Err(TimedOut)).await, 200, "without a classifier");
+    assert_eq!(after_on(settings, || Err(TimedOut)).await, 409, "its own type");
+    assert_eq!(after_on(settings, || Err(BoxError::from(TimedOut))).await, 409, "boxed");
+    assert_eq!(after_on(settings, || Err(anyhow::Error::from(TimedOut))).await, 409, "of anyhow");
+    assert_eq!(after_on(settings, || Err(Failure::from(TimedOut))).await, 409, "a failure");
+    assert_eq!(after_on(settings, || Err(Failure::transient(TimedOut))).await, 200, "marked");
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     batch::{record::RecordInfo, source::Source},
     error::{BoxError, Error, ErrorKind},
-    idempotency::{guard::catch_panic, verdict::Verdict},
+    idempotency::{classifier::Classifiers, guard::catch_panic, verdict::Verdict},
     key::{
         delivery::{Body, Delivery},
         hash::KeyHasher,
@@ -35,7 +35,8 @@ impl<S: Source, H, T> Processor<S, H, T> {
         buffer: &mut Vec<u8>,
     ) -> Result<(Work<T>, Option<Sequence>), Error> {
         let work = catch_panic(|| {
-            let payload = (self.decode)(body).map_err(|source| undecodable(&source))?;
+            let payload =
+                (self.decode)(body).map_err(|source| undecodable(&source, &self.engine.settings.classifiers))?;
             if self.engine.settings.disabled {
                 return Ok((Work { payload, operation: None }, None));
             }
@@ -74,10 +75,10 @@ impl<S: Source, H, T> Processor<S, H, T> {
     }
 }
 
-/// What a decoder's error says of the record: that it stays so, unless it is marked as something that may pass. Nothing ran,
-/// so what is marked as unknown may pass too.
-fn undecodable(source: &BoxError) -> Error {
-    match Verdict::marked(&**source) {
+/// What a decoder's error says of the record: that it stays so, unless a mark or a classifier says that it may pass. Nothing ran,
+/// so what is unknown may pass too.
+fn undecodable(source: &BoxError, classifiers: &Classifiers) -> Error {
+    match classifiers.verdict(&**source) {
         Some(Verdict::Transient | Verdict::Unknown) => {
             Error::not_decoded("the decoder failed, and says that this may pass")
         }
@@ -113,14 +114,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_decoded_is_said_without_anything_of_the_body() {
-        let said = |body: &str| undecodable(&serde_json::from_str::<Order>(body).unwrap_err().into()).to_string();
+        let undecodable = |error: BoxError| undecodable(&error, &Classifiers::default()).to_string();
+        let said = |body: &str| undecodable(serde_json::from_str::<Order>(body).unwrap_err().into());
         let place = "at line 1 column";
         assert_eq!(said("{}"), format!("decode (invalid_payload): the body has a missing field `order_id` {place} 2"));
         let expected = format!("decode (invalid_payload): the body is not what the handler takes {place} 20");
         assert_eq!(said(r#"{"order_id":"secret"}"#), expected);
         assert_eq!(said("{secret"), format!("decode (invalid_payload): the body is not JSON {place} 2"));
         assert_eq!(
-            undecodable(&std::fmt::Error.into()).to_string(),
+            undecodable(std::fmt::Error.into()),
             "decode (invalid_payload): the body is not what the handler takes"
         );
     }

@@ -89,18 +89,7 @@ impl Idempotency {
             }
             Ok(Ok(Success::Release(value))) => End::released(claim, Conclusion::Released(keep(value))),
             Ok(Ok(Success::Keep(value))) => End::kept(claim, Conclusion::Kept(keep(value))),
-            Ok(Err(failure)) => match failure.verdict() {
-                Verdict::Unknown => End::kept(claim, Conclusion::Failed(failure)),
-                Verdict::Transient => End::released(claim, Conclusion::Failed(failure)),
-                Verdict::Superseded => {
-                    let settlement = claim.is_some().then(|| self.supersession());
-                    End::settled_by(claim, settlement, Conclusion::Superseded)
-                }
-                Verdict::Permanent => {
-                    let settlement = claim.is_some().then(|| self.failure(&failure));
-                    End::settled_by(claim, settlement, Conclusion::Failed(failure))
-                }
-            },
+            Ok(Err(failure)) => self.failed(claim, self.settings.classifiers.judge(failure)),
             Err(Unfinished::CutOff) => End::kept(claim, Conclusion::Interrupted(Interruption::CutOff)),
             Err(Unfinished::NotStarted) => End::released(claim, Conclusion::NotStarted),
             Err(Unfinished::Panicked(message)) => {
@@ -110,6 +99,21 @@ impl Idempotency {
                     OnPanic::Transient => End::released(claim, Conclusion::PANICKED),
                     OnPanic::Unknown => End::kept(claim, Conclusion::PANICKED),
                 }
+            }
+        }
+    }
+
+    fn failed<U>(&self, claim: Option<Claim>, failure: Failure) -> End<U> {
+        match failure.verdict() {
+            Verdict::Unknown => End::kept(claim, Conclusion::Failed(failure)),
+            Verdict::Transient => End::released(claim, Conclusion::Failed(failure)),
+            Verdict::Superseded => {
+                let settlement = claim.is_some().then(|| self.supersession());
+                End::settled_by(claim, settlement, Conclusion::Superseded)
+            }
+            Verdict::Permanent => {
+                let settlement = claim.is_some().then(|| self.failure(&failure));
+                End::settled_by(claim, settlement, Conclusion::Failed(failure))
             }
         }
     }

@@ -1,6 +1,10 @@
 //! Each record has its own verdict, and the answer names exactly those that must come again.
 
-use lambda_once::{AfterUnknown, ErrorKind, OnPanic, batch::TotalFailure, record::Status};
+use lambda_once::{
+    AfterUnknown, BoxError, ErrorKind, Failure, Key, OnPanic, PermanentFailures, Verdict,
+    batch::{TotalFailure, bulk},
+    record::Status,
+};
 use lambda_runtime::LambdaEvent;
 use tower_service::Service;
 
@@ -67,6 +71,57 @@ async fn after_an_unknown_outcome_the_claim_is_kept_until_its_lease_ends() {
         assert_eq!(world.deliver([work("A", act, 0)]).await, ["m0"], "{act}");
         assert_eq!(world.journal.keys(), ["A"], "{act}");
     }
+}
+
+/// What a handler of the user's says, in a type of the user's.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?}")]
+struct Said(Verdict);
+
+fn said(act: &str) -> Said {
+    Said(match act {
+        "permanent" => Verdict::Permanent,
+        "unknown" => Verdict::Unknown,
+        _ => Verdict::Transient,
+    })
+}
+
+/// `A` fails for good, `B` for now, and of `C` nobody knows.
+fn failing() -> [serde_json::Value; 3] {
+    [("A", "permanent"), ("B", "transient"), ("C", "unknown")].map(|(key, act)| work(key, act, 0))
+}
+
+async fn left(world: &World) -> [Option<Status>; 3] {
+    [world.status("A").await, world.status("B").await, world.status("C").await]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_classified_error_of_a_handler_for_one_record_or_many_says_what_is_left_of_the_claim() {
+    let classified = || World::with(|builder| builder.classify(|error: &Said| error.0));
+    let act = |job: &serde_json::Value| said(job["act"].as_str().unwrap());
+    let one = move |job: serde_json::Value| async move { Err::<(), Said>(act(&job)) };
+    let many = bulk(10, move |jobs: Vec<serde_json::Value>| async move {
+        jobs.iter().map(|job| Err::<(), Said>(act(job))).collect()
+    });
+    let world = classified();
+    assert_eq!(world.deliver_to(&world.once.sqs(Key::pointer("/order_id"), one), failing()).await, ["m0", "m1", "m2"]);
+    assert_eq!(left(&world).await, [Some(Status::Failed), None, Some(Status::InProgress)]);
+    let world = classified();
+    assert_eq!(world.deliver_to(&world.once.sqs(Key::pointer("/order_id"), many), failing()).await, ["m0", "m1", "m2"]);
+    assert_eq!(left(&world).await, [Some(Status::Failed), None, Some(Status::InProgress)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_classified_error_of_a_decoder_says_whether_the_message_may_be_decoded_later() {
+    let world = World::with(|builder| builder.classify(|error: &Said| error.0));
+    let decode = |body: &str| {
+        let job: serde_json::Value = serde_json::from_str(body)?;
+        Err::<String, BoxError>(said(job["act"].as_str().unwrap()).into())
+    };
+    let handler = |_: String| async { Ok::<_, Failure>(()) };
+    let service = world.once.sqs_with(Key::pointer("/order_id"), decode, handler);
+    let service = service.permanent_failures(PermanentFailures::Acknowledge);
+    assert_eq!(world.deliver_to(&service, failing()).await, ["m1", "m2"]);
 }
 
 #[tokio::test(start_paused = true)]

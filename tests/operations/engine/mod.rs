@@ -6,6 +6,7 @@
 use crate::support;
 
 mod claims;
+mod classifiers;
 mod deadlines;
 mod engines;
 mod heartbeat;

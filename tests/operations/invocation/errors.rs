@@ -21,9 +21,30 @@ impl fmt::Display for Charge {
     }
 }
 
+impl std::error::Error for Charge {}
+
 impl HandlerError for Charge {
-    fn verdict(&self) -> Verdict {
-        self.0
+    fn as_error(&self) -> &(dyn std::error::Error + 'static) {
+        self
+    }
+
+    fn verdict(&self) -> Option<Verdict> {
+        Some(self.0)
+    }
+}
+
+/// The same, without a word about verdicts.
+#[derive(Debug, thiserror::Error)]
+#[error("not charged")]
+struct Plain(#[source] Cause);
+
+#[derive(Debug, thiserror::Error)]
+#[error("the bank's answer was {0:?}")]
+struct Cause(Verdict);
+
+impl HandlerError for Plain {
+    fn as_error(&self) -> &(dyn std::error::Error + 'static) {
+        self
     }
 }
 
@@ -42,8 +63,14 @@ fn own<R, E>(answer: Result<R, InvocationError<E>>) -> E {
 }
 
 /// What the second invocation comes to after the first one's error: a run, or the kind of a refusal.
-async fn after<E: HandlerError + Send + 'static>(error: fn() -> E) -> Result<u32, ErrorKind> {
-    let function = Function::of(move |run, _| async move { if run == 1 { Err(error()) } else { Ok(run) } });
+async fn after<E: HandlerError + Send + 'static>(
+    error: impl Fn() -> E + Clone + Send + Sync + 'static,
+) -> Result<u32, ErrorKind> {
+    let handler = move |run, _| {
+        let end = if run == 1 { Err(error()) } else { Ok(run) };
+        async move { end }
+    };
+    let function = Function::with(|engine| engine.classify(|cause: &Cause| cause.0), |layer| layer, handler);
     own(function.invoke(order()).await);
     match function.invoke(order()).await {
         Ok(run) => Ok(run),
@@ -72,6 +99,24 @@ async fn a_verdict_is_found_in_every_kind_of_error() {
     assert_eq!(after(|| broken().unknown().context("while charging").unwrap_err()).await, unknown);
     assert_eq!(after(|| Failure::unknown("timed out")).await, unknown);
     assert_eq!(after(|| Charge(Verdict::Unknown)).await, unknown);
+}
+
+#[tokio::test]
+async fn an_error_without_a_mark_is_left_to_the_classifiers() {
+    let expected = [
+        (Verdict::Transient, Ok(2)),
+        (Verdict::Permanent, Err(ErrorKind::FailedBefore)),
+        (Verdict::Unknown, Err(ErrorKind::InProgress)),
+        (Verdict::Superseded, Err(ErrorKind::Superseded)),
+    ];
+    for (verdict, expected) in expected {
+        assert_eq!(after(move || Plain(Cause(verdict))).await, expected, "its own type");
+        assert_eq!(after(move || BoxError::from(Plain(Cause(verdict)))).await, expected, "boxed");
+        assert_eq!(after(move || anyhow::Error::from(Cause(verdict))).await, expected, "of anyhow");
+        assert_eq!(after(move || Failure::from(Plain(Cause(verdict)))).await, expected, "a failure");
+        let marked = move || Charge(if verdict == Verdict::Unknown { Verdict::Transient } else { verdict });
+        assert_eq!(after(marked).await, if verdict == Verdict::Unknown { Ok(2) } else { expected }, "its own word");
+    }
 }
 
 #[tokio::test]
@@ -141,15 +186,21 @@ async fn an_unprotected_run_hands_its_error_on_too() {
 
 #[tokio::test]
 async fn an_error_whose_text_panics_is_handed_on_and_remembered() {
+    #[derive(Debug)]
     struct Nasty;
     impl fmt::Display for Nasty {
         fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
             panic!("in display");
         }
     }
+    impl std::error::Error for Nasty {}
     impl HandlerError for Nasty {
-        fn verdict(&self) -> Verdict {
-            Verdict::Permanent
+        fn as_error(&self) -> &(dyn std::error::Error + 'static) {
+            self
+        }
+
+        fn verdict(&self) -> Option<Verdict> {
+            Some(Verdict::Permanent)
         }
     }
     assert_eq!(after(|| Nasty).await, Err(ErrorKind::FailedBefore));

@@ -1,0 +1,190 @@
+//! Verdicts that are read off errors of the user's own types.
+
+use std::{io, sync::Arc};
+
+use lambda_once::{BoxError, Classify, Failure, Outcome, Verdict, idempotency::Builder, record::Status};
+use thiserror::Error;
+
+use crate::engine::{CHARGE, KEY, World};
+
+#[derive(Clone, Debug, Error)]
+enum PaymentError {
+    #[error("the card was declined")]
+    Declined,
+    #[error("the bank is busy")]
+    Busy,
+    #[error("the bank has not answered")]
+    TimedOut,
+}
+
+/// What an application makes of the errors of its parts.
+#[derive(Debug, Error)]
+enum AppError {
+    #[error(transparent)]
+    Transparent(#[from] PaymentError),
+    #[error("the order was not paid")]
+    Unpaid(#[source] PaymentError),
+    #[error("the order was not paid")]
+    Shared(#[source] Arc<PaymentError>),
+    #[error("the order was not paid")]
+    Boxed(#[source] Box<PaymentError>),
+    #[error("the order was not paid")]
+    Io(#[from] io::Error),
+    #[error("the order was not paid")]
+    Marked(#[source] BoxError),
+}
+
+fn payments(builder: Builder) -> Builder {
+    builder.classify(|error: &PaymentError| match error {
+        PaymentError::Declined => Verdict::Permanent,
+        PaymentError::Busy => Verdict::Transient,
+        PaymentError::TimedOut => Verdict::Unknown,
+    })
+}
+
+/// The verdict of an operation that fails with this error, after it was checked against what is left of its claim.
+async fn verdict<E: Into<Failure>>(settings: impl FnOnce(Builder) -> Builder, error: E) -> Verdict {
+    let world = World::with(settings);
+    let error: Failure = error.into();
+    let outcome = world.once.operation(CHARGE, KEY).run(|| async { Err::<(), _>(error) }).await.unwrap();
+    let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
+    let left = match failure.verdict() {
+        Verdict::Permanent => Some(Status::Failed),
+        Verdict::Unknown => Some(Status::InProgress),
+        _ => None,
+    };
+    assert_eq!(world.record().await.map(|record| record.status), left);
+    failure.verdict()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_type_of_the_users_has_the_verdict_that_its_classifier_gives() {
+    for (error, expected) in [
+        (PaymentError::Declined, Verdict::Permanent),
+        (PaymentError::Busy, Verdict::Transient),
+        (PaymentError::TimedOut, Verdict::Unknown),
+    ] {
+        let world = World::with(payments);
+        let work = || async { Err::<(), PaymentError>(error.clone()) };
+        let outcome = world.once.operation(CHARGE, KEY).run(work).await.unwrap();
+        assert!(matches!(outcome, Outcome::Failed(failure) if failure.verdict() == expected), "{error}");
+        assert_eq!(verdict(payments, error).await, expected);
+    }
+    assert_eq!(verdict(|builder| builder, PaymentError::TimedOut).await, Verdict::Transient, "without a classifier");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_classified_error_is_found_behind_what_wraps_it() {
+    let wraps: [fn(PaymentError) -> Failure; 10] = [
+        |error| AppError::Unpaid(error).into(),
+        |error| AppError::Shared(Arc::new(error)).into(),
+        |error| AppError::Boxed(Box::new(error)).into(),
+        |error| AppError::Io(io::Error::other(error)).into(),
+        |error| Arc::new(error).into(),
+        |error| io::Error::other(AppError::Unpaid(error)).into(),
+        |error| BoxError::from(error).into(),
+        |error| anyhow::Error::from(error).into(),
+        |error| anyhow::Error::from(error).context("while charging").into(),
+        |error| BoxError::from(anyhow::Error::from(error).context("while charging")).into(),
+    ];
+    for (number, wrap) in wraps.into_iter().enumerate() {
+        assert_eq!(verdict(payments, wrap(PaymentError::Declined)).await, Verdict::Permanent, "{number}");
+        assert_eq!(verdict(payments, wrap(PaymentError::TimedOut)).await, Verdict::Unknown, "{number}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_anyhow_that_was_boxed_before_hides_its_root_and_a_mark_shows_it() {
+    let boxed = || BoxError::from(anyhow::Error::from(PaymentError::TimedOut));
+    assert_eq!(verdict(payments, boxed()).await, Verdict::Transient, "if this fails, its documentation is out of date");
+    let marked = Err::<(), _>(anyhow::Error::from(PaymentError::TimedOut)).unknown().unwrap_err();
+    assert_eq!(verdict(payments, BoxError::from(marked)).await, Verdict::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transparent_error_hides_what_it_holds_and_its_own_classifier_looks_inside() {
+    let hidden = || AppError::from(PaymentError::TimedOut);
+    assert_eq!(
+        verdict(payments, hidden()).await,
+        Verdict::Transient,
+        "if this fails, its documentation is out of date"
+    );
+    let inside = |builder: Builder| {
+        builder.classify(|error: &AppError| match error {
+            AppError::Transparent(PaymentError::TimedOut) => Some(Verdict::Unknown),
+            _ => None,
+        })
+    };
+    assert_eq!(verdict(inside, hidden()).await, Verdict::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mark_wins_over_a_classifier_wherever_both_stand() {
+    let marked = |error| Err::<(), PaymentError>(error).transient().unwrap_err();
+    assert_eq!(verdict(payments, marked(PaymentError::Declined)).await, Verdict::Transient);
+    assert_eq!(verdict(payments, Failure::transient(PaymentError::Declined)).await, Verdict::Transient);
+    let all = |builder: Builder| payments(builder).classify(|_: &AppError| Verdict::Unknown);
+    let inside = AppError::Marked(marked(PaymentError::Declined).into());
+    assert_eq!(verdict(all, inside).await, Verdict::Transient, "a mark in the sources");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_outermost_error_with_a_classifier_counts() {
+    let both = |builder: Builder| payments(builder).classify(|_: &AppError| Verdict::Unknown);
+    assert_eq!(verdict(both, AppError::Unpaid(PaymentError::Declined)).await, Verdict::Unknown);
+    assert_eq!(verdict(both, io::Error::other(AppError::Unpaid(PaymentError::Declined))).await, Verdict::Unknown);
+    assert_eq!(verdict(both, PaymentError::Declined).await, Verdict::Permanent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_classifier_that_says_nothing_leaves_it_to_the_next() {
+    let some = |builder: Builder| {
+        builder
+            .classify(|error: &AppError| matches!(error, AppError::Shared(_)).then_some(Verdict::Unknown))
+            .classify(|error: &PaymentError| matches!(error, PaymentError::Busy).then_some(Verdict::Superseded))
+    };
+    let all = |builder| payments(some(builder));
+    assert_eq!(verdict(all, AppError::Unpaid(PaymentError::Declined)).await, Verdict::Permanent, "of its source");
+    assert_eq!(verdict(all, AppError::Shared(Arc::new(PaymentError::Declined))).await, Verdict::Unknown);
+    assert_eq!(verdict(some, PaymentError::Declined).await, Verdict::Transient, "nobody says anything");
+
+    let first = |builder: Builder| payments(builder.classify(|_: &PaymentError| Verdict::Unknown));
+    assert_eq!(verdict(first, PaymentError::Declined).await, Verdict::Unknown, "the first for a type is asked first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_classifier_that_panics_says_unknown() {
+    let panics =
+        |builder: Builder| builder.classify(|error: &PaymentError| -> Verdict { panic!("not known: {error}") });
+    assert_eq!(verdict(panics, PaymentError::Declined).await, Verdict::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_of_sources_that_does_not_end_is_transient() {
+    #[derive(Debug, Error)]
+    #[error("around")]
+    struct Around;
+
+    #[derive(Debug)]
+    struct Circle;
+    impl std::fmt::Display for Circle {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("circle")
+        }
+    }
+    impl std::error::Error for Circle {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&Self)
+        }
+    }
+    let settings = |builder: Builder| builder.classify(|_: &Around| Verdict::Permanent);
+    assert_eq!(verdict(settings, Circle).await, Verdict::Transient);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_protection_an_error_has_its_verdict_too() {
+    let world = World::with(|builder| payments(builder).disabled(true));
+    let work = || async { Err::<(), _>(PaymentError::Declined) };
+    let outcome = world.once.operation(CHARGE, KEY).run(work).await.unwrap();
+    assert!(matches!(outcome, Outcome::Failed(failure) if failure.verdict() == Verdict::Permanent));
+}
