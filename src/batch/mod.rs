@@ -125,6 +125,7 @@ struct Options {
     payload: Payload,
     on_failure: OnFailure,
     total_failure: TotalFailure,
+    all_or_error: bool,
     observer: Option<Observer>,
     dead_letters: Option<Arc<dyn DeadLetters>>,
     max_receive_count: Option<u32>,
@@ -145,6 +146,7 @@ impl Default for Options {
             payload: Payload::default(),
             on_failure: OnFailure::default(),
             total_failure: TotalFailure::default(),
+            all_or_error: false,
             observer: None,
             dead_letters: None,
             max_receive_count: None,
@@ -154,6 +156,18 @@ impl Default for Options {
             redelivery: None,
             place: None,
         }
+    }
+}
+
+impl Options {
+    /// What of a batch the answer tells apart.
+    fn answer<S: Source>(&self) -> Answer {
+        if self.all_or_error { Answer::AllOrNothing } else { S::ANSWER }
+    }
+
+    /// Whether a record that is in progress elsewhere is waited for although it has no order.
+    fn waits_for_lease<S: Source>(&self) -> bool {
+        S::WAITS_FOR_LEASE || self.all_or_error
     }
 }
 

@@ -21,7 +21,8 @@ use crate::{
     error::{BoxError, Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
     idempotency::{
-        handle::Idempotency, names::Registration, outcome::OutcomeKind, probe::Probed, verdict::Failure, window::Window,
+        handle::Idempotency, names::Registration, operation_settings::OperationSettings, outcome::OutcomeKind,
+        probe::Probed, verdict::Failure, window::Window,
     },
     key::{place::Place, selector::Key},
 };
@@ -47,6 +48,8 @@ use crate::{
 /// | [`payload`](Self::payload) | [`Payload::Body`] |
 /// | [`on_failure`](Self::on_failure) | [`OnFailure::StopGroup`] |
 /// | [`total_failure`](Self::total_failure) | [`TotalFailure::Report`] |
+/// | [`all_or_error`](Self::all_or_error) | off: the answer names what failed, where Lambda takes that |
+/// | [`with_settings`](Self::with_settings) | as the engine's |
 ///
 /// # Errors
 ///
@@ -265,6 +268,34 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
+    /// Fails the invocation if any record failed: where Lambda ignores an answer that names some, as from an SQS queue without
+    /// `ReportBatchItemFailures`, or from Kafka without provisioned mode. The whole batch is delivered again then, and what was
+    /// done is replayed. A record that is in progress elsewhere is [waited for](Self::wait_up_to).
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqs")] {
+    /// # use lambda_once::{Failure, Idempotency, Key, MemoryStore};
+    /// # let once = Idempotency::new(MemoryStore::new());
+    /// # async fn book(_: serde_json::Value) -> Result<(), Failure> { Ok(()) }
+    /// let service = once.sqs(Key::pointer("/order_id"), book).all_or_error();
+    /// # assert!(service.checked().is_ok());
+    /// # }
+    /// ```
+    ///
+    /// So the deliveries of a message count together: one that fails for good takes its batch along to the dead-letter queue, or
+    /// stops its partition, unless it is [acknowledged](super::PermanentFailures::Acknowledge) or [dead-lettered](Self::dead_letters).
+    /// Sources of which Lambda takes no such answer, Amazon MQ, SNS and EventBridge, are so by themselves.
+    pub fn all_or_error(mut self) -> Self {
+        self.options.all_or_error = true;
+        self
+    }
+
+    /// Settings of this service where they differ from the engine's: its retention, say. Later ones replace earlier ones.
+    pub fn with_settings(mut self, settings: OperationSettings) -> Self {
+        self.engine = self.engine.with(settings);
+        self
+    }
+
     /// What tells a repeated operation from a misused key.
     pub fn payload(mut self, payload: Payload) -> Self {
         self.options.payload = payload;
@@ -293,7 +324,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if a selector is malformed, if a combination of keys is empty, if there is a probe where the
+    /// [`ErrorKind::Config`] if [settings](Self::with_settings) contradict each other, if a selector is malformed, if a combination of keys is empty, if there is a probe where the
     /// engine's policy wants none, or none where it wants one, if the handler writes in [transactions](super::in_transaction) of
     /// another store than the engine's, or if another service of the same source is alive on the same
     /// [unnamed engine](Idempotency#names).
@@ -317,6 +348,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         H: Handler<T, Args>,
     {
         self.registration.check()?;
+        self.engine.check_settings()?;
         self.engine.check_probe(H::PROBES)?;
         if let Some(store) = self.handler.store() {
             self.engine.check_store(store)?;
@@ -433,7 +465,7 @@ where
             let failed: Vec<_> = records.iter().filter(|report| report.reported).cloned().collect();
             redelivery::delay(redelivery, &failed, &*processor.engine.clock, window.settle_by).await;
         }
-        let response = respond(&processor.source, envelope, &records, processor.options.total_failure);
+        let response = respond(&processor.source, envelope, &records, &processor.options);
         Ok(Processed { response, records })
     }
 }
@@ -458,13 +490,19 @@ fn respond<S: Source>(
     source: &S,
     envelope: S::Envelope,
     records: &[RecordReport],
-    policy: TotalFailure,
+    options: &Options,
 ) -> Result<S::Response, Error> {
     let failed: Vec<_> =
         records.iter().filter(|report| report.reported).map(|report| Arc::clone(&report.record)).collect();
     let count = records.len();
-    if policy == TotalFailure::Error && count > 0 && failed.len() == count {
-        let message = format!("every one of the batch's {count} records failed");
+    let message = if options.all_or_error && !failed.is_empty() {
+        Some(format!("{} of the batch's {count} records failed", failed.len()))
+    } else if options.total_failure == TotalFailure::Error && count > 0 && failed.len() == count {
+        Some(format!("every one of the batch's {count} records failed"))
+    } else {
+        None
+    };
+    if let Some(message) = message {
         return Err(Error::new(ErrorKind::Batch, ErrorStatus::Temporary, "answer", message));
     }
     source.respond(envelope, &failed)

@@ -13,7 +13,9 @@ use super::{
 use crate::{
     error::{BoxError, Error},
     future::BoxFuture,
-    idempotency::{claim::Claim, handle::Idempotency, probe::Probed, window::Heartbeat},
+    idempotency::{
+        claim::Claim, handle::Idempotency, operation_settings::OperationSettings, probe::Probed, window::Heartbeat,
+    },
     key::{place::Place, selector::Key},
     store::transaction::Transactional,
 };
@@ -67,6 +69,7 @@ impl IdempotencyKeyLayer {
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if
     /// * outside Lambda the service has no name;
+    /// * [settings](Self::with_settings) contradict each other;
     /// * another layer is alive on the same unnamed engine;
     /// * a probe is given without [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), or the other way round;
     /// * the [transactions](Self::in_transaction) are of another store than the engine's, or requests [fail open](Self::fail_open);
@@ -315,6 +318,13 @@ impl IdempotencyKeyLayer {
     /// The store gets a quarter of the time left, at most three seconds.
     pub fn fail_open(mut self) -> Self {
         self.settings.fails_open = true;
+        self
+    }
+
+    /// Settings of this layer where they differ from the engine's. Later ones replace earlier ones. A missing key is the business
+    /// of [`optional`](Self::optional).
+    pub fn with_settings(mut self, settings: OperationSettings) -> Self {
+        self.settings.engine = self.settings.engine.with(settings);
         self
     }
 

@@ -143,6 +143,7 @@ impl Settings {
     /// Refuses settings that contradict each other.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.registration.check()?;
+        self.engine.check_settings()?;
         self.engine.check_probe(self.probe.is_some())?;
         self.engine.settings.check_scope()?;
         if let Some(transactions) = &self.transactions {

@@ -1,6 +1,6 @@
 //! One operation, given by its key: for any async function.
 
-use std::{fmt, future::Future, time::Duration};
+use std::{borrow::Cow, fmt, future::Future, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -9,6 +9,7 @@ use super::{
     engine::{Candidate, Commit},
     handle::Idempotency,
     names,
+    operation_settings::OperationSettings,
     outcome::Outcome,
     probe::{Probe, Probed, Unprobed},
     verdict::Failure,
@@ -29,7 +30,7 @@ use crate::{
 /// One operation, ready to [`run`](Self::run). Made by [`Idempotency::operation`].
 #[must_use = "an operation does nothing until it is run"]
 pub struct Operation<'a, P = Unprobed> {
-    pub(super) engine: &'a Idempotency,
+    pub(super) engine: Cow<'a, Idempotency>,
     pub(super) name: &'a str,
     pub(super) key: Result<Vec<u8>, Error>,
     pub(super) fingerprint: Result<Option<Fingerprint>, Error>,
@@ -79,7 +80,7 @@ impl Idempotency {
 impl<'a> Operation<'a> {
     fn new<K: Serialize + ?Sized>(engine: &'a Idempotency, name: &'a str, key: &K) -> Self {
         Self {
-            engine,
+            engine: Cow::Borrowed(engine),
             name,
             key: names::check(name).and_then(|()| of_value(key)),
             fingerprint: Ok(None),
@@ -237,6 +238,12 @@ impl<P> Operation<'_, P> {
         self
     }
 
+    /// Settings of this operation where they differ from the engine's: its retention, say. Later ones replace earlier ones.
+    pub fn with_settings(mut self, settings: OperationSettings) -> Self {
+        self.engine = Cow::Owned(self.engine.with(settings));
+        self
+    }
+
     /// Runs `work`, unless the operation is done, running, or not to be run.
     ///
     /// Its result is stored as JSON, which does not hold every value: `NaN` and infinities become `null`, and `Some(None)` and
@@ -250,7 +257,8 @@ impl<P> Operation<'_, P> {
     ///
     /// An [`Error`] means that nothing ran, unless its kind is
     /// [`StoredResult`](crate::ErrorKind::StoredResult): the operation was done before, and its result cannot be decoded.
-    /// [`Config`](crate::ErrorKind::Config) means that the operation's name is empty, that the engine's policy is
+    /// [`Config`](crate::ErrorKind::Config) means that the operation's name is empty, that its
+    /// [settings](Self::with_settings) contradict each other, that the engine's policy is
     /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) and there is no [`probe`](Operation::probe), or the other way
     /// round, or that its [`heartbeat`](Self::heartbeat) is zero or meets a known deadline. Errors of `work` are in [`Outcome::Failed`].
     pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
@@ -289,7 +297,8 @@ impl<P> Operation<'_, P> {
         W: FnOnce(Option<Claim>) -> F + Send,
         F: Future<Output = Result<T, E>> + Send,
     {
-        let (engine, name) = (self.engine, self.name);
+        let (engine, name) = (&*self.engine, self.name);
+        engine.check_settings()?;
         let window = Window::new(engine.clock.now(), self.deadline, &engine.settings);
         window.check_heartbeat(self.heartbeat)?;
         let window = window.with_heartbeat(self.heartbeat, &engine.settings);

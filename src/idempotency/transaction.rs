@@ -160,6 +160,7 @@ impl<S: Transactional> Claimless<'_, S> {
         let InTransaction { operation, store, classifier } = self.0;
         let Operation { engine, name, key, fingerprint, place, deadline, heartbeat, .. } = operation;
         engine.check_store(store.id())?;
+        engine.check_settings()?;
         engine.check_probe(false)?;
         let window = Window::new(engine.clock.now(), deadline, &engine.settings);
         window.check_heartbeat(heartbeat)?;
@@ -167,12 +168,12 @@ impl<S: Transactional> Claimless<'_, S> {
         let transaction = store.open();
         let writes = OpenTransaction { store, transaction: transaction.clone(), classifier };
         let work = operation::unprotected(|_| work(transaction));
-        let Some(candidate) = operation::candidate(engine, name, key, fingerprint, place)? else {
+        let Some(candidate) = operation::candidate(&engine, name, key, fingerprint, place)? else {
             return Ok(engine.run_unprotected(window, Some(Box::new(writes)), work).await);
         };
         let key = candidate.key;
         let ran = engine.run_claimless(candidate, window, &writes, work).await;
-        operation::told(engine, name, key, ran)
+        operation::told(&engine, name, key, ran)
     }
 }
 

@@ -7,7 +7,7 @@ use tower_layer::Layer;
 use super::{service::InvocationService, settings::Settings};
 use crate::{
     error::Error,
-    idempotency::{handle::Idempotency, window::Heartbeat},
+    idempotency::{handle::Idempotency, operation_settings::OperationSettings, window::Heartbeat},
     key::{payload::Payload, selector::Key},
 };
 
@@ -22,6 +22,7 @@ use crate::{
 /// | [`payload`](Self::payload) | [`Payload::Body`]: the whole event |
 /// | [`wait_up_to`](Self::wait_up_to) | not at all |
 /// | [`heartbeat`](Self::heartbeat) | as the engine's, without a known deadline |
+/// | [`with_settings`](Self::with_settings) | as the engine's |
 #[must_use]
 pub struct InvocationLayer<T> {
     settings: Settings,
@@ -74,12 +75,18 @@ impl<T> InvocationLayer<T> {
         self
     }
 
+    /// Settings of this layer where they differ from the engine's: its retention, say. Later ones replace earlier ones.
+    pub fn with_settings(mut self, settings: OperationSettings) -> Self {
+        self.settings.engine = self.settings.engine.with(settings);
+        self
+    }
+
     /// The same layer, if its key and its payload can be looked up at all. Called in init, it shows a misspelt pointer at
     /// the deployment and not by invocations that fail.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a selector is malformed, if a combination of keys is empty, if a
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if [settings](Self::with_settings) contradict each other, if a selector is malformed, if a combination of keys is empty, if a
     /// selector is one for messages of a queue, such as [`Key::message_id`], if the engine's policy is
     /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), as there is no probe here, if the longest duration of the
     /// [`heartbeat`](Self::heartbeat) is zero, or if another layer is alive on the same [unnamed engine](Idempotency#names).

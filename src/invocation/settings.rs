@@ -38,6 +38,7 @@ impl Settings {
 
     pub(super) fn check(&self) -> Result<(), Error> {
         self.registration.check()?;
+        self.engine.check_settings()?;
         self.engine.check_probe(false)?;
         self.key.check()?;
         self.payload.check()?;

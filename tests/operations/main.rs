@@ -9,3 +9,4 @@ mod support;
 mod engine;
 mod invocation;
 mod services;
+mod settings;

@@ -198,7 +198,7 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
 
     /// Whether the answer is the same whatever becomes of the record (B6).
     pub(super) fn is_answer_fixed(&self, index: usize) -> bool {
-        self.first_reported.is_some_and(|reported| match S::ANSWER {
+        self.first_reported.is_some_and(|reported| match self.terms.options.answer::<S>() {
             Answer::EachRecord => false,
             Answer::FirstFailure => reported < index,
             Answer::AllOrNothing => true,
@@ -281,7 +281,7 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
         self.tell(&report);
         if report.reported && self.first_reported.is_none_or(|first| index < first) {
             self.first_reported = Some(index);
-            self.is_changed |= S::ANSWER != Answer::EachRecord;
+            self.is_changed |= self.terms.options.answer::<S>() != Answer::EachRecord;
         }
         self.records.conclude(index, report);
     }

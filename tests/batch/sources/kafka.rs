@@ -1,7 +1,7 @@
 //! Kafka: order within partitions, and what is answered.
 
 use lambda_once::{
-    Failure, Key,
+    ErrorKind, Failure, Key,
     batch::{
         Handler,
         kafka::{KafkaEvent, KafkaService},
@@ -218,4 +218,15 @@ fn an_event_of_something_else_is_not_read() {
     assert!(error.starts_with("records.orders-0[0].value: not base64"), "{error}");
     event["records"]["orders-0"][0].as_object_mut().unwrap().remove("offset");
     unreadable::<KafkaEvent>(&event);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_provisioned_mode_any_failure_fails_the_invocation() {
+    let world = World::new();
+    let service = service(&world, Key::pointer("/name")).all_or_error();
+    let event =
+        || event([record(0, 1, &job("A", "transient once", 0)), record(0, 2, &good("B")), record(1, 1, &good("C"))]);
+    assert_eq!(world.fail(&service, &event()).await.kind(), ErrorKind::Batch);
+    assert_eq!(world.deliver(&service, &event()).await, ALL_DONE);
+    assert_eq!(world.journal.names(), ["A", "C", "A", "B"]);
 }

@@ -3,6 +3,7 @@
 use lambda_once::{
     AfterUnknown, BoxError, ErrorKind, Failure, Key, OnPanic, PermanentFailures, Verdict,
     batch::{TotalFailure, bulk},
+    clock::Clock as _,
     record::Status,
 };
 use lambda_runtime::LambdaEvent;
@@ -229,4 +230,38 @@ async fn a_batch_that_failed_as_a_whole_is_an_error_if_that_is_wanted() {
     let none: [serde_json::Value; 0] = [];
     assert!(invoke(&service, batch(none), world.left(seconds(60))).await.unwrap().is_empty());
     assert_eq!(world.deliver([work("E", "transient", 0)]).await, ["m0"], "by default it is reported");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_or_error_fails_the_invocation_for_any_failure_and_replays_what_was_done() {
+    let world = World::new();
+    let service = world.service().all_or_error();
+    let deliver = || invoke(&service, batch([order("A"), work("B", "transient once", 0)]), world.left(seconds(60)));
+    let error = deliver().await.unwrap_err();
+    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Batch, true));
+    assert!(deliver().await.unwrap().is_empty());
+    assert_eq!(world.journal.keys(), ["A", "B", "B"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_or_error_is_content_with_what_is_acknowledged() {
+    let world = World::new();
+    let service = world.service().all_or_error().permanent_failures(PermanentFailures::Acknowledge);
+    let bodies = [order("A"), work("B", "permanent", 0)];
+    assert!(invoke(&service, batch(bodies), world.left(seconds(60))).await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_or_error_waits_for_what_is_in_progress_elsewhere_unless_the_batch_has_failed_already() {
+    let world = World::new();
+    world.put("running", Status::InProgress, "1");
+    let begun = world.clock.now();
+    let service = world.service().all_or_error();
+    let failing = batch([work("A", "transient", 0), order("running")]);
+    assert!(invoke(&service, failing, world.left(seconds(60))).await.is_err());
+    assert!(world.clock.now().since(begun) < seconds(1), "no answer depends on it");
+    let waiting = batch([order("B"), order("running")]);
+    assert!(invoke(&service, waiting, world.left(seconds(60))).await.unwrap().is_empty());
+    assert!(world.clock.now().since(begun) > seconds(10), "its lease had to end");
+    assert_eq!(world.journal.keys(), ["A", "B", "running"]);
 }

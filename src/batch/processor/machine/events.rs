@@ -167,7 +167,7 @@ impl<S: Source, T> Machine<'_, S, T> {
         let Some(lease_until) = lease_of(refusal) else { return false };
         let Outcomes { records, lanes, entities, .. } = &self.outcomes;
         let is_in_order = entities.has(index);
-        (S::WAITS_FOR_LEASE || lanes.is_ordered(index) || is_in_order)
+        (self.terms.options.waits_for_lease::<S>() || lanes.is_ordered(index) || is_in_order)
             && (is_in_order || !records.has_waited(index))
             && !self.is_stopped
             && !lanes.is_blocked(index)

@@ -1,0 +1,149 @@
+//! Settings of one operation or service, where they differ from its engine's.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    handle::Idempotency,
+    policy::{AfterUnknown, OnPanic},
+    settings::Settings,
+};
+use crate::{error::Error, key::MissingKey};
+
+/// Settings of one operation, service or layer, where they differ from its engine's. What is not set here stays as the
+/// [engine's builder](super::Builder) has it.
+///
+/// Taken by `with_settings` of [`Operation`](crate::Operation), `BatchService`, `IdempotencyKeyLayer` and `InvocationLayer`.
+///
+/// ```
+/// use std::time::Duration;
+/// use lambda_once::{AfterUnknown, Failure, Idempotency, MemoryStore, Outcome, idempotency::OperationSettings};
+///
+/// const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+///
+/// /// Nobody is charged twice, and a charge is remembered for a year.
+/// const CHARGES: OperationSettings =
+///     OperationSettings::new().retention(365 * DAY).after_unknown(AfterUnknown::Refuse);
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+/// let once = Idempotency::new(MemoryStore::new());
+/// let outcome = once.operation("charge", "order 7").with_settings(CHARGES).run(charge).await?;
+/// assert!(matches!(outcome, Outcome::Executed(())));
+/// # Ok(()) }
+/// # async fn charge() -> Result<(), Failure> { Ok(()) }
+/// ```
+///
+/// Settings that contradict each other, or the engine's, are an error of the kind
+/// [`Config`](crate::ErrorKind::Config) as of [`Builder::build`](super::Builder::build): by `checked` of a service or layer, else before
+/// anything is claimed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct OperationSettings {
+    lease: Option<Duration>,
+    retention: Option<Duration>,
+    failed_retention: Option<Duration>,
+    in_progress_retention: Option<Duration>,
+    after_unknown: Option<AfterUnknown>,
+    on_panic: Option<OnPanic>,
+    missing_key: Option<MissingKey>,
+    keep_results: Option<bool>,
+}
+
+impl OperationSettings {
+    /// All of them as the engine's.
+    pub const fn new() -> Self {
+        Self {
+            lease: None,
+            retention: None,
+            failed_retention: None,
+            in_progress_retention: None,
+            after_unknown: None,
+            on_panic: None,
+            missing_key: None,
+            keep_results: None,
+        }
+    }
+
+    /// How long a claim stands when the deadline is not known. See [`Builder::lease`](super::Builder::lease).
+    pub const fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// How long a completed record stays. See [`Builder::retention`](super::Builder::retention). Where neither
+    /// these settings nor the engine's say how long failures and what is in progress stay, that is as long.
+    pub const fn retention(mut self, retention: Duration) -> Self {
+        self.retention = Some(retention);
+        self
+    }
+
+    /// How long the record of a permanent failure stays. See [`Builder::failed_retention`](super::Builder::failed_retention).
+    pub const fn failed_retention(mut self, retention: Duration) -> Self {
+        self.failed_retention = Some(retention);
+        self
+    }
+
+    /// How long a record stays that is in progress. See
+    /// [`Builder::in_progress_retention`](super::Builder::in_progress_retention).
+    pub const fn in_progress_retention(mut self, retention: Duration) -> Self {
+        self.in_progress_retention = Some(retention);
+        self
+    }
+
+    /// What happens when a claim has ended without an outcome. See [`Builder::after_unknown`](super::Builder::after_unknown).
+    pub const fn after_unknown(mut self, policy: AfterUnknown) -> Self {
+        self.after_unknown = Some(policy);
+        self
+    }
+
+    /// What a panic says about the operation. See [`Builder::on_panic`](super::Builder::on_panic).
+    pub const fn on_panic(mut self, policy: OnPanic) -> Self {
+        self.on_panic = Some(policy);
+        self
+    }
+
+    /// What happens to a delivery without a key. See [`Builder::missing_key`](super::Builder::missing_key). The HTTP layer has a
+    /// setting of its own, `optional`.
+    pub const fn missing_key(mut self, policy: MissingKey) -> Self {
+        self.missing_key = Some(policy);
+        self
+    }
+
+    /// Whether results and the texts of failures are stored. See [`Builder::keep_results`](super::Builder::keep_results).
+    pub const fn keep_results(mut self, keep: bool) -> Self {
+        self.keep_results = Some(keep);
+        self
+    }
+
+    fn over(self, engine: &Settings) -> Settings {
+        Settings {
+            lease: self.lease.unwrap_or(engine.lease),
+            retention: self.retention.or(engine.retention),
+            failed_retention: self.failed_retention.or(engine.failed_retention),
+            in_progress_retention: self.in_progress_retention.or(engine.in_progress_retention),
+            after_unknown: self.after_unknown.unwrap_or(engine.after_unknown),
+            on_panic: self.on_panic.unwrap_or(engine.on_panic),
+            missing_key: self.missing_key.unwrap_or(engine.missing_key),
+            keep_results: self.keep_results.unwrap_or(engine.keep_results),
+            ..engine.clone()
+        }
+    }
+}
+
+impl Idempotency {
+    /// The same engine with these settings. [`check_settings`](Self::check_settings) finds what contradicts what.
+    pub(crate) fn with(&self, settings: OperationSettings) -> Self {
+        let mut engine = self.clone();
+        engine.settings = Arc::new(settings.over(&self.settings));
+        engine
+    }
+
+    /// Refuses settings that contradict each other. To be checked before anything is claimed, where an operation or a service
+    /// has its own.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if they do.
+    pub(crate) fn check_settings(&self) -> Result<(), Error> {
+        if self.settings.disabled { Ok(()) } else { self.settings.check() }
+    }
+}
