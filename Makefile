@@ -67,6 +67,7 @@ lint-rust:
 
 lint-features:
 	$(PYTHON) tools/check-features.py
+	$(PYTHON) tools/check-messages.py
 
 # Not "advisories": their database is in none of the package registries.
 lint-rest:

@@ -18,7 +18,8 @@ use crate::{
     message = "`{Self}` is not a handler of records",
     label = "not a handler",
     note = "a handler is a cloneable async fn(T) or async fn(T, RecordContext), whose future is Send",
-    note = "it returns a Result<R, E>: R is Serialize + Send; E is a std::error::Error, a Failure, or another Into<Failure>"
+    note = "it returns a Result<R, E>: R is Serialize + Send; E is a std::error::Error, a Failure, or another Into<Failure>",
+    note = "to see what it lacks, wrap it in `lambda_once::batch::handler`, or in `handler_with_context` if it takes a RecordContext"
 )]
 pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
     /// What it makes of the record. Stored as JSON.
@@ -66,6 +67,45 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Probed<Self::Output>, BoxError>> + Send + use<Self, T, Args> {
         std::future::ready(Ok(Probed::NotDone))
     }
+}
+
+/// The same function, if it is a handler of records; else the compiler says what it lacks.
+///
+/// A function that is no [`Handler`] gives one message, whatever is wrong with it. Here each bound stands alone.
+///
+/// ```
+/// # #[cfg(feature = "sqs")] {
+/// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::handler};
+///
+/// async fn book(order: serde_json::Value) -> Result<u64, Failure> {
+///     Ok(7)
+/// }
+///
+/// let once = Idempotency::new(MemoryStore::new());
+/// let service = once.sqs(Key::pointer("/order_id"), handler(book));
+/// # }
+/// ```
+pub fn handler<F, T, Fut, R, E>(function: F) -> F
+where
+    F: Fn(T) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<R, E>> + Send,
+    T: Send,
+    R: Serialize + Send + 'static,
+    E: Into<Failure>,
+{
+    function
+}
+
+/// As [`handler`], for a function of the body and its [`RecordContext`].
+pub fn handler_with_context<F, T, Fut, R, E>(function: F) -> F
+where
+    F: Fn(T, RecordContext) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<R, E>> + Send,
+    T: Send,
+    R: Serialize + Send + 'static,
+    E: Into<Failure>,
+{
+    function
 }
 
 /// A handler with a probe. Made by [`BatchService::probe`](super::BatchService::probe).

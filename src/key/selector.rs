@@ -6,7 +6,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use super::expression::Expression;
 use super::{
     delivery::Delivery,
-    missing::is_missing,
+    missing::{is_empty, is_missing, missing_path},
     pointer::{Pointer, find},
     text::write_string,
 };
@@ -45,7 +45,8 @@ enum Selector {
 
 impl Key {
     /// The value at a JSON Pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)) in the body, such as
-    /// `/order_id` or `/detail/items/0/id`. Its type counts: `1`, `"1"` and `1.0` are three keys.
+    /// `/order_id` or `/detail/items/0/id`. Its type counts: `1`, `"1"` and `1.0` are three keys. The empty pointer is the whole
+    /// body, in canonical form; it is the only one whose value may hold `null` or something empty.
     ///
     /// A body that is not JSON is an error of that delivery. A pointer that is not one (`order_id` without the slash) is
     /// an error of every invocation, before anything is claimed; `checked` of the service or layer finds it in init.
@@ -191,13 +192,16 @@ impl Key {
                 let json = delivery.body.canonical().map_err(|problem| {
                     Error::payload(format!("`{text}` cannot be looked up in the body: {problem}"))
                 })?;
-                match find(json, pointer) {
-                    Some(value) if !is_missing(value) => return Ok(value),
-                    _ => {
-                        let message = format!("the body has nothing at `{text}`, or something empty in it");
-                        return Err(Error::key_missing(message));
+                return match find(json, pointer) {
+                    Some(value) if !is_missing(value) => Ok(value),
+                    // A whole body is its canonical form, whatever it holds.
+                    Some(value) if text.is_empty() && !is_empty(value) => Ok(value),
+                    Some(value) => {
+                        let path = format!("{text}{}", missing_path(value));
+                        Err(Error::key_missing(format!("the body has `null` or something empty at `{path}`")))
                     }
-                }
+                    None => Err(Error::key_missing(format!("the body has nothing at `{text}`"))),
+                };
             }
             #[cfg(feature = "jmespath")]
             Selector::Jmespath(expression) => {
@@ -214,7 +218,12 @@ impl Key {
             }
             Selector::MessageId => {
                 let id = delivery.message_id().filter(|id| !id.is_empty());
-                let id = id.ok_or_else(|| Error::key_missing("the delivery has no message id"))?;
+                let id = id.ok_or_else(|| {
+                    Error::key_missing(
+                        "the delivery has no message id: a message of RabbitMQ has one only if its publisher sets it; choose a \
+                         key from the body, such as `Key::pointer(\"/order_id\")`, or from a header",
+                    )
+                })?;
                 match delivery.metadata.id_scope() {
                     None => write_string(buffer, id),
                     Some(scope) => write_strings(buffer, &[scope, id]),

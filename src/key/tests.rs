@@ -229,6 +229,28 @@ fn a_partly_missing_key_is_missing() {
 }
 
 #[test]
+fn a_whole_body_is_a_key_whatever_it_holds() {
+    let body = r#"{"time":null,"items":[],"detail":{"id":7,"name":""}}"#;
+    let canonical = r#"{"detail":{"id":7,"name":""},"items":[],"time":null}"#;
+    assert_eq!(select(&Key::pointer(""), body).as_deref(), Ok(canonical));
+    for nothing in ["null", "\"\"", "[]", "{}"] {
+        assert_eq!(select(&Key::pointer(""), nothing), Err(ErrorKind::KeyMissing), "{nothing}");
+    }
+}
+
+#[test]
+fn a_key_that_is_partly_missing_is_said_to_be_so_at_its_path() {
+    let said = |pointer: &str, body: &str| {
+        let (body, mut buffer) = (Body::new(body.as_bytes()), Vec::new());
+        Key::pointer(pointer).select(&Delivery::new(&body, &None), &mut buffer).unwrap_err().to_string()
+    };
+    let body = r#"{"order":{"id":7,"a/b":[1,{"c~":null}]},"empty":""}"#;
+    assert!(said("/order", body).ends_with("`null` or something empty at `/order/a~1b/1/c~0`"));
+    assert!(said("/empty", body).ends_with("`null` or something empty at `/empty`"));
+    assert!(said("/ordre", body).ends_with("nothing at `/ordre`"));
+}
+
+#[test]
 fn the_message_id_is_a_key() {
     assert_eq!(select(&Key::message_id(), "not json").as_deref(), Ok("\"m-1\""));
     assert!(Key::message_id().select(&Delivery::new(&Body::new(b"{}"), &None::<&str>), &mut Vec::new()).is_err());

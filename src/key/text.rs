@@ -49,7 +49,7 @@ const fn below(word: u64, limit: u8) -> u64 {
 }
 
 /// The text that a canonical string stands for.
-#[cfg(all(feature = "jmespath", any(feature = "batch", feature = "http", feature = "invocation")))]
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 pub(crate) fn text(string: &[u8]) -> String {
     let bytes: Vec<u8> = unescaped(&string[1..string.len() - 1]).collect();
     String::from_utf8_lossy(&bytes).into_owned()

@@ -8,7 +8,7 @@ use super::{
     records::{Operation, Work},
 };
 use crate::{
-    batch::{record::RecordInfo, source::Source},
+    batch::{record::RecordInfo, redaction::redacted, source::Source},
     error::{BoxError, Error, ErrorKind},
     idempotency::{classifier::Classifiers, guard::catch_panic, verdict::Verdict},
     key::{
@@ -35,8 +35,8 @@ impl<S: Source, H, T> Processor<S, H, T> {
         buffer: &mut Vec<u8>,
     ) -> Result<(Work<T>, Option<Sequence>), Error> {
         let work = catch_panic(|| {
-            let payload =
-                (self.decode)(body).map_err(|source| undecodable(&source, &self.engine.settings.classifiers))?;
+            let payload = (self.decode)(body)
+                .map_err(|source| undecodable(&source, &self.engine.settings.classifiers, body.as_ref()))?;
             if self.engine.settings.disabled {
                 return Ok((Work { payload, operation: None }, None));
             }
@@ -77,20 +77,22 @@ impl<S: Source, H, T> Processor<S, H, T> {
 
 /// What a decoder's error says of the record: that it stays so, unless a mark or a classifier says that it may pass. Nothing ran,
 /// so what is unknown may pass too.
-fn undecodable(source: &BoxError, classifiers: &Classifiers) -> Error {
+fn undecodable(source: &BoxError, classifiers: &Classifiers, body: &[u8]) -> Error {
     match classifiers.verdict(&**source) {
         Some(Verdict::Transient | Verdict::Unknown) => {
-            Error::not_decoded("the decoder failed, and says that this may pass")
+            let said = redacted(&source.to_string(), body);
+            Error::not_decoded(format!("the decoder failed, and says that this may pass: {said}"))
         }
-        Some(Verdict::Permanent | Verdict::Superseded) | None => Error::undecodable(what_is_wrong(&**source)),
+        Some(Verdict::Permanent | Verdict::Superseded) | None => Error::undecodable(what_is_wrong(&**source, body)),
     }
 }
 
 /// The decoder's own text may quote the body, so of `serde_json`'s errors only the place is kept, and the name of a missing
-/// field, which is the type's.
-fn what_is_wrong(source: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
+/// field, which is the type's; of others what is no value of the body.
+fn what_is_wrong(source: &(dyn std::error::Error + Send + Sync + 'static), body: &[u8]) -> String {
     let Some(error) = source.downcast_ref::<serde_json::Error>() else {
-        return "the body is not what the handler takes".to_owned();
+        let said = redacted(&source.to_string(), body);
+        return format!("the body is not what the handler takes: {said}");
     };
     let text = error.to_string();
     let what = match error.classify() {
@@ -114,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_decoded_is_said_without_anything_of_the_body() {
-        let undecodable = |error: BoxError| undecodable(&error, &Classifiers::default()).to_string();
+        let undecodable = |error: BoxError| undecodable(&error, &Classifiers::default(), b"secret").to_string();
         let said = |body: &str| undecodable(serde_json::from_str::<Order>(body).unwrap_err().into());
         let place = "at line 1 column";
         assert_eq!(said("{}"), format!("decode (invalid_payload): the body has a missing field `order_id` {place} 2"));
@@ -122,8 +124,8 @@ mod tests {
         assert_eq!(said(r#"{"order_id":"secret"}"#), expected);
         assert_eq!(said("{secret"), format!("decode (invalid_payload): the body is not JSON {place} 2"));
         assert_eq!(
-            undecodable(std::fmt::Error.into()),
-            "decode (invalid_payload): the body is not what the handler takes"
+            undecodable("no secret is known".into()),
+            "decode (invalid_payload): the body is not what the handler takes: no … is known"
         );
     }
 }

@@ -98,6 +98,9 @@ pub enum ChangeKind {
 }
 
 /// A change to an item, as handlers get it.
+///
+/// A binary attribute is bytes for a type that takes them (`serde_bytes`), and base64 for one that does not, such as
+/// `serde_json::Value`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Change<T> {
@@ -131,7 +134,7 @@ impl<T> Change<T> {
     where
         T: DeserializeOwned,
     {
-        self.old_image.clone().map(serde_dynamo::from_item).transpose().map_err(Failure::permanent)
+        self.old_image.as_ref().map(image::decode).transpose().map_err(Failure::permanent)
     }
 }
 
@@ -154,7 +157,7 @@ impl ChangeBody {
         Ok(Change {
             kind: self.kind,
             keys: self.images.keys.clone(),
-            new: self.images.new.clone().map(serde_dynamo::from_item).transpose()?,
+            new: self.images.new.as_ref().map(image::decode).transpose()?,
             old_image: self.images.old.clone(),
             is_expiry: self.is_expiry,
         })

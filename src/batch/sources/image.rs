@@ -3,6 +3,7 @@
 use std::{cell::OnceCell, collections::HashMap};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use serde::de::DeserializeOwned;
 use serde_dynamo::{AttributeValue, Item};
 
 use crate::key::text::write_string;
@@ -33,6 +34,43 @@ impl Images {
             out.push(b'}');
             out
         })
+    }
+}
+
+/// The item as a type of the handler's.
+///
+/// A type that describes itself by what it is given, such as `serde_json::Value`, knows no bytes: what does not decode with binary
+/// values is decoded once more with base64 in their place.
+pub(super) fn decode<T: DeserializeOwned>(item: &Item) -> Result<T, serde_dynamo::Error> {
+    let error = match serde_dynamo::from_item(item.clone()) {
+        Ok(decoded) => return Ok(decoded),
+        Err(error) => error,
+    };
+    let mut has_bytes = false;
+    let members = item.inner().iter();
+    let text: HashMap<String, AttributeValue> =
+        members.map(|(name, value)| (name.clone(), without_bytes(value, &mut has_bytes))).collect();
+    if has_bytes { serde_dynamo::from_item(Item::from(text)) } else { Err(error) }
+}
+
+fn without_bytes(value: &AttributeValue, has_bytes: &mut bool) -> AttributeValue {
+    let mut base64 = |bytes: &Vec<u8>| {
+        *has_bytes = true;
+        BASE64_STANDARD.encode(bytes)
+    };
+    match value {
+        AttributeValue::B(bytes) => AttributeValue::S(base64(bytes)),
+        AttributeValue::Bs(list) => {
+            AttributeValue::L(list.iter().map(|bytes| AttributeValue::S(base64(bytes))).collect())
+        }
+        AttributeValue::L(list) => {
+            AttributeValue::L(list.iter().map(|value| without_bytes(value, has_bytes)).collect())
+        }
+        AttributeValue::M(map) => {
+            let members = map.iter().map(|(name, value)| (name.clone(), without_bytes(value, has_bytes)));
+            AttributeValue::M(members.collect())
+        }
+        other => other.clone(),
     }
 }
 
@@ -119,5 +157,38 @@ mod tests {
             json,
             r#"{"Keys":{},"NewImage":{"b":"AAEqQQ==","bool":true,"bs":["AAEqQQ=="],"m":{"x":[1,{}],"y":"1"},"n":-1.50E+2,"ns":[1,"+2"],"null":null,"s":"a\"b","ss":["a","b"],"z":123456789012345678901234567890.5}}"#
         );
+    }
+
+    #[test]
+    fn a_binary_value_is_bytes_for_a_type_that_takes_them_and_base64_for_one_that_does_not() {
+        #[derive(Debug, PartialEq, serde::Deserialize)]
+        struct Thumbnail {
+            image: serde_bytes::ByteBuf,
+        }
+        let item: Item = serde_json::from_str(
+            r#"{"image": {"B": "AAEqQQ=="}, "all": {"BS": ["AAEqQQ==", "Kg=="]}, "n": {"N": "7"},
+                "inner": {"M": {"list": {"L": [{"B": "Kg=="}]}}}}"#,
+        )
+        .unwrap();
+        let bytes = vec![0, 1, 42, 65];
+        assert_eq!(decode::<Thumbnail>(&item).unwrap(), Thumbnail { image: bytes.into() });
+        let json: serde_json::Value = decode(&item).unwrap();
+        let expected = serde_json::json!({
+            "image": "AAEqQQ==", "all": ["AAEqQQ==", "Kg=="], "n": 7, "inner": { "list": ["Kg=="] },
+        });
+        assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn an_item_of_another_type_is_an_error_that_names_what_is_missing() {
+        #[derive(Debug, serde::Deserialize)]
+        struct Order {
+            #[serde(rename = "order_id")]
+            _id: String,
+        }
+        for item in [r#"{"image": {"B": "AAEqQQ=="}}"#, r#"{"n": {"N": "7"}}"#] {
+            let item: Item = serde_json::from_str(item).unwrap();
+            assert_eq!(decode::<Order>(&item).unwrap_err().to_string(), "missing field `order_id`");
+        }
     }
 }

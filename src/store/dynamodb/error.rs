@@ -1,5 +1,8 @@
 //! Classifies errors of the SDK: whether the call may have been applied, and whether another one can help.
 
+use std::iter;
+
+use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_dynamodb::{
     config::http::HttpResponse,
     error::{BuildError, ProvideErrorMetadata, SdkError},
@@ -23,10 +26,25 @@ where
         }
         SdkError::ServiceError(answer) => {
             let code = answer.err().code().unwrap_or("an error without a code");
-            let (kind, status) = of_code(code, answer.raw().status().as_u16());
-            // This names the caller, the action and the table, and nothing of an item.
-            let said = answer.err().message().filter(|_| code == "AccessDeniedException");
-            (kind, status, ["DynamoDB answered ", code, said.map_or("", |_| ": "), said.unwrap_or_default()].concat())
+            let said = answer.err().message().unwrap_or_default();
+            let (kind, status, message) = match key_schema(code, said) {
+                Some(message) => (ErrorKind::Table, ErrorStatus::Temporary, message),
+                None => {
+                    let (kind, status) = of_code(code, answer.raw().status().as_u16());
+                    // This names the caller, the action and the table, and nothing of an item.
+                    let said = if code == "AccessDeniedException" { said } else { "" };
+                    (kind, status, [code, if said.is_empty() { "" } else { ": " }, said].concat())
+                }
+            };
+            (kind, status, format!("DynamoDB answered {message}"))
+        }
+        SdkError::DispatchFailure(_) if has_no_credentials(&error) => {
+            let message = format!(
+                "no AWS credentials were found: give the function a role or, outside AWS, set AWS_ACCESS_KEY_ID and \
+                 AWS_SECRET_ACCESS_KEY, or a profile ({})",
+                root_cause(&error)
+            );
+            (ErrorKind::AccessDenied, ErrorStatus::Permanent, message)
         }
         other => {
             let message = format!("the connection to DynamoDB failed: {}", root_cause(other));
@@ -36,13 +54,49 @@ where
     Error::new(kind, status, operation, message).with_source(error)
 }
 
+/// Whether nobody has credentials, and it is no outage of whoever gives them.
+fn has_no_credentials<E: std::error::Error + 'static>(error: &SdkError<E, HttpResponse>) -> bool {
+    let links = iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| error.source());
+    links.into_iter().any(|error| {
+        matches!(error.downcast_ref(), Some(CredentialsError::CredentialsNotLoaded(_)))
+            // The client was built without any provider. The error's type is not public.
+            || error.to_string().contains("no identity resolver")
+    })
+}
+
+/// What DynamoDB says of a primary key that is not the table's. It names attributes and types, and holds no value.
+const KEY_SCHEMA: [&str; 6] = [
+    "does not match the schema",
+    "Missing the key",
+    "Type mismatch for key",
+    "mandatory equality on all key attributes",
+    // DynamoDB Local's own.
+    "One of the required keys was not given a value",
+    "The number of conditions on the keys is invalid",
+];
+
+/// What to say if the table's key is not the one that the store is configured for.
+fn key_schema(code: &str, said: &str) -> Option<String> {
+    let is_validation = matches!(code, "ValidationException" | "ValidationError");
+    if !is_validation || !KEY_SCHEMA.iter().any(|phrase| said.contains(phrase)) {
+        return None;
+    }
+    Some(format!(
+        "{code}: {said}; the table needs the partition key `id` of type String and no sort key, or the names that \
+         `Config::attributes` and `Config::sort_key` give"
+    ))
+}
+
 pub(super) fn unbuilt(error: BuildError) -> Error {
     let message = "the transaction could not be built";
     Error::new(ErrorKind::Request, ErrorStatus::Permanent, "transaction", message).with_source(error)
 }
 
 /// The error of one statement in an answer that succeeded, or of one write of a transaction that was cancelled.
-pub(super) fn of_statement(code: &str, operation: &'static str) -> Error {
+pub(super) fn of_statement(code: &str, said: Option<&str>, operation: &'static str) -> Error {
+    if let Some(message) = key_schema(code, said.unwrap_or_default()) {
+        return Error::new(ErrorKind::Table, ErrorStatus::Temporary, operation, format!("DynamoDB answered {message}"));
+    }
     let (kind, status) = match code {
         "ProvisionedThroughputExceeded" | "RequestLimitExceeded" | "ThrottlingError" => {
             (ErrorKind::Throttled, ErrorStatus::Temporary)
@@ -89,7 +143,7 @@ mod tests {
         for code in codes {
             assert_eq!(of_code(code, 400), temporary, "{code}");
         }
-        let error = of_statement("TransactionConflict", "claim");
+        let error = of_statement("TransactionConflict", None, "claim");
         assert_eq!((error.kind(), error.status()), temporary);
     }
 
@@ -100,7 +154,7 @@ mod tests {
             assert_eq!(of_code(code, http_status), ambiguous, "{code}");
         }
         for code in ["InternalServerError", "of tomorrow"] {
-            let error = of_statement(code, "claim");
+            let error = of_statement(code, None, "claim");
             assert_eq!((error.kind(), error.status()), ambiguous, "{code}");
         }
     }

@@ -1,6 +1,9 @@
 //! One event for each record, and no payload or key in any.
 
-use lambda_once::{AfterUnknown, Key, PermanentFailures, store::fault::Call, store::fault::Fault};
+use lambda_once::{
+    AfterUnknown, Classify, Key, PermanentFailures, Verdict,
+    store::fault::{Call, Fault},
+};
 use serde_json::{Value, json};
 use tracing::Level;
 
@@ -124,6 +127,24 @@ async fn the_errors_of_a_key_function_and_of_a_decoder_are_not_quoted() {
     drop(guard);
     let lines = format!("{:?}", collector.lines());
     assert!(lines.contains("record") && !lines.contains("secret"), "{lines}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_decoder_says_is_logged_without_the_values_of_the_body() {
+    let world = World::new();
+    let (collector, guard) = Collector::install();
+    for verdict in [Verdict::Permanent, Verdict::Transient] {
+        let decode = move |body: &str| {
+            let order: Value = serde_json::from_str(body)?;
+            Ok(Err::<Value, _>(format!("schema 7 is not known to {}", order["order_id"])).classify(|_| verdict)?)
+        };
+        let service = world.once.sqs_with(Key::message_id(), decode, |_: Value| async { anyhow::Ok(()) });
+        assert_eq!(world.deliver_to(&service, [order("secret-7")]).await, ["m0"]);
+    }
+    drop(guard);
+    let lines = format!("{:?}", collector.lines());
+    assert_eq!(lines.matches("schema 7 is not known to").count(), 2, "{lines}");
+    assert!(!lines.contains("secret"), "{lines}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,6 +11,7 @@ mod deliveries;
 mod items;
 mod leases;
 mod refusals;
+mod set_up;
 
 use std::{
     collections::HashMap,

@@ -161,7 +161,7 @@ impl DynamoDbStore {
     }
 
     fn result(&self, operation: &'static str, response: BatchStatementResponse) -> StatementResult {
-        let Some(BatchStatementError { code, item, .. }) = response.error else {
+        let Some(BatchStatementError { code, message, item, .. }) = response.error else {
             return StatementResult::Done(response.item);
         };
         match code {
@@ -172,7 +172,8 @@ impl DynamoDbStore {
                 StatementResult::Unfit
             }
             code => {
-                StatementResult::Failed(error::of_statement(code.as_ref().map_or("nothing", Code::as_str), operation))
+                let code = code.as_ref().map_or("nothing", Code::as_str);
+                StatementResult::Failed(error::of_statement(code, message.as_deref(), operation))
             }
         }
     }

@@ -335,8 +335,9 @@ impl DynamoDbStore {
             (None, None) => {}
             (record, mark) => return Ok(Written::Refused { record, mark }),
         }
-        let code = reasons.iter().filter_map(|reason| reason.code()).find(|code| *code != "None").unwrap_or_default();
-        Err(error::of_statement(code, operation).with_source(failure))
+        let reason = reasons.iter().find(|reason| reason.code().is_some_and(|code| code != "None"));
+        let (code, said) = reason.map_or(("", None), |reason| (reason.code().unwrap_or_default(), reason.message()));
+        Err(error::of_statement(code, said, operation).with_source(failure))
     }
 
     async fn item_of(&self, found: Found, key: &KeyHash, data: ResultData) -> Result<Option<Item>, Error> {

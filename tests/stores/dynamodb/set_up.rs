@@ -1,0 +1,88 @@
+//! Tables and credentials that are not what the store needs: what the first call says.
+
+use aws_credential_types::provider::{ProvideCredentials, error::CredentialsError, future};
+use aws_sdk_dynamodb::{
+    Client,
+    config::Region,
+    types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType},
+};
+use lambda_once::{
+    DynamoDbStore, Error, ErrorKind, ErrorStatus, Failure, Idempotency, Store,
+    store::dynamodb::{Calls, Config},
+};
+
+use crate::support::{client, dynamodb_endpoint, unique_name};
+
+/// A table with this primary key.
+async fn table(client: &Client, key: &[(&str, KeyType, ScalarAttributeType)]) -> String {
+    let name = unique_name("set-up");
+    let mut request = client.create_table().table_name(&name).billing_mode(BillingMode::PayPerRequest);
+    for (attribute, kind, scalar) in key {
+        let element = KeySchemaElement::builder().attribute_name(*attribute).key_type(kind.clone());
+        let definition = AttributeDefinition::builder().attribute_name(*attribute).attribute_type(scalar.clone());
+        request = request.key_schema(element.build().unwrap()).attribute_definitions(definition.build().unwrap());
+    }
+    request.send().await.unwrap();
+    name
+}
+
+#[tokio::test]
+async fn a_table_with_another_key_is_said_to_be_so_and_nothing_runs() {
+    use KeyType::{Hash, Range};
+    use ScalarAttributeType::{N, S};
+
+    let client = client(&dynamodb_endpoint()).await;
+    for (key, said) in [
+        (&[("pk", Hash, S)][..], "required keys"),
+        (&[("id", Hash, N)], "Type mismatch for key"),
+        (&[("id", Hash, S), ("sk", Range, S)], "number of conditions on the keys"),
+    ] {
+        let table = table(&client, key).await;
+        for calls in [Calls::Single, Calls::Batched] {
+            let store = Config::new(&table).calls(calls).build(client.clone()).unwrap();
+            let once = Idempotency::new(store.clone());
+            let work = || async { panic!("nothing was claimed") as Result<(), Failure> };
+            let errors: [Error; 3] = [
+                store.warm().await.unwrap_err(),
+                once.operation("charge", "k").run(work).await.unwrap_err(),
+                once.operation("charge", "k").ordered_by("order 7", 1_u64).run(work).await.unwrap_err(),
+            ];
+            for error in errors {
+                assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Table, true), "{error}");
+                assert!(error.to_string().contains(said), "{error}");
+                assert!(error.to_string().contains("partition key `id` of type String"), "{error}");
+            }
+        }
+    }
+}
+
+/// A provider that has nothing, and says so as those of the SDK do.
+#[derive(Debug)]
+struct Nobody;
+
+impl ProvideCredentials for Nobody {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::ready(Err(CredentialsError::not_loaded(
+            "no providers in chain provided credentials",
+        )))
+    }
+}
+
+#[tokio::test]
+async fn missing_credentials_are_permanent_and_the_error_says_so() {
+    let bare = aws_sdk_dynamodb::Config::builder()
+        .behavior_version_latest()
+        .region(Region::from_static("us-east-1"))
+        .http_client(aws_smithy_http_client::Builder::new().build_http())
+        .endpoint_url(dynamodb_endpoint())
+        .build();
+    let empty = bare.to_builder().credentials_provider(Nobody).build();
+    for config in [bare, empty] {
+        let error = DynamoDbStore::new(Client::from_conf(config), "claims").warm().await.unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::AccessDenied, ErrorStatus::Permanent), "{error}");
+        assert!(error.to_string().contains("no AWS credentials were found"), "{error}");
+    }
+}
