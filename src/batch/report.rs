@@ -8,11 +8,12 @@ use crate::{
     error::{Error, ErrorKind},
     idempotency::{
         guard::catch_panic,
+        handle::Idempotency,
         outcome::{Outcome, OutcomeKind, StoredFailure},
     },
     record::{KeyHash, StoredResult},
     store::Refusal,
-    telemetry,
+    telemetry::{self, EntryPoint, Subject},
 };
 
 /// The outcome of a record. Its result is not needed: a queue takes none.
@@ -137,6 +138,22 @@ pub(super) fn outcome_of(refusal: Refusal) -> Outcome<()> {
     let failure = |_: &StoredResult| Ok(StoredFailure { message: None });
     let Ok(outcome) = Outcome::of_refusal::<Infallible>(refusal, |_| Ok(Some(())), failure);
     outcome
+}
+
+/// Logs a summary of a batch, and tells the engine's observers of its records.
+pub(super) fn tell(engine: &Idempotency, operation: &str, reports: &[RecordReport]) {
+    if tracing::enabled!(target: "lambda_once", tracing::Level::INFO) {
+        let count = |is: fn(&RecordReport) -> bool| reports.iter().filter(|report| is(report)).count();
+        let executed = count(|report| matches!(report.outcome, Ok(OutcomeKind::Executed | OutcomeKind::TookOver)));
+        let replayed = count(|report| report.outcome.is_ok_and(OutcomeKind::is_replay));
+        let failed = count(|report| matches!(report.outcome, Ok(OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_))));
+        let (records, reported) = (reports.len(), count(|report| report.reported));
+        let other = records - executed - replayed - failed;
+        tracing::info!(target: "lambda_once", operation, records, executed, replayed, failed, other, reported, "batch");
+    }
+    for report in reports {
+        engine.observe(Subject { entry_point: EntryPoint::Batch, operation, key: report.key }, report.outcome);
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use super::{
     DeadLetters, Decode, Handler, OnFailure, Options, Payload, PermanentFailures, Probing, RecordReport, Redelivery,
-    Source, TotalFailure, observer::Observer, processor::Processor, redelivery,
+    Source, TotalFailure, observer::Observer, processor::Processor, redelivery, report,
 };
 use crate::{
     batch::context::RecordContext,
@@ -25,6 +25,7 @@ use crate::{
         probe::Probed, verdict::Failure, window::Window,
     },
     key::{place::Place, selector::Key},
+    telemetry::EntryPoint,
 };
 
 /// Handles the batches of a [`Source`]. Made by [`Idempotency::batch`] and its siblings for each source; given to
@@ -460,7 +461,13 @@ where
             check_time(now, window, options.expected_duration)?;
         }
         let processor = Processor { source, engine, key, handler, decode, options };
-        let records = processor.process(records, event.context, window).await;
+        let operation = processor.engine.log_name(S::OPERATION);
+        let served = async {
+            let records = processor.process(records, event.context, window).await;
+            report::tell(&processor.engine, &operation, &records);
+            records
+        };
+        let records = processor.engine.observed(EntryPoint::Batch, &operation, served).await;
         if let Some(redelivery) = &processor.options.redelivery {
             let failed: Vec<_> = records.iter().filter(|report| report.reported).cloned().collect();
             redelivery::delay(redelivery, &failed, &*processor.engine.clock, window.settle_by).await;

@@ -19,7 +19,7 @@ use crate::{
     },
     record::KeyHash,
     store::Refusal,
-    telemetry,
+    telemetry::{EntryPoint, Subject},
 };
 
 /// The longest that `before_replay` may take.
@@ -125,7 +125,7 @@ impl Settings {
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
-                telemetry::error(&error, &self.operation, asked.key);
+                self.engine.tell_error(self.subject(asked.key), &error);
                 return self.refusal(Problem::ANSWER_UNREADABLE, asked.parts);
             }
         };
@@ -194,7 +194,11 @@ impl Settings {
     }
 
     fn log(&self, outcome: OutcomeKind, asked: Asked<'_>) {
-        telemetry::outcome_kind(outcome, &self.operation, asked.key, asked.attempt);
+        self.engine.tell_outcome(self.subject(asked.key), outcome, asked.attempt);
+    }
+
+    pub(super) fn subject(&self, key: KeyHash) -> Subject<'_> {
+        Subject { entry_point: EntryPoint::Http, operation: &self.operation, key: Some(key) }
     }
 
     /// Refuses the request.

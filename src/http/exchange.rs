@@ -32,7 +32,7 @@ use crate::{
     },
     key::delivery::Body,
     store::Refusal,
-    telemetry,
+    telemetry::EntryPoint,
 };
 
 /// Marks responses to requests that ran without a claim.
@@ -120,7 +120,8 @@ pub(super) async fn answer<S: Inner<B>, B: RequestBody>(
     };
     drop(bytes);
     let entry = settings.enter(candidate, &parts);
-    settings.answer_or_wait(Work { inner, parts, body }, entry).await
+    let served = Arc::clone(&settings).answer_or_wait(Work { inner, parts, body }, entry);
+    settings.engine.observed(EntryPoint::Http, &settings.operation, served).await
 }
 
 impl Settings {
@@ -169,7 +170,7 @@ impl Settings {
                     return Ok(self.refuse(refusal, Asked::not_granted(&back.parts, key, entry.answer_by)).await);
                 }
                 Err(error) => {
-                    telemetry::error(&error, &self.operation, key);
+                    self.engine.tell_error(self.subject(key), &error);
                     return Ok(self.refusal(Problem::UNAVAILABLE, Some(&back.parts)));
                 }
             }
@@ -206,7 +207,7 @@ impl Settings {
                 Asked::not_granted(&work.parts, key, entry.answer_by),
             ),
             Err(error) => {
-                telemetry::error(&error, &self.operation, key);
+                self.engine.tell_error(self.subject(key), &error);
                 if self.fails_open && error.kind() != ErrorKind::Format {
                     return Attempted::Unprotected(work, pending_claim);
                 }
@@ -253,7 +254,10 @@ impl Settings {
                 let (parts, bytes) = found.into_parts();
                 return Ok(Success::Recover(self.ran(parts, ResponseBody::of_bytes(bytes))));
             }
-            let response = match inner.call(Request::from_parts(parts, body)).await {
+            let begun = self.engine.handler_begins();
+            let called = inner.call(Request::from_parts(parts, body)).await;
+            self.engine.handler_returned(Some(own.key()), begun);
+            let response = match called {
                 Ok(response) => response,
                 Err(error) if self.is_doubtful(&error) => return Ok(Success::Keep(HandlerEnd::Error(error))),
                 Err(error) => return Ok(Success::Release(HandlerEnd::Error(error))),

@@ -12,6 +12,8 @@ use tokio::{
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 use tracing::Instrument;
 
+use crate::telemetry::{Tallied, Tally};
+
 /// The requests of a layer that run in their own tasks.
 ///
 /// A graceful shutdown waits for open connections, and a client that has disconnected has none. Wait for these tasks as well,
@@ -77,6 +79,7 @@ impl InFlight {
         F: Future<Output: Send + 'static> + Send + 'static,
     {
         let token = self.0.token();
+        let work = Tallied::new(Tally::current(), work);
         tokio::spawn(async move { (work.await, token) }.in_current_span())
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     error::Error,
     key::MissingKey,
     store::{Store, memory::MemoryStore},
+    telemetry::{Observer, TalliedStore},
 };
 
 fn warn_that_it_is_disabled() {
@@ -58,6 +59,7 @@ impl Idempotency {
 /// | [`retention`](Self::retention) | 15 days; 24 hours for HTTP |
 /// | [`failed_retention`](Self::failed_retention), [`in_progress_retention`](Self::in_progress_retention) | as `retention` |
 /// | [`after_unknown`](Self::after_unknown) | [`AfterUnknown::Rerun`] |
+/// | [`observer`](Self::observer) | none |
 /// | [`classify`](Self::classify) | no classifiers: an error without a mark is transient |
 /// | [`on_panic`](Self::on_panic) | [`OnPanic::Unknown`] |
 /// | [`missing_key`](Self::missing_key) | [`MissingKey::Reject`] |
@@ -265,6 +267,15 @@ impl Builder {
         self
     }
 
+    /// Is told of every operation of this engine: its outcome, its times, and its calls to the store. May be called for any number
+    /// of observers. [`Emf`](crate::telemetry::Emf) writes CloudWatch metrics.
+    ///
+    /// An engine without observers measures nothing.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.settings.observers.add(observer);
+        self
+    }
+
     /// Checks the settings against each other.
     ///
     /// # Errors
@@ -286,7 +297,11 @@ impl Builder {
         if self.settings.disabled {
             warn_that_it_is_disabled();
         }
-        Idempotency::with_settings(self.store, self.clock, self.settings)
+        let Self { mut store, clock, settings } = self;
+        if !settings.observers.is_empty() {
+            store = Arc::new(TalliedStore::new(store));
+        }
+        Idempotency::with_settings(store, clock, settings)
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
     },
     order::Sequence,
     record::{Fingerprint, KeyHash},
-    telemetry,
+    telemetry::{EntryPoint, Subject},
 };
 
 /// One operation, ready to [`run`](Self::run). Made by [`Idempotency::operation`].
@@ -303,12 +303,20 @@ impl<P> Operation<'_, P> {
         window.check_heartbeat(self.heartbeat)?;
         let window = window.with_heartbeat(self.heartbeat, &engine.settings);
         engine.check_probe(P::IS_GIVEN)?;
-        let Some(candidate) = candidate(engine, name, self.key, self.fingerprint, self.place)? else {
-            return Ok(engine.run_unprotected(window, writes, unprotected(work)).await);
+        let operation = engine.log_name(name);
+        let subject = Subject { entry_point: EntryPoint::Operation, operation: &operation, key: None };
+        let served = async {
+            let found = candidate(engine, name, self.key, self.fingerprint, self.place);
+            let Some(candidate) = found.inspect_err(|error| engine.observe(subject, Err(error.kind())))? else {
+                let outcome = engine.run_unprotected(window, writes, unprotected(work)).await;
+                engine.observe(subject, Ok(outcome.kind()));
+                return Ok(outcome);
+            };
+            let key = candidate.key;
+            let ran = engine.run_protected(candidate, window, self.patience, self.probe, writes, work).await;
+            told(engine, &operation, key, ran)
         };
-        let key = candidate.key;
-        let ran = engine.run_protected(candidate, window, self.patience, self.probe, writes, work).await;
-        told(engine, name, key, ran)
+        engine.observed(EntryPoint::Operation, &operation, served).await
     }
 }
 
@@ -352,18 +360,18 @@ pub(super) fn candidate(
 /// Logs the outcome of an operation and the attempt it took, or its error, and returns the outcome.
 pub(super) fn told<T>(
     engine: &Idempotency,
-    name: &str,
+    operation: &str,
     key: KeyHash,
     ran: Result<(Outcome<T>, u64), Error>,
 ) -> Result<Outcome<T>, Error> {
-    let operation = engine.log_name(name);
+    let subject = Subject { entry_point: EntryPoint::Operation, operation, key: Some(key) };
     match ran {
         Ok((outcome, attempt)) => {
-            telemetry::outcome(&outcome, &operation, key, attempt);
+            engine.tell_outcome(subject, outcome.kind(), attempt);
             Ok(outcome)
         }
         Err(error) => {
-            telemetry::error(&error, &operation, key);
+            engine.tell_error(subject, &error);
             Err(error)
         }
     }

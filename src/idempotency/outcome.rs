@@ -146,6 +146,11 @@ impl OutcomeKind {
         )
     }
 
+    /// Whether it was done, or had failed for good, before: its effect was not repeated.
+    pub const fn is_replay(self) -> bool {
+        matches!(self, Self::Replayed | Self::ReplayedWithoutResult | Self::ReplayedFailure)
+    }
+
     /// Whether a queue may acknowledge the operation as it is: it is done, or superseded. An [ordered](crate::Operation::ordered_by)
     /// one that is [unrecorded](Outcome::Unrecorded) should be delivered again all the same, as older ones wait for that.
     pub const fn needs_no_redelivery(self) -> bool {

@@ -7,7 +7,7 @@ use super::{
     policy::{AfterUnknown, OnPanic},
     window::Heartbeat,
 };
-use crate::{error::Error, key::MissingKey};
+use crate::{error::Error, key::MissingKey, telemetry::Observers};
 
 /// Set to `1`, it switches the protection off: handlers run, and the store is not asked.
 pub const DISABLED_VARIABLE: &str = "LAMBDA_ONCE_DISABLED";
@@ -47,6 +47,7 @@ pub(crate) struct Settings {
     pub(crate) keep_results: bool,
     pub(crate) compress_above: usize,
     pub(crate) classifiers: Classifiers,
+    pub(crate) observers: Observers,
     pub(crate) disabled: bool,
 }
 
@@ -69,6 +70,7 @@ impl Default for Settings {
             // What DynamoDB reads for one unit; from here on each byte saved is money saved.
             compress_above: 4096,
             classifiers: Classifiers::default(),
+            observers: Observers::default(),
             disabled: false,
         }
     }

@@ -47,7 +47,10 @@ impl Idempotency {
             if let Probed::Done(found) = probed(&given, |claim| probe.probe(claim)).await? {
                 return Ok(Success::Recover(found));
             }
-            work(Some(given)).await.map(Success::Complete).map_err(Into::into)
+            let (key, begun) = (Some(given.key()), self.handler_begins());
+            let handled = work(Some(given)).await;
+            self.handler_returned(key, begun);
+            handled.map(Success::Complete).map_err(Into::into)
         };
         let outcome = self.run_and_settle(claim, writes, work).await.into_outcome(replay)?;
         Ok((outcome, attempt))

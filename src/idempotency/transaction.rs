@@ -17,6 +17,7 @@ use super::{
 use crate::{
     error::Error,
     store::{StoreId, transaction::Transactional},
+    telemetry::{EntryPoint, Subject},
 };
 
 /// An operation that commits its writes together with its outcome. Made by
@@ -168,12 +169,26 @@ impl<S: Transactional> Claimless<'_, S> {
         let transaction = store.open();
         let writes = OpenTransaction { store, transaction: transaction.clone(), classifier };
         let work = operation::unprotected(|_| work(transaction));
-        let Some(candidate) = operation::candidate(&engine, name, key, fingerprint, place)? else {
-            return Ok(engine.run_unprotected(window, Some(Box::new(writes)), work).await);
+        let name_in_logs = engine.log_name(name);
+        let subject = Subject { entry_point: EntryPoint::Operation, operation: &name_in_logs, key: None };
+        let served = async {
+            let found = operation::candidate(&engine, name, key, fingerprint, place);
+            let Some(candidate) = found.inspect_err(|error| engine.observe(subject, Err(error.kind())))? else {
+                let outcome = engine.run_unprotected(window, Some(Box::new(writes)), work).await;
+                engine.observe(subject, Ok(outcome.kind()));
+                return Ok(outcome);
+            };
+            let key = candidate.key;
+            let work = async {
+                let begun = engine.handler_begins();
+                let handled = work.await;
+                engine.handler_returned(Some(key), begun);
+                handled
+            };
+            let ran = engine.run_claimless(candidate, window, &writes, work).await;
+            operation::told(&engine, &name_in_logs, key, ran)
         };
-        let key = candidate.key;
-        let ran = engine.run_claimless(candidate, window, &writes, work).await;
-        operation::told(&engine, name, key, ran)
+        engine.observed(EntryPoint::Operation, &name_in_logs, served).await
     }
 }
 

@@ -32,7 +32,8 @@ use crate::{
         window::Window,
     },
     key::delivery::{Body, Delivery, NoMetadata},
-    telemetry,
+    record::KeyHash,
+    telemetry::{EntryPoint, Subject},
 };
 
 /// The service that [`InvocationLayer`](super::InvocationLayer) makes. It keeps nothing between invocations.
@@ -102,11 +103,7 @@ where
 }
 
 impl Settings {
-    async fn answer<S, T, R>(
-        &self,
-        mut inner: S,
-        event: LambdaEvent<Box<RawValue>>,
-    ) -> Result<R, InvocationError<S::Error>>
+    async fn answer<S, T, R>(&self, inner: S, event: LambdaEvent<Box<RawValue>>) -> Result<R, InvocationError<S::Error>>
     where
         S: Service<LambdaEvent<T>, Response = R> + Send,
         S::Future: Send,
@@ -119,6 +116,24 @@ impl Settings {
         let window = Window::new(engine.clock.now(), Deadline::from(&event.context), &engine.settings);
         window.check_heartbeat(self.heartbeat)?;
         let window = window.with_heartbeat(self.heartbeat, &engine.settings);
+        let operation = &*self.operation;
+        engine.observed(EntryPoint::Invocation, operation, self.answer_within(inner, event, window)).await
+    }
+
+    async fn answer_within<S, T, R>(
+        &self,
+        mut inner: S,
+        event: LambdaEvent<Box<RawValue>>,
+        window: Window,
+    ) -> Result<R, InvocationError<S::Error>>
+    where
+        S: Service<LambdaEvent<T>, Response = R> + Send,
+        S::Future: Send,
+        S::Error: HandlerError + Send,
+        T: DeserializeOwned + Send,
+        R: Serialize + DeserializeOwned + Send,
+    {
+        let engine = &self.engine;
         let candidate = self.candidate(&event)?;
         let event = LambdaEvent::new(self.decode::<T>(&event.payload)?, event.context);
         let own = Mutex::new(None);
@@ -133,23 +148,27 @@ impl Settings {
                 }
             }
         };
-        let operation = &*self.operation;
         let outcome = match candidate {
             None => {
                 let outcome = engine.run_unprotected(window, None, async { work(None).await }).await;
-                telemetry::unprotected(&outcome, operation);
+                engine.tell_outcome(self.subject(None), outcome.kind(), 0);
                 outcome
             }
             Some(candidate) => {
                 let key = candidate.key;
                 let ran = engine.run_protected(candidate, window, self.patience, Unprobed, None, work).await;
-                let (outcome, attempt) = ran.inspect_err(|error| telemetry::error(error, operation, key))?;
-                telemetry::outcome(&outcome, operation, key, attempt);
+                let subject = self.subject(Some(key));
+                let (outcome, attempt) = ran.inspect_err(|error| engine.tell_error(subject, error))?;
+                engine.tell_outcome(subject, outcome.kind(), attempt);
                 outcome
             }
         };
         let own = own.into_inner().unwrap_or_else(PoisonError::into_inner);
         result(outcome, own)
+    }
+
+    fn subject(&self, key: Option<KeyHash>) -> Subject<'_> {
+        Subject { entry_point: EntryPoint::Invocation, operation: &self.operation, key }
     }
 
     /// What to claim; `None` if the event runs unprotected. Code of the user's runs here, and may panic.
@@ -166,7 +185,7 @@ impl Settings {
                 Ok(None)
             }
             Err(error) => {
-                telemetry::unclaimed(&error, operation);
+                self.engine.tell_error(self.subject(None), &error);
                 Err(error)
             }
         }
@@ -176,7 +195,7 @@ impl Settings {
     fn decode<T: DeserializeOwned>(&self, event: &RawValue) -> Result<T, Error> {
         let decoded = catch_panic(|| serde_json::from_str(event.get()).map_err(|error| undecodable(&error)));
         let decoded = decoded.unwrap_or_else(|| Err(Error::undecodable("decoding the event panicked")));
-        decoded.inspect_err(|error| telemetry::unclaimed(error, &self.operation))
+        decoded.inspect_err(|error| self.engine.tell_error(self.subject(None), error))
     }
 
     /// Of the event as it arrived: what `T` makes of it may differ from one delivery to the next, as the order of a

@@ -19,17 +19,31 @@
 //! SQS message that has one: the trace that its sender has begun), so that what the handler logs says which record it is about.
 //! A handler of several records at once runs in a span `records` with their `count`.
 //!
+//! At the end of each batch one event `batch` at *info* says how many `records` it had, how many were `executed`, `replayed`,
+//! `failed` and `reported`, and how many were in any `other` state.
+//!
 //! Levels: *debug* for what is expected (executed, replayed), *info* for what will be tried again (in progress, not
 //! started, skipped, a transient failure), for what is superseded, for replayed failures and for what a probe has recovered, *warn* for what needs
 //! a look (took over, mismatch, abandoned, a permanent or unknown failure, a probe that failed), *error* for what was lost
 //! or left open (panicked, cut off, unrecorded, lease lost, trouble with the store).
 
+mod emf;
+mod observer;
+mod tally;
+
+use std::{future::Future, sync::Arc};
+
+pub use emf::Emf;
+use futures_util::FutureExt;
+pub(crate) use observer::Observers;
+pub use observer::{EndEvent, EntryPoint, Observer, OperationEvent};
+use tally::KeyTally;
+pub(crate) use tally::{Tallied, TalliedStore, Tally};
+use tokio::time::Instant;
+
 use crate::{
-    error::Error,
-    idempotency::{
-        outcome::{Outcome, OutcomeKind},
-        verdict::Verdict,
-    },
+    error::{Error, ErrorKind},
+    idempotency::{handle::Idempotency, outcome::OutcomeKind, verdict::Verdict},
     record::KeyHash,
 };
 
@@ -65,27 +79,108 @@ macro_rules! event_at {
 #[cfg(feature = "batch")]
 pub(crate) use event_at;
 
-/// An operation whose outcome could not be decided.
-pub(crate) fn error(error: &Error, operation: &str, key: KeyHash) {
-    tracing::error!(target: "lambda_once", outcome = error.kind().as_str(), operation, %key, %error, "operation");
+/// What an operation is: how it came, its name in logs, and its key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'a> {
+    pub(crate) entry_point: EntryPoint,
+    pub(crate) operation: &'a str,
+    /// `None` for one that runs unprotected, or could not be looked for.
+    pub(crate) key: Option<KeyHash>,
 }
 
-/// An operation that could not be looked for: it has no hash.
-#[cfg(feature = "invocation")]
-pub(crate) fn unclaimed(error: &Error, operation: &str) {
-    tracing::warn!(target: "lambda_once", outcome = error.kind().as_str(), operation, %error, "operation");
+impl Subject<'_> {
+    /// How loudly an outcome is logged: that of an invocation is its summary.
+    fn level(self, outcome: OutcomeKind) -> tracing::Level {
+        match level(outcome) {
+            tracing::Level::DEBUG if self.entry_point == EntryPoint::Invocation => tracing::Level::INFO,
+            level => level,
+        }
+    }
 }
 
-/// An operation without a claim.
-#[cfg(feature = "invocation")]
-pub(crate) fn unprotected<T>(outcome: &Outcome<T>, operation: &str) {
-    event_at!(level(outcome.kind()), outcome = outcome.as_str(), operation, "operation");
-}
+impl Idempotency {
+    /// Awaits what serves one batch, request, invocation or operation, which observers are told the end of.
+    ///
+    /// No `async fn`: that would hold the future twice.
+    pub(crate) fn observed<'a, F: Future>(
+        &'a self,
+        entry_point: EntryPoint,
+        operation: &'a str,
+        future: F,
+    ) -> impl Future<Output = F::Output> + use<'a, F> {
+        let observers = &self.settings.observers;
+        let tally = (!observers.is_empty()).then(Arc::<Tally>::default);
+        let is_nested = tally.is_some() && Tally::current().is_some();
+        Tallied::new(tally.clone(), future).map(move |output| {
+            if let Some(tally) = tally {
+                let (operations, store_calls) = tally.totals();
+                observers.end(&EndEvent { entry_point, operation, operations, store_calls, is_nested });
+            }
+            output
+        })
+    }
 
-pub(crate) fn outcome<T>(outcome: &Outcome<T>, operation: &str, key: KeyHash, attempt: u64) {
-    outcome_kind(outcome.kind(), operation, key, attempt);
-}
+    /// When a handler begins, if anybody wants to know how long it takes.
+    pub(crate) fn handler_begins(&self) -> Option<Instant> {
+        (!self.settings.observers.is_empty()).then(Instant::now)
+    }
 
-pub(crate) fn outcome_kind(outcome: OutcomeKind, operation: &str, key: KeyHash, attempt: u64) {
-    event_at!(level(outcome), outcome = outcome.as_str(), operation, %key, attempt, "operation");
+    /// The handler of this key has returned.
+    pub(crate) fn handler_returned(&self, key: Option<KeyHash>, begun: Option<Instant>) {
+        if let (Some(key), Some(begun)) = (key, begun) {
+            tally::handled(key, begun.elapsed(), self.clock.now());
+        }
+    }
+
+    /// Tells observers of an operation, by the current tally.
+    pub(crate) fn observe(&self, subject: Subject<'_>, outcome: Result<OutcomeKind, ErrorKind>) {
+        if self.settings.observers.is_empty() {
+            return;
+        }
+        let tally = Tally::current();
+        if let Some(tally) = &tally {
+            tally.count_operation();
+        }
+        let Subject { entry_point, operation, key } = subject;
+        let of_key = tally.zip(key).map(|(tally, key)| tally.of_key(&key)).unwrap_or_default();
+        let KeyTally {
+            store_calls, attempt, took_over, claim_time, handler_time, settle_time, lease_remaining, ..
+        } = of_key;
+        self.settings.observers.operation(&OperationEvent {
+            entry_point,
+            operation,
+            outcome,
+            key,
+            attempt,
+            took_over,
+            claim_time,
+            handler_time,
+            settle_time,
+            lease_remaining,
+            store_calls,
+        });
+    }
+
+    /// Logs an operation whose outcome could not be decided, and tells observers.
+    pub(crate) fn tell_error(&self, subject: Subject<'_>, error: &Error) {
+        let Subject { operation, key, .. } = subject;
+        let outcome = error.kind().as_str();
+        match key {
+            Some(key) => tracing::error!(target: "lambda_once", outcome, operation, %key, %error, "operation"),
+            // It could not be looked for: it has no hash.
+            None => tracing::warn!(target: "lambda_once", outcome, operation, %error, "operation"),
+        }
+        self.observe(subject, Err(error.kind()));
+    }
+
+    /// Logs an outcome and the attempt it took, and tells observers.
+    pub(crate) fn tell_outcome(&self, subject: Subject<'_>, outcome: OutcomeKind, attempt: u64) {
+        let Subject { operation, key, .. } = subject;
+        let (level, name) = (subject.level(outcome), outcome.as_str());
+        match key {
+            Some(key) => event_at!(level, outcome = name, operation, %key, attempt, "operation"),
+            None => event_at!(level, outcome = name, operation, "operation"),
+        }
+        self.observe(subject, Ok(outcome));
+    }
 }

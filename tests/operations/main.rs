@@ -8,5 +8,6 @@ mod support;
 
 mod engine;
 mod invocation;
+mod observers;
 mod services;
 mod settings;

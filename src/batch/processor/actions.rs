@@ -105,7 +105,10 @@ where
                     return Ok(Success::Recover(found));
                 }
             }
-            self.handler.call(payload, context).await.map(Success::Complete)
+            let (key, begun) = (context.claim.as_ref().map(Claim::key), self.engine.handler_begins());
+            let handled = self.handler.call(payload, context).await;
+            self.engine.handler_returned(key, begun);
+            handled.map(Success::Complete)
         };
         let run = self.engine.run(claim, bounds, work.instrument(span), drop_contained);
         let Some(slot) = transaction else {
@@ -144,8 +147,11 @@ where
             given.push((payload, self.context(info, claim, lambda, bounds.stop, None)));
         }
         let span = tracing::info_span!(target: "lambda_once", "records", count);
+        let keys: Vec<KeyHash> = claims.iter().flatten().map(Claim::key).collect();
         let work = async move {
+            let begun = self.engine.handler_begins();
             let verdicts = self.handler.call_all(given).await;
+            keys.into_iter().for_each(|key| self.engine.handler_returned(Some(key), begun));
             let found = verdicts.len();
             if found == count {
                 return verdicts;

@@ -1,0 +1,211 @@
+//! What is counted and timed while an operation, a request or a batch is under way, for observers.
+//!
+//! An engine with observers asks its store through [`TalliedStore`]. That notes each call in the tally of whatever is being
+//! polled, so that nothing of it passes through the engine, and an engine without observers pays nothing.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use pin_project_lite::pin_project;
+use tokio::time::Instant;
+
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    future::BoxFuture,
+    record::{KeyHash, Record, Status},
+    store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Settlement, Store, StoreId},
+};
+
+thread_local! {
+    /// The tally of what is being polled on this thread.
+    static CURRENT: RefCell<Option<Arc<Tally>>> = const { RefCell::new(None) };
+}
+
+/// What was counted and timed.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    store_calls: u32,
+    operations: usize,
+    keys: HashMap<KeyHash, KeyTally>,
+}
+
+/// What was counted and timed of one key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KeyTally {
+    pub(super) store_calls: u32,
+    pub(super) attempt: u64,
+    pub(super) took_over: bool,
+    pub(super) claim_time: Option<Duration>,
+    pub(super) handler_time: Option<Duration>,
+    pub(super) settle_time: Option<Duration>,
+    pub(super) lease_remaining: Option<Duration>,
+    lease_until: Option<Timestamp>,
+}
+
+impl Tally {
+    /// That of what is being polled, if it has one.
+    pub(crate) fn current() -> Option<Arc<Self>> {
+        CURRENT.with_borrow(Option::clone)
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn of_key(&self, key: &KeyHash) -> KeyTally {
+        self.counts().keys.get(key).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn count_operation(&self) {
+        self.counts().operations += 1;
+    }
+
+    /// How many operations there were, and how many calls to the store.
+    pub(super) fn totals(&self) -> (usize, u32) {
+        let counts = self.counts();
+        (counts.operations, counts.store_calls)
+    }
+
+    /// Notes a call for these keys.
+    fn called<'k>(keys: impl Iterator<Item = &'k KeyHash>, mut note: impl FnMut(usize, &mut KeyTally)) {
+        let Some(tally) = Self::current() else { return };
+        let mut counts = tally.counts();
+        counts.store_calls += 1;
+        for (index, key) in keys.enumerate() {
+            let of_key = counts.keys.entry(*key).or_default();
+            of_key.store_calls += 1;
+            note(index, of_key);
+        }
+    }
+}
+
+/// The handler of this key has returned after `time`, at `now`.
+pub(super) fn handled(key: KeyHash, time: Duration, now: Timestamp) {
+    let Some(tally) = Tally::current() else { return };
+    let mut counts = tally.counts();
+    let of_key = counts.keys.entry(key).or_default();
+    of_key.handler_time = Some(time);
+    of_key.lease_remaining = of_key.lease_until.map(|until| until.since(now));
+}
+
+pin_project! {
+    /// A future with a tally of its own, if it is to have one.
+    pub(crate) struct Tallied<F> {
+        tally: Option<Arc<Tally>>,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F> Tallied<F> {
+    pub(crate) fn new(tally: Option<Arc<Tally>>, future: F) -> Self {
+        Self { tally, future }
+    }
+}
+
+/// Makes a tally the current one until it is dropped.
+struct Scope(Option<Arc<Tally>>);
+
+impl Scope {
+    fn enter(tally: &Arc<Tally>) -> Self {
+        Self(CURRENT.replace(Some(Arc::clone(tally))))
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
+    }
+}
+
+impl<F: Future> Future for Tallied<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let _scope = this.tally.as_ref().map(Scope::enter);
+        this.future.poll(context)
+    }
+}
+
+/// A store whose calls are counted and timed.
+#[derive(Debug)]
+pub(crate) struct TalliedStore(Arc<dyn Store>);
+
+impl TalliedStore {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self(store)
+    }
+}
+
+fn add(sum: &mut Option<Duration>, time: Duration) {
+    *sum = Some(sum.unwrap_or_default() + time);
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for TalliedStore {
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        Box::pin(async move {
+            let begun = Instant::now();
+            let answers = self.0.claim(requests).await;
+            let time = begun.elapsed();
+            Tally::called(requests.iter().map(|request| &request.key), |index, tally| {
+                add(&mut tally.claim_time, time);
+                if let Some(Ok(Claimed::Granted(grant))) = answers.get(index) {
+                    tally.attempt = grant.attempt;
+                    tally.took_over = grant.prior_status == Some(Status::InProgress);
+                    tally.lease_until = Some(grant.lease_until);
+                }
+            });
+            answers
+        })
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        Box::pin(async move {
+            let begun = Instant::now();
+            let answers = self.0.settle(requests).await;
+            let time = begun.elapsed();
+            Tally::called(requests.iter().map(|request| &request.key), |index, tally| {
+                if let Some(Ok(Settled::Renewed { lease_until })) = answers.get(index) {
+                    tally.lease_until = Some(*lease_until);
+                }
+                if !matches!(requests[index].settlement, Settlement::Renew { .. }) {
+                    add(&mut tally.settle_time, time);
+                }
+            });
+            answers
+        })
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+        Box::pin(async move {
+            let answers = self.0.read(keys, data).await;
+            Tally::called(keys.iter(), |_, _| {});
+            answers
+        })
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.0.warm()
+    }
+
+    fn limits(&self) -> Limits {
+        self.0.limits()
+    }
+
+    fn id(&self) -> StoreId {
+        self.0.id()
+    }
+}

@@ -1,0 +1,125 @@
+//! Metrics in CloudWatch's embedded metric format, held to the schema that AWS publishes.
+//! <https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>
+
+use lambda_once::telemetry::Emf;
+
+use super::*;
+
+type Lines = Arc<Mutex<Vec<String>>>;
+
+fn world() -> (Lines, Idempotency) {
+    let lines = Lines::default();
+    let written = Arc::clone(&lines);
+    let emf =
+        Emf::new("Payments").function("charges").writer(move |line| written.lock().unwrap().push(line.to_owned()));
+    (lines, engine(store(), |builder| builder.observer(emf)))
+}
+
+/// The lines written since the last call, each of which is what the schema and the specification's limits ask for.
+fn lines(lines: &Lines) -> Vec<Value> {
+    let schema = serde_json::from_str(include_str!("emf-schema.json")).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let lines = std::mem::take(&mut *lines.lock().unwrap());
+    lines
+        .iter()
+        .map(|text| {
+            assert!(text.len() < 256 * 1024 && !text.contains('\n'));
+            let line: Value = serde_json::from_str(text).unwrap();
+            let problems: Vec<_> = schema.iter_errors(&line).map(|problem| problem.to_string()).collect();
+            assert!(problems.is_empty(), "{problems:?} in {line}");
+            let directive = &line["_aws"]["CloudWatchMetrics"][0];
+            for dimension in directive["Dimensions"][0].as_array().unwrap() {
+                assert!(line[dimension.as_str().unwrap()].is_string(), "the target of {dimension} in {line}");
+            }
+            for metric in directive["Metrics"].as_array().unwrap() {
+                match &line[metric["Name"].as_str().unwrap()] {
+                    Value::Array(values) => assert!(values.len() <= 100 && values.iter().all(Value::is_number)),
+                    value => assert!(value.is_number(), "the target of {metric} in {line}"),
+                }
+            }
+            line
+        })
+        .collect()
+}
+
+/// The metrics of a line, with their units.
+fn metrics(line: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let metrics = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap();
+    metrics.iter().map(|metric| (text(&metric["Name"]), text(&metric["Unit"]))).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_and_a_takeover_show_from_every_entry_point() {
+    for (entry_point, operation) in ALL.into_iter().zip(["charge", "sqs", "http", "invocation"]) {
+        let (written, once) = world();
+        send(&once, entry_point, Act::Succeed).await;
+        let first = &lines(&written)[..];
+        let [first] = first else { panic!("{first:?}") };
+        assert_eq!((&first["Function"], &first["Operation"]), (&json!("charges"), &json!(operation)));
+        assert_eq!(first["_aws"]["CloudWatchMetrics"][0]["Namespace"], "Payments");
+        assert_eq!(first["_aws"]["CloudWatchMetrics"][0]["Dimensions"], json!([["Function", "Operation"]]));
+        let expected = [
+            ("Operations", "Count"),
+            ("DuplicatesSaved", "Count"),
+            ("Executed", "Count"),
+            ("StoreCalls", "Count"),
+            ("ClaimTime", "Milliseconds"),
+            ("HandlerTime", "Milliseconds"),
+            ("SettleTime", "Milliseconds"),
+            ("LeaseRemaining", "Milliseconds"),
+        ];
+        assert_eq!(metrics(first), expected.map(|(name, unit)| (name.to_owned(), unit.to_owned())));
+        assert_eq!(
+            (&first["Operations"], &first["DuplicatesSaved"], &first["Executed"]),
+            (&json!(1), &json!(0), &json!(1))
+        );
+        assert_eq!((&first["StoreCalls"], &first["HandlerTime"]), (&json!(2), &json!([70.0])));
+
+        send(&once, entry_point, Act::Succeed).await;
+        let [duplicate] = &lines(&written)[..] else { panic!("one line") };
+        assert_eq!((&duplicate["DuplicatesSaved"], &duplicate["Replayed"]), (&json!(1), &json!(1)), "{entry_point:?}");
+        assert_eq!((&duplicate["StoreCalls"], duplicate.get("HandlerTime")), (&json!(1), None));
+
+        let (written, once) = world();
+        send(&once, entry_point, Act::Doubt).await;
+        assert_eq!(lines(&written)[0]["FailedUnknown"], 1, "{entry_point:?}");
+        tokio::time::advance(LAPSE).await;
+        send(&once, entry_point, Act::Succeed).await;
+        let [takeover] = &lines(&written)[..] else { panic!("one line") };
+        assert_eq!((&takeover["TookOver"], &takeover["Takeovers"]), (&json!(1), &json!(1)), "{entry_point:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_one_line_and_a_metric_of_over_100_values_takes_another() {
+    let (written, once) = world();
+    let service = once.sqs(Key::pointer("/id"), |_: Value| act(Act::Succeed)).concurrency(300);
+    let messages = |count| testing::sqs::batch((0..count).map(|id| testing::sqs::message(&json!({ "id": id + 1 }))));
+    testing::deliver(&service, &messages(100)).await;
+    let [line] = &lines(&written)[..] else { panic!("one line") };
+    assert_eq!((&line["Operations"], line["HandlerTime"].as_array().unwrap().len()), (&json!(100), 100));
+    testing::deliver(&service, &messages(250)).await;
+    let written = lines(&written);
+    assert_eq!(written.len(), 3);
+    let sum = |name: &str| -> u64 { written.iter().filter_map(|line| line[name].as_u64()).sum() };
+    assert_eq!((sum("Operations"), sum("DuplicatesSaved"), sum("Executed")), (250, 100, 150));
+    let values = written.iter().filter_map(|line| line["ClaimTime"].as_array()).map(Vec::len);
+    assert_eq!(values.sum::<usize>(), 250);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_within_a_handler_is_written_with_it_under_its_own_name() {
+    let (written, once) = world();
+    let inner = once.clone();
+    let service = once.sqs(Key::pointer("/id"), move |_: Value| {
+        let inner = inner.clone();
+        async move { inner.operation("charge", "secret-7").run(|| act(Act::Succeed)).await.map(|_| ()) }
+    });
+    let batch = testing::sqs::batch([testing::sqs::message(&json!({ "id": "secret-7" }))]);
+    testing::deliver(&service, &batch).await;
+    let lines = lines(&written);
+    let names: Vec<_> = lines.iter().map(|line| line["Operation"].as_str().unwrap()).collect();
+    assert_eq!(names, ["charge", "sqs"]);
+    assert!(lines.iter().all(|line| line["StoreCalls"] == 2 && !line.to_string().contains("secret")));
+}

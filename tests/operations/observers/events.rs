@@ -1,0 +1,69 @@
+//! What is counted where several operations share calls, or run within one another; and observers that misbehave.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn records_that_share_a_call_each_count_it_and_the_batch_counts_it_once() {
+    let recorder = Recorder::default();
+    let once = engine(store(), |builder| builder.observer(recorder.clone()));
+    let service = once.sqs(Key::pointer("/id"), |_: Value| act(Act::Succeed));
+    let messages = ["a", "b", "a"].map(|id| testing::sqs::message(&json!({ "id": id })));
+    testing::deliver(&service, &testing::sqs::batch(messages)).await;
+    let told = recorder.told();
+    let outcomes: Vec<_> = told.iter().map(|told| told.outcome.unwrap().as_str()).collect();
+    assert_eq!(outcomes, ["executed", "executed", "replayed"]);
+    assert!(told.iter().all(|told| told.operation == "sqs" && told.store_calls == 2), "{told:?}");
+    assert_eq!(told[0].key, told[2].key);
+    assert_eq!(recorder.ends(), [(EntryPoint::Batch, 3, 2, false)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_within_a_handler_is_counted_by_itself_and_as_nested() {
+    let recorder = Recorder::default();
+    let once = engine(store(), |builder| builder.observer(recorder.clone()));
+    let inner = once.clone();
+    let service = once.sqs(Key::pointer("/id"), move |_: Value| {
+        let inner = inner.clone();
+        async move { inner.operation("charge", "k").run(|| act(Act::Succeed)).await.map(|_| ()) }
+    });
+    let batch = testing::sqs::batch([testing::sqs::message(&json!({ "id": "k" }))]);
+    testing::deliver(&service, &batch).await;
+    let told: Vec<_> = recorder.told().into_iter().map(|told| (told.operation, told.store_calls)).collect();
+    assert_eq!(told, [("charge".to_owned(), 2), ("sqs".to_owned(), 2)]);
+    assert_eq!(recorder.ends(), [(EntryPoint::Operation, 1, 2, true), (EntryPoint::Batch, 1, 2, false)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_runs_unprotected_has_no_key() {
+    let recorder = Recorder::default();
+    let once = engine(store(), |builder| {
+        builder.observer(recorder.clone()).missing_key(lambda_once::MissingKey::RunUnprotected)
+    });
+    let _ = once.operation("charge", "").run(|| act(Act::Succeed)).await.unwrap();
+    let told = recorder.one();
+    assert_eq!((told.key, told.outcome, told.store_calls), (None, Ok(OutcomeKind::Executed), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_observers_are_told_and_one_that_panics_changes_nothing() {
+    let (first, last) = (Recorder::default(), Recorder::default());
+    let panics = |_: &OperationEvent<'_>| panic!("in an observer");
+    let once = engine(store(), |builder| builder.observer(first.clone()).observer(panics).observer(last.clone()));
+    send(&once, EntryPoint::Operation, Act::Succeed).await;
+    assert_eq!((first.told().len(), last.told().len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_of_a_lease_count_as_calls_and_not_as_the_recording() {
+    let recorder = Recorder::default();
+    let once = engine(store(), |builder| builder.observer(recorder.clone()).lease(Duration::from_secs(3)));
+    let work = || async {
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        Ok::<_, Failure>(())
+    };
+    let _ = once.operation("charge", "k").run(work).await.unwrap();
+    let told = recorder.one();
+    assert_eq!(told.store_calls, 4, "a claim, two renewals and the completion");
+    let left = told.lease_remaining.unwrap();
+    assert!(left > Duration::from_secs(1), "of the renewed lease: {left:?}");
+}
