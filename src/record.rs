@@ -47,15 +47,7 @@ macro_rules! hexadecimal {
 
             #[doc = concat!("Reads ", stringify!($bytes), " bytes from lower-case hexadecimal digits; `None` for anything else.")]
             pub fn from_hex(hex: &str) -> Option<Self> {
-                let digits = hex.as_bytes();
-                if digits.len() != 2 * $bytes {
-                    return None;
-                }
-                let mut bytes = [0; $bytes];
-                for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-                    *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
-                }
-                Some(Self(bytes))
+                from_digits(hex).map(Self)
             }
         }
 
@@ -85,6 +77,15 @@ impl KeyHash {
         Self(bytes)
     }
 
+    /// A hash of two parts.
+    #[cfg(feature = "powertools")]
+    pub(crate) fn from_halves(first: [u8; 16], second: [u8; 16]) -> Self {
+        let mut bytes = [0; 32];
+        bytes[..16].copy_from_slice(&first);
+        bytes[16..].copy_from_slice(&second);
+        Self(bytes)
+    }
+
     pub(crate) fn halves(&self) -> (&[u8; 16], &[u8; 16]) {
         let [first, second] = self.0.as_chunks().0 else { unreachable!("32 bytes are two halves") };
         (first, second)
@@ -106,11 +107,24 @@ const DIGITS: [[u8; 2]; 256] = {
     digits
 };
 
-fn digits<'a>(bytes: &[u8], digits: &'a mut [u8]) -> &'a str {
+pub(crate) fn digits<'a>(bytes: &[u8], digits: &'a mut [u8]) -> &'a str {
     for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(bytes) {
         *pair = DIGITS[usize::from(*byte)];
     }
     std::str::from_utf8(digits).unwrap_or_default()
+}
+
+/// The bytes that these lower-case hexadecimal digits stand for; `None` for anything else.
+pub(crate) fn from_digits<const N: usize>(digits: &str) -> Option<[u8; N]> {
+    let digits = digits.as_bytes();
+    if digits.len() != 2 * N {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+    }
+    Some(bytes)
 }
 
 fn nibble(digit: u8) -> Option<u8> {

@@ -334,6 +334,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         H: Handler<T, Args>,
     {
         self.check()?;
+        self.engine.check_keys(S::OPERATION, None)?;
         Ok(self)
     }
 
@@ -460,6 +461,7 @@ where
         if !records.is_empty() {
             check_time(now, window, options.expected_duration)?;
         }
+        engine.check_keys(S::OPERATION, event.context.tenant_id.as_deref())?;
         let processor = Processor { source, engine, key, handler, decode, options };
         let operation = processor.engine.log_name(S::OPERATION);
         let served = async {

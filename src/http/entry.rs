@@ -137,7 +137,7 @@ impl Settings {
         // Both as one: each is preceded by its length, so that neither can pose as the other.
         let tenant = lambda::tenant(parts).unwrap_or_default().as_bytes();
         let whose = [&(tenant.len() as u64).to_be_bytes(), tenant, caller].concat();
-        self.engine.scope(OPERATION, Some(&whose)).hasher()
+        self.engine.hasher(OPERATION, Some(&whose))
     }
 
     fn select(&self, parts: &Parts, body: &Body<'_>) -> Result<Option<Vec<u8>>, Problem> {

@@ -146,6 +146,11 @@ impl Settings {
         self.engine.check_settings()?;
         self.engine.check_probe(self.probe.is_some())?;
         self.engine.settings.check_scope()?;
+        if !self.engine.store.format().keeps_every_outcome() {
+            return Err(Error::config(
+                "AWS Powertools cannot replay the HTTP layer's responses, nor tell callers apart: use a store without `powertools`",
+            ));
+        }
         if let Some(transactions) = &self.transactions {
             self.engine.check_store(transactions.store)?;
             if self.fails_open {

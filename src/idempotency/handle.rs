@@ -5,7 +5,15 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 use super::names::Registration;
 use super::{names::Services, settings::Settings};
-use crate::{clock::Clock, error::Error, key::hash::KeyScope, store::Store};
+#[cfg(feature = "powertools")]
+use crate::store::RecordFormat;
+use crate::{
+    clock::Clock,
+    error::Error,
+    key::hash::{Form, KeyHasher, KeyScope, fingerprint},
+    record::Fingerprint,
+    store::Store,
+};
 
 /// Makes operations take effect once: a store, and the settings for using it.
 ///
@@ -73,7 +81,10 @@ pub struct Idempotency {
 }
 
 impl Idempotency {
-    pub(super) fn with_settings(store: Arc<dyn Store>, clock: Arc<dyn Clock>, settings: Settings) -> Self {
+    pub(super) fn with_settings(store: Arc<dyn Store>, clock: Arc<dyn Clock>, mut settings: Settings) -> Self {
+        if !store.format().keeps_every_outcome() {
+            settings.compress_above = usize::MAX;
+        }
         Self { store, clock, settings: Arc::new(settings), services: Arc::default() }
     }
 
@@ -135,9 +146,46 @@ impl Idempotency {
         }
     }
 
-    /// What sets the keys of an operation apart from those of others; for a service the operation is its kind.
-    pub(crate) fn scope<'a>(&'a self, operation: &'a str, tenant: Option<&'a [u8]>) -> KeyScope<'a> {
-        KeyScope { function: self.settings.scope(), engine: self.settings.name.as_deref(), operation, tenant }
+    /// What hashes the keys of an operation apart from those of others; for a service the operation is its kind.
+    pub(crate) fn hasher(&self, operation: &str, tenant: Option<&[u8]>) -> KeyHasher {
+        #[cfg(feature = "powertools")]
+        if let RecordFormat::Powertools(keys) = self.store.format() {
+            return KeyHasher::Powertools(keys);
+        }
+        let (function, engine) = (self.settings.scope(), self.settings.name.as_deref());
+        KeyScope { function, engine, operation, tenant }.hasher()
+    }
+
+    /// The fingerprint of a payload.
+    pub(crate) fn fingerprint(&self, form: Form, payload: &[u8]) -> Fingerprint {
+        #[cfg(feature = "powertools")]
+        if let RecordFormat::Powertools(keys) = self.store.format() {
+            return keys.fingerprint(form, payload);
+        }
+        fingerprint(form, &[payload])
+    }
+
+    /// Whether the store's records tell these operations apart from others. To be checked before one is claimed.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if not: keys of Powertools' have a prefix in place of the
+    /// operation's name, and nothing of a tenant.
+    #[cfg_attr(
+        not(feature = "powertools"),
+        expect(
+            clippy::unnecessary_wraps,
+            clippy::unused_self,
+            unused_variables,
+            reason = "the library's own records do"
+        )
+    )]
+    pub(crate) fn check_keys(&self, operation: &str, tenant: Option<&str>) -> Result<(), Error> {
+        #[cfg(feature = "powertools")]
+        if !self.settings.disabled && self.store.format() != RecordFormat::Native {
+            return self.services.check_keys(&self.log_name(operation), tenant);
+        }
+        Ok(())
     }
 
     /// Registers a service of this kind. To be called by its constructor.

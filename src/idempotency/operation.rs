@@ -19,7 +19,7 @@ use crate::{
     clock::Deadline,
     error::{Error, ErrorKind},
     key::{
-        hash::{self, Form},
+        hash::Form,
         value::{canonical_value, of_value},
     },
     order::Sequence,
@@ -73,7 +73,7 @@ impl Idempotency {
     /// empty name, [`KeyMissing`](crate::ErrorKind::KeyMissing) or [`Payload`](crate::ErrorKind::Payload) for a key that is none.
     pub fn key_hash<K: Serialize + ?Sized>(&self, operation: &str, key: &K) -> Result<KeyHash, Error> {
         names::check(operation)?;
-        Ok(self.scope(operation, None).hash(&of_value(key)?))
+        Ok(self.hasher(operation, None).hash(&of_value(key)?))
     }
 }
 
@@ -143,13 +143,13 @@ impl<P> Operation<'_, P> {
     /// operation would be a mismatch for good. Give a `BTreeSet` or a sorted `Vec` instead. The same holds for the key.
     pub fn payload<V: Serialize + ?Sized>(mut self, payload: &V) -> Self {
         let json = canonical_value(payload);
-        self.fingerprint = json.map(|json| Some(hash::fingerprint(Form::CanonicalJson, &[&json])));
+        self.fingerprint = json.map(|json| Some(self.engine.fingerprint(Form::CanonicalJson, &json)));
         self
     }
 
     /// What the operation works on, as bytes that are compared as they are.
     pub fn payload_bytes(mut self, payload: &[u8]) -> Self {
-        self.fingerprint = Ok(Some(hash::fingerprint(Form::Bytes, &[payload])));
+        self.fingerprint = Ok(Some(self.engine.fingerprint(Form::Bytes, payload)));
         self
     }
 
@@ -346,7 +346,8 @@ pub(super) fn candidate(
         }
         Err(error) => return Err(error),
     };
-    let hasher = engine.scope(name, None).hasher();
+    engine.check_keys(name, None)?;
+    let hasher = engine.hasher(name, None);
     let (key, fingerprint) = (hasher.hash(&key), fingerprint?);
     let Some(Place { entity, sequence }) = place else {
         return Ok(Some(Candidate { key, fingerprint, sequence: None }));

@@ -4,7 +4,10 @@ use std::{fmt, marker::PhantomData, time::Duration};
 
 use tower_layer::Layer;
 
-use super::{service::InvocationService, settings::Settings};
+use super::{
+    service::InvocationService,
+    settings::{OPERATION, Settings},
+};
 use crate::{
     error::Error,
     idempotency::{handle::Idempotency, operation_settings::OperationSettings, window::Heartbeat},
@@ -92,6 +95,7 @@ impl<T> InvocationLayer<T> {
     /// [`heartbeat`](Self::heartbeat) is zero, or if another layer is alive on the same [unnamed engine](Idempotency#names).
     pub fn checked(self) -> Result<Self, Error> {
         self.settings.check()?;
+        self.settings.engine.check_keys(OPERATION, None)?;
         Ok(self)
     }
 }

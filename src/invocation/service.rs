@@ -113,6 +113,7 @@ impl Settings {
     {
         self.check()?;
         let engine = &self.engine;
+        engine.check_keys(OPERATION, event.context.tenant_id.as_deref())?;
         let window = Window::new(engine.clock.now(), Deadline::from(&event.context), &engine.settings);
         window.check_heartbeat(self.heartbeat)?;
         let window = window.with_heartbeat(self.heartbeat, &engine.settings);
@@ -206,8 +207,9 @@ impl Settings {
         let mut buffer = Vec::new();
         let key = self.key.select(&delivery, &mut buffer)?;
         let tenant = event.context.tenant_id.as_deref().map(str::as_bytes);
-        let key = self.engine.scope(OPERATION, tenant).hash(key);
-        Ok(Candidate { key, fingerprint: self.payload.fingerprint(&body, &delivery)?, sequence: None })
+        let hasher = self.engine.hasher(OPERATION, tenant);
+        let key = hasher.hash(key);
+        Ok(Candidate { key, fingerprint: self.payload.fingerprint(&body, &delivery, &hasher)?, sequence: None })
     }
 }
 

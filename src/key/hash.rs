@@ -2,6 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
+#[cfg(feature = "powertools")]
+use super::powertools;
 use crate::record::{Fingerprint, KeyHash};
 
 /// What sets apart equal keys of different operations: which function, which engine of it, which operation, and whose.
@@ -31,25 +33,42 @@ impl KeyScope<'_> {
         for part in [self.operation.as_bytes(), self.tenant.unwrap_or_default()] {
             update(&mut hasher, part);
         }
-        KeyHasher(hasher)
-    }
-
-    /// The hash of a caller's key within this scope.
-    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
-        self.hasher().hash(key)
+        KeyHasher::Scope(hasher)
     }
 }
 
-/// A scope that has been hashed, and waits for keys.
+/// What makes hashes of the keys and payloads of one operation.
 #[derive(Clone, Debug)]
-pub(crate) struct KeyHasher(Sha256);
+pub(crate) enum KeyHasher {
+    /// A scope that has been hashed, and waits for keys.
+    Scope(Sha256),
+    /// The scope is the store's.
+    #[cfg(feature = "powertools")]
+    Powertools(powertools::Keys),
+}
 
 impl KeyHasher {
     /// The hash of a caller's key within the scope.
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
-        let mut hasher = self.0.clone();
-        update(&mut hasher, key);
-        KeyHash::from_bytes(hasher.finalize().into())
+        match self {
+            Self::Scope(scope) => {
+                let mut hasher = scope.clone();
+                update(&mut hasher, key);
+                KeyHash::from_bytes(hasher.finalize().into())
+            }
+            #[cfg(feature = "powertools")]
+            Self::Powertools(keys) => keys.hash(key),
+        }
+    }
+
+    /// The fingerprint of a payload.
+    #[cfg(any(feature = "batch", feature = "invocation"))]
+    pub(crate) fn fingerprint(&self, form: Form, payload: &[u8]) -> Fingerprint {
+        match self {
+            Self::Scope(_) => fingerprint(form, &[payload]),
+            #[cfg(feature = "powertools")]
+            Self::Powertools(keys) => keys.fingerprint(form, payload),
+        }
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) mod payload;
 pub(crate) mod place;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 mod pointer;
+#[cfg(feature = "powertools")]
+pub(crate) mod powertools;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 pub(crate) mod selector;
 #[cfg(all(test, any(feature = "batch", feature = "invocation")))]

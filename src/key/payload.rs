@@ -2,7 +2,7 @@
 
 use super::{
     delivery::{Body, Delivery},
-    hash::{Form, fingerprint},
+    hash::{Form, KeyHasher},
     selector::Key,
 };
 use crate::{
@@ -33,21 +33,28 @@ impl Payload {
     }
 
     /// The fingerprint of a delivery's payload.
-    pub(crate) fn fingerprint(&self, body: &Body<'_>, delivery: &Delivery<'_>) -> Result<Option<Fingerprint>, Error> {
+    pub(crate) fn fingerprint(
+        &self,
+        body: &Body<'_>,
+        delivery: &Delivery<'_>,
+        hasher: &KeyHasher,
+    ) -> Result<Option<Fingerprint>, Error> {
         Ok(match self {
             Self::Ignored => None,
-            Self::Part(part) => Some(fingerprint(Form::CanonicalJson, &[part.select_part(delivery, &mut Vec::new())?])),
-            Self::Body => Some(body.fingerprint()),
+            Self::Part(part) => {
+                Some(hasher.fingerprint(Form::CanonicalJson, part.select_part(delivery, &mut Vec::new())?))
+            }
+            Self::Body => Some(body.fingerprint(hasher)),
         })
     }
 }
 
 impl Body<'_> {
     /// Of the canonical form if the body is JSON, else of its bytes.
-    pub(crate) fn fingerprint(&self) -> Fingerprint {
+    pub(crate) fn fingerprint(&self, hasher: &KeyHasher) -> Fingerprint {
         match self.canonical() {
-            Ok(json) => fingerprint(Form::CanonicalJson, &[json]),
-            Err(_) => fingerprint(Form::Bytes, &[self.bytes()]),
+            Ok(json) => hasher.fingerprint(Form::CanonicalJson, json),
+            Err(_) => hasher.fingerprint(Form::Bytes, self.bytes()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Strings of canonical JSON, written and read back, and the parts of its arrays and objects.
 
-#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation", feature = "powertools"))]
 pub(crate) fn write_string(out: &mut Vec<u8>, string: &str) {
     out.reserve(string.len() + 2);
     out.push(b'"');
@@ -49,7 +49,7 @@ const fn below(word: u64, limit: u8) -> u64 {
 }
 
 /// The text that a canonical string stands for.
-#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation", feature = "powertools"))]
 pub(crate) fn text(string: &[u8]) -> String {
     let bytes: Vec<u8> = unescaped(&string[1..string.len() - 1]).collect();
     String::from_utf8_lossy(&bytes).into_owned()

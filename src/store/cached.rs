@@ -10,7 +10,8 @@ use std::{
 use lru::LruCache;
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, Store, StoreId,
+    Answers, BoxFuture, ClaimRequest, Claimed, Limits, RecordFormat, Refusal, ResultData, SettleRequest, Settled,
+    Store, StoreId,
     rules::{self, Judgement},
 };
 use crate::{
@@ -212,6 +213,10 @@ impl<S: Store> Store for CachedStore<S> {
 
     fn limits(&self) -> Limits {
         self.inner.limits()
+    }
+
+    fn format(&self) -> RecordFormat {
+        self.inner.format()
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

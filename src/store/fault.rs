@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId};
+use super::{
+    Answers, BoxFuture, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Store, StoreId,
+};
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     record::{KeyHash, Record},
@@ -221,6 +223,10 @@ impl<S: Store> Store for FaultStore<S> {
 
     fn limits(&self) -> Limits {
         self.inner.limits()
+    }
+
+    fn format(&self) -> RecordFormat {
+        self.inner.format()
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, ResultData, SettleRequest, Settled, Settlement, Store,
-    StoreId, ordering,
+    Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, RecordFormat, ResultData, SettleRequest, Settled,
+    Settlement, Store, StoreId, ordering,
     rules::{self, Judgement},
 };
 use crate::{
@@ -189,6 +189,10 @@ impl Store for MemoryStore {
 
     fn limits(&self) -> Limits {
         Limits { max_result_bytes: usize::MAX, batch: BATCH, orders: true }
+    }
+
+    fn format(&self) -> RecordFormat {
+        RecordFormat::Native
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

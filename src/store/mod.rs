@@ -43,6 +43,7 @@ pub mod conformance;
 pub mod dynamodb;
 #[cfg(feature = "conformance")]
 pub mod fault;
+mod format;
 pub mod memory;
 pub mod ordering;
 #[cfg(any(feature = "postgres", feature = "redis"))]
@@ -55,6 +56,8 @@ pub mod rules;
 pub mod transaction;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod untrusted;
+
+pub use format::RecordFormat;
 
 // What makes `Store` usable as `Arc<dyn Store>`.
 pub use crate::future::BoxFuture;
@@ -84,6 +87,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Which store this is: the same for clones of it, and for a wrapper as for what it wraps.
     fn id(&self) -> StoreId;
 
+    /// Which records it writes: the library's own, unless the store is made for others. A wrapper says what the wrapped store
+    /// says.
+    fn format(&self) -> RecordFormat {
+        RecordFormat::Native
+    }
+
     /// Opens the connections that the first call would have to open, so that an invocation need not wait for them.
     /// Meant for the init phase of a function; it changes nothing.
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>>;
@@ -111,6 +120,10 @@ macro_rules! forward {
 
             fn id(&self) -> StoreId {
                 (**self).id()
+            }
+
+            fn format(&self) -> RecordFormat {
+                (**self).format()
             }
 
             fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

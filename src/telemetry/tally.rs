@@ -21,7 +21,7 @@ use crate::{
     error::Error,
     future::BoxFuture,
     record::{KeyHash, Record, Status},
-    store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Settlement, Store, StoreId},
+    store::{Answers, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Settlement, Store, StoreId},
 };
 
 thread_local! {
@@ -203,6 +203,10 @@ impl Store for TalliedStore {
 
     fn limits(&self) -> Limits {
         self.0.limits()
+    }
+
+    fn format(&self) -> RecordFormat {
+        self.0.format()
     }
 
     fn id(&self) -> StoreId {

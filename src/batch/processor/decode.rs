@@ -23,7 +23,7 @@ impl<S: Source, H, T> Processor<S, H, T> {
     /// What the keys of an invocation are hashed with.
     pub(super) fn scope(&self, lambda: &Context) -> KeyHasher {
         let tenant = lambda.tenant_id.as_deref().map(str::as_bytes);
-        self.engine.scope(S::OPERATION, tenant).hasher()
+        self.engine.hasher(S::OPERATION, tenant)
     }
 
     /// Decodes one body and hashes its key. Code of the user's runs here, and may panic: then nothing is known of the body.
@@ -68,7 +68,7 @@ impl<S: Source, H, T> Processor<S, H, T> {
         let body = Body::new(body);
         let delivery = Delivery::new(&body, info);
         let key = scope.hash(self.key.select(&delivery, buffer)?);
-        let fingerprint = self.options.payload.fingerprint(&body, &delivery)?;
+        let fingerprint = self.options.payload.fingerprint(&body, &delivery, scope)?;
         let Some(place) = &self.options.place else { return Ok((Operation { key, fingerprint }, None)) };
         let (entity, sequence) = place.select(&delivery, scope, buffer)?;
         Ok((Operation { key: KeyHash::ordered(&entity, &key), fingerprint }, Some(sequence)))

@@ -19,7 +19,7 @@ use crate::{
     },
     record::Record,
     store::{
-        ClaimRequest, Claimed, Refusal, ResultData, Settled,
+        ClaimRequest, Claimed, Refusal, ResultData, Settled, Settlement,
         rules::{self, Judgement},
     },
 };
@@ -60,7 +60,8 @@ impl Idempotency {
             matches!(&end.conclusion, Conclusion::Failed(failure) if failure.verdict() == Verdict::Permanent);
         let is_recorded = is_permanent || matches!(end.conclusion, Conclusion::Completed(_) | Conclusion::Superseded);
         let (claim, settlement) = match end.take_due() {
-            Some(due) if is_recorded => due,
+            // A release is of a failure that the store cannot record, and there is no claim to release.
+            Some(due) if is_recorded && !matches!(due.1, Settlement::Release { .. }) => due,
             _ => {
                 writes.abandon().await;
                 return end;

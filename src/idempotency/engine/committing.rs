@@ -128,10 +128,16 @@ impl Idempotency {
     /// Resolves a failed commit. Whatever its error says, an earlier attempt may have been applied, and a late one still may be.
     /// A read cannot exclude the late one. A settle can: the store applies either the commit or the settle.
     async fn resolve<T: Send>(&self, claim: &Claim, failure: Failure, until: Timestamp, end: &mut End<T>) {
-        let settlement = match failure.verdict() {
-            Verdict::Transient => Settlement::Release { took_over: claim.took_over() },
-            Verdict::Permanent => self.failure(&failure),
-            Verdict::Superseded => self.supersession(),
+        let (failure, settlement) = match failure.verdict() {
+            Verdict::Transient => (failure, Settlement::Release { took_over: claim.took_over() }),
+            Verdict::Permanent => {
+                let settlement = self.failure(claim, &failure);
+                (failure, settlement)
+            }
+            Verdict::Superseded => match self.supersession() {
+                Ok(settlement) => (failure, settlement),
+                Err(error) => (Failure::permanent(error), Settlement::Release { took_over: claim.took_over() }),
+            },
             Verdict::Unknown => return self.keep(claim, failure, end),
         };
         let request = request_of(claim, settlement);

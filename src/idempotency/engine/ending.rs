@@ -1,5 +1,7 @@
 //! The end of a run: its claim, how that is settled, and what the caller is told.
 
+#[cfg(feature = "batch")]
+use crate::idempotency::verdict::Verdict;
 use crate::{
     clock::Timestamp,
     idempotency::{
@@ -98,10 +100,12 @@ impl<T> End<T> {
         self.settlement.is_some()
     }
 
-    /// Whether that lets the operation run again.
+    /// Whether that lets the operation run again, and the run wants it to. A failure for good may be released as well, because
+    /// the store's records cannot say so.
     #[cfg(feature = "batch")]
     pub(crate) fn is_release(&self) -> bool {
         matches!(self.settlement, Some(Settlement::Release { .. }))
+            && !matches!(&self.conclusion, Conclusion::Failed(failure) if failure.verdict() == Verdict::Permanent)
     }
 
     /// Whether the run was cut off.

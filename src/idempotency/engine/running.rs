@@ -9,6 +9,7 @@ use super::ending::{Conclusion, End, Success};
 #[cfg(feature = "batch")]
 use crate::idempotency::guard::catch_panic;
 use crate::{
+    error::Error,
     idempotency::{
         claim::Claim,
         guard::{Bounds, Guarded, Unfinished, drop_panic},
@@ -107,12 +108,12 @@ impl Idempotency {
         match failure.verdict() {
             Verdict::Unknown => End::kept(claim, Conclusion::Failed(failure)),
             Verdict::Transient => End::released(claim, Conclusion::Failed(failure)),
-            Verdict::Superseded => {
-                let settlement = claim.is_some().then(|| self.supersession());
-                End::settled_by(claim, settlement, Conclusion::Superseded)
-            }
+            Verdict::Superseded => match claim.is_some().then(|| self.supersession()).transpose() {
+                Ok(settlement) => End::settled_by(claim, settlement, Conclusion::Superseded),
+                Err(error) => End::released(claim, Conclusion::Failed(Failure::permanent(error))),
+            },
             Verdict::Permanent => {
-                let settlement = claim.is_some().then(|| self.failure(&failure));
+                let settlement = claim.as_ref().map(|claim| self.failure(claim, &failure));
                 End::settled_by(claim, settlement, Conclusion::Failed(failure))
             }
         }
@@ -124,11 +125,22 @@ impl Idempotency {
     }
 
     /// The operation is done with, and did nothing.
-    pub(super) fn supersession(&self) -> Settlement {
-        Settlement::Complete { result: StoredResult::SUPERSEDED, retention: self.settings.retention() }
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the store's records cannot say so.
+    pub(super) fn supersession(&self) -> Result<Settlement, Error> {
+        if !self.store.format().keeps_every_outcome() {
+            return Err(Error::config("records of AWS Powertools cannot say that an operation is superseded"));
+        }
+        Ok(Settlement::Complete { result: StoredResult::SUPERSEDED, retention: self.settings.retention() })
     }
 
-    pub(super) fn failure(&self, failure: &Failure) -> Settlement {
+    /// The operation has failed for good. Where the store's records cannot say so, it may run again.
+    pub(super) fn failure(&self, claim: &Claim, failure: &Failure) -> Settlement {
+        if !self.store.format().keeps_every_outcome() {
+            return Settlement::Release { took_over: claim.took_over() };
+        }
         let result = result::encode_failure(failure, &self.settings, self.store.limits());
         Settlement::Fail { result, retention: self.settings.failed_retention() }
     }

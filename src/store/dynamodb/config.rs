@@ -10,6 +10,8 @@ use aws_smithy_http_client::{
     tls::{self, rustls_provider::CryptoMode},
 };
 
+#[cfg(feature = "powertools")]
+use super::powertools::{Powertools, Shared};
 use super::{
     DynamoDbStore,
     schema::{AttributeNames, Schema},
@@ -55,12 +57,19 @@ pub enum Calls {
 pub struct Config {
     schema: Schema,
     calls: Calls,
+    #[cfg(feature = "powertools")]
+    powertools: Option<Powertools>,
 }
 
 impl Config {
     /// For the table of this name.
     pub fn new(table: impl Into<String>) -> Self {
-        Self { schema: Schema::new(table.into()), calls: Calls::default() }
+        Self {
+            schema: Schema::new(table.into()),
+            calls: Calls::default(),
+            #[cfg(feature = "powertools")]
+            powertools: None,
+        }
     }
 
     /// For the table that the environment variable `IDEMPOTENCY_TABLE` names.
@@ -94,6 +103,21 @@ impl Config {
         self
     }
 
+    /// Records that a function with AWS Powertools recognises, in place of the library's own: see [`Powertools`].
+    ///
+    /// The function's prefix replaces the [`key_prefix`](Self::key_prefix). With a [`sort_key`](Self::sort_key) (Powertools'
+    /// `sort_key_attr`), the hash stands in that, and its constant in the partition key (`static_pk_value`).
+    ///
+    /// The store is for one operation: its name is not in Powertools' keys, nor is a tenant. So an engine refuses
+    /// ([`Config`](crate::ErrorKind::Config)) a second operation, multi-tenant functions, and the HTTP layer, whose keys are
+    /// those of callers. Powertools knows no outcome but success. So a permanent failure is released and may run again, and
+    /// operations that are in order, or say that they are superseded, are refused.
+    #[cfg(feature = "powertools")]
+    pub fn powertools(mut self, function: Powertools) -> Self {
+        self.powertools = Some(function);
+        self
+    }
+
     /// How many keys a request holds.
     pub fn calls(mut self, calls: Calls) -> Self {
         self.calls = calls;
@@ -105,9 +129,14 @@ impl Config {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a name, or the sort key's value, is empty, or if a name occurs twice,
-    /// contains a quotation mark, or begins with `#` or `:`.
-    pub fn build(self, client: Client) -> Result<DynamoDbStore, Error> {
+    /// contains a quotation mark, or begins with `#` or `:`; or if the prefix of [`Powertools`] is empty.
+    #[cfg_attr(not(feature = "powertools"), expect(unused_mut, reason = "nothing is left to be set"))]
+    pub fn build(mut self, client: Client) -> Result<DynamoDbStore, Error> {
         self.schema.check()?;
+        #[cfg(feature = "powertools")]
+        if let Some(function) = &self.powertools {
+            self.schema.powertools = Some(Shared::new(function)?);
+        }
         Ok(DynamoDbStore::from_parts(client, self.schema, self.calls))
     }
 

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
+use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::schema::Schema;
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
-    record::{Fingerprint, Owner, Record, Status, StoredData, StoredResult},
+    record::{Owner, Record, Status, StoredResult},
     store::ResultData,
 };
 
@@ -23,13 +23,6 @@ pub(super) fn text(value: impl Into<String>) -> AttributeValue {
 
 pub(super) fn number(value: u64) -> AttributeValue {
     AttributeValue::N(value.to_string())
-}
-
-pub(super) fn data(data: StoredData) -> AttributeValue {
-    match data {
-        StoredData::Json(text) => AttributeValue::S(text),
-        StoredData::Deflated(bytes) => AttributeValue::B(Blob::new(bytes)),
-    }
 }
 
 /// How many attempts an attribute counts: a number that is not negative, rounded down. `None` for anything else.
@@ -72,19 +65,18 @@ impl Schema {
         let status = text(&names.status).and_then(|word| Status::from_word(word));
         let fingerprint = match item.get(&names.validation) {
             None => None,
-            Some(value) => {
-                let hex = value.as_s().map_err(|_| unknown(&names.validation))?;
-                Some(Fingerprint::from_hex(hex).ok_or_else(|| unknown(&names.validation))?)
-            }
+            Some(value) => Some(self.read_validation(value).ok_or_else(|| unknown(&names.validation))?),
         };
-        let data = item.get(&names.data).filter(|_| data == ResultData::Include).map(|value| match value {
-            AttributeValue::S(text) => StoredData::Json(text.clone()),
-            AttributeValue::B(bytes) => StoredData::Deflated(bytes.as_ref().to_vec()),
-            // Another library's native value. It is not JSON text, so it decodes into nothing of ours.
-            _ => StoredData::Json(String::new()),
-        });
+        let status = status.ok_or_else(|| unknown(&names.status))?;
+        let is_dropped = is_set(&names.result_dropped);
+        let data = match item.get(&names.data) {
+            _ if data == ResultData::Omit => None,
+            Some(value) => Some(self.read_data(value)),
+            None if status == Status::Completed && !is_dropped => self.absent_data(),
+            None => None,
+        };
         Ok(Record {
-            status: status.ok_or_else(|| unknown(&names.status))?,
+            status,
             owner: text(&names.owner).and_then(|hex| Owner::from_hex(hex)),
             attempt: match item.get(&names.attempt) {
                 Some(value) => attempts(value).ok_or_else(|| unknown(&names.attempt))?,
@@ -94,11 +86,7 @@ impl Schema {
             lease_until: number(&names.in_progress_expiration)?.map(Timestamp::from_millis),
             expiration: number(&names.expiration)?,
             fingerprint,
-            result: StoredResult {
-                data,
-                dropped: is_set(&names.result_dropped),
-                superseded: is_set(&names.superseded),
-            },
+            result: StoredResult { data, dropped: is_dropped, superseded: is_set(&names.superseded) },
             version: number(&names.version)?.map_or(0, |version| u32::try_from(version).unwrap_or(u32::MAX)),
         })
     }

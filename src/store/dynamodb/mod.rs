@@ -28,7 +28,9 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId};
+use super::{
+    Answers, BoxFuture, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Store, StoreId,
+};
 use crate::{
     clock::{Clock, SystemClock},
     error::Error,
@@ -41,12 +43,20 @@ mod config;
 mod error;
 mod item;
 mod mark;
+#[cfg(feature = "powertools")]
+mod native;
+#[cfg(feature = "powertools")]
+mod powertools;
 mod schema;
 mod single;
 mod table;
 
 use batched::{Fallbacks, Statements};
 pub use config::{Calls, Config};
+#[cfg(feature = "powertools")]
+use powertools::Shared;
+#[cfg(feature = "powertools")]
+pub use powertools::{Dialect, Powertools};
 pub use schema::AttributeNames;
 use schema::Schema;
 pub use single::Writes;
@@ -121,6 +131,22 @@ impl DynamoDbStore {
         }
     }
 
+    /// The answers to a call of which a request cannot be recorded as Powertools would; `None` if there is none.
+    #[cfg(feature = "powertools")]
+    fn refused<'a, Q, A: Send + 'a>(
+        &self,
+        requests: &[Q],
+        check: impl Fn(&Shared, &Q) -> Result<(), Error>,
+    ) -> Option<BoxFuture<'a, Answers<A>>> {
+        let powertools = self.schema.powertools.as_ref()?;
+        let is_refused = requests.iter().any(|request| check(powertools, request).is_err());
+        is_refused.then(|| -> BoxFuture<'a, Answers<A>> {
+            let other = || Error::config("another request of the same call cannot be recorded as AWS Powertools would");
+            let answer = |request| Err(check(powertools, request).err().unwrap_or_else(other));
+            Box::pin(std::future::ready(requests.iter().map(answer).collect()))
+        })
+    }
+
     /// Whether a call for this many keys goes by batches.
     fn is_batched(&self, keys: usize) -> bool {
         let wanted = match self.calls {
@@ -141,6 +167,10 @@ impl fmt::Debug for DynamoDbStore {
 #[deny(clippy::missing_trait_methods)]
 impl Store for DynamoDbStore {
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        #[cfg(feature = "powertools")]
+        if let Some(refused) = self.refused(requests, Shared::check_claim) {
+            return refused;
+        }
         // The leases of a call end together, however long its later requests wait for their turn.
         let begun = self.clock.now();
         if requests.iter().any(|request| request.order.is_some()) {
@@ -153,6 +183,10 @@ impl Store for DynamoDbStore {
     }
 
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        #[cfg(feature = "powertools")]
+        if let Some(refused) = self.refused(requests, Shared::check_settle) {
+            return refused;
+        }
         if requests.iter().any(|request| request.order.is_some()) {
             return by_entity(requests, |request| &request.key, |request| self.settle_one(request));
         }
@@ -175,7 +209,16 @@ impl Store for DynamoDbStore {
 
     fn limits(&self) -> Limits {
         let batch = if self.is_batched(usize::MAX) { batched::MAX_STATEMENTS } else { single::CONCURRENCY };
-        Limits { max_result_bytes: MAX_ITEM_BYTES - self.schema.overhead(), batch, orders: true }
+        let orders = self.format().keeps_every_outcome();
+        Limits { max_result_bytes: self.schema.max_result_bytes(), batch, orders }
+    }
+
+    fn format(&self) -> RecordFormat {
+        #[cfg(feature = "powertools")]
+        if let Some(powertools) = &self.schema.powertools {
+            return RecordFormat::Powertools(powertools.keys);
+        }
+        RecordFormat::Native
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -2,10 +2,15 @@
 
 use std::collections::HashMap;
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 
-use super::mark;
-use crate::{error::Error, record::KeyHash};
+#[cfg(feature = "powertools")]
+use super::powertools::Shared;
+use super::{MAX_ITEM_BYTES, mark};
+use crate::{
+    error::Error,
+    record::{Fingerprint, KeyHash, StoredData},
+};
 
 /// Names of the attributes. The defaults are those of AWS Powertools, and of this library where Powertools has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,11 +80,21 @@ pub(super) struct Schema {
     pub(super) names: AttributeNames,
     pub(super) key_prefix: String,
     pub(super) sort_key: Option<(String, String)>,
+    /// Whose records these are, if not the library's own.
+    #[cfg(feature = "powertools")]
+    pub(super) powertools: Option<Shared>,
 }
 
 impl Schema {
     pub(super) fn new(table: String) -> Self {
-        Self { table, names: AttributeNames::default(), key_prefix: "once#".into(), sort_key: None }
+        Self {
+            table,
+            names: AttributeNames::default(),
+            key_prefix: "once#".into(),
+            sort_key: None,
+            #[cfg(feature = "powertools")]
+            powertools: None,
+        }
     }
 
     /// The item's primary key.
@@ -94,10 +109,82 @@ impl Schema {
 
     /// The values of the key's attributes, in the order of their names.
     pub(super) fn key_values(&self, key: &KeyHash) -> impl Iterator<Item = AttributeValue> {
-        // Not `format!`, which takes ten times the instructions.
-        let id = AttributeValue::S([self.key_prefix.as_str(), &key.to_hex()].concat());
+        let id = AttributeValue::S(self.id(key));
         let sort_key = self.sort_key.as_ref().map(|(_, value)| AttributeValue::S(value.clone()));
+        #[cfg(feature = "powertools")]
+        let (id, sort_key) = match sort_key {
+            // Powertools has the constant in the partition key.
+            Some(constant) if self.powertools.is_some() => (constant, Some(id)),
+            sort_key => (id, sort_key),
+        };
         [id].into_iter().chain(sort_key)
+    }
+
+    fn id(&self, key: &KeyHash) -> String {
+        #[cfg(feature = "powertools")]
+        if let Some(powertools) = &self.powertools {
+            return powertools.id(key);
+        }
+        // Not `format!`, which takes ten times the instructions.
+        [self.key_prefix.as_str(), &key.to_hex()].concat()
+    }
+
+    /// A fingerprint as it is stored.
+    pub(super) fn validation(&self, fingerprint: &Fingerprint) -> AttributeValue {
+        #[cfg(feature = "powertools")]
+        if let Some(powertools) = &self.powertools {
+            return AttributeValue::S(powertools.validation(fingerprint));
+        }
+        AttributeValue::S(fingerprint.to_hex())
+    }
+
+    /// The fingerprint that is stored so; `None` if it is none.
+    pub(super) fn read_validation(&self, stored: &AttributeValue) -> Option<Fingerprint> {
+        let text = stored.as_s().ok()?;
+        #[cfg(feature = "powertools")]
+        if let Some(powertools) = &self.powertools {
+            return powertools.read_validation(text);
+        }
+        Fingerprint::from_hex(text)
+    }
+
+    /// A result as it is stored; `None` if it cannot be, so that it is dropped.
+    pub(super) fn data(&self, data: &StoredData) -> Option<AttributeValue> {
+        #[cfg(feature = "powertools")]
+        if let Some(powertools) = &self.powertools {
+            let stored = powertools.data(data);
+            if stored.is_none() {
+                tracing::error!(target: "lambda_once", "the result is no value of DynamoDB's, so it is not kept; the operation stays done");
+            }
+            return stored;
+        }
+        Some(match data {
+            StoredData::Json(text) => AttributeValue::S(text.clone()),
+            StoredData::Deflated(bytes) => AttributeValue::B(Blob::new(bytes.clone())),
+        })
+    }
+
+    /// The result that is stored so.
+    pub(super) fn read_data(&self, stored: &AttributeValue) -> StoredData {
+        #[cfg(feature = "powertools")]
+        if let Some(powertools) = &self.powertools {
+            return powertools.read_data(stored);
+        }
+        match stored {
+            AttributeValue::S(text) => StoredData::Json(text.clone()),
+            AttributeValue::B(bytes) => StoredData::Deflated(bytes.as_ref().to_vec()),
+            // Another library's native value. It is not JSON text, so it decodes into nothing of ours.
+            _ => StoredData::Json(String::new()),
+        }
+    }
+
+    /// The result of an operation that is done and whose record has none.
+    pub(super) fn absent_data(&self) -> Option<StoredData> {
+        #[cfg(feature = "powertools")]
+        if let Some(powertools) = &self.powertools {
+            return powertools.absent_data();
+        }
+        None
     }
 
     pub(super) fn sort_key_name(&self) -> Option<&str> {
@@ -105,9 +192,27 @@ impl Schema {
     }
 
     /// The bytes of an item besides its result: the names, the key, and values of at most 64 bytes each.
-    pub(super) fn overhead(&self) -> usize {
+    fn overhead(&self) -> usize {
         let sort_key = self.sort_key.as_ref().map_or(0, |(name, value)| name.len() + value.len());
-        self.names.all().map(|name| name.len() + 64).sum::<usize>() + self.key_prefix.len() + sort_key
+        self.names.all().map(|name| name.len() + 64).sum::<usize>() + self.prefix().len() + sort_key
+    }
+
+    fn prefix(&self) -> &str {
+        #[cfg(feature = "powertools")]
+        if let Some(powertools) = &self.powertools {
+            return powertools.prefix();
+        }
+        &self.key_prefix
+    }
+
+    /// The largest result, in bytes of JSON or of what is compressed.
+    pub(super) fn max_result_bytes(&self) -> usize {
+        let bytes = MAX_ITEM_BYTES - self.overhead();
+        #[cfg(feature = "powertools")]
+        if let Some(powertools) = &self.powertools {
+            return powertools.max_result_bytes(bytes);
+        }
+        bytes
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {

@@ -31,7 +31,9 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId};
+use super::{
+    Answers, BoxFuture, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Store, StoreId,
+};
 use crate::{
     clock::Clock,
     error::Error,
@@ -143,6 +145,10 @@ impl Store for PostgresStore {
 
     fn limits(&self) -> Limits {
         Limits { max_result_bytes: MAX_RESULT_BYTES, batch: BATCH, orders: true }
+    }
+
+    fn format(&self) -> RecordFormat {
+        RecordFormat::Native
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

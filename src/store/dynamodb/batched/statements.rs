@@ -6,11 +6,11 @@ use aws_sdk_dynamodb::types::{
 
 use crate::{
     clock::Timestamp,
-    record::{Fingerprint, KeyHash, RECORD_VERSION, Status, StoredResult},
+    record::{KeyHash, RECORD_VERSION, Status, StoredResult},
     store::{
         ClaimRequest, ResultData, SettleRequest, Settlement,
         dynamodb::{
-            item::{NO_STATUS, attempts, data, number, text},
+            item::{NO_STATUS, attempts, number, text},
             schema::Schema,
         },
         rules,
@@ -101,7 +101,7 @@ impl Statements {
             number(expiration),
             number(RECORD_VERSION.into()),
         ]);
-        values.extend(request.fingerprint.as_ref().map(|fingerprint| text(fingerprint.to_hex())));
+        values.extend(request.fingerprint.as_ref().map(|fingerprint| schema.validation(fingerprint)));
         let with_fingerprint = request.fingerprint.is_some();
         // Its condition is that there is no item: that is answered as a duplicate, without the item.
         let statement = if with_fingerprint { &self.insert_with_fingerprint } else { &self.insert };
@@ -123,11 +123,11 @@ impl Statements {
         let statement = match &request.settlement {
             Settlement::Complete { result, retention } => {
                 values.extend([text(Status::Completed.as_str()), number(now.after(*retention).seconds_rounded_up())]);
-                self.outcome(result, &mut values)
+                self.outcome(schema, result, &mut values)
             }
             Settlement::Fail { result, retention } => {
                 values.extend([text(Status::Failed.as_str()), number(now.after(*retention).seconds_rounded_up())]);
-                self.outcome(result, &mut values)
+                self.outcome(schema, result, &mut values)
             }
             Settlement::Release { took_over: false } => &self.delete,
             Settlement::Release { took_over: true } => {
@@ -156,22 +156,22 @@ impl Statements {
         write_statement(statement.as_str(), values)
     }
 
-    fn outcome(&self, result: &StoredResult, values: &mut Vec<AttributeValue>) -> &String {
-        match &result.data {
+    fn outcome(&self, schema: &Schema, result: &StoredResult, values: &mut Vec<AttributeValue>) -> &String {
+        match result.data.as_ref().map(|data| schema.data(data)) {
             // A result that is kept was not dropped.
-            Some(stored) => {
-                values.push(data(stored.clone()));
+            Some(Some(stored)) => {
+                values.push(stored);
                 &self.record_with_data
             }
-            None if result.dropped => {
+            stored if result.dropped || stored.is_some() => {
                 values.push(AttributeValue::Bool(true));
                 &self.record_dropped
             }
-            None if result.superseded => {
+            _ if result.superseded => {
                 values.push(AttributeValue::Bool(true));
                 &self.record_superseded
             }
-            None => &self.record,
+            _ => &self.record,
         }
     }
 }
@@ -213,7 +213,7 @@ impl Replaceable {
     ) -> BatchStatementRequest {
         let names = &schema.names;
         let expiration = rules::in_progress_expiration(now, lease_until, request.skew_margin, request.retention);
-        let fingerprint = request.fingerprint.as_ref().map(Fingerprint::to_hex);
+        let fingerprint = request.fingerprint.as_ref().map(|fingerprint| schema.validation(fingerprint));
         let mut update = Writer::new(format!("UPDATE {}", quoted(&schema.table)));
         update.set(&names.status, text(Status::InProgress.as_str()));
         update.set(&names.owner, text(request.owner.to_hex()));
@@ -223,7 +223,7 @@ impl Replaceable {
         update.set(&names.prior_status, self.status.clone().unwrap_or_else(|| text(NO_STATUS)));
         update.set(&names.version, number(RECORD_VERSION.into()));
         match &fingerprint {
-            Some(hex) => update.set(&names.validation, text(hex)),
+            Some(fingerprint) => update.set(&names.validation, fingerprint.clone()),
             None => update.remove(&names.validation),
         }
         update.remove(&names.data);
@@ -241,8 +241,8 @@ impl Replaceable {
                 let lapsed = now.before(request.skew_margin);
                 update.only_if(&names.in_progress_expiration, "<", number(lapsed.as_millis()));
                 update.only_as_read(&names.version, self.version.as_ref());
-                if let Some(hex) = fingerprint {
-                    update.only_as_read(&names.validation, self.has_fingerprint.then(|| text(hex)).as_ref());
+                if let Some(fingerprint) = fingerprint {
+                    update.only_as_read(&names.validation, self.has_fingerprint.then_some(&fingerprint));
                 }
             }
         }

@@ -12,6 +12,7 @@ use crate::{
         dynamodb::{
             DynamoDbStore,
             item::{Item, NO_STATUS, attempts, number, text},
+            schema::Schema,
         },
         rules::{self, Judgement},
     },
@@ -33,7 +34,7 @@ impl DynamoDbStore {
         for _ in 0..2 {
             let now = self.clock.now();
             let expression = if restarts { self.expressions.restart(request) } else { self.expressions.claim(request) };
-            let values = claim_values(request, now, lease_until, restarts);
+            let values = claim_values(&self.schema, request, now, lease_until, restarts);
             let item =
                 match self.update("claim", &request.key, expression, values, Some(ReturnValue::UpdatedNew)).await? {
                     Write::Applied(updated) => {
@@ -69,7 +70,13 @@ impl DynamoDbStore {
 }
 
 /// `restarts` says that an expired item alone is replaced.
-pub(super) fn claim_values(request: &ClaimRequest, now: Timestamp, lease_until: Timestamp, restarts: bool) -> Values {
+pub(super) fn claim_values(
+    schema: &Schema,
+    request: &ClaimRequest,
+    now: Timestamp,
+    lease_until: Timestamp,
+    restarts: bool,
+) -> Values {
     let expiration = rules::in_progress_expiration(now, lease_until, request.skew_margin, request.retention);
     let mut values = values([
         (":inprogress", text(Status::InProgress.as_str())),
@@ -89,7 +96,7 @@ pub(super) fn claim_values(request: &ClaimRequest, now: Timestamp, lease_until: 
         }
     }
     if let Some(fingerprint) = &request.fingerprint {
-        values.insert(":validation".to_owned(), text(fingerprint.to_hex()));
+        values.insert(":validation".to_owned(), schema.validation(fingerprint));
     }
     values
 }

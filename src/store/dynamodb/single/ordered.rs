@@ -119,7 +119,7 @@ impl DynamoDbStore {
         // Attempts that cannot be counted are another library's, and counted anew if that is allowed: on an expired item.
         let restarts = seen(&names.attempt).is_some_and(|attempt| attempts(attempt).is_none());
         let expression = if restarts { self.expressions.restart(request) } else { self.expressions.claim(request) };
-        let mut values = claim_values(request, now, lease_until, restarts);
+        let mut values = claim_values(&self.schema, request, now, lease_until, restarts);
         let (mut condition, mut aliases) = (format!("({})", expression.condition), expression.names.clone());
         let mut pin = |placeholder: &str, name: &String| {
             let (alias, seen) = (format!("#seen_{placeholder}"), format!(":seen_{placeholder}"));

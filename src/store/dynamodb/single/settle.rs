@@ -15,7 +15,7 @@ use crate::{
         ResultData, SettleRequest, Settled, Settlement,
         dynamodb::{
             DynamoDbStore, error,
-            item::{Item, data, number, text},
+            item::{Item, number, text},
         },
         rules,
     },
@@ -144,21 +144,21 @@ impl DynamoDbStore {
         let mut values = still_mine(request);
         values.insert(":outcome".to_owned(), text(status.as_str()));
         values.insert(":expiration".to_owned(), number(expiration));
-        let expression = match &result.data {
+        let expression = match result.data.as_ref().map(|data| self.schema.data(data)) {
             // A result that is kept was not dropped.
-            Some(stored) => {
-                values.insert(":data".to_owned(), data(stored.clone()));
+            Some(Some(stored)) => {
+                values.insert(":data".to_owned(), stored);
                 &self.expressions.record_with_data
             }
-            None if result.dropped => {
+            stored if result.dropped || stored.is_some() => {
                 values.insert(":true".to_owned(), AttributeValue::Bool(true));
                 &self.expressions.record_dropped
             }
-            None if result.superseded => {
+            _ if result.superseded => {
                 values.insert(":true".to_owned(), AttributeValue::Bool(true));
                 &self.expressions.record_superseded
             }
-            None => &self.expressions.record,
+            _ => &self.expressions.record,
         };
         (expression, values)
     }

@@ -20,13 +20,14 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
     order::Order,
-    record::{Fingerprint, NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Status, StoredResult},
+    record::{NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Status, StoredResult},
     store::{
         ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Settlement, Takeover,
         dynamodb::{
             DynamoDbStore, error,
-            item::{Item, NO_STATUS, data, number, text},
+            item::{Item, NO_STATUS, number, text},
             mark::Seen,
+            schema::Schema,
         },
         rules::Judgement,
         transaction::Transactional,
@@ -305,7 +306,7 @@ impl DynamoDbStore {
             .set_item(Some(self.item(claim, status, result, now.after(retention).seconds_rounded_up())))
             .condition_expression(condition)
             .set_expression_attribute_names(names.clone())
-            .set_expression_attribute_values(Some(replaceable(claim, now)))
+            .set_expression_attribute_values(Some(replaceable(&self.schema, claim, now)))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .build()
             .map_err(error::unbuilt)?;
@@ -322,12 +323,13 @@ impl DynamoDbStore {
         set(&names.attempt, number(1));
         set(&names.prior_status, text(NO_STATUS));
         set(&names.version, number(RECORD_VERSION.into()));
-        if let Some(fingerprint) = claim.fingerprint.as_ref().map(Fingerprint::to_hex) {
-            set(&names.validation, text(fingerprint));
+        if let Some(fingerprint) = &claim.fingerprint {
+            set(&names.validation, self.schema.validation(fingerprint));
         }
-        if let Some(stored) = &result.data {
-            set(&names.data, data(stored.clone()));
-        } else if result.dropped {
+        let stored = result.data.as_ref().map(|data| self.schema.data(data));
+        if let Some(Some(stored)) = stored {
+            set(&names.data, stored);
+        } else if result.dropped || stored.is_some() {
             set(&names.result_dropped, AttributeValue::Bool(true));
         } else if result.superseded {
             set(&names.superseded, AttributeValue::Bool(true));
@@ -348,14 +350,14 @@ fn outcome_of(request: &SettleRequest) -> Result<(Status, &StoredResult, Duratio
 }
 
 /// The values of the condition under which an item may be replaced.
-fn replaceable(claim: &ClaimRequest, now: Timestamp) -> Values {
+fn replaceable(schema: &Schema, claim: &ClaimRequest, now: Timestamp) -> Values {
     let mut values = values([(":now", number(now.seconds_rounded_down()))]);
     if claim.takeover == Takeover::Allowed {
         values.insert(":inprogress".to_owned(), text(Status::InProgress.as_str()));
         values.insert(":lapsed".to_owned(), number(now.before(claim.skew_margin).as_millis()));
         values.insert(":newest".to_owned(), number(NEWEST_KNOWN_VERSION.into()));
         if let Some(fingerprint) = &claim.fingerprint {
-            values.insert(":validation".to_owned(), text(fingerprint.to_hex()));
+            values.insert(":validation".to_owned(), schema.validation(fingerprint));
         }
     }
     values

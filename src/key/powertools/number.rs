@@ -1,0 +1,75 @@
+//! Numbers as Python and ECMAScript write them: the shortest digits that read back as the same double, laid out by the rules
+//! of each.
+
+/// The shortest digits of a finite double that is not negative, and how many of them stand before the point.
+struct Shortest {
+    digits: String,
+    point: i32,
+}
+
+impl Shortest {
+    fn of(value: f64) -> Self {
+        let scientific = format!("{value:e}");
+        let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+        let digits = mantissa.chars().filter(char::is_ascii_digit).collect();
+        Self { digits, point: exponent.parse::<i32>().unwrap_or(0) + 1 }
+    }
+
+    /// Without an exponent. An integer has no point.
+    fn plain(&self) -> String {
+        let (digits, length) = (&self.digits, self.digits.len());
+        match usize::try_from(self.point) {
+            Ok(0) | Err(_) => ["0.", &"0".repeat(usize::try_from(-self.point).unwrap_or(0)), digits].concat(),
+            Ok(point) if point >= length => [digits, "0".repeat(point - length).as_str()].concat(),
+            Ok(point) => [&digits[..point], ".", &digits[point..]].concat(),
+        }
+    }
+
+    /// With an exponent of at least so many digits.
+    fn scientific(&self, exponent_digits: usize) -> String {
+        let (first, rest) = self.digits.split_at(1);
+        let point = if rest.is_empty() { "" } else { "." };
+        let exponent = self.point - 1;
+        let sign = if exponent < 0 { '-' } else { '+' };
+        format!("{first}{point}{rest}e{sign}{:0exponent_digits$}", exponent.unsigned_abs())
+    }
+}
+
+/// As Python's `json` reads a number and writes it again: integers are exact, floats as by `repr`.
+pub(super) fn python(number: &str) -> String {
+    if !number.contains(['.', 'e', 'E']) {
+        return if number == "-0" { "0".to_owned() } else { number.to_owned() };
+    }
+    let value: f64 = number.parse().unwrap_or(f64::NAN);
+    let sign = if value.is_sign_negative() { "-" } else { "" };
+    if value.is_infinite() {
+        return format!("{sign}Infinity");
+    }
+    // https://docs.python.org/3/library/stdtypes.html#float.hex, and `float_repr_style` in `sys`: format code `r`.
+    let shortest = Shortest::of(value.abs());
+    let text = match shortest.point {
+        -3..=16 => shortest.plain(),
+        _ => return sign.to_owned() + &shortest.scientific(2),
+    };
+    let end = if text.contains('.') { "" } else { ".0" };
+    [sign, &text, end].concat()
+}
+
+/// As `JSON.parse` reads a number and `JSON.stringify` writes it: all are doubles.
+///
+/// <https://tc39.es/ecma262/#sec-numeric-types-number-tostring>
+pub(super) fn typescript(number: &str) -> String {
+    let value: f64 = number.parse().unwrap_or(f64::NAN);
+    if !value.is_finite() {
+        return "null".to_owned();
+    }
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let shortest = Shortest::of(value.abs());
+    let text = match shortest.point {
+        -5..=21 => shortest.plain(),
+        _ => shortest.scientific(1),
+    };
+    if value < 0.0 { format!("-{text}") } else { text }
+}

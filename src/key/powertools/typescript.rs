@@ -1,0 +1,86 @@
+//! What `JSON.stringify(deepSort(value))` writes.
+
+use super::number;
+use crate::key::text::{elements, members, text};
+
+/// The largest array index of ECMAScript; greater numbers are names like others.
+/// <https://tc39.es/ecma262/#array-index>
+const MAX_INDEX: u32 = u32::MAX - 1;
+
+/// Of a value in canonical JSON.
+pub(super) fn write(out: &mut Vec<u8>, json: &[u8]) {
+    match json.first() {
+        Some(b'"') => write_string(out, &text(json)),
+        Some(b'[') => {
+            out.push(b'[');
+            for (i, element) in elements(json).enumerate() {
+                if i > 0 {
+                    out.push(b',');
+                }
+                write(out, element);
+            }
+            out.push(b']');
+        }
+        Some(b'{') => write_object(out, json),
+        Some(b'-' | b'0'..=b'9') => out.extend(number::typescript(&String::from_utf8_lossy(json)).bytes()),
+        _ => out.extend_from_slice(json),
+    }
+}
+
+/// An object has its array indices first and in order, and then the names in the order in which `deepSort` adds them.
+fn write_object(out: &mut Vec<u8>, json: &[u8]) {
+    let mut sorted: Vec<(Place, String, &[u8])> = members(json)
+        .map(|(name, value)| (text(name), value))
+        // Assigned, this sets the prototype, and no member.
+        .filter(|(name, _)| name != "__proto__")
+        .map(|(name, value)| (Place::of(&name), name, value))
+        .collect();
+    sorted.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+    out.push(b'{');
+    for (i, (_, name, value)) in sorted.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        write_string(out, name);
+        out.push(b':');
+        write(out, value);
+    }
+    out.push(b'}');
+}
+
+/// Where a member stands in its object.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Index(u32),
+    /// By the UTF-16 code units of the name in lower case.
+    Name(Vec<u16>),
+}
+
+impl Place {
+    fn of(name: &str) -> Self {
+        let is_canonical = name == "0" || (!name.starts_with('0') && name.bytes().all(|byte| byte.is_ascii_digit()));
+        match name.parse() {
+            Ok(index) if is_canonical && index <= MAX_INDEX => Self::Index(index),
+            _ => Self::Name(name.to_lowercase().encode_utf16().collect()),
+        }
+    }
+}
+
+/// Only quotes, backslashes and control characters are escaped.
+fn write_string(out: &mut Vec<u8>, string: &str) {
+    out.push(b'"');
+    for character in string.chars() {
+        match character {
+            '"' => out.extend_from_slice(br#"\""#),
+            '\\' => out.extend_from_slice(br"\\"),
+            '\n' => out.extend_from_slice(br"\n"),
+            '\r' => out.extend_from_slice(br"\r"),
+            '\t' => out.extend_from_slice(br"\t"),
+            '\u{c}' => out.extend_from_slice(br"\f"),
+            '\u{8}' => out.extend_from_slice(br"\b"),
+            '\0'..' ' => out.extend(format!("\\u{:04x}", u32::from(character)).bytes()),
+            _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    out.push(b'"');
+}
