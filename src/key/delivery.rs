@@ -110,7 +110,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test panics")]
 
     use super::*;
-    use crate::key::hash::{Form, fingerprint};
+    use crate::key::hash::{Form, KeyScope, fingerprint};
     use crate::key::selector::Key;
 
     #[test]
@@ -124,8 +124,9 @@ mod tests {
         assert!(body.canonical.get().is_none());
 
         let key = Key::pointer("/a").select(&delivery, &mut buffer).unwrap();
+        let hasher = KeyScope { function: "f", engine: None, operation: "sqs", tenant: None }.hasher();
         let canonical = body.canonical.get().unwrap().as_ref().unwrap();
         assert!(std::ptr::eq(key, &canonical[5..8]));
-        assert_eq!(body.fingerprint(), fingerprint(Form::CanonicalJson, &[canonical]));
+        assert_eq!(body.fingerprint(&hasher), fingerprint(Form::CanonicalJson, &[canonical]));
     }
 }

@@ -1,4 +1,4 @@
-//! The functions that expressions can call: those of the specification, and `powertools_json`.
+//! The functions that expressions can call: those of the specification, and those of AWS Powertools.
 
 use std::sync::{Arc, LazyLock};
 
@@ -7,7 +7,7 @@ use jmespath::{
     functions::{ArgumentType, CustomFunction, Signature},
 };
 
-use super::tree;
+use super::{encoded, tree};
 use crate::key::canonical::canonical;
 
 type Answer = Result<Rcvar, JmespathError>;
@@ -19,7 +19,9 @@ pub(super) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     runtime.register_function("to_string", one(ArgumentType::Any, to_string));
     runtime.register_function("to_number", one(ArgumentType::Any, to_number));
     let text = ArgumentType::Union(vec![ArgumentType::String, ArgumentType::Null]);
-    runtime.register_function("powertools_json", one(text, powertools_json));
+    runtime.register_function("powertools_json", one(text.clone(), powertools_json));
+    runtime.register_function("powertools_base64", one(text.clone(), powertools_base64));
+    runtime.register_function("powertools_base64_gzip", one(text, powertools_base64_gzip));
     runtime
 });
 
@@ -55,6 +57,27 @@ fn powertools_json(value: &Rcvar, context: &Context<'_>) -> Answer {
     let Some(text) = value.as_string() else { return Ok(Arc::clone(value)) };
     let json = canonical(text.as_bytes()).map_err(|problem| fails(context, "powertools_json", problem))?;
     Ok(tree::build(&json))
+}
+
+/// The text that another one is in Base64. Where there is none, as for `powertools_json`.
+fn powertools_base64(value: &Rcvar, context: &Context<'_>) -> Answer {
+    decoded(value, context, "powertools_base64", encoded::base64)
+}
+
+/// The text that another one is in Base64 and gzip, such as the data of CloudWatch Logs.
+fn powertools_base64_gzip(value: &Rcvar, context: &Context<'_>) -> Answer {
+    decoded(value, context, "powertools_base64_gzip", encoded::base64_gzip)
+}
+
+fn decoded(
+    value: &Rcvar,
+    context: &Context<'_>,
+    function: &str,
+    decode: fn(&str) -> Result<String, encoded::Problem>,
+) -> Answer {
+    let Some(text) = value.as_string() else { return Ok(Arc::clone(value)) };
+    let text = decode(text).map_err(|problem| fails(context, function, problem))?;
+    Ok(Arc::new(Variable::String(text)))
 }
 
 fn fails(context: &Context<'_>, function: &str, problem: impl std::fmt::Display) -> JmespathError {

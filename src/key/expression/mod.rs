@@ -10,6 +10,7 @@ use jmespath::{
 
 use crate::error::Error;
 
+mod encoded;
 mod functions;
 #[cfg(test)]
 mod tests;

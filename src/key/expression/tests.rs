@@ -7,6 +7,7 @@ use crate::{
         Payload,
         canonical::canonical,
         delivery::{Body, Delivery},
+        hash::KeyScope,
         selector::Key,
     },
 };
@@ -202,13 +203,42 @@ fn json_within_a_text_is_looked_up_too() {
     assert_eq!(select("powertools_json(text)", r#"{"text":"{\"a\":1,\"a\":2}"}"#), Err(ErrorKind::Payload));
 }
 
+/// What Powertools for Python itself has found: see tools/powertools.py.
+#[test]
+fn encoded_text_is_found_as_powertools_does() {
+    let vectors: serde_json::Value =
+        serde_json::from_str(include_str!("../../../tests/vectors/powertools.json")).unwrap();
+    let vectors = vectors["expressions"].as_array().unwrap();
+    assert!(vectors.len() > 25);
+    for vector in vectors {
+        let [expression, body] = ["expression", "json"].map(|name| vector[name].as_str().unwrap());
+        // In a list, an empty text is found as well.
+        let found = match select(&format!("{{found: {expression}, n: `1`}}"), body) {
+            Ok(json) => Some(json),
+            Err(ErrorKind::KeyMissing) => Some(r#"{"found":"","n":1}"#.to_owned()),
+            Err(kind) => {
+                assert_eq!(kind, ErrorKind::Payload, "{vector}");
+                None
+            }
+        };
+        let theirs = vector["python"]["found"].as_str().map(|found| canonical(found.as_bytes()).unwrap());
+        let theirs = theirs.map(|found| format!(r#"{{"found":{},"n":1}}"#, String::from_utf8(found).unwrap()));
+        assert_eq!(found, theirs, "{vector}");
+    }
+    for expression in ["powertools_base64(none)", "powertools_base64_gzip(none).id"] {
+        assert_eq!(select(expression, "{}"), Err(ErrorKind::KeyMissing), "{expression}");
+    }
+    assert_eq!(select("powertools_base64(v)", r#"{"v":1}"#), Err(ErrorKind::Payload));
+}
+
 #[test]
 fn a_part_that_stands_for_the_payload_must_be_there() {
+    let hasher = KeyScope { function: "f", engine: None, operation: "sqs", tenant: None }.hasher();
     let fingerprint = |body: &str| {
         let body = Body::new(body.as_bytes());
         let part = Payload::Part(Key::jmespath("detail.{id: id, n: n}"));
         part.check().unwrap();
-        part.fingerprint(&body, &Delivery::new(&body, &None)).map_err(|error| error.kind())
+        part.fingerprint(&body, &Delivery::new(&body, &None), &hasher).map_err(|error| error.kind())
     };
     let first = fingerprint(r#"{"detail":{"id":1,"n":""},"at":1}"#).unwrap();
     assert_eq!(fingerprint(r#"{"at":2,"detail":{"n":"","id":1}}"#), Ok(first));
@@ -221,9 +251,16 @@ fn a_part_that_stands_for_the_payload_must_be_there() {
 #[test]
 fn errors_hold_nothing_of_the_body() {
     let body = r#"{"list":["hidden"],"text":"hidden","id":123456789012345678901}"#;
-    for expression in
-        ["abs(text)", "join('', list[0])", "powertools_json(text)", "sort_by(list, &abs(@))", "abs(id)", "nothing"]
-    {
+    for expression in [
+        "abs(text)",
+        "join('', list[0])",
+        "powertools_json(text)",
+        "powertools_base64(text)",
+        "powertools_base64_gzip('YQ==')",
+        "sort_by(list, &abs(@))",
+        "abs(id)",
+        "nothing",
+    ] {
         let error = format!("{:?}", look_up(&Key::jmespath(expression), body).unwrap_err());
         assert!(error.contains(expression) && !error.contains("hidden") && !error.contains("1234"), "{error}");
     }
