@@ -24,7 +24,7 @@ first-build = if [[ ! -d $(1) ]]; then echo "-- first build: $(2) on two cores" 
 
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help demo concurrent test test-servers stress plants lint lint-rust lint-features lint-rest watch build e2e browser bench instructions sizes clean
+.PHONY: help demo concurrent test test-servers stress plants powertools lint lint-rust lint-features lint-rest watch build e2e browser bench instructions sizes clean
 
 help: ## Lists the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -75,6 +75,10 @@ lint-rest:
 	$(PYTHON) tools/with.py cargo-deny -- cargo deny --workspace check bans licenses sources
 	$(PYTHON) tools/with.py sam -- sam validate --lint --region us-east-1
 	$(PYTHON) tools/with.py openapi -- python tools/check-openapi.py
+
+powertools: ## Functions with AWS Powertools, in Python and TypeScript, and the library do each other's work on one table
+	@$(call first-build,target/debug,3 to 8 minutes)
+	@$(PYTHON) tools/with-servers.py dynamodb -- $(PYTHON) tools/powertools.py -- cargo test --quiet -p lambda-once --all-features --test powertools
 
 watch: ## The functions under cargo lambda watch, with an embedded DynamoDB
 	@$(PYTHON) tools/watch.py

@@ -1,0 +1,50 @@
+//! Payload validation: the same key with another payload.
+
+use lambda_once::{Failure, Outcome};
+use serde_json::{Value, json};
+
+use crate::{
+    support::assert_outcome,
+    world::{PLACE, World, gives, our_result, their_result, with_each},
+};
+
+with_each!(
+    what_they_validate_is_compared,
+    what_is_compared_here_they_validate,
+    where_they_do_not_validate_nothing_is_compared
+);
+
+fn data(cents: u32) -> Value {
+    json!({ "id": "order 7", "amount": { "cents": cents, "currency": "CHF" } })
+}
+
+/// Powertools with the id as the key, and the amount as the payload.
+fn call(world: &World, cents: u32) -> Value {
+    let key = world.option("event_key_jmespath", "eventKeyJmesPath");
+    let payload = world.option("payload_validation_jmespath", "payloadValidationJmesPath");
+    world.call(&json!({ "data": data(cents).to_string(), "options": { key: "id", payload: "amount" } }))
+}
+
+async fn run(world: &World, cents: u32) -> Outcome<Value> {
+    let data = data(cents);
+    let operation = world.once.operation(PLACE, &data["id"]).payload(&data["amount"]);
+    operation.run(|| async { Ok::<_, Failure>(our_result()) }).await.unwrap()
+}
+
+async fn what_they_validate_is_compared(world: World) {
+    gives(&call(&world, 995), &their_result(), true);
+    assert_outcome!(run(&world, 995).await, Outcome::Replayed(_));
+    assert_outcome!(run(&world, 996).await, Outcome::Mismatch);
+}
+
+async fn what_is_compared_here_they_validate(world: World) {
+    assert_outcome!(run(&world, 995).await, Outcome::Executed(_));
+    gives(&call(&world, 995), &our_result(), false);
+    assert_eq!(call(&world, 996), json!({ "error": "IdempotencyValidationError", "ran": false }));
+}
+
+async fn where_they_do_not_validate_nothing_is_compared(world: World) {
+    let key = world.option("event_key_jmespath", "eventKeyJmesPath");
+    gives(&world.call(&json!({ "data": data(995).to_string(), "options": { key: "id" } })), &their_result(), true);
+    assert_outcome!(run(&world, 996).await, Outcome::Replayed(_));
+}
