@@ -199,5 +199,6 @@ pub(crate) fn now() -> Timestamp {
 pub(crate) fn gives(answer: &Value, result: &Value, ran: bool) {
     assert_eq!(answer["ran"], json!(ran), "{answer}");
     let text = answer["result"].as_str().unwrap_or_else(|| panic!("no result: {answer}"));
-    assert_eq!(serde_json::from_str::<Value>(text).unwrap(), *result);
+    let found: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{text} in place of {result}"));
+    assert_eq!(found, *result);
 }

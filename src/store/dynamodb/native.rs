@@ -21,27 +21,70 @@ const MAX_DIGITS: usize = 38;
 const MAX_EXPONENT: i64 = 125;
 const MIN_EXPONENT: i64 = -130;
 
-/// The value of a JSON text; `None` if DynamoDB holds no such value, or if it is no JSON.
-pub(super) fn from_json(json: &str) -> Option<AttributeValue> {
-    value(&canonical(json.as_bytes()).ok()?, 0)
+/// What a list or a map takes of an item besides its values, and a value of theirs.
+/// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html>
+const CONTAINER_BYTES: usize = 3;
+const MEMBER_BYTES: usize = 1;
+
+/// The value of a JSON text; `None` if DynamoDB holds no such value, if it takes more than so many bytes, or if it is no JSON.
+pub(super) fn from_json(json: &str, max_bytes: usize) -> Option<AttributeValue> {
+    let mut room = Room(max_bytes);
+    room.value(&canonical(json.as_bytes()).ok()?, 0)
 }
 
-fn value(json: &[u8], depth: usize) -> Option<AttributeValue> {
-    if depth > MAX_DEPTH {
-        return None;
+/// How many bytes are left in the item.
+struct Room(usize);
+
+impl Room {
+    fn take(&mut self, bytes: usize) -> Option<()> {
+        self.0 = self.0.checked_sub(bytes)?;
+        Some(())
     }
-    Some(match json.first()? {
-        b'n' => AttributeValue::Null(true),
-        b't' => AttributeValue::Bool(true),
-        b'f' => AttributeValue::Bool(false),
-        b'"' => AttributeValue::S(text(json)),
-        b'[' => AttributeValue::L(elements(json).map(|element| value(element, depth + 1)).collect::<Option<_>>()?),
-        b'{' => {
-            let member = |(name, member): (&[u8], &[u8])| Some((text(name), value(member, depth + 1)?));
-            AttributeValue::M(members(json).map(member).collect::<Option<HashMap<_, _>>>()?)
+
+    fn value(&mut self, json: &[u8], depth: usize) -> Option<AttributeValue> {
+        if depth > MAX_DEPTH {
+            return None;
         }
-        _ => AttributeValue::N(number(std::str::from_utf8(json).ok()?)?),
-    })
+        Some(match json.first()? {
+            b'n' => {
+                self.take(1)?;
+                AttributeValue::Null(true)
+            }
+            b't' | b'f' => {
+                self.take(1)?;
+                AttributeValue::Bool(json == b"true")
+            }
+            b'"' => {
+                let text = text(json);
+                self.take(text.len())?;
+                AttributeValue::S(text)
+            }
+            b'[' => {
+                self.take(CONTAINER_BYTES)?;
+                AttributeValue::L(elements(json).map(|element| self.member(element, depth)).collect::<Option<_>>()?)
+            }
+            b'{' => {
+                self.take(CONTAINER_BYTES)?;
+                let member = |(name, value): (&[u8], &[u8])| {
+                    let name = Some(text(name)).filter(|name| !name.is_empty())?;
+                    self.take(name.len())?;
+                    Some((name, self.member(value, depth)?))
+                };
+                AttributeValue::M(members(json).map(member).collect::<Option<HashMap<_, _>>>()?)
+            }
+            _ => {
+                let digits = number(std::str::from_utf8(json).ok()?)?;
+                // Two digits a byte, one more for the exponent, and one for the sign.
+                self.take(digits.len().min(MAX_DIGITS).div_ceil(2) + 2)?;
+                AttributeValue::N(digits)
+            }
+        })
+    }
+
+    fn member(&mut self, json: &[u8], depth: usize) -> Option<AttributeValue> {
+        self.take(MEMBER_BYTES)?;
+        self.value(json, depth + 1)
+    }
 }
 
 /// A number that DynamoDB holds without changing it.
@@ -104,4 +147,64 @@ fn write_list<T>(out: &mut Vec<u8>, values: &[T], write: impl Fn(&mut Vec<u8>, &
         write(out, value);
     }
     out.push(b']');
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test panics")]
+
+    use super::*;
+
+    #[test]
+    fn json_comes_back_in_canonical_form() {
+        for json in [
+            "null",
+            "true",
+            "false",
+            "7",
+            "-0.5",
+            "1e-130",
+            "9.99e125",
+            "12345678901234567890123456789012345678",
+            "100000000000000000000000000000000000000000000",
+            r#""é\"\\\u0001😀""#,
+            r#"[1,"a",[],{},null]"#,
+            r#"{"a":{"b":[true]},"é":""}"#,
+        ] {
+            assert_eq!(to_json(&from_json(json, 1000).unwrap()), json);
+        }
+        assert_eq!(to_json(&from_json(r#" { "b": -0, "a": 0.0e999 } "#, 1000).unwrap()), r#"{"a":0,"b":0}"#);
+    }
+
+    #[test]
+    fn what_dynamodb_has_no_value_for_is_refused() {
+        let deep = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+        for json in [
+            "1e126",
+            "1e-131",
+            "123456789012345678901234567890123456789",
+            "0.1e127",
+            "{\"\":1}",
+            "{",
+            "",
+            "1e99999999999999999999",
+        ] {
+            assert_eq!(from_json(json, 1000), None, "{json}");
+        }
+        assert!(from_json(&deep(MAX_DEPTH + 1), 1000).is_some());
+        assert_eq!(from_json(&deep(MAX_DEPTH + 2), 1000), None);
+        for (json, bytes) in [(r#""abc""#, 3), ("[[]]", 7), (r#"{"ab":true}"#, 7), ("[12,123]", 12)] {
+            assert!(from_json(json, bytes).is_some(), "{json}");
+            assert_eq!(from_json(json, bytes - 1), None, "{json}");
+        }
+    }
+
+    #[test]
+    fn what_only_dynamodb_has_becomes_text_and_arrays() {
+        let blob = |bytes: &[u8]| aws_sdk_dynamodb::primitives::Blob::new(bytes);
+        assert_eq!(to_json(&AttributeValue::B(blob(b"abc"))), "\"YWJj\"");
+        assert_eq!(to_json(&AttributeValue::Bs(vec![blob(b"a"), blob(b"")])), r#"["YQ==",""]"#);
+        assert_eq!(to_json(&AttributeValue::Ss(vec!["b".into(), "a".into()])), r#"["b","a"]"#);
+        assert_eq!(to_json(&AttributeValue::Ns(vec!["2".into(), "1.5".into()])), "[2,1.5]");
+    }
 }

@@ -95,11 +95,11 @@ impl Shared {
         self.keys.read_validation(text)
     }
 
-    /// A result as it is stored; `None` if it cannot be.
-    pub(super) fn data(&self, data: &StoredData) -> Option<AttributeValue> {
+    /// A result as it is stored; `None` if it cannot be, or takes more than so many bytes.
+    pub(super) fn data(&self, data: &StoredData, max_bytes: usize) -> Option<AttributeValue> {
         match (data, self.dialect) {
             (StoredData::Json(json), Dialect::Python) => Some(text(json)),
-            (StoredData::Json(json), Dialect::TypeScript) => native::from_json(json),
+            (StoredData::Json(json), Dialect::TypeScript) => native::from_json(json, max_bytes),
             (StoredData::Deflated(_), _) => None,
         }
     }
@@ -118,17 +118,6 @@ impl Shared {
     /// always is something.
     pub(super) fn absent_data(&self) -> Option<StoredData> {
         (self.dialect == Dialect::TypeScript).then(|| StoredData::Json("null".to_owned()))
-    }
-
-    /// The bytes of a result in JSON that takes so many in an item.
-    pub(super) fn max_result_bytes(&self, item: usize) -> usize {
-        match self.dialect {
-            Dialect::Python => item,
-            // A list takes a byte for each of its values, and a number one more than its digits do in pairs: `[1,1,1]` has
-            // half as many bytes again.
-            // https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html
-            Dialect::TypeScript => item / 3 * 2,
-        }
     }
 
     /// # Errors

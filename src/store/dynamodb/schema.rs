@@ -152,9 +152,9 @@ impl Schema {
     pub(super) fn data(&self, data: &StoredData) -> Option<AttributeValue> {
         #[cfg(feature = "powertools")]
         if let Some(powertools) = &self.powertools {
-            let stored = powertools.data(data);
+            let stored = powertools.data(data, self.max_result_bytes());
             if stored.is_none() {
-                tracing::error!(target: "lambda_once", "the result is no value of DynamoDB's, so it is not kept; the operation stays done");
+                tracing::error!(target: "lambda_once", "DynamoDB has no value for the result, or no room for it, so it is not kept; the operation stays done");
             }
             return stored;
         }
@@ -205,14 +205,9 @@ impl Schema {
         &self.key_prefix
     }
 
-    /// The largest result, in bytes of JSON or of what is compressed.
+    /// The bytes of an item that are left for its result.
     pub(super) fn max_result_bytes(&self) -> usize {
-        let bytes = MAX_ITEM_BYTES - self.overhead();
-        #[cfg(feature = "powertools")]
-        if let Some(powertools) = &self.powertools {
-            return powertools.max_result_bytes(bytes);
-        }
-        bytes
+        MAX_ITEM_BYTES - self.overhead()
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
