@@ -64,6 +64,7 @@ lint: lint-rust lint-features lint-rest ## Formatting, clippy, features, docs, d
 lint-rust:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	cargo clippy -p lambda-once --all-features --test powertools -- -D warnings
 
 lint-features:
 	$(PYTHON) tools/check-features.py

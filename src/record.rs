@@ -13,13 +13,14 @@ pub const RECORD_VERSION: u32 = 1;
 /// The newest version of the record's format that this library can act on.
 pub const NEWEST_KNOWN_VERSION: u32 = RECORD_VERSION + 1;
 
-/// A key as it is stored: the SHA-256 of its scope and of the caller's key.
+/// A key as it is stored: the SHA-256 of its scope and of the caller's key. For records of AWS Powertools
+/// ([`RecordFormat`](crate::store::RecordFormat)) it is an MD5 of the key and one of the prefix.
 ///
 /// The plain key cannot be read back from it. `Display` and `Debug` show hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash([u8; 32]);
 
-/// A payload as it is compared: its SHA-256. Same key and another fingerprint is misuse of the key.
+/// A payload as it is compared: its SHA-256, or its MD5 and zeros for records of AWS Powertools. Same key and another fingerprint is misuse of the key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 

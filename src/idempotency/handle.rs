@@ -169,7 +169,7 @@ impl Idempotency {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if not: keys of Powertools' have a prefix in place of the
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if not: keys of AWS Powertools have a prefix in place of the
     /// operation's name, and nothing of a tenant.
     #[cfg_attr(
         not(feature = "powertools"),

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 #[cfg(feature = "powertools")]
-use super::powertools;
+use super::powertools::PowertoolsKeys;
 use crate::record::{Fingerprint, KeyHash};
 
 /// What sets apart equal keys of different operations: which function, which engine of it, which operation, and whose.
@@ -44,7 +44,7 @@ pub(crate) enum KeyHasher {
     Scope(Sha256),
     /// The scope is the store's.
     #[cfg(feature = "powertools")]
-    Powertools(powertools::Keys),
+    Powertools(PowertoolsKeys),
 }
 
 impl KeyHasher {

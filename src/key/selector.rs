@@ -60,8 +60,14 @@ impl Key {
     /// empty or partly empty, means that the key is missing; so does a part that finds `null`
     /// ([`Payload::Part`](super::Payload::Part)), since JMESPath does not tell it from a part that is not there.
     ///
-    /// Besides the functions of the JMESPath specification there is `powertools_json(text)`, under the name that AWS
-    /// Powertools gives it: the value that a JSON text within the body stands for. A body that the expression cannot be
+    /// Besides the functions of the JMESPath specification there are three, under the names that AWS Powertools gives them:
+    ///
+    /// * `powertools_json(text)`: the value that a JSON text within the body stands for.
+    /// * `powertools_base64(text)`: the text that is encoded in Base64. White space in it is ignored.
+    /// * `powertools_base64_gzip(text)`: the text that is compressed by gzip and encoded in Base64, of 16 MiB at most, such as
+    ///   the data of CloudWatch Logs.
+    ///
+    /// A body that the expression cannot be
     /// applied to, such as one with a text that is not JSON, is an error of that delivery. An expression that does not
     /// parse, or that calls a function that there is not, is an error of every invocation; `checked` of the service or
     /// layer finds it in init.
@@ -74,6 +80,8 @@ impl Key {
     /// let key = Key::jmespath("[customer.id, order_id]");
     /// // A notification of SNS within a message of SQS.
     /// let key = Key::jmespath("powertools_json(Message).order_id");
+    /// // A delivery of CloudWatch Logs.
+    /// let key = Key::jmespath("powertools_json(powertools_base64_gzip(awslogs.data)).logEvents[0].id");
     /// ```
     ///
     /// Numbers keep their digits on the way through an expression, also in `to_string`. What is compared, sorted or

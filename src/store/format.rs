@@ -1,7 +1,7 @@
 //! Which records a store writes.
 
 #[cfg(feature = "powertools")]
-use crate::key::powertools;
+pub use crate::key::powertools::PowertoolsKeys;
 
 /// Which records a store writes, and with it how keys and payloads are hashed for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum RecordFormat {
     /// Those of AWS Powertools, which knows fewer outcomes: neither failures nor operations that a newer one supersedes, and
     /// no results that are compressed.
     #[cfg(feature = "powertools")]
-    Powertools(powertools::Keys),
+    Powertools(PowertoolsKeys),
 }
 
 impl RecordFormat {

@@ -57,6 +57,8 @@ pub mod transaction;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod untrusted;
 
+#[cfg(feature = "powertools")]
+pub use format::PowertoolsKeys;
 pub use format::RecordFormat;
 
 // What makes `Store` usable as `Arc<dyn Store>`.

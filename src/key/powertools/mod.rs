@@ -15,8 +15,7 @@ mod typescript;
 /// Which Powertools has written the records, or is to read them. Neither recognises what the other has written: the JSON that
 /// they hash differs, and so does the form of the hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Dialect {
+pub(crate) enum Dialect {
     /// Powertools for AWS Lambda (Python): the MD5 in hexadecimal digits of `json.dumps(data, sort_keys=True)`.
     Python,
     /// Powertools for AWS Lambda (TypeScript): the MD5 in Base64 of `JSON.stringify(deepSort(data))`.
@@ -45,15 +44,16 @@ impl Dialect {
     }
 }
 
-/// How a function of Powertools makes its keys.
+/// How a function with AWS Powertools hashes keys and payloads. A store has it of its
+/// [`Powertools`](crate::store::dynamodb::Powertools).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keys {
+pub struct PowertoolsKeys {
     dialect: Dialect,
     /// Of the prefix, so that equal keys under different prefixes have different [`KeyHash`]es.
     prefix: [u8; 16],
 }
 
-impl Keys {
+impl PowertoolsKeys {
     pub(crate) fn new(dialect: Dialect, prefix: &str) -> Self {
         Self { dialect, prefix: Md5::digest(prefix).into() }
     }

@@ -22,7 +22,7 @@ fn check(dialect: Dialect, name: &str) {
         let json = vector["json"].as_str().unwrap();
         let (text, hash) = (vector[name]["text"].as_str().unwrap(), vector[name]["hash"].as_str().unwrap());
         assert_eq!(text_of(dialect, json), text, "{json}");
-        let keys = Keys::new(dialect, "p");
+        let keys = PowertoolsKeys::new(dialect, "p");
         let key = keys.hash(&canonical(json.as_bytes()).unwrap());
         assert_eq!(keys.written(key.halves().0), hash, "{json}");
     }
@@ -47,12 +47,12 @@ fn names_that_differ_in_case_alone_have_one_order_however_they_were_sent() {
 
 #[test]
 fn a_key_tells_prefixes_and_dialects_apart() {
-    let of = |dialect, prefix| Keys::new(dialect, prefix).hash(b"7");
+    let of = |dialect, prefix| PowertoolsKeys::new(dialect, prefix).hash(b"7");
     let key = of(Dialect::Python, "orders.app.handler");
     assert_eq!(key, of(Dialect::Python, "orders.app.handler"));
     assert_ne!(key, of(Dialect::Python, "orders.app.refund"));
-    assert!(Keys::new(Dialect::Python, "orders.app.handler").made(&key));
-    assert!(!Keys::new(Dialect::Python, "orders.app.refund").made(&key));
+    assert!(PowertoolsKeys::new(Dialect::Python, "orders.app.handler").made(&key));
+    assert!(!PowertoolsKeys::new(Dialect::Python, "orders.app.refund").made(&key));
     // MD5 of `7`, by md5sum.
     assert_eq!(&key.to_hex()[..32], "8f14e45fceea167a5a36dedd4bea2543");
 }
@@ -60,7 +60,7 @@ fn a_key_tells_prefixes_and_dialects_apart() {
 #[test]
 fn a_fingerprint_is_read_as_it_is_written() {
     for dialect in [Dialect::Python, Dialect::TypeScript] {
-        let keys = Keys::new(dialect, "p");
+        let keys = PowertoolsKeys::new(dialect, "p");
         let fingerprint = keys.fingerprint(Form::CanonicalJson, br#"{"a":1}"#);
         assert_eq!(keys.read_validation(&keys.validation(&fingerprint)), Some(fingerprint));
         for other in ["", "8f14e45fceea167a5a36dedd4bea2543f", "z", "jxTkX87qFnpaNt7dS+olQw", "QQ=="] {

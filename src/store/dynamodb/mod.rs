@@ -54,9 +54,9 @@ mod table;
 use batched::{Fallbacks, Statements};
 pub use config::{Calls, Config};
 #[cfg(feature = "powertools")]
-use powertools::Shared;
+pub use powertools::Powertools;
 #[cfg(feature = "powertools")]
-pub use powertools::{Dialect, Powertools};
+use powertools::Shared;
 pub use schema::AttributeNames;
 use schema::Schema;
 pub use single::Writes;

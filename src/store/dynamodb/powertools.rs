@@ -3,10 +3,9 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::{item::text, native};
-pub use crate::key::powertools::Dialect;
 use crate::{
     error::Error,
-    key::powertools::Keys,
+    key::powertools::{Dialect, PowertoolsKeys},
     record::{Fingerprint, KeyHash, StoredData},
     store::{ClaimRequest, SettleRequest, Settlement},
 };
@@ -27,9 +26,8 @@ use crate::{
 /// # Ok(()) }
 /// ```
 ///
-/// What they have done, this store's operations replay, and the other way round. The page
-/// [Coming from Powertools](https://github.com/lambda-once/lambda-once/blob/main/docs/powertools.md) says how each part of a
-/// configuration is carried over, and where the two differ.
+/// What they have done, this store's operations replay, and the other way round. How each part of their configuration is carried
+/// over, and where the two differ, is in `docs/powertools.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Powertools {
     dialect: Dialect,
@@ -59,7 +57,7 @@ impl Powertools {
 pub(super) struct Shared {
     prefix: String,
     dialect: Dialect,
-    pub(super) keys: Keys,
+    pub(super) keys: PowertoolsKeys,
 }
 
 impl Shared {
@@ -75,7 +73,7 @@ impl Shared {
                 "the prefix of Powertools' keys must not be empty: it is the function's name at least",
             ));
         }
-        Ok(Self { prefix: prefix.to_owned(), dialect: *dialect, keys: Keys::new(*dialect, prefix) })
+        Ok(Self { prefix: prefix.to_owned(), dialect: *dialect, keys: PowertoolsKeys::new(*dialect, prefix) })
     }
 
     pub(super) fn prefix(&self) -> &str {
