@@ -74,7 +74,7 @@ pub struct Idempotency {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Arc<Settings>,
     #[cfg_attr(
-        not(any(feature = "batch", feature = "http", feature = "invocation")),
+        not(any(feature = "batch", feature = "http", feature = "invocation", feature = "powertools")),
         expect(dead_code, reason = "without services nothing is registered")
     )]
     services: Arc<Services>,
@@ -171,15 +171,7 @@ impl Idempotency {
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if not: keys of AWS Powertools have a prefix in place of the
     /// operation's name, and nothing of a tenant.
-    #[cfg_attr(
-        not(feature = "powertools"),
-        expect(
-            clippy::unnecessary_wraps,
-            clippy::unused_self,
-            unused_variables,
-            reason = "the library's own records do"
-        )
-    )]
+    #[cfg_attr(not(feature = "powertools"), expect(unused_variables, reason = "the library's own records do"))]
     pub(crate) fn check_keys(&self, operation: &str, tenant: Option<&str>) -> Result<(), Error> {
         #[cfg(feature = "powertools")]
         if !self.settings.disabled && self.store.format() != RecordFormat::Native {

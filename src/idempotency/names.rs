@@ -19,12 +19,12 @@ pub(crate) fn check(operation: &str) -> Result<(), Error> {
 }
 
 /// The unnamed services of an engine that are alive, by kind.
-#[cfg_attr(
-    not(any(feature = "batch", feature = "http", feature = "invocation")),
-    expect(dead_code, reason = "without services nothing is registered")
-)]
 #[derive(Debug, Default)]
 pub(crate) struct Services {
+    #[cfg_attr(
+        not(any(feature = "batch", feature = "http", feature = "invocation")),
+        expect(dead_code, reason = "without services nothing is registered")
+    )]
     alive: Mutex<HashMap<&'static str, Vec<Weak<()>>>>,
     /// The only operation, on a store with records in which its name is not.
     #[cfg(feature = "powertools")]

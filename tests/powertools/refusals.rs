@@ -2,10 +2,10 @@
 
 use http_body_util::Full;
 use lambda_once::{
-    Classify, DynamoDbStore, Error, ErrorKind, Failure, Idempotency, Key, Outcome, Store, Verdict,
+    Classify, DynamoDbStore, Error, ErrorKind, Failure, Idempotency, Key, Outcome, Store, Transactional, Verdict,
     http::{IdempotencyKeyLayer, Scope},
     invocation::{InvocationError, InvocationLayer},
-    record::{KeyHash, StoredResult},
+    record::{KeyHash, Owner, StoredResult},
     store::{
         SettleRequest, Settlement,
         dynamodb::{Config, Powertools},
@@ -101,7 +101,7 @@ async fn settles_that_only_another_store_can_make() {
     let store = store().await;
     let key = Idempotency::new(store.clone()).key_hash(PLACE, &1).unwrap();
     let settle = |key, settlement| {
-        let (owner, store) = (lambda_once::record::Owner::from_bytes([7; 16]), store.clone());
+        let (owner, store) = (Owner::from_bytes([7; 16]), store.clone());
         let request = SettleRequest { key, owner, fingerprint: None, settlement, order: None };
         async move { store.settle(&[request]).await.remove(0) }
     };
@@ -111,6 +111,12 @@ async fn settles_that_only_another_store_can_make() {
     assert_config(settle(key, superseded).await, "superseded");
     let of_another_store = KeyHash::from_bytes([7; 32]);
     assert_config(settle(of_another_store, Settlement::Release { took_over: false }).await, "format");
+
+    let writes = store.open();
+    let settlement = Settlement::Fail { result: StoredResult::DROPPED, retention };
+    let owner = Owner::from_bytes([7; 16]);
+    let request = SettleRequest { key, owner, fingerprint: None, settlement, order: None };
+    assert_config(store.commit(&writes, Some(&request)).await, "failures");
 }
 
 crate::world::with_each!(that_an_operation_is_superseded);

@@ -55,8 +55,6 @@ use batched::{Fallbacks, Statements};
 pub use config::{Calls, Config};
 #[cfg(feature = "powertools")]
 pub use powertools::Powertools;
-#[cfg(feature = "powertools")]
-use powertools::Shared;
 pub use schema::AttributeNames;
 use schema::Schema;
 pub use single::Writes;
@@ -131,22 +129,6 @@ impl DynamoDbStore {
         }
     }
 
-    /// The answers to a call of which a request cannot be recorded as Powertools would; `None` if there is none.
-    #[cfg(feature = "powertools")]
-    fn refused<'a, Q, A: Send + 'a>(
-        &self,
-        requests: &[Q],
-        check: impl Fn(&Shared, &Q) -> Result<(), Error>,
-    ) -> Option<BoxFuture<'a, Answers<A>>> {
-        let powertools = self.schema.powertools.as_ref()?;
-        let is_refused = requests.iter().any(|request| check(powertools, request).is_err());
-        is_refused.then(|| -> BoxFuture<'a, Answers<A>> {
-            let other = || Error::config("another request of the same call cannot be recorded as AWS Powertools would");
-            let answer = |request| Err(check(powertools, request).err().unwrap_or_else(other));
-            Box::pin(std::future::ready(requests.iter().map(answer).collect()))
-        })
-    }
-
     /// Whether a call for this many keys goes by batches.
     fn is_batched(&self, keys: usize) -> bool {
         let wanted = match self.calls {
@@ -158,6 +140,19 @@ impl DynamoDbStore {
     }
 }
 
+/// The answers to a call with a request that the records cannot hold; `None` if it has none.
+fn refused<'a, Q, A: Send + 'a>(
+    requests: &[Q],
+    check: impl Fn(&Q) -> Result<(), Error>,
+) -> Option<BoxFuture<'a, Answers<A>>> {
+    if requests.iter().all(|request| check(request).is_ok()) {
+        return None;
+    }
+    let other = || Error::config("another request of the same call is refused");
+    let answers = requests.iter().map(|request| Err(check(request).err().unwrap_or_else(other))).collect();
+    Some(Box::pin(std::future::ready(answers)))
+}
+
 impl fmt::Debug for DynamoDbStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DynamoDbStore").field("table", &self.schema.table).finish_non_exhaustive()
@@ -167,8 +162,7 @@ impl fmt::Debug for DynamoDbStore {
 #[deny(clippy::missing_trait_methods)]
 impl Store for DynamoDbStore {
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
-        #[cfg(feature = "powertools")]
-        if let Some(refused) = self.refused(requests, Shared::check_claim) {
+        if let Some(refused) = refused(requests, |request| self.schema.check_claim(request)) {
             return refused;
         }
         // The leases of a call end together, however long its later requests wait for their turn.
@@ -183,8 +177,7 @@ impl Store for DynamoDbStore {
     }
 
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-        #[cfg(feature = "powertools")]
-        if let Some(refused) = self.refused(requests, Shared::check_settle) {
+        if let Some(refused) = refused(requests, |request| self.schema.check_settle(request)) {
             return refused;
         }
         if requests.iter().any(|request| request.order.is_some()) {

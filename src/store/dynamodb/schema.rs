@@ -10,6 +10,7 @@ use super::{MAX_ITEM_BYTES, mark};
 use crate::{
     error::Error,
     record::{Fingerprint, KeyHash, StoredData},
+    store::{ClaimRequest, SettleRequest},
 };
 
 /// Names of the attributes. The defaults are those of AWS Powertools, and of this library where Powertools has none.
@@ -208,6 +209,26 @@ impl Schema {
     /// The bytes of an item that are left for its result.
     pub(super) fn max_result_bytes(&self) -> usize {
         MAX_ITEM_BYTES - self.overhead()
+    }
+
+    /// Whether the records can hold a claim.
+    #[cfg_attr(not(feature = "powertools"), expect(unused_variables, reason = "the library's own hold any"))]
+    pub(super) fn check_claim(&self, request: &ClaimRequest) -> Result<(), Error> {
+        #[cfg(feature = "powertools")]
+        if let Some(powertools) = &self.powertools {
+            return powertools.check_claim(request);
+        }
+        Ok(())
+    }
+
+    /// Whether the records can hold the end of a claim.
+    #[cfg_attr(not(feature = "powertools"), expect(unused_variables, reason = "the library's own hold any"))]
+    pub(super) fn check_settle(&self, request: &SettleRequest) -> Result<(), Error> {
+        #[cfg(feature = "powertools")]
+        if let Some(powertools) = &self.powertools {
+            return powertools.check_settle(request);
+        }
+        Ok(())
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {

@@ -149,6 +149,9 @@ impl Transactional for DynamoDbStore {
         transaction: &'a Writes,
         request: &'a ClaimRequest,
     ) -> BoxFuture<'a, Result<Claimed, Error>> {
+        if let Err(error) = self.schema.check_claim(request) {
+            return Box::pin(std::future::ready(Err(error)));
+        }
         let lease_until = self.clock.now().after(request.lease);
         let granted = Claimed::Granted(Grant { lease_until, attempt: 1, prior_status: None });
         let claim = |mark| Some(Claimless { claim: request.clone(), mark });
@@ -181,6 +184,7 @@ impl Transactional for DynamoDbStore {
                 }
                 return self.commit_writes(items).await;
             };
+            self.schema.check_settle(request)?;
             if claim.is_none() && items.is_empty() {
                 return self.settle_one(request).await;
             }
