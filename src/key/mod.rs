@@ -14,6 +14,8 @@ pub(crate) mod delivery;
 #[cfg(all(feature = "jmespath", any(feature = "batch", feature = "http", feature = "invocation")))]
 mod expression;
 pub(crate) mod hash;
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+mod json_text;
 mod missing;
 #[cfg(any(feature = "batch", feature = "invocation"))]
 pub(crate) mod payload;

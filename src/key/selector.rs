@@ -6,6 +6,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use super::expression::Expression;
 use super::{
     delivery::Delivery,
+    json_text::{MAX_STEPS, json_in},
     missing::{is_empty, is_missing, missing_path},
     pointer::{Pointer, find},
     text::write_string,
@@ -41,6 +42,11 @@ enum Selector {
     Header(Arc<str>),
     Closure(Arc<Closure>),
     All(Arc<[Key]>),
+    Json {
+        within: Arc<Key>,
+        text: Arc<str>,
+        parsed: Option<Pointer>,
+    },
 }
 
 impl Key {
@@ -78,11 +84,14 @@ impl Key {
     /// let key = Key::jmespath("order_id");
     /// // Each part must be there.
     /// let key = Key::jmespath("[customer.id, order_id]");
-    /// // A notification of SNS within a message of SQS.
-    /// let key = Key::jmespath("powertools_json(Message).order_id");
+    /// // A JSON text within the body.
+    /// let key = Key::jmespath("powertools_json(request).order_id");
     /// // A delivery of CloudWatch Logs.
     /// let key = Key::jmespath("powertools_json(powertools_base64_gzip(awslogs.data)).logEvents[0].id");
     /// ```
+    ///
+    /// For messages in the envelopes of SNS, EventBridge and S3 there is `BatchService::unwrapping` instead, which takes the payload
+    /// out of the envelope too.
     ///
     /// Numbers keep their digits on the way through an expression, also in `to_string`. What is compared, sorted or
     /// computed is a 64-bit float, as in other implementations; a computed number of 2^53 or more is an error of that
@@ -151,6 +160,27 @@ impl Key {
         Self(Selector::Closure(Arc::new(select)))
     }
 
+    /// The value at a JSON Pointer within the JSON that this key selects as a text.
+    ///
+    /// A text that is not JSON, and a value that is no text, are errors of that delivery. There can be up to eight such steps; more
+    /// are an error of every invocation, as a malformed pointer is.
+    ///
+    /// ```
+    /// use lambda_once::Key;
+    ///
+    /// // {"request": "{\"order_id\": 7}"}
+    /// let key = Key::pointer("/request").json("/order_id");
+    /// // JSON in a header.
+    /// let key = Key::header("context").json("/trace/id");
+    /// ```
+    ///
+    /// It selects a key, and the payload stays the whole body: give [`Payload::Part`](super::Payload::Part) the same text if the
+    /// rest of the body differs from delivery to delivery.
+    #[must_use]
+    pub fn json(self, pointer: &str) -> Self {
+        Self(Selector::Json { within: Arc::new(self), text: pointer.into(), parsed: Pointer::parse(pointer) })
+    }
+
     /// All of these together. Each must select something.
     pub fn all(keys: impl IntoIterator<Item = Self>) -> Self {
         Self(Selector::All(keys.into_iter().collect()))
@@ -158,6 +188,9 @@ impl Key {
 
     /// Finds what can be known to be wrong before any delivery.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.json_steps() > MAX_STEPS {
+            return Err(Error::config("a key takes at most eight steps into JSON within a text"));
+        }
         match &self.0 {
             Selector::Pointer { text, parsed: None } => Err(not_a_pointer(text)),
             #[cfg(feature = "jmespath")]
@@ -166,8 +199,18 @@ impl Key {
                 Err(Error::config("Key::all needs at least one key, or all deliveries would share one record"))
             }
             Selector::All(keys) => keys.iter().try_for_each(Self::check),
+            Selector::Json { text, parsed: None, .. } => Err(not_a_pointer(text)),
+            Selector::Json { within, .. } => within.check(),
             _ => Ok(()),
         }
+    }
+
+    fn json_steps(&self) -> usize {
+        let inner = |key: &Self| match &key.0 {
+            Selector::Json { within, .. } => Some(Arc::clone(within)),
+            _ => None,
+        };
+        std::iter::successors(inner(self), |key| inner(key)).count()
     }
 
     /// Whether it selects from the outside of a message, or a part of it does.
@@ -179,6 +222,7 @@ impl Key {
             Selector::Jmespath(_) => false,
             Selector::Pointer { .. } | Selector::Closure(_) => false,
             Selector::All(keys) => keys.iter().any(Self::is_for_messages),
+            Selector::Json { within, .. } => within.is_for_messages(),
         }
     }
 
@@ -272,6 +316,19 @@ impl Key {
                 }
                 buffer.push(b']');
             }
+            Selector::Json { within, text, parsed } => {
+                let Some(pointer) = parsed else { return Err(not_a_pointer(text)) };
+                let mut selected = Vec::new();
+                let json = json_in(within.look_up(delivery, &mut selected, is_missing)?, within)?;
+                match find(&json, pointer) {
+                    Some(value) if !is_missing(value) => buffer.extend_from_slice(value),
+                    _ => {
+                        let message =
+                            format!("the JSON at {within:?} has nothing at `{text}`, or something empty in it");
+                        return Err(Error::key_missing(message));
+                    }
+                }
+            }
         }
         Ok(buffer)
     }
@@ -289,6 +346,7 @@ impl fmt::Debug for Key {
             Selector::Header(name) => write!(f, "Key::header({name:?})"),
             Selector::Closure(_) => f.write_str("Key::from_fn(..)"),
             Selector::All(keys) => f.debug_tuple("Key::all").field(keys).finish(),
+            Selector::Json { within, text, .. } => write!(f, "{within:?}.json({text:?})"),
         }
     }
 }

@@ -1,0 +1,72 @@
+//! JSON that stands as a text within JSON.
+
+use super::{canonical::canonical, selector::Key, text::unescaped};
+use crate::error::Error;
+
+/// How often a key can look into JSON within a text within JSON.
+pub(super) const MAX_STEPS: usize = 8;
+
+/// The JSON that a canonical text holds, in canonical form.
+pub(super) fn json_in(value: &[u8], selected_by: &Key) -> Result<Vec<u8>, Error> {
+    let [b'"', text @ .., b'"'] = value else {
+        return Err(Error::payload(format!("{selected_by:?} is not a text that could hold JSON")));
+    };
+    let text: Vec<u8> = unescaped(text).collect();
+    canonical(&text)
+        .map_err(|problem| Error::payload(format!("the text at {selected_by:?} is not JSON to look into: {problem}")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test panics")]
+
+    use super::*;
+    use crate::{
+        error::ErrorKind,
+        key::delivery::{Body, Delivery},
+    };
+
+    fn select(key: &Key, body: &str) -> Result<String, ErrorKind> {
+        let body = Body::new(body.as_bytes());
+        let mut buffer = Vec::new();
+        let selected = key.select(&Delivery::new(&body, &None), &mut buffer);
+        selected.map(|key| String::from_utf8(key.to_vec()).unwrap()).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn a_key_looks_into_json_within_a_text() {
+        let body = r#"{"request":"{ \"order\" : {\"id\": 7.0, \"note\": \"\\u0041\"}, \"none\": null, \"again\": \"[1,\\\"x\\\"]\" }","plain":"7}","number":7}"#;
+        let request = || Key::pointer("/request");
+        assert_eq!(select(&request().json("/order/id"), body).as_deref(), Ok("7.0"), "digits stay");
+        assert_eq!(select(&request().json(""), r#"{"request":"[2,1]"}"#).as_deref(), Ok("[2,1]"));
+        assert_eq!(select(&request().json("/order/note"), body).as_deref(), Ok("\"A\""));
+        assert_eq!(select(&request().json("/again").json("/1"), body).as_deref(), Ok("\"x\""));
+        assert_eq!(
+            select(&Key::all([request().json("/order/id"), Key::pointer("/number")]), body).as_deref(),
+            Ok("[7.0,7]")
+        );
+        for missing in [request().json("/none"), request().json("/nothing"), Key::pointer("/absent").json("/id")] {
+            assert_eq!(select(&missing, body), Err(ErrorKind::KeyMissing), "{missing:?}");
+        }
+        for unfit in
+            [Key::pointer("/plain").json("/id"), Key::pointer("/number").json("/id"), Key::pointer("").json("/id")]
+        {
+            assert_eq!(select(&unfit, body), Err(ErrorKind::Payload), "{unfit:?}");
+        }
+        assert_eq!(format!("{:?}", request().json("/id")), r#"Key::pointer("/request").json("/id")"#);
+    }
+
+    #[test]
+    fn steps_into_json_are_checked_and_bounded() {
+        let steps = |count| (0..count).fold(Key::pointer("/a"), |key, _| key.json("/a"));
+        assert!(steps(8).check().is_ok());
+        for wrong in [steps(9), Key::pointer("/a").json("b"), Key::pointer("a").json("/b")] {
+            assert_eq!(wrong.check().unwrap_err().kind(), ErrorKind::Config, "{wrong:?}");
+        }
+        // A text that stands for itself, however deep it is quoted.
+        let nested =
+            (0..8).fold("1".to_owned(), |inner, _| format!(r#"{{"a":{}}}"#, serde_json::to_string(&inner).unwrap()));
+        let body = format!(r#"{{"a":{}}}"#, serde_json::to_string(&nested).unwrap());
+        assert_eq!(select(&steps(8), &body).as_deref(), Ok("\"1\""));
+    }
+}
