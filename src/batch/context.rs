@@ -32,10 +32,11 @@ impl RecordContext {
         &self.record
     }
 
-    /// The id that the queue gave the message, or the record's place in its stream. The same in every delivery of it. Empty for
-    /// a RabbitMQ message whose publisher has set none.
+    /// The id that the queue gave the message, or the record's place in its stream; of a message in an
+    /// [envelope](super::envelope) the id that it has there. The same in every delivery of it. Empty for a RabbitMQ message
+    /// whose publisher has set none.
     pub fn message_id(&self) -> &str {
-        self.record.id()
+        self.record.message_id()
     }
 
     /// How often the queue has delivered the message, this delivery included (`ApproximateReceiveCount`); 1 if the source

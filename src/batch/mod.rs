@@ -8,7 +8,8 @@
 //!
 //! | outcome of the record | source |
 //! |---|---|
-//! | executed, replayed, took over, recovered | acknowledged |
+//! | executed, replayed, took over, recovered, superseded | acknowledged |
+//! | ignored: no work | acknowledged |
 //! | executed, but not recorded | acknowledged: the work is done |
 //! | failed for now, unknown, panicked, cut off, lease lost | reported |
 //! | in progress elsewhere, not started, skipped, store in trouble, not decoded for now | reported |
@@ -50,7 +51,9 @@ use crate::{error::BoxError, key::place::Place};
 mod bulk;
 mod context;
 mod dead_letters;
+pub mod envelope;
 mod handler;
+mod ignore;
 mod observer;
 mod processor;
 mod record;
@@ -66,6 +69,7 @@ pub use bulk::{Bodies, BodiesAndContexts, Bulk, bulk};
 pub use context::RecordContext;
 pub use dead_letters::{DeadLetter, DeadLetters};
 pub use handler::{Handler, Probing, handler, handler_with_context};
+use ignore::Ignore;
 use observer::Observer;
 pub use record::RecordInfo;
 pub use redelivery::Redelivery;
@@ -128,6 +132,7 @@ struct Options {
     total_failure: TotalFailure,
     all_or_error: bool,
     observer: Option<Observer>,
+    ignore: Option<Ignore>,
     dead_letters: Option<Arc<dyn DeadLetters>>,
     max_receive_count: Option<u32>,
     longest_run: Option<Duration>,
@@ -149,6 +154,7 @@ impl Default for Options {
             total_failure: TotalFailure::default(),
             all_or_error: false,
             observer: None,
+            ignore: None,
             dead_letters: None,
             max_receive_count: None,
             longest_run: None,
@@ -172,5 +178,5 @@ impl Options {
     }
 }
 
-/// Turns a body into the handler's type.
-type Decode<S, T> = Arc<dyn Fn(&<S as Source>::Body) -> Result<T, BoxError> + Send + Sync>;
+/// Makes the handler's type of a record.
+type Decode<S, T> = Arc<dyn Fn(&RecordInfo, &<S as Source>::Body) -> Result<T, BoxError> + Send + Sync>;

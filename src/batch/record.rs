@@ -15,6 +15,14 @@ pub struct RecordInfo {
     receipt: Option<String>,
     attributes: Attributes,
     headers: Attributes,
+    /// What few records have.
+    extra: Option<Box<Extra>>,
+}
+
+#[derive(Clone, Default)]
+struct Extra {
+    /// The id of the message in its envelope.
+    message_id: Option<String>,
 }
 
 /// Texts by name: as a source gives them, or listed one by one.
@@ -49,6 +57,7 @@ impl RecordInfo {
             receipt: None,
             attributes: Attributes::default(),
             headers: Attributes::default(),
+            extra: None,
         }
     }
 
@@ -112,9 +121,26 @@ impl RecordInfo {
         self
     }
 
-    /// The id; empty for a RabbitMQ message whose publisher has set none.
+    /// The id of the message in the record's envelope. No other message has it, wherever it comes from.
+    #[must_use]
+    pub fn with_message_id(mut self, id: impl Into<String>) -> Self {
+        self.extra.get_or_insert_default().message_id = Some(id.into());
+        self
+    }
+
+    /// The id by which the source's answer and the log name the record; empty for a RabbitMQ message whose publisher has set none.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// The id of the message: that of the one in the record's [envelope](super::envelope), if it had one with an id, else the
+    /// record's own. [`Key::message_id`](crate::Key::message_id) selects it.
+    pub fn message_id(&self) -> &str {
+        self.inner_id().unwrap_or(&self.id)
+    }
+
+    fn inner_id(&self) -> Option<&str> {
+        self.extra.as_ref()?.message_id.as_deref()
     }
 
     /// Where it comes from.
@@ -166,11 +192,11 @@ impl fmt::Debug for RecordInfo {
 
 impl MessageMetadata for RecordInfo {
     fn message_id(&self) -> Option<&str> {
-        Some(&self.id)
+        Some(self.message_id())
     }
 
     fn id_scope(&self) -> Option<&str> {
-        self.source.as_deref().filter(|_| self.is_local)
+        self.source.as_deref().filter(|_| self.is_local && self.inner_id().is_none())
     }
 
     fn source(&self) -> Option<&str> {

@@ -12,8 +12,13 @@ use lambda_runtime::LambdaEvent;
 use tower_service::Service;
 
 use super::{
-    DeadLetters, Decode, Handler, OnFailure, Options, Payload, PermanentFailures, Probing, RecordReport, Redelivery,
-    Source, TotalFailure, observer::Observer, processor::Processor, redelivery, report,
+    DeadLetters, Decode, Handler, OnFailure, Options, Payload, PermanentFailures, Probing, RecordInfo, RecordReport,
+    Redelivery, Source, TotalFailure,
+    envelope::{Envelope, Unwrapped},
+    ignore::Ignore,
+    observer::Observer,
+    processor::Processor,
+    redelivery, report,
 };
 use crate::{
     batch::context::RecordContext,
@@ -24,7 +29,7 @@ use crate::{
         handle::Idempotency, names::Registration, operation_settings::OperationSettings, outcome::OutcomeKind,
         probe::Probed, verdict::Failure, window::Window,
     },
-    key::{place::Place, selector::Key},
+    key::{delivery::Delivery, place::Place, selector::Key},
     telemetry::EntryPoint,
 };
 
@@ -90,6 +95,22 @@ impl Idempotency {
         source: S,
         key: Key,
         decode: impl Fn(&S::Body) -> Result<T, BoxError> + Send + Sync + 'static,
+        handler: H,
+    ) -> BatchService<S, H, T, Args>
+    where
+        S: Source,
+        H: Handler<T, Args>,
+        T: Send + 'static,
+    {
+        self.batch_of(source, key, move |_: &RecordInfo, body: &S::Body| decode(body), handler)
+    }
+
+    /// The same with a decoder that looks at the outside of a record too.
+    pub(super) fn batch_of<S, H, T, Args>(
+        &self,
+        source: S,
+        key: Key,
+        decode: impl Fn(&RecordInfo, &S::Body) -> Result<T, BoxError> + Send + Sync + 'static,
         handler: H,
     ) -> BatchService<S, H, T, Args>
     where
@@ -318,6 +339,56 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     pub fn on_record(mut self, observe: impl Fn(&RecordReport) + Send + Sync + 'static) -> Self {
         self.options.observer = Some(Observer::new(observe));
         self
+    }
+
+    /// Acknowledges what is no work, such as a broker's test message: for each delivery of which `is_no_work` holds nothing is
+    /// decoded, claimed or run, and its outcome is [`Ignored`](OutcomeKind::Ignored). It should not block. If it panics, the record
+    /// is reported ([`ErrorKind::Decode`]).
+    ///
+    /// ```
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore};
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// # #[cfg(feature = "sqs")]
+    /// let service = once
+    ///     .sqs(Key::pointer("/order_id"), |_: serde_json::Value| async { Ok::<_, Failure>(()) })
+    ///     .ignore(|delivery| delivery.header("kind") == Some("ping"));
+    /// ```
+    pub fn ignore(mut self, is_no_work: impl Fn(&Delivery<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.options.ignore = Some(Ignore::new(is_no_work));
+        self
+    }
+
+    /// Takes each message out of its [envelope](super::envelope), outermost first: key, payload, the handler's type, attributes
+    /// and headers are those of the message inside. What the answer and the log name is the record around it.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqs")] {
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::envelope::Sns};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Order { order_id: String }
+    ///
+    /// async fn book(order: Order) -> Result<(), Failure> {
+    ///     Ok(())
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// // A queue that is subscribed to a topic, with or without raw message delivery.
+    /// let service = once.sqs(Key::pointer("/order_id"), book).unwrapping(Sns);
+    /// # assert!(service.checked().is_ok());
+    /// # }
+    /// ```
+    pub fn unwrapping<E>(self, envelope: E) -> BatchService<Unwrapped<S, E>, H, T, Args>
+    where
+        S::Body: From<String>,
+        E: Envelope,
+        T: 'static,
+    {
+        let Self { source, engine, registration, key, handler, decode, options, args } = self;
+        let source = Unwrapped { source, envelope };
+        let decode: Decode<Unwrapped<S, E>, T> = Arc::new(move |info, opened| decode(info, opened.message()?));
+        BatchService { source, engine, registration, key, handler, decode, options, args }
     }
 
     /// The same service, if its key and its payload can be looked up at all. Called in init, it shows a misspelt pointer at

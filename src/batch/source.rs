@@ -109,6 +109,13 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// batch is not copied as a whole.
     fn open(&self, record: Self::Record) -> (RecordInfo, Self::Body);
 
+    /// What a dead-letter queue is sent of a record with this body: what the source could deliver again.
+    ///
+    /// Default: the body.
+    fn dead_letter(body: Self::Body) -> Vec<u8> {
+        body.as_ref().to_vec()
+    }
+
     /// The answer, if these records failed. They are in the order of the event; two of them may have the same id, if the
     /// event did.
     ///

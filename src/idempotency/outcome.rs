@@ -61,6 +61,8 @@ pub enum Outcome<T> {
     /// It did not run: an operation that comes before it in their order failed, or any operation in an order, where that
     /// stops the batch. The claim, if any, was released.
     Skipped,
+    /// It is no work: a predicate of the service, or its envelope, says so. Nothing was claimed.
+    Ignored,
 }
 
 impl<T> Outcome<T> {
@@ -105,6 +107,7 @@ impl<T> Outcome<T> {
             Self::LeaseLost => OutcomeKind::LeaseLost,
             Self::NotStarted => OutcomeKind::NotStarted,
             Self::Skipped => OutcomeKind::Skipped,
+            Self::Ignored => OutcomeKind::Ignored,
         }
     }
 }
@@ -130,6 +133,7 @@ pub enum OutcomeKind {
     LeaseLost,
     NotStarted,
     Skipped,
+    Ignored,
 }
 
 impl OutcomeKind {
@@ -151,10 +155,10 @@ impl OutcomeKind {
         matches!(self, Self::Replayed | Self::ReplayedWithoutResult | Self::ReplayedFailure)
     }
 
-    /// Whether a queue may acknowledge the operation as it is: it is done, or superseded. An [ordered](crate::Operation::ordered_by)
+    /// Whether a queue may acknowledge the operation as it is: it is done, superseded, or no work. An [ordered](crate::Operation::ordered_by)
     /// one that is [unrecorded](Outcome::Unrecorded) should be delivered again all the same, as older ones wait for that.
     pub const fn needs_no_redelivery(self) -> bool {
-        self.is_done() || matches!(self, Self::Superseded)
+        self.is_done() || matches!(self, Self::Superseded | Self::Ignored)
     }
 
     /// Whether the operation is known to have failed for good, now or before.
@@ -182,6 +186,7 @@ impl OutcomeKind {
             Self::LeaseLost => "lease_lost",
             Self::NotStarted => "not_started",
             Self::Skipped => "skipped",
+            Self::Ignored => "ignored",
         }
     }
 }

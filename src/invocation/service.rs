@@ -291,7 +291,7 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
             let message = "the handler was cut off at its stop point, and whether it took effect is not known";
             Error::new(ErrorKind::OutOfTime, ErrorStatus::Ambiguous, "invoke", message)
         }
-        Outcome::NotStarted | Outcome::Skipped => {
+        Outcome::NotStarted | Outcome::Skipped | Outcome::Ignored => {
             let message = "no time was left to start the handler";
             Error::new(ErrorKind::OutOfTime, ErrorStatus::Temporary, "invoke", message)
         }

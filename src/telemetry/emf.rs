@@ -225,5 +225,6 @@ const fn name(outcome: OutcomeKind) -> &'static str {
         OutcomeKind::LeaseLost => "LeaseLost",
         OutcomeKind::NotStarted => "NotStarted",
         OutcomeKind::Skipped => "Skipped",
+        OutcomeKind::Ignored => "Ignored",
     }
 }

@@ -22,7 +22,7 @@
 //! At the end of each batch one event `batch` at *info* says how many `records` it had, how many were `executed`, `replayed`,
 //! `failed` and `reported`, and how many were in any `other` state.
 //!
-//! Levels: *debug* for what is expected (executed, replayed), *info* for what will be tried again (in progress, not
+//! Levels: *debug* for what is expected (executed, replayed, ignored), *info* for what will be tried again (in progress, not
 //! started, skipped, a transient failure), for what is superseded, for replayed failures and for what a probe has recovered, *warn* for what needs
 //! a look (took over, mismatch, abandoned, a permanent or unknown failure, a probe that failed), *error* for what was lost
 //! or left open (panicked, cut off, unrecorded, lease lost, trouble with the store).
@@ -50,7 +50,9 @@ use crate::{
 /// How loudly an outcome is logged.
 pub(crate) const fn level(outcome: OutcomeKind) -> tracing::Level {
     match outcome {
-        OutcomeKind::Executed | OutcomeKind::Replayed | OutcomeKind::ReplayedWithoutResult => tracing::Level::DEBUG,
+        OutcomeKind::Executed | OutcomeKind::Replayed | OutcomeKind::ReplayedWithoutResult | OutcomeKind::Ignored => {
+            tracing::Level::DEBUG
+        }
         OutcomeKind::InProgress
         | OutcomeKind::NotStarted
         | OutcomeKind::Skipped

@@ -71,7 +71,7 @@ fn faults(first: &RecordReport, second: &RecordReport) -> String {
     if [first, second].iter().any(|report| report.outcome == Ok(OutcomeKind::Unrecorded)) {
         faults.push("not recorded");
     }
-    let is_tested = |report: &&RecordReport| has_run(report) || report.outcome.is_ok_and(OutcomeKind::is_done);
+    let is_tested = |report: &&RecordReport| has_run(report) || report.outcome.is_ok_and(is_settled);
     if faults.is_empty() && ![first, second].iter().any(is_tested) {
         faults.push("did not run");
     }
@@ -82,6 +82,11 @@ fn faults(first: &RecordReport, second: &RecordReport) -> String {
 fn has_run(report: &RecordReport) -> bool {
     use OutcomeKind::{Executed, Failed, Interrupted, LeaseLost, TookOver, Unrecorded};
     matches!(report.outcome, Ok(Executed | TookOver | Unrecorded | Failed(_) | Interrupted(_) | LeaseLost))
+}
+
+/// Whether nothing is left to do for the record.
+fn is_settled(outcome: OutcomeKind) -> bool {
+    outcome.is_done() || outcome == OutcomeKind::Ignored
 }
 
 /// Whether the record only waits for another delivery.

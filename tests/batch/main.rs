@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod envelopes;
 mod real_handlers;
 mod sources;
 mod sqs;

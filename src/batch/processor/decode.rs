@@ -5,10 +5,15 @@ use serde_json::error::Category;
 
 use super::{
     drive::Processor,
-    records::{Operation, Work},
+    records::{Decoded, NoWork, Operation, Work},
 };
 use crate::{
-    batch::{record::RecordInfo, redaction::redacted, source::Source},
+    batch::{
+        envelope::{EnvelopeError, NothingInside},
+        record::RecordInfo,
+        redaction::redacted,
+        source::Source,
+    },
     error::{BoxError, Error, ErrorKind},
     idempotency::{classifier::Classifiers, guard::catch_panic, verdict::Verdict},
     key::{
@@ -33,10 +38,15 @@ impl<S: Source, H, T> Processor<S, H, T> {
         body: &S::Body,
         scope: &KeyHasher,
         buffer: &mut Vec<u8>,
-    ) -> Result<(Work<T>, Option<Sequence>), Error> {
+    ) -> Decoded<T> {
         let work = catch_panic(|| {
-            let payload = (self.decode)(body)
-                .map_err(|source| undecodable(&source, &self.engine.settings.classifiers, body.as_ref()))?;
+            if let Some(ignore) = &self.options.ignore
+                && ignore.applies(&Delivery::new(&Body::new(body.as_ref()), info))
+            {
+                return Err(NoWork::Ignored);
+            }
+            let payload = (self.decode)(info, body)
+                .map_err(|source| no_work(&source, &self.engine.settings.classifiers, body.as_ref()))?;
             if self.engine.settings.disabled {
                 return Ok((Work { payload, operation: None }, None));
             }
@@ -51,11 +61,13 @@ impl<S: Source, H, T> Processor<S, H, T> {
                     tracing::warn!(target: "lambda_once", message_id = info.id(), "the record has no key and runs unprotected");
                     (None, None)
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(NoWork::Failed(error)),
             };
             Ok((Work { payload, operation }, sequence))
         });
-        work.unwrap_or_else(|| Err(Error::not_decoded("decoding the body, or finding its key, panicked")))
+        work.unwrap_or_else(|| {
+            Err(NoWork::Failed(Error::not_decoded("decoding the body, or finding its key, panicked")))
+        })
     }
 
     fn operation(
@@ -75,6 +87,15 @@ impl<S: Source, H, T> Processor<S, H, T> {
     }
 }
 
+/// Why there is nothing to do for a record, by its decoder's error.
+fn no_work(source: &BoxError, classifiers: &Classifiers, body: &[u8]) -> NoWork {
+    if source.is::<NothingInside>() {
+        NoWork::Ignored
+    } else {
+        NoWork::Failed(undecodable(source, classifiers, body))
+    }
+}
+
 /// What a decoder's error says of the record: that it stays so, unless a mark or a classifier says that it may pass. Nothing ran,
 /// so what is unknown may pass too.
 fn undecodable(source: &BoxError, classifiers: &Classifiers, body: &[u8]) -> Error {
@@ -90,6 +111,9 @@ fn undecodable(source: &BoxError, classifiers: &Classifiers, body: &[u8]) -> Err
 /// The decoder's own text may quote the body, so of `serde_json`'s errors only the place is kept, and the name of a missing
 /// field, which is the type's; of others what is no value of the body.
 fn what_is_wrong(source: &(dyn std::error::Error + Send + Sync + 'static), body: &[u8]) -> String {
+    if let Some(error) = source.downcast_ref::<EnvelopeError>() {
+        return error.to_string();
+    }
     let Some(error) = source.downcast_ref::<serde_json::Error>() else {
         let said = redacted(&source.to_string(), body);
         return format!("the body is not what the handler takes: {said}");

@@ -151,7 +151,7 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
         }
         let at = self.dead.iter().position(|(index, _)| self.lanes.has_its_turn(*index))?;
         let (index, decision) = self.dead.remove(at)?;
-        let body = self.records.take_body(index)?.as_ref().to_vec();
+        let body = S::dead_letter(self.records.take_body(index)?);
         self.dead_letters_in_flight += 1;
         let (info, key) = (self.records.info(index), self.records.key(index));
         Some(Action::DeadLetter { index, decision, info, body, key })

@@ -15,7 +15,9 @@ use crate::{
         report::{Decision, RecordReport, Report},
         source::Source,
     },
+    error::Error,
     idempotency::{claim::Claim, engine::LeaseWait, guard::drop_contained},
+    order::Sequence,
     record::{Fingerprint, KeyHash},
 };
 
@@ -49,6 +51,17 @@ pub(super) struct Work<T> {
     pub(super) payload: T,
     /// `None` if it runs unprotected.
     pub(super) operation: Option<Operation>,
+}
+
+/// A record that is decoded, and its sequence where it stands in the order of an entity; or why there is nothing to do for it.
+pub(super) type Decoded<T> = Result<(Work<T>, Option<Sequence>), NoWork>;
+
+/// Why there is nothing to do for a record.
+pub(super) enum NoWork {
+    /// It is no work, and is acknowledged.
+    Ignored,
+    /// It cannot be decoded, or has no key.
+    Failed(Error),
 }
 
 /// What a record's claim is for. Where it stands in an order is kept apart ([`Entities`](super::entities::Entities)): few

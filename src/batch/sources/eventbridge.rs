@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use super::whole::all_or_error;
 use crate::{
     batch::{
+        envelope::unquoted,
         handler::Handler,
         record::RecordInfo,
         service::BatchService,
@@ -123,15 +124,6 @@ impl Source for EventBridge {
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {
         all_or_error(failed)
     }
-}
-
-/// EventBridge Scheduler sends its `detail` as a text that holds JSON.
-fn unquoted(detail: Box<RawValue>) -> Box<RawValue> {
-    if !detail.get().starts_with('"') {
-        return detail;
-    }
-    let text = serde_json::from_str::<String>(detail.get());
-    text.and_then(RawValue::from_string).unwrap_or(detail)
 }
 
 impl Idempotency {

@@ -1,4 +1,4 @@
-//! Events of EventBridge, which come one at a time.
+//! Events of EventBridge, which come to a function one at a time, or by a queue or a topic.
 //!
 //! ```
 //! use lambda_once::testing::eventbridge;
@@ -11,10 +11,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::parts;
-use crate::{
-    batch::eventbridge::EventBridgeEvent,
-    testing::{Redeliver, unique},
-};
+use crate::testing::unique;
+#[cfg(feature = "eventbridge")]
+use crate::{batch::eventbridge::EventBridgeEvent, testing::Redeliver};
 
 /// An event. Every delivery is the same.
 #[derive(Clone, Debug, Serialize)]
@@ -78,8 +77,24 @@ impl Event {
         self.time = time.into();
         self
     }
+
+    /// The message by which a queue that is a rule's target brings it.
+    #[cfg(feature = "sqs")]
+    #[must_use]
+    pub fn in_sqs(&self) -> super::sqs::Message {
+        super::sqs::message(self)
+    }
+
+    /// The message by which a topic that is a rule's target brings it: to a function, or by
+    /// [`in_sqs`](super::sns::Message::in_sqs) to a queue.
+    #[cfg(any(feature = "sns", feature = "sqs"))]
+    #[must_use]
+    pub fn in_sns(&self) -> super::sns::Message {
+        super::sns::message(self)
+    }
 }
 
+#[cfg(feature = "eventbridge")]
 impl Redeliver for Event {
     type Event = EventBridgeEvent;
 

@@ -4,7 +4,7 @@
 pub mod activemq;
 #[cfg(feature = "dynamodb-streams")]
 pub mod dynamodb;
-#[cfg(feature = "eventbridge")]
+#[cfg(any(feature = "eventbridge", feature = "sns", feature = "sqs"))]
 pub mod eventbridge;
 #[cfg(feature = "kafka")]
 pub mod kafka;
@@ -22,7 +22,9 @@ pub mod kinesis;
 mod parts;
 #[cfg(feature = "mq")]
 pub mod rabbitmq;
-#[cfg(feature = "sns")]
+#[cfg(any(feature = "sns", feature = "sqs"))]
+pub mod s3;
+#[cfg(any(feature = "sns", feature = "sqs"))]
 pub mod sns;
 #[cfg(feature = "sqs")]
 pub mod sqs;

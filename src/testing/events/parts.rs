@@ -9,7 +9,13 @@ use serde_json::Map;
 use serde_json::Value;
 #[cfg(any(feature = "kinesis", feature = "dynamodb-streams"))]
 use serde_json::json;
-#[cfg(any(feature = "kinesis", feature = "dynamodb-streams", feature = "eventbridge"))]
+#[cfg(any(
+    feature = "kinesis",
+    feature = "dynamodb-streams",
+    feature = "eventbridge",
+    feature = "sns",
+    feature = "sqs"
+))]
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
@@ -74,7 +80,13 @@ pub(super) fn stream_event<E: DeserializeOwned>(records: Vec<Value>, state: Opti
 }
 
 /// A value as JSON, which stays as it is.
-#[cfg(any(feature = "kinesis", feature = "dynamodb-streams", feature = "eventbridge"))]
+#[cfg(any(
+    feature = "kinesis",
+    feature = "dynamodb-streams",
+    feature = "eventbridge",
+    feature = "sns",
+    feature = "sqs"
+))]
 pub(super) fn raw<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
     to_raw_value(value).unwrap_or_else(|error| panic!("it cannot be JSON: {error}"))
 }
@@ -91,7 +103,7 @@ pub(super) fn seconds(time: Timestamp) -> f64 {
 }
 
 /// A time as RFC 3339 writes it, such as `2027-01-31T12:00:00.000Z`.
-#[cfg(any(feature = "sns", feature = "eventbridge"))]
+#[cfg(any(feature = "sns", feature = "sqs", feature = "eventbridge"))]
 pub(super) fn rfc3339(time: Timestamp) -> String {
     let (day, second) = (time.seconds_rounded_down() / 86_400, time.seconds_rounded_down() % 86_400);
     // Years are counted from a March, so that the day in leap years comes last; 719,468 days before 1970 is a start of 400.
@@ -106,7 +118,7 @@ pub(super) fn rfc3339(time: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
 }
 
-#[cfg(all(test, any(feature = "sns", feature = "eventbridge")))]
+#[cfg(all(test, any(feature = "sns", feature = "sqs", feature = "eventbridge")))]
 mod tests {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Messages of SNS topics, which come one at a time.
+//! Messages of SNS topics, which come to a function one at a time, or by a queue.
 //!
 //! ```
 //! use lambda_once::testing::sns;
@@ -8,13 +8,12 @@
 //! ```
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::parts;
-use crate::{
-    batch::sns::SnsEvent,
-    testing::{Redeliver, unique},
-};
+use crate::testing::unique;
+#[cfg(feature = "sns")]
+use crate::{batch::sns::SnsEvent, testing::Redeliver};
 
 /// A message. Every delivery is the same.
 #[derive(Clone, Debug)]
@@ -83,31 +82,67 @@ impl Message {
         self.headers.push((name.into(), text.into()));
         self
     }
+
+    /// The message by which a queue that is subscribed to the topic brings it.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqs")] {
+    /// use lambda_once::testing::{sns, sqs};
+    ///
+    /// let order = serde_json::json!({ "order_id": "7" });
+    /// let batch = sqs::batch([sns::message(&order).in_sqs(), sns::message(&order).in_sqs_raw()]);
+    /// # }
+    /// ```
+    #[cfg(feature = "sqs")]
+    #[must_use]
+    pub fn in_sqs(&self) -> super::sqs::Message {
+        let mut body = self.notification("SigningCertURL", "UnsubscribeURL");
+        if self.subject.is_none() {
+            body.as_object_mut().map(|body| body.remove("Subject"));
+        }
+        if self.headers.is_empty() {
+            body.as_object_mut().map(|body| body.remove("MessageAttributes"));
+        }
+        super::sqs::message(&body)
+    }
+
+    /// The same with raw message delivery.
+    #[cfg(feature = "sqs")]
+    #[must_use]
+    pub fn in_sqs_raw(&self) -> super::sqs::Message {
+        let message = super::sqs::text(&self.text);
+        self.headers.iter().fold(message, |message, (name, text)| message.header(name, text))
+    }
+
+    /// The notification; in the events of functions its URLs have other names.
+    fn notification(&self, certificate_url: &str, unsubscribe_url: &str) -> Value {
+        let header = |text: &str| json!({ "Type": "String", "Value": text });
+        json!({
+            "Type": "Notification",
+            "MessageId": self.id,
+            "TopicArn": self.source,
+            "Subject": self.subject,
+            "Message": self.text,
+            "Timestamp": self.published,
+            "SignatureVersion": "1",
+            "Signature": "EXAMPLE",
+            certificate_url: "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-example.pem",
+            unsubscribe_url: "https://sns.us-east-1.amazonaws.com/?Action=Unsubscribe",
+            "MessageAttributes": parts::object(&self.headers, header),
+        })
+    }
 }
 
+#[cfg(feature = "sns")]
 impl Redeliver for Message {
     type Event = SnsEvent;
 
     fn delivery(&self, _: u32) -> SnsEvent {
-        let header = |text: &str| json!({ "Type": "String", "Value": text });
-        let headers = parts::object(&self.headers, header);
         parts::event(&json!({ "Records": [{
             "EventVersion": "1.0",
             "EventSubscriptionArn": format!("{}:00000000-0000-4000-8000-000000000000", self.source),
             "EventSource": "aws:sns",
-            "Sns": {
-                "Type": "Notification",
-                "MessageId": self.id,
-                "TopicArn": self.source,
-                "Subject": self.subject,
-                "Message": self.text,
-                "Timestamp": self.published,
-                "SignatureVersion": "1",
-                "Signature": "EXAMPLE",
-                "SigningCertUrl": "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-example.pem",
-                "UnsubscribeUrl": "https://sns.us-east-1.amazonaws.com/?Action=Unsubscribe",
-                "MessageAttributes": headers,
-            },
+            "Sns": self.notification("SigningCertUrl", "UnsubscribeUrl"),
         }] }))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use lambda_once::{Failure, RecordContext, batch::Handler};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Journal<T>(Arc<Mutex<Vec<(T, RecordContext)>>>);
 
 impl<T: Clone + Send + 'static> Journal<T> {
@@ -18,6 +18,10 @@ impl<T: Clone + Send + 'static> Journal<T> {
             runs.lock().unwrap().push((payload, context));
             async { Ok::<_, Failure>(()) }
         }
+    }
+
+    pub(crate) fn note(&self, payload: T, context: RecordContext) {
+        self.0.lock().unwrap().push((payload, context));
     }
 
     pub(crate) fn runs(&self) -> Vec<(T, RecordContext)> {

@@ -3,7 +3,7 @@
 mod assertions;
 mod brokers;
 mod handlers;
-mod journal;
+pub(crate) mod journal;
 mod overlap;
 mod page;
 mod queues;

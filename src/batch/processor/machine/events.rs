@@ -6,7 +6,7 @@ use super::{Machine, Outcomes, lease_of};
 use crate::{
     batch::{
         processor::{
-            records::{Follows, Operation, Work},
+            records::{Decoded, Follows, NoWork, Operation},
             steps::Event,
         },
         report::outcome_of,
@@ -18,26 +18,25 @@ use crate::{
         engine::{ClaimAnswer, End, LeaseWait, Polled, WaitStep},
         outcome::Outcome,
     },
-    order::{Entity, Sequence},
+    order::Entity,
     store::{Refusal, rules::lapses},
 };
 
 impl<S: Source, T> Machine<'_, S, T> {
     /// A record has been decoded, and its key found; or not.
-    pub(in crate::batch::processor) fn decoded(
-        &mut self,
-        index: usize,
-        body: S::Body,
-        work: Result<(Work<T>, Option<Sequence>), Error>,
-    ) {
+    pub(in crate::batch::processor) fn decoded(&mut self, index: usize, body: S::Body, work: Decoded<T>) {
         let Outcomes { records, lanes, entities, .. } = &mut self.outcomes;
         if self.terms.options.dead_letters.is_some() {
             records.keep_body(index, body);
         }
         let (work, sequence) = match work {
             Ok(decoded) => decoded,
-            Err(error) => {
-                self.outcomes.decide(index, Err(error), None);
+            Err(no_work) => {
+                let outcome = match no_work {
+                    NoWork::Ignored => Ok(Outcome::Ignored),
+                    NoWork::Failed(error) => Err(error),
+                };
+                self.outcomes.decide(index, outcome, None);
                 return;
             }
         };

@@ -7,7 +7,7 @@ use crate::{
     batch::{
         Options,
         processor::{
-            records::{Operation, Work},
+            records::{NoWork, Operation, Work},
             steps::{Action, Event, OfEach, Step, Terms},
         },
         record::RecordInfo,
@@ -197,7 +197,7 @@ impl History {
                     let operation = key.map(|key| Operation { key, fingerprint: None });
                     let is_bad = self.random.u8(0..20) == 0;
                     let work = if is_bad {
-                        Err(Error::undecodable("bad"))
+                        Err(NoWork::Failed(Error::undecodable("bad")))
                     } else {
                         Ok((Work { payload: (), operation }, None))
                     };

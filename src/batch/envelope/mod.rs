@@ -1,0 +1,189 @@
+//! Messages in the envelopes of SNS, EventBridge and S3: what a queue or a topic gets from another service.
+//!
+//! [`BatchService::unwrapping`](super::BatchService::unwrapping) tells a service once what its records come in. Keys, payloads,
+//! the handler's type, attributes and headers are then those of the message inside, so a message that is sent again is
+//! replayed, although what is around it (ids, times, signatures) is another.
+//!
+//! | records | say |
+//! |---|---|
+//! | SNS → SQS, with and without raw message delivery | `once.sqs(key, handler).unwrapping(Sns)` |
+//! | EventBridge → SQS | `once.sqs(key, handler).unwrapping(EventBridge)` |
+//! | S3 → SQS | `once.sqs(key, handler).unwrapping(S3)` |
+//! | S3 → SNS → SQS | `once.sqs(key, handler).unwrapping((Sns, S3))` |
+//! | EventBridge → SNS → SQS | `once.sqs(key, handler).unwrapping((Sns, EventBridge))` |
+//! | S3 → SNS → Lambda | `once.sns(key, handler).unwrapping(S3)` |
+//! | EventBridge → SNS → Lambda | `once.sns(key, handler).unwrapping(EventBridge)` |
+//!
+//! # Rules
+//!
+//! 1. [`Key::message_id`](crate::Key::message_id) and [`RecordContext::message_id`](super::RecordContext::message_id) are the id
+//!    inside: SNS's `MessageId`, EventBridge's `id`, and what identifies an event of S3. [`RecordInfo::id`] stays the id around
+//!    it, by which the answer, the log and the reports name the record.
+//! 2. An envelope with several messages makes several records, each with its own key, claim and outcome, in their order. The
+//!    message around them is reported, once, if any of them is; in its redelivery those that are done are replayed.
+//! 3. In a FIFO queue the order stays that of the message group: a failure blocks what is behind it, in the same envelope too.
+//! 4. A malformed envelope fails its own record only, for good ([`ErrorKind::Payload`](crate::ErrorKind::Payload)). The error
+//!    says what to do, and holds nothing of the payload.
+//! 5. What is no work (`s3:TestEvent`) is acknowledged; its outcome is [`Ignored`](crate::OutcomeKind::Ignored).
+//! 6. A dead-letter queue is sent the record with its envelope, so that it can be redriven; of an envelope with several messages
+//!    each by itself, in an envelope of the same kind.
+
+use std::{borrow::Cow, error::Error, fmt};
+
+mod eventbridge;
+mod nested;
+mod s3;
+mod s3_record;
+mod sns;
+mod unwrapped;
+
+pub use eventbridge::EventBridge;
+#[cfg(feature = "eventbridge")]
+pub(super) use eventbridge::unquoted;
+pub use s3::S3;
+pub use s3_record::S3Record;
+pub use sns::Sns;
+pub(super) use unwrapped::NothingInside;
+pub use unwrapped::{Opened, Unwrapped, UnwrappedRecord};
+
+#[allow(unused_imports, reason = "for the documentation above")]
+use super::RecordInfo;
+
+/// A form in which messages are wrapped. [The module](self) lists those of AWS; a pair of two is one within the other, the outer
+/// one first.
+///
+/// ```
+/// use lambda_once::batch::envelope::{Content, Envelope, EnvelopeError, Message};
+/// use serde_json::value::RawValue;
+///
+/// /// Structured CloudEvents: <https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md>
+/// #[derive(Clone, Debug)]
+/// struct CloudEvents;
+///
+/// #[derive(serde::Deserialize)]
+/// struct CloudEvent { id: String, source: String, r#type: String, data: Box<RawValue> }
+///
+/// impl Envelope for CloudEvents {
+///     fn open(&self, body: &[u8]) -> Result<Content, EnvelopeError> {
+///         let event: CloudEvent = serde_json::from_slice(body)
+///             .map_err(|_| EnvelopeError::new("the body is not a CloudEvent with data in JSON"))?;
+///         let message = Message::new(event.data.get())
+///             .with_id(format!("{} {}", event.source, event.id))
+///             .with_attribute("type", event.r#type);
+///         Ok(Content::Messages(vec![message]))
+///     }
+/// }
+/// # let event = br#"{"specversion":"1.0","id":"1","source":"/orders","type":"placed","data":{"order_id":"7"}}"#;
+/// # assert!(matches!(CloudEvents.open(event), Ok(Content::Messages(messages)) if messages.len() == 1));
+/// ```
+pub trait Envelope: Clone + fmt::Debug + Send + Sync + 'static {
+    /// Takes the messages out of a record's body. If it panics, the record is reported, under every policy.
+    ///
+    /// # Errors
+    ///
+    /// If the body is not in this envelope, or the envelope is malformed. No retry can help then.
+    fn open(&self, body: &[u8]) -> Result<Content, EnvelopeError>;
+}
+
+/// What a body holds.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Content {
+    /// The message itself: it came without an envelope.
+    Bare,
+    /// No work. The record is acknowledged, and its outcome is [`Ignored`](crate::OutcomeKind::Ignored).
+    Nothing,
+    /// Messages in an envelope; none at all is no work. Several need an id each.
+    Messages(Vec<Message>),
+}
+
+/// A message from an envelope.
+#[derive(Clone)]
+pub struct Message {
+    body: String,
+    /// What keys are selected from and payloads compared by, if that is not the body.
+    compared: Option<String>,
+    id: Option<String>,
+    attributes: Vec<(Cow<'static, str>, String)>,
+    headers: Vec<(String, String)>,
+    /// Puts it into an envelope of its own again.
+    rewrap: Option<fn(&str) -> String>,
+}
+
+impl Message {
+    /// A message with this body.
+    pub fn new(body: impl Into<String>) -> Self {
+        Self { body: body.into(), compared: None, id: None, attributes: Vec::new(), headers: Vec::new(), rewrap: None }
+    }
+
+    /// Its id. No other message has it, wherever it comes from.
+    #[must_use]
+    pub fn with_id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// What keys are selected from and payloads are compared by. Default: the body.
+    #[must_use]
+    pub fn compared_by(mut self, payload: impl Into<String>) -> Self {
+        self.compared = Some(payload.into());
+        self
+    }
+
+    /// An attribute, beside those of the record around it.
+    #[must_use]
+    pub fn with_attribute(mut self, name: impl Into<Cow<'static, str>>, text: impl Into<String>) -> Self {
+        self.attributes.push((name.into(), text.into()));
+        self
+    }
+
+    /// A header, beside those of the record around it.
+    #[must_use]
+    pub fn with_header(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
+        self.headers.push((name.into(), text.into()));
+        self
+    }
+
+    /// How it is sent to a dead-letter queue if it was not alone in its envelope: by this function of its body. Default: the
+    /// body.
+    #[must_use]
+    pub fn rewrapped_by(mut self, rewrap: fn(&str) -> String) -> Self {
+        self.rewrap = Some(rewrap);
+        self
+    }
+
+    /// Its attribute, if there is such a text.
+    fn with_some(self, name: &'static str, text: Option<String>) -> Self {
+        match text {
+            Some(text) => self.with_attribute(name, text),
+            None => self,
+        }
+    }
+}
+
+/// Shows no payload.
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message").field("bytes", &self.body.len()).finish_non_exhaustive()
+    }
+}
+
+/// Why no message could be taken out of a body. Its text is logged and sent to dead-letter queues, so it must hold nothing of the
+/// payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnvelopeError(Cow<'static, str>);
+
+impl EnvelopeError {
+    /// What is wrong, and what to do.
+    pub fn new(message: impl Into<Cow<'static, str>>) -> Self {
+        Self(message.into())
+    }
+}
+
+impl fmt::Display for EnvelopeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for EnvelopeError {}

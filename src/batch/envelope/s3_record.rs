@@ -1,0 +1,134 @@
+//! A record of S3, as handlers get it.
+
+use serde::Deserialize;
+
+/// What happened to an object: a record of an event notification of S3.
+///
+/// ```
+/// use lambda_once::batch::envelope::S3Record;
+///
+/// let record: S3Record = serde_json::from_str(
+///     r#"{"eventName": "ObjectCreated:Put", "awsRegion": "eu-west-1", "eventTime": "2026-11-21T10:00:00.111Z",
+///         "s3": {"bucket": {"name": "photos"}, "object": {"key": "Happy+Face%21.jpg", "size": 1024}}}"#,
+/// )?;
+/// assert_eq!(record.key, "Happy Face!.jpg");
+/// # Ok::<_, serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "Wire")]
+#[non_exhaustive]
+pub struct S3Record {
+    /// What happened, such as `ObjectCreated:Put`, without the prefix `s3:`.
+    pub event_name: String,
+    /// When S3 finished the request, in RFC 3339.
+    pub event_time: String,
+    /// The Region of the bucket.
+    pub region: String,
+    /// The name of the bucket.
+    pub bucket: String,
+    /// The object's key, decoded: S3 sends it URL-encoded.
+    pub key: String,
+    /// The object's version; `None` in a bucket without versioning.
+    pub version_id: Option<String>,
+    /// The object's ETag; `None` if it was removed.
+    pub etag: Option<String>,
+    /// The object's size in bytes; `None` if it was removed.
+    pub size: Option<u64>,
+    /// A hexadecimal number that grows from event to event of one key. Shorter ones are padded with zeros on the right before
+    /// they are compared. `None` for other events than PUTs and DELETEs.
+    pub sequencer: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire {
+    event_name: String,
+    event_time: String,
+    #[serde(default)]
+    aws_region: String,
+    s3: Entity,
+}
+
+#[derive(Deserialize)]
+struct Entity {
+    bucket: Bucket,
+    object: Object,
+}
+
+#[derive(Deserialize)]
+struct Bucket {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Object {
+    key: String,
+    version_id: Option<String>,
+    e_tag: Option<String>,
+    size: Option<u64>,
+    sequencer: Option<String>,
+}
+
+impl From<Wire> for S3Record {
+    fn from(Wire { event_name, event_time, aws_region, s3: Entity { bucket, object } }: Wire) -> Self {
+        Self {
+            event_name,
+            event_time,
+            region: aws_region,
+            bucket: bucket.name,
+            key: decoded_key(&object.key),
+            version_id: object.version_id,
+            etag: object.e_tag,
+            size: object.size,
+            sequencer: object.sequencer,
+        }
+    }
+}
+
+/// The key of an object, which S3 sends URL-encoded; as it is if it is not.
+pub(super) fn decoded_key(encoded: &str) -> String {
+    let mut bytes = Vec::with_capacity(encoded.len());
+    let mut rest = encoded.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        bytes.push(match (first, tail) {
+            (b'+', _) => b' ',
+            (b'%', [high, low, behind @ ..]) => match (hex_digit(*high), hex_digit(*low)) {
+                (Some(high), Some(low)) => {
+                    rest = behind;
+                    high << 4 | low
+                }
+                _ => b'%',
+            },
+            (byte, _) => *byte,
+        });
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| encoded.to_owned())
+}
+
+fn hex_digit(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Python's `urllib.parse.unquote_plus` has it.
+    #[test]
+    fn a_key_is_decoded() {
+        for (encoded, key) in [
+            ("Happy%20Face.jpg", "Happy Face.jpg"),
+            ("Happy+Face.jpg", "Happy Face.jpg"),
+            ("a%2Bb%2bc", "a+b+c"),
+            ("100%25", "100%"),
+            ("%E6%97%A5%E6%9C%AC/%C3%A9%F0%9F%98%80", "日本/é😀"),
+            ("100%", "100%"),
+            ("%zz%4", "%zz%4"),
+            ("", ""),
+        ] {
+            assert_eq!(decoded_key(encoded), key);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! A source whose records come in envelopes.
+
+use std::{borrow::Cow, error::Error, fmt, sync::Arc};
+
+use super::{Content, Envelope, EnvelopeError, Message};
+use crate::{
+    batch::{
+        record::RecordInfo,
+        source::{Answer, Source},
+    },
+    error::{BoxError, Error as OnceError},
+    idempotency::{guard::catch_panic, verdict::Classify},
+};
+
+/// The records of a source, taken out of their envelopes. Made by
+/// [`BatchService::unwrapping`](crate::batch::BatchService::unwrapping).
+#[derive(Clone, Debug)]
+pub struct Unwrapped<S, E> {
+    pub(in crate::batch) source: S,
+    pub(in crate::batch) envelope: E,
+}
+
+/// A record that has been taken out of its envelope.
+pub struct UnwrappedRecord<B> {
+    lane: Option<Arc<str>>,
+    info: RecordInfo,
+    body: Opened<B>,
+}
+
+/// Shows no body.
+impl<B> fmt::Debug for UnwrappedRecord<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnwrappedRecord").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// The body of a record that has been taken out of its envelope.
+pub struct Opened<B> {
+    /// The message's; where there is none, the record's.
+    body: B,
+    content: Inside<B>,
+}
+
+enum Inside<B> {
+    Message {
+        compared: Option<String>,
+        dead_letter: DeadLetter<B>,
+    },
+    Nothing,
+    Malformed(EnvelopeError),
+    /// The envelope panicked.
+    Unknown,
+}
+
+/// What a dead-letter queue is sent.
+enum DeadLetter<B> {
+    Body,
+    Record(B),
+    Rewrapped(fn(&str) -> String),
+}
+
+/// There is no work in an envelope.
+#[derive(Debug)]
+pub(in crate::batch) struct NothingInside;
+
+impl fmt::Display for NothingInside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the envelope holds no work")
+    }
+}
+
+impl Error for NothingInside {}
+
+/// Shows no body.
+impl<B> fmt::Debug for Opened<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened").finish_non_exhaustive()
+    }
+}
+
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Opened<B> {
+    fn as_ref(&self) -> &[u8] {
+        match &self.content {
+            Inside::Message { compared: Some(compared), .. } => compared.as_bytes(),
+            _ => self.body.as_ref(),
+        }
+    }
+}
+
+impl<B> Opened<B> {
+    /// The message's body.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub(in crate::batch) fn message(&self) -> Result<&B, BoxError> {
+        match &self.content {
+            Inside::Message { .. } => Ok(&self.body),
+            Inside::Nothing => Err(NothingInside.into()),
+            Inside::Malformed(error) => Err(error.clone().into()),
+            Inside::Unknown => Err(Err::<(), _>("opening the envelope panicked").transient().unwrap_err().into()),
+        }
+    }
+}
+
+impl<S, E> Source for Unwrapped<S, E>
+where
+    S: Source,
+    S::Body: From<String>,
+    E: Envelope,
+{
+    type Event = S::Event;
+    type Record = UnwrappedRecord<S::Body>;
+    type Envelope = S::Envelope;
+    type Body = Opened<S::Body>;
+    type Response = S::Response;
+
+    const OPERATION: &'static str = S::OPERATION;
+    const WAITS_FOR_LEASE: bool = S::WAITS_FOR_LEASE;
+    const ANSWER: Answer = S::ANSWER;
+
+    fn split(&self, event: S::Event) -> Result<(Vec<Self::Record>, S::Envelope), OnceError> {
+        let (records, envelope) = self.source.split(event)?;
+        let mut messages = Vec::with_capacity(records.len());
+        for record in records {
+            let lane = self.source.lane(&record).map(Arc::from);
+            let (info, body) = self.source.open(record);
+            // Code of the user's may run here.
+            let content = catch_panic(|| self.envelope.open(body.as_ref()));
+            take_out(lane, info, body, content, &mut messages);
+        }
+        Ok((messages, envelope))
+    }
+
+    fn lane<'a>(&self, record: &'a Self::Record) -> Option<Cow<'a, str>> {
+        record.lane.as_deref().map(Cow::Borrowed)
+    }
+
+    fn open(&self, record: Self::Record) -> (RecordInfo, Self::Body) {
+        (record.info, record.body)
+    }
+
+    fn dead_letter(opened: Self::Body) -> Vec<u8> {
+        match opened.content {
+            Inside::Message { dead_letter: DeadLetter::Record(record), .. } => S::dead_letter(record),
+            Inside::Message { dead_letter: DeadLetter::Rewrapped(rewrap), .. } => {
+                rewrap(&String::from_utf8_lossy(opened.body.as_ref())).into_bytes()
+            }
+            _ => S::dead_letter(opened.body),
+        }
+    }
+
+    fn respond(&self, envelope: S::Envelope, failed: &[Arc<RecordInfo>]) -> Result<S::Response, OnceError> {
+        self.source.respond(envelope, failed)
+    }
+}
+
+/// Makes records of what is in a record's body.
+fn take_out<B: From<String>>(
+    lane: Option<Arc<str>>,
+    info: RecordInfo,
+    body: B,
+    content: Option<Result<Content, EnvelopeError>>,
+    records: &mut Vec<UnwrappedRecord<B>>,
+) {
+    let whole = |body, content| Opened { body, content };
+    let body = match content {
+        Some(Ok(Content::Messages(messages))) if !messages.is_empty() => {
+            return take_out_messages(&lane, info, body, messages, records);
+        }
+        Some(Ok(Content::Bare)) => whole(body, Inside::Message { compared: None, dead_letter: DeadLetter::Body }),
+        Some(Ok(Content::Nothing | Content::Messages(_))) => whole(body, Inside::Nothing),
+        Some(Err(error)) => whole(body, Inside::Malformed(error)),
+        None => whole(body, Inside::Unknown),
+    };
+    records.push(UnwrappedRecord { lane, info, body });
+}
+
+fn take_out_messages<B: From<String>>(
+    lane: &Option<Arc<str>>,
+    mut info: RecordInfo,
+    body: B,
+    messages: Vec<Message>,
+    records: &mut Vec<UnwrappedRecord<B>>,
+) {
+    let last = messages.len() - 1;
+    let mut record = Some(body).filter(|_| last == 0);
+    for (i, message) in messages.into_iter().enumerate() {
+        let Message { body, compared, id, attributes, headers, rewrap } = message;
+        let mut info = if i == last { std::mem::replace(&mut info, RecordInfo::new("")) } else { info.clone() };
+        if let Some(id) = id {
+            info = info.with_message_id(id);
+        }
+        for (name, text) in attributes {
+            info = info.with_attribute(name, text);
+        }
+        for (name, text) in headers {
+            info = info.with_header(name, text);
+        }
+        let dead_letter = match (record.take(), rewrap) {
+            (Some(record), _) => DeadLetter::Record(record),
+            (None, Some(rewrap)) => DeadLetter::Rewrapped(rewrap),
+            (None, None) => DeadLetter::Body,
+        };
+        let content = Inside::Message { compared, dead_letter };
+        records.push(UnwrappedRecord { lane: lane.clone(), info, body: Opened { body: B::from(body), content } });
+    }
+}

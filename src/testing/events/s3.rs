@@ -1,0 +1,176 @@
+//! Event notifications of S3, which a queue or a topic brings.
+//!
+//! ```
+//! # #[cfg(feature = "sqs")] {
+//! use lambda_once::testing::{s3, sqs};
+//!
+//! let photo = s3::created("photos", "2026/Happy Face.jpg").size(1024);
+//! let thumbnail = s3::record("ObjectRemoved:Delete", "photos", "thumb.jpg");
+//! let batch = sqs::batch([s3::notification([photo, thumbnail]).in_sqs(), s3::test_event("photos").in_sqs()]);
+//! # }
+//! ```
+
+use serde_json::{Value, json};
+
+use super::parts;
+use crate::testing::unique;
+
+/// What happened to an object.
+#[derive(Clone, Debug)]
+pub struct Record {
+    event_name: String,
+    event_time: String,
+    bucket: String,
+    key: String,
+    size: Option<u64>,
+    etag: Option<String>,
+    version_id: Option<String>,
+    sequencer: Option<String>,
+    request_id: String,
+}
+
+/// The body of a notification.
+#[derive(Clone, Debug)]
+pub struct Notification(String);
+
+/// An object was put there now: `ObjectCreated:Put`.
+pub fn created(bucket: impl Into<String>, key: impl Into<String>) -> Record {
+    record("ObjectCreated:Put", bucket, key).size(1024).etag("d41d8cd98f00b204e9800998ecf8427e")
+}
+
+/// An event of this name, now. The key is as the object has it, not encoded. The sequencer is one of its own.
+pub fn record(event_name: impl Into<String>, bucket: impl Into<String>, key: impl Into<String>) -> Record {
+    let number = unique::number();
+    Record {
+        event_name: event_name.into(),
+        event_time: parts::rfc3339(parts::now()),
+        bucket: bucket.into(),
+        key: key.into(),
+        size: None,
+        etag: None,
+        version_id: None,
+        sequencer: Some(format!("{number:018X}")),
+        request_id: format!("{number:016X}"),
+    }
+}
+
+/// What S3 sends of these.
+pub fn notification(records: impl IntoIterator<Item = Record>) -> Notification {
+    let records: Vec<Value> = records.into_iter().map(|record| record.wire()).collect();
+    Notification(json!({ "Records": records }).to_string())
+}
+
+/// What S3 sends when notifications of the bucket are configured.
+/// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>
+pub fn test_event(bucket: impl Into<String>) -> Notification {
+    let event = json!({
+        "Service": "Amazon S3",
+        "Event": "s3:TestEvent",
+        "Time": parts::rfc3339(parts::now()),
+        "Bucket": bucket.into(),
+        "RequestId": format!("{:016X}", unique::number()),
+        "HostId": "Uuag1LuByRx9e6j5Onimru9pO4ZVKnJ2Qz7/C1NPcfTWAtRPfTaOFg==",
+    });
+    Notification(event.to_string())
+}
+
+impl Record {
+    /// The object's size in bytes.
+    #[must_use]
+    pub fn size(mut self, bytes: u64) -> Self {
+        self.size = Some(bytes);
+        self
+    }
+
+    /// The object's ETag.
+    #[must_use]
+    pub fn etag(mut self, etag: impl Into<String>) -> Self {
+        self.etag = Some(etag.into());
+        self
+    }
+
+    /// The object's version.
+    #[must_use]
+    pub fn version_id(mut self, version: impl Into<String>) -> Self {
+        self.version_id = Some(version.into());
+        self
+    }
+
+    /// The event's sequencer; `None` for the kinds of events that have none.
+    #[must_use]
+    pub fn sequencer(mut self, sequencer: Option<&str>) -> Self {
+        self.sequencer = sequencer.map(str::to_owned);
+        self
+    }
+
+    /// The id of the request that made the event. Default: one of its own.
+    #[must_use]
+    pub fn request_id(mut self, id: impl Into<String>) -> Self {
+        self.request_id = id.into();
+        self
+    }
+
+    /// When it happened, as RFC 3339 writes it.
+    #[must_use]
+    pub fn event_time(mut self, time: impl Into<String>) -> Self {
+        self.event_time = time.into();
+        self
+    }
+
+    fn wire(&self) -> Value {
+        let mut object = json!({ "key": encoded(&self.key) });
+        for (name, text) in [("eTag", &self.etag), ("versionId", &self.version_id), ("sequencer", &self.sequencer)] {
+            if let Some(text) = text {
+                object[name] = json!(text);
+            }
+        }
+        if let Some(size) = self.size {
+            object["size"] = json!(size);
+        }
+        json!({
+            "eventVersion": "2.1",
+            "eventSource": "aws:s3",
+            "awsRegion": "us-east-1",
+            "eventTime": self.event_time,
+            "eventName": self.event_name,
+            "userIdentity": { "principalId": "AWS:AIDACKCEVSQ6C2EXAMPLE" },
+            "requestParameters": { "sourceIPAddress": "192.0.2.1" },
+            "responseElements": { "x-amz-request-id": self.request_id, "x-amz-id-2": "EXAMPLE" },
+            "s3": {
+                "s3SchemaVersion": "1.0",
+                "configurationId": "testing",
+                "bucket": {
+                    "name": self.bucket,
+                    "ownerIdentity": { "principalId": "A3NL1KOZZKExample" },
+                    "arn": format!("arn:aws:s3:::{}", self.bucket),
+                },
+                "object": object,
+            },
+        })
+    }
+}
+
+impl Notification {
+    /// The message by which a queue brings it.
+    #[cfg(feature = "sqs")]
+    #[must_use]
+    pub fn in_sqs(&self) -> super::sqs::Message {
+        super::sqs::text(&self.0)
+    }
+
+    /// The message by which a topic brings it: to a function, or by [`in_sqs`](super::sns::Message::in_sqs) to a queue.
+    #[must_use]
+    pub fn in_sns(&self) -> super::sns::Message {
+        super::sns::text(&self.0).subject("Amazon S3 Notification")
+    }
+}
+
+/// As S3 writes a key: as in the query of a URL, with its slashes.
+fn encoded(key: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b' ' => "+".to_owned(),
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'*' | b'/' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    key.bytes().map(byte).collect()
+}

@@ -1,0 +1,151 @@
+//! Envelopes that are none: each fails its own message only, and the error says what to do.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex},
+};
+
+use lambda_once::{
+    ErrorKind, Failure, Key, OutcomeKind, PermanentFailures,
+    batch::{
+        DeadLetter, DeadLetters, Processed,
+        envelope::{Content, Envelope, EnvelopeError, EventBridge, Message, S3, Sns},
+    },
+    store::BoxFuture,
+    testing::{self, s3, sns, sqs},
+};
+use serde_json::{Value, json};
+
+use super::{answer, batch, deliver};
+use crate::testing::journal::Journal;
+
+const BAD: Result<OutcomeKind, ErrorKind> = Err(ErrorKind::Payload);
+const DONE: Result<OutcomeKind, ErrorKind> = Ok(OutcomeKind::Executed);
+
+#[tokio::test]
+async fn a_subscription_to_confirm_is_an_error_that_says_so() {
+    let journal = Journal::<Value>::new();
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(Sns);
+    let confirmation = include_str!("events/sns-subscription-confirmation.json");
+    let delivered = deliver(&service, batch(&["1", confirmation, "2"])).await;
+    assert_eq!(delivered.outcomes(), [DONE, BAD, DONE]);
+    assert_eq!(answer(&delivered), ["m-2"]);
+    let error = delivered.records[1].error.as_deref().unwrap();
+    assert!(error.contains("ConfirmSubscription"), "{error}");
+    assert!(!error.contains("2336412f37fb687f5d51e6e2425dacbbffff"), "the token is the payload's");
+}
+
+#[tokio::test]
+async fn a_notification_that_was_changed_on_its_way_fails_alone() {
+    let journal = Journal::<Value>::new();
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(Sns);
+    let notification = |message: Value, attributes: Value| {
+        json!({
+            "Type": "Notification", "MessageId": "m", "TopicArn": "arn:aws:sns:us-east-1:123456789012:t",
+            "Message": message, "Timestamp": "2026-11-21T10:00:00.111Z", "MessageAttributes": attributes,
+        })
+        .to_string()
+    };
+    let bodies = [
+        notification(json!({}), json!({})),
+        notification(Value::Null, json!({})),
+        notification(json!("1"), json!({ "a": "b" })),
+        notification(json!("1"), Value::Null),
+    ];
+    let delivered = deliver(&service, batch(&bodies.each_ref().map(|body| &**body))).await;
+    assert_eq!(delivered.outcomes(), [BAD, BAD, BAD, DONE]);
+}
+
+#[tokio::test]
+async fn what_is_not_from_s3_or_eventbridge_says_how_to_go_on() {
+    let journal = Journal::<Value>::new();
+    let once = testing::engine();
+    let put = s3::notification([s3::created("photos", "a")]);
+    let strangers = [
+        "{}".to_owned(),
+        r#"{"Records":{}}"#.to_owned(),
+        r#"{"Records":[{"eventSource":"aws:ses"}]}"#.to_owned(),
+        r#"{"Records":[{"eventSource":"aws:s3","eventName":"ObjectCreated:Put"}]}"#.to_owned(),
+        r#"{"Event":"s3:OtherEvent"}"#.to_owned(),
+        "[]".to_owned(),
+        "secret".to_owned(),
+        String::new(),
+    ];
+    let texts = strangers.each_ref().map(|text| &**text);
+    let service = once.sqs(Key::message_id(), journal.handler()).unwrapping(S3);
+    let delivered = deliver(&service, batch(&texts)).await;
+    assert_eq!(delivered.outcomes(), [BAD; 8]);
+    assert_eq!(answer(&delivered).len(), 8);
+    let wrapped = testing::deliver(&service, &sqs::batch([put.in_sns().in_sqs(), put.in_sqs()])).await;
+    assert_eq!(wrapped.outcomes(), [BAD, DONE]);
+    assert!(wrapped.records[0].error.as_deref().unwrap().contains("unwrapping((Sns, S3))"));
+    drop(service);
+
+    let service = once.sqs(Key::message_id(), journal.handler()).unwrapping(EventBridge);
+    let delivered = deliver(&service, batch(&texts)).await;
+    assert_eq!(delivered.outcomes(), [BAD; 8]);
+    let error = delivered.records[6].error.as_deref().unwrap();
+    assert!(error.contains("input transformer") && !error.contains("secret"), "{error}");
+}
+
+/// Panics where it is told to.
+#[derive(Clone, Debug)]
+struct Fragile;
+
+impl Envelope for Fragile {
+    fn open(&self, body: &[u8]) -> Result<Content, EnvelopeError> {
+        match body {
+            b"panic" => panic!("the envelope"),
+            b"error" => Err(EnvelopeError::new("not today")),
+            _ => Ok(Content::Messages(vec![Message::new("1").with_id("a"), Message::new("2").with_id("b")])),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_envelope_that_panics_fails_its_message_under_every_policy() {
+    let journal = Journal::<Value>::new();
+    let service = testing::engine()
+        .sqs(Key::message_id(), journal.handler())
+        .unwrapping(Fragile)
+        .permanent_failures(PermanentFailures::Acknowledge);
+    let delivered = deliver(&service, batch(&["panic", "error", "ok"])).await;
+    assert_eq!(delivered.outcomes(), [Err(ErrorKind::Decode), BAD, DONE, DONE]);
+    assert_eq!(answer(&delivered), ["m-1"]);
+}
+
+#[derive(Clone, Debug, Default)]
+struct Sent(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl DeadLetters for Sent {
+    fn send<'a>(&'a self, letter: DeadLetter<'a>) -> BoxFuture<'a, Result<(), lambda_once::BoxError>> {
+        self.0.lock().unwrap().push(letter.body.to_vec());
+        Box::pin(async { Ok(()) })
+    }
+}
+
+async fn refuse(_: Value) -> Result<(), Failure> {
+    Err(Failure::permanent("no"))
+}
+
+/// What is redriven to the queue must be what the service can unwrap.
+#[tokio::test]
+async fn a_dlq_message_has_its_envelope() {
+    let sent = Sent::default();
+    let service = testing::engine().sqs(Key::message_id(), refuse).unwrapping((Sns, S3)).dead_letters(sent.clone());
+    let alone = s3::notification([s3::created("photos", "a")]).in_sns();
+    let two = s3::notification([s3::created("photos", "b"), s3::created("photos", "c")]).in_sqs();
+    let bad = sns::text("no notification of S3");
+    let batch = sqs::batch([alone.in_sqs(), alone.in_sqs_raw().id("again"), two, bad.in_sqs()]);
+    let delivered = testing::deliver(&service, &batch).await;
+    assert!(delivered.reported().is_empty(), "{:?}", delivered.outcomes());
+    let letters = std::mem::take(&mut *sent.0.lock().unwrap());
+    assert_eq!(letters.len(), 4, "the raw one is the first one again");
+    let keys = |processed: &Processed<_>| -> HashSet<_> { processed.records.iter().map(|report| report.key).collect() };
+    // Each is redriven, by itself, under the key that it had.
+    let bodies: Vec<_> = letters.iter().map(|body| std::str::from_utf8(body).unwrap()).collect();
+    let redriven = deliver(&service, super::batch(&bodies)).await;
+    assert_eq!((redriven.records.len(), keys(&redriven)), (4, keys(&delivered)));
+    let again = [Ok(OutcomeKind::ReplayedFailure), BAD];
+    assert!(redriven.outcomes().iter().all(|outcome| again.contains(outcome)), "{:?}", redriven.outcomes());
+}
