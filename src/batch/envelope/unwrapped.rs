@@ -98,7 +98,7 @@ impl<B> Opened<B> {
             Inside::Message { .. } => Ok(&self.body),
             Inside::Nothing => Err(NothingInside.into()),
             Inside::Malformed(error) => Err(error.clone().into()),
-            Inside::Unknown => Err(Err::<(), _>("opening the envelope panicked").transient().unwrap_err().into()),
+            Inside::Unknown => Err("opening the envelope panicked").transient().map_err(Into::into),
         }
     }
 }

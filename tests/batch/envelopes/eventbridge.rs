@@ -47,7 +47,7 @@ async fn an_event_that_is_sent_again_is_replayed() {
     for message in [event().in_sqs(), again().in_sqs()] {
         testing::deliver_twice(&service, &sqs::batch([message])).await.assert_once();
     }
-    assert_eq!(journal.payloads(), [detail.clone()]);
+    assert_eq!(journal.runs().len(), 1);
     drop(service);
     // By a topic in between nothing changes but the ways to say it.
     let service = once.sqs(Key::pointer("/order_id"), journal.handler()).unwrapping((Sns, EventBridge));

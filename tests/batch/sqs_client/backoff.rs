@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use lambda_once::{
     Failure, Key, OutcomeKind,
-    batch::{OnFailure, sqs::VisibilityBackoff},
+    batch::{OnFailure, envelope::S3, sqs::VisibilityBackoff},
     store::fault::{Call, Fault},
+    testing::{self, s3, sqs},
 };
 use serde_json::{Value, json};
 use tracing::Level;
@@ -75,6 +76,21 @@ async fn the_request_names_the_queue_and_each_message_that_failed_and_goes_to_th
     // Ten seconds, the margin of one, the millisecond after that, and one more second; rounded up.
     let entry = json!({ "Id": "0", "ReceiptHandle": "receipt of m1", "VisibilityTimeout": 13 });
     assert_eq!(call.body, json!({ "QueueUrl": URL, "Entries": [entry] }));
+}
+
+#[tokio::test]
+async fn a_message_with_several_records_that_failed_is_delayed_once() {
+    let server = Server::start().await;
+    let fail = |_: Value| async { Err::<(), _>(Failure::transient("not now")) };
+    let service = testing::engine()
+        .sqs(Key::message_id(), fail)
+        .unwrapping(S3)
+        .redelivery(VisibilityBackoff::new(server.client().await).base(seconds(1)));
+    let both = || s3::notification([s3::created("photos", "a"), s3::created("photos", "b")]).in_sqs();
+    testing::deliver(&service, &sqs::batch([both().id("m-1"), both().id("m-2")])).await.response.unwrap();
+    let changes = changes(&server);
+    assert_eq!(changes.keys().collect::<Vec<_>>(), ["m-1/1", "m-2/1"]);
+    assert!(changes.values().all(|time| *time <= 2), "{changes:?}");
 }
 
 #[tokio::test]

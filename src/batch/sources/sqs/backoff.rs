@@ -31,6 +31,7 @@ const MAX_DELAY: Duration = Duration::from_secs(12 * 3_600 - 15 * 60);
 /// * what may have taken effect (unknown failures, panics, cut-offs), and keeps its claim: not before that has ended;
 /// * whatever else has its key held, by somebody else or by a claim that could not be settled: a second after that lease and
 ///   the margin have ended;
+/// * a message whose envelope holds several records: with the one that is delayed longest;
 /// * what was blocked by a failure in a FIFO queue: with the message that failed. By
 ///   [`OnFailure::StopBatch`](crate::batch::OnFailure::StopBatch) that may be any message that failed, so those of other groups
 ///   are redelivered with the last of them; they keep the queue's time-out if one of them does.
@@ -127,7 +128,12 @@ impl VisibilityBackoff {
             }
             let queue = report.record.source().and_then(queue_url);
             if let (Some(delay), Some(queue), Some(receipt)) = (delay, queue, report.record.receipt()) {
-                changes.entry(queue).or_default().push(Change { receipt: receipt.to_owned(), seconds: seconds(delay) });
+                let (changes, seconds): (&mut Vec<Change>, _) = (changes.entry(queue).or_default(), seconds(delay));
+                match changes.last_mut().filter(|last| last.receipt == receipt) {
+                    // Another record of the same message.
+                    Some(last) => last.seconds = last.seconds.max(seconds),
+                    None => changes.push(Change { receipt: receipt.to_owned(), seconds }),
+                }
             }
         }
         changes
