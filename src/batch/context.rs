@@ -1,6 +1,7 @@
 //! What a handler can know about its record.
 
 use std::{
+    any::Any,
     fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -54,6 +55,17 @@ impl RecordContext {
     /// Number.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.record.header(name)
+    }
+
+    /// The bytes of an attribute or a header that the sender has put on the record, whether they are a text or not: of the type
+    /// Binary in SQS and SNS, not UTF-8 in Kafka and RabbitMQ.
+    pub fn header_bytes(&self, name: &str) -> Option<&[u8]> {
+        self.record.header_bytes(name)
+    }
+
+    /// The record as the event has it, if the service [keeps](super::BatchService::keep_raw) it.
+    pub fn raw<R: Any>(&self) -> Option<&R> {
+        self.record.raw()
     }
 
     /// The ARN of the queue or the stream; of a self-managed Kafka cluster its bootstrap servers; of a broker its ARN and the

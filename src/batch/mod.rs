@@ -38,7 +38,7 @@
 //! * Where records have an order (a FIFO queue's message group, a shard, a partition) they run in it, and one that is
 //!   reported blocks those behind it.
 //! * A record that is in progress elsewhere is waited for, for [20 s](BatchService::wait_up_to) at most and if its lease ends
-//!   in time, where it would block others (in an order; in Amazon MQ, which redelivers the whole batch) or has few tries
+//!   in time, where it would block others (in an order; in a stream; in Amazon MQ, which redelivers the whole batch) or has few tries
 //!   (SNS, EventBridge), as long as the answer depends on it. Elsewhere it is reported at once.
 //! * If no record could begin at all, because of the reserve or the expected duration, the invocation fails
 //!   ([`ErrorKind::Config`](crate::ErrorKind::Config)) and nothing is claimed. If some did not begin, a warning is logged.
@@ -56,6 +56,7 @@ mod handler;
 mod ignore;
 mod observer;
 mod processor;
+mod raw;
 mod record;
 mod redaction;
 mod redelivery;
@@ -71,6 +72,7 @@ pub use dead_letters::{DeadLetter, DeadLetters};
 pub use handler::{Handler, Probing, handler, handler_with_context};
 use ignore::Ignore;
 use observer::Observer;
+pub use raw::KeepRaw;
 pub use record::RecordInfo;
 pub use redelivery::Redelivery;
 pub use report::RecordReport;

@@ -1,6 +1,6 @@
 //! What is known of a record besides its body.
 
-use std::{borrow::Cow, collections::HashMap, fmt};
+use std::{any::Any, borrow::Cow, collections::HashMap, fmt, sync::Arc};
 
 use crate::key::delivery::MessageMetadata;
 
@@ -23,6 +23,10 @@ pub struct RecordInfo {
 struct Extra {
     /// The id of the message in its envelope.
     message_id: Option<String>,
+    /// Headers that are not texts.
+    bytes: Vec<(String, Vec<u8>)>,
+    /// The record as the event has it, where that is kept.
+    raw: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Texts by name: as a source gives them, or listed one by one.
@@ -121,6 +125,20 @@ impl RecordInfo {
         self
     }
 
+    /// An attribute or a header that the sender has set, and that is not a text. Of several with one name the last counts.
+    #[must_use]
+    pub fn with_header_bytes(mut self, name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
+        self.extra.get_or_insert_default().bytes.push((name.into(), bytes.into()));
+        self
+    }
+
+    /// The record as the event has it, for [`raw`](Self::raw).
+    #[must_use]
+    pub fn with_raw(mut self, record: impl Any + Send + Sync) -> Self {
+        self.extra.get_or_insert_default().raw = Some(Arc::new(record));
+        self
+    }
+
     /// The id of the message in the record's envelope. No other message has it, wherever it comes from.
     #[must_use]
     pub fn with_message_id(mut self, id: impl Into<String>) -> Self {
@@ -168,6 +186,18 @@ impl RecordInfo {
         self.headers.iter()
     }
 
+    /// The headers that are not texts, in no particular order.
+    pub fn binary_headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let bytes = self.extra.as_ref().map_or(&[][..], |extra| &extra.bytes);
+        bytes.iter().map(|(name, bytes)| (&**name, &**bytes))
+    }
+
+    /// The record as the event has it, if it is kept and of this type: see
+    /// [`BatchService::keep_raw`](super::BatchService::keep_raw).
+    pub fn raw<R: Any>(&self) -> Option<&R> {
+        self.extra.as_ref()?.raw.as_ref()?.downcast_ref()
+    }
+
     /// An attribute that the source has set.
     pub fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes.get(name)
@@ -176,6 +206,14 @@ impl RecordInfo {
     /// An attribute or a header that the sender has set.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)
+    }
+
+    /// The bytes of an attribute or a header that the sender has set, whether they are a text or not: of the type Binary in SQS
+    /// and SNS, not UTF-8 in Kafka and RabbitMQ.
+    pub fn header_bytes(&self, name: &str) -> Option<&[u8]> {
+        let text = self.headers.get(name).map(str::as_bytes);
+        let bytes = self.extra.as_ref().map_or(&[][..], |extra| &extra.bytes);
+        text.or_else(|| bytes.iter().rev().find(|(listed, _)| listed == name).map(|(_, bytes)| &**bytes))
     }
 }
 
@@ -209,5 +247,9 @@ impl MessageMetadata for RecordInfo {
 
     fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)
+    }
+
+    fn header_bytes(&self, name: &str) -> Option<&[u8]> {
+        self.header_bytes(name)
     }
 }

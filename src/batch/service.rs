@@ -12,8 +12,8 @@ use lambda_runtime::LambdaEvent;
 use tower_service::Service;
 
 use super::{
-    DeadLetters, Decode, Handler, OnFailure, Options, Payload, PermanentFailures, Probing, RecordInfo, RecordReport,
-    Redelivery, Source, TotalFailure,
+    DeadLetters, Decode, Handler, KeepRaw, OnFailure, Options, Payload, PermanentFailures, Probing, RecordInfo,
+    RecordReport, Redelivery, Source, TotalFailure,
     envelope::{Envelope, Unwrapped},
     ignore::Ignore,
     observer::Observer,
@@ -357,6 +357,31 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     pub fn ignore(mut self, is_no_work: impl Fn(&Delivery<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.options.ignore = Some(Ignore::new(is_no_work));
         self
+    }
+
+    /// Keeps each record as the event has it, for [`RecordContext::raw`]: for what the types of this crate leave out. Each is copied
+    /// for that, body included. It is called before [`unwrapping`](Self::unwrapping).
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqs")] {
+    /// use aws_lambda_events::sqs::SqsMessage;
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, RecordContext};
+    ///
+    /// async fn book(order: serde_json::Value, context: RecordContext) -> Result<Option<String>, Failure> {
+    ///     Ok(context.raw::<SqsMessage>().and_then(|message| message.aws_region.clone()))
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// let service = once.sqs(Key::pointer("/order_id"), book).keep_raw();
+    /// # assert!(service.checked().is_ok());
+    /// # }
+    /// ```
+    pub fn keep_raw(self) -> BatchService<KeepRaw<S>, H, T, Args>
+    where
+        S::Record: Clone + Sync + 'static,
+    {
+        let Self { source, engine, registration, key, handler, decode, options, args } = self;
+        BatchService { source: KeepRaw(source), engine, registration, key, handler, decode, options, args }
     }
 
     /// Takes each message out of its [envelope](super::envelope), outermost first: key, payload, the handler's type, attributes

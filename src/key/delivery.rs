@@ -57,6 +57,11 @@ pub(crate) trait MessageMetadata {
     fn header(&self, _name: &str) -> Option<&str> {
         None
     }
+
+    /// The same in bytes, also where they are not a text.
+    fn header_bytes(&self, _name: &str) -> Option<&[u8]> {
+        None
+    }
 }
 
 impl<'a> Delivery<'a> {
@@ -82,6 +87,11 @@ impl<'a> Delivery<'a> {
     /// The text of an attribute or a header that the sender has set. A binary one has none.
     pub fn header(&self, name: &str) -> Option<&'a str> {
         self.metadata.header(name)
+    }
+
+    /// The bytes of an attribute or a header that the sender has set, whether they are a text or not.
+    pub fn header_bytes(&self, name: &str) -> Option<&'a [u8]> {
+        self.metadata.header_bytes(name)
     }
 }
 

@@ -42,6 +42,8 @@ pub use eventbridge::EventBridge;
 pub(super) use eventbridge::unquoted;
 pub use s3::S3;
 pub use s3_record::S3Record;
+#[cfg(feature = "sns")]
+pub(super) use sns::Attribute;
 pub use sns::Sns;
 pub(super) use unwrapped::NothingInside;
 pub use unwrapped::{Opened, Unwrapped, UnwrappedRecord};
@@ -106,6 +108,8 @@ pub struct Message {
     id: Option<String>,
     attributes: Vec<(Cow<'static, str>, String)>,
     headers: Vec<(String, String)>,
+    /// Headers that are not texts.
+    binary_headers: Vec<(String, Vec<u8>)>,
     /// Puts it into an envelope of its own again.
     rewrap: Option<fn(&str) -> String>,
 }
@@ -113,7 +117,15 @@ pub struct Message {
 impl Message {
     /// A message with this body.
     pub fn new(body: impl Into<String>) -> Self {
-        Self { body: body.into(), compared: None, id: None, attributes: Vec::new(), headers: Vec::new(), rewrap: None }
+        Self {
+            body: body.into(),
+            compared: None,
+            id: None,
+            attributes: Vec::new(),
+            headers: Vec::new(),
+            binary_headers: Vec::new(),
+            rewrap: None,
+        }
     }
 
     /// Its id. No other message has it, wherever it comes from.
@@ -141,6 +153,13 @@ impl Message {
     #[must_use]
     pub fn with_header(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
         self.headers.push((name.into(), text.into()));
+        self
+    }
+
+    /// A header that is not a text, beside those of the record around it.
+    #[must_use]
+    pub fn with_header_bytes(mut self, name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
+        self.binary_headers.push((name.into(), bytes.into()));
         self
     }
 

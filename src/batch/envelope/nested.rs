@@ -28,5 +28,6 @@ fn within(around: &Message, mut inside: Message) -> Message {
     // Of several with one name the last counts.
     inside.attributes.splice(0..0, around.attributes.iter().cloned());
     inside.headers.splice(0..0, around.headers.iter().cloned());
+    inside.binary_headers.splice(0..0, around.binary_headers.iter().cloned());
     inside
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use base64::{DecodeError, Engine, prelude::BASE64_STANDARD};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -37,9 +38,17 @@ struct Document<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Attribute {
+pub(in crate::batch) struct Attribute {
+    #[serde(default)]
     r#type: String,
-    value: String,
+    pub(in crate::batch) value: String,
+}
+
+impl Attribute {
+    /// The bytes of a binary attribute, which come in base64; `None` if it is a text.
+    pub(in crate::batch) fn bytes(&self) -> Option<Result<Vec<u8>, DecodeError>> {
+        (self.r#type == "Binary").then(|| BASE64_STANDARD.decode(&self.value))
+    }
 }
 
 impl Envelope for Sns {
@@ -96,6 +105,9 @@ fn attributes(value: Option<&RawValue>) -> Option<BTreeMap<String, Attribute>> {
 }
 
 fn with_headers(message: Message, attributes: BTreeMap<String, Attribute>) -> Message {
-    let texts = attributes.into_iter().filter(|(_, attribute)| attribute.r#type != "Binary");
-    texts.fold(message, |message, (name, attribute)| message.with_header(name, attribute.value))
+    attributes.into_iter().fold(message, |message, (name, attribute)| match attribute.bytes() {
+        None => message.with_header(name, attribute.value),
+        Some(Ok(bytes)) => message.with_header_bytes(name, bytes),
+        Some(Err(_)) => message,
+    })
 }

@@ -186,7 +186,7 @@ fn take_out_messages<B: From<String>>(
     let last = messages.len() - 1;
     let mut record = Some(body).filter(|_| last == 0);
     for (i, message) in messages.into_iter().enumerate() {
-        let Message { body, compared, id, attributes, headers, rewrap } = message;
+        let Message { body, compared, id, attributes, headers, binary_headers, rewrap } = message;
         let mut info = if i == last { std::mem::replace(&mut info, RecordInfo::new("")) } else { info.clone() };
         if let Some(id) = id {
             info = info.with_message_id(id);
@@ -196,6 +196,9 @@ fn take_out_messages<B: From<String>>(
         }
         for (name, text) in headers {
             info = info.with_header(name, text);
+        }
+        for (name, bytes) in binary_headers {
+            info = info.with_header_bytes(name, bytes);
         }
         let dead_letter = match (record.take(), rewrap) {
             (Some(record), _) => DeadLetter::Record(record),

@@ -28,8 +28,7 @@ pub type KafkaService<H, T, Args> = BatchService<Kafka, H, T, Args>;
 ///
 /// A record's id is its topic, partition and offset, and its timestamp, as in `orders-0-100@1595035749700`, within the
 /// cluster. The timestamp tells the records of a topic that was created anew from those that had their offsets before. Its attributes are `topic`,
-/// `partition`, `offset`, `timestamp` (milliseconds), `keyBase64` (the key's bytes) and, if these are UTF-8, `key`. Headers
-/// that are not UTF-8 are left out. A record without a value, a tombstone, has the body `null`.
+/// `partition`, `offset`, `timestamp` (milliseconds), `keyBase64` (the key's bytes) and, if these are UTF-8, `key`. A record without a value, a tombstone, has the body `null`.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Kafka;
@@ -227,9 +226,12 @@ impl Source for Kafka {
         }
         for (name, value) in headers.unwrap_or_default().into_iter().flatten() {
             if let HeaderValue::Bytes(bytes) = value
-                && let Some(text) = text(&bytes)
+                && let Some(bytes) = unsigned(&bytes)
             {
-                info = info.with_header(name, text);
+                info = match String::from_utf8(bytes) {
+                    Ok(text) => info.with_header(name, text),
+                    Err(error) => info.with_header_bytes(name, error.into_bytes()),
+                };
             }
         }
         (info, KafkaValue(value))
@@ -257,10 +259,33 @@ fn is_in(record: &KafkaRecord, partition: &str) -> bool {
     !record.topic.is_empty() && number.is_some_and(|number| number == record.partition.to_string())
 }
 
-/// A header's text.
-fn text(bytes: &[i16]) -> Option<String> {
-    let bytes: Option<Vec<u8>> = bytes.iter().map(|byte| u8::try_from(byte.rem_euclid(256)).ok()).collect();
-    String::from_utf8(bytes?).ok()
+/// A header's bytes.
+fn unsigned(bytes: &[i16]) -> Option<Vec<u8>> {
+    bytes.iter().map(|byte| u8::try_from(byte.rem_euclid(256)).ok()).collect()
+}
+
+/// A record, for [decoders](Idempotency::kafka_decoding) of more than its value.
+#[derive(Clone, Copy, Debug)]
+pub struct KafkaMessage<'a> {
+    record: &'a RecordInfo,
+    value: &'a KafkaValue,
+}
+
+impl<'a> KafkaMessage<'a> {
+    /// The bytes of the value; `None` if the record is a tombstone.
+    pub fn value(&self) -> Option<&'a [u8]> {
+        self.value.0.as_deref()
+    }
+
+    /// The bytes of the record's key; `None` if it has none.
+    pub fn key(&self) -> Option<Vec<u8>> {
+        BASE64_STANDARD.decode(self.record.attribute("keyBase64")?).ok()
+    }
+
+    /// What else is known of the record: topic, headers, timestamp.
+    pub fn record(&self) -> &'a RecordInfo {
+        self.record
+    }
 }
 
 impl Idempotency {
@@ -307,5 +332,51 @@ impl Idempotency {
         T: Send + 'static,
     {
         self.batch(Kafka, key, move |value: &KafkaValue| decode(value.0.as_deref()), handler)
+    }
+
+    /// Like [`kafka_with`](Self::kafka_with), where `decode` needs the record's key, its headers or its topic too: for the framing
+    /// of Confluent's serializers, for instance, with Avro or Protobuf in key and value.
+    ///
+    /// ```
+    /// use lambda_once::{BoxError, Classify, Failure, Idempotency, Key, MemoryStore, batch::kafka::KafkaMessage};
+    ///
+    /// # struct Order;
+    /// # struct Registry;
+    /// # impl Registry { fn schema(&self, _: u32) -> Option<&()> { None } }
+    /// # fn avro(_: &(), _: &[u8]) -> Result<Order, BoxError> { Ok(Order) }
+    /// /// The schema's id and the payload. <https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format>
+    /// fn unframed(bytes: &[u8]) -> Result<(u32, &[u8]), BoxError> {
+    ///     let Some(([0, id @ ..], payload)) = bytes.split_first_chunk::<5>() else {
+    ///         return Err("the value is not framed".into());
+    ///     };
+    ///     Ok((u32::from_be_bytes(*id), payload))
+    /// }
+    ///
+    /// async fn index(order: Option<Order>) -> Result<(), Failure> {
+    ///     Ok(())
+    /// }
+    ///
+    /// let registry = Registry; // what is registered, read in init
+    /// let decode = move |message: KafkaMessage<'_>| {
+    ///     let Some(value) = message.value() else { return Ok(None) };
+    ///     let (id, payload) = unframed(value)?;
+    ///     // Registered since then: it is there in the next delivery.
+    ///     let schema = registry.schema(id).ok_or("the schema is not known").transient()?;
+    ///     avro(schema, payload).map(Some)
+    /// };
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// let service = once.kafka_decoding(Key::message_id(), decode, index);
+    /// ```
+    pub fn kafka_decoding<H, T, Args>(
+        &self,
+        key: Key,
+        decode: impl Fn(KafkaMessage<'_>) -> Result<T, BoxError> + Send + Sync + 'static,
+        handler: H,
+    ) -> KafkaService<H, T, Args>
+    where
+        H: Handler<T, Args>,
+        T: Send + 'static,
+    {
+        self.batch_of(Kafka, key, move |record, value: &KafkaValue| decode(KafkaMessage { record, value }), handler)
     }
 }

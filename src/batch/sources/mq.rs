@@ -1,6 +1,6 @@
 //! Amazon MQ: ActiveMQ and RabbitMQ.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, fmt, string::FromUtf8Error, sync::Arc};
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -209,9 +209,11 @@ impl Source for Mq {
             }
         }
         for (name, value) in message.headers {
-            if let Some(value) = text(value) {
-                info = info.with_header(name, value);
-            }
+            info = match header(value) {
+                Some(Ok(text)) => info.with_header(name, text),
+                Some(Err(bytes)) => info.with_header_bytes(name, bytes),
+                None => info,
+            };
         }
         (info, message.data)
     }
@@ -221,16 +223,21 @@ impl Source for Mq {
     }
 }
 
-/// The text of a property or a header. RabbitMQ's texts are `{"bytes": […]}` in the event, with signed bytes.
+/// The text of a property, if it is one.
 fn text(value: Value) -> Option<String> {
+    header(value)?.ok()
+}
+
+/// The text of a property or a header, or its bytes. RabbitMQ's texts are `{"bytes": […]}` in the event, with signed bytes.
+fn header(value: Value) -> Option<Result<String, Vec<u8>>> {
     match value {
-        Value::String(text) => Some(text),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(truth) => Some(truth.to_string()),
+        Value::String(text) => Some(Ok(text)),
+        Value::Number(number) => Some(Ok(number.to_string())),
+        Value::Bool(truth) => Some(Ok(truth.to_string())),
         Value::Object(object) => {
             let byte = |byte: &Value| u8::try_from(byte.as_i64()?.rem_euclid(256)).ok();
             let bytes: Option<Vec<u8>> = object.get("bytes")?.as_array()?.iter().map(byte).collect();
-            String::from_utf8(bytes?).ok()
+            Some(String::from_utf8(bytes?).map_err(FromUtf8Error::into_bytes))
         }
         Value::Null | Value::Array(_) => None,
     }

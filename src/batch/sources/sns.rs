@@ -7,6 +7,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use super::whole::all_or_error;
 use crate::{
     batch::{
+        envelope::Attribute,
         handler::Handler,
         record::RecordInfo,
         service::BatchService,
@@ -61,14 +62,6 @@ struct Message {
     message_attributes: Option<BTreeMap<String, Attribute>>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Attribute {
-    #[serde(default)]
-    r#type: String,
-    value: String,
-}
-
 /// Shows no message.
 impl fmt::Debug for SnsRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -108,9 +101,11 @@ impl Source for Sns {
             }
         }
         for (name, attribute) in message.message_attributes.into_iter().flatten() {
-            if attribute.r#type != "Binary" {
-                info = info.with_header(name, attribute.value);
-            }
+            info = match attribute.bytes() {
+                None => info.with_header(name, attribute.value),
+                Some(Ok(bytes)) => info.with_header_bytes(name, bytes),
+                Some(Err(_)) => info,
+            };
         }
         (info, message.message)
     }

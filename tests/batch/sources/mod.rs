@@ -2,9 +2,11 @@
 
 use crate::support::clock;
 
+mod bytes;
 mod dynamodb;
 mod eventbridge;
 mod files;
+mod framed;
 mod kafka;
 mod kafka_keys;
 pub(crate) mod kinesis;

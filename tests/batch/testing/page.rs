@@ -7,7 +7,7 @@ fn the_examples_are_those_of_the_page() {
     let page = include_str!("../../../docs/testing.md");
     let blocks = page.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next());
     let examples: Vec<&str> = blocks.filter(|block| block.contains("testing::")).collect();
-    assert_eq!(examples.len(), 6);
+    assert_eq!(examples.len(), 7);
     for example in examples {
         for part in example.split("\n\n") {
             assert!(here.contains(&lines(part)), "{part}");
@@ -30,6 +30,24 @@ mod deliver_twice {
     async fn an_order_is_booked_once() {
         let service = testing::engine().sqs(Key::pointer("/order_id"), book);
         let batch = sqs::batch([sqs::message(&Order { order_id: "7".into() })]);
+        testing::deliver_twice(&service, &batch).await.assert_once();
+    }
+}
+
+#[rustfmt::skip]
+mod envelopes {
+    use lambda_once::{Failure, Key, batch::envelope::Sns, testing::{self, sns, sqs}};
+
+    async fn book(order: serde_json::Value) -> Result<String, Failure> {
+        Ok(order["order_id"].to_string())
+    }
+
+    #[tokio::test]
+    async fn an_order_that_is_published_again_is_booked_once() {
+        let service = testing::engine().sqs(Key::pointer("/order_id"), book).unwrapping(Sns);
+        let order = serde_json::json!({ "order_id": "7" });
+        let [first, again, raw] = [(); 3].map(|()| sns::message(&order));
+        let batch = sqs::batch([first.in_sqs(), again.in_sqs(), raw.in_sqs_raw()]);
         testing::deliver_twice(&service, &batch).await.assert_once();
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use aws_sdk_sqs::{
     Client,
+    primitives::Blob,
     types::{MessageAttributeValue, MessageSystemAttributeNameForSends, MessageSystemAttributeValue},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -83,10 +84,18 @@ impl SqsDeadLetters {
         let attributes = ours.chain(theirs).filter(|(_, text)| !text.is_empty()).take(MAX_ATTRIBUTES);
 
         let mut request = self.client.send_message().queue_url(&self.queue_url).message_body(body);
+        let mut attributes_sent = 0;
         for (name, text) in attributes {
+            attributes_sent += 1;
             let text: String =
                 text.chars().map(|c| if is_allowed(c) { c } else { char::REPLACEMENT_CHARACTER }).collect();
             let value = MessageAttributeValue::builder().data_type("String").string_value(text).build()?;
+            request = request.message_attributes(name, value);
+        }
+        let room = MAX_ATTRIBUTES - attributes_sent;
+        let binary: BTreeMap<_, _> = letter.record.binary_headers().filter(|(name, _)| is_name(name)).collect();
+        for (name, bytes) in binary.into_iter().filter(|(_, bytes)| !bytes.is_empty()).take(room) {
+            let value = MessageAttributeValue::builder().data_type("Binary").binary_value(Blob::new(bytes)).build()?;
             request = request.message_attributes(name, value);
         }
         if let Some(trace) = letter.record.attribute("AWSTraceHeader") {

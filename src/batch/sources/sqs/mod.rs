@@ -68,6 +68,8 @@ impl Source for Sqs {
         for (name, attribute) in message.message_attributes {
             if let Some(text) = attribute.string_value {
                 info = info.with_header(name, text);
+            } else if let Some(bytes) = attribute.binary_value {
+                info = info.with_header_bytes(name, bytes.0);
             }
         }
         (info, message.body.unwrap_or_default())
