@@ -12,6 +12,7 @@ use crate::idempotency::verdict::Failure;
 #[derive(Clone, Copy)]
 pub struct Bulk<F> {
     most: usize,
+    is_consecutive: bool,
     handle: F,
 }
 
@@ -21,12 +22,47 @@ impl<F> fmt::Debug for Bulk<F> {
     }
 }
 
+impl<F> Bulk<F> {
+    /// Takes several records of one order at once too: consecutive records of a shard, a partition or a message group, in their
+    /// order.
+    ///
+    /// The order among them is the handler's then. It has to treat them as if one came after the other, and to stop at the first
+    /// that fails: of those behind it in the same order, what it has not done gets an error that is transient. Whatever it says of
+    /// them, they are reported with the one that failed, and delivered again; those that it says are done are recorded, and
+    /// replayed then.
+    ///
+    /// As many go together as are claimed: up to 25 at a time (100 on Redis and PostgreSQL), and one under
+    /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) and [`AfterUnknown::Probe`](crate::AfterUnknown::Probe).
+    ///
+    /// ```
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::bulk};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Reading { sensor: String, celsius: f64 }
+    ///
+    /// async fn append_all(readings: Vec<Reading>) -> Vec<Result<(), Failure>> {
+    ///     // One request to a database for all of them, in which all or none take effect.
+    ///     readings.iter().map(|_| Ok(())).collect()
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// # #[cfg(feature = "kinesis")]
+    /// let service = once.kinesis(Key::message_id(), bulk(25, append_all).consecutive());
+    /// ```
+    #[must_use]
+    pub fn consecutive(mut self) -> Self {
+        self.is_consecutive = true;
+        self
+    }
+}
+
 /// Makes a handler of an async function that takes up to `most` records at once and gives a verdict for each, in their
 /// order.
 ///
 /// Every record is an operation as with other handlers: it has its own key, claim, verdict and stored result, and duplicates
 /// are not among those that are handed over. A call gets what is claimed and may start, up to `most`; claims are made for 25
-/// at a time at the most. Where records have an order there is one of each lane at most. `concurrency` is how many calls run
+/// at a time at the most. Where records have an order there is one of each lane at most, unless it takes
+/// [consecutive](Bulk::consecutive) ones. `concurrency` is how many calls run
 /// at once. Under [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) a record that took over is probed, and run, alone, after those that
 /// go together.
 ///
@@ -50,7 +86,7 @@ impl<F> fmt::Debug for Bulk<F> {
 /// ```
 #[must_use]
 pub fn bulk<F>(most: usize, handle: F) -> Bulk<F> {
-    Bulk { most: most.max(1), handle }
+    Bulk { most: most.max(1), is_consecutive: false, handle }
 }
 
 /// Tells a handler of bodies from other handlers.
@@ -75,6 +111,10 @@ where
         self.most
     }
 
+    fn takes_consecutive(&self) -> bool {
+        self.is_consecutive
+    }
+
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
         only(self.call_all(vec![(payload, context)]).await)
     }
@@ -97,6 +137,10 @@ where
 
     fn max_records(&self) -> usize {
         self.most
+    }
+
+    fn takes_consecutive(&self) -> bool {
+        self.is_consecutive
     }
 
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {

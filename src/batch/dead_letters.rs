@@ -36,7 +36,7 @@ pub trait DeadLetters: Debug + Send + Sync + 'static {
     ///
     /// It is called again for a record that is acknowledged and delivered again all the same: one of Amazon MQ each time that
     /// another message of the event fails, and one of a Kinesis or DynamoDB stream behind the checkpoint, where keys run side by
-    /// side (`StreamOrder::Key`).
+    /// side (`StreamOrder::Key`, `StreamOrder::None`).
     ///
     /// # Errors
     ///

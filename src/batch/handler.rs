@@ -36,6 +36,12 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
         1
     }
 
+    /// Whether [`call_all`](Self::call_all) takes several records of one order, which stand in that order: see
+    /// [`Bulk::consecutive`](super::Bulk::consecutive). A handler that wraps another one returns what that does.
+    fn takes_consecutive(&self) -> bool {
+        false
+    }
+
     /// Handles several records: a verdict for each, in their order.
     fn call_all(
         &self,
@@ -133,6 +139,10 @@ where
 
     fn max_records(&self) -> usize {
         self.handler.max_records()
+    }
+
+    fn takes_consecutive(&self) -> bool {
+        self.handler.takes_consecutive()
     }
 
     fn call_all(

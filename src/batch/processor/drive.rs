@@ -107,6 +107,7 @@ where
             operation,
             probes: H::PROBES,
             bulk_size: self.handler.max_records(),
+            takes_consecutive: self.handler.takes_consecutive(),
         };
         Machine::new(self.source.clone(), records, window, self.now(), terms)
     }

@@ -80,6 +80,19 @@ impl Lanes {
         !self.halted && self.has_its_turn(index)
     }
 
+    /// Whether the record may start together with these: what is before it in its lane starts with it.
+    pub(super) fn may_start_with(&self, index: usize, together: impl Fn(usize) -> bool) -> bool {
+        if self.is_blocked(index) {
+            return false;
+        }
+        self.lane(index).is_some_and(|lane| {
+            let waiting = &self.lanes[lane].waiting;
+            // They are in the order of the event.
+            let at = waiting.binary_search(&index).ok();
+            at.and_then(|at| at.checked_sub(1)).is_some_and(|before| together(waiting[before]))
+        })
+    }
+
     /// Whether a record before this one in its lane has failed, or it has itself.
     pub(super) fn has_failed(&self, index: usize) -> bool {
         self.lane(index).is_some_and(|lane| self.lanes[lane].failed)

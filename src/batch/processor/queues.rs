@@ -135,7 +135,12 @@ impl Queues {
 
     /// The next record whose turn it is, of those that are `wanted`.
     pub(super) fn find_ready(&self, lanes: &Lanes, wanted: impl Fn(usize) -> bool) -> Option<usize> {
-        self.ready.iter().copied().find(|index| lanes.may_start(*index) && wanted(*index))
+        self.find(|index| lanes.may_start(index) && wanted(index))
+    }
+
+    /// The next record that runs when its turn comes, of those that are `wanted`.
+    pub(super) fn find(&self, wanted: impl Fn(usize) -> bool) -> Option<usize> {
+        self.ready.iter().copied().find(|index| wanted(*index))
     }
 
     /// It begins.

@@ -29,6 +29,8 @@ pub(super) struct Terms<'a> {
     pub(super) probes: bool,
     /// How many records a handler takes at once.
     pub(super) bulk_size: usize,
+    /// Whether these may be several of one lane.
+    pub(super) takes_consecutive: bool,
 }
 
 /// A record that runs.

@@ -197,6 +197,8 @@ impl Source for DynamoDbStream {
     type Response = StreamResponse;
 
     const OPERATION: &'static str = "dynamodb-stream";
+    // Without an order too: a failure has everything behind it delivered again.
+    const WAITS_FOR_LEASE: bool = true;
     const ANSWER: Answer = Answer::FirstFailure;
 
     fn split(&self, event: DynamoDbStreamEvent) -> Result<(Vec<DynamoDbStreamRecord>, Option<WindowState>), Error> {
@@ -208,7 +210,7 @@ impl Source for DynamoDbStream {
 
     fn lane<'a>(&self, record: &'a DynamoDbStreamRecord) -> Option<Cow<'a, str>> {
         let keys = || record.dynamodb.keys.as_ref().map(|keys| image::of_map(keys.inner())).unwrap_or_default();
-        Some(self.order.lane(|| Cow::Owned(keys())))
+        self.order.lane(|| Cow::Owned(keys()))
     }
 
     fn open(&self, record: DynamoDbStreamRecord) -> (RecordInfo, ChangeBody) {

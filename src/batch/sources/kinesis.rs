@@ -82,6 +82,8 @@ impl Source for Kinesis {
     type Response = StreamResponse;
 
     const OPERATION: &'static str = "kinesis";
+    // Without an order too: a failure has everything behind it delivered again.
+    const WAITS_FOR_LEASE: bool = true;
     const ANSWER: Answer = Answer::FirstFailure;
 
     fn split(&self, event: KinesisEvent) -> Result<(Vec<KinesisRecord>, Option<WindowState>), Error> {
@@ -92,7 +94,7 @@ impl Source for Kinesis {
     }
 
     fn lane<'a>(&self, record: &'a KinesisRecord) -> Option<Cow<'a, str>> {
-        Some(self.order.lane(|| Cow::Borrowed(&record.kinesis.partition_key)))
+        self.order.lane(|| Cow::Borrowed(&record.kinesis.partition_key))
     }
 
     fn open(&self, record: KinesisRecord) -> (RecordInfo, Vec<u8>) {

@@ -23,13 +23,17 @@ pub enum StreamOrder {
     /// The partition key in Kinesis, the item in DynamoDB: records of different ones run side by side, and a failure holds
     /// up its own only. The stream goes back to the first failure all the same, and what was done behind it is replayed.
     Key,
+    /// None: all records run side by side, and a failure holds up nothing. The stream goes back to the first failure all the
+    /// same, and what was done behind it is replayed.
+    None,
 }
 
 impl StreamOrder {
-    pub(super) fn lane<'a>(self, key: impl FnOnce() -> Cow<'a, str>) -> Cow<'a, str> {
+    pub(super) fn lane<'a>(self, key: impl FnOnce() -> Cow<'a, str>) -> Option<Cow<'a, str>> {
         match self {
-            Self::Shard => Cow::Borrowed(""),
-            Self::Key => key(),
+            Self::Shard => Some(Cow::Borrowed("")),
+            Self::Key => Some(key()),
+            Self::None => None,
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::support::clock;
 
 mod bytes;
+mod consecutive;
 mod dynamodb;
 mod eventbridge;
 mod files;
@@ -16,5 +17,6 @@ mod secrets;
 mod sns;
 pub(crate) mod streams;
 mod streams_waits;
+mod unordered;
 mod windows;
 pub(crate) mod world;

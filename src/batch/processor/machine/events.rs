@@ -119,7 +119,8 @@ impl<S: Source, T> Machine<'_, S, T> {
         if !end.is_due() {
             return self.conclude(index, end);
         }
-        if end.is_release() && !self.outcomes.may_be_dead_lettered(index) {
+        // One that ran together with those before it has no turn yet: they may have succeeded.
+        if end.is_release() && self.outcomes.lanes.has_its_turn(index) && !self.outcomes.may_be_dead_lettered(index) {
             self.outcomes.lanes.fail(index);
         }
         self.outcomes.records.settle(index);

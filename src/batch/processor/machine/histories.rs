@@ -251,7 +251,14 @@ fn whatever_happens_every_record_is_reported_once_no_claim_is_left_and_orders_ar
         };
         let items: Vec<Item> = std::iter::repeat_with(&mut item).take(1 + (seed % 60) as usize).collect();
         let window = Window::new(START, Deadline::at(START.after(LEFT)), &engine.settings);
-        let terms = Terms { options: &options, engine: &engine, operation: "items", probes: false, bulk_size: 1 };
+        let terms = Terms {
+            options: &options,
+            engine: &engine,
+            operation: "items",
+            probes: false,
+            bulk_size: 1,
+            takes_consecutive: false,
+        };
         let machine = Machine::new(Items, items.clone(), window, START, terms);
         let mut history = History {
             random,

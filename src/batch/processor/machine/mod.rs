@@ -292,12 +292,21 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     fn begin_together(&mut self, first: Run<T>, bounds: Bounds) -> Step<S, T> {
         let mut together = vec![first];
         while together.len() < self.terms.bulk_size
-            && let Some(index) = self.queues.find_ready(&self.outcomes.lanes, |index| !self.is_alone(index))
+            && let Some(index) = self.next_together(&together)
         {
             self.queues.take_ready(index);
             together.extend(self.outcomes.records.begin(index));
         }
         Step::BeginTogether(together, bounds)
+    }
+
+    /// The next record that begins together with these: one whose turn it is or, if the handler takes consecutive ones, one
+    /// behind them in a lane.
+    fn next_together(&self, together: &[Run<T>]) -> Option<usize> {
+        let lanes = &self.outcomes.lanes;
+        let is_among = |index: usize| together.iter().any(|run| run.index == index);
+        let follows = |index: usize| self.terms.takes_consecutive && lanes.may_start_with(index, is_among);
+        self.queues.find(|index| (lanes.may_start(index) || follows(index)) && !self.is_alone(index))
     }
 
     /// When the record's handler is cut off: at the stop point. On its last delivery one that hangs would take those behind
