@@ -6,6 +6,7 @@ use lambda_once::{
     record::KeyHash,
     store::{Refusal, postgres::PostgresStore},
 };
+use tokio::task::JoinHandle;
 
 use super::{proxy::Proxy, sessions::*, *};
 use crate::support::wire;
@@ -23,6 +24,31 @@ async fn completed(store: &PostgresStore, entity: &KeyHash, sequence: u64) -> Cl
     granted(store, &claim).await;
     assert_eq!(settle_one(store, &claim, complete("1")).await.unwrap(), Settled::Done { found: None });
     claim
+}
+
+/// A claim that waits for its entity.
+struct Waiting {
+    store: PostgresStore,
+    entity: KeyHash,
+    /// It holds the entity.
+    transaction: Transaction,
+    claim: JoinHandle<Result<Claimed, Error>>,
+}
+
+impl Waiting {
+    async fn begin() -> Self {
+        let connection = support::postgres::role(&[]).await;
+        let store = support::postgres::config(connection.clone()).build().unwrap();
+        let (sessions, entity) = (Sessions::of(&connection).await, entity());
+        completed(&store, &entity, 1).await;
+        let transaction = holding(&entity).await;
+        let claim = tokio::spawn({
+            let (store, claim) = (store.clone(), ordered(&entity, 2));
+            async move { claim_one(&store, &claim).await }
+        });
+        sessions.until_waiting(1).await;
+        Self { store, entity, transaction, claim }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,23 +80,15 @@ async fn an_ordered_claim_takes_two_round_trips_and_so_does_its_settle() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_waited_for_the_entity_has_its_whole_lease() {
-    let connection = support::postgres::role(&[]).await;
-    let (store, sessions) =
-        (support::postgres::config(connection.clone()).build().unwrap(), Sessions::of(&connection).await);
-    let entity = entity();
-    completed(&store, &entity, 1).await;
-    let transaction = holding(&entity).await;
-    let waiting = tokio::spawn({
-        let (store, claim) = (store.clone(), ordered(&entity, 2));
-        async move { granted(&store, &claim).await }
-    });
-    sessions.until_waiting(1).await;
+    let waiting = Waiting::begin().await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     let admin = support::postgres::client(&support::postgres::connection().await).await;
     let now = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
     let now: i64 = admin.query_one(now, &[]).await.unwrap().get(0);
-    transaction.roll_back().await;
-    let lease_until = waiting.await.unwrap().lease_until;
+    waiting.transaction.roll_back().await;
+    let Claimed::Granted(Grant { lease_until, .. }) = waiting.claim.await.unwrap().unwrap() else {
+        panic!("the entity is free")
+    };
     assert!(lease_until >= Timestamp::from_millis(now.cast_unsigned()).after(LEASE), "{lease_until:?}");
 }
 
@@ -131,21 +149,11 @@ async fn many_locked_entities_delay_their_claims_no_longer_than_the_engine_waits
 /// A call that is dropped while it waits leaves nothing behind, also where its statements are on their way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_is_dropped_leaves_the_entity_free() {
-    let connection = support::postgres::role(&[]).await;
-    let (store, sessions) =
-        (support::postgres::config(connection.clone()).build().unwrap(), Sessions::of(&connection).await);
-    let entity = entity();
-    completed(&store, &entity, 1).await;
-    let transaction = holding(&entity).await;
-    let waiting = tokio::spawn({
-        let (store, claim) = (store.clone(), ordered(&entity, 2));
-        async move { claim_one(&store, &claim).await }
-    });
-    sessions.until_waiting(1).await;
-    waiting.abort();
-    assert!(waiting.await.unwrap_err().is_cancelled());
-    transaction.roll_back().await;
-    granted(&store, &ordered(&entity, 3)).await;
+    let waiting = Waiting::begin().await;
+    waiting.claim.abort();
+    assert!(waiting.claim.await.unwrap_err().is_cancelled());
+    waiting.transaction.roll_back().await;
+    granted(&waiting.store, &ordered(&waiting.entity, 3)).await;
 }
 
 /// Claims and settles of few entities, batches with the same records in any order, and a purge, all at once.

@@ -139,18 +139,9 @@ impl DynamoDbStore {
         }
         let attempt = if restarts { 0 } else { seen(&names.attempt).and_then(attempts).unwrap_or(0) } + 1;
         let prior_status = seen(&names.status).and_then(|value| Status::from_word(value.as_s().ok()?));
-        let update = Update::builder()
-            .table_name(&self.schema.table)
-            .set_key(Some(self.schema.key(&request.key)))
-            .update_expression(&expression.update)
-            .condition_expression(condition)
-            .set_expression_attribute_names(aliases)
-            .set_expression_attribute_values(Some(values))
-            .return_values_on_condition_check_failure(AllOld)
-            .build()
-            .map_err(unbuilt)?;
-        let grant = Grant { lease_until, attempt, prior_status };
-        Ok((TransactWriteItem::builder().update(update).build(), grant))
+        let pinned = Expression { update: expression.update.clone(), condition, names: aliases };
+        let write = self.update_within(&request.key, &pinned, values)?;
+        Ok((write, Grant { lease_until, attempt, prior_status }))
     }
 
     pub(in crate::store::dynamodb) async fn settle_ordered(
