@@ -6,6 +6,7 @@ mod commits;
 mod cuts;
 mod databases;
 mod http;
+mod interleavings;
 mod late;
 mod misuse;
 mod ordered;
