@@ -4,6 +4,8 @@ use std::fmt;
 
 use crate::clock::Timestamp;
 
+mod form;
+
 /// The version of the record's format that this library writes, as attribute `v`.
 ///
 /// Versions N and N−1 settle and replay each other's records, so a record of the next version is still understood, and
@@ -221,6 +223,33 @@ impl StoredResult {
 }
 
 /// The stored state of a key.
+///
+/// For stores that keep documents it has a serialised form, in JSON and other formats that name members. The names are those of
+/// DynamoDB's attributes; what is absent, or `false`, is left out.
+///
+/// | member | what |
+/// |---|---|
+/// | `status` | `INPROGRESS`, `COMPLETED` or `FAILED` |
+/// | `owner` | 32 hexadecimal digits |
+/// | `attempt` | number |
+/// | `prior_status` | as `status` |
+/// | `in_progress_expiration` | end of the lease, in milliseconds since 1970 |
+/// | `expiration` | in seconds since 1970 |
+/// | `validation` | the fingerprint: 64 hexadecimal digits |
+/// | `data` or `deflated` | the result: JSON text, as a string; or compressed, as two hexadecimal digits for each byte |
+/// | `result_dropped`, `superseded` | `true` |
+/// | `v` | [version](RECORD_VERSION) of this format |
+///
+/// Members that are not known are skipped. A document that cannot be read is not a free key: a newer deployment may have written it.
+/// A store reports it as [`ErrorKind::Format`](crate::ErrorKind::Format), [temporary](crate::ErrorStatus::Temporary).
+///
+/// ```
+/// use lambda_once::record::Record;
+///
+/// let record: Record = serde_json::from_str(r#"{"status": "COMPLETED", "attempt": 1, "data": "[1, 2]", "v": 1}"#)?;
+/// assert_eq!(serde_json::from_str::<Record>(&serde_json::to_string(&record)?)?, record);
+/// # Ok::<_, serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Where the record is in its life.

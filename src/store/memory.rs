@@ -7,15 +7,15 @@ use std::{
 };
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, RecordFormat, ResultData, SettleRequest, Settled,
-    Settlement, Store, StoreId, ordering,
+    Answers, BoxFuture, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Store, StoreId,
+    ordering,
     rules::{self, Judgement},
 };
 use crate::{
-    clock::{Clock, SystemClock, Timestamp},
+    clock::{Clock, SystemClock},
     error::Error,
     order::{Entity, Mark},
-    record::{KeyHash, RECORD_VERSION, Record, Status, StoredResult},
+    record::{KeyHash, Record},
 };
 
 /// As many as DynamoDB takes in a request, so that a batch runs alike in tests.
@@ -84,25 +84,9 @@ impl MemoryStore {
             Judgement::Mine(grant) => return Ok(Claimed::Granted(grant)),
             Judgement::Refused(refusal) => return Ok(Claimed::Refused(refusal)),
         }
-        let lease_until = now.after(request.lease);
-        let grant = Grant {
-            lease_until,
-            attempt: existing.map_or(0, |record| record.attempt) + 1,
-            prior_status: existing.map(|record| record.status),
-        };
-        let record = Record {
-            status: Status::InProgress,
-            owner: Some(request.owner),
-            attempt: grant.attempt,
-            prior_status: grant.prior_status,
-            lease_until: Some(lease_until),
-            expiration: Some(rules::in_progress_expiration(now, lease_until, request.skew_margin, request.retention)),
-            fingerprint: request.fingerprint,
-            result: StoredResult::default(),
-            version: RECORD_VERSION,
-        };
+        let (record, grant) = rules::claimed(existing, request, now);
         if let Some(order) = &request.order {
-            let mark = ordering::claimed(marks.get(&entity), request, order, lease_until, now);
+            let mark = ordering::claimed(marks.get(&entity), request, order, grant.lease_until, now);
             marks.insert(entity, mark);
         }
         records.insert(request.key, record);
@@ -112,8 +96,7 @@ impl MemoryStore {
     fn settle_one(&self, request: &SettleRequest) -> Result<Settled, Error> {
         let State { records, marks } = &mut *self.lock();
         let now = self.clock.now();
-        let current = records.get_mut(&request.key);
-        let Some(record) = current else { return rules::explain_settle(request, Ok(None)) };
+        let Some(record) = records.get_mut(&request.key) else { return rules::explain_settle(request, Ok(None)) };
         let entity = Entity::of(&request.key);
         let may_settle = rules::may_settle(request, record, now)
             && (request.order.is_none() || ordering::may_settle(marks.get(&entity), request, now));
@@ -125,32 +108,10 @@ impl MemoryStore {
         {
             marks.insert(entity, mark);
         }
-        match &request.settlement {
-            Settlement::Complete { result, retention } => {
-                record.status = Status::Completed;
-                record.result = result.clone();
-                record.expiration = Some(now.after(*retention).seconds_rounded_up());
-            }
-            Settlement::Fail { result, retention } => {
-                record.status = Status::Failed;
-                record.result = result.clone();
-                record.expiration = Some(now.after(*retention).seconds_rounded_up());
-            }
-            Settlement::Release { took_over: false } => {
-                records.remove(&request.key);
-            }
-            Settlement::Release { took_over: true } => {
-                record.owner = None;
-                record.lease_until = Some(Timestamp::EPOCH);
-            }
-            Settlement::Renew { lease, skew_margin, retention } => {
-                let (lease_until, expiration) = rules::renewed(record, now, *lease, *skew_margin, *retention);
-                record.lease_until = Some(lease_until);
-                record.expiration = Some(expiration);
-                return Ok(Settled::Renewed { lease_until });
-            }
-        }
-        Ok(Settled::Done { found: None })
+        Ok(rules::apply(record, request, now).unwrap_or_else(|| {
+            records.remove(&request.key);
+            Settled::Done { found: None }
+        }))
     }
 }
 

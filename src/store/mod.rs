@@ -6,7 +6,8 @@
 //!
 //! # Writing a store
 //!
-//! Before version 1.0 the contract's types may gain fields and variants in any minor version.
+//! The page of [`Store`] opens with a complete one. Before version 1.0 the contract's types may gain fields and variants in any
+//! minor version.
 //!
 //! * Each state change is **one** atomic conditional write that restates the rule it relies on. A read before it is only
 //!   evidence. A grant comes from a write that was applied, or from a refusal that shows the caller's own owner token.
@@ -15,7 +16,9 @@
 //!   [`Ambiguous`](crate::ErrorStatus::Ambiguous), one that was certainly not as
 //!   [`Temporary`](crate::ErrorStatus::Temporary).
 //! * Dropping a returned future at any point must be safe. What it was doing then counts as ambiguous.
-//! * An expired record is treated as absent whether or not it has been deleted.
+//! * A record that has expired stands in nobody's way, whether or not it has been deleted. While it is there, a claim over it
+//!   says so: one over an INPROGRESS record [took over](Grant::took_over), since its outcome was lost, and counts the attempts
+//!   on.
 
 use std::{
     fmt,
@@ -68,6 +71,124 @@ pub use crate::future::BoxFuture;
 pub type Answers<T> = Vec<Result<T, Error>>;
 
 /// Where records are kept.
+///
+/// A complete store, of a database whose documents have revisions. It writes a document if that has the revision that was read,
+/// and so leaves every decision to [`rules`]. It keeps no [order](ordering). The last item runs the conformance suite.
+///
+/// ```rust,test_harness
+/// use std::sync::Arc;
+/// use futures_util::future::join_all;
+/// use lambda_once::{
+///     BoxError, BoxFuture, Error, ErrorKind, ErrorStatus, Store,
+///     clock::{Clock, ManualClock, Timestamp},
+///     record::{KeyHash, Record},
+///     store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, StoreId, rules::{self, Change}},
+/// };
+/// # #[cfg(feature = "conformance")]
+/// use lambda_once::store::conformance::Subject;
+/// # use std::{collections::HashMap, sync::Mutex};
+/// # /// A stand-in for the client of the database.
+/// # #[derive(Clone, Debug, Default)]
+/// # struct Documents(Arc<Mutex<HashMap<String, (u64, Option<String>)>>>);
+/// #
+/// # impl Documents {
+/// #     /// The document, if there is one, and its revision.
+/// #     async fn get(&self, id: &str) -> std::io::Result<(Option<String>, u64)> {
+/// #         let (revision, text) = self.0.lock().unwrap().get(id).cloned().unwrap_or_default();
+/// #         tokio::task::yield_now().await;
+/// #         Ok((text, revision))
+/// #     }
+/// #
+/// #     /// Writes or deletes the document if it has this revision. Whether it had.
+/// #     async fn write_if(&self, id: &str, revision: u64, text: Option<String>) -> std::io::Result<bool> {
+/// #         let mut documents = self.0.lock().unwrap();
+/// #         let document = documents.entry(id.to_owned()).or_default();
+/// #         let is_unchanged = document.0 == revision;
+/// #         if is_unchanged {
+/// #             *document = (revision + 1, text);
+/// #         }
+/// #         Ok(is_unchanged)
+/// #     }
+/// # }
+///
+/// #[derive(Clone, Debug)]
+/// struct DocumentStore { documents: Documents, clock: Arc<dyn Clock>, id: StoreId }
+///
+/// impl DocumentStore {
+///     async fn get(&self, key: &KeyHash) -> Result<(Option<Record>, u64), Error> {
+///         let found = self.documents.get(&key.to_hex()).await;
+///         let (text, revision) = found.map_err(|error| failed(error, ErrorKind::Unavailable, ErrorStatus::Temporary))?;
+///         let record = text.map(|text| serde_json::from_str(&text)).transpose();
+///         // Otherwise a newer deployment has written it.
+///         Ok((record.map_err(|error| failed(error, ErrorKind::Format, ErrorStatus::Temporary))?, revision))
+///     }
+///
+///     /// Changes the record by the rule, and decides anew if somebody else has changed it meanwhile.
+///     async fn change<T>(
+///         &self,
+///         key: &KeyHash,
+///         rule: impl Fn(Option<&Record>, Timestamp) -> Result<(Change, T), Error>,
+///     ) -> Result<T, Error> {
+///         loop {
+///             let (record, revision) = self.get(key).await?;
+///             let (change, answer) = rule(record.as_ref(), self.clock.now())?;
+///             let text = match change {
+///                 Change::Keep => return Ok(answer),
+///                 Change::Put(record) => Some(serde_json::to_string(&record).expect("a record is JSON")),
+///                 Change::Delete => None,
+///             };
+///             let written = self.documents.write_if(&key.to_hex(), revision, text).await;
+///             // It may have been applied although nothing was answered.
+///             if written.map_err(|error| failed(error, ErrorKind::Unavailable, ErrorStatus::Ambiguous))? {
+///                 return Ok(answer);
+///             }
+///         }
+///     }
+/// }
+///
+/// fn failed(error: impl Into<BoxError>, kind: ErrorKind, status: ErrorStatus) -> Error {
+///     Error::new(kind, status, "document", "the database has not answered as expected").with_source(error)
+/// }
+///
+/// impl Store for DocumentStore {
+///     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+///         let claim = |claim: &'a ClaimRequest| self.change(&claim.key, move |record, now| rules::claim(record, claim, now));
+///         Box::pin(join_all(requests.iter().map(claim)))
+///     }
+///
+///     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+///         let settle = |settle: &'a SettleRequest| self.change(&settle.key, move |record, now| rules::settle(record, settle, now));
+///         Box::pin(join_all(requests.iter().map(settle)))
+///     }
+///
+///     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+///         let read = move |key| async move { Ok(self.get(key).await?.0.map(|record| data.copy_of(&record))) };
+///         Box::pin(join_all(keys.iter().map(read)))
+///     }
+///
+///     fn limits(&self) -> Limits {
+///         Limits { max_result_bytes: 1 << 20, batch: 10, orders: false }
+///     }
+///
+///     fn id(&self) -> StoreId {
+///         self.id
+///     }
+///
+///     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+///         Box::pin(async { self.get(&KeyHash::from_bytes([0; 32])).await.map(drop) })
+///     }
+/// }
+///
+/// # #[cfg(feature = "conformance")]
+/// async fn subject() -> Subject {
+///     let clock = ManualClock::at(Timestamp::from_seconds(2_000_000_000));
+///     let (documents, id) = (Documents::default(), StoreId::unique());
+///     Subject::new(DocumentStore { documents, clock: Arc::new(clock.clone()), id }, clock)
+/// }
+///
+/// # #[cfg(feature = "conformance")]
+/// lambda_once::conformance_tests!(subject().await);
+/// ```
 ///
 /// Every method takes a batch and gives one answer per input, in order; a single operation is a batch of one. The keys
 /// of one call are distinct.

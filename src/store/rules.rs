@@ -1,16 +1,118 @@
 //! The protocol's rules for claims and settles, as every store applies them.
 //!
 //! A store that can evaluate them where the record is (a condition, a script, a statement) does so and uses these
-//! functions to explain a refusal; the memory store decides by them.
+//! functions to explain a refusal. One that replaces a record only if nobody has changed it since it was read decides by
+//! [`claim`] and [`settle`].
 
 use std::time::Duration;
 
-use super::{ClaimRequest, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement, Takeover};
+use super::{ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement, Takeover};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
-    record::{Fingerprint, NEWEST_KNOWN_VERSION, Owner, Record, Status},
+    order::Order,
+    record::{Fingerprint, NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Record, Status, StoredResult},
 };
+
+/// What a request makes of the record of its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It stays as it is.
+    Keep,
+    /// This takes its place.
+    Put(Record),
+    /// It is deleted.
+    Delete,
+}
+
+/// What a claim makes of the record that exists, if one does, and the answer to it. The answer holds only if the change is
+/// applied to that very record.
+///
+/// # Errors
+///
+/// As of [`judge`]; [`ErrorKind::Config`], permanent, for a request with an order, which these rules do not keep.
+pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> Result<(Change, Claimed), Error> {
+    refuse_order(request.order.as_ref())?;
+    Ok(match record.map_or(Ok(Judgement::Free), |record| judge(record, request, now))? {
+        Judgement::Free => {
+            let (record, grant) = claimed(record, request, now);
+            (Change::Put(record), Claimed::Granted(grant))
+        }
+        Judgement::Mine(grant) => (Change::Keep, Claimed::Granted(grant)),
+        Judgement::Refused(refusal) => (Change::Keep, Claimed::Refused(refusal)),
+    })
+}
+
+/// What a settle makes of the record that exists, if one does, and the answer to it. The answer holds only if the change is
+/// applied to that very record.
+///
+/// # Errors
+///
+/// [`ErrorKind::Config`], permanent, for a request with an order, which these rules do not keep.
+pub fn settle(record: Option<&Record>, request: &SettleRequest, now: Timestamp) -> Result<(Change, Settled), Error> {
+    refuse_order(request.order.as_ref())?;
+    let Some(mut settled) = record.filter(|record| may_settle(request, record, now)).cloned() else {
+        return Ok((Change::Keep, explain_settle(request, Ok(record.cloned()))?));
+    };
+    Ok(match apply(&mut settled, request, now) {
+        Some(answer) => (Change::Put(settled), answer),
+        None => (Change::Delete, Settled::Done { found: None }),
+    })
+}
+
+fn refuse_order(order: Option<&Order>) -> Result<(), Error> {
+    order.map_or(Ok(()), |_| Err(Error::config("the store keeps no order, which an operation with `ordered_by` needs")))
+}
+
+/// The record of a claim that is granted at `now`, and the grant. An expired record still says what the claim replaced.
+pub(crate) fn claimed(replaced: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> (Record, Grant) {
+    let grant = Grant {
+        lease_until: now.after(request.lease),
+        attempt: replaced.map_or(0, |record| record.attempt) + 1,
+        prior_status: replaced.map(|record| record.status),
+    };
+    let Grant { lease_until, attempt, prior_status } = grant;
+    let record = Record {
+        status: Status::InProgress,
+        owner: Some(request.owner),
+        attempt,
+        prior_status,
+        lease_until: Some(lease_until),
+        expiration: Some(in_progress_expiration(now, lease_until, request.skew_margin, request.retention)),
+        fingerprint: request.fingerprint,
+        result: StoredResult::default(),
+        version: RECORD_VERSION,
+    };
+    (record, grant)
+}
+
+/// Applies a settle at `now` to its record. `None` if the record is to be deleted.
+pub(crate) fn apply(record: &mut Record, request: &SettleRequest, now: Timestamp) -> Option<Settled> {
+    match &request.settlement {
+        Settlement::Complete { result, retention } => {
+            record.status = Status::Completed;
+            record.result = result.clone();
+            record.expiration = Some(now.after(*retention).seconds_rounded_up());
+        }
+        Settlement::Fail { result, retention } => {
+            record.status = Status::Failed;
+            record.result = result.clone();
+            record.expiration = Some(now.after(*retention).seconds_rounded_up());
+        }
+        Settlement::Release { took_over: false } => return None,
+        Settlement::Release { took_over: true } => {
+            record.owner = None;
+            record.lease_until = Some(Timestamp::EPOCH);
+        }
+        Settlement::Renew { lease, skew_margin, retention } => {
+            let (lease_until, expiration) = renewed(record, now, *lease, *skew_margin, *retention);
+            record.lease_until = Some(lease_until);
+            record.expiration = Some(expiration);
+            return Some(Settled::Renewed { lease_until });
+        }
+    }
+    Some(Settled::Done { found: None })
+}
 
 /// What an existing record means for a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]

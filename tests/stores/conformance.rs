@@ -1,4 +1,4 @@
-//! Every store, by the value, in a `Box` and in an `Arc`, against the suite.
+//! Every store, by the value, in a `Box` and in an `Arc`, against the suite. (The memory store by the value: `tests/memory.rs`.)
 
 use std::sync::Arc;
 
@@ -51,7 +51,6 @@ macro_rules! suites_by_the_servers_clock {
 }
 
 suites! {
-    memory: by_value(memory);
     memory_in_a_box: in_a_box(memory);
     memory_in_an_arc: in_an_arc(memory);
     faultless_fault_store: by_value(async |clock| FaultStore::new(MemoryStore::with_clock(clock), 1));

@@ -11,24 +11,29 @@ const RIVALS: usize = 64;
 async fn at_once(subject: &Subject, claims: &[ClaimRequest]) -> Vec<Claimed> {
     let tasks = claims.iter().map(|claim| {
         let (store, claim) = (Arc::clone(&subject.store), claim.clone());
-        tokio::spawn(async move { store.claim(&[claim]).await.remove(0) })
+        tokio::spawn(async move { only(store.claim(&[claim]).await) })
     });
     let answers = join_all(tasks.collect::<Vec<_>>()).await;
-    answers.into_iter().map(|answer| answer.expect("no panic").expect("the store answers")).collect()
+    answers.into_iter().map(|answer| answer.expect("no panic")).collect()
+}
+
+fn granted(answers: &[Claimed]) -> usize {
+    answers.iter().filter(|answer| matches!(answer, Claimed::Granted(_))).count()
 }
 
 /// A key that was never seen is granted; somebody else's claim then finds it in progress.
 pub async fn a_new_key_is_granted_and_then_in_progress(subject: &Subject) {
     let claim = new_claim();
     let grant = subject.granted(&claim).await;
-    assert_eq!((grant.attempt, grant.prior_status), (1, None));
-    let refusal = subject.refused(&rival(&claim)).await;
-    assert_eq!(refusal, Refusal::InProgress { lease_until: Some(grant.lease_until), attempt: 1 });
+    expect("C8: a new key has one attempt and replaces nothing", (grant.attempt, grant.prior_status), (1, None));
+    let found = subject.in_progress(&rival(&claim), "while a claim stands").await;
+    expect("C6: a refusal has the lease and the attempts on record", found, (Some(grant.lease_until), 1));
 
-    let record = subject.read(claim.key).await.expect("the claim is on record");
-    assert_eq!(record.status, Status::InProgress);
-    assert_eq!((record.owner, record.fingerprint), (Some(claim.owner), claim.fingerprint));
-    assert_eq!(record.lease_until, Some(grant.lease_until));
+    let record = subject.record(claim.key, "a granted claim").await;
+    expect("a granted claim is INPROGRESS", record.status, Status::InProgress);
+    expect("S1: a record has the owner of its claim", record.owner, Some(claim.owner));
+    expect("C2: a record has the fingerprint of its claim", record.fingerprint, claim.fingerprint);
+    expect("C6: a record has the lease of its grant", record.lease_until, Some(grant.lease_until));
 }
 
 /// Of 64 claims of one key at once exactly one is granted, 100 times over.
@@ -37,10 +42,10 @@ pub async fn of_many_claims_exactly_one_is_granted(subject: &Subject) {
         let claim = new_claim();
         let claims: Vec<_> = (0..RIVALS).map(|_| rival(&claim)).collect();
         let answers = at_once(subject, &claims).await;
-        let granted = answers.iter().filter(|answer| matches!(answer, Claimed::Granted(_))).count();
-        assert_eq!(granted, 1, "of {RIVALS} claims");
+        expect("C1: of many claims on a new key one is granted", granted(&answers), 1);
         let waiting = |answer: &&Claimed| matches!(answer, Claimed::Refused(Refusal::InProgress { .. }));
-        assert_eq!(answers.iter().filter(waiting).count(), RIVALS - 1);
+        let waiting = answers.iter().filter(waiting).count();
+        expect("C6: of many claims on a new key all but one are in progress", waiting, RIVALS - 1);
     }
 }
 
@@ -49,7 +54,8 @@ pub async fn a_claim_sent_again_is_granted_as_the_record_says(subject: &Subject)
     let claim = new_claim();
     let first = subject.granted(&claim).await;
     subject.advance(LEASE / 2).await;
-    assert_eq!(subject.granted(&claim).await, first, "neither the lease nor the attempt moves");
+    let again = subject.granted(&claim).await;
+    expect("C5: a claim that is sent again moves neither its lease nor its attempt", again, first);
 }
 
 /// A claim that is sent again when its lease and the margin have passed takes over, as any other would: the write's
@@ -59,10 +65,12 @@ pub async fn a_lapsed_claim_sent_again_takes_over(subject: &Subject) {
     subject.granted(&claim).await;
     let first = subject.granted(&strict).await;
     subject.advance(LAPSE).await;
-    let again = subject.granted(&claim).await;
-    assert!(again.took_over() && again.attempt == 2, "{again:?}");
-    assert_eq!(subject.read(claim.key).await.and_then(|record| record.lease_until), Some(again.lease_until));
-    assert_eq!(subject.granted(&strict).await, first);
+    let again = subject.took_over(&claim).await;
+    expect("C7: a lapsed claim that is sent again is another attempt", again.attempt, 2);
+    let lease_until = subject.record(claim.key, "a takeover").await.lease_until;
+    expect("C7: a record has the lease of its takeover", lease_until, Some(again.lease_until));
+    let again = subject.granted(&strict).await;
+    expect("C5: where takeovers are refused, a lapsed claim that is sent again is its own", again, first);
 }
 
 /// A claim is taken over when its lease and the margin have passed, and not before.
@@ -70,11 +78,10 @@ pub async fn a_lapsed_claim_is_taken_over_and_a_standing_one_is_not(subject: &Su
     let claim = new_claim();
     subject.granted(&claim).await;
     subject.advance(LEASE).await;
-    assert!(matches!(subject.refused(&rival(&claim)).await, Refusal::InProgress { .. }), "within the margin");
+    subject.in_progress(&rival(&claim), "within the margin after its lease").await;
     subject.advance(LAPSE - LEASE).await;
-    let grant = subject.granted(&rival(&claim)).await;
-    assert!(grant.took_over());
-    assert_eq!(grant.attempt, 2);
+    let grant = subject.took_over(&rival(&claim)).await;
+    expect("a takeover is another attempt", grant.attempt, 2);
 }
 
 /// A takeover whose answer was lost is sent again: it still knows that it took over.
@@ -83,9 +90,9 @@ pub async fn a_takeover_sent_again_still_took_over(subject: &Subject) {
     subject.granted(&claim).await;
     subject.advance(LAPSE).await;
     let taker = rival(&claim);
-    let grant = subject.granted(&taker).await;
-    assert_eq!(subject.granted(&taker).await, grant);
-    assert!(grant.took_over());
+    let grant = subject.took_over(&taker).await;
+    let again = subject.granted(&taker).await;
+    expect("C5, C8: a takeover that is sent again has the history of the record", again, grant);
 }
 
 /// Of many who find a lapsed claim one takes it over.
@@ -95,8 +102,7 @@ pub async fn a_lapsed_claim_is_taken_over_once(subject: &Subject) {
     subject.advance(LAPSE).await;
     let claims: Vec<_> = (0..RIVALS).map(|_| rival(&claim)).collect();
     let answers = at_once(subject, &claims).await;
-    let granted = answers.iter().filter(|answer| matches!(answer, Claimed::Granted(_))).count();
-    assert_eq!(granted, 1, "of {RIVALS} claims");
+    expect("C7: of many claims on a lapsed one, one takes over", granted(&answers), 1);
 }
 
 /// Where takeover is refused, a lapsed claim stays abandoned, handed back or not.
@@ -104,14 +110,20 @@ pub async fn an_abandoned_claim_stays_so_where_takeover_is_refused(subject: &Sub
     let claim = new_claim();
     let refusing = |claim: &ClaimRequest| ClaimRequest { takeover: Takeover::Refused, ..rival(claim) };
     subject.granted(&claim).await;
-    assert!(matches!(subject.refused(&refusing(&claim)).await, Refusal::InProgress { .. }));
+    subject.in_progress(&refusing(&claim), "before the lease has passed, also where takeovers are refused").await;
     subject.advance(LAPSE).await;
-    assert_eq!(subject.refused(&refusing(&claim)).await, Refusal::Abandoned { attempt: 1 });
+    let abandoned = subject.refused(&refusing(&claim)).await;
+    expect(
+        "C7: where takeovers are refused, a lapsed claim is abandoned",
+        abandoned,
+        Refusal::Abandoned { attempt: 1 },
+    );
 
     let taker = rival(&claim);
     subject.granted(&taker).await;
-    assert_eq!(subject.settle(&taker, HAND_BACK).await, Settled::Done { found: None });
-    assert_eq!(subject.refused(&refusing(&claim)).await, Refusal::Abandoned { attempt: 2 });
+    subject.done(&taker, HAND_BACK).await;
+    let abandoned = subject.refused(&refusing(&claim)).await;
+    expect("C7, S9: a claim that was handed back is abandoned", abandoned, Refusal::Abandoned { attempt: 2 });
 }
 
 /// Another payload under the same key is a mismatch while the record stands: in progress, lapsed, handed back,
@@ -119,19 +131,19 @@ pub async fn an_abandoned_claim_stays_so_where_takeover_is_refused(subject: &Sub
 pub async fn another_payload_is_a_mismatch_whatever_the_status(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
-    assert_eq!(subject.refused(&misuse(&claim)).await, Refusal::Mismatch, "in progress");
+    subject.mismatch(&misuse(&claim), "while a claim stands").await;
     subject.advance(LAPSE).await;
-    assert_eq!(subject.refused(&misuse(&claim)).await, Refusal::Mismatch, "lapsed");
+    subject.mismatch(&misuse(&claim), "after the lease").await;
     let taker = rival(&claim);
-    assert_eq!(subject.granted(&taker).await.attempt, 2, "the mismatch granted nothing");
-    assert_eq!(subject.settle(&taker, HAND_BACK).await, Settled::Done { found: None });
-    assert_eq!(subject.refused(&misuse(&claim)).await, Refusal::Mismatch, "handed back");
+    expect("C2: a mismatch is no attempt", subject.granted(&taker).await.attempt, 2);
+    subject.done(&taker, HAND_BACK).await;
+    subject.mismatch(&misuse(&claim), "after a hand-back").await;
 
     for outcome in [complete("1"), fail("1")] {
         let claim = new_claim();
         subject.granted(&claim).await;
-        subject.settle(&claim, outcome.clone()).await;
-        assert_eq!(subject.refused(&misuse(&claim)).await, Refusal::Mismatch, "{outcome:?}");
+        subject.done(&claim, outcome.clone()).await;
+        subject.mismatch(&misuse(&claim), &format!("after {}", outcome.as_str())).await;
     }
 }
 
@@ -142,32 +154,35 @@ pub async fn a_claim_without_a_fingerprint_matches_any_payload(subject: &Subject
     subject.granted(&claim).await;
     subject.advance(LAPSE).await;
     let taker = without(&claim);
-    assert!(subject.granted(&taker).await.took_over());
-    subject.settle(&taker, complete("1")).await;
-    assert_eq!(subject.completed(&misuse(&claim)).await, json("1"), "the taker named no payload");
+    subject.took_over(&taker).await;
+    subject.done(&taker, complete("1")).await;
+    // The taker named no payload.
+    subject.replays(&misuse(&claim), json("1")).await;
 
     let claim = without(&new_claim());
     subject.granted(&claim).await;
     subject.advance(LAPSE).await;
-    assert!(subject.granted(&misuse(&claim)).await.took_over());
+    subject.took_over(&misuse(&claim)).await;
 }
 
-/// A record whose expiration has passed counts as absent, for any payload, whether or not it has been deleted. A claim
-/// over an outcome did not take over; a claim over a claim that is still there did.
+/// A record whose expiration has passed does not stand in the way of a claim, for any payload, whether or not it has been
+/// deleted. A claim over a claim that is still there took over, since nothing else says that an outcome was lost; a claim over
+/// an outcome did not.
 pub async fn an_expired_record_counts_as_absent(subject: &Subject) {
-    for (outcome, took_over) in [(Some(complete("1")), false), (Some(fail("1")), false), (None, true)] {
+    for outcome in [Some(complete("1")), Some(fail("1")), None] {
         let claim = new_claim();
         subject.granted(&claim).await;
         if let Some(outcome) = &outcome {
-            subject.settle(&claim, outcome.clone()).await;
+            subject.done(&claim, outcome.clone()).await;
         }
         subject.advance(RETENTION + Duration::from_secs(1)).await;
-        let is_there = subject.read(claim.key).await.is_some();
+        let is_claim = subject.read(claim.key).await.is_some_and(|record| record.status == Status::InProgress);
         let other = misuse(&claim);
-        assert_eq!(subject.granted(&other).await.took_over(), took_over && is_there, "{outcome:?}");
+        let took_over = subject.granted(&other).await.took_over();
+        expect("C8: a claim over an INPROGRESS record took over, expired or not", took_over, is_claim);
         // Nothing of the old record is left.
-        assert_eq!(subject.settle(&other, complete("2")).await, Settled::Done { found: None });
-        assert_eq!(subject.completed(&rival(&other)).await, json("2"));
+        subject.done(&other, complete("2")).await;
+        subject.replays(&rival(&other), json("2")).await;
     }
 }
 
@@ -178,18 +193,19 @@ pub async fn a_live_claim_never_counts_as_expired(subject: &Subject) {
         subject.granted(&claim).await;
         for _ in 0..2 {
             subject.advance(LEASE / 2).await;
-            assert!(matches!(subject.refused(&rival(&claim)).await, Refusal::InProgress { .. }));
-            assert_eq!(subject.refused(&misuse(&claim)).await, Refusal::Mismatch);
+            subject.in_progress(&rival(&claim), "while a claim of a short retention stands (L4)").await;
+            subject.mismatch(&misuse(&claim), "while a claim of a short retention stands (L4)").await;
         }
-        assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done { found: None });
+        subject.done(&claim, complete("1")).await;
     }
 }
 
 /// Requests of one call are answered in their order, each for itself.
 pub async fn batches_are_answered_in_order(subject: &Subject) {
+    const RULE: &str = "the answers of a call have the order of its requests";
     let done = new_claim();
     subject.granted(&done).await;
-    subject.settle(&done, complete("1")).await;
+    subject.done(&done, complete("1")).await;
     let running = new_claim();
     subject.granted(&running).await;
 
@@ -198,41 +214,38 @@ pub async fn batches_are_answered_in_order(subject: &Subject) {
     claims[17] = rival(&running);
     claims[28] = misuse(&done);
     let answers = subject.store.claim(&claims).await;
-    assert_eq!(answers.len(), claims.len());
-    for (i, answer) in answers.into_iter().enumerate() {
-        let answer = answer.expect("the store answers");
-        match i {
-            3 => assert!(matches!(answer, Claimed::Refused(Refusal::Completed(record)) if record.result == json("1"))),
-            17 => assert!(matches!(answer, Claimed::Refused(Refusal::InProgress { .. }))),
-            28 => assert_eq!(answer, Claimed::Refused(Refusal::Mismatch)),
-            _ => assert!(matches!(answer, Claimed::Granted(_)), "{i}"),
-        }
-    }
+    let kinds = answers.iter().map(|answer| match answer {
+        Ok(Claimed::Granted(_)) => "granted",
+        Ok(Claimed::Refused(Refusal::Completed(record))) if record.result == json("1") => "completed",
+        Ok(Claimed::Refused(Refusal::InProgress { .. })) => "in progress",
+        Ok(Claimed::Refused(Refusal::Mismatch)) => "mismatch",
+        _ => "another answer",
+    });
+    let mut expected = ["granted"; 30];
+    (expected[3], expected[17], expected[28]) = ("completed", "in progress", "mismatch");
+    expect(RULE, kinds.collect::<Vec<_>>(), expected.to_vec());
     let settles: Vec<_> = claims.iter().map(|claim| settle_request(claim, complete("2"))).collect();
-    let lost: Vec<_> =
-        subject.store.settle(&settles).await.iter().map(|answer| !matches!(answer, Ok(Settled::Done { .. }))).collect();
-    assert_eq!(lost, (0..30).map(|i| matches!(i, 3 | 17 | 28)).collect::<Vec<_>>());
+    let settled = subject.store.settle(&settles).await;
+    let done = settled.iter().map(|answer| matches!(answer, Ok(Settled::Done { .. })));
+    expect(RULE, done.collect::<Vec<_>>(), expected.map(|kind| kind == "granted").to_vec());
     let keys = [claims[0].key, KeyHash::from_bytes(random()), running.key];
-    let found: Vec<_> = subject
-        .store
-        .read(&keys, ResultData::Include)
-        .await
-        .into_iter()
-        .map(|answer| answer.expect("the store answers"))
-        .collect();
-    let statuses: Vec<_> = found.iter().map(|record| record.as_ref().map(|record| record.status)).collect();
-    assert_eq!(statuses, [Some(Status::Completed), None, Some(Status::InProgress)]);
+    let found = subject.store.read(&keys, ResultData::Include).await;
+    let statuses =
+        found.iter().map(|answer| answer.as_ref().ok().map(|found| found.as_ref().map(|record| record.status)));
+    let expected = vec![Some(Some(Status::Completed)), Some(None), Some(Some(Status::InProgress))];
+    expect(RULE, statuses.collect::<Vec<_>>(), expected);
 
-    assert!(subject.store.claim(&[]).await.is_empty());
-    assert!(subject.store.settle(&[]).await.is_empty());
-    assert!(subject.store.read(&[], ResultData::Include).await.is_empty());
+    const EMPTY: &str = "a call without requests has no answers";
+    expect(EMPTY, subject.store.claim(&[]).await.len(), 0);
+    expect(EMPTY, subject.store.settle(&[]).await.len(), 0);
+    expect(EMPTY, subject.store.read(&[], ResultData::Include).await.len(), 0);
 }
 
 /// Warming may be repeated, and has no effect on any key.
 pub async fn warming_changes_nothing(subject: &Subject) {
-    subject.store.warm().await.expect("the store answers");
+    subject.store.warm().await.expect("a store that can be reached is warmed");
     let claim = new_claim();
     subject.granted(&claim).await;
-    subject.store.warm().await.expect("the store answers");
-    assert!(matches!(subject.refused(&rival(&claim)).await, Refusal::InProgress { .. }));
+    subject.store.warm().await.expect("a store that can be reached is warmed");
+    subject.in_progress(&rival(&claim), "after the store was warmed").await;
 }

@@ -14,12 +14,13 @@
 //! ```
 //!
 //! Every check draws keys of its own, so all may run on one table at once. A check panics where the store breaks the
-//! contract. The list of checks grows with the contract; it is not covered by semantic versioning.
+//! contract: it names the rule, by its label in `docs/protocol.md` where it has one, what was expected, and what was found. The list of checks grows with the contract; it is not covered by semantic versioning.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
-    BoxFuture, ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement, Store, Takeover,
+    Answers, BoxFuture, ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement, Store,
+    Takeover,
 };
 use crate::{
     clock::{ManualClock, Timestamp},
@@ -27,10 +28,12 @@ use crate::{
 };
 
 mod claims;
+mod doubt;
 mod orders;
 mod settles;
 
 pub use claims::*;
+pub use doubt::*;
 pub use orders::*;
 pub use settles::*;
 
@@ -133,30 +136,52 @@ impl Subject {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Claimed {
-        let mut answers = self.store.claim(std::slice::from_ref(request)).await;
-        assert_eq!(answers.len(), 1, "one answer for each request");
-        answers.remove(0).expect("the store answers")
+        only(self.store.claim(std::slice::from_ref(request)).await)
     }
 
     async fn granted(&self, request: &ClaimRequest) -> Grant {
         match self.claim(request).await {
             Claimed::Granted(grant) => grant,
-            Claimed::Refused(refusal) => panic!("expected a grant, got {refusal:?}"),
+            refused => {
+                broken("C1, C7: a key that is free, or whose lease has passed, is granted", "Granted(…)", refused)
+            }
         }
+    }
+
+    /// A grant over a claim that ended without an outcome.
+    async fn took_over(&self, request: &ClaimRequest) -> Grant {
+        let grant = self.granted(request).await;
+        expect("C8: a claim over an INPROGRESS record took over", grant.prior_status, Some(Status::InProgress));
+        grant
     }
 
     async fn refused(&self, request: &ClaimRequest) -> Refusal {
         match self.claim(request).await {
             Claimed::Refused(refusal) => refusal,
-            Claimed::Granted(grant) => panic!("expected a refusal, got {grant:?}"),
+            granted => {
+                broken("C2 to C7: a key that is decided, held or another payload's is refused", "Refused(…)", granted)
+            }
         }
+    }
+
+    /// The lease and the attempts of the claim that stands in the way.
+    async fn in_progress(&self, request: &ClaimRequest, when: &str) -> (Option<Timestamp>, u64) {
+        match self.refused(request).await {
+            Refusal::InProgress { lease_until, attempt } => (lease_until, attempt),
+            refusal => broken(&format!("C6: {when}, others are in progress"), "Refused(InProgress { … })", refusal),
+        }
+    }
+
+    async fn mismatch(&self, request: &ClaimRequest, when: &str) {
+        let rule = format!("C2: {when}, another payload is a mismatch");
+        expect(&rule, self.refused(request).await, Refusal::Mismatch);
     }
 
     /// The result of a completed operation. Its record is the one on record, as far as a replay depends on it.
     async fn completed(&self, request: &ClaimRequest) -> StoredResult {
         match self.refused(request).await {
             Refusal::Completed(record) => self.replayed(request, *record, Status::Completed).await,
-            refusal => panic!("expected a completed operation, got {refusal:?}"),
+            refusal => broken("C3: a completed operation is replayed", "Refused(Completed(…))", refusal),
         }
     }
 
@@ -164,30 +189,84 @@ impl Subject {
     async fn failed(&self, request: &ClaimRequest) -> StoredResult {
         match self.refused(request).await {
             Refusal::Failed(record) => self.replayed(request, *record, Status::Failed).await,
-            refusal => panic!("expected a failed operation, got {refusal:?}"),
+            refusal => broken("C4: a failed operation is replayed", "Refused(Failed(…))", refusal),
         }
     }
 
+    async fn replays(&self, request: &ClaimRequest, result: StoredResult) {
+        expect("C3: a completed operation replays its result, byte for byte", self.completed(request).await, result);
+    }
+
     async fn replayed(&self, request: &ClaimRequest, record: Record, status: Status) -> StoredResult {
-        let read = self.read(request.key).await.expect("the outcome is on record");
-        assert_eq!((record.status, read.status), (status, status));
-        assert_eq!((record.fingerprint, &record.result), (read.fingerprint, &read.result));
-        assert!(
-            record.expiration.is_some() && record.expiration <= read.expiration,
-            "replayed no longer than it stands"
-        );
+        let read = self.record(request.key, "C3, C4: what is replayed").await;
+        expect("C3, C4: a refusal has the status on record", (record.status, read.status), (status, status));
+        expect("C2: a refusal has the fingerprint on record", record.fingerprint, read.fingerprint);
+        expect("C3, C4: a refusal has the result on record", &record.result, &read.result);
+        let found = (record.expiration, read.expiration);
+        if record.expiration.is_none() || record.expiration > read.expiration {
+            broken(
+                "C1: what is replayed expires, and no later than the record",
+                "an expiration up to that on record",
+                found,
+            );
+        }
         record.result
     }
 
     async fn settle(&self, request: &ClaimRequest, settlement: Settlement) -> Settled {
-        let mut answers = self.store.settle(&[settle_request(request, settlement)]).await;
-        assert_eq!(answers.len(), 1, "one answer for each request");
-        answers.remove(0).expect("the store answers")
+        only(self.store.settle(&[settle_request(request, settlement)]).await)
+    }
+
+    /// A settle that changes the record, as its claim holds that.
+    async fn done(&self, request: &ClaimRequest, settlement: Settlement) {
+        let rule = format!("S1: the holder of a claim may {} it", settlement.as_str());
+        expect(&rule, self.settle(request, settlement).await, Settled::Done { found: None });
+    }
+
+    /// A settle that changes nothing, as the record is another's.
+    async fn lost(&self, request: &ClaimRequest, settlement: Settlement, current: Option<Record>) {
+        let rule = format!("S3: what another claim holds or has decided cannot be changed ({})", settlement.as_str());
+        let lost = Settled::LeaseLost { current: current.map(Box::new) };
+        expect(&rule, self.settle(request, settlement).await, lost);
+    }
+
+    /// The lease of a claim that is renewed.
+    async fn renewed(&self, request: &ClaimRequest, renew: Settlement) -> Timestamp {
+        match self.settle(request, renew).await {
+            Settled::Renewed { lease_until } => lease_until,
+            settled => broken("L5: a claim that stands is renewed", "Renewed { … }", settled),
+        }
     }
 
     async fn read(&self, key: KeyHash) -> Option<Record> {
-        self.store.read(&[key], ResultData::Include).await.remove(0).expect("the store answers")
+        only(self.store.read(&[key], ResultData::Include).await)
     }
+
+    async fn record(&self, key: KeyHash, what: &str) -> Record {
+        self.read(key).await.unwrap_or_else(|| broken(&format!("{what} is on record"), "Some(…)", None::<Record>))
+    }
+
+    async fn unchanged(&self, key: KeyHash, before: Option<&Record>, rule: &str) {
+        expect(rule, self.read(key).await.as_ref(), before);
+    }
+}
+
+/// The answer to the only request of a call.
+fn only<T: fmt::Debug>(mut answers: Answers<T>) -> T {
+    expect("a call has one answer for each request", answers.len(), 1);
+    answers.remove(0).unwrap_or_else(|error| broken("a store that can be reached answers", "Ok(…)", error))
+}
+
+/// Panics unless what was found is what the rule asks for.
+#[track_caller]
+fn expect<T: PartialEq + fmt::Debug>(rule: &str, found: T, expected: T) {
+    assert!(found == expected, "{rule}\n  expected: {expected:?}\n     found: {found:?}");
+}
+
+/// The store breaks a rule.
+#[track_caller]
+fn broken(rule: &str, expected: &str, found: impl fmt::Debug) -> ! {
+    panic!("{rule}\n  expected: {expected}\n     found: {found:?}")
 }
 
 impl fmt::Debug for Subject {

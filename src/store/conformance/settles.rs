@@ -6,10 +6,11 @@ use super::*;
 pub async fn a_completed_operation_replays_its_result(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
-    assert_eq!(subject.settle(&claim, complete("[1]")).await, Settled::Done { found: None });
+    subject.done(&claim, complete("[1]")).await;
     for _ in 0..2 {
-        assert_eq!(subject.completed(&rival(&claim)).await, json("[1]"));
-        assert_eq!(subject.completed(&claim).await, json("[1]"), "its own holder included");
+        for claimant in [&rival(&claim), &claim] {
+            subject.replays(claimant, json("[1]")).await;
+        }
         subject.advance(LAPSE).await;
     }
 }
@@ -18,9 +19,10 @@ pub async fn a_completed_operation_replays_its_result(subject: &Subject) {
 pub async fn a_failed_operation_replays_its_failure(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
-    assert_eq!(subject.settle(&claim, fail("{}")).await, Settled::Done { found: None });
+    subject.done(&claim, fail("{}")).await;
     for _ in 0..2 {
-        assert_eq!(subject.failed(&rival(&claim)).await, json("{}"));
+        let failure = subject.failed(&rival(&claim)).await;
+        expect("C4: a failed operation replays its failure", failure, json("{}"));
         subject.advance(LAPSE).await;
     }
 }
@@ -37,8 +39,8 @@ pub async fn results_come_back_as_they_were_stored(subject: &Subject) {
         let claim = new_claim();
         subject.granted(&claim).await;
         let settlement = Settlement::Complete { result: result.clone(), retention: RETENTION };
-        assert_eq!(subject.settle(&claim, settlement).await, Settled::Done { found: None });
-        assert_eq!(subject.completed(&rival(&claim)).await, result);
+        subject.done(&claim, settlement).await;
+        subject.replays(&rival(&claim), result).await;
     }
 }
 
@@ -47,26 +49,32 @@ pub async fn results_are_left_out_where_they_are_not_asked_for(subject: &Subject
     for settlement in [complete("[1]"), fail("{}")] {
         let claim = new_claim();
         subject.granted(&claim).await;
-        subject.settle(&claim, settlement.clone()).await;
-        let stored = subject.read(claim.key).await.expect("the outcome");
+        subject.done(&claim, settlement.clone()).await;
+        let stored = subject.record(claim.key, "an outcome").await;
         let without = ClaimRequest { result_data: ResultData::Omit, ..rival(&claim) };
-        let read = subject.store.read(&[claim.key], ResultData::Omit).await.remove(0).expect("the store answers");
-        assert_eq!(read, Some(stored.without_data()));
+        let read = only(subject.store.read(&[claim.key], ResultData::Omit).await);
+        expect("a read without data leaves out only that", read, Some(stored.without_data()));
         for (request, result) in [(&without, StoredResult::default()), (&rival(&claim), stored.result.clone())] {
             match subject.refused(request).await {
                 Refusal::Completed(record) | Refusal::Failed(record) => {
-                    assert_eq!((record.status, record.result), (stored.status, result));
+                    let found = (record.status, record.result);
+                    expect("a refusal has the result if its request asks for that", found, (stored.status, result));
                 }
-                refusal => panic!("expected an outcome, got {refusal:?}"),
+                refusal => broken("C3, C4: an outcome is replayed", "Refused(Completed(…)), or Failed", refusal),
             }
         }
     }
     // Whether a result was dropped is said in any case.
     let claim = new_claim();
     subject.granted(&claim).await;
-    subject.settle(&claim, Settlement::Complete { result: StoredResult::DROPPED, retention: RETENTION }).await;
+    subject.done(&claim, Settlement::Complete { result: StoredResult::DROPPED, retention: RETENTION }).await;
     let without = ClaimRequest { result_data: ResultData::Omit, ..rival(&claim) };
-    assert_eq!(subject.completed(&without).await, StoredResult::DROPPED);
+    match subject.refused(&without).await {
+        Refusal::Completed(record) => {
+            expect("S5: a result that was dropped is said to be", record.result, StoredResult::DROPPED)
+        }
+        refusal => broken("C3: an outcome is replayed", "Refused(Completed(…))", refusal),
+    }
 }
 
 /// A result of exactly the size that [`limits`](Store::limits) names is taken.
@@ -76,18 +84,18 @@ pub async fn the_largest_result_fits(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
     let settlement = Settlement::Complete { result: result.clone(), retention: RETENTION };
-    assert_eq!(subject.settle(&claim, settlement).await, Settled::Done { found: None });
-    assert_eq!(subject.completed(&rival(&claim)).await, result);
+    subject.done(&claim, settlement).await;
+    subject.replays(&rival(&claim), result).await;
 }
 
 /// A released key is as if it had never been claimed, for any payload.
 pub async fn a_released_key_is_free(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
-    assert_eq!(subject.settle(&claim, RELEASE).await, Settled::Done { found: None });
-    assert_eq!(subject.read(claim.key).await, None);
+    subject.done(&claim, RELEASE).await;
+    subject.unchanged(claim.key, None, "S9: a release deletes the record").await;
     let grant = subject.granted(&misuse(&claim)).await;
-    assert_eq!((grant.attempt, grant.prior_status), (1, None));
+    expect("S9: a released key is as if it were new", (grant.attempt, grant.prior_status), (1, None));
 }
 
 /// A settle whose answer was lost is sent again: it succeeds and changes nothing.
@@ -95,11 +103,13 @@ pub async fn a_settle_sent_again_succeeds(subject: &Subject) {
     for settlement in [complete("1"), fail("1"), RELEASE, HAND_BACK] {
         let claim = new_claim();
         subject.granted(&claim).await;
-        assert_eq!(subject.settle(&claim, settlement.clone()).await, Settled::Done { found: None });
+        subject.done(&claim, settlement.clone()).await;
         let before = subject.read(claim.key).await;
         let again = subject.settle(&claim, settlement.clone()).await;
-        assert_eq!(shown(again), before.as_ref().map(Record::without_data), "{settlement:?}");
-        assert_eq!(subject.read(claim.key).await, before, "{settlement:?}");
+        let rule =
+            format!("S2: {} that is sent again succeeds, shows the record and changes nothing", settlement.as_str());
+        expect(&rule, shown(again), before.as_ref().map(Record::without_data));
+        subject.unchanged(claim.key, before.as_ref(), &rule).await;
     }
     // A release is done as soon as the key is not in progress under its owner, whoever came after it.
     let claim = new_claim();
@@ -107,12 +117,10 @@ pub async fn a_settle_sent_again_succeeds(subject: &Subject) {
     subject.settle(&claim, RELEASE).await;
     let next = rival(&claim);
     subject.granted(&next).await;
-    assert!(shown(subject.settle(&claim, RELEASE).await).is_some_and(|record| record.owner == Some(next.owner)));
-    assert_eq!(
-        subject.settle(&next, complete("1")).await,
-        Settled::Done { found: None },
-        "the next claim still stands"
-    );
+    let owner = shown(subject.settle(&claim, RELEASE).await).and_then(|record| record.owner);
+    expect("S2: a release that is sent again shows the claim that came after it", owner, Some(next.owner));
+    // The next claim still stands.
+    subject.done(&next, complete("1")).await;
 }
 
 /// A holder past its lease can neither complete, fail, release nor renew over its successor, before and after that has
@@ -128,17 +136,18 @@ pub async fn a_late_holder_changes_nothing(subject: &Subject) {
         subject.granted(&next).await;
         for settled in [false, true] {
             if settled {
-                assert_eq!(subject.settle(&next, outcome.clone()).await, Settled::Done { found: None });
+                subject.done(&next, outcome.clone()).await;
             }
-            let before = subject.read(claim.key).await.expect("the successor's record");
+            let before = subject.record(claim.key, "the successor's claim or outcome").await;
             for settlement in &late {
-                let answer = subject.settle(&claim, settlement.clone()).await;
                 if matches!(settlement, Settlement::Release { .. }) {
-                    assert_eq!(shown(answer), Some(before.without_data()), "there is nothing left to release");
+                    let found = shown(subject.settle(&claim, settlement.clone()).await);
+                    expect("S2: a late release finds nothing left to release", found, Some(before.without_data()));
                 } else {
-                    assert_eq!(answer, Settled::LeaseLost { current: Some(Box::new(before.clone())) });
+                    subject.lost(&claim, settlement.clone(), Some(before.clone())).await;
                 }
-                assert_eq!(subject.read(claim.key).await.as_ref(), Some(&before), "{settlement:?}");
+                let rule = format!("S3: a late {} leaves the successor's record", settlement.as_str());
+                subject.unchanged(claim.key, Some(&before), &rule).await;
             }
         }
     }
@@ -150,14 +159,14 @@ pub async fn a_settle_creates_no_record(subject: &Subject) {
     for settlement in [complete("1"), fail("1"), renew, RELEASE, HAND_BACK] {
         let claim = new_claim();
         subject.granted(&claim).await;
-        subject.settle(&claim, RELEASE).await;
-        let answer = subject.settle(&claim, settlement.clone()).await;
+        subject.done(&claim, RELEASE).await;
+        let rule = format!("S1: {} creates no record", settlement.as_str());
         if matches!(settlement, Settlement::Release { .. }) {
-            assert_eq!(answer, Settled::Done { found: None });
+            subject.done(&claim, settlement).await;
         } else {
-            assert_eq!(answer, Settled::LeaseLost { current: None }, "{settlement:?}");
+            subject.lost(&claim, settlement, None).await;
         }
-        assert_eq!(subject.read(claim.key).await, None, "{settlement:?}");
+        subject.unchanged(claim.key, None, &rule).await;
     }
 }
 
@@ -166,16 +175,14 @@ pub async fn an_outcome_is_decided_once(subject: &Subject) {
     for (first, second) in [(complete("1"), fail("2")), (fail("1"), complete("2"))] {
         let claim = new_claim();
         subject.granted(&claim).await;
-        assert_eq!(subject.settle(&claim, first).await, Settled::Done { found: None });
-        let decided = subject.read(claim.key).await.expect("the outcome");
-        assert_eq!(
-            subject.settle(&claim, second).await,
-            Settled::LeaseLost { current: Some(Box::new(decided.clone())) }
-        );
+        subject.done(&claim, first).await;
+        let decided = subject.record(claim.key, "an outcome").await;
+        subject.lost(&claim, second, Some(decided.clone())).await;
         for release in [RELEASE, HAND_BACK] {
-            assert_eq!(shown(subject.settle(&claim, release).await), Some(decided.without_data()));
+            let found = shown(subject.settle(&claim, release).await);
+            expect("S2: a release after the outcome shows that", found, Some(decided.without_data()));
         }
-        assert_eq!(subject.read(claim.key).await, Some(decided));
+        subject.unchanged(claim.key, Some(&decided), "S3: an outcome is decided once").await;
     }
 }
 
@@ -186,17 +193,17 @@ pub async fn a_taken_over_claim_is_handed_back(subject: &Subject) {
     subject.advance(LAPSE).await;
     let taker = rival(&claim);
     subject.granted(&taker).await;
-    assert_eq!(subject.settle(&taker, HAND_BACK).await, Settled::Done { found: None });
-    let record = subject.read(claim.key).await.expect("it is handed back, not deleted");
-    assert_eq!((record.status, record.owner), (Status::InProgress, None));
+    subject.done(&taker, HAND_BACK).await;
+    let record = subject.record(claim.key, "S9: a claim that took over and is handed back").await;
+    expect("S9: a hand-back removes the owner alone", (record.status, record.owner), (Status::InProgress, None));
 
     let next = rival(&claim);
-    let grant = subject.granted(&next).await;
-    assert!(grant.took_over());
-    assert_eq!(grant.attempt, 3);
-    assert!(matches!(subject.settle(&taker, complete("1")).await, Settled::LeaseLost { .. }));
-    assert_eq!(subject.settle(&next, complete("2")).await, Settled::Done { found: None });
-    assert_eq!(subject.completed(&rival(&claim)).await, json("2"));
+    let grant = subject.took_over(&next).await;
+    expect("S9: after a hand-back attempts are counted on", grant.attempt, 3);
+    let current = subject.read(claim.key).await;
+    subject.lost(&taker, complete("1"), current).await;
+    subject.done(&next, complete("2")).await;
+    subject.replays(&rival(&claim), json("2")).await;
 }
 
 /// A claim and its release arrive a second time, after another claim of the key has come and lapsed: the claim takes over
@@ -205,17 +212,16 @@ pub async fn a_taken_over_claim_is_handed_back(subject: &Subject) {
 pub async fn a_late_release_does_not_forget_a_takeover(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
-    assert_eq!(subject.settle(&claim, RELEASE).await, Settled::Done { found: None });
+    subject.done(&claim, RELEASE).await;
     subject.granted(&rival(&claim)).await;
     subject.advance(LAPSE).await;
-    assert!(subject.granted(&claim).await.took_over());
-    let before = subject.read(claim.key).await.expect("the record that was taken over");
+    subject.took_over(&claim).await;
+    let before = subject.record(claim.key, "a takeover").await;
 
-    let answer = subject.settle(&claim, RELEASE).await;
-    assert_eq!(answer, Settled::LeaseLost { current: Some(Box::new(before.clone())) });
-    assert_eq!(subject.read(claim.key).await, Some(before));
+    subject.lost(&claim, RELEASE, Some(before.clone())).await;
+    subject.unchanged(claim.key, Some(&before), "S9: a release that knows of no takeover deletes none").await;
     subject.advance(LAPSE).await;
-    assert!(subject.granted(&rival(&claim)).await.took_over());
+    subject.took_over(&rival(&claim)).await;
 }
 
 /// A renewed claim stands for another lease, and its record with it.
@@ -225,13 +231,13 @@ pub async fn a_renewed_claim_stands_longer(subject: &Subject) {
     for _ in 0..3 {
         subject.advance(LEASE / 2).await;
         let renew = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: Duration::ZERO };
-        match subject.settle(&claim, renew).await {
-            Settled::Renewed { lease_until } => assert!(lease_until > grant.lease_until),
-            other => panic!("expected a renewal, got {other:?}"),
+        let renewed = subject.renewed(&claim, renew).await;
+        if renewed <= grant.lease_until {
+            broken("L5: a renewed claim stands longer", &format!("later than {:?}", grant.lease_until), renewed);
         }
     }
-    assert!(matches!(subject.refused(&rival(&claim)).await, Refusal::InProgress { .. }));
-    assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done { found: None });
+    subject.in_progress(&rival(&claim), "while a renewed claim stands").await;
+    subject.done(&claim, complete("1")).await;
 }
 
 /// A late copy of an older renewal, with a shorter lease, finds the newer one applied: it lowers neither the lease nor the
@@ -240,29 +246,34 @@ pub async fn a_late_renewal_shortens_nothing(subject: &Subject) {
     let renew = |lease, retention| Settlement::Renew { lease, skew_margin: MARGIN, retention };
     let claim = ClaimRequest { retention: Duration::ZERO, ..new_claim() };
     subject.granted(&claim).await;
-    let newer = subject.settle(&claim, renew(10 * LEASE, RETENTION)).await;
-    let record = subject.read(claim.key).await.expect("the claim");
-    assert_eq!(Some(newer.clone()), record.lease_until.map(|lease_until| Settled::Renewed { lease_until }));
+    const NOT_LOWERED: &str = "L5: a renewal lowers neither the lease nor the expiration";
+    let newer = subject.renewed(&claim, renew(10 * LEASE, RETENTION)).await;
+    let record = subject.record(claim.key, "a renewed claim").await;
+    expect("L5: a renewal is answered by the lease on record", Some(newer), record.lease_until);
     for (lease, retention) in [(LEASE, Duration::ZERO), (10 * LEASE, Duration::ZERO), (LEASE, RETENTION)] {
         // With a clock that goes on by itself an equal lease may end a little later.
-        let Settled::Renewed { lease_until } = subject.settle(&claim, renew(lease, retention)).await else {
-            panic!("the claim stands");
-        };
-        let after = subject.read(claim.key).await.expect("the claim");
-        assert_eq!(after.lease_until, Some(lease_until), "the answer is what is on record");
-        assert!(after.lease_until >= record.lease_until && after.expiration >= record.expiration, "{after:?}");
+        let renewed = subject.renewed(&claim, renew(lease, retention)).await;
+        let after = subject.record(claim.key, "a renewed claim").await;
+        expect("L5: a renewal is answered by the lease on record", after.lease_until, Some(renewed));
+        if after.lease_until < record.lease_until || after.expiration < record.expiration {
+            broken(NOT_LOWERED, &format!("at least {record:?}"), after);
+        }
     }
     // What asks for more of one and less of the other gets the more.
-    subject.settle(&claim, renew(20 * LEASE, Duration::ZERO)).await;
-    let longer = subject.read(claim.key).await.expect("the claim");
-    assert!(longer.lease_until > record.lease_until && longer.expiration >= record.expiration, "{longer:?}");
-    subject.settle(&claim, renew(LEASE, 3 * RETENTION)).await;
-    let kept = subject.read(claim.key).await.expect("the claim");
-    assert!(kept.lease_until >= longer.lease_until && kept.expiration > longer.expiration, "{kept:?}");
+    subject.renewed(&claim, renew(20 * LEASE, Duration::ZERO)).await;
+    let longer = subject.record(claim.key, "a renewed claim").await;
+    if longer.lease_until <= record.lease_until || longer.expiration < record.expiration {
+        broken(NOT_LOWERED, &format!("a later lease than {record:?}, and no earlier expiration"), longer);
+    }
+    subject.renewed(&claim, renew(LEASE, 3 * RETENTION)).await;
+    let kept = subject.record(claim.key, "a renewed claim").await;
+    if kept.lease_until < longer.lease_until || kept.expiration <= longer.expiration {
+        broken(NOT_LOWERED, &format!("a later expiration than {longer:?}, and no earlier lease"), kept);
+    }
 
     subject.advance(10 * LEASE).await;
-    assert!(matches!(subject.refused(&rival(&claim)).await, Refusal::InProgress { .. }));
-    assert_eq!(subject.settle(&claim, complete("1")).await, Settled::Done { found: None });
+    subject.in_progress(&rival(&claim), "while a renewed claim stands").await;
+    subject.done(&claim, complete("1")).await;
 }
 
 /// A renewal that arrives when others may take over is refused, although nobody has: its holder must have stopped.
@@ -271,36 +282,37 @@ pub async fn a_renewal_after_the_lease_and_the_margin_revives_nothing(subject: &
     let claim = new_claim();
     subject.granted(&claim).await;
     subject.advance(LAPSE).await;
-    let before = subject.read(claim.key).await.expect("the claim");
-    let answer = subject.settle(&claim, renew).await;
-    assert_eq!(answer, Settled::LeaseLost { current: Some(Box::new(before.clone())) });
-    assert_eq!(subject.read(claim.key).await, Some(before));
-    assert!(subject.granted(&rival(&claim)).await.took_over());
+    let before = subject.record(claim.key, "a lapsed claim").await;
+    subject.lost(&claim, renew, Some(before.clone())).await;
+    subject.unchanged(claim.key, Some(&before), "L5: a late renewal revives nothing").await;
+    subject.took_over(&rival(&claim)).await;
 }
 
 /// A record expires no earlier than its retention, nor a standing one within its lease and the margin: what is rounded is
 /// rounded up.
 pub async fn a_record_expires_no_earlier_than_its_retention(subject: &Subject) {
     let expires_after = |record: &Record, from: Timestamp, stays: Duration| {
-        let expiration = record.expiration.map(Timestamp::from_seconds);
-        assert!(expiration >= Some(from.after(stays)), "{record:?} should stay for {stays:?} after {from:?}");
+        if record.expiration.map(Timestamp::from_seconds) < Some(from.after(stays)) {
+            let rule = "L4: a record expires no earlier than its retention, nor within its lease and the margin";
+            broken(rule, &format!("an expiration {stays:?} after {from:?} at the earliest"), record);
+        }
     };
     // Not a whole second.
     subject.advance(Duration::from_millis(1)).await;
     for outcome in [complete("1"), fail("1")] {
         let claim = new_claim();
         let claimed = subject.granted(&claim).await.lease_until.before(LEASE);
-        expires_after(&subject.read(claim.key).await.expect("the claim"), claimed, RETENTION);
-        subject.settle(&claim, outcome).await;
-        expires_after(&subject.read(claim.key).await.expect("the outcome"), claimed, RETENTION);
+        expires_after(&subject.record(claim.key, "a claim").await, claimed, RETENTION);
+        subject.done(&claim, outcome).await;
+        expires_after(&subject.record(claim.key, "an outcome").await, claimed, RETENTION);
     }
     for (lease, retention) in [(LEASE, RETENTION), (2 * LEASE, Duration::ZERO)] {
         let claim = ClaimRequest { retention: Duration::ZERO, ..new_claim() };
         let grant = subject.granted(&claim).await;
-        expires_after(&subject.read(claim.key).await.expect("the claim"), grant.lease_until, MARGIN + A_MILLISECOND);
+        expires_after(&subject.record(claim.key, "a claim").await, grant.lease_until, MARGIN + A_MILLISECOND);
         let renew = Settlement::Renew { lease, skew_margin: MARGIN, retention };
-        let Settled::Renewed { lease_until } = subject.settle(&claim, renew).await else { panic!("the claim stands") };
-        let renewed = subject.read(claim.key).await.expect("the claim");
+        let lease_until = subject.renewed(&claim, renew).await;
+        let renewed = subject.record(claim.key, "a renewed claim").await;
         expires_after(&renewed, lease_until.before(lease), retention);
         expires_after(&renewed, lease_until, MARGIN + A_MILLISECOND);
     }
@@ -310,6 +322,6 @@ pub async fn a_record_expires_no_earlier_than_its_retention(subject: &Subject) {
 fn shown(answer: Settled) -> Option<Record> {
     match answer {
         Settled::Done { found } => found.map(|record| record.without_data()),
-        other => panic!("expected it to be done, got {other:?}"),
+        other => broken("S2: a settle that was applied before succeeds", "Done { … }", other),
     }
 }
