@@ -11,6 +11,8 @@ PYTHON ?= python3
 BENCH_ARGS ?=
 # For `make test-servers`: some of `redis-7.0`, `postgres-15`, `postgres-18`, `pgbouncer` and `consumer`.
 TEST_SERVERS ?=
+# For `make plants`: rules, or parts of what is planted. Without any all.
+PLANTS ?=
 # For `make instructions`: `--write` renews the baseline.
 INSTRUCTIONS_ARGS ?=
 # For `make browser`: `--required` fails where there is no browser.
@@ -55,8 +57,9 @@ test-servers: ## The stores' tests on Redis 7.0, PostgreSQL 15 and 18, and throu
 stress: ## Ten times the cases of the property test of batches (PROPERTY_CASES)
 	@PROPERTY_CASES=$${PROPERTY_CASES:-100000} PROPERTY_SEED=$${PROPERTY_SEED:-$$RANDOM} cargo test --workspace --all-features --test property
 
-plants: ## Bugs planted against each rule of batches, and how many plans of the property test find each
+plants: ## Bugs planted against each rule, and the plans of the property test or the tests that notice each (PLANTS)
 	@cargo test --quiet --workspace --all-features --test property planted_bugs -- --nocapture --test-threads 1
+	@$(PYTHON) tools/with-servers.py -- $(PYTHON) tools/plants.py $(PLANTS)
 
 lint: lint-rust lint-features lint-rest ## Formatting, clippy, features, docs, dependencies, template, OpenAPI
 
@@ -76,6 +79,7 @@ lint-rest:
 	$(PYTHON) tools/with.py cargo-deny -- cargo deny --workspace check bans licenses sources
 	$(PYTHON) tools/with.py sam -- sam validate --lint --region us-east-1
 	$(PYTHON) tools/with.py openapi -- python tools/check-openapi.py
+	$(PYTHON) tools/plants.py --check
 
 powertools: ## Functions with AWS Powertools, in Python and TypeScript, and the library do each other's work on one table
 	@$(call first-build,target/debug,3 to 8 minutes)

@@ -1,7 +1,7 @@
 """Bugs to plant in the sources, a line or two each: a rule, the bug, its place, and the tests that must fail with it.
 
 A place is a file below src/, the text there, which occurs once, and what replaces it. Tests are a test binary and filters of
-its tests, as `cargo test` takes them. G1 to G4 are the rules of order, T those of transactions, L5 and H those of the
+its tests, as `cargo test` takes them; `lib` are the unit tests. G1 to G4 are the rules of order, T those of transactions, L5 and H those of the
 heartbeat, S2 and S9 those of settles that transactions rely on: docs/protocol.md.
 """
 
@@ -32,11 +32,15 @@ DYNAMODB_EXPRESSIONS = "store/dynamodb/single/expressions.rs"
 COMMITTING = "idempotency/engine/committing.rs"
 HEARTBEAT = "idempotency/engine/heartbeat.rs"
 
-# The memory store decides by the shared rules alone, and the suite asks it everything.
-MEMORY = "stores conformance::memory::"
-REDIS = "stores conformance::redis::"
-DYNAMODB = "stores conformance::dynamodb::"
-POSTGRES = "stores conformance::postgres::"
+# The memory store decides by the shared rules alone, so the suite finds there whatever is wrong with them.
+MEMORY = "memory"
+
+
+def suite(store, *checks):
+    """Checks of the conformance suite on a store."""
+    return " ".join(["stores", *(f"conformance::{store}::{check}" for check in checks)])
+
+
 
 ORDER = [
     # G1: what is not newer than the newest outcome is superseded.
@@ -47,11 +51,11 @@ ORDER = [
     Plant("G1", "what is done is superseded instead of replayed", ORDERING,
           "        _ => None,\n    };\n    Ok(refusal", "        _ => superseded(mark, order),\n    };\n    Ok(refusal", MEMORY),
     Plant("G1", "Redis runs an operation of the newest sequence", MARK_LUA,
-          "fields.newest >= sequence then return true", "fields.newest > sequence then return true", REDIS),
+          "fields.newest >= sequence then return true", "fields.newest > sequence then return true", suite("redis", "an_older_operation_is_superseded")),
     Plant("G1", "DynamoDB does not state that nothing newer was completed", DYNAMODB_MARK,
           "AND attribute_not_exists(#owner) AND attribute_not_exists(#doubt) \\\n"
           "             AND (attribute_not_exists(#newest) OR #newest < :sequence))",
-          "AND attribute_not_exists(#owner) AND attribute_not_exists(#doubt))", DYNAMODB),
+          "AND attribute_not_exists(#owner) AND attribute_not_exists(#doubt))", suite("dynamodb", "an_older_operation_is_superseded")),
     # G2: one holder, and doubt.
     Plant("G2", "several claims hold an entity", ORDERING,
           "if is_other && holder.lease_until >= now.before(request.skew_margin) {", "if is_other && false {", MEMORY),
@@ -83,30 +87,30 @@ ORDER = [
     Plant("G2", "with as much doubt as there may be, what is in doubt cannot run again", ORDERING,
           "mark.doubt.len() > MAX_DOUBT && !is_listed()", "mark.doubt.len() > MAX_DOUBT", MEMORY),
     Plant("G2", "Redis lets several claims hold an entity", MARK_LUA,
-          "local is_held = fields.owner ~= owner and", "local is_held = false and", REDIS),
+          "local is_held = fields.owner ~= owner and", "local is_held = false and", suite("redis", "an_entity_has_one_holder")),
     Plant("G2", "Redis forgets a lapsed holder", MARK_LUA,
-          "if is_held or sequence < fields.sequence then", "if is_held then", REDIS),
+          "if is_held or sequence < fields.sequence then", "if is_held then", suite("redis", "what_is_older_than_an_operation_in_doubt_waits")),
     Plant("G2", "Redis runs what is older than an operation in doubt", MARK_LUA,
-          "if sequence < doubted then return true end", "", REDIS),
+          "if sequence < doubted then return true end", "", suite("redis", "what_is_older_than_an_operation_in_doubt_waits")),
     Plant("G2", "Redis keeps the lower of two sequences in doubt", MARK_LUA,
           "if listed and listed < fields.sequence then", "if listed and false then", "stores sequences::redis::"),
     Plant("G2", "Redis ends the doubt of what is newer", MARK_LUA,
-          "return doubted <= sequence and '' or nil", "return ''", REDIS),
+          "return doubted <= sequence and '' or nil", "return ''", suite("redis", "doubt_ends_with_its_operation_or_a_newer_one")),
     Plant("G2", "Redis has no bound for doubt", MARK_LUA,
-          "adds_another and #fields.doubt >= FULL", "adds_another and false", REDIS),
+          "adds_another and #fields.doubt >= FULL", "adds_another and false", suite("redis", "doubt_is_bounded")),
     Plant("G2", "DynamoDB does not state that nobody holds the entity", DYNAMODB_MARK,
           "AND attribute_not_exists(#owner) AND attribute_not_exists(#doubt) \\", "AND attribute_not_exists(#doubt) \\",
-          DYNAMODB),
+          suite("dynamodb", "an_entity_has_one_holder")),
     Plant("G2", "DynamoDB does not state that nothing is in doubt", DYNAMODB_MARK,
           "AND attribute_not_exists(#owner) AND attribute_not_exists(#doubt) \\", "AND attribute_not_exists(#owner) \\",
-          DYNAMODB),
+          suite("dynamodb", "what_is_older_than_an_operation_in_doubt_waits", "doubt_ends_with_its_operation_or_a_newer_one")),
     Plant("G2", "DynamoDB replaces a mark that has changed since it was read", DYNAMODB_MARK,
-          "let placeholders = &self.placeholders()[1..];", "let placeholders = &self.placeholders()[1..2];", DYNAMODB),
+          "let placeholders = &self.placeholders()[1..];", "let placeholders = &self.placeholders()[1..2];", suite("dynamodb", "of_many_claims_on_an_entity_exactly_one_is_granted")),
     Plant("G2", "DynamoDB replaces a record that has changed since it was read", DYNAMODB_ORDERED,
-          'pin("attempt", &names.attempt);', "", "stores conformance::dynamodb:: dynamodb::"),
+          'pin("attempt", &names.attempt);', "", "stores dynamodb::calls::"),
     Plant("G2", "PostgreSQL does not lock a mark", "store/postgres/hold_mark.sql",
           "ON CONFLICT (scope, entity) DO UPDATE SET expiration = m.expiration WHERE false",
-          "ON CONFLICT (scope, entity) DO NOTHING", "stores conformance::postgres:: postgres::orders::"),
+          "ON CONFLICT (scope, entity) DO NOTHING", "stores each::order::postgres:: postgres::orders:: transactions::interleavings::postgres::"),
     Plant("G2", "PostgreSQL counts a lease from before the wait for its entity", "store/postgres/read_mark.sql",
           "statement_timestamp()", "transaction_timestamp()", "stores postgres::orders::"),
     Plant("G2", "PostgreSQL writes a mark although its record is another's", "store/postgres/write_mark.sql",
@@ -126,14 +130,14 @@ ORDER = [
           "!(ends && holder.owner == request.owner)", "ends || holder.owner != request.owner", MEMORY),
     Plant("G3", "Redis lowers the newest sequence", MARK_LUA,
           "if not (fields.newest and fields.newest >= sequence) then fields.newest = sequence end",
-          "fields.newest = sequence", REDIS),
+          "fields.newest = sequence", suite("redis", "a_late_completion_lowers_nothing")),
     Plant("G3", "Redis frees an entity that another claim holds", MARK_LUA,
-          "if what ~= 'renew' and fields.owner == owner then", "if what ~= 'renew' then", REDIS),
+          "if what ~= 'renew' and fields.owner == owner then", "if what ~= 'renew' then", suite("redis", "a_late_settle_frees_nothing")),
     Plant("G3", "DynamoDB frees an entity that another claim holds", DYNAMODB_MARK,
           '"#owner = :owner AND attribute_not_exists(#doubt) AND #expiration > :now \\',
-          '"(#owner = :owner OR attribute_exists(#owner)) AND attribute_not_exists(#doubt) AND #expiration > :now \\', DYNAMODB),
+          '"(#owner = :owner OR attribute_exists(#owner)) AND attribute_not_exists(#doubt) AND #expiration > :now \\', suite("dynamodb", "a_late_settle_frees_nothing")),
     Plant("G3", "DynamoDB lowers the newest sequence", DYNAMODB_MARK,
-          '" AND (attribute_not_exists(#newest) OR #newest < :sequence)";', '"";', "stores conformance::dynamodb:: sequences::dynamodb::"),
+          '" AND (attribute_not_exists(#newest) OR #newest < :sequence)";', '"";', suite("dynamodb", "a_late_completion_lowers_nothing")),
     # G4: a mark lives as long as its newest outcome, and then counts as absent.
     Plant("G4", "a claim shortens the life of a mark", ORDERING,
           "mark.expiration = mark.expiration.max(expiration);", "mark.expiration = expiration;", MEMORY),
@@ -146,10 +150,10 @@ ORDER = [
           "let mut mark = mark.filter(|mark| !is_expired(mark, now)).cloned().unwrap_or_default();",
           "let mut mark = mark.cloned().unwrap_or_default();", MEMORY),
     Plant("G4", "Redis shortens the life of a mark", MARK_LUA,
-          "math.max(math.ceil(ends / 1000), number(fields.expiration) or 0)", "math.ceil(ends / 1000)", REDIS),
+          "math.max(math.ceil(ends / 1000), number(fields.expiration) or 0)", "math.ceil(ends / 1000)", suite("redis", "a_mark_lives_as_long_as_its_outcomes")),
     Plant("G4", "DynamoDB shortens the life of a mark by a claim", DYNAMODB_MARK,
           "attribute_not_exists(#id) OR (#expiration > :now AND #expiration <= :expiration \\",
-          "attribute_not_exists(#id) OR (#expiration > :now \\", DYNAMODB),
+          "attribute_not_exists(#id) OR (#expiration > :now \\", suite("dynamodb", "a_mark_lives_as_long_as_its_outcomes")),
     # What the engine makes of them.
     Plant("G2", "an outcome that is not recorded counts although older operations wait for it",
           "idempotency/engine/settling.rs", "Conclusion::Superseded if claim.order().is_some() => {",
@@ -172,18 +176,18 @@ TRANSACTIONS = [
           "stores transactions::late::"),
     Plant("T", "a commit of a claim that stands is ruled out", COMMITTING,
           "Some((true, Status::InProgress)) => Fate::Undecided,", "Some((true, Status::InProgress)) => Fate::Undone,",
-          "stores transactions::late::"),
+          "lib engine::committing::"),
     Plant("T", "a successor's outcome does not count after a failed commit", COMMITTING,
-          "_ if is_lost => Fate::Overtaken(record),", "_ if is_lost => Fate::Undone,", "stores transactions::late::"),
+          "_ if is_lost => Fate::Overtaken(record),", "_ if is_lost => Fate::Undone,", "lib engine::committing::"),
     Plant("T", "a successor's record is not found by the release", COMMITTING,
           "Some((false, Status::Completed | Status::Failed)) => Fate::Overtaken(record),", "",
-          "stores transactions::late::"),
+          "lib engine::committing::"),
     Plant("T", "without an answer to the release either, the commit counts as undone", COMMITTING,
           "a later delivery finds out\");\n                Fate::Undecided",
           "a later delivery finds out\");\n                Fate::Undone", "stores transactions::late::"),
     Plant("S2", "a settle that was applied before hides the record", RULES,
           "return Ok(Settled::Done { found: current.map(Box::new) });", "return Ok(Settled::Done { found: None });",
-          "stores transactions::late:: conformance::memory::"),
+          "stores transactions::late::"),
     Plant("S9", "a failed commit of a claim that took over is not handed back", COMMITTING,
           "Settlement::Release { took_over: claim.took_over() }", "Settlement::Release { took_over: false }",
           "stores transactions::late::"),
@@ -193,7 +197,8 @@ TRANSACTIONS = [
           "if !matches!(end.conclusion, Conclusion::Completed(_)) {\n            let _ = writes.commit(None).await;",
           "stores transactions::commits::"),
     Plant("T", "a run that is dropped leaves its transaction open", COMMITTING,
-          "drop(self.store.abandon(&self.transaction));", "", "stores transactions::"),
+          "drop(self.store.abandon(&self.transaction));", "",
+          "stores transactions::commits:: transactions::misuse::"),
     Plant("T", "writes go to another store than the engine's", "idempotency/transaction.rs",
           "if self.store.id() == id {", "if self.store.id() == id || true {", "stores transactions::misuse::"),
     Plant("T", "PostgreSQL commits writes without their outcome", POSTGRES_TRANSACTION,
@@ -207,10 +212,10 @@ TRANSACTIONS = [
           "Err(failure) if is_rolled_back(&failure) => {", "Err(failure) if is_rolled_back(&failure) || true => {",
           "stores transactions::cuts::postgres::at_any_message_of_an_operation"),
     Plant("T", "PostgreSQL takes another's outcome for that of its own commit", POSTGRES_TRANSACTION,
-          "record.owner == Some(claim.owner) && matches!", "matches!", "stores transactions::"),
+          "record.owner == Some(claim.owner) && matches!", "matches!", "stores transactions::claimless:: transactions::late::"),
     Plant("T", "PostgreSQL takes a COMMIT that waits for another session for rolled back", POSTGRES_TRANSACTION,
           "failure.error.status() != ErrorStatus::Ambiguous && failure.connection == Verdict::Usable",
-          "failure.error.status() != ErrorStatus::Ambiguous", "stores transactions:: postgres::"),
+          "failure.error.status() != ErrorStatus::Ambiguous", "stores transactions::outages:: postgres::outages::"),
     Plant("T", "PostgreSQL records a failure together with the writes", POSTGRES_TRANSACTION,
           "&& !request.settlement.took_effect()", "&& false", "stores transactions::commits::"),
     Plant("T", "DynamoDB records a failure together with the writes", DYNAMODB_TRANSACTION,
@@ -220,7 +225,7 @@ TRANSACTIONS = [
           "stores transactions::late::"),
     Plant("T", "DynamoDB's commit has a token that is not its owner", DYNAMODB_TRANSACTION,
           "let (token, is_claimless) = (request.owner.to_hex(), claim.is_some());",
-          "let (token, is_claimless) = (random_token()?.to_hex(), claim.is_some());", "stores transactions::"),
+          "let (token, is_claimless) = (random_token()?.to_hex(), claim.is_some());", "stores transactions::late::"),
     Plant("T", "DynamoDB's commit is sent again after a mismatch of tokens", DYNAMODB_COMMIT,
           "return Answer::Undone(error.with_source(failure));", "return Answer::Again(error.with_source(failure));",
           "stores transactions::late::"),
@@ -231,9 +236,9 @@ TRANSACTIONS = [
     # With order.
     Plant("G3", "PostgreSQL commits for an entity that another claim holds", POSTGRES_ORDERED,
           "if !(state.may_settle(request) && ordering::may_commit(state.mark.as_ref(), request, order, state.now)) {",
-          "if !state.may_settle(request) {", "stores transactions::ordered::"),
+          "if !state.may_settle(request) {", "stores transactions::ordered:: transactions::interleavings::"),
     Plant("G3", "a commit does not need its entity to be held", ORDERING,
-          "is_held(mark, request, now) && mark.is_some_and(", "mark.is_some_and(", "stores transactions::ordered::"),
+          "is_held(mark, request, now) && mark.is_some_and(", "mark.is_some_and(", "stores transactions::ordered:: transactions::interleavings::"),
     Plant("G1", "a commit is not superseded", ORDERING,
           "is_held(mark, request, now) && mark.is_some_and(|mark| superseded(mark, order).is_none())",
           "is_held(mark, request, now)",
@@ -266,24 +271,24 @@ HEARTBEATS = [
           "record.lease_until >= Some(now.before(skew_margin))", "record.lease_until >= Some(now.before(skew_margin)) || true",
           MEMORY),
     Plant("L5", "Redis lowers the lease", SETTLE_LUA,
-          "lease = math.max(now + tonumber(ARGV[4]), lease)", "lease = now + tonumber(ARGV[4])", REDIS),
+          "lease = math.max(now + tonumber(ARGV[4]), lease)", "lease = now + tonumber(ARGV[4])", suite("redis", "a_late_renewal_shortens_nothing")),
     Plant("L5", "Redis lowers the expiration", SETTLE_LUA,
           "ends = math.max(ends, lease + margin + 1, (tonumber(found[5] or '') or 0) * 1000)",
-          "ends = math.max(ends, lease + margin + 1)", REDIS),
+          "ends = math.max(ends, lease + margin + 1)", suite("redis", "a_late_renewal_shortens_nothing")),
     Plant("L5", "Redis revives a claim that others may take over", SETTLE_LUA,
-          "local is_over = what == 'renew' and not", "local is_over = false and not", REDIS),
+          "local is_over = what == 'renew' and not", "local is_over = false and not", suite("redis", "a_renewal_after_the_lease_and_the_margin_revives_nothing")),
     Plant("L5", "PostgreSQL lowers the lease", SETTLE_SQL,
-          "WHEN 3 THEN greatest(r.lease_until, now + lease) WHEN 4", "WHEN 3 THEN now + lease WHEN 4", POSTGRES),
+          "WHEN 3 THEN greatest(r.lease_until, now + lease) WHEN 4", "WHEN 3 THEN now + lease WHEN 4", suite("postgres", "a_late_renewal_shortens_nothing")),
     Plant("L5", "PostgreSQL lowers the expiration", SETTLE_SQL,
-          "WHEN 3 THEN greatest(r.expiration, (greatest(now", "WHEN 3 THEN greatest(0, (greatest(now", POSTGRES),
+          "WHEN 3 THEN greatest(r.expiration, (greatest(now", "WHEN 3 THEN greatest(0, (greatest(now", suite("postgres", "a_late_renewal_shortens_nothing")),
     Plant("L5", "PostgreSQL revives a claim that others may take over", SETTLE_SQL,
-          "AND (what <> 3 OR r.lease_until >= greatest(now - margin, 0))", "", POSTGRES),
+          "AND (what <> 3 OR r.lease_until >= greatest(now - margin, 0))", "", suite("postgres", "a_renewal_after_the_lease_and_the_margin_revives_nothing")),
     Plant("L5", "DynamoDB lowers the lease", DYNAMODB_EXPRESSIONS,
-          "{still_mine} AND {lease} <= :lease AND {lease} >= :lapsed \\", "{still_mine} AND {lease} >= :lapsed \\", DYNAMODB),
+          "{still_mine} AND {lease} <= :lease AND {lease} >= :lapsed \\", "{still_mine} AND {lease} >= :lapsed \\", suite("dynamodb", "a_late_renewal_shortens_nothing")),
     Plant("L5", "DynamoDB lowers the expiration", DYNAMODB_EXPRESSIONS,
-          "AND (attribute_not_exists({expiration}) OR {expiration} <= :expiration)", "", DYNAMODB),
+          "AND (attribute_not_exists({expiration}) OR {expiration} <= :expiration)", "", suite("dynamodb", "a_late_renewal_shortens_nothing")),
     Plant("L5", "DynamoDB revives a claim that others may take over", DYNAMODB_EXPRESSIONS,
-          "{lease} <= :lease AND {lease} >= :lapsed \\", "{lease} <= :lease AND {lease} <> :lapsed \\", DYNAMODB),
+          "{lease} <= :lease AND {lease} >= :lapsed \\", "{lease} <= :lease AND {lease} <> :lapsed \\", suite("dynamodb", "a_renewal_after_the_lease_and_the_margin_revives_nothing")),
     # An ordered operation renews its mark in the same write.
     Plant("G2", "a renewal does not renew the entity's mark", ORDERING,
           "holder.lease_until = holder.lease_until.max(now.after(lease));", "let _ = lease;", MEMORY),
@@ -293,11 +298,11 @@ HEARTBEATS = [
           "!matches!(request.settlement, Settlement::Renew { .. }) || is_held(mark, request, now)",
           "true || is_held(mark, request, now)", MEMORY),
     Plant("G2", "Redis renews a claim without its entity", SETTLE_LUA,
-          "local is_displaced = what == 'renew' and mark and", "local is_displaced = false and", REDIS),
+          "local is_displaced = what == 'renew' and mark and", "local is_displaced = false and", suite("redis", "a_renewal_keeps_the_entity")),
     Plant("G2", "Redis lowers the lease of the entity's mark", MARK_LUA,
-          "lease = math.max(now + lease, number(fields.in_progress_expiration) or 0)", "lease = now + lease", REDIS),
+          "lease = math.max(now + lease, number(fields.in_progress_expiration) or 0)", "lease = now + lease", suite("redis", "a_renewal_keeps_the_entity")),
     Plant("G2", "DynamoDB lowers the lease of the entity's mark", DYNAMODB_MARK,
-          '" AND #lease <= :lease")', '"")', DYNAMODB),
+          '" AND #lease <= :lease")', '"")', suite("dynamodb", "a_renewal_keeps_the_entity")),
     # The run.
     Plant("H", "nothing ends a hung handler", HEARTBEAT,
           "let stop = claim.window.stop.min(self.ends);", "let stop = claim.window.stop;", "operations engine::heartbeat::"),

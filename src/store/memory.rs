@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Store, StoreId,
-    ordering,
+    Answers, BoxFuture, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Store,
+    StoreId, ordering,
     rules::{self, Judgement},
 };
 use crate::{

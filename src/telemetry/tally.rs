@@ -21,7 +21,10 @@ use crate::{
     error::Error,
     future::BoxFuture,
     record::{KeyHash, Record, Status},
-    store::{Answers, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Settlement, Store, StoreId},
+    store::{
+        Answers, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Settlement, Store,
+        StoreId,
+    },
 };
 
 thread_local! {

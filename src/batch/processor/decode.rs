@@ -89,11 +89,7 @@ impl<S: Source, H, T> Processor<S, H, T> {
 
 /// Why there is nothing to do for a record, by its decoder's error.
 fn no_work(source: &BoxError, classifiers: &Classifiers, body: &[u8]) -> NoWork {
-    if source.is::<NothingInside>() {
-        NoWork::Ignored
-    } else {
-        NoWork::Failed(undecodable(source, classifiers, body))
-    }
+    if source.is::<NothingInside>() { NoWork::Ignored } else { NoWork::Failed(undecodable(source, classifiers, body)) }
 }
 
 /// What a decoder's error says of the record: that it stays so, unless a mark or a classifier says that it may pass. Nothing ran,

@@ -70,7 +70,7 @@ impl<S: Transactional> Drop for OpenTransaction<S> {
 }
 
 /// The outcome of a failed commit, as the settle that follows it shows.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 enum Fate {
     /// Nothing was committed, and nothing will be.
     Undone,
@@ -220,5 +220,47 @@ fn fate(answer: Settled, owner: Owner) -> Fate {
         Some((false, Status::Completed | Status::Failed)) => Fate::Overtaken(record),
         _ if is_lost => Fate::Overtaken(record),
         _ => Fate::Undone,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Record, StoredResult};
+
+    #[test]
+    fn the_settle_after_a_commit_shows_its_fate() {
+        let [ours, theirs] = [1, 2].map(|byte| Owner::from_bytes([byte; 16]));
+        let record = |owner, status| {
+            Some(Box::new(Record {
+                status,
+                owner: Some(owner),
+                attempt: 1,
+                prior_status: None,
+                lease_until: None,
+                expiration: None,
+                fingerprint: None,
+                result: StoredResult::default(),
+                version: 1,
+            }))
+        };
+        let done = |found| fate(Settled::Done { found }, ours);
+        let lost = |current| fate(Settled::LeaseLost { current }, ours);
+        assert_eq!(done(None), Fate::Undone, "the release was applied, so that no commit will be");
+        assert_eq!(done(record(ours, Status::Completed)), Fate::Committed);
+        let mut superseded = record(ours, Status::Completed);
+        superseded.as_mut().unwrap().result.superseded = true;
+        assert_eq!(done(superseded), Fate::Undone, "that was the settle itself");
+        assert_eq!(done(record(ours, Status::Failed)), Fate::Undone, "and so was that");
+        assert_eq!(done(record(theirs, Status::InProgress)), Fate::Undone, "it was released before");
+        for status in [Status::Completed, Status::Failed] {
+            assert_eq!(done(record(theirs, status)), Fate::Overtaken(record(theirs, status)));
+            assert_eq!(lost(record(theirs, status)), Fate::Overtaken(record(theirs, status)));
+        }
+        let running = record(theirs, Status::InProgress);
+        assert_eq!(lost(running.clone()), Fate::Overtaken(running));
+        assert_eq!(lost(None), Fate::Overtaken(None));
+        // A late copy of the claim has taken over, so that the release was refused. The commit may still arrive.
+        assert_eq!(lost(record(ours, Status::InProgress)), Fate::Undecided);
     }
 }
