@@ -127,7 +127,7 @@ pub async fn an_entity_has_one_holder(subject: &Subject) {
     }
     let entity = Entity::new();
     let grant = subject.granted(&entity.claim(5_u64)).await;
-    subject.advance(LEASE).await;
+    subject.advance(LEASE + A_MILLISECOND).await;
     subject.waits(&entity.claim(6_u64), Some(grant.lease_until), "within the margin after its holder's lease").await;
 }
 

@@ -115,6 +115,40 @@ async fn on_postgresql_a_commit_and_its_release_may_arrive_in_any_order() {
     assert_eq!(world.rows().await.len(), 1);
 }
 
+/// The server ends the session of a commit that it may have applied: it does so where the commit waits for a standby.
+#[tokio::test]
+async fn on_postgresql_a_commit_whose_session_ends_may_have_been_applied() {
+    let fields = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0";
+    let length = u32::try_from(fields.len() + 4).unwrap();
+    let ended = bytes::Bytes::from([b"E".as_slice(), &length.to_be_bytes(), fields, b"Z\0\0\0\x05I"].concat());
+    for mode in super::MODES {
+        let world = World::<PostgresStore>::new().await;
+        let answer = ended.clone();
+        world.proxy.on(PostgresStore::commits).rewrite(bytes::Bytes::clone, move |_| answer.clone());
+        let outcome = world.debit(mode).await;
+        let rows = world.rows().await;
+        assert_outcome!(outcome, Ok(Outcome::Executed(id)) if rows == [id.clone()]);
+    }
+}
+
+/// A commit without a claim never arrives, and another run completes the operation before that is found out.
+#[tokio::test]
+async fn on_postgresql_anothers_outcome_is_not_that_of_a_lost_commit() {
+    let world = World::<PostgresStore>::new().await;
+    world.proxy.on(PostgresStore::commits).drop_request();
+    let mut claim = world.proxy.on(|request| request.command.contains("INSERT INTO \"once_records\"")).nth(2).hold();
+    let rival = async {
+        claim.arrived().await;
+        let rival = world.debit_elsewhere(Mode::Claimless).await;
+        claim.release();
+        rival
+    };
+    let (outcome, rival) = tokio::join!(world.debit(Mode::Claimless), rival);
+    let Ok(Outcome::Executed(id)) = rival else { panic!("{rival:?}") };
+    assert_outcome!(outcome, Ok(Outcome::Replayed(other)) if other == id);
+    assert_eq!(world.rows().await, [id]);
+}
+
 #[tokio::test]
 async fn on_dynamodb_a_commit_that_arrives_after_its_release_is_cancelled() {
     let world = World::<DynamoDbStore>::new().await;
@@ -162,6 +196,8 @@ async fn on_dynamodb_a_conflict_or_throttling_is_met_by_the_same_request() {
             let commits: Vec<Value> =
                 world.proxy.requests().iter().filter(|r| DynamoDbStore::commits(r)).map(|r| r.body()).collect();
             assert!(commits.len() == 2 && commits[0] == commits[1], "{commits:?}");
+            let owner = world.record().await.and_then(|record| record.owner).unwrap();
+            assert_eq!(commits[0]["ClientRequestToken"], owner.to_hex(), "no other request has this token");
         }
     }
 }

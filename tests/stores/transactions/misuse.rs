@@ -1,6 +1,6 @@
 //! What a transaction refuses, and what it costs.
 
-use std::{sync::Mutex, time::Duration};
+use std::{future::pending, sync::Mutex, time::Duration};
 
 use aws_sdk_dynamodb::types::{AttributeValue, Delete};
 use lambda_once::{
@@ -8,6 +8,8 @@ use lambda_once::{
     clock::Clock,
     store::{fault::FaultStore, postgres::Transaction},
 };
+
+use tokio::sync::Notify;
 
 use super::{DEBIT, Database, KEY, MODES, Mode, World, build, engine, on_each_database};
 use crate::support::assert_outcome;
@@ -45,6 +47,25 @@ async fn a_transaction_that_is_kept_is_closed<D: Database>() {
     assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Executed(_)));
 }
 
+/// As when a worker dies while a task of its handler's is alive.
+async fn a_transaction_that_is_kept_is_closed_when_its_run_is_dropped<D: Database>() {
+    let world = World::<D>::new().await;
+    let (kept, has_begun) = (Mutex::new(None), Notify::new());
+    let work = async |transaction: D::Transaction| {
+        *kept.lock().unwrap() = Some(transaction.clone());
+        world.ledger.enter(&transaction, KEY).await?;
+        has_begun.notify_one();
+        pending::<Result<String, Failure>>().await
+    };
+    tokio::select! {
+        outcome = world.once.operation(DEBIT, KEY).in_transaction(&world.store).run(work) => panic!("{outcome:?}"),
+        () = has_begun.notified() => {}
+    }
+    let kept = kept.lock().unwrap().take().unwrap();
+    assert!(world.ledger.enter(&kept, KEY).await.is_err());
+    assert_eq!(world.rows().await, [""; 0]);
+}
+
 /// A handler that writes nothing is recorded as without a transaction. What is counted are requests: a client on another thread may
 /// send statements apart that belong to one round trip.
 async fn a_transaction_that_is_not_used_costs_nothing<D: Database>() {
@@ -63,6 +84,7 @@ on_each_database!(
     another_store_is_refused_before_anything_runs,
     the_store_is_seen_through_its_wrappers,
     a_transaction_that_is_kept_is_closed,
+    a_transaction_that_is_kept_is_closed_when_its_run_is_dropped,
     a_transaction_that_is_not_used_costs_nothing,
 );
 

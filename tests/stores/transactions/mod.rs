@@ -8,6 +8,7 @@ mod databases;
 mod http;
 mod interleavings;
 mod late;
+mod lost_entities;
 mod misuse;
 mod ordered;
 mod outages;

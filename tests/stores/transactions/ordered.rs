@@ -12,22 +12,22 @@ use crate::{
     support::{self, assert_outcome, wire::Request},
 };
 
-const ACCOUNT: &str = "account 7";
+pub(super) const ACCOUNT: &str = "account 7";
 
 type Postgres = World<PostgresStore>;
 
 impl<D: Database> World<D> {
     /// Enters a row for a version of the account, through the proxy. The key is the version.
-    async fn set(&self, mode: Mode, version: u64) -> Result<Outcome<String>, Error> {
+    pub(super) async fn set(&self, mode: Mode, version: u64) -> Result<Outcome<String>, Error> {
         self.set_by(&self.once, &self.store, mode, version, Ok(())).await
     }
 
-    async fn set_elsewhere(&self, mode: Mode, version: u64) -> Result<Outcome<String>, Error> {
+    pub(super) async fn set_elsewhere(&self, mode: Mode, version: u64) -> Result<Outcome<String>, Error> {
         self.set_by(&self.elsewhere, &self.direct, mode, version, Ok(())).await
     }
 
     /// The same; after the row is entered, the handler ends as given.
-    async fn set_by(
+    pub(super) async fn set_by(
         &self,
         once: &Idempotency,
         store: &D,
@@ -48,7 +48,7 @@ impl<D: Database> World<D> {
     }
 
     /// The versions in the ledger.
-    async fn versions(&self) -> Vec<u64> {
+    pub(super) async fn versions(&self) -> Vec<u64> {
         let mut versions: Vec<u64> =
             self.ledger.all_rows().await.into_iter().map(|(_, version)| version.parse().unwrap()).collect();
         versions.sort_unstable();
@@ -90,59 +90,6 @@ on_each_database!(
     of_many_versions_at_once_the_rows_are_those_that_were_executed,
     a_permanent_failure_is_recorded_without_the_row_and_supersedes_nothing,
 );
-
-/// An operation that is slower than its lease loses its entity to the next. Whether that has completed or still runs, nothing
-/// of the slow one is committed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operation_whose_entity_was_claimed_by_another_commits_nothing() {
-    for completes in [true, false] {
-        let world = Postgres::new().await;
-        let mut settle = world.proxy.on(|request| request.command.contains("INSERT INTO \"once_marks\"")).nth(2).hold();
-        let rival = async {
-            // The commit is about to lock the entity.
-            settle.arrived().await;
-            world.lapse();
-            let end = if completes { Ok(()) } else { Err(Failure::unknown("timed out")) };
-            let newer = world.set_by(&world.elsewhere, &world.direct, Mode::Claimed, 6, end).await;
-            match completes {
-                true => assert_outcome!(newer, Ok(Outcome::Executed(_))),
-                false => assert_outcome!(newer, Ok(Outcome::Failed(_))),
-            }
-            settle.release();
-        };
-        let (slow, ()) = tokio::join!(world.set(Mode::Claimed, 5), rival);
-        assert_outcome!(slow, Ok(Outcome::LeaseLost));
-        assert_eq!(world.versions().await, if completes { vec![6] } else { vec![] });
-        world.lapse();
-        let again = world.set(Mode::Claimed, 5).await;
-        match completes {
-            true => assert_outcome!(again, Ok(Outcome::Superseded { .. })),
-            // The other may have taken effect.
-            false => assert_outcome!(again, Ok(Outcome::InProgress { .. })),
-        }
-    }
-}
-
-/// The same on DynamoDB, where the commit states what it relies on.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_dynamodb_an_operation_whose_entity_was_claimed_by_another_commits_nothing() {
-    for completes in [true, false] {
-        let world = World::<DynamoDbStore>::new().await;
-        // The first is its claim.
-        let mut commit = world.proxy.on(DynamoDbStore::commits).nth(2).hold();
-        let rival = async {
-            commit.arrived().await;
-            world.lapse();
-            let end = if completes { Ok(()) } else { Err(Failure::unknown("timed out")) };
-            let newer = world.set_by(&world.elsewhere, &world.direct, Mode::Claimed, 6, end).await;
-            assert!(matches!(newer, Ok(Outcome::Executed(_) | Outcome::Failed(_))), "{newer:?}");
-            commit.release();
-        };
-        let (slow, ()) = tokio::join!(world.set(Mode::Claimed, 5), rival);
-        assert_outcome!(slow, Ok(Outcome::LeaseLost));
-        assert_eq!(world.versions().await, if completes { vec![6] } else { vec![] });
-    }
-}
 
 /// A condition of the handler's own says that the row is newer. The answer to what records that may be lost as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -193,30 +140,6 @@ async fn on_dynamodb_an_ordered_transaction_takes_98_writes() {
         }
     }
     assert_eq!(world.versions().await.len(), 98);
-}
-
-/// At an isolation level that sees no change since the first statement, a change of the mark is a conflict.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn at_a_higher_isolation_level_a_lost_entity_is_a_conflict() {
-    let world = Postgres::new().await;
-    let mut settle = world.proxy.on(|request| request.command.contains("INSERT INTO \"once_marks\"")).nth(2).hold();
-    let work = async |transaction: Transaction| {
-        transaction.client().await?.batch_execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE").await?;
-        world.ledger.enter(&transaction, "5").await
-    };
-    let slow = world.once.operation(DEBIT, "5").ordered_by(ACCOUNT, 5_u64).in_transaction(&world.store);
-    let rival = async {
-        settle.arrived().await;
-        world.lapse();
-        assert_outcome!(world.set_elsewhere(Mode::Claimed, 6).await, Ok(Outcome::Executed(_)));
-        settle.release();
-    };
-    let (slow, ()) = tokio::join!(Box::pin(slow.run(work)), rival);
-    // Its time is over, so that no release follows.
-    assert_outcome!(slow, Ok(Outcome::Failed(failure)) if failure.to_string().contains("40001"));
-    assert_eq!(world.versions().await, [6]);
-    assert_outcome!(world.set(Mode::Claimed, 5).await, Ok(Outcome::Superseded { .. }));
-    assert_outcome!(world.set(Mode::Claimed, 7).await, Ok(Outcome::Executed(_)));
 }
 
 /// Until it ends, nobody knows whether it will have been the newest.

@@ -1,0 +1,127 @@
+//! Operations in order that lose their entity, or its order, before they commit: nothing of them is committed.
+
+use lambda_once::{DynamoDbStore, Failure, Outcome, PostgresStore, store::postgres::Transaction};
+use tokio::sync::Notify;
+
+use super::{DEBIT, Database, Mode, World, ordered::ACCOUNT};
+use crate::support::{assert_outcome, wire::Request};
+
+type Postgres = World<PostgresStore>;
+
+/// An operation that is slower than its lease loses its entity to the next. Whether that has completed or still runs, nothing
+/// of the slow one is committed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_whose_entity_was_claimed_by_another_commits_nothing() {
+    for completes in [true, false] {
+        let world = Postgres::new().await;
+        let mut settle = world.proxy.on(|request| request.command.contains("INSERT INTO \"once_marks\"")).nth(2).hold();
+        let rival = async {
+            // The commit is about to lock the entity.
+            settle.arrived().await;
+            world.lapse();
+            let end = if completes { Ok(()) } else { Err(Failure::unknown("timed out")) };
+            let newer = world.set_by(&world.elsewhere, &world.direct, Mode::Claimed, 6, end).await;
+            match completes {
+                true => assert_outcome!(newer, Ok(Outcome::Executed(_))),
+                false => assert_outcome!(newer, Ok(Outcome::Failed(_))),
+            }
+            settle.release();
+        };
+        let (slow, ()) = tokio::join!(world.set(Mode::Claimed, 5), rival);
+        assert_outcome!(slow, Ok(Outcome::LeaseLost));
+        assert_eq!(world.versions().await, if completes { vec![6] } else { vec![] });
+        world.lapse();
+        let again = world.set(Mode::Claimed, 5).await;
+        match completes {
+            true => assert_outcome!(again, Ok(Outcome::Superseded { .. })),
+            // The other may have taken effect.
+            false => assert_outcome!(again, Ok(Outcome::InProgress { .. })),
+        }
+    }
+}
+
+/// The same on DynamoDB, where the commit states what it relies on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_dynamodb_an_operation_whose_entity_was_claimed_by_another_commits_nothing() {
+    for completes in [true, false] {
+        let world = World::<DynamoDbStore>::new().await;
+        // The first is its claim.
+        let mut commit = world.proxy.on(DynamoDbStore::commits).nth(2).hold();
+        let rival = async {
+            commit.arrived().await;
+            world.lapse();
+            let end = if completes { Ok(()) } else { Err(Failure::unknown("timed out")) };
+            let newer = world.set_by(&world.elsewhere, &world.direct, Mode::Claimed, 6, end).await;
+            assert!(matches!(newer, Ok(Outcome::Executed(_) | Outcome::Failed(_))), "{newer:?}");
+            commit.release();
+        };
+        let (slow, ()) = tokio::join!(world.set(Mode::Claimed, 5), rival);
+        assert_outcome!(slow, Ok(Outcome::LeaseLost));
+        assert_eq!(world.versions().await, if completes { vec![6] } else { vec![] });
+    }
+}
+
+/// An operation of the same sequence, whose lease has ended, completes late: while the other holds the entity, and before it
+/// commits. `settles` are the requests of which the second is that completion.
+async fn beside_a_late_completion_of_the_same_sequence<D: Database>(settles: fn(&Request) -> bool) {
+    let world = World::<D>::new().await;
+    let mut completion = world.proxy.on(settles).nth(2).hold();
+    let is_done = Notify::new();
+    let late = async {
+        let late = world.once.operation(DEBIT, "late").ordered_by(ACCOUNT, 5_u64);
+        let outcome = Box::pin(late.run(async || Ok::<_, Failure>(String::new()))).await;
+        is_done.notify_one();
+        outcome
+    };
+    let other = async {
+        completion.arrived().await;
+        world.lapse();
+        let other = world.elsewhere.operation(DEBIT, "other").ordered_by(ACCOUNT, 5_u64).in_transaction(&world.direct);
+        let work = async |transaction: D::Transaction| {
+            let id = world.ledger.enter(&transaction, "5").await?;
+            completion.release();
+            is_done.notified().await;
+            Ok::<_, Failure>(id)
+        };
+        Box::pin(other.run(work)).await
+    };
+    let (late, other) = tokio::join!(late, other);
+    assert_outcome!(late, Ok(Outcome::Executed(_)));
+    assert_outcome!(other, Ok(Outcome::LeaseLost));
+    assert_eq!(world.versions().await, [0; 0], "the effect of the same sequence came before");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_postgresql_nothing_is_committed_beside_a_late_completion_of_the_same_sequence() {
+    let holds = |request: &Request| request.command.contains("INSERT INTO \"once_marks\"");
+    beside_a_late_completion_of_the_same_sequence::<PostgresStore>(holds).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_dynamodb_nothing_is_committed_beside_a_late_completion_of_the_same_sequence() {
+    beside_a_late_completion_of_the_same_sequence::<DynamoDbStore>(DynamoDbStore::commits).await;
+}
+
+/// At an isolation level that sees no change since the first statement, a change of the mark is a conflict.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_a_higher_isolation_level_a_lost_entity_is_a_conflict() {
+    let world = Postgres::new().await;
+    let mut settle = world.proxy.on(|request| request.command.contains("INSERT INTO \"once_marks\"")).nth(2).hold();
+    let work = async |transaction: Transaction| {
+        transaction.client().await?.batch_execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE").await?;
+        world.ledger.enter(&transaction, "5").await
+    };
+    let slow = world.once.operation(DEBIT, "5").ordered_by(ACCOUNT, 5_u64).in_transaction(&world.store);
+    let rival = async {
+        settle.arrived().await;
+        world.lapse();
+        assert_outcome!(world.set_elsewhere(Mode::Claimed, 6).await, Ok(Outcome::Executed(_)));
+        settle.release();
+    };
+    let (slow, ()) = tokio::join!(Box::pin(slow.run(work)), rival);
+    // Its time is over, so that no release follows.
+    assert_outcome!(slow, Ok(Outcome::Failed(failure)) if failure.to_string().contains("40001"));
+    assert_eq!(world.versions().await, [6]);
+    assert_outcome!(world.set(Mode::Claimed, 5).await, Ok(Outcome::Superseded { .. }));
+    assert_outcome!(world.set(Mode::Claimed, 7).await, Ok(Outcome::Executed(_)));
+}
