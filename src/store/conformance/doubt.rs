@@ -56,6 +56,16 @@ pub async fn doubt_ends_with_its_operation_or_a_newer_one(subject: &Subject) {
     subject.superseded_by(&entity.claim(4_u64), 8_u64).await;
     subject.granted(&entity.claim(9_u64)).await;
 
+    // As above, but others have held the entity since both were lost.
+    let entity = Entity::new();
+    let older = entity.abandoned(subject, 3).await;
+    entity.abandoned(subject, 6).await;
+    let newer = entity.claim(7_u64);
+    subject.granted(&newer).await;
+    subject.done(&newer, RELEASE).await;
+    subject.done(&older, complete("1")).await;
+    subject.waits(&entity.claim(5_u64), None, "after an older operation than the one in doubt completed").await;
+
     // An operation that is claimed with another sequence is in doubt up to the greater one.
     let entity = Entity::new();
     let lost = entity.abandoned(subject, 5).await;
@@ -103,5 +113,8 @@ pub async fn doubt_is_bounded(subject: &Subject) {
     let newer = long(66);
     subject.granted(&newer).await;
     subject.done(&newer, complete("1")).await;
+    // Nothing is in doubt any more, so that there is room for another.
     subject.granted(&long(67)).await;
+    subject.advance(LAPSE).await;
+    subject.granted(&long(68)).await;
 }
