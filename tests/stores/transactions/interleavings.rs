@@ -1,5 +1,5 @@
-//! Plain and transactional operations of one entity, interleaved at random: shuffled, duplicated, cut anywhere, by workers that
-//! die and whose leases lapse.
+//! Plain and transactional operations of one entity, interleaved at random: shuffled, duplicated, with requests that are lost or
+//! late, by workers that die and whose leases lapse.
 //!
 //! The entity's state is an item beside the records, with every version that it was set to. A plain handler sets it by a call of
 //! its own. Time may jump at any moment but that call: where a lease lapses under such a write, no order is promised.
@@ -76,6 +76,12 @@ impl<D: State> Account<D> {
         D::history(&self.reader, &self.name).await
     }
 
+    /// Lets all leases lapse, while no plain handler writes.
+    async fn lapse(&self, world: &World<D>) {
+        let _nobody_writes = self.time.write().await;
+        world.lapse();
+    }
+
     /// The effect of a plain operation: its handler ends with its lease, as it must.
     async fn set(&self, claim: Claim, clock: impl Clock, version: u64) -> Result<(), Failure> {
         let time = Arc::clone(&self.time).read_owned().await;
@@ -137,6 +143,18 @@ async fn versions_are_set_in_order_and_the_newest_is_the_last<D: State>() {
     let account = Account::<D>::create().await;
     world.proxy.on(|_| fastrand::u32(..40) == 0).times(usize::MAX).drop_response();
     world.proxy.on(|_| fastrand::u32(..40) == 0).times(usize::MAX).drop_request();
+    let mut late = world.proxy.on(|_| fastrand::u32(..12) == 0).times(usize::MAX).hold();
+    let network = async {
+        loop {
+            late.arrived().await;
+            if fastrand::bool() {
+                account.lapse(&world).await;
+            }
+            // Others go on meanwhile.
+            sleep(Duration::from_millis(fastrand::u64(10..50))).await;
+            late.release();
+        }
+    };
     // Each is sent twice.
     let mut versions: Vec<u64> = (1..=VERSIONS).chain(1..=VERSIONS).collect();
     fastrand::shuffle(&mut versions);
@@ -146,8 +164,7 @@ async fn versions_are_set_in_order_and_the_newest_is_the_last<D: State>() {
             let next = queue.lock().unwrap().pop_front();
             let Some(version) = next else { return };
             if fastrand::u8(..) < 12 {
-                let _nobody_writes = account.time.write().await;
-                world.lapse();
+                account.lapse(&world).await;
             }
             let outcome = deliver(&world, &account, version).await;
             let is_acknowledged =
@@ -166,9 +183,11 @@ async fn versions_are_set_in_order_and_the_newest_is_the_last<D: State>() {
             }
         }
     };
-    timeout(PATIENCE, join_all((0..WORKERS).map(|_| worker())))
-        .await
-        .expect("every version is acknowledged in the end");
+    let workers = timeout(PATIENCE, join_all((0..WORKERS).map(|_| worker())));
+    tokio::select! {
+        done = workers => drop(done.expect("every version is acknowledged in the end")),
+        () = network => {}
+    }
     let history = account.history().await;
     assert!(history.is_sorted(), "an older version was set after a newer one: {history:?}");
     assert_eq!(history.last(), Some(&VERSIONS));
