@@ -1,0 +1,50 @@
+//! Payments over HTTP, by the header `Idempotency-Key`.
+
+use axum::{Json, Router, routing::post};
+use lambda_once::{
+    DynamoDbStore, Idempotency,
+    http::{IdempotencyKeyLayer, Scope},
+};
+use serde_json::{Value, json};
+
+async fn pay(Json(payment): Json<Value>) -> Json<Value> {
+    Json(json!({ "paid": payment["cents"] }))
+}
+
+fn app(once: Idempotency) -> Result<Router, lambda_once::Error> {
+    // Whose key it is: here the caller's token.
+    let caller = Scope::from_fn(|parts| Some(parts.headers.get("authorization")?.to_str().ok()?.to_owned()));
+    Ok(Router::new().route("/payments", post(pay)).layer(IdempotencyKeyLayer::new(once, caller).checked()?))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let once = Idempotency::builder(DynamoDbStore::from_env().await?).scope("payments").build()?;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+    Ok(axum::serve(listener, app(once)?).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{body::Body, http::Request};
+    use lambda_once::testing;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_retry_gets_the_first_answer_and_another_payment_is_refused() -> Result<(), Box<dyn std::error::Error>> {
+        let app = app(testing::engine())?;
+        let mut statuses = Vec::new();
+        for cents in [995, 995, 100] {
+            let request = Request::post("/payments").header("content-type", "application/json");
+            let request = request.header("authorization", "alice").header("idempotency-key", "\"order 7\"");
+            let request = request.body(Body::from(json!({ "cents": cents }).to_string()))?;
+            let response = app.clone().oneshot(request).await?;
+            let is_replay = response.headers().contains_key("idempotency-replayed");
+            statuses.push((response.status().as_u16(), is_replay));
+        }
+        assert_eq!(statuses, [(200, false), (200, true), (422, false)]);
+        Ok(())
+    }
+}
