@@ -2,13 +2,13 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::{Answer, RecordInfo, Source};
+use super::{Answer, BatchService, RecordInfo, Source};
 use crate::error::Error;
 
 /// A source of which the records are kept as the event has them. Made by
 /// [`BatchService::keep_raw`](super::BatchService::keep_raw).
 #[derive(Clone, Debug)]
-pub struct KeepRaw<S>(pub(super) S);
+pub struct KeepRaw<S>(S);
 
 impl<S> Source for KeepRaw<S>
 where
@@ -44,5 +44,31 @@ where
 
     fn respond(&self, envelope: S::Envelope, failed: &[Arc<RecordInfo>]) -> Result<S::Response, Error> {
         self.0.respond(envelope, failed)
+    }
+}
+
+impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
+    /// Keeps each record as the event has it, for [`RecordContext::raw`](super::RecordContext::raw): for what the types of this crate leave out. Each is copied
+    /// for that, body included. It is called before [`unwrapping`](Self::unwrapping).
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqs")] {
+    /// use aws_lambda_events::sqs::SqsMessage;
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, RecordContext};
+    ///
+    /// async fn book(order: serde_json::Value, context: RecordContext) -> Result<Option<String>, Failure> {
+    ///     Ok(context.raw::<SqsMessage>().and_then(|message| message.aws_region.clone()))
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// let service = once.sqs(Key::pointer("/order_id"), book).keep_raw();
+    /// # assert!(service.checked().is_ok());
+    /// # }
+    /// ```
+    pub fn keep_raw(self) -> BatchService<KeepRaw<S>, H, T, Args>
+    where
+        S::Record: Clone + Sync + 'static,
+    {
+        self.wrapped(KeepRaw, |decode| decode)
     }
 }

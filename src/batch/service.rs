@@ -12,13 +12,8 @@ use lambda_runtime::LambdaEvent;
 use tower_service::Service;
 
 use super::{
-    DeadLetters, Decode, Handler, KeepRaw, OnFailure, Options, Payload, PermanentFailures, Probing, RecordInfo,
-    RecordReport, Redelivery, Source, TotalFailure,
-    envelope::{Envelope, Unwrapped},
-    ignore::Ignore,
-    observer::Observer,
-    processor::Processor,
-    redelivery, report,
+    DeadLetters, Decode, Handler, OnFailure, Options, Payload, PermanentFailures, Probing, RecordInfo, RecordReport,
+    Redelivery, Source, TotalFailure, ignore::Ignore, observer::Observer, processor::Processor, redelivery, report,
 };
 use crate::{
     batch::context::RecordContext,
@@ -29,7 +24,7 @@ use crate::{
         handle::Idempotency, names::Registration, operation_settings::OperationSettings, outcome::OutcomeKind,
         probe::Probed, verdict::Failure, window::Window,
     },
-    key::{delivery::Delivery, place::Place, selector::Key},
+    key::{place::Place, selector::Key},
     telemetry::EntryPoint,
 };
 
@@ -341,81 +336,6 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
-    /// Acknowledges what is no work, such as a broker's test message: for each delivery of which `is_no_work` holds nothing is
-    /// decoded, claimed or run, and its outcome is [`Ignored`](OutcomeKind::Ignored). It should not block. If it panics, the record
-    /// is reported ([`ErrorKind::Decode`]).
-    ///
-    /// ```
-    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore};
-    ///
-    /// let once = Idempotency::new(MemoryStore::new());
-    /// # #[cfg(feature = "sqs")]
-    /// let service = once
-    ///     .sqs(Key::pointer("/order_id"), |_: serde_json::Value| async { Ok::<_, Failure>(()) })
-    ///     .ignore(|delivery| delivery.header("kind") == Some("ping"));
-    /// ```
-    pub fn ignore(mut self, is_no_work: impl Fn(&Delivery<'_>) -> bool + Send + Sync + 'static) -> Self {
-        self.options.ignore = Some(Ignore::new(is_no_work));
-        self
-    }
-
-    /// Keeps each record as the event has it, for [`RecordContext::raw`]: for what the types of this crate leave out. Each is copied
-    /// for that, body included. It is called before [`unwrapping`](Self::unwrapping).
-    ///
-    /// ```
-    /// # #[cfg(feature = "sqs")] {
-    /// use aws_lambda_events::sqs::SqsMessage;
-    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, RecordContext};
-    ///
-    /// async fn book(order: serde_json::Value, context: RecordContext) -> Result<Option<String>, Failure> {
-    ///     Ok(context.raw::<SqsMessage>().and_then(|message| message.aws_region.clone()))
-    /// }
-    ///
-    /// let once = Idempotency::new(MemoryStore::new());
-    /// let service = once.sqs(Key::pointer("/order_id"), book).keep_raw();
-    /// # assert!(service.checked().is_ok());
-    /// # }
-    /// ```
-    pub fn keep_raw(self) -> BatchService<KeepRaw<S>, H, T, Args>
-    where
-        S::Record: Clone + Sync + 'static,
-    {
-        let Self { source, engine, registration, key, handler, decode, options, args } = self;
-        BatchService { source: KeepRaw(source), engine, registration, key, handler, decode, options, args }
-    }
-
-    /// Takes each message out of its [envelope](super::envelope), outermost first: key, payload, the handler's type, attributes
-    /// and headers are those of the message inside. What the answer and the log name is the record around it.
-    ///
-    /// ```
-    /// # #[cfg(feature = "sqs")] {
-    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::envelope::Sns};
-    ///
-    /// #[derive(serde::Deserialize)]
-    /// struct Order { order_id: String }
-    ///
-    /// async fn book(order: Order) -> Result<(), Failure> {
-    ///     Ok(())
-    /// }
-    ///
-    /// let once = Idempotency::new(MemoryStore::new());
-    /// // A queue that is subscribed to a topic, with or without raw message delivery.
-    /// let service = once.sqs(Key::pointer("/order_id"), book).unwrapping(Sns);
-    /// # assert!(service.checked().is_ok());
-    /// # }
-    /// ```
-    pub fn unwrapping<E>(self, envelope: E) -> BatchService<Unwrapped<S, E>, H, T, Args>
-    where
-        S::Body: From<String>,
-        E: Envelope,
-        T: 'static,
-    {
-        let Self { source, engine, registration, key, handler, decode, options, args } = self;
-        let source = Unwrapped { source, envelope };
-        let decode: Decode<Unwrapped<S, E>, T> = Arc::new(move |info, opened| decode(info, opened.message()?));
-        BatchService { source, engine, registration, key, handler, decode, options, args }
-    }
-
     /// The same service, if its key and its payload can be looked up at all. Called in init, it shows a misspelt pointer at
     /// the deployment and not by records that fail.
     ///
@@ -432,6 +352,22 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self.check()?;
         self.engine.check_keys(S::OPERATION, None)?;
         Ok(self)
+    }
+
+    /// The same service of a source that wraps the present one, whose bodies `decode` takes.
+    pub(super) fn wrapped<W: Source>(
+        self,
+        wrap: impl FnOnce(S) -> W,
+        decode: impl FnOnce(Decode<S, T>) -> Decode<W, T>,
+    ) -> BatchService<W, H, T, Args> {
+        let Self { source, engine, registration, key, handler, decode: inner, options, args } = self;
+        BatchService { source: wrap(source), engine, registration, key, handler, decode: decode(inner), options, args }
+    }
+
+    /// Sets what is no work.
+    pub(super) fn ignoring(mut self, ignore: Ignore) -> Self {
+        self.options.ignore = Some(ignore);
+        self
     }
 
     /// The same service with its source changed: for the settings that a source has of its own.

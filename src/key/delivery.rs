@@ -74,7 +74,7 @@ impl<'a> Delivery<'a> {
         self.body.bytes
     }
 
-    /// The id that the queue gave the message, or the record's place in its stream.
+    /// The id that the queue gave the message, or the record's place in its stream; of a message in an envelope the id there.
     pub fn message_id(&self) -> Option<&'a str> {
         self.metadata.message_id()
     }

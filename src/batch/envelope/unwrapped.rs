@@ -6,6 +6,7 @@ use super::{Content, Envelope, EnvelopeError, Message};
 use crate::{
     batch::{
         record::RecordInfo,
+        service::BatchService,
         source::{Answer, Source},
     },
     error::{BoxError, Error as OnceError},
@@ -16,8 +17,8 @@ use crate::{
 /// [`BatchService::unwrapping`](crate::batch::BatchService::unwrapping).
 #[derive(Clone, Debug)]
 pub struct Unwrapped<S, E> {
-    pub(in crate::batch) source: S,
-    pub(in crate::batch) envelope: E,
+    source: S,
+    envelope: E,
 }
 
 /// A record that has been taken out of its envelope.
@@ -93,7 +94,7 @@ impl<B> Opened<B> {
     /// # Errors
     ///
     /// If there is none.
-    pub(in crate::batch) fn message(&self) -> Result<&B, BoxError> {
+    fn message(&self) -> Result<&B, BoxError> {
         match &self.content {
             Inside::Message { .. } => Ok(&self.body),
             Inside::Nothing => Err(NothingInside.into()),
@@ -207,5 +208,37 @@ fn take_out_messages<B: From<String>>(
         };
         let content = Inside::Message { compared, dead_letter };
         records.push(UnwrappedRecord { lane: lane.clone(), info, body: Opened { body: B::from(body), content } });
+    }
+}
+
+impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
+    /// Takes each message out of its [envelope](super), outermost first: key, payload, the handler's type, attributes
+    /// and headers are those of the message inside. What the answer and the log name is the record around it.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqs")] {
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::envelope::Sns};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Order { order_id: String }
+    ///
+    /// async fn book(order: Order) -> Result<(), Failure> {
+    ///     Ok(())
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// // A queue that is subscribed to a topic, with or without raw message delivery.
+    /// let service = once.sqs(Key::pointer("/order_id"), book).unwrapping(Sns);
+    /// # assert!(service.checked().is_ok());
+    /// # }
+    /// ```
+    pub fn unwrapping<E>(self, envelope: E) -> BatchService<Unwrapped<S, E>, H, T, Args>
+    where
+        S::Body: From<String>,
+        E: Envelope,
+        T: 'static,
+    {
+        let wrap = |source| Unwrapped { source, envelope };
+        self.wrapped(wrap, |decode| Arc::new(move |info, opened: &Opened<S::Body>| decode(info, opened.message()?)))
     }
 }

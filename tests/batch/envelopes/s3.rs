@@ -47,8 +47,12 @@ async fn a_topic_in_between_changes_nothing() {
     let notification = s3::notification([s3::created("photos", "c.jpg")]);
     let [wrapped, raw, direct] =
         [notification.in_sns().in_sqs(), notification.in_sns().in_sqs_raw(), notification.in_sqs()];
-    testing::deliver_twice(&service, &sqs::batch([wrapped, raw, direct])).await.assert_once();
-    assert_eq!(journal.runs().len(), 2);
+    testing::deliver_twice(&service, &sqs::batch([wrapped.header("around", "1"), raw, direct])).await.assert_once();
+    let runs = journal.runs();
+    assert_eq!(runs.len(), 2);
+    let context = &runs[1].1;
+    assert_eq!(context.attribute("Subject"), Some("Amazon S3 Notification"), "of the envelope around it");
+    assert_eq!((context.attribute("bucket"), context.header("around")), (Some("photos"), Some("1")));
 
     let journal = Journal::<S3Record>::new();
     let service = testing::engine().sns(Key::message_id(), journal.handler()).unwrapping(S3);
