@@ -111,7 +111,7 @@ ORDER = [
           "AND attribute_not_exists(#owner) AND attribute_not_exists(#doubt) \\", "AND attribute_not_exists(#owner) \\",
           suite("dynamodb", "what_is_older_than_an_operation_in_doubt_waits", "doubt_ends_with_its_operation_or_a_newer_one")),
     Plant("G2", "DynamoDB replaces a mark that has changed since it was read", DYNAMODB_MARK,
-          "let placeholders = &self.placeholders()[1..];", "let placeholders = &self.placeholders()[1..2];",
+          "let placeholders = &self.placeholders()[1..];", "let placeholders = &self.placeholders()[..1];",
           suite("dynamodb", "of_many_claims_on_an_entity_exactly_one_is_granted")),
     Plant("G2", "DynamoDB replaces a record that has changed since it was read", DYNAMODB_ORDERED,
           'pin("attempt", &names.attempt);', "", "stores dynamodb::calls::"),
