@@ -98,7 +98,7 @@ ORDER = [
           "if sequence < doubted then return true end", "",
           suite("redis", "what_is_older_than_an_operation_in_doubt_waits")),
     Plant("G2", "Redis keeps the lower of two sequences in doubt", MARK_LUA,
-          "if listed and listed < fields.sequence then", "if listed and false then", "stores sequences::redis::"),
+          "if listed and listed < fields.sequence then", "if listed and false then", suite("redis", "doubt_ends_with_its_operation_or_a_newer_one")),
     Plant("G2", "Redis ends the doubt of what is newer", MARK_LUA,
           "return doubted <= sequence and '' or nil", "return ''",
           suite("redis", "doubt_ends_with_its_operation_or_a_newer_one")),
