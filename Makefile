@@ -67,7 +67,7 @@ lint: lint-rust lint-features lint-rest ## Formatting, clippy, features, docs, d
 lint-rust:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
-	cargo clippy -p lambda-once --all-features --test powertools -- -D warnings
+	cargo clippy --workspace --all-features --test powertools -- -D warnings
 
 lint-features:
 	$(PYTHON) tools/check-features.py
@@ -83,7 +83,7 @@ lint-rest:
 
 powertools: ## Functions with AWS Powertools, in Python and TypeScript, and the library do each other's work on one table
 	@$(call first-build,target/debug,3 to 8 minutes)
-	@$(PYTHON) tools/with-servers.py dynamodb -- $(PYTHON) tools/powertools.py -- cargo test --quiet -p lambda-once --all-features --test powertools
+	@$(PYTHON) tools/with-servers.py dynamodb -- $(PYTHON) tools/powertools.py -- cargo test --quiet --workspace --all-features --test powertools
 
 watch: ## The functions under cargo lambda watch, with an embedded DynamoDB
 	@$(PYTHON) tools/watch.py
