@@ -254,9 +254,9 @@ impl Settings {
                 let (parts, bytes) = found.into_parts();
                 return Ok(Success::Recover(self.ran(parts, ResponseBody::of_bytes(bytes))));
             }
-            let begun = self.engine.handler_begins();
+            let timer = self.engine.handler_begins(Some(&own));
             let called = inner.call(Request::from_parts(parts, body)).await;
-            self.engine.handler_returned(Some(own.key()), begun);
+            self.engine.handler_returned(timer);
             let response = match called {
                 Ok(response) => response,
                 Err(error) if self.is_doubtful(&error) => return Ok(Success::Keep(HandlerEnd::Error(error))),

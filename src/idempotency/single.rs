@@ -47,9 +47,9 @@ impl Idempotency {
             if let Probed::Done(found) = probed(&given, |claim| probe.probe(claim)).await? {
                 return Ok(Success::Recover(found));
             }
-            let (key, begun) = (Some(given.key()), self.handler_begins());
+            let timer = self.handler_begins(Some(&given));
             let handled = work(Some(given)).await;
-            self.handler_returned(key, begun);
+            self.handler_returned(timer);
             handled.map(Success::Complete).map_err(Into::into)
         };
         let outcome = self.run_and_settle(claim, writes, work).await.into_outcome(replay)?;
@@ -75,7 +75,12 @@ impl Idempotency {
             ClaimAnswer::OutOfTime => return Ok((Outcome::NotStarted, 0)),
         };
         let (attempt, bounds) = (claim.attempt(), Bounds::until(self.stop_without_claim(window)));
-        let work = async { work.await.map(Success::Complete) };
+        let timer = self.handler_begins(Some(&claim));
+        let work = async {
+            let handled = work.await;
+            self.handler_returned(timer);
+            handled.map(Success::Complete)
+        };
         let end = self.run(Some(claim), bounds, work, |value| value).await;
         let end = self.commit_claimless(&request, end, writes).await;
         Ok((end.into_outcome(replay)?, attempt))

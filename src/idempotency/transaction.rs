@@ -179,12 +179,6 @@ impl<S: Transactional> Claimless<'_, S> {
                 return Ok(outcome);
             };
             let key = candidate.key;
-            let work = async {
-                let begun = engine.handler_begins();
-                let handled = work.await;
-                engine.handler_returned(Some(key), begun);
-                handled
-            };
             let ran = engine.run_claimless(candidate, window, &writes, work).await;
             operation::told(&engine, &name_in_logs, key, ran)
         };

@@ -43,7 +43,7 @@ use tokio::time::Instant;
 
 use crate::{
     error::{Error, ErrorKind},
-    idempotency::{handle::Idempotency, outcome::OutcomeKind, verdict::Verdict},
+    idempotency::{claim::Claim, handle::Idempotency, outcome::OutcomeKind, verdict::Verdict},
     record::KeyHash,
 };
 
@@ -80,6 +80,13 @@ macro_rules! event_at {
 }
 #[cfg(feature = "batch")]
 pub(crate) use event_at;
+
+/// A handler that is under way.
+#[derive(Debug)]
+pub(crate) struct HandlerTimer {
+    key: KeyHash,
+    begun: Instant,
+}
 
 /// What an operation is: how it came, its name in logs, and its key.
 #[derive(Clone, Copy, Debug)]
@@ -122,15 +129,18 @@ impl Idempotency {
         })
     }
 
-    /// When a handler begins, if anybody wants to know how long it takes.
-    pub(crate) fn handler_begins(&self) -> Option<Instant> {
-        (!self.settings.observers.is_empty()).then(Instant::now)
+    /// A handler begins: times it, if anybody wants to know how long it takes. In a box, since few do: every run has room for it.
+    pub(crate) fn handler_begins(&self, claim: Option<&Claim>) -> Option<Box<HandlerTimer>> {
+        if self.settings.observers.is_empty() {
+            return None;
+        }
+        claim.map(|claim| Box::new(HandlerTimer { key: claim.key(), begun: Instant::now() }))
     }
 
-    /// The handler of this key has returned.
-    pub(crate) fn handler_returned(&self, key: Option<KeyHash>, begun: Option<Instant>) {
-        if let (Some(key), Some(begun)) = (key, begun) {
-            tally::handled(key, begun.elapsed(), self.clock.now());
+    /// The handler has returned.
+    pub(crate) fn handler_returned(&self, timer: Option<Box<HandlerTimer>>) {
+        if let Some(timer) = timer {
+            tally::handled(timer.key, timer.begun.elapsed(), self.clock.now());
         }
     }
 

@@ -105,9 +105,9 @@ where
                     return Ok(Success::Recover(found));
                 }
             }
-            let (key, begun) = (context.claim.as_ref().map(Claim::key), self.engine.handler_begins());
+            let timer = self.engine.handler_begins(context.claim.as_ref());
             let handled = self.handler.call(payload, context).await;
-            self.engine.handler_returned(key, begun);
+            self.engine.handler_returned(timer);
             handled.map(Success::Complete)
         };
         let run = self.engine.run(claim, bounds, work.instrument(span), drop_contained);
@@ -147,11 +147,11 @@ where
             given.push((payload, self.context(info, claim, lambda, bounds.stop, None)));
         }
         let span = tracing::info_span!(target: "lambda_once", "records", count);
-        let keys: Vec<KeyHash> = claims.iter().flatten().map(Claim::key).collect();
+        let begin = |claim: &Option<Claim>| self.engine.handler_begins(claim.as_ref());
+        let timers: Vec<_> = claims.iter().map(begin).collect();
         let work = async move {
-            let begun = self.engine.handler_begins();
             let verdicts = self.handler.call_all(given).await;
-            keys.into_iter().for_each(|key| self.engine.handler_returned(Some(key), begun));
+            timers.into_iter().for_each(|timer| self.engine.handler_returned(timer));
             let found = verdicts.len();
             if found == count {
                 return verdicts;
