@@ -14,7 +14,7 @@ pub struct RecordInfo {
     receive_count: Option<u32>,
     receipt: Option<String>,
     attributes: Attributes,
-    headers: Attributes,
+    headers: Vec<(Cow<'static, str>, String)>,
     /// What few records have.
     extra: Option<Box<Extra>>,
 }
@@ -38,15 +38,13 @@ struct Attributes {
 
 impl Attributes {
     fn get(&self, name: &str) -> Option<&str> {
-        // Of several with one name the last counts.
-        let listed = self.listed.iter().rev().find(|(listed, _)| listed == name).map(|(_, text)| text);
-        listed.or_else(|| self.given.get(name)).map(String::as_str)
+        last(&self.listed, name).or_else(|| self.given.get(name).map(String::as_str))
     }
+}
 
-    fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        let listed = self.listed.iter().map(|(name, text)| (&**name, &**text));
-        listed.chain(self.given.iter().map(|(name, text)| (&**name, &**text)))
-    }
+/// Of several with one name the last counts.
+fn last<'a>(listed: &'a [(Cow<'static, str>, String)], name: &str) -> Option<&'a str> {
+    listed.iter().rev().find(|(listed, _)| listed == name).map(|(_, text)| &**text)
 }
 
 impl RecordInfo {
@@ -60,7 +58,7 @@ impl RecordInfo {
             receive_count: None,
             receipt: None,
             attributes: Attributes::default(),
-            headers: Attributes::default(),
+            headers: Vec::new(),
             extra: None,
         }
     }
@@ -121,7 +119,7 @@ impl RecordInfo {
     /// An attribute or a header that the sender has set. Of several with one name the last counts.
     #[must_use]
     pub fn with_header(mut self, name: impl Into<Cow<'static, str>>, text: impl Into<String>) -> Self {
-        self.headers.listed.push((name.into(), text.into()));
+        self.headers.push((name.into(), text.into()));
         self
     }
 
@@ -183,7 +181,7 @@ impl RecordInfo {
 
     /// All attributes and headers that the sender has set, in no particular order.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.headers.iter()
+        self.headers.iter().map(|(name, text)| (&**name, &**text))
     }
 
     /// The headers that are not texts, in no particular order.
@@ -205,13 +203,13 @@ impl RecordInfo {
 
     /// An attribute or a header that the sender has set.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name)
+        last(&self.headers, name)
     }
 
     /// The bytes of an attribute or a header that the sender has set, whether they are a text or not: of the type Binary in SQS
     /// and SNS, not UTF-8 in Kafka and RabbitMQ.
     pub fn header_bytes(&self, name: &str) -> Option<&[u8]> {
-        let text = self.headers.get(name).map(str::as_bytes);
+        let text = last(&self.headers, name).map(str::as_bytes);
         let bytes = self.extra.as_ref().map_or(&[][..], |extra| &extra.bytes);
         text.or_else(|| bytes.iter().rev().find(|(listed, _)| listed == name).map(|(_, bytes)| &**bytes))
     }
@@ -246,7 +244,7 @@ impl MessageMetadata for RecordInfo {
     }
 
     fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name)
+        last(&self.headers, name)
     }
 
     fn header_bytes(&self, name: &str) -> Option<&[u8]> {

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     batch::{
         envelope::{EnvelopeError, NothingInside},
+        ignore::Ignore,
         record::RecordInfo,
         redaction::redacted,
         source::Source,
@@ -39,12 +40,12 @@ impl<S: Source, H, T> Processor<S, H, T> {
         scope: &KeyHasher,
         buffer: &mut Vec<u8>,
     ) -> Decoded<T> {
+        if let Some(ignore) = &self.options.ignore
+            && let Some(no_work) = ignored(ignore, info, body.as_ref())
+        {
+            return Err(no_work);
+        }
         let work = catch_panic(|| {
-            if let Some(ignore) = &self.options.ignore
-                && ignore.applies(&Delivery::new(&Body::new(body.as_ref()), info))
-            {
-                return Err(NoWork::Ignored);
-            }
             let payload = (self.decode)(info, body)
                 .map_err(|source| no_work(&source, &self.engine.settings.classifiers, body.as_ref()))?;
             if self.engine.settings.disabled {
@@ -65,9 +66,7 @@ impl<S: Source, H, T> Processor<S, H, T> {
             };
             Ok((Work { payload, operation }, sequence))
         });
-        work.unwrap_or_else(|| {
-            Err(NoWork::Failed(Error::not_decoded("decoding the body, or finding its key, panicked")))
-        })
+        work.unwrap_or_else(|| Err(panicked("decoding the body, or finding its key, panicked")))
     }
 
     fn operation(
@@ -87,7 +86,24 @@ impl<S: Source, H, T> Processor<S, H, T> {
     }
 }
 
+/// Whether a predicate of the user's says that a record is no work. Few services have one, so it is kept out of what all run.
+#[cold]
+#[inline(never)]
+fn ignored(ignore: &Ignore, info: &RecordInfo, body: &[u8]) -> Option<NoWork> {
+    match catch_panic(|| ignore.applies(&Delivery::new(&Body::new(body), info))) {
+        Some(true) => Some(NoWork::Ignored),
+        Some(false) => None,
+        None => Some(panicked("the function that says what is no work panicked")),
+    }
+}
+
+#[cold]
+fn panicked(what: &'static str) -> NoWork {
+    NoWork::Failed(Error::not_decoded(what))
+}
+
 /// Why there is nothing to do for a record, by its decoder's error.
+#[cold]
 fn no_work(source: &BoxError, classifiers: &Classifiers, body: &[u8]) -> NoWork {
     if source.is::<NothingInside>() { NoWork::Ignored } else { NoWork::Failed(undecodable(source, classifiers, body)) }
 }

@@ -146,7 +146,7 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
 
     /// The next record to dead-letter. In an order its turn must have come: behind one that fails it is delivered again.
     pub(super) fn next_dead_letter(&mut self) -> Option<Action> {
-        if self.dead_letters_in_flight >= MAX_DEAD_LETTERS_IN_FLIGHT {
+        if self.dead.is_empty() || self.dead_letters_in_flight >= MAX_DEAD_LETTERS_IN_FLIGHT {
             return None;
         }
         let at = self.dead.iter().position(|(index, _)| self.lanes.has_its_turn(*index))?;

@@ -31,14 +31,7 @@ impl<S: Source, T> Machine<'_, S, T> {
         }
         let (work, sequence) = match work {
             Ok(decoded) => decoded,
-            Err(no_work) => {
-                let outcome = match no_work {
-                    NoWork::Ignored => Ok(Outcome::Ignored),
-                    NoWork::Failed(error) => Err(error),
-                };
-                self.outcomes.decide(index, outcome, None);
-                return;
-            }
+            Err(no_work) => return self.has_no_work(index, no_work),
         };
         let Some(Operation { key, fingerprint }) = work.operation else {
             records.unprotected(index, work);
@@ -61,6 +54,15 @@ impl<S: Source, T> Machine<'_, S, T> {
                 self.outcomes.came(index);
             }
         }
+    }
+
+    #[cold]
+    fn has_no_work(&mut self, index: usize, no_work: NoWork) {
+        let outcome = match no_work {
+            NoWork::Ignored => Ok(Outcome::Ignored),
+            NoWork::Failed(error) => Err(error),
+        };
+        self.outcomes.decide(index, outcome, None);
     }
 
     /// Something that was under way has ended, at `now`.

@@ -289,6 +289,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     }
 
     /// Hands over together with this record what may begin too.
+    #[inline(never)]
     fn begin_together(&mut self, first: Run<T>, bounds: Bounds) -> Step<S, T> {
         let mut together = vec![first];
         while together.len() < self.terms.bulk_size
