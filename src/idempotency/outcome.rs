@@ -78,6 +78,27 @@ impl<T> Outcome<T> {
         }
     }
 
+    /// The same outcome, with its result changed if it is [replayed](Self::Replayed): to mark it as one, or to renew what has
+    /// expired in it, such as a signed URL.
+    ///
+    /// ```
+    /// # use lambda_once::{Failure, Idempotency, MemoryStore, Outcome};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+    /// # let once = Idempotency::new(MemoryStore::new());
+    /// # async fn invoice() -> Result<String, Failure> { Ok("invoice 7".to_owned()) }
+    /// # let _ = once.operation("invoice", "order 7").run(invoice).await?;
+    /// let outcome = once.operation("invoice", "order 7").run(invoice).await?;
+    /// let outcome = outcome.map_replayed(|invoice| format!("copy of {invoice}"));
+    /// assert!(matches!(outcome, Outcome::Replayed(text) if text == "copy of invoice 7"));
+    /// # Ok(()) }
+    /// ```
+    pub fn map_replayed(self, change: impl FnOnce(T) -> T) -> Self {
+        match self {
+            Self::Replayed(value) => Self::Replayed(change(value)),
+            other => other,
+        }
+    }
+
     /// Whether the operation is known to be done, now or before.
     pub const fn is_done(&self) -> bool {
         self.kind().is_done()

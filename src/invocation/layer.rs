@@ -6,7 +6,7 @@ use tower_layer::Layer;
 
 use super::{
     service::InvocationService,
-    settings::{OPERATION, Settings},
+    settings::{OPERATION, ReplayHook, Settings},
 };
 use crate::{
     error::Error,
@@ -26,6 +26,7 @@ use crate::{
 /// | [`wait_up_to`](Self::wait_up_to) | not at all |
 /// | [`heartbeat`](Self::heartbeat) | as the engine's, without a known deadline |
 /// | [`with_settings`](Self::with_settings) | as the engine's |
+/// | [`before_replay`](Self::before_replay) | none |
 #[must_use]
 pub struct InvocationLayer<T> {
     settings: Settings,
@@ -75,6 +76,23 @@ impl<T> InvocationLayer<T> {
     /// Renews no lease: where the deadline is not known, a handler is cut off shortly before its first lease ends.
     pub fn without_heartbeat(mut self) -> Self {
         self.settings.heartbeat = Heartbeat::Never;
+        self
+    }
+
+    /// Changes a stored result, as JSON, before a repeated event gets it: to mark it as replayed, or to renew what has expired in it.
+    /// It is not called for the first result, nor for one that is not kept.
+    ///
+    /// ```
+    /// # use lambda_once::{Idempotency, Key, MemoryStore, invocation::InvocationLayer};
+    /// # let once = Idempotency::new(MemoryStore::new());
+    /// let layer = InvocationLayer::<serde_json::Value>::new(once, Key::pointer("/order_id"))
+    ///     .before_replay(|result| result["replayed"] = true.into());
+    /// ```
+    ///
+    /// If it panics, or makes of the result what the handler does not return, the invocation fails with
+    /// [`StoredResult`](crate::ErrorKind::StoredResult).
+    pub fn before_replay(mut self, change: impl Fn(&mut serde_json::Value) + Send + Sync + 'static) -> Self {
+        self.settings.before_replay = Some(ReplayHook::new(change));
         self
     }
 

@@ -164,6 +164,10 @@ impl Settings {
                 outcome
             }
         };
+        let outcome = match (outcome, &self.before_replay) {
+            (Outcome::Replayed(value), Some(hook)) => Outcome::Replayed(hook.apply(&value)?),
+            (outcome, _) => outcome,
+        };
         let own = own.into_inner().unwrap_or_else(PoisonError::into_inner);
         result(outcome, own)
     }

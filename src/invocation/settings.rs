@@ -1,10 +1,13 @@
 //! What a layer over whole events is set to.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use crate::{
-    error::Error,
-    idempotency::{handle::Idempotency, names::Registration, window::Heartbeat},
+    error::{Error, ErrorKind, ErrorStatus},
+    idempotency::{guard::catch_panic, handle::Idempotency, names::Registration, window::Heartbeat},
     key::{payload::Payload, selector::Key},
 };
 
@@ -21,6 +24,43 @@ pub(super) struct Settings {
     pub(super) payload: Payload,
     pub(super) patience: Duration,
     pub(super) heartbeat: Heartbeat,
+    pub(super) before_replay: Option<ReplayHook>,
+}
+
+/// Changes a stored result, as JSON, before it is given again.
+#[derive(Clone)]
+pub(super) struct ReplayHook(Arc<dyn Fn(&mut Value) + Send + Sync>);
+
+impl ReplayHook {
+    pub(super) fn new(change: impl Fn(&mut Value) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(change))
+    }
+
+    /// The result as the hook leaves it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::StoredResult`] if the hook panics, or makes of the result what the handler does not return.
+    pub(super) fn apply<R: Serialize + DeserializeOwned>(&self, result: &R) -> Result<R, Error> {
+        let changed = catch_panic(|| {
+            let mut json = serde_json::to_value(result)?;
+            (self.0)(&mut json);
+            serde_json::from_value(json)
+        });
+        let failed =
+            |message: &'static str| Error::new(ErrorKind::StoredResult, ErrorStatus::Permanent, "invoke", message);
+        match changed {
+            Some(Ok(result)) => Ok(result),
+            Some(Err(_)) => Err(failed("`before_replay` made of the result what the handler's type does not take")),
+            None => Err(failed("`before_replay` panicked")),
+        }
+    }
+}
+
+impl fmt::Debug for ReplayHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReplayHook")
+    }
 }
 
 impl Settings {
@@ -33,6 +73,7 @@ impl Settings {
             payload: Payload::default(),
             patience: Duration::ZERO,
             heartbeat: Heartbeat::AsEngine,
+            before_replay: None,
         }
     }
 

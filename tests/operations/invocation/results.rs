@@ -132,3 +132,27 @@ async fn a_disabled_engine_runs_every_event_and_calls_no_store() {
     assert_eq!(function.invoke(json!("no key at all")).await.unwrap(), 2);
     assert!(function.calls().is_empty());
 }
+
+#[tokio::test]
+async fn a_hook_changes_a_result_that_is_given_again_and_no_other() {
+    let handler = |run: u32, _| async move { Ok::<_, BoxError>(serde_json::json!({ "run": run })) };
+    let mark = |result: &mut serde_json::Value| result["replayed"] = true.into();
+    let function = Function::with(|engine| engine, |layer| layer.before_replay(mark), handler);
+    assert_eq!(function.invoke(order()).await.unwrap(), serde_json::json!({ "run": 1 }));
+    for _ in 0..2 {
+        let again = function.invoke(order()).await.unwrap();
+        assert_eq!(again, serde_json::json!({ "run": 1, "replayed": true }), "the stored result stays as it is");
+    }
+}
+
+#[tokio::test]
+async fn a_hook_that_panics_or_makes_another_type_is_an_error_and_nothing_runs() {
+    let hooks: [fn(&mut serde_json::Value); 2] = [|result| *result = "text".into(), |_| panic!("in a hook")];
+    for hook in hooks {
+        let function =
+            Function::with(|engine| engine, |layer| layer.before_replay(hook), crate::invocation::setup::numbered);
+        assert_eq!(function.invoke(order()).await.unwrap(), 1);
+        assert_eq!(function.refusal().await, (ErrorKind::StoredResult, false));
+        assert_eq!(function.runs(), 1);
+    }
+}
