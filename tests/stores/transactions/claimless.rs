@@ -1,7 +1,7 @@
 //! Operations without a claim: the commit decides among their runs.
 
 use futures_util::future::join_all;
-use lambda_once::{Failure, Outcome, OutcomeKind};
+use lambda_once::{Error, Failure, Outcome, OutcomeKind};
 
 use super::{DEBIT, Database, KEY, Mode, World, on_each_database};
 use crate::support::assert_outcome;
@@ -27,16 +27,28 @@ async fn a_live_claim_is_respected_and_a_lapsed_one_taken_over<D: Database>() {
     assert_eq!(world.rows().await.len(), 1);
 }
 
+/// Debits the order for this amount, which is its payload.
+async fn debit<D: Database>(world: &World<D>, cents: u32) -> Result<Outcome<String>, Error> {
+    let work = async |transaction: D::Transaction| world.ledger.enter(&transaction, KEY).await;
+    world.once.operation(DEBIT, KEY).payload(&cents).in_transaction(&world.store).claimless().run(work).await
+}
+
 async fn another_payload_is_a_mismatch<D: Database>() {
     let world = World::<D>::new().await;
-    let debit = |cents: u32| {
-        let work = async |transaction: D::Transaction| world.ledger.enter(&transaction, KEY).await;
-        world.once.operation(DEBIT, KEY).payload(&cents).in_transaction(&world.store).claimless().run(work)
-    };
-    assert_outcome!(debit(995).await, Ok(Outcome::Executed(_)));
-    assert_outcome!(debit(996).await, Ok(Outcome::Mismatch));
-    assert_outcome!(debit(995).await, Ok(Outcome::Replayed(_)));
+    assert_outcome!(debit(&world, 995).await, Ok(Outcome::Executed(_)));
+    assert_outcome!(debit(&world, 996).await, Ok(Outcome::Mismatch));
+    assert_outcome!(debit(&world, 995).await, Ok(Outcome::Replayed(_)));
     assert_eq!(world.rows().await.len(), 1);
+
+    // Nor does it take over what another payload has left.
+    let world = World::<D>::new().await;
+    let unknown = world.once.operation(DEBIT, KEY).payload(&995_u32);
+    let unknown = unknown.run(async || Err::<String, _>(Failure::unknown("timed out")));
+    assert_outcome!(unknown.await, Ok(Outcome::Failed(_)));
+    world.lapse();
+    assert_outcome!(debit(&world, 996).await, Ok(Outcome::Mismatch));
+    assert_eq!(world.rows().await, [""; 0]);
+    assert!(debit(&world, 995).await.unwrap().is_done());
 }
 
 async fn an_expired_outcome_is_replaced<D: Database>() {

@@ -1,6 +1,9 @@
 //! Operations in order that lose their entity, or its order, before they commit: nothing of them is committed.
 
-use lambda_once::{DynamoDbStore, Failure, Outcome, PostgresStore, store::postgres::Transaction};
+use lambda_once::{
+    DynamoDbStore, Failure, Outcome, PostgresStore,
+    store::{dynamodb::Writes, postgres::Transaction},
+};
 use tokio::sync::Notify;
 
 use super::{DEBIT, Database, Mode, World, ordered::ACCOUNT};
@@ -124,4 +127,20 @@ async fn at_a_higher_isolation_level_a_lost_entity_is_a_conflict() {
     assert_eq!(world.versions().await, [6]);
     assert_outcome!(world.set(Mode::Claimed, 5).await, Ok(Outcome::Superseded { .. }));
     assert_outcome!(world.set(Mode::Claimed, 7).await, Ok(Outcome::Executed(_)));
+}
+
+/// A newer operation completes between the first look at the entity and the commit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_dynamodb_what_is_superseded_while_it_runs_without_a_claim_commits_nothing() {
+    let world = World::<DynamoDbStore>::new().await;
+    let work = async |transaction: Writes| {
+        let id = world.ledger.enter(&transaction, "5").await?;
+        assert_outcome!(world.set_elsewhere(Mode::Claimless, 6).await, Ok(Outcome::Executed(_)));
+        Ok::<_, Failure>(id)
+    };
+    let older = world.once.operation(DEBIT, "5").ordered_by(ACCOUNT, 5_u64).in_transaction(&world.store).claimless();
+    // What stands in its way is found out by its next delivery.
+    assert_outcome!(Box::pin(older.run(work)).await, Ok(Outcome::InProgress { .. }));
+    assert_eq!(world.versions().await, [6]);
+    assert_outcome!(world.set(Mode::Claimless, 5).await, Ok(Outcome::Superseded { .. }));
 }
