@@ -179,7 +179,7 @@ ORDER = [
 TRANSACTIONS = [
     # The release decides.
     Plant("T", "a commit without an answer counts as undone", COMMITTING,
-          "Verdict::Transient => Settlement::Release { took_over: claim.took_over() },",
+          "Verdict::Transient => (failure, Settlement::Release { took_over: claim.took_over() }),",
           "Verdict::Transient => return end.conclude(Conclusion::NotCommitted(failure)),",
           "stores transactions::late::"),
     Plant("T", "a commit without an answer counts as done", COMMITTING,
@@ -205,7 +205,8 @@ TRANSACTIONS = [
           "return Ok(Settled::Done { found: current.map(Box::new) });", "return Ok(Settled::Done { found: None });",
           "stores transactions::late::"),
     Plant("S9", "a failed commit of a claim that took over is not handed back", COMMITTING,
-          "Settlement::Release { took_over: claim.took_over() }", "Settlement::Release { took_over: false }",
+          "(failure, Settlement::Release { took_over: claim.took_over() })",
+          "(failure, Settlement::Release { took_over: false })",
           "stores transactions::late::"),
     # All or nothing.
     Plant("T", "a failure commits the handler's writes", COMMITTING,
