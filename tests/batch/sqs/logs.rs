@@ -130,6 +130,21 @@ async fn the_errors_of_a_key_function_and_of_a_decoder_are_not_quoted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_batch_ends_with_a_summary_at_info() {
+    let world = World::new();
+    let bodies = world.messages_of_every_outcome().await;
+    let lines = lines(&world, PermanentFailures::Report, bodies).await;
+    let summaries: Vec<_> = lines.iter().filter(|line| line.get("message") == "batch").collect();
+    let [summary] = summaries[..] else { panic!("{summaries:?}") };
+    assert_eq!(lines.last().unwrap().get("message"), "batch");
+    assert_eq!((summary.level, summary.get("operation")), (Level::INFO, "tests.sqs"));
+    let names = ["records", "executed", "replayed", "failed", "other", "reported"];
+    // `A` and the lost one run; the copy of `A`, what is done and what failed for good are replayed; `B` to `F` fail; a body
+    // that is no order, one with the key of `A`, one without a key and one that is running are neither.
+    assert_eq!(names.map(|name| summary.get(name)), ["14", "2", "3", "5", "4", "10"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_decoder_says_is_logged_without_the_values_of_the_body() {
     let world = World::new();
     let (collector, guard) = Collector::install();
