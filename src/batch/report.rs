@@ -9,11 +9,12 @@ use crate::{
     idempotency::{
         guard::catch_panic,
         handle::Idempotency,
+        observing::Subject,
         outcome::{Outcome, OutcomeKind, StoredFailure},
     },
     record::{KeyHash, StoredResult},
     store::Refusal,
-    telemetry::{self, EntryPoint, Subject},
+    telemetry::{self, EntryPoint},
 };
 
 /// The outcome of a record. Its result is not needed: a queue takes none.

@@ -13,13 +13,14 @@ use crate::{
     idempotency::{
         engine::{Conclusion, End},
         guard::bounded,
+        observing::Subject,
         outcome::{Interruption, Outcome, OutcomeKind, StoredFailure},
         result,
         verdict::Verdict,
     },
     record::KeyHash,
     store::Refusal,
-    telemetry::{EntryPoint, Subject},
+    telemetry::EntryPoint,
 };
 
 /// The longest that `before_replay` may take.

@@ -1,11 +1,14 @@
 //! Classifiers: what errors of the user's own types say about their operations.
 
-use std::{any::Any, error::Error as StdError, fmt, sync::Arc};
+#[cfg(feature = "http")]
+use std::any::Any;
+use std::{error::Error as StdError, fmt, marker::PhantomData, sync::Arc};
 
 use super::{
     guard::catch_panic,
     verdict::{Failure, Verdict, chain},
 };
+#[cfg(feature = "http")]
 use crate::error::BoxError;
 
 /// The classifiers of an engine, in the order in which they are asked.
@@ -19,7 +22,7 @@ impl Classifiers {
         V: Into<Option<Verdict>>,
     {
         let verdict = move |error: &E| classify(error).into();
-        self.0.push(Arc::new(OfType { verdict, error: std::marker::PhantomData::<fn(&E)> }));
+        self.0.push(Arc::new(OfType { verdict, error: PhantomData::<fn(&E)> }));
     }
 
     /// The failure with its verdict: its mark, or what the classifiers say of it.
@@ -34,11 +37,13 @@ impl Classifiers {
     }
 
     /// What an error says by its mark or, without one, by its type.
+    #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
     pub(crate) fn verdict(&self, error: &(dyn StdError + 'static)) -> Option<Verdict> {
         Verdict::marked(error).or_else(|| self.of(error))
     }
 
     /// The same of a value that may be an error, a boxed one included.
+    #[cfg(feature = "http")]
     pub(crate) fn verdict_of_any(&self, value: &dyn Any) -> Option<Verdict> {
         if let Some(failure) = value.downcast_ref::<Failure>() {
             return Some(failure.verdict()).filter(|_| failure.is_judged()).or_else(|| self.of(failure.source()));
@@ -73,12 +78,13 @@ trait Classifier: Send + Sync {
     fn verdict(&self, error: &(dyn StdError + 'static)) -> Option<Verdict>;
 
     /// The value as the error that it is, if it is of the classifier's type.
+    #[cfg(feature = "http")]
     fn as_error<'a>(&self, value: &'a dyn Any) -> Option<&'a (dyn StdError + 'static)>;
 }
 
 struct OfType<E, F> {
     verdict: F,
-    error: std::marker::PhantomData<fn(&E)>,
+    error: PhantomData<fn(&E)>,
 }
 
 impl<E, F> Classifier for OfType<E, F>
@@ -103,6 +109,7 @@ where
         })
     }
 
+    #[cfg(feature = "http")]
     fn as_error<'a>(&self, value: &'a dyn Any) -> Option<&'a (dyn StdError + 'static)> {
         value.downcast_ref::<E>().map(|error| error as _)
     }

@@ -10,6 +10,7 @@ pub(crate) mod engine;
 pub(crate) mod guard;
 pub(crate) mod handle;
 pub(crate) mod names;
+pub(crate) mod observing;
 mod operation;
 pub(crate) mod operation_settings;
 pub(crate) mod outcome;

@@ -9,6 +9,7 @@ use super::{
     engine::{Candidate, Commit},
     handle::Idempotency,
     names,
+    observing::Subject,
     operation_settings::OperationSettings,
     outcome::Outcome,
     probe::{Probe, Probed, Unprobed},
@@ -24,7 +25,7 @@ use crate::{
     },
     order::Sequence,
     record::{Fingerprint, KeyHash},
-    telemetry::{EntryPoint, Subject},
+    telemetry::EntryPoint,
 };
 
 /// One operation, ready to [`run`](Self::run). Made by [`Idempotency::operation`].

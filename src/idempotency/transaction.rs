@@ -8,6 +8,7 @@ use super::{
     claim::Claim,
     engine::{Classifier, OpenTransaction},
     handle::Idempotency,
+    observing::Subject,
     operation::{self, Operation},
     outcome::Outcome,
     probe::{Probe, Unprobed},
@@ -17,7 +18,7 @@ use super::{
 use crate::{
     error::Error,
     store::{StoreId, transaction::Transactional},
-    telemetry::{EntryPoint, Subject},
+    telemetry::EntryPoint,
 };
 
 /// An operation that commits its writes together with its outcome. Made by

@@ -26,6 +26,7 @@ use crate::{
         classifier::Classifiers,
         engine::Candidate,
         guard::catch_panic,
+        observing::Subject,
         outcome::{Interruption, Outcome},
         probe::Unprobed,
         verdict::Failure,
@@ -33,7 +34,7 @@ use crate::{
     },
     key::delivery::{Body, Delivery, NoMetadata},
     record::KeyHash,
-    telemetry::{EntryPoint, Subject},
+    telemetry::EntryPoint,
 };
 
 /// The service that [`InvocationLayer`](super::InvocationLayer) makes. It keeps nothing between invocations.

@@ -31,21 +31,12 @@ mod emf;
 mod observer;
 mod tally;
 
-use std::{future::Future, sync::Arc};
-
 pub use emf::Emf;
-use futures_util::FutureExt;
 pub(crate) use observer::Observers;
 pub use observer::{EndEvent, EntryPoint, Observer, OperationEvent};
-use tally::KeyTally;
-pub(crate) use tally::{Tallied, TalliedStore, Tally};
-use tokio::time::Instant;
+pub(crate) use tally::{KeyTally, Tallied, TalliedStore, Tally, handled};
 
-use crate::{
-    error::{Error, ErrorKind},
-    idempotency::{claim::Claim, handle::Idempotency, outcome::OutcomeKind, verdict::Verdict},
-    record::KeyHash,
-};
+use crate::idempotency::{outcome::OutcomeKind, verdict::Verdict};
 
 /// How loudly an outcome is logged.
 pub(crate) const fn level(outcome: OutcomeKind) -> tracing::Level {
@@ -78,121 +69,4 @@ macro_rules! event_at {
         }
     };
 }
-#[cfg(feature = "batch")]
 pub(crate) use event_at;
-
-/// A handler that is under way.
-#[derive(Debug)]
-pub(crate) struct HandlerTimer {
-    key: KeyHash,
-    begun: Instant,
-}
-
-/// What an operation is: how it came, its name in logs, and its key.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Subject<'a> {
-    pub(crate) entry_point: EntryPoint,
-    pub(crate) operation: &'a str,
-    /// `None` for one that runs unprotected, or could not be looked for.
-    pub(crate) key: Option<KeyHash>,
-}
-
-impl Subject<'_> {
-    /// How loudly an outcome is logged: that of an invocation is its summary.
-    fn level(self, outcome: OutcomeKind) -> tracing::Level {
-        match level(outcome) {
-            tracing::Level::DEBUG if self.entry_point == EntryPoint::Invocation => tracing::Level::INFO,
-            level => level,
-        }
-    }
-}
-
-impl Idempotency {
-    /// Awaits what serves one batch, request, invocation or operation, which observers are told the end of.
-    ///
-    /// No `async fn`: that would hold the future twice.
-    pub(crate) fn observed<'a, F: Future>(
-        &'a self,
-        entry_point: EntryPoint,
-        operation: &'a str,
-        future: F,
-    ) -> impl Future<Output = F::Output> + use<'a, F> {
-        let observers = &self.settings.observers;
-        let tally = (!observers.is_empty()).then(Arc::<Tally>::default);
-        let is_nested = tally.is_some() && Tally::current().is_some();
-        Tallied::new(tally.clone(), future).map(move |output| {
-            if let Some(tally) = tally {
-                let (operations, store_calls) = tally.totals();
-                observers.end(&EndEvent { entry_point, operation, operations, store_calls, is_nested });
-            }
-            output
-        })
-    }
-
-    /// A handler begins: times it, if anybody wants to know how long it takes. In a box, since few do: every run has room for it.
-    pub(crate) fn handler_begins(&self, claim: Option<&Claim>) -> Option<Box<HandlerTimer>> {
-        if self.settings.observers.is_empty() {
-            return None;
-        }
-        claim.map(|claim| Box::new(HandlerTimer { key: claim.key(), begun: Instant::now() }))
-    }
-
-    /// The handler has returned.
-    pub(crate) fn handler_returned(&self, timer: Option<Box<HandlerTimer>>) {
-        if let Some(timer) = timer {
-            tally::handled(timer.key, timer.begun.elapsed(), self.clock.now());
-        }
-    }
-
-    /// Tells observers of an operation, by the current tally.
-    pub(crate) fn observe(&self, subject: Subject<'_>, outcome: Result<OutcomeKind, ErrorKind>) {
-        if self.settings.observers.is_empty() {
-            return;
-        }
-        let tally = Tally::current();
-        if let Some(tally) = &tally {
-            tally.count_operation();
-        }
-        let Subject { entry_point, operation, key } = subject;
-        let of_key = tally.zip(key).map(|(tally, key)| tally.of_key(&key)).unwrap_or_default();
-        let KeyTally {
-            store_calls, attempt, took_over, claim_time, handler_time, settle_time, lease_remaining, ..
-        } = of_key;
-        self.settings.observers.operation(&OperationEvent {
-            entry_point,
-            operation,
-            outcome,
-            key,
-            attempt,
-            took_over,
-            claim_time,
-            handler_time,
-            settle_time,
-            lease_remaining,
-            store_calls,
-        });
-    }
-
-    /// Logs an operation whose outcome could not be decided, and tells observers.
-    pub(crate) fn tell_error(&self, subject: Subject<'_>, error: &Error) {
-        let Subject { operation, key, .. } = subject;
-        let outcome = error.kind().as_str();
-        match key {
-            Some(key) => tracing::error!(target: "lambda_once", outcome, operation, %key, %error, "operation"),
-            // It could not be looked for: it has no hash.
-            None => tracing::warn!(target: "lambda_once", outcome, operation, %error, "operation"),
-        }
-        self.observe(subject, Err(error.kind()));
-    }
-
-    /// Logs an outcome and the attempt it took, and tells observers.
-    pub(crate) fn tell_outcome(&self, subject: Subject<'_>, outcome: OutcomeKind, attempt: u64) {
-        let Subject { operation, key, .. } = subject;
-        let (level, name) = (subject.level(outcome), outcome.as_str());
-        match key {
-            Some(key) => event_at!(level, outcome = name, operation, %key, attempt, "operation"),
-            None => event_at!(level, outcome = name, operation, "operation"),
-        }
-        self.observe(subject, Ok(outcome));
-    }
-}

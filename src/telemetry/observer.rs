@@ -140,11 +140,11 @@ impl Observers {
         self.0.is_empty()
     }
 
-    pub(super) fn operation(&self, event: &OperationEvent<'_>) {
+    pub(crate) fn operation(&self, event: &OperationEvent<'_>) {
         self.each(|observer| observer.on_operation(event));
     }
 
-    pub(super) fn end(&self, event: &EndEvent<'_>) {
+    pub(crate) fn end(&self, event: &EndEvent<'_>) {
         self.each(|observer| observer.on_end(event));
     }
 

@@ -45,14 +45,14 @@ struct Counts {
 
 /// What was counted and timed of one key.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KeyTally {
-    pub(super) store_calls: u32,
-    pub(super) attempt: u64,
-    pub(super) took_over: bool,
-    pub(super) claim_time: Option<Duration>,
-    pub(super) handler_time: Option<Duration>,
-    pub(super) settle_time: Option<Duration>,
-    pub(super) lease_remaining: Option<Duration>,
+pub(crate) struct KeyTally {
+    pub(crate) store_calls: u32,
+    pub(crate) attempt: u64,
+    pub(crate) took_over: bool,
+    pub(crate) claim_time: Option<Duration>,
+    pub(crate) handler_time: Option<Duration>,
+    pub(crate) settle_time: Option<Duration>,
+    pub(crate) lease_remaining: Option<Duration>,
     lease_until: Option<Timestamp>,
 }
 
@@ -66,16 +66,16 @@ impl Tally {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn of_key(&self, key: &KeyHash) -> KeyTally {
+    pub(crate) fn of_key(&self, key: &KeyHash) -> KeyTally {
         self.counts().keys.get(key).cloned().unwrap_or_default()
     }
 
-    pub(super) fn count_operation(&self) {
+    pub(crate) fn count_operation(&self) {
         self.counts().operations += 1;
     }
 
     /// How many operations there were, and how many calls to the store.
-    pub(super) fn totals(&self) -> (usize, u32) {
+    pub(crate) fn totals(&self) -> (usize, u32) {
         let counts = self.counts();
         (counts.operations, counts.store_calls)
     }
@@ -94,7 +94,7 @@ impl Tally {
 }
 
 /// The handler of this key has returned after `time`, at `now`.
-pub(super) fn handled(key: KeyHash, time: Duration, now: Timestamp) {
+pub(crate) fn handled(key: KeyHash, time: Duration, now: Timestamp) {
     let Some(tally) = Tally::current() else { return };
     let mut counts = tally.counts();
     let of_key = counts.keys.entry(key).or_default();
