@@ -18,11 +18,10 @@ use crate::{error::Error, key::MissingKey};
 /// use std::time::Duration;
 /// use lambda_once::{AfterUnknown, Failure, Idempotency, MemoryStore, Outcome, idempotency::OperationSettings};
 ///
-/// const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 ///
 /// /// Nobody is charged twice, and a charge is remembered for a year.
-/// const CHARGES: OperationSettings =
-///     OperationSettings::new().retention(365 * DAY).after_unknown(AfterUnknown::Refuse);
+/// const CHARGES: OperationSettings = OperationSettings::new().retention(YEAR).after_unknown(AfterUnknown::Refuse);
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
 /// let once = Idempotency::new(MemoryStore::new());
