@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::{Answer, BatchService, RecordInfo, Source};
+use super::{Answer, BatchService, Messaging, RecordInfo, Source};
 use crate::error::Error;
 
 /// A source of which the records are kept as the event has them. Made by
@@ -36,6 +36,10 @@ where
     fn open(&self, record: S::Record) -> (RecordInfo, S::Body) {
         let (info, body) = self.0.open(record.clone());
         (info.with_raw(record), body)
+    }
+
+    fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
+        self.0.messaging(record)
     }
 
     fn dead_letter(body: S::Body) -> Vec<u8> {

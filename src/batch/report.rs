@@ -143,15 +143,23 @@ pub(super) fn outcome_of(refusal: Refusal) -> Outcome<()> {
 
 /// Logs a summary of a batch, and tells the engine's observers of its records.
 pub(super) fn tell(engine: &Idempotency, operation: &str, reports: &[RecordReport]) {
-    if tracing::enabled!(target: "lambda_once", tracing::Level::INFO) {
-        let count = |is: fn(&RecordReport) -> bool| reports.iter().filter(|report| is(report)).count();
-        let executed = count(|report| matches!(report.outcome, Ok(OutcomeKind::Executed | OutcomeKind::TookOver)));
-        let replayed = count(|report| report.outcome.is_ok_and(OutcomeKind::is_replay));
-        let failed = count(|report| matches!(report.outcome, Ok(OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_))));
-        let (records, reported) = (reports.len(), count(|report| report.reported));
-        let other = records - executed - replayed - failed;
-        tracing::info!(target: "lambda_once", operation, records, executed, replayed, failed, other, reported, "batch");
-    }
+    let count = |is: fn(&RecordReport) -> bool| reports.iter().filter(|report| is(report)).count();
+    let executed = || count(|report| matches!(report.outcome, Ok(OutcomeKind::Executed | OutcomeKind::TookOver)));
+    let replayed = || count(|report| report.outcome.is_ok_and(OutcomeKind::is_replay));
+    let failed = || count(|report| matches!(report.outcome, Ok(OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_))));
+    // Evaluated only if somebody listens. Not by `enabled!`: asked in vain, it makes `tracing-subscriber` lose the next event
+    // for a layer with a filter of its own.
+    tracing::info!(
+        target: "lambda_once",
+        operation,
+        records = reports.len(),
+        executed = executed(),
+        replayed = replayed(),
+        failed = failed(),
+        other = reports.len() - executed() - replayed() - failed(),
+        reported = count(|report| report.reported),
+        "batch",
+    );
     if engine.settings.observers.is_empty() {
         return;
     }

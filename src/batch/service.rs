@@ -16,7 +16,10 @@ use super::{
     Redelivery, Source, TotalFailure, ignore::Ignore, observer::Observer, processor::Processor, redelivery, report,
 };
 use crate::{
-    batch::context::RecordContext,
+    batch::{
+        context::RecordContext,
+        spans::{add_origin, batch_span},
+    },
     clock::{Deadline, Timestamp},
     error::{BoxError, Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
@@ -494,14 +497,17 @@ where
             check_time(now, window, options.expected_duration)?;
         }
         engine.check_keys(S::OPERATION, event.context.tenant_id.as_deref())?;
-        let processor = Processor { source, engine, key, handler, decode, options };
-        let operation = processor.engine.log_name(S::OPERATION);
+        let operation = engine.log_name(S::OPERATION);
+        let span = batch_span(&operation, records.len(), &event.context);
+        let traced = !span.is_disabled();
+        let processor = Processor { source, engine, key, handler, decode, options, traced };
         let served = async {
             let records = processor.process(records, event.context, window).await;
             report::tell(&processor.engine, &operation, &records);
+            add_origin(&span, &processor.source, &records);
             records
         };
-        let records = processor.engine.observed(EntryPoint::Batch, &operation, served).await;
+        let records = processor.engine.observed(EntryPoint::Batch, &operation, span.clone(), served).await;
         if let Some(redelivery) = &processor.options.redelivery {
             let failed: Vec<_> = records.iter().filter(|report| report.reported).cloned().collect();
             redelivery::delay(redelivery, &failed, &*processor.engine.clock, window.settle_by).await;

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::RecordInfo;
+use super::{Messaging, RecordInfo};
 use crate::error::Error;
 
 /// What an answer can say about the records of a batch.
@@ -108,6 +108,13 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// What is known of the record, and its body. Called once, shortly before the record is claimed, so that a large
     /// batch is not copied as a whole.
     fn open(&self, record: Self::Record) -> (RecordInfo, Self::Body);
+
+    /// What traces say of where a record comes from. Called only where the library's spans at *debug* are wanted.
+    ///
+    /// Default: [`OPERATION`](Self::OPERATION) as the system, and the record's [source](RecordInfo::source) as the destination.
+    fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
+        Messaging::of(Self::OPERATION, record.source())
+    }
 
     /// What a dead-letter queue is sent of a record with this body: what the source could deliver again.
     ///

@@ -32,7 +32,7 @@ use crate::{
     },
     key::delivery::Body,
     store::Refusal,
-    telemetry::EntryPoint,
+    telemetry::{EntryPoint, spans},
 };
 
 /// Marks responses to requests that ran without a claim.
@@ -121,7 +121,7 @@ pub(super) async fn answer<S: Inner<B>, B: RequestBody>(
     drop(bytes);
     let entry = settings.enter(candidate, &parts);
     let served = Arc::clone(&settings).answer_or_wait(Work { inner, parts, body }, entry);
-    settings.engine.observed(EntryPoint::Http, &settings.operation, served).await
+    settings.engine.observed(EntryPoint::Http, &settings.operation, spans::request(&settings.operation), served).await
 }
 
 impl Settings {

@@ -4,12 +4,13 @@ use std::{future::Future, sync::Arc};
 
 use futures_util::FutureExt;
 use tokio::time::Instant;
+use tracing::{Instrument, Level, Span};
 
 use super::{claim::Claim, handle::Idempotency, outcome::OutcomeKind};
 use crate::{
     error::{Error, ErrorKind},
     record::KeyHash,
-    telemetry::{self, EndEvent, EntryPoint, KeyTally, OperationEvent, Tallied, Tally, event_at},
+    telemetry::{self, EndEvent, EntryPoint, KeyTally, OperationEvent, Tallied, Tally, event_at, spans},
 };
 
 /// A handler that is under way.
@@ -39,25 +40,28 @@ impl Subject<'_> {
 }
 
 impl Idempotency {
-    /// Awaits what serves one batch, request, invocation or operation, which observers are told the end of.
+    /// Awaits what serves one batch, request, invocation or operation, in its span. Observers are told of its end.
     ///
     /// No `async fn`: that would hold the future twice.
     pub(crate) fn observed<'a, F: Future>(
         &'a self,
         entry_point: EntryPoint,
         operation: &'a str,
+        span: Span,
         future: F,
     ) -> impl Future<Output = F::Output> + use<'a, F> {
         let observers = &self.settings.observers;
         let tally = (!observers.is_empty()).then(Arc::<Tally>::default);
         let is_nested = tally.is_some() && Tally::current().is_some();
-        Tallied::new(tally.clone(), future).map(move |output| {
-            if let Some(tally) = tally {
-                let (operations, store_calls) = tally.totals();
-                observers.end(&EndEvent { entry_point, operation, operations, store_calls, is_nested });
-            }
-            output
-        })
+        Tallied::new(tally.clone(), future)
+            .map(move |output| {
+                if let Some(tally) = tally {
+                    let (operations, store_calls) = tally.totals();
+                    observers.end(&EndEvent { entry_point, operation, operations, store_calls, is_nested });
+                }
+                output
+            })
+            .instrument(span)
     }
 
     /// A handler begins: times it, if anybody wants to know how long it takes. In a box, since few do: every run has room for it.
@@ -113,6 +117,7 @@ impl Idempotency {
             // It could not be looked for: it has no hash.
             None => tracing::warn!(target: "lambda_once", outcome, operation, %error, "operation"),
         }
+        spans::conclude(key, 0, outcome, Level::ERROR);
         self.observe(subject, Err(error.kind()));
     }
 
@@ -124,6 +129,7 @@ impl Idempotency {
             Some(key) => event_at!(level, outcome = name, operation, %key, attempt, "operation"),
             None => event_at!(level, outcome = name, operation, "operation"),
         }
+        spans::conclude(key, attempt, name, level);
         self.observe(subject, Ok(outcome));
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     },
     order::Sequence,
     record::{Fingerprint, KeyHash},
-    telemetry::EntryPoint,
+    telemetry::{EntryPoint, spans},
 };
 
 /// One operation, ready to [`run`](Self::run). Made by [`Idempotency::operation`].
@@ -317,7 +317,7 @@ impl<P> Operation<'_, P> {
             let ran = engine.run_protected(candidate, window, self.patience, self.probe, writes, work).await;
             told(engine, &operation, key, ran)
         };
-        engine.observed(EntryPoint::Operation, &operation, served).await
+        engine.observed(EntryPoint::Operation, &operation, spans::operation(&operation), served).await
     }
 }
 

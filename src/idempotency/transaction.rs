@@ -18,7 +18,7 @@ use super::{
 use crate::{
     error::Error,
     store::{StoreId, transaction::Transactional},
-    telemetry::EntryPoint,
+    telemetry::{EntryPoint, spans},
 };
 
 /// An operation that commits its writes together with its outcome. Made by
@@ -183,7 +183,7 @@ impl<S: Transactional> Claimless<'_, S> {
             let ran = engine.run_claimless(candidate, window, &writes, work).await;
             operation::told(&engine, &name_in_logs, key, ran)
         };
-        engine.observed(EntryPoint::Operation, &name_in_logs, served).await
+        engine.observed(EntryPoint::Operation, &name_in_logs, spans::operation(&name_in_logs), served).await
     }
 }
 

@@ -34,7 +34,7 @@ use crate::{
     },
     key::delivery::{Body, Delivery, NoMetadata},
     record::KeyHash,
-    telemetry::EntryPoint,
+    telemetry::{EntryPoint, spans},
 };
 
 /// The service that [`InvocationLayer`](super::InvocationLayer) makes. It keeps nothing between invocations.
@@ -119,7 +119,8 @@ impl Settings {
         window.check_heartbeat(self.heartbeat)?;
         let window = window.with_heartbeat(self.heartbeat, &engine.settings);
         let operation = &*self.operation;
-        engine.observed(EntryPoint::Invocation, operation, self.answer_within(inner, event, window)).await
+        let span = spans::invocation(operation, &event.context);
+        engine.observed(EntryPoint::Invocation, operation, span, self.answer_within(inner, event, window)).await
     }
 
     async fn answer_within<S, T, R>(

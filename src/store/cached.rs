@@ -10,8 +10,8 @@ use std::{
 use lru::LruCache;
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Limits, RecordFormat, Refusal, ResultData, SettleRequest, Settled,
-    Store, StoreId,
+    Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, Refusal, ResultData, SettleRequest,
+    Settled, Store, StoreId,
     rules::{self, Judgement},
 };
 use crate::{
@@ -217,6 +217,10 @@ impl<S: Store> Store for CachedStore<S> {
 
     fn format(&self) -> RecordFormat {
         self.inner.format()
+    }
+
+    fn database(&self) -> Database<'_> {
+        self.inner.database()
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

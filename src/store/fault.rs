@@ -9,7 +9,8 @@ use std::{
 };
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Store, StoreId,
+    Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
+    Store, StoreId,
 };
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
@@ -227,6 +228,10 @@ impl<S: Store> Store for FaultStore<S> {
 
     fn format(&self) -> RecordFormat {
         self.inner.format()
+    }
+
+    fn database(&self) -> Database<'_> {
+        self.inner.database()
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

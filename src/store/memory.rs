@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Store,
-    StoreId, ordering,
+    Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
+    Store, StoreId, ordering,
     rules::{self, Judgement},
 };
 use crate::{
@@ -154,6 +154,10 @@ impl Store for MemoryStore {
 
     fn format(&self) -> RecordFormat {
         RecordFormat::Native
+    }
+
+    fn database(&self) -> Database<'_> {
+        Database::new("memory")
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

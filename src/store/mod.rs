@@ -42,6 +42,7 @@ pub mod cached;
 mod chunks;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod database;
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;
 #[cfg(feature = "conformance")]
@@ -60,6 +61,7 @@ pub mod transaction;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod untrusted;
 
+pub use database::Database;
 #[cfg(feature = "powertools")]
 pub use format::PowertoolsKeys;
 pub use format::RecordFormat;
@@ -216,6 +218,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         RecordFormat::Native
     }
 
+    /// The database that it is in, as traces name it. A wrapper says what the wrapped store says.
+    fn database(&self) -> Database<'_> {
+        Database::new("other")
+    }
+
     /// Opens the connections that the first call would have to open, so that an invocation need not wait for them.
     /// Meant for the init phase of a function; it changes nothing.
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>>;
@@ -247,6 +254,10 @@ macro_rules! forward {
 
             fn format(&self) -> RecordFormat {
                 (**self).format()
+            }
+
+            fn database(&self) -> Database<'_> {
+                (**self).database()
             }
 
             fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -29,6 +29,7 @@
 
 mod emf;
 mod observer;
+pub(crate) mod spans;
 mod tally;
 
 pub use emf::Emf;

@@ -22,8 +22,8 @@ use crate::{
     future::BoxFuture,
     record::{KeyHash, Record, Status},
     store::{
-        Answers, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Settlement, Store,
-        StoreId,
+        Answers, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled, Settlement,
+        Store, StoreId,
     },
 };
 
@@ -210,6 +210,10 @@ impl Store for TalliedStore {
 
     fn format(&self) -> RecordFormat {
         self.0.format()
+    }
+
+    fn database(&self) -> Database<'_> {
+        self.0.database()
     }
 
     fn id(&self) -> StoreId {

@@ -28,6 +28,7 @@ pub mod servers;
 pub mod stores;
 #[cfg(any(feature = "postgres-tls", feature = "redis-tls"))]
 pub mod tls;
+pub mod traces;
 pub mod wire;
 
 pub use clock::FUTURE;

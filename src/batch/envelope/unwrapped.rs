@@ -5,6 +5,7 @@ use std::{borrow::Cow, error::Error, fmt, sync::Arc};
 use super::{Content, Envelope, EnvelopeError, Message};
 use crate::{
     batch::{
+        messaging::Messaging,
         record::RecordInfo,
         service::BatchService,
         source::{Answer, Source},
@@ -139,6 +140,10 @@ where
 
     fn open(&self, record: Self::Record) -> (RecordInfo, Self::Body) {
         (record.info, record.body)
+    }
+
+    fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
+        self.source.messaging(record)
     }
 
     fn dead_letter(opened: Self::Body) -> Vec<u8> {

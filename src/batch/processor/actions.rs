@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, future::Either};
 use lambda_runtime::Context;
-use tracing::{Instrument, Span};
+use tracing::Instrument;
 
 use super::{
     drive::Processor,
@@ -19,6 +19,7 @@ use crate::{
         record::RecordInfo,
         report::{Decision, Report},
         source::Source,
+        spans::{record_span, records_span},
     },
     clock::Timestamp,
     error::BoxError,
@@ -92,7 +93,7 @@ where
     {
         let Run { index, payload, claim, info } = run;
         let claim = claim.map(|claim| claim.stopping_at(bounds.stop));
-        let span = span(&info, claim.as_ref());
+        let span = record_span(&self.source, self.traced, &info, claim.as_ref());
         let transaction = self.handler.store().map(|_| TransactionSlot::default());
         let context = self.context(info, claim.clone(), lambda, bounds.stop, transaction.clone());
         // The handler's own future is made inside, so that a panic in making it is caught too.
@@ -146,7 +147,7 @@ where
             claims.push(claim.clone());
             given.push((payload, self.context(info, claim, lambda, bounds.stop, None)));
         }
-        let span = tracing::info_span!(target: "lambda_once", "records", count);
+        let span = records_span(&self.source, self.traced, count, given.first().map(|(_, context)| &*context.record));
         let begin = |claim: &Option<Claim>| self.engine.handler_begins(claim.as_ref());
         let timers: Vec<_> = claims.iter().map(begin).collect();
         let work = async move {
@@ -195,18 +196,6 @@ fn text_of(error: BoxError) -> Option<String> {
     let text = catch_panic(|| error.to_string());
     drop_contained(error);
     text
-}
-
-/// What a handler logs is about its record. The trace that the message's sender has begun is named, for whoever links traces.
-fn span(record: &RecordInfo, claim: Option<&Claim>) -> Span {
-    tracing::info_span!(
-        target: "lambda_once",
-        "record",
-        message_id = record.id(),
-        key = claim.map(|claim| tracing::field::display(claim.key())),
-        attempt = claim.map(Claim::attempt),
-        aws_trace_header = record.attribute("AWSTraceHeader"),
-    )
 }
 
 /// Dead-letters a record; or why that failed.

@@ -29,6 +29,8 @@ pub(in crate::batch) struct Processor<S: Source, H, T> {
     pub(in crate::batch) handler: H,
     pub(in crate::batch) decode: Decode<S, T>,
     pub(in crate::batch) options: Options,
+    /// Whether traces are exported.
+    pub(in crate::batch) traced: bool,
 }
 
 impl<S, H, T> Processor<S, H, T>

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     batch::{
         handler::Handler,
+        messaging::Messaging,
         record::RecordInfo,
         service::BatchService,
         source::{Answer, Source},
@@ -226,6 +227,10 @@ impl Source for DynamoDbStream {
         let is_dynamodb = |user: UserIdentity| user.kind == "Service" && user.principal == "dynamodb.amazonaws.com";
         let is_expiry = kind == ChangeKind::Remove && user_identity.is_some_and(is_dynamodb);
         (info, ChangeBody { kind, is_expiry, images: Images::new(keys.unwrap_or_default(), new_image, old_image) })
+    }
+
+    fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
+        Messaging::of("aws.dynamodb_streams", record.source()).from_datasource()
     }
 
     fn respond(&self, state: Option<WindowState>, failed: &[Arc<RecordInfo>]) -> Result<StreamResponse, Error> {

@@ -10,6 +10,7 @@ use crate::{
     batch::{
         envelope::unquoted,
         handler::Handler,
+        messaging::Messaging,
         record::RecordInfo,
         service::BatchService,
         source::{Answer, Source},
@@ -119,6 +120,11 @@ impl Source for EventBridge {
             }
         }
         (info, Detail(unquoted(detail)))
+    }
+
+    fn messaging<'a>(&self, _: &'a RecordInfo) -> Messaging<'a> {
+        // The event does not name its bus.
+        Messaging::new("aws.eventbridge")
     }
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     batch::{
         handler::Handler,
+        messaging::Messaging,
         record::RecordInfo,
         service::BatchService,
         source::{Answer, Source},
@@ -107,6 +108,12 @@ impl Source for Kinesis {
             info = info.with_attribute("approximateArrivalTimestamp", time.to_string());
         }
         (info, data)
+    }
+
+    fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
+        // The id of a record is that of its shard, a colon and its number.
+        let shard = record.id().split_once(':').map(|(shard, _)| shard);
+        Messaging { partition: shard, ..Messaging::of("aws.kinesis", record.source()) }
     }
 
     fn respond(&self, state: Option<WindowState>, failed: &[Arc<RecordInfo>]) -> Result<StreamResponse, Error> {

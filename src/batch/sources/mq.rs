@@ -9,6 +9,7 @@ use super::{encoding::base64, whole::all_or_error};
 use crate::{
     batch::{
         handler::Handler,
+        messaging::Messaging,
         record::RecordInfo,
         service::BatchService,
         source::{Answer, Source},
@@ -108,6 +109,8 @@ pub struct MqMessage {
     redelivered: bool,
     headers: BTreeMap<String, Value>,
     data: Vec<u8>,
+    /// The product, by OpenTelemetry's name for it.
+    broker: &'static str,
 }
 
 impl MqMessage {
@@ -122,6 +125,7 @@ impl MqMessage {
             redelivered: message.redelivered,
             headers: message.properties.unwrap_or_default(),
             data: message.data,
+            broker: "activemq",
         }
     }
 
@@ -136,6 +140,7 @@ impl MqMessage {
             redelivered: message.redelivered,
             headers: properties.headers.unwrap_or_default(),
             data: message.data,
+            broker: "rabbitmq",
         }
     }
 }
@@ -198,8 +203,9 @@ impl Source for Mq {
 
     fn open(&self, message: MqMessage) -> (RecordInfo, Vec<u8>) {
         let id = message.id.unwrap_or_default();
-        let mut info =
-            RecordInfo::local(message.scope, id).with_attribute("redelivered", message.redelivered.to_string());
+        let mut info = RecordInfo::local(message.scope, id)
+            .with_attribute("redelivered", message.redelivered.to_string())
+            .with_attribute("broker", message.broker);
         let timestamp = message.timestamp.and_then(text);
         for (name, value) in
             [("queue", message.queue), ("correlationId", message.correlation_id), ("timestamp", timestamp)]
@@ -216,6 +222,10 @@ impl Source for Mq {
             };
         }
         (info, message.data)
+    }
+
+    fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
+        Messaging::of(record.attribute("broker").unwrap_or(Self::OPERATION), record.attribute("queue"))
     }
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {

@@ -9,6 +9,7 @@ use crate::{
     batch::{
         envelope::Attribute,
         handler::Handler,
+        messaging::Messaging,
         record::RecordInfo,
         service::BatchService,
         source::{Answer, Source},
@@ -108,6 +109,10 @@ impl Source for Sns {
             };
         }
         (info, message.message)
+    }
+
+    fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
+        Messaging::of("aws.sns", record.source())
     }
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {

@@ -3,31 +3,56 @@
 use std::{future::Future, time::Duration};
 
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
+    future::BoxFuture,
+    idempotency::handle::Idempotency,
     store::Answers,
+    telemetry::spans,
 };
 
 /// The longest that one call may take, whatever the client's own time-outs are: a call that stays silent leaves time for
 /// another.
-pub(super) const MAX_CALL_TIME: Duration = Duration::from_secs(3);
+const MAX_CALL_TIME: Duration = Duration::from_secs(3);
 
-/// Awaits one call to the store for at most `time` and [`MAX_CALL_TIME`], and holds the store to one answer a request.
-pub(super) async fn within<T>(
-    time: Duration,
-    operation: &'static str,
-    requests: usize,
-    call: impl Future<Output = Answers<T>> + Send,
-) -> Answers<T> {
-    match timeout(time.min(MAX_CALL_TIME), call).await {
-        Ok(answers) if answers.len() == requests => answers,
-        Ok(_) => for_each(miscounted(operation), requests),
-        Err(_) => {
-            let message = "the store did not answer in time";
-            for_each(Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, operation, message), requests)
-        }
+impl Idempotency {
+    /// Awaits one call to the store for at most `time` and [`MAX_CALL_TIME`], and holds the store to one answer a request.
+    pub(super) async fn within<T>(
+        &self,
+        time: Duration,
+        operation: &'static str,
+        requests: usize,
+        call: impl Future<Output = Answers<T>> + Send,
+    ) -> Answers<T> {
+        let span = spans::call(&*self.store, operation, requests);
+        let answers = match timeout(time.min(MAX_CALL_TIME), call).instrument(span.clone()).await {
+            Ok(answers) if answers.len() == requests => answers,
+            Ok(_) => for_each(miscounted(operation), requests),
+            Err(_) => for_each(silent(operation), requests),
+        };
+        spans::answered(&span, || answers.iter().find_map(|answer| answer.as_ref().err()));
+        answers
     }
+
+    /// The same of a transaction's call.
+    pub(super) async fn within_transaction<T>(
+        &self,
+        time: Duration,
+        operation: &'static str,
+        call: BoxFuture<'_, Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let span = spans::call(&*self.store, operation, 1);
+        let answer = timeout(time.min(MAX_CALL_TIME), call).instrument(span.clone()).await;
+        let answer = answer.unwrap_or_else(|_| Err(silent(operation)));
+        spans::answered(&span, || answer.as_ref().err());
+        answer
+    }
+}
+
+pub(super) fn silent(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, operation, "the store did not answer in time")
 }
 
 /// The same error for every request of a call.

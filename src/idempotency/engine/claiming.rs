@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::{
     Candidate, ClaimAnswer,
-    calls::{Backoff, for_each, within},
+    calls::{Backoff, for_each},
 };
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
@@ -104,7 +104,7 @@ impl Idempotency {
         withdrawal: &mut Withdrawal,
     ) -> Answers<Claimed> {
         let left = || window.stop.since(self.clock.now());
-        let mut answers = within(left(), "claim", requests.len(), self.store.claim(requests)).await;
+        let mut answers = self.within(left(), "claim", requests.len(), self.store.claim(requests)).await;
         let mut backoff = Backoff::default();
         // One that was in doubt once may have been applied, whatever the last error says.
         let mut doubtful: Vec<bool> = answers.iter().map(is_doubtful).collect();
@@ -119,7 +119,7 @@ impl Idempotency {
             let lease = window.lease_until.since(self.clock.now());
             let again: Vec<ClaimRequest> =
                 open.iter().map(|&i| ClaimRequest { lease, ..requests[i].clone() }).collect();
-            let given = within(left(), "claim", again.len(), self.store.claim(&again)).await;
+            let given = self.within(left(), "claim", again.len(), self.store.claim(&again)).await;
             for (i, answer) in open.into_iter().zip(given) {
                 doubtful[i] |= is_doubtful(&answer);
                 answers[i] = answer;
@@ -148,7 +148,7 @@ impl Idempotency {
             let keys: Vec<KeyHash> = doubtful.iter().map(|request| request.key).collect();
             // What a read shows takes a call to release.
             let time = until.since(self.clock.now()) / 2;
-            let found = within(time, "read", keys.len(), self.store.read(&keys, ResultData::Omit)).await;
+            let found = self.within(time, "read", keys.len(), self.store.read(&keys, ResultData::Omit)).await;
             let (mut ours, mut again) = (Vec::new(), Vec::new());
             for (request, record) in doubtful.into_iter().zip(found) {
                 match record {

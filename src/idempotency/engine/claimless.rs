@@ -1,11 +1,8 @@
 //! Operations without a claim of their own: the commit of a transaction decides which run takes effect.
 
-use tokio::time::timeout;
-
 use super::{
     Candidate, ClaimAnswer,
-    calls::MAX_CALL_TIME,
-    committing::{Commit, call, silent, verdict_of},
+    committing::{COMMIT, Commit, verdict_of},
     ending::{Conclusion, End},
     settling::request_of,
 };
@@ -37,9 +34,7 @@ impl Idempotency {
         if left.is_zero() {
             return Ok((request, ClaimAnswer::OutOfTime));
         }
-        let claimed = timeout(left.min(MAX_CALL_TIME), writes.claim(&request)).await;
-        let claimed = claimed.unwrap_or_else(|_| Err(silent("claim")))?;
-        let answer = match claimed {
+        let answer = match self.within_transaction(left, "claim", writes.claim(&request)).await? {
             Claimed::Granted(grant) => ClaimAnswer::Granted(Claim::of(&request, grant, window)),
             Claimed::Refused(refusal) => ClaimAnswer::Refused(refusal),
         };
@@ -70,7 +65,7 @@ impl Idempotency {
         let settle = request_of(&claim, settlement);
         let now = self.clock.now();
         let time = claim.window.settles_until(now, true).since(now);
-        let answer = timeout(time, call(writes.commit(Some(&settle)))).await.unwrap_or_else(|_| Err(silent("commit")));
+        let answer = self.within_transaction(time, COMMIT, writes.commit(Some(&settle))).await;
         match answer {
             Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}
             Ok(Settled::LeaseLost { current }) => end.conclude(self.refused(request, current)),

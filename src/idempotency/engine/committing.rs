@@ -1,11 +1,11 @@
 //! Commits: outcomes that are recorded in one transaction with the handler's writes.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::{
-    calls::{Backoff, MAX_CALL_TIME, within},
+    calls::{Backoff, silent},
     ending::{Conclusion, End},
     settling::request_of,
 };
@@ -23,7 +23,7 @@ use crate::{
     store::{ClaimRequest, Claimed, ResultData, SettleRequest, Settled, Settlement, transaction::Transactional},
 };
 
-const COMMIT: &str = "commit";
+pub(super) const COMMIT: &str = "commit";
 
 /// Says what a commit that failed means for the operation.
 pub(crate) type Classifier = Arc<dyn Fn(&Error) -> Verdict + Send + Sync>;
@@ -91,7 +91,7 @@ impl Idempotency {
         match end.take_due() {
             Some((claim, settlement)) => self.commit_claimed(claim, settlement, end, writes).await,
             None => {
-                if let Err(error) = call(writes.commit(None)).await {
+                if let Err(error) = self.within_transaction(Duration::MAX, COMMIT, writes.commit(None)).await {
                     let verdict = verdict_of(&error, Verdict::Unknown, &*writes);
                     end.conclude(Conclusion::NotCommitted(Failure::new(verdict, error)));
                 }
@@ -111,7 +111,7 @@ impl Idempotency {
         // The other half is for the settle that resolves a failed commit.
         let time = until.since(self.clock.now()) / 2;
         let request = request_of(&claim, settlement);
-        let answer = timeout(time, call(writes.commit(Some(&request)))).await.unwrap_or_else(|_| Err(silent(COMMIT)));
+        let answer = self.within_transaction(time, COMMIT, writes.commit(Some(&request))).await;
         match answer {
             Ok(Settled::LeaseLost { current }) => self.lose(&claim, current, &mut end),
             Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}
@@ -155,7 +155,8 @@ impl Idempotency {
             // Once more, as the answer to a release need not hold the result.
             Fate::Overtaken(record) => {
                 let left = until.since(self.clock.now());
-                let mut found = within(left, "read", 1, self.store.read(&[claim.key()], ResultData::Include)).await;
+                let mut found =
+                    self.within(left, "read", 1, self.store.read(&[claim.key()], ResultData::Include)).await;
                 let current = found.pop().and_then(Result::ok).map_or(record, |found| found.map(Box::new));
                 self.lose(claim, current, end);
             }
@@ -174,7 +175,7 @@ impl Idempotency {
         let mut backoff = Backoff::default();
         loop {
             let left = until.since(self.clock.now());
-            let mut answers = within(left, operation, 1, self.store.settle(std::slice::from_ref(request))).await;
+            let mut answers = self.within(left, operation, 1, self.store.settle(std::slice::from_ref(request))).await;
             let answer = answers.pop().unwrap_or_else(|| Err(silent(operation)));
             let pause = backoff.next();
             match answer {
@@ -183,14 +184,6 @@ impl Idempotency {
             }
         }
     }
-}
-
-pub(super) async fn call<T>(commit: BoxFuture<'_, Result<T, Error>>) -> Result<T, Error> {
-    timeout(MAX_CALL_TIME, commit).await.unwrap_or_else(|_| Err(silent(COMMIT)))
-}
-
-pub(super) fn silent(operation: &'static str) -> Error {
-    Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, operation, "the store did not answer in time")
 }
 
 /// Only a refusal of what the handler wrote says something about the operation.

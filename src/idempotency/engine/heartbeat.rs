@@ -17,7 +17,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    calls::{Backoff, within},
+    calls::Backoff,
     ending::{Conclusion, End, Success},
     running::contained,
     settling::request_of,
@@ -81,7 +81,7 @@ impl Idempotency {
             // A call that stays silent leaves time for another.
             let time = (claim.stop_point().since(now) / 2).max(MIN_CALL_TIME);
             let call = self.store.settle(std::slice::from_ref(&request));
-            let error = match within(time, request.settlement.as_str(), 1, call).await.pop() {
+            let error = match self.within(time, request.settlement.as_str(), 1, call).await.pop() {
                 Some(Ok(Settled::Renewed { lease_until })) => return Ok(Renewal { sent, lease_until }),
                 Some(Ok(Settled::LeaseLost { current })) => return Err(LeaseLost { current }),
                 Some(Err(error)) => error,

@@ -3,7 +3,7 @@
 use tokio::time::sleep;
 
 use super::{
-    calls::{Backoff, within},
+    calls::Backoff,
     ending::{Conclusion, End},
 };
 use crate::{
@@ -72,7 +72,7 @@ impl Idempotency {
         let now = self.clock.now();
         let until = until.unwrap_or_else(|| first.window.settles_until(now, records_outcome));
         let operation = name_of(&requests);
-        let answers = within(until.since(now), operation, requests.len(), self.store.settle(&requests)).await;
+        let answers = self.within(until.since(now), operation, requests.len(), self.store.settle(&requests)).await;
         for ((request, (claim, end)), answer) in requests.into_iter().zip(kept).zip(answers) {
             let unsettled = |claim, settlement, end, trouble| Unsettled { claim, settlement, end, trouble, until };
             result.push(self.settled(claim, request.settlement, end, answer, unsettled));

@@ -4,10 +4,7 @@ use std::{slice, time::Duration};
 
 use tokio::time::sleep;
 
-use super::{
-    Candidate, ClaimAnswer,
-    calls::{Backoff, within},
-};
+use super::{Candidate, ClaimAnswer, calls::Backoff};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind},
@@ -226,7 +223,7 @@ impl Idempotency {
     ) -> Vec<Result<Polled, Error>> {
         let keys: Vec<_> = candidates.iter().map(|candidate| candidate.key).collect();
         let left = ends.since(self.clock.now());
-        let found = within(left, "read", keys.len(), self.store.read(&keys, result_data)).await;
+        let found = self.within(left, "read", keys.len(), self.store.read(&keys, result_data)).await;
         candidates.iter().zip(found).map(|(candidate, record)| self.judge(candidate, record)).collect()
     }
 

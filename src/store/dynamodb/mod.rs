@@ -29,7 +29,8 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Store, StoreId,
+    Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
+    Store, StoreId,
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -212,6 +213,10 @@ impl Store for DynamoDbStore {
             return RecordFormat::Powertools(powertools.keys);
         }
         RecordFormat::Native
+    }
+
+    fn database(&self) -> Database<'_> {
+        Database::new("aws.dynamodb").with_collection(&self.schema.table)
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

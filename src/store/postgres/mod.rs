@@ -32,7 +32,8 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Store, StoreId,
+    Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
+    Store, StoreId,
 };
 use crate::{
     clock::Clock,
@@ -149,6 +150,10 @@ impl Store for PostgresStore {
 
     fn format(&self) -> RecordFormat {
         RecordFormat::Native
+    }
+
+    fn database(&self) -> Database<'_> {
+        Database::new("postgresql").with_collection(&self.statements.records)
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -103,6 +103,8 @@ pub(super) struct Table {
 
 #[derive(Debug)]
 pub(super) struct Statements {
+    /// The name of the records' table, not quoted.
+    pub(super) records: String,
     pub(super) claim: String,
     pub(super) select: String,
     pub(super) locked: String,
@@ -128,6 +130,7 @@ impl Statements {
             names.table(&names.marks(), include_str!("schema_marks.sql")),
         ];
         Self {
+            records: names.table.clone(),
             claim: names.fill(include_str!("claim.sql")),
             hold_record: format!("{select}FOR UPDATE"),
             select,

@@ -39,7 +39,8 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Store, StoreId,
+    Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
+    Store, StoreId,
 };
 use crate::{
     clock::Clock,
@@ -159,6 +160,10 @@ impl Store for RedisStore {
 
     fn format(&self) -> RecordFormat {
         RecordFormat::Native
+    }
+
+    fn database(&self) -> Database<'_> {
+        Database::new("redis")
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -3,6 +3,7 @@
 mod emf;
 mod entry_points;
 mod events;
+mod spans;
 
 use std::{
     convert::Infallible,

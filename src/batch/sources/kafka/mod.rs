@@ -19,7 +19,7 @@ pub use message::KafkaMessage;
 
 use super::encoding::optional_base64;
 use crate::{
-    batch::{handler::Handler, record::RecordInfo, service::BatchService, source::Source},
+    batch::{handler::Handler, messaging::Messaging, record::RecordInfo, service::BatchService, source::Source},
     error::{BoxError, Error, ErrorKind, ErrorStatus},
     idempotency::handle::Idempotency,
     key::selector::Key,
@@ -239,6 +239,11 @@ impl Source for Kafka {
             }
         }
         (info, KafkaValue(value))
+    }
+
+    fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
+        let topic = Messaging::of("kafka", record.attribute("topic"));
+        Messaging { partition: record.attribute("partition"), ..topic }
     }
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<KafkaResponse, Error> {

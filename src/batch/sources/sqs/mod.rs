@@ -16,7 +16,7 @@ pub use backoff::VisibilityBackoff;
 pub use dead_letters::SqsDeadLetters;
 
 use crate::{
-    batch::{handler::Handler, record::RecordInfo, service::BatchService, source::Source},
+    batch::{handler::Handler, messaging::Messaging, record::RecordInfo, service::BatchService, source::Source},
     error::{BoxError, Error, ErrorKind, ErrorStatus},
     idempotency::handle::Idempotency,
     key::selector::Key,
@@ -73,6 +73,10 @@ impl Source for Sqs {
             }
         }
         (info, message.body.unwrap_or_default())
+    }
+
+    fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
+        Messaging::of("aws_sqs", record.source())
     }
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<SqsBatchResponse, Error> {

@@ -1,0 +1,61 @@
+//! Spans, exported as OpenTelemetry's own crates export them.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
+
+use opentelemetry::{Value, trace::TracerProvider};
+use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
+use tracing::{level_filters::LevelFilter, subscriber::DefaultGuard};
+use tracing_subscriber::{Layer, Registry, layer::SubscriberExt};
+
+/// Exports the spans of its thread while it exists.
+pub struct Traces {
+    exporter: InMemorySpanExporter,
+    // Its end is the exporter's.
+    _provider: SdkTracerProvider,
+    _guard: DefaultGuard,
+}
+
+impl Traces {
+    pub fn exported(level: LevelFilter) -> Self {
+        Self::exported_beside(level, level)
+    }
+
+    /// The same, beside a layer that does something else, or that filters for both.
+    pub fn exported_beside(level: LevelFilter, other: impl Layer<Registry> + Send + Sync) -> Self {
+        let exporter = InMemorySpanExporter::default();
+        let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
+        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("tests")).with_filter(level);
+        let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(other).with(layer));
+        Self { exporter, _provider: provider, _guard: guard }
+    }
+
+    /// The spans that have ended since this was asked last, in the order in which they began.
+    pub fn take(&self) -> Vec<SpanData> {
+        let mut spans = self.exporter.get_finished_spans().unwrap();
+        self.exporter.reset();
+        spans.sort_by_key(|span| span.start_time);
+        spans
+    }
+}
+
+/// The text of an attribute; empty if the span has none of the name.
+pub fn attribute(span: &SpanData, name: &str) -> String {
+    match value(span, name) {
+        Some(Value::String(text)) => text.to_string(),
+        Some(other) => panic!("{name} is no text: {other:?}"),
+        None => String::new(),
+    }
+}
+
+/// The number in an attribute, if the span has one of the name.
+pub fn number(span: &SpanData, name: &str) -> Option<i64> {
+    value(span, name).map(|value| match value {
+        Value::I64(number) => *number,
+        other => panic!("{name} is no integer: {other:?}"),
+    })
+}
+
+fn value<'a>(span: &'a SpanData, name: &str) -> Option<&'a Value> {
+    let found = span.attributes.iter().find(|attribute| attribute.key.as_str() == name);
+    found.map(|attribute| &attribute.value)
+}
