@@ -15,9 +15,17 @@
 //! | `dead_lettered` | of a record of a batch: `true` if it was dead-lettered, or has the key and the payload of one that was |
 //! | `error` | what went wrong, if something did |
 //!
+//! # Spans
+//!
 //! The handler of a record runs in a span `record` at *info*, with `message_id`, `key`, `attempt` and `aws_trace_header` (of an
 //! SQS message that has one: the trace that its sender has begun), so that what the handler logs says which record it is about.
 //! A handler of several records at once runs in a span `records` with their `count`.
+//!
+//! At *debug* there are `batch`, `operation`, `request`, `invocation`, and `call` for a call to the store, with the names of
+//! OpenTelemetry's [semantic conventions](https://opentelemetry.io/docs/specs/semconv/); `record` and `records` have those as well
+//! where `batch` is enabled. `docs/observability.md` lists them.
+//!
+//! # Events
 //!
 //! At the end of each batch one event `batch` at *info* says how many `records` it had, how many were `executed`, `replayed`,
 //! `failed` and `reported`, and how many were in any `other` state.

@@ -225,7 +225,9 @@ impl Source for Mq {
     }
 
     fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
-        Messaging::of(record.attribute("broker").unwrap_or(Self::OPERATION), record.attribute("queue"))
+        // RabbitMQ's virtual host stands behind the name of a queue.
+        let queue = record.attribute("queue").map(|queue| queue.split("::").next().unwrap_or(queue));
+        Messaging::of(record.attribute("broker").unwrap_or(Self::OPERATION), queue)
     }
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {

@@ -17,6 +17,7 @@ mod secrets;
 mod sns;
 pub(crate) mod streams;
 mod streams_waits;
+mod traces;
 mod unordered;
 mod windows;
 pub(crate) mod world;

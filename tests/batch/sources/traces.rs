@@ -1,0 +1,72 @@
+//! Where records come from, as traces have it: from the files in `events/`.
+
+use lambda_once::{Failure, Idempotency, Key, batch::dynamodb::Change};
+use lambda_runtime::LambdaEvent;
+use opentelemetry::trace::SpanKind;
+use opentelemetry_semantic_conventions::attribute as names;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use tower_service::Service;
+use tracing::level_filters::LevelFilter;
+
+use crate::{
+    sources::world::World,
+    support::traces::{Traces, attribute},
+};
+
+async fn done(_: Value) -> Result<(), Failure> {
+    Ok(())
+}
+
+/// The system, the destination and the trigger of a file's batch; the name and the partition of its first record.
+async fn origin<S, E>(file: &str, service: impl FnOnce(&Idempotency) -> S) -> [String; 5]
+where
+    S: Service<LambdaEvent<E>, Error = lambda_once::Error> + Clone,
+    S::Response: Serialize,
+    E: DeserializeOwned,
+{
+    let traces = Traces::exported(LevelFilter::DEBUG);
+    let world = World::new();
+    let text = std::fs::read_to_string(format!("events/{file}")).unwrap();
+    world.deliver(&service(&world.once), &text).await;
+    let spans = traces.take();
+    let consumers: Vec<_> = spans.iter().filter(|span| span.span_kind == SpanKind::Consumer).collect();
+    let (batch, record) = (consumers[0], consumers[1]);
+    assert_eq!(attribute(batch, names::MESSAGING_SYSTEM), attribute(record, names::MESSAGING_SYSTEM), "{file}");
+    [
+        attribute(batch, names::MESSAGING_SYSTEM),
+        attribute(batch, names::MESSAGING_DESTINATION_NAME),
+        attribute(batch, names::FAAS_TRIGGER),
+        record.name.to_string(),
+        attribute(record, names::MESSAGING_DESTINATION_PARTITION_ID),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_source_names_its_system_and_its_destination() {
+    let id = Key::message_id;
+    let sqs = origin("sqs-fifo.json", |once| once.sqs(id(), done)).await;
+    assert_eq!(sqs, ["aws_sqs", "lambda-once-payouts.fifo", "pubsub", "process lambda-once-payouts.fifo", ""]);
+    let kinesis = origin("kinesis-batch.json", |once| once.kinesis(id(), done)).await;
+    assert_eq!(
+        kinesis,
+        ["aws.kinesis", "lambda-once-orders", "pubsub", "process lambda-once-orders", "shardId-000000000006"]
+    );
+    let changes = |once: &Idempotency| once.dynamodb_stream(id(), |_: Change<Value>| async { Ok::<_, Failure>(()) });
+    let dynamodb = origin("dynamodb-stream.json", changes).await;
+    assert_eq!(
+        dynamodb,
+        ["aws.dynamodb_streams", "lambda-once-orders", "datasource", "process lambda-once-orders", ""]
+    );
+    let kafka = origin("kafka-msk.json", |once| once.kafka(id(), |_: Option<Value>| done(Value::Null))).await;
+    assert_eq!(kafka, ["kafka", "orders", "pubsub", "process orders", "0"]);
+    let active = origin("mq-active.json", |once| once.mq(id(), done)).await;
+    assert_eq!(active, ["activemq", "orders", "pubsub", "process orders", ""]);
+    let rabbit = origin("mq-rabbit.json", |once| once.mq(Key::pointer("/order_id"), done)).await;
+    // Its messages are from two queues.
+    assert_eq!(rabbit, ["rabbitmq", "", "pubsub", "process orders", ""]);
+    let sns = origin("sns.json", |once| once.sns(id(), done)).await;
+    assert_eq!(sns, ["aws.sns", "lambda-once-orders", "pubsub", "process lambda-once-orders", ""]);
+    let eventbridge = origin("eventbridge.json", |once| once.eventbridge(id(), done)).await;
+    assert_eq!(eventbridge, ["aws.eventbridge", "", "pubsub", "process", ""]);
+}
