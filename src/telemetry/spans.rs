@@ -4,7 +4,7 @@
 //! They are at *debug*. The macros evaluate their fields only where a subscriber wants them. Nothing asks `enabled!`: where one
 //! layer of `tracing-subscriber` has a filter of its own that says no, that layer then loses the next event.
 
-use tracing::{Level, Span, field::Empty};
+use tracing::{Level, Span, field::Empty, level_filters::LevelFilter};
 
 use crate::{
     error::Error,
@@ -12,9 +12,16 @@ use crate::{
     store::{Database, Store},
 };
 
+/// Whether a subscriber may want this level. A disabled span of the macros is told `log` at each poll; [`Span::none`] is not.
+pub(crate) fn are_wanted(level: Level) -> bool {
+    level <= LevelFilter::current()
+}
+
 macro_rules! operation_span {
     ($name:literal, $operation:expr $(, $($fields:tt)+)?) => {
-        tracing::debug_span!(
+        if !are_wanted(Level::DEBUG) {
+            Span::none()
+        } else { tracing::debug_span!(
             target: "lambda_once",
             $name,
             otel.name = $operation,
@@ -26,7 +33,7 @@ macro_rules! operation_span {
             attempt = Empty,
             outcome = Empty,
             error.type = Empty,
-        )
+        ) }
     };
 }
 
@@ -50,6 +57,9 @@ pub(crate) fn invocation(operation: &str, context: &lambda_runtime::Context) -> 
 
 /// Adds the outcome to the current span, if it is that of an operation.
 pub(crate) fn conclude(key: Option<KeyHash>, attempt: u64, outcome: &'static str, level: Level) {
+    if !are_wanted(Level::DEBUG) {
+        return;
+    }
     let span = Span::current();
     if span.metadata().is_none_or(|span| span.target() != "lambda_once" || span.fields().field("outcome").is_none()) {
         return;
@@ -70,6 +80,9 @@ pub(crate) fn integer(number: usize) -> i64 {
 
 /// A call to a store, for so many requests.
 pub(crate) fn call(store: &dyn Store, operation: &'static str, requests: usize) -> Span {
+    if !are_wanted(Level::DEBUG) {
+        return Span::none();
+    }
     let batch = if requests > 1 { "BATCH " } else { "" };
     tracing::debug_span!(
         target: "lambda_once",
