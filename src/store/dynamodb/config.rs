@@ -3,13 +3,10 @@
 use std::time::Duration;
 
 use aws_config::{BehaviorVersion, SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
-use aws_sdk_dynamodb::{Client, config::SharedHttpClient};
-use aws_smithy_http_client::{
-    ConnectorBuilder,
-    proxy::ProxyConfig,
-    tls::{self, rustls_provider::CryptoMode},
-};
+use aws_sdk_dynamodb::{Client, config::HttpClient};
 
+#[cfg(any(feature = "ring", feature = "aws-lc"))]
+use super::http_client::http_client;
 #[cfg(feature = "powertools")]
 use super::powertools::{Powertools, Shared};
 use super::{
@@ -140,46 +137,59 @@ impl Config {
         Ok(DynamoDbStore::from_parts(client, self.schema, self.calls))
     }
 
-    /// The store, with a client as [`DynamoDbStore::from_env`] makes it.
+    /// The store, with a client as [`DynamoDbStore::from_env`] makes it. Needs the feature `ring` or `aws-lc`.
     ///
     /// # Errors
     ///
     /// As of [`build`](Self::build).
+    #[cfg(any(feature = "ring", feature = "aws-lc"))]
     pub async fn load(self) -> Result<DynamoDbStore, Error> {
         self.schema.check()?;
         let client = Client::new(&Self::sdk_config().await);
         self.build(client)
     }
 
-    /// The SDK's configuration from the environment, with the timeouts and the retries that suit the store, and with
-    /// `ring` for TLS: it starts sooner and is smaller than the SDK's own choice, which is the one for FIPS and for
-    /// post-quantum key exchange. A client of another table, or of another service, may be built from it too.
+    /// The SDK's configuration from the environment, with the timeouts and the retries that suit the store. TLS uses ring or
+    /// AWS-LC, by the feature `ring` or `aws-lc`, and ring if both are enabled. A client of another table, or of another service,
+    /// may be built from it too.
+    #[cfg(any(feature = "ring", feature = "aws-lc"))]
     pub async fn sdk_config() -> SdkConfig {
+        Self::sdk_config_with(http_client()).await
+    }
+
+    /// The same on an HTTP client of the caller's, which brings its own TLS: it needs neither `ring` nor `aws-lc`.
+    ///
+    /// # Examples
+    ///
+    /// With `aws-smithy-http-client = { version = "1", features = ["rustls-aws-lc-fips"] }` the mode is
+    /// `CryptoMode::AwsLcFips`:
+    ///
+    /// ```no_run
+    /// use aws_sdk_dynamodb::Client;
+    /// use aws_smithy_http_client::{
+    ///     Builder,
+    ///     tls::{Provider, rustls_provider::CryptoMode},
+    /// };
+    /// use lambda_once::store::dynamodb::Config;
+    ///
+    /// # async fn init() -> Result<(), lambda_once::Error> {
+    /// let https = Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https();
+    /// let client = Client::new(&Config::sdk_config_with(https).await);
+    /// let store = Config::from_env()?.build(client)?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn sdk_config_with(http_client: impl HttpClient + 'static) -> SdkConfig {
         let timeouts = TimeoutConfig::builder()
             .operation_attempt_timeout(ATTEMPT_TIMEOUT)
             .operation_timeout(OPERATION_TIMEOUT)
             .build();
         aws_config::defaults(BehaviorVersion::v2026_01_12())
-            .http_client(http_client())
+            .http_client(http_client)
             .timeout_config(timeouts)
             .retry_config(RetryConfig::standard().with_max_attempts(SDK_ATTEMPTS))
             .load()
             .await
     }
-}
-
-/// The SDK's own client, but for its TLS: proxies are taken from the environment.
-fn http_client() -> SharedHttpClient {
-    aws_smithy_http_client::Builder::new().build_with_connector_fn(|settings, components| {
-        let ring = tls::Provider::Rustls(CryptoMode::Ring);
-        let mut connector = ConnectorBuilder::default().tls_provider(ring);
-        connector.set_connector_settings(settings.cloned());
-        connector.set_proxy_config(Some(ProxyConfig::from_env()));
-        if let Some(components) = components {
-            connector.set_sleep_impl(components.sleep_impl());
-        }
-        connector.build()
-    })
 }
 
 #[cfg(test)]

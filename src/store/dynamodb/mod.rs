@@ -42,6 +42,8 @@ use aws_sdk_dynamodb::Client;
 mod batched;
 mod config;
 mod error;
+#[cfg(any(feature = "ring", feature = "aws-lc"))]
+mod http_client;
 mod item;
 mod mark;
 #[cfg(feature = "powertools")]
@@ -94,8 +96,8 @@ impl DynamoDbStore {
     /// A store on `table` with a client of the caller's.
     ///
     /// The client should have an attempt and an operation timeout, and few attempts: the SDK has no timeouts of its own
-    /// beyond the one for connecting, and the engine retries by itself. [`Config::sdk_config`] gives what
-    /// [`from_env`](Self::from_env) uses.
+    /// beyond the one for connecting, and the engine retries by itself. [`Config::sdk_config_with`] sets both as
+    /// [`from_env`](Self::from_env) does.
     pub fn new(client: Client, table: impl Into<String>) -> Self {
         Self::from_parts(client, Schema::new(table.into()), Calls::default())
     }
@@ -103,9 +105,13 @@ impl DynamoDbStore {
     /// A store on the table that the environment variable `IDEMPOTENCY_TABLE` names, with a client made of the
     /// environment's region, credentials and endpoint: an attempt takes at most 1 s, a call at most 3 s and two attempts.
     ///
+    /// Needs the feature `ring` (default) or `aws-lc`. Without them the store is built on a client of the caller's, by
+    /// [`new`](Self::new) or [`Config::build`].
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variable is missing or empty.
+    #[cfg(any(feature = "ring", feature = "aws-lc"))]
     pub async fn from_env() -> Result<Self, Error> {
         Config::from_env()?.load().await
     }

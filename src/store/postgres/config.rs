@@ -170,7 +170,8 @@ impl Config {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there is no host, a name is empty or too long, the pool size is
-    /// 0, the root certificates cannot be read, or `sslmode` requires TLS without the feature `postgres-tls`.
+    /// 0, the root certificates cannot be read, `sslmode` requires TLS without the feature `postgres-tls`, or TLS has no
+    /// cryptography provider.
     pub fn build(mut self) -> Result<PostgresStore, Error> {
         self.table.check()?;
         if self.scope.contains('\0') {

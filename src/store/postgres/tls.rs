@@ -1,4 +1,4 @@
-//! TLS for connections: rustls with ring, if the feature `postgres-tls` is there.
+//! TLS for connections: rustls, if the feature `postgres-tls` is there.
 
 #[cfg(feature = "postgres-tls")]
 pub(super) use with_rustls::{Connector, connector};
@@ -7,8 +7,6 @@ pub(super) use without::{Connector, connector};
 
 #[cfg(feature = "postgres-tls")]
 mod with_rustls {
-    use std::sync::Arc;
-
     use rustls::{
         ClientConfig, RootCertStore,
         pki_types::{CertificateDer, pem::PemObject},
@@ -16,7 +14,7 @@ mod with_rustls {
     use tokio_postgres::config::SslNegotiation;
     use tokio_postgres_rustls::MakeRustlsConnect;
 
-    use crate::error::Error;
+    use crate::{error::Error, store::tls::provider};
 
     pub(in super::super) type Connector = MakeRustlsConnect;
 
@@ -29,8 +27,7 @@ mod with_rustls {
             Some(pem) => parsed(pem)?,
             None => RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() },
         };
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
+        let mut config = ClientConfig::builder_with_provider(provider()?)
             .with_safe_default_protocol_versions()
             .map_err(|error| Error::config("the TLS client cannot be built").with_source(error))?
             .with_root_certificates(roots)

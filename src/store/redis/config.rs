@@ -136,8 +136,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a URL cannot be read, or needs a feature that is not enabled, or if a
-    /// certificate cannot be read.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a URL cannot be read, or needs a feature that is not enabled, if a
+    /// certificate cannot be read, or if TLS has no cryptography provider.
     pub fn build(self) -> Result<RedisStore, Error> {
         if self.key_prefix.contains(['{', '}']) {
             return Err(Error::config(
@@ -147,8 +147,7 @@ impl Config {
         let infos = self.urls.iter().map(|url| read(url)).collect::<Result<Vec<_>, _>>()?;
         #[cfg(feature = "redis-tls")]
         if infos.iter().any(|info| matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. })) {
-            // The client panics without a provider. The error says that the application has installed one, which serves as well.
-            let _ = rustls::crypto::ring::default_provider().install_default();
+            crate::store::tls::install_provider()?;
         }
         let prefix = self.key_prefix.clone();
         Ok(RedisStore::from_parts(self.link(infos)?, prefix))
