@@ -8,6 +8,7 @@
 mod support;
 
 mod conformance;
+mod cryptography;
 mod dynamodb;
 mod each;
 mod heartbeat;

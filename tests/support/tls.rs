@@ -2,7 +2,10 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio::{
@@ -10,7 +13,10 @@ use tokio::{
     net::{TcpListener, TcpStream, lookup_host},
     task::JoinSet,
 };
-use tokio_rustls::{TlsAcceptor, rustls};
+use tokio_rustls::{
+    LazyConfigAcceptor,
+    rustls::{self, NamedGroup, server::Acceptor},
+};
 
 use super::{unique_name, wire::Protocol};
 
@@ -18,7 +24,7 @@ use super::{unique_name, wire::Protocol};
 pub struct Certificates {
     /// Its certificate, in PEM.
     pub authority: String,
-    server: rustls::ServerConfig,
+    server: Arc<rustls::ServerConfig>,
 }
 
 impl Certificates {
@@ -37,13 +43,18 @@ impl Certificates {
             .with_no_client_auth()
             .with_single_cert(vec![certificate.der().clone()], key.serialize_der().try_into().unwrap())
             .unwrap();
-        Self { authority: authority.pem(), server }
+        Self { authority: authority.pem(), server: Arc::new(server) }
     }
 }
+
+/// The groups for key exchange in a ClientHello, which tell the client's cryptography.
+/// <https://www.rfc-editor.org/rfc/rfc8446#section-4.2.7>
+pub type Groups = Vec<NamedGroup>;
 
 /// Ends TLS in front of a server; it stops when this is dropped.
 pub struct TlsProxy {
     pub address: SocketAddr,
+    offers: Arc<Mutex<Vec<Groups>>>,
     _tasks: JoinSet<()>,
 }
 
@@ -53,19 +64,31 @@ impl TlsProxy {
         let server = lookup_host(server).await.unwrap().next().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(certificates.server.clone()));
+        let (config, offers) = (Arc::clone(&certificates.server), Arc::default());
+        let seen = Arc::clone(&offers);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                connections.spawn(relay(client, protocol, acceptor.clone(), server));
+                connections.spawn(relay(client, protocol, Arc::clone(&config), Arc::clone(&seen), server));
             }
         });
-        Self { address, _tasks: tasks }
+        Self { address, offers, _tasks: tasks }
+    }
+
+    /// What each client has offered, one entry a connection.
+    pub fn offers(&self) -> Vec<Groups> {
+        self.offers.lock().unwrap().clone()
     }
 }
 
-async fn relay(mut client: TcpStream, protocol: Protocol, acceptor: TlsAcceptor, server: SocketAddr) {
+async fn relay(
+    mut client: TcpStream,
+    protocol: Protocol,
+    config: Arc<rustls::ServerConfig>,
+    offers: Arc<Mutex<Vec<Groups>>>,
+    server: SocketAddr,
+) {
     if protocol == Protocol::Postgres {
         // Clients of PostgreSQL ask for TLS, and the server answers `S`.
         let mut request = [0; 8];
@@ -74,7 +97,9 @@ async fn relay(mut client: TcpStream, protocol: Protocol, acceptor: TlsAcceptor,
             return;
         }
     }
-    let Ok(mut client) = acceptor.accept(client).await else { return };
+    let Ok(handshake) = LazyConfigAcceptor::new(Acceptor::default(), client).await else { return };
+    offers.lock().unwrap().push(handshake.client_hello().named_groups().unwrap_or_default().to_vec());
+    let Ok(mut client) = handshake.into_stream(config).await else { return };
     let mut server = TcpStream::connect(server).await.unwrap();
     let _ = copy_bidirectional(&mut client, &mut server).await; // ends with either side
 }
