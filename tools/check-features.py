@@ -3,11 +3,13 @@
 
 - Every feature alone compiles without warnings, and so does the library without any, and `testing` with each source:
   its builders come with their sources. `jmespath` does nothing alone.
-- Without `dynamodb` and `sqs-client` no aws-* crate is built: users of another store do not pay for the AWS SDK.
+- Without `dynamodb` and `sqs-client` no crate of the AWS SDK is built: users of another store do not pay for it.
 - With `http` and `axum` no crate of Lambda or AWS is built, and none is in the examples: an axum service, and a
   consumer of a Redis stream.
 - hyper 0.14 is built nowhere: the SDK's legacy HTTP client would bring it, with a second TLS stack.
-- AWS-LC is built nowhere: TLS is ring's, and both at once would be 2 MB for nothing.
+- ring and AWS-LC are built exactly where `ring` and `aws-lc` are chosen beside a store that uses TLS: a second one would be
+  2 MB for nothing, and none is wanted beside a client for FIPS. Without a choice DynamoDB brings no TLS at all.
+- AWS-LC is in no other package of the workspace: the functions and the examples use ring.
 """
 
 import json
@@ -20,6 +22,12 @@ from common import ROOT, say
 LIBRARY = "lambda-once"
 # The runtime, its events and its HTTP types, and the SDK.
 LAMBDA = r"lambda_|aws_lambda|aws-"
+# The crates of the cryptography that a feature chooses for TLS, and every crate that is TLS or its cryptography.
+CRYPTOGRAPHY = {"ring": {"ring"}, "aws-lc": {"aws-lc-rs", "aws-lc-sys"}}
+TLS = r"(ring|rustls|aws-lc-[a-z-]+|openssl|native-tls|s2n-tls) "
+# The features whose stores use TLS. Those of rustls bring it without cryptography too.
+RUSTLS = {"postgres-tls", "redis-tls"}
+USES_TLS = {"dynamodb", *RUSTLS}
 
 
 def cargo(*arguments):
@@ -48,11 +56,29 @@ def forbidden(pattern, *selection):
     return sorted({line.split(" (")[0] for line in tree.splitlines() if re.match(pattern, line)})
 
 
+def wrong_tls(alone, all_features):
+    """Says of each selection whose TLS is not that which its features name."""
+    without = [name for name in alone if name not in CRYPTOGRAPHY and not USES_TLS & implied(name, all_features)]
+    groups = [[name] for name in alone if USES_TLS & implied(name, all_features)] + [without]
+    for group in groups:
+        on = set().union(*(implied(name, all_features) for name in group))
+        for choice in (None, *CRYPTOGRAPHY):
+            selection = ",".join([*group, choice] if choice else group)
+            crates = forbidden(TLS, "--package", LIBRARY, "--no-default-features", "--features", selection)
+            found = {crate.split()[0] for crate in crates}
+            expected = CRYPTOGRAPHY[choice] if choice and USES_TLS & on else set()
+            if expected or RUSTLS & on:
+                expected = expected | {"rustls"}
+            if found != expected:
+                yield f"with the features {selection}: TLS is {sorted(found)}, and should be {sorted(expected)}"
+
+
 def main():
     all_features = features()
     alone = sorted(name for name in all_features if name != "default")
     sources = [name for name in alone if "batch" in all_features[name] and name != "testing"]
     together = [f"testing,{source}" for source in sources] + ["jmespath,batch", "jmespath,invocation"]
+    together += [f"{store},{choice}" for store in sorted(USES_TLS) for choice in CRYPTOGRAPHY]
     for choice in ["", *alone, *together]:
         say(f"the library with {choice or 'no feature'} alone")
         selection = ["--package", LIBRARY, "--no-default-features", "--features", choice]
@@ -62,19 +88,23 @@ def main():
     without_aws = [name for name in alone if not {"dynamodb", "sqs-client"} & implied(name, all_features)]
     found = {
         "without the features dynamodb and sqs-client": forbidden(
-            r"aws-", "--package", LIBRARY, "--no-default-features", "--features", ",".join(without_aws)
+            r"aws-(?!lc-)", "--package", LIBRARY, "--no-default-features", "--features", ",".join(without_aws)
         ),
         "with the features http and axum": forbidden(
             LAMBDA, "--package", LIBRARY, "--no-default-features", "--features", "http,axum"
         ),
         "in the example of an axum service": forbidden(LAMBDA, "--package", "examples"),
         "in the example of a consumer": forbidden(LAMBDA, "--package", "consumer"),
-        "in the workspace": forbidden(r"hyper v0\.|aws-lc", "--workspace", "--all-features"),
+        "in the workspace": forbidden(r"hyper v0\.", "--workspace", "--all-features"),
+        "in the functions and the examples": forbidden(r"aws-lc", "--workspace", "--exclude", LIBRARY, "--all-features"),
     }
+    wrong = list(wrong_tls(alone, all_features))
+    for what in wrong:
+        print(what, file=sys.stderr)
     for where, crates in found.items():
         for crate in crates:
             print(f"{where}: {crate} must not be built", file=sys.stderr)
-    sys.exit(1 if any(found.values()) else 0)
+    sys.exit(1 if wrong or any(found.values()) else 0)
 
 
 if __name__ == "__main__":
