@@ -107,6 +107,8 @@ where
 {
     type Output = R;
 
+    const IN_TRANSACTION: bool = false;
+
     fn max_records(&self) -> usize {
         self.most
     }
@@ -134,6 +136,8 @@ where
     E: Into<Failure>,
 {
     type Output = R;
+
+    const IN_TRANSACTION: bool = false;
 
     fn max_records(&self) -> usize {
         self.most

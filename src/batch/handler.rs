@@ -28,6 +28,13 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
     /// Whether [`probe`](Self::probe) looks at anything.
     const PROBES: bool = false;
 
+    /// Whether [`max_records`](Self::max_records) may be more than one. Where it is `false`, the binary is without the code for
+    /// several records at once.
+    const TAKES_SEVERAL: bool = true;
+
+    /// Whether [`store`](Self::store) may be a store. Where it is `false`, the binary is without the code for transactions.
+    const IN_TRANSACTION: bool = true;
+
     /// Handles one record.
     fn call(&self, payload: T, context: RecordContext) -> impl Future<Output = Result<Self::Output, Failure>> + Send;
 
@@ -132,6 +139,8 @@ where
     type Output = H::Output;
 
     const PROBES: bool = true;
+    const TAKES_SEVERAL: bool = H::TAKES_SEVERAL;
+    const IN_TRANSACTION: bool = H::IN_TRANSACTION;
 
     fn call(&self, payload: T, context: RecordContext) -> impl Future<Output = Result<Self::Output, Failure>> + Send {
         self.handler.call(payload, context)
@@ -176,6 +185,9 @@ where
 {
     type Output = R;
 
+    const TAKES_SEVERAL: bool = false;
+    const IN_TRANSACTION: bool = false;
+
     async fn call(&self, payload: T, _: RecordContext) -> Result<R, Failure> {
         self(payload).await.map_err(Into::into)
     }
@@ -190,6 +202,9 @@ where
     E: Into<Failure>,
 {
     type Output = R;
+
+    const TAKES_SEVERAL: bool = false;
+    const IN_TRANSACTION: bool = false;
 
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
         self(payload, context).await.map_err(Into::into)

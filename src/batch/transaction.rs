@@ -117,6 +117,8 @@ where
 {
     type Output = R;
 
+    const TAKES_SEVERAL: bool = false;
+
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
         self.run(context.transaction, |transaction| (self.handle)(payload, transaction)).await
     }
@@ -136,6 +138,8 @@ where
     E: Into<Failure>,
 {
     type Output = R;
+
+    const TAKES_SEVERAL: bool = false;
 
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
         let slot = context.transaction.clone();

@@ -94,7 +94,8 @@ where
         let Run { index, payload, claim, info } = run;
         let claim = claim.map(|claim| claim.stopping_at(bounds.stop));
         let span = record_span(&self.source, self.traced, &info, claim.as_ref());
-        let transaction = self.handler.store().map(|_| TransactionSlot::default());
+        let has_store = H::IN_TRANSACTION && self.handler.store().is_some();
+        let transaction = has_store.then(TransactionSlot::default);
         let context = self.context(info, claim.clone(), lambda, bounds.stop, transaction.clone());
         // The handler's own future is made inside, so that a panic in making it is caught too.
         let work = async move {
@@ -112,7 +113,7 @@ where
             handled.map(Success::Complete)
         };
         let run = self.engine.run(claim, bounds, work.instrument(span), drop_contained);
-        let Some(slot) = transaction else {
+        let Some(slot) = transaction.filter(|_| H::IN_TRANSACTION) else {
             return Either::Left(run.map(move |end| Event::Ran(index, end, begun)));
         };
         // At once: the outcomes of transactions share no calls.
@@ -125,7 +126,8 @@ where
             };
             Event::Ran(index, end, begun)
         };
-        Either::Right(Box::pin(committed))
+        let committed: BoxFuture<'a, Event> = Box::pin(committed);
+        Either::Right(committed)
     }
 
     /// Runs several records by one call of the handler.

@@ -75,6 +75,7 @@ where
                     under_way.push(Either::Left(self.run(run, &lambda, now, bounds)));
                     is_first_poll = true;
                 }
+                Step::BeginTogether(..) if !H::TAKES_SEVERAL => unreachable!("only one record is taken at once"),
                 Step::BeginTogether(runs, bounds) => {
                     under_way.push(Either::Right(self.run_together(runs, &lambda, now, bounds)));
                     is_first_poll = true;
@@ -108,7 +109,7 @@ where
             engine: &self.engine,
             operation,
             probes: H::PROBES,
-            bulk_size: self.handler.max_records(),
+            bulk_size: if H::TAKES_SEVERAL { self.handler.max_records() } else { 1 },
             takes_consecutive: self.handler.takes_consecutive(),
         };
         Machine::new(self.source.clone(), records, window, self.now(), terms)
