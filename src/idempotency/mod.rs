@@ -4,6 +4,7 @@
 //! processor and the HTTP layer build on the same protocol.
 
 pub(crate) mod builder;
+mod candidate;
 pub(crate) mod claim;
 pub(crate) mod classifier;
 pub(crate) mod engine;

@@ -5,8 +5,9 @@ use std::{borrow::Cow, fmt, future::Future, time::Duration};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
+    candidate::{Place, candidate},
     claim::Claim,
-    engine::{Candidate, Commit},
+    engine::Commit,
     handle::Idempotency,
     names,
     observing::Subject,
@@ -18,7 +19,7 @@ use super::{
 };
 use crate::{
     clock::Deadline,
-    error::{Error, ErrorKind},
+    error::Error,
     key::{
         hash::Form,
         value::{canonical_value, of_value},
@@ -319,44 +320,6 @@ impl<P> Operation<'_, P> {
         };
         engine.observed(EntryPoint::Operation, &operation, spans::operation(&operation), served).await
     }
-}
-
-/// Where an operation stands in the order of its entity.
-#[derive(Debug)]
-pub(super) struct Place {
-    entity: Result<Vec<u8>, Error>,
-    sequence: Sequence,
-}
-
-/// What is to be claimed; `None` where the operation runs unprotected.
-pub(super) fn candidate(
-    engine: &Idempotency,
-    name: &str,
-    key: Result<Vec<u8>, Error>,
-    fingerprint: Result<Option<Fingerprint>, Error>,
-    place: Option<Place>,
-) -> Result<Option<Candidate>, Error> {
-    if engine.settings.disabled {
-        return Ok(None);
-    }
-    let key = match key {
-        Ok(key) => key,
-        // In an order nothing runs unprotected.
-        Err(error) if error.kind() == ErrorKind::KeyMissing && engine.runs_without_key() && place.is_none() => {
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
-    };
-    engine.check_keys(name, None)?;
-    let hasher = engine.hasher(name, None);
-    let (key, fingerprint) = (hasher.hash(&key), fingerprint?);
-    let Some(Place { entity, sequence }) = place else {
-        return Ok(Some(Candidate { key, fingerprint, sequence: None }));
-    };
-    engine.check_order()?;
-    let entity = entity.map_err(|error| Error::order("the operation has no entity").with_source(error))?;
-    let key = KeyHash::ordered(&hasher.hash(&entity), &key);
-    Ok(Some(Candidate { key, fingerprint, sequence: Some(Box::new(sequence)) }))
 }
 
 /// Logs the outcome of an operation and the attempt it took, or its error, and returns the outcome.

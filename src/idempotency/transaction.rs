@@ -5,6 +5,7 @@ use std::{fmt, future::Future, sync::Arc};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
+    candidate::candidate,
     claim::Claim,
     engine::{Classifier, OpenTransaction},
     handle::Idempotency,
@@ -173,7 +174,7 @@ impl<S: Transactional> Claimless<'_, S> {
         let name_in_logs = engine.log_name(name);
         let subject = Subject { entry_point: EntryPoint::Operation, operation: &name_in_logs, key: None };
         let served = async {
-            let found = operation::candidate(&engine, name, key, fingerprint, place);
+            let found = candidate(&engine, name, key, fingerprint, place);
             let Some(candidate) = found.inspect_err(|error| engine.observe(subject, Err(error.kind())))? else {
                 let outcome = engine.run_unprotected(window, Some(Box::new(writes)), work).await;
                 engine.observe(subject, Ok(outcome.kind()));

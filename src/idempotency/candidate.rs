@@ -1,0 +1,46 @@
+//! What an operation claims: the hashes of its key and its payload, and its place in an order.
+
+use super::{engine::Candidate, handle::Idempotency};
+use crate::{
+    error::{Error, ErrorKind},
+    order::Sequence,
+    record::{Fingerprint, KeyHash},
+};
+
+/// Where an operation stands in the order of its entity.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) entity: Result<Vec<u8>, Error>,
+    pub(super) sequence: Sequence,
+}
+
+/// What is to be claimed; `None` where the operation runs unprotected.
+pub(super) fn candidate(
+    engine: &Idempotency,
+    name: &str,
+    key: Result<Vec<u8>, Error>,
+    fingerprint: Result<Option<Fingerprint>, Error>,
+    place: Option<Place>,
+) -> Result<Option<Candidate>, Error> {
+    if engine.settings.disabled {
+        return Ok(None);
+    }
+    let key = match key {
+        Ok(key) => key,
+        // In an order nothing runs unprotected.
+        Err(error) if error.kind() == ErrorKind::KeyMissing && engine.runs_without_key() && place.is_none() => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    engine.check_keys(name, None)?;
+    let hasher = engine.hasher(name, None);
+    let (key, fingerprint) = (hasher.hash(&key), fingerprint?);
+    let Some(Place { entity, sequence }) = place else {
+        return Ok(Some(Candidate { key, fingerprint, sequence: None }));
+    };
+    engine.check_order()?;
+    let entity = entity.map_err(|error| Error::order("the operation has no entity").with_source(error))?;
+    let key = KeyHash::ordered(&hasher.hash(&entity), &key);
+    Ok(Some(Candidate { key, fingerprint, sequence: Some(Box::new(sequence)) }))
+}
