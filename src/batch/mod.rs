@@ -44,18 +44,16 @@
 //!   ([`ErrorKind::Config`](crate::ErrorKind::Config)) and nothing is claimed. If some did not begin, a warning is logged.
 //! * Nothing is spawned: when the service answers, nothing of it is left running.
 
-use std::{sync::Arc, time::Duration};
-
-use crate::{error::BoxError, key::place::Place};
-
 mod bulk;
 mod context;
 mod dead_letters;
 pub mod envelope;
 mod handler;
 mod ignore;
+mod invocation;
 mod messaging;
 mod observer;
+mod options;
 mod processor;
 mod raw;
 mod record;
@@ -63,6 +61,7 @@ mod redaction;
 mod redelivery;
 mod report;
 mod service;
+mod settings;
 mod source;
 mod sources;
 mod spans;
@@ -72,116 +71,17 @@ pub use bulk::{Bodies, BodiesAndContexts, Bulk, bulk};
 pub use context::RecordContext;
 pub use dead_letters::{DeadLetter, DeadLetters};
 pub use handler::{Handler, Probing, handler, handler_with_context};
-use ignore::Ignore;
+pub use invocation::Processed;
 pub use messaging::Messaging;
-use observer::Observer;
+pub use options::{OnFailure, PermanentFailures, TotalFailure};
 pub use raw::KeepRaw;
 pub use record::RecordInfo;
 pub use redelivery::Redelivery;
 pub use report::RecordReport;
-pub use service::{BatchService, Processed};
+pub use service::BatchService;
 pub use source::{Answer, Source};
 #[allow(unused_imports, unreachable_pub, reason = "without the feature of any source there is none")]
 pub use sources::*;
 pub use transaction::{BodyAndTransaction, BodyContextAndTransaction, InTransaction, in_transaction};
 
 pub use crate::key::Payload;
-
-/// What happens to a record that no retry can help: its handler failed for good, now or in an earlier delivery; its key
-/// belongs to another payload, or is missing; its body cannot be decoded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PermanentFailures {
-    /// It is reported as failed. SQS delivers it again until its `maxReceiveCount` is reached, and then moves it to the
-    /// dead-letter queue; a stream tries until its retries are used up, and what is behind it waits.
-    #[default]
-    Report,
-    /// It is acknowledged, and not delivered again. What went wrong is in the log only.
-    Acknowledge,
-}
-
-/// What a failure blocks where records have an order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnFailure {
-    /// The records behind it in its group: a FIFO queue's message group, a shard, a partition. Other groups go on.
-    #[default]
-    StopGroup,
-    /// Every record that has not been started.
-    StopBatch,
-}
-
-/// What the answer is when every record of a batch failed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum TotalFailure {
-    /// All of them are listed, as when some failed. Lambda counts the invocation as a success.
-    #[default]
-    Report,
-    /// The invocation fails with [`ErrorKind::Batch`](crate::ErrorKind::Batch), so that it shows in Lambda's error metric. The
-    /// queue delivers the whole batch again either way; after errors Lambda may poll more slowly.
-    Error,
-}
-
-/// How long a record waits for a claim that is held elsewhere, unless a setting says otherwise.
-const WAIT_UP_TO: Duration = Duration::from_secs(20);
-
-/// The settings of a batch.
-#[derive(Clone, Debug)]
-struct Options {
-    concurrency: usize,
-    permanent_failures: PermanentFailures,
-    expected_duration: Option<Duration>,
-    payload: Payload,
-    on_failure: OnFailure,
-    total_failure: TotalFailure,
-    all_or_error: bool,
-    observer: Option<Observer>,
-    ignore: Option<Ignore>,
-    dead_letters: Option<Arc<dyn DeadLetters>>,
-    max_receive_count: Option<u32>,
-    longest_run: Option<Duration>,
-    dead_letter_abandoned: bool,
-    wait_up_to: Duration,
-    redelivery: Option<Arc<dyn Redelivery>>,
-    /// Where the records stand in the order of their entities, if they have one.
-    place: Option<Place>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            concurrency: 10,
-            permanent_failures: PermanentFailures::default(),
-            expected_duration: None,
-            payload: Payload::default(),
-            on_failure: OnFailure::default(),
-            total_failure: TotalFailure::default(),
-            all_or_error: false,
-            observer: None,
-            ignore: None,
-            dead_letters: None,
-            max_receive_count: None,
-            longest_run: None,
-            dead_letter_abandoned: false,
-            wait_up_to: WAIT_UP_TO,
-            redelivery: None,
-            place: None,
-        }
-    }
-}
-
-impl Options {
-    /// What of a batch the answer tells apart.
-    fn answer<S: Source>(&self) -> Answer {
-        if self.all_or_error { Answer::AllOrNothing } else { S::ANSWER }
-    }
-
-    /// Whether a record that is in progress elsewhere is waited for although it has no order.
-    fn waits_for_lease<S: Source>(&self) -> bool {
-        S::WAITS_FOR_LEASE || self.all_or_error
-    }
-}
-
-/// Makes the handler's type of a record.
-type Decode<S, T> = Arc<dyn Fn(&RecordInfo, &<S as Source>::Body) -> Result<T, BoxError> + Send + Sync>;

@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, sync::Arc};
 
-use super::{PermanentFailures, RecordInfo};
+use super::{options::PermanentFailures, record::RecordInfo};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind},

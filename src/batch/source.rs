@@ -2,8 +2,8 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::{Messaging, RecordInfo};
-use crate::error::Error;
+use super::{messaging::Messaging, record::RecordInfo};
+use crate::error::{BoxError, Error};
 
 /// What an answer can say about the records of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,3 +132,6 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// ([`ErrorKind::Batch`](crate::ErrorKind::Batch)).
     fn respond(&self, envelope: Self::Envelope, failed: &[Arc<RecordInfo>]) -> Result<Self::Response, Error>;
 }
+
+/// Makes the handler's type of a record.
+pub(super) type Decode<S, T> = Arc<dyn Fn(&RecordInfo, &<S as Source>::Body) -> Result<T, BoxError> + Send + Sync>;

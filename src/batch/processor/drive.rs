@@ -14,7 +14,12 @@ use super::{
     steps::{Event, Step, Terms},
 };
 use crate::{
-    batch::{Decode, Options, handler::Handler, report::RecordReport, source::Source},
+    batch::{
+        handler::Handler,
+        options::Options,
+        report::RecordReport,
+        source::{Decode, Source},
+    },
     clock::{Clock, Timestamp},
     future::BoxFuture,
     idempotency::{handle::Idempotency, window::Window},

@@ -6,7 +6,7 @@ use std::{
     collections::{HashMap, VecDeque},
 };
 
-use crate::batch::OnFailure;
+use crate::batch::options::OnFailure;
 
 /// Where each record of a batch stands in its lane.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    batch::{Options, record::RecordInfo, report::Decision, source::Source},
+    batch::{options::Options, record::RecordInfo, report::Decision, source::Source},
     clock::Timestamp,
     error::Error,
     idempotency::{

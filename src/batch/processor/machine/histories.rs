@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Duration};
 use super::Machine;
 use crate::{
     batch::{
-        Options,
+        options::Options,
         processor::{
             records::{NoWork, Operation, Work},
             steps::{Action, Event, OfEach, Step, Terms},
