@@ -11,6 +11,8 @@ use super::{Content, Envelope, EnvelopeError, Message};
 /// The attributes are `source`, `detail-type`, `account`, `time`, `region`, `resources` (joined by commas) and `replay-name`,
 /// beside those of the record. The id is the event's.
 ///
+/// The detail of an event that S3 has sent is an [`S3Detail`](super::S3Detail).
+///
 /// A body without an `id`, a `source`, a `detail-type` or a `detail` is an error: a rule whose target has an input path or an
 /// input transformer sends no such event, and needs no unwrapping.
 /// <https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html>

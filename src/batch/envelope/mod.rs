@@ -14,6 +14,8 @@
 //! | S3 → SNS → Lambda | `once.sns(key, handler).unwrapping(S3)` |
 //! | EventBridge → SNS → Lambda | `once.sns(key, handler).unwrapping(EventBridge)` |
 //!
+//! An event of S3 that comes by EventBridge is one of EventBridge: its detail is an [`S3Detail`].
+//!
 //! # Rules
 //!
 //! 1. [`Key::message_id`](crate::Key::message_id) and [`RecordContext::message_id`](super::RecordContext::message_id) are the id
@@ -33,7 +35,9 @@ use std::{borrow::Cow, error::Error, fmt};
 mod eventbridge;
 mod nested;
 mod s3;
+mod s3_detail;
 mod s3_record;
+mod s3_sequencer;
 mod sns;
 mod unwrapped;
 
@@ -41,6 +45,7 @@ pub use eventbridge::EventBridge;
 #[cfg(feature = "eventbridge")]
 pub(super) use eventbridge::unquoted;
 pub use s3::S3;
+pub use s3_detail::S3Detail;
 pub use s3_record::S3Record;
 #[cfg(feature = "sns")]
 pub(super) use sns::Attribute;

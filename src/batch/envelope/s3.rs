@@ -22,7 +22,7 @@ use super::{Content, Envelope, EnvelopeError, Message, s3_record::decoded_key};
 /// `userIdentity`, `requestParameters`, `responseElements` (`x-amz-request-id`) and `s3.configurationId`.
 ///
 /// `s3:TestEvent`, which S3 sends when notifications are configured, is ignored. An event of S3 that came through EventBridge has
-/// another form: see [`EventBridge`](super::EventBridge).
+/// another form: see [`EventBridge`](super::EventBridge) and [`S3Detail`](super::S3Detail).
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>
 #[derive(Clone, Copy, Debug, Default)]
 pub struct S3;

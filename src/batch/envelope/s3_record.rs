@@ -2,6 +2,9 @@
 
 use serde::Deserialize;
 
+use super::s3_sequencer::sequence;
+use crate::order::Sequence;
+
 /// What happened to an object: a record of an event notification of S3.
 ///
 /// ```
@@ -34,9 +37,17 @@ pub struct S3Record {
     pub etag: Option<String>,
     /// The object's size in bytes; `None` if it was removed.
     pub size: Option<u64>,
-    /// A hexadecimal number that grows from event to event of one key. Shorter ones are padded with zeros on the right before
-    /// they are compared. `None` for other events than PUTs and DELETEs.
+    /// A hexadecimal number that grows from event to event of one key: see [`sequence`](Self::sequence). `None` for other events
+    /// than PUTs and DELETEs.
     pub sequencer: Option<String>,
+}
+
+impl S3Record {
+    /// Where the event stands in the order of those of its object, for [`Operation::ordered_by`](crate::Operation::ordered_by);
+    /// `None` without a [`sequencer`](Self::sequencer). In a batch [`Key::s3_sequencer`](crate::Key::s3_sequencer) selects it.
+    pub fn sequence(&self) -> Option<Sequence> {
+        sequence(self.sequencer.as_deref()?)
+    }
 }
 
 #[derive(Deserialize)]

@@ -28,7 +28,8 @@ pub type EventBridgeService<H, T, Args> = BatchService<EventBridge, H, T, Args>;
 ///
 /// The body is the event's `detail`; where that is a text that holds JSON, as EventBridge Scheduler sends it, the JSON in it.
 /// The attributes are `source`, `detail-type`, `account`, `time`, `region`, `resources` (joined by commas: the rule or the
-/// schedule) and `replay-name`.
+/// schedule) and `replay-name`. The detail of an event that S3 has sent is an
+/// [`S3Detail`](crate::batch::envelope::S3Detail).
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct EventBridge;

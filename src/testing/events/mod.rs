@@ -22,7 +22,7 @@ pub mod kinesis;
 mod parts;
 #[cfg(feature = "mq")]
 pub mod rabbitmq;
-#[cfg(any(feature = "sns", feature = "sqs"))]
+#[cfg(any(feature = "eventbridge", feature = "sns", feature = "sqs"))]
 pub mod s3;
 #[cfg(any(feature = "sns", feature = "sqs"))]
 pub mod sns;

@@ -1,4 +1,4 @@
-//! Event notifications of S3, which a queue or a topic brings.
+//! Events of S3: notifications, which a queue or a topic brings, and events of EventBridge.
 //!
 //! ```
 //! # #[cfg(feature = "sqs")] {
@@ -7,10 +7,13 @@
 //! let photo = s3::created("photos", "2026/Happy Face.jpg").size(1024);
 //! let thumbnail = s3::record("ObjectRemoved:Delete", "photos", "thumb.jpg");
 //! let batch = sqs::batch([s3::notification([photo, thumbnail]).in_sqs(), s3::test_event("photos").in_sqs()]);
+//! let event = s3::created("photos", "2026/Happy Face.jpg").in_eventbridge();
 //! # }
 //! ```
 
-use serde_json::{Value, json};
+#[cfg(any(feature = "sns", feature = "sqs"))]
+use serde_json::Value;
+use serde_json::json;
 
 use super::parts;
 use crate::testing::unique;
@@ -30,6 +33,7 @@ pub struct Record {
 }
 
 /// The body of a notification.
+#[cfg(any(feature = "sns", feature = "sqs"))]
 #[derive(Clone, Debug)]
 pub struct Notification(String);
 
@@ -55,6 +59,7 @@ pub fn record(event_name: impl Into<String>, bucket: impl Into<String>, key: imp
 }
 
 /// What S3 sends of these.
+#[cfg(any(feature = "sns", feature = "sqs"))]
 pub fn notification(records: impl IntoIterator<Item = Record>) -> Notification {
     let records: Vec<Value> = records.into_iter().map(|record| record.wire()).collect();
     Notification(json!({ "Records": records }).to_string())
@@ -62,6 +67,7 @@ pub fn notification(records: impl IntoIterator<Item = Record>) -> Notification {
 
 /// What S3 sends when notifications of the bucket are configured.
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>
+#[cfg(any(feature = "sns", feature = "sqs"))]
 pub fn test_event(bucket: impl Into<String>) -> Notification {
     let event = json!({
         "Service": "Amazon S3",
@@ -117,6 +123,41 @@ impl Record {
         self
     }
 
+    /// The event by which EventBridge brings it: to a function, or by [`in_sqs`](super::eventbridge::Event::in_sqs) to a queue and
+    /// by [`in_sns`](super::eventbridge::Event::in_sns) to a topic.
+    ///
+    /// # Panics
+    ///
+    /// If S3 sends no event of this name to EventBridge.
+    /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/EventBridge.html>
+    #[must_use]
+    pub fn in_eventbridge(&self) -> super::eventbridge::Event {
+        let name = &*self.event_name;
+        let (detail_type, more) = event_of(name).unwrap_or_else(|| panic!("S3 does not send {name} to EventBridge"));
+        let mut object = json!({ "key": self.key });
+        for (name, text) in [("etag", &self.etag), ("version-id", &self.version_id), ("sequencer", &self.sequencer)] {
+            if let Some(text) = text {
+                object[name] = json!(text);
+            }
+        }
+        if let Some(size) = self.size {
+            object["size"] = json!(size);
+        }
+        let mut detail = json!({
+            "version": "0",
+            "bucket": { "name": self.bucket },
+            "object": object,
+            "request-id": self.request_id,
+            "requester": "123456789012",
+            "source-ip-address": "192.0.2.1",
+        });
+        for (name, text) in more {
+            detail[*name] = json!(text);
+        }
+        super::eventbridge::event(&detail).source("aws.s3").detail_type(detail_type).time(&*self.event_time)
+    }
+
+    #[cfg(any(feature = "sns", feature = "sqs"))]
     fn wire(&self) -> Value {
         let mut object = json!({ "key": encoded(&self.key) });
         for (name, text) in [("eTag", &self.etag), ("versionId", &self.version_id), ("sequencer", &self.sequencer)] {
@@ -150,6 +191,7 @@ impl Record {
     }
 }
 
+#[cfg(any(feature = "sns", feature = "sqs"))]
 impl Notification {
     /// The message by which a queue brings it.
     #[cfg(feature = "sqs")]
@@ -165,7 +207,39 @@ impl Notification {
     }
 }
 
+/// The detail type of an event of this name on EventBridge, and what its detail has beside the object.
+fn event_of(name: &str) -> Option<(&'static str, &'static [(&'static str, &'static str)])> {
+    Some(match name {
+        "ObjectCreated:Put" => ("Object Created", &[("reason", "PutObject")]),
+        "ObjectCreated:Post" => ("Object Created", &[("reason", "POST Object")]),
+        "ObjectCreated:Copy" => ("Object Created", &[("reason", "CopyObject")]),
+        "ObjectCreated:CompleteMultipartUpload" => ("Object Created", &[("reason", "CompleteMultipartUpload")]),
+        "ObjectRemoved:Delete" => {
+            ("Object Deleted", &[("reason", "DeleteObject"), ("deletion-type", "Permanently Deleted")])
+        }
+        "ObjectRemoved:DeleteMarkerCreated" => {
+            ("Object Deleted", &[("reason", "DeleteObject"), ("deletion-type", "Delete Marker Created")])
+        }
+        "LifecycleExpiration:Delete" => {
+            ("Object Deleted", &[("reason", "Lifecycle Expiration"), ("deletion-type", "Permanently Deleted")])
+        }
+        "LifecycleExpiration:DeleteMarkerCreated" => {
+            ("Object Deleted", &[("reason", "Lifecycle Expiration"), ("deletion-type", "Delete Marker Created")])
+        }
+        "ObjectRestore:Post" => ("Object Restore Initiated", &[("source-storage-class", "GLACIER")]),
+        "ObjectRestore:Completed" => ("Object Restore Completed", &[("source-storage-class", "GLACIER")]),
+        "ObjectRestore:Delete" => ("Object Restore Expired", &[]),
+        "LifecycleTransition" => ("Object Storage Class Changed", &[("destination-storage-class", "GLACIER")]),
+        "IntelligentTiering" => ("Object Access Tier Changed", &[("destination-access-tier", "ARCHIVE_ACCESS")]),
+        "ObjectAcl:Put" => ("Object ACL Updated", &[]),
+        "ObjectTagging:Put" => ("Object Tags Added", &[]),
+        "ObjectTagging:Delete" => ("Object Tags Deleted", &[]),
+        _ => return None,
+    })
+}
+
 /// As S3 writes a key: as in the query of a URL, with its slashes.
+#[cfg(any(feature = "sns", feature = "sqs"))]
 fn encoded(key: &str) -> String {
     let byte = |byte: u8| match byte {
         b' ' => "+".to_owned(),

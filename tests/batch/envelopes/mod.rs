@@ -1,13 +1,14 @@
 //! Messages in the envelopes of SNS, EventBridge and S3.
 //!
 //! The files in `events/` are others': `moto` 5.2 made those in queues (an implementation of AWS's services for tests), and the
-//! rest are the fixtures of `aws_lambda_events` 1.2, which has them from AWS's documentation.
+//! rest are from AWS's documentation: the fixtures of `aws_lambda_events` 1.2, and the examples of S3's events on EventBridge.
 
 mod eventbridge;
 mod ignored;
 mod malformed;
 mod order;
 mod s3;
+mod s3_by_eventbridge;
 mod sns;
 
 use aws_lambda_events::sqs::{SqsEvent, SqsMessage};
