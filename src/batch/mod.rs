@@ -56,6 +56,15 @@ mod observer;
 mod options;
 mod processor;
 mod raw;
+#[cfg(any(
+    feature = "kinesis",
+    feature = "dynamodb-streams",
+    feature = "kafka",
+    feature = "mq",
+    feature = "sns",
+    feature = "eventbridge"
+))]
+mod raw_json;
 mod record;
 mod redaction;
 mod redelivery;
@@ -74,7 +83,16 @@ pub use handler::{Handler, Probing, handler, handler_with_context};
 pub use invocation::Processed;
 pub use messaging::Messaging;
 pub use options::{OnFailure, PermanentFailures, TotalFailure};
-pub use raw::KeepRaw;
+pub use raw::{KeepRaw, KeepsRaw};
+#[cfg(any(
+    feature = "kinesis",
+    feature = "dynamodb-streams",
+    feature = "kafka",
+    feature = "mq",
+    feature = "sns",
+    feature = "eventbridge"
+))]
+pub use raw_json::{JsonRecords, KeepJson, RawEvent, RawRecord};
 pub use record::RecordInfo;
 pub use redelivery::Redelivery;
 pub use report::RecordReport;

@@ -2,10 +2,37 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::{Answer, BatchService, Messaging, RecordInfo, Source};
+use super::{
+    messaging::Messaging,
+    record::RecordInfo,
+    service::BatchService,
+    source::{Answer, Source},
+};
 use crate::error::Error;
 
-/// A source of which the records are kept as the event has them. Made by
+/// A source whose records can be kept as the event has them, by [`BatchService::keep_raw`]: each one of this crate, and custom
+/// ones whose records are `Clone`.
+pub trait KeepsRaw: Source {
+    /// The same source, which keeps them.
+    type Raw: Source<Body = Self::Body>;
+
+    /// Keeps them.
+    fn keeping_raw(self) -> Self::Raw;
+}
+
+impl<S> KeepsRaw for S
+where
+    S: Source,
+    S::Record: Clone + Sync + 'static,
+{
+    type Raw = KeepRaw<S>;
+
+    fn keeping_raw(self) -> KeepRaw<S> {
+        KeepRaw(self)
+    }
+}
+
+/// A source of which the records are kept as the event has them, by a copy. Made by
 /// [`BatchService::keep_raw`](super::BatchService::keep_raw).
 #[derive(Clone, Debug)]
 pub struct KeepRaw<S>(S);
@@ -52,8 +79,15 @@ where
 }
 
 impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
-    /// Keeps each record as the event has it, for [`RecordContext::raw`](super::RecordContext::raw): for what the types of this crate leave out. Each is copied
-    /// for that, body included. It is called before [`unwrapping`](Self::unwrapping).
+    /// Keeps each record as the event has it, for [`RecordContext::raw`](super::RecordContext::raw): for what the types of this
+    /// crate leave out. Each is copied for that, body included. It is called after the settings that a source has of its own, such
+    /// as `order`, and before [`unwrapping`](Self::unwrapping).
+    ///
+    /// | source | type of the raw record |
+    /// |---|---|
+    /// | SQS | `aws_lambda_events::sqs::SqsMessage` |
+    /// | Kinesis, DynamoDB streams, Kafka, Amazon MQ, SNS, EventBridge | [`RawRecord`](super::RawRecord): its JSON |
+    /// | a custom one whose records are `Clone` | [`Source::Record`] |
     ///
     /// ```
     /// # #[cfg(feature = "sqs")] {
@@ -69,10 +103,10 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// # assert!(service.checked().is_ok());
     /// # }
     /// ```
-    pub fn keep_raw(self) -> BatchService<KeepRaw<S>, H, T, Args>
+    pub fn keep_raw(self) -> BatchService<S::Raw, H, T, Args>
     where
-        S::Record: Clone + Sync + 'static,
+        S: KeepsRaw,
     {
-        self.wrapped(KeepRaw, |decode| decode)
+        self.wrapped(S::keeping_raw, |decode| decode)
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     batch::{
         handler::Handler,
         messaging::Messaging,
+        raw_json::{keeps_json, listed},
         record::RecordInfo,
         service::BatchService,
         source::{Answer, Source},
@@ -237,6 +238,8 @@ impl Source for DynamoDbStream {
         Ok(StreamResponse::new(state, failed))
     }
 }
+
+keeps_json!(DynamoDbStream, listed);
 
 impl<H, T, Args> DynamoDbStreamService<H, T, Args> {
     /// What the order of the records is kept within. Default: the shard.

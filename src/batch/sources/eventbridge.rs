@@ -11,6 +11,7 @@ use crate::{
         envelope::unquoted,
         handler::Handler,
         messaging::Messaging,
+        raw_json::keeps_json,
         record::RecordInfo,
         service::BatchService,
         source::{Answer, Source},
@@ -132,6 +133,8 @@ impl Source for EventBridge {
         all_or_error(failed)
     }
 }
+
+keeps_json!(EventBridge, |event: &RawValue| Ok(vec![event.to_owned()]));
 
 impl Idempotency {
     /// A service for EventBridge: `handler` for the `detail` of each event, once for each `key`.

@@ -13,6 +13,7 @@ use crate::{
     batch::{
         handler::Handler,
         messaging::Messaging,
+        raw_json::{keeps_json, listed},
         record::RecordInfo,
         service::BatchService,
         source::{Answer, Source},
@@ -120,6 +121,8 @@ impl Source for Kinesis {
         Ok(StreamResponse::new(state, failed))
     }
 }
+
+keeps_json!(Kinesis, listed);
 
 impl<H, T, Args> KinesisService<H, T, Args> {
     /// What the order of the records is kept within. Default: the shard.

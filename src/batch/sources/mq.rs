@@ -3,13 +3,14 @@
 use std::{borrow::Cow, collections::BTreeMap, fmt, string::FromUtf8Error, sync::Arc};
 
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 use super::{encoding::base64, whole::all_or_error};
 use crate::{
     batch::{
         handler::Handler,
         messaging::Messaging,
+        raw_json::keeps_json,
         record::RecordInfo,
         service::BatchService,
         source::{Answer, Source},
@@ -234,6 +235,22 @@ impl Source for Mq {
         all_or_error(failed)
     }
 }
+
+/// The messages of an event, in the order of [`Source::split`].
+fn json_messages(event: &RawValue) -> serde_json::Result<Vec<Box<RawValue>>> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Event {
+        messages: Option<Vec<Box<RawValue>>>,
+        rmq_messages_by_queue: Option<BTreeMap<String, Vec<Box<RawValue>>>>,
+    }
+
+    let Event { messages, rmq_messages_by_queue } = serde_json::from_str(event.get())?;
+    let rabbit = rmq_messages_by_queue.into_iter().flat_map(BTreeMap::into_values).flatten();
+    Ok(messages.into_iter().flatten().chain(rabbit).collect())
+}
+
+keeps_json!(Mq, json_messages);
 
 /// The text of a property, if it is one.
 fn text(value: Value) -> Option<String> {

@@ -10,6 +10,7 @@ use crate::{
         envelope::Attribute,
         handler::Handler,
         messaging::Messaging,
+        raw_json::{keeps_json, listed},
         record::RecordInfo,
         service::BatchService,
         source::{Answer, Source},
@@ -119,6 +120,8 @@ impl Source for Sns {
         all_or_error(failed)
     }
 }
+
+keeps_json!(Sns, listed);
 
 impl Idempotency {
     /// A service for an SNS topic: `handler` for each message, once for each `key`. The message is JSON.

@@ -13,6 +13,7 @@ mod kafka_keys;
 pub(crate) mod kinesis;
 pub(crate) mod mq;
 mod own;
+mod raw;
 mod secrets;
 mod sns;
 pub(crate) mod streams;

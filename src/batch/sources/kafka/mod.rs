@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, HashSet},
     fmt,
+    marker::PhantomData,
     sync::Arc,
 };
 
@@ -12,6 +13,7 @@ use serde::{
     Deserialize, Deserializer, Serialize,
     de::{self, DeserializeOwned},
 };
+use serde_json::value::RawValue;
 
 mod message;
 
@@ -19,7 +21,10 @@ pub use message::KafkaMessage;
 
 use super::encoding::optional_base64;
 use crate::{
-    batch::{handler::Handler, messaging::Messaging, record::RecordInfo, service::BatchService, source::Source},
+    batch::{
+        handler::Handler, messaging::Messaging, raw_json::keeps_json, record::RecordInfo, service::BatchService,
+        source::Source,
+    },
     error::{BoxError, Error, ErrorKind, ErrorStatus},
     idempotency::handle::Idempotency,
     key::selector::Key,
@@ -139,11 +144,13 @@ impl KafkaIdentifier {
 }
 
 /// The partitions of an event, in its order.
-fn partitions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, Vec<KafkaRecord>)>, D::Error> {
-    struct Partitions;
+fn partitions<'de, D: Deserializer<'de>, R: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<(String, Vec<R>)>, D::Error> {
+    struct Partitions<R>(PhantomData<R>);
 
-    impl<'de> de::Visitor<'de> for Partitions {
-        type Value = Vec<(String, Vec<KafkaRecord>)>;
+    impl<'de, R: Deserialize<'de>> de::Visitor<'de> for Partitions<R> {
+        type Value = Vec<(String, Vec<R>)>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("the records of each partition")
@@ -158,8 +165,28 @@ fn partitions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String,
         }
     }
 
-    deserializer.deserialize_map(Partitions)
+    deserializer.deserialize_map(Partitions(PhantomData))
 }
+
+/// Partitions have no order among each other. Taken in turn, none of them waits until others are done.
+fn in_turn<R>(mut records: Vec<(usize, R)>) -> Vec<R> {
+    records.sort_by_key(|(i, _)| *i);
+    records.into_iter().map(|(_, record)| record).collect()
+}
+
+/// The records of an event, in the order of [`Source::split`].
+fn json_records(event: &RawValue) -> serde_json::Result<Vec<Box<RawValue>>> {
+    #[derive(Deserialize)]
+    struct Event {
+        #[serde(deserialize_with = "partitions")]
+        records: Vec<(String, Vec<Box<RawValue>>)>,
+    }
+
+    let Event { records } = serde_json::from_str(event.get())?;
+    Ok(in_turn(records.into_iter().flat_map(|(_, records)| records.into_iter().enumerate()).collect()))
+}
+
+keeps_json!(Kafka, json_records);
 
 /// Shows no key, value or header.
 impl fmt::Debug for KafkaRecord {
@@ -198,9 +225,7 @@ impl Source for Kafka {
                 records.push((i, record));
             }
         }
-        // Partitions have no order among each other. Taken in turn, none of them waits until others are done.
-        records.sort_by_key(|(i, _)| *i);
-        Ok((records.into_iter().map(|(_, record)| record).collect(), ()))
+        Ok((in_turn(records), ()))
     }
 
     fn lane<'a>(&self, record: &'a KafkaRecord) -> Option<Cow<'a, str>> {

@@ -1,0 +1,204 @@
+//! Raw records of sources whose types leave something out: the JSON that the event has, beside the record that it is of.
+
+use std::{fmt::Debug, fs};
+
+use aws_lambda_events::sqs::SqsMessage;
+use lambda_once::{
+    Error, ErrorKind, Key, RecordContext,
+    batch::{
+        BatchService, Handler, RawRecord, Source,
+        dynamodb::Change,
+        envelope::{EventBridge, S3, S3Record},
+        stream::StreamOrder,
+    },
+    testing::{self, eventbridge, s3, sqs},
+};
+use lambda_runtime::LambdaEvent;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use crate::testing::journal::Journal;
+
+/// Something that both the context of a record and its JSON say.
+type Names = (fn(&RecordContext) -> String, fn(&Value) -> String);
+
+fn attribute(context: &RecordContext, name: &str) -> String {
+    context.attribute(name).unwrap_or_default().to_owned()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+async fn process<S: Source<Event: DeserializeOwned>, H: Handler<T, A>, T: Send + 'static, A: 'static>(
+    service: &BatchService<S, H, T, A>,
+    event: &Value,
+) -> Result<S::Response, Error> {
+    let event = serde_json::from_str(&event.to_string()).unwrap();
+    service.process(LambdaEvent::new(event, testing::context(testing::TIME_LEFT))).await.response
+}
+
+/// Delivers a file of events, of which these are the records. Each comes with the context of its own.
+async fn check<S, H, T, A>(
+    service: BatchService<S, H, T, A>,
+    journal: &Journal<T>,
+    file: &str,
+    records: fn(&Value) -> Vec<&Value>,
+    (of_context, of_json): Names,
+) where
+    S: Source<Event: DeserializeOwned>,
+    H: Handler<T, A>,
+    T: Clone + Send + Debug + 'static,
+    A: 'static,
+{
+    let event: Value = serde_json::from_slice(&fs::read(format!("events/{file}.json")).unwrap()).unwrap();
+    process(&service, &event).await.unwrap_or_else(|error| panic!("{file}: {error}"));
+    let mut expected: Vec<&Value> = records(&event);
+    assert_eq!(journal.runs().len(), expected.len(), "{file}");
+    for (_, context) in journal.runs() {
+        let raw = context.raw::<RawRecord>().unwrap();
+        let json: Value = raw.decode().unwrap();
+        assert_eq!(of_context(&context), of_json(&json), "{file}");
+        let place = expected.iter().position(|record| **record == json);
+        expected.remove(place.unwrap_or_else(|| panic!("{file} has no {json}")));
+        assert_eq!(format!("{raw:?}"), format!("RawRecord {{ bytes: {} }}", raw.as_json().len()));
+    }
+}
+
+fn listed(event: &Value) -> Vec<&Value> {
+    event["Records"].as_array().unwrap().iter().collect()
+}
+
+fn by_name<'a>(event: &'a Value, member: &str) -> Vec<&'a Value> {
+    event[member].as_object().unwrap().values().flat_map(|records| records.as_array().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_record_of_each_source_is_kept_with_all_that_the_event_has() {
+    let once = |name| testing::engine().named(name);
+    let sequence: fn(&RecordContext) -> String = |context| attribute(context, "sequenceNumber");
+
+    let journal = Journal::<Value>::new();
+    let service = once("kinesis").kinesis(Key::message_id(), journal.handler()).order(StreamOrder::Key).keep_raw();
+    check(service, &journal, "kinesis-batch", listed, (sequence, |json| text(&json["kinesis"]["sequenceNumber"])))
+        .await;
+
+    let journal = Journal::<Change<Value>>::new();
+    let service = once("dynamodb").dynamodb_stream(Key::message_id(), journal.handler()).keep_raw();
+    let names: Names = (sequence, |json| text(&json["dynamodb"]["SequenceNumber"]));
+    check(service, &journal, "dynamodb-stream", listed, names).await;
+
+    for file in ["kafka-msk", "kafka-self-managed"] {
+        let journal = Journal::<Value>::new();
+        let service = once(file).kafka(Key::message_id(), journal.handler()).keep_raw();
+        let names: Names = (
+            |context| ["topic", "partition", "offset"].map(|name| attribute(context, name)).join(" "),
+            |json| ["topic", "partition", "offset"].map(|name| text(&json[name])).join(" "),
+        );
+        check(service, &journal, file, |event| by_name(event, "records"), names).await;
+    }
+
+    let journal = Journal::<Value>::new();
+    let service = once("active").mq(Key::message_id(), journal.handler()).keep_raw();
+    let names: Names = (|context| context.record().id().to_owned(), |json| text(&json["messageID"]));
+    check(service, &journal, "mq-active", |event| event["messages"].as_array().unwrap().iter().collect(), names).await;
+
+    let journal = Journal::<Value>::new();
+    let service = once("rabbit").mq(Key::pointer("/order_id"), journal.handler()).keep_raw();
+    let names: Names = (|context| attribute(context, "timestamp"), |json| text(&json["basicProperties"]["timestamp"]));
+    check(service, &journal, "mq-rabbit", |event| by_name(event, "rmqMessagesByQueue"), names).await;
+
+    let journal = Journal::<Value>::new();
+    let service = once("sns").sns(Key::message_id(), journal.handler()).keep_raw();
+    let names: Names = (|context| context.record().id().to_owned(), |json| text(&json["Sns"]["MessageId"]));
+    check(service, &journal, "sns", listed, names).await;
+
+    let journal = Journal::<Value>::new();
+    let service = once("eventbridge").eventbridge(Key::message_id(), journal.handler()).keep_raw();
+    let names: Names = (|context| context.record().id().to_owned(), |json| text(&json["id"]));
+    check(service, &journal, "eventbridge", |event| vec![event], names).await;
+}
+
+#[tokio::test]
+async fn partitions_and_queues_of_unequal_length_keep_their_records_apart() {
+    let record = |partition: u8, offset: u8| json!({ "topic": "t", "partition": partition, "offset": offset, "value": "MQ==", "extra": [partition, offset] });
+    let journal = Journal::<Value>::new();
+    let service = testing::engine().kafka(Key::message_id(), journal.handler()).keep_raw();
+    let event = json!({ "bootstrapServers": "b:9092", "records": {
+        "t-1": [record(1, 5), record(1, 6), record(1, 7)], "t-0": [record(0, 1)], "t-2": [record(2, 8), record(2, 9)],
+    }});
+    process(&service, &event).await.unwrap();
+    let runs = journal.runs();
+    assert_eq!(runs.len(), 6);
+    for (_, context) in runs {
+        let raw: Value = context.raw::<RawRecord>().unwrap().decode().unwrap();
+        let extra = format!("[{},{}]", attribute(&context, "partition"), attribute(&context, "offset"));
+        assert_eq!(raw["extra"].to_string(), extra);
+    }
+
+    let message = |id: &str| json!({ "basicProperties": { "messageId": id, "appId": id }, "data": "MQ==" });
+    let journal = Journal::<Value>::new();
+    let service = testing::engine().mq(Key::message_id(), journal.handler()).keep_raw();
+    let queues = json!({ "b::/": [message("b-1")], "a::/": [message("a-1"), message("a-2")] });
+    process(&service, &json!({ "rmqMessagesByQueue": queues })).await.unwrap();
+    assert_eq!(journal.runs().len(), 3);
+    for (_, context) in journal.runs() {
+        let raw: Value = context.raw::<RawRecord>().unwrap().decode().unwrap();
+        assert_eq!(raw["basicProperties"]["appId"], context.record().id());
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_kept_unless_that_is_asked_for() {
+    let event = eventbridge::event(&1);
+    let journal = Journal::<Value>::new();
+    let service = testing::engine().eventbridge(Key::message_id(), journal.handler());
+    testing::deliver_twice(&service, &event).await.assert_once();
+    assert!(journal.runs()[0].1.raw::<RawRecord>().is_none());
+}
+
+/// As functions of other projects read it: with what the library leaves out.
+#[tokio::test]
+async fn of_a_message_in_an_envelope_it_is_what_is_around_it() {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Around {
+        event_source: String,
+        event_version: String,
+    }
+
+    let notification = s3::notification([s3::created("photos", "a.jpg"), s3::created("photos", "b.jpg")]);
+    let body = sqs::batch([notification.in_sqs()]);
+    let journal = Journal::<S3Record>::new();
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).keep_raw().unwrapping(S3);
+    testing::deliver_twice(&service, &body).await.assert_once();
+    let runs = journal.runs();
+    assert_eq!(runs.len(), 2);
+    assert!(runs.iter().all(|(_, context)| context.raw::<SqsMessage>().is_some()));
+
+    let inner = serde_json::to_string(&eventbridge::event(&7)).unwrap();
+    let event = json!({ "Records": [{
+        "EventSource": "aws:sns", "EventVersion": "1.0",
+        "Sns": { "MessageId": "n-1", "TopicArn": "arn:aws:sns:us-east-1:1:t", "Message": inner },
+    }]});
+    let journal = Journal::<Value>::new();
+    let service = testing::engine().sns(Key::message_id(), journal.handler()).keep_raw().unwrapping(EventBridge);
+    process(&service, &event).await.unwrap();
+    let (payload, context) = journal.runs().remove(0);
+    assert_eq!(payload, 7);
+    let around: Around = context.raw::<RawRecord>().unwrap().decode().unwrap();
+    assert_eq!((&*around.event_source, &*around.event_version), ("aws:sns", "1.0"));
+}
+
+#[tokio::test]
+async fn an_event_that_is_none_of_the_source_is_refused_as_without() {
+    let journal = Journal::<Value>::new();
+    let service = testing::engine().kinesis(Key::message_id(), journal.handler()).keep_raw();
+    let nameless = json!({ "Records": [{ "kinesis": { "data": "MQ==" } }] });
+    assert_eq!(process(&service, &nameless).await.unwrap_err().kind(), ErrorKind::Event);
+    let parsed = serde_json::from_str::<lambda_once::batch::RawEvent<lambda_once::batch::kinesis::KinesisEvent>>(
+        r#"{ "Records": [{ "kinesis": { "data": "secret" } }] }"#,
+    );
+    let error = parsed.unwrap_err().to_string();
+    assert!(error.contains("not base64") && !error.contains("secret"), "{error}");
+}
