@@ -2,7 +2,7 @@
 
 A place is a file below src/, the text there, which occurs once, and what replaces it. Tests are a test binary and filters of
 its tests, as `cargo test` takes them; `lib` are the unit tests. G1 to G4 are the rules of order, T those of transactions, L5 and H
-those of the heartbeat, S2 and S9 those of settles that transactions rely on: docs/protocol.md.
+those of the heartbeat, S2 and S9 those of settles that transactions rely on, B8 and B11 those of batches: docs/protocol.md.
 """
 
 from typing import NamedTuple
@@ -174,6 +174,10 @@ ORDER = [
           "Conclusion::Superseded if false => {", "operations engine::orders::"),
     Plant("B8", "a queue acknowledges an ordered operation that is not recorded", "batch/processor/outcomes.rs",
           "decision.report.reported |= lease_until.is_some();", "", "batch sqs::orders::"),
+    Plant("B11", "a record spends its last delivery behind one that fails in the same call",
+          "batch/processor/machine/mod.rs",
+          "let may_not_be_reached = self.terms.takes_consecutive && self.outcomes.is_last_in_order(index);",
+          "let may_not_be_reached = false;", "batch sources::consecutive::"),
 ]
 
 TRANSACTIONS = [

@@ -32,7 +32,9 @@ impl<F> Bulk<F> {
     /// replayed then.
     ///
     /// As many go together as are claimed: up to 25 at a time (100 on Redis and PostgreSQL), and one under
-    /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) and [`AfterUnknown::Probe`](crate::AfterUnknown::Probe).
+    /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) and [`AfterUnknown::Probe`](crate::AfterUnknown::Probe). A record on its
+    /// last delivery ([`max_receive_count`](super::BatchService::max_receive_count)) goes alone: behind one that fails it would end
+    /// in the dead-letter queue without having run.
     ///
     /// ```
     /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::bulk};

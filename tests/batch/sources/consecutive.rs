@@ -176,3 +176,24 @@ async fn where_a_lost_outcome_is_refused_or_probed_one_record_is_claimed_at_a_ti
     testing::deliver_twice(&service, &shard(3)).await.assert_once();
     assert_eq!(ledger.calls(), [[0], [1], [2]]);
 }
+
+/// Behind one that fails in the same call it would end in the dead-letter queue without having run.
+#[tokio::test]
+async fn on_its_last_delivery_a_record_goes_alone() {
+    let ledger = Ledger::failing(&[(10, true)]);
+    let service = testing::engine()
+        .sqs(Key::message_id(), ledger.handler(10))
+        .permanent_failures(PermanentFailures::Acknowledge)
+        .max_receive_count(1);
+    let batch = sqs::fifo([10, 11, 12].map(|number| sqs::message(&number).group("a")));
+    let delivered = testing::deliver(&service, &batch).await;
+    assert_eq!(delivered.outcomes(), [Ok(OutcomeKind::Failed(Verdict::Permanent)), DONE, DONE]);
+    assert!(delivered.reported().is_empty());
+    assert_eq!(ledger.calls(), [[10], [11], [12]]);
+
+    // While others follow, they go together.
+    let ledger = Ledger::default();
+    let service = testing::engine().sqs(Key::message_id(), ledger.handler(10)).max_receive_count(2);
+    testing::deliver_twice(&service, &batch).await.assert_once();
+    assert_eq!(ledger.calls(), [[10, 11, 12]]);
+}

@@ -282,10 +282,11 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     }
 
     /// Whether the record is handed over by itself, although the handler takes several: it is probed before it runs, or cut
-    /// off earlier than others.
+    /// off earlier than others, or would spend its last delivery behind one that fails in the same call (B11).
     fn is_alone(&self, index: usize) -> bool {
         let is_probed = self.terms.probes && self.outcomes.records.claim_of(index).is_some_and(Claim::took_over);
-        is_probed || self.stop_of(index) < self.window.stop
+        let may_not_be_reached = self.terms.takes_consecutive && self.outcomes.is_last_in_order(index);
+        is_probed || may_not_be_reached || self.stop_of(index) < self.window.stop
     }
 
     /// Hands over together with this record what may begin too.
