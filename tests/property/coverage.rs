@@ -9,6 +9,7 @@ use proptest::{
 
 use crate::{
     generate::{size, small_plan},
+    journal::Run,
     recorded_store::{Settling, Told},
     runner::{History, perform},
     search,
@@ -38,6 +39,8 @@ fn occurrences(history: &History) -> BTreeSet<String> {
     let flags = [
         ("took over", runs.iter().any(|run| run.claim.is_some_and(|(took_over, _)| took_over))),
         ("together", runs.iter().any(|run| run.together > 1)),
+        ("consecutive", are_consecutive(history)),
+        ("in an envelope", history.plan.settings.envelopes && !runs.is_empty()),
         ("unprotected", runs.iter().any(|run| run.key.is_none())),
         ("blocked", !history.journal.blocked.is_empty()),
         ("frozen", history.journal.was_frozen),
@@ -49,7 +52,18 @@ fn occurrences(history: &History) -> BTreeSet<String> {
     all.chain(flags).collect()
 }
 
-const ALL: [&str; 59] = [
+/// Whether records of one order went together.
+fn are_consecutive(history: &History) -> bool {
+    let runs = &history.journal.runs;
+    let lane = |run: &Run| {
+        let invocation = &history.invocations[run.invocation];
+        history.plan.lane(&history.plan.records[invocation.places[run.place]])
+    };
+    runs.windows(2)
+        .any(|pair| pair[0].began == pair[1].began && lane(&pair[0]).is_some() && lane(&pair[0]) == lane(&pair[1]))
+}
+
+const ALL: [&str; 63] = [
     "claim Granted",
     "claim Completed",
     "claim Failed",
@@ -70,6 +84,7 @@ const ALL: [&str; 59] = [
     "ended NotDone",
     "ended Transient",
     "ended Permanent",
+    "ended NotReached",
     "ended Unknown",
     "ended Panicked",
     "ended CutOff",
@@ -96,6 +111,7 @@ const ALL: [&str; 59] = [
     "Ok(InProgress)",
     "Ok(Abandoned)",
     "Ok(Mismatch)",
+    "Ok(Ignored)",
     "Ok(NotStarted)",
     "Ok(Skipped)",
     "Err(KeyMissing)",
@@ -104,6 +120,8 @@ const ALL: [&str; 59] = [
     "Err(AccessDenied)",
     "took over",
     "together",
+    "consecutive",
+    "in an envelope",
     "unprotected",
     "blocked",
     "frozen",

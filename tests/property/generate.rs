@@ -44,31 +44,53 @@ pub(crate) fn plan_of(size: usize) -> impl Strategy<Value = Plan> {
     let whole = vec(part(vec(part(dice()), parts)), parts);
     let rest = vec(part(dice()), size - parts * parts);
     let frame = (any::<u64>(), source(), settings(), deliveries(size), faults(), traits());
-    (whole, rest, vec(stored(), 0..8), frame).prop_map(move |(whole, rest, mut stored, frame)| {
-        let dice = keep(whole).flat_map(keep).chain(keep(rest));
-        let (seed, source, settings, mut deliveries, mut faults, traits) = frame;
-        let mut records: Vec<Record> = dice.enumerate().map(|(at, dice)| dice.record(at, size, &traits)).collect();
-        if traits.has_nameless
-            && let Some(record) = records.last_mut()
-        {
-            record.id = None;
-        }
-        if traits.freezes {
-            // Another invocation comes while the outcome of one that has lost its lease is on its way.
-            faults.latency_ms = 900;
-            for delivery in &mut deliveries {
-                delivery.left_ms = delivery.left_ms.min(3_000);
-                delivery.starts_ms.push(seed % 1_000);
+    // Drawn last, so that plans are otherwise as they were before there was such a thing.
+    (whole, rest, vec(stored(), 0..8), frame, additions()).prop_map(
+        move |(whole, rest, mut stored, frame, additions)| {
+            let dice = keep(whole).flat_map(keep).chain(keep(rest));
+            let (seed, source, settings, mut deliveries, mut faults, traits) = frame;
+            let Additions { ignores, all_or_error, consecutive, envelopes } = additions;
+            let settings = Settings { ignores, all_or_error, consecutive, envelopes, ..settings };
+            let mut records: Vec<Record> =
+                dice.enumerate().map(|(at, dice)| dice.record(at, size, &traits, ignores)).collect();
+            if traits.has_nameless
+                && let Some(record) = records.last_mut()
+            {
+                record.id = None;
             }
-        }
-        stored.sort_by_key(|(key, _)| *key);
-        stored.dedup_by_key(|(key, _)| *key);
-        Plan { seed, source, settings, stored, records, deliveries, faults }
-    })
+            if traits.freezes {
+                // Another invocation comes while the outcome of one that has lost its lease is on its way.
+                faults.latency_ms = 900;
+                for delivery in &mut deliveries {
+                    delivery.left_ms = delivery.left_ms.min(3_000);
+                    delivery.starts_ms.push(seed % 1_000);
+                }
+            }
+            stored.sort_by_key(|(key, _)| *key);
+            stored.dedup_by_key(|(key, _)| *key);
+            Plan { seed, source, settings, stored, records, deliveries, faults }
+        },
+    )
 }
 
 fn keep<T>(parts: Vec<(bool, T)>) -> impl Iterator<Item = T> {
     parts.into_iter().filter(|(is_kept, _)| *is_kept).map(|(_, part)| part)
+}
+
+/// What plans were given later.
+#[derive(Clone, Copy, Debug)]
+struct Additions {
+    ignores: bool,
+    all_or_error: bool,
+    consecutive: bool,
+    envelopes: bool,
+}
+
+fn additions() -> impl Strategy<Value = Additions> {
+    let sometimes = || proptest::bool::weighted(0.12);
+    (sometimes(), sometimes(), any::<bool>(), sometimes()).prop_map(
+        |(ignores, all_or_error, consecutive, envelopes)| Additions { ignores, all_or_error, consecutive, envelopes },
+    )
 }
 
 /// What the records of a plan have in common.
@@ -155,7 +177,7 @@ fn dice() -> impl Strategy<Value = Dice> {
 }
 
 impl Dice {
-    fn record(self, at: usize, size: usize, traits: &Traits) -> Record {
+    fn record(self, at: usize, size: usize, traits: &Traits, ignores: bool) -> Record {
         let key = usize::from(self.key) % (size * traits.keys / 4).max(4);
         let nth = usize::from(self.nth);
         let behaviour = match BEHAVIOURS[nth % BEHAVIOURS.len()] {
@@ -175,6 +197,8 @@ impl Dice {
         Record {
             id: Some(if self.twin >= 98 { at.saturating_sub(1) } else { at }),
             body: match self.body {
+                _ if ignores && self.block % 32 == 7 => Body::Ping,
+                _ if ignores && self.block == 8 => Body::PingPanics,
                 ..=91 => Body::Order { key, note: 0 },
                 92..=94 => Body::Order { key, note: 1 },
                 95..=96 => Body::NoKey,
@@ -244,6 +268,10 @@ fn settings() -> impl Strategy<Value = Settings> {
                 longest_run_ms,
                 dead_letter_abandoned,
                 redelivery,
+                ignores: false,
+                all_or_error: false,
+                consecutive: false,
+                envelopes: false,
             }
         })
 }

@@ -1,6 +1,6 @@
 //! The user's code: decoder, handler, probe, dead-letter destination and redelivery hook that do what the plan says.
 
-use std::{fmt, future::poll_fn, pin::pin, sync::Arc};
+use std::{collections::HashSet, fmt, future::poll_fn, pin::pin, sync::Arc};
 
 use lambda_once::{
     BoxError, Classify, Failure, Probed, RecordContext,
@@ -49,6 +49,18 @@ fn failure(end: End) -> Failure {
 }
 
 impl TestHandler {
+    /// Whether a body is no work. What is work is counted by its decoder.
+    pub(crate) fn is_no_work(&self, body: &[u8]) -> bool {
+        if !body.starts_with(b"ping") || self.bug == Some(PlantedBug::PingsAreWork) {
+            return false;
+        }
+        self.journal.decoded();
+        if body != b"ping" {
+            panic_quietly();
+        }
+        true
+    }
+
     pub(crate) fn decode(&self, body: &str) -> Result<Order, BoxError> {
         self.journal.decoded();
         match body.as_bytes().first() {
@@ -117,6 +129,17 @@ impl TestHandler {
         .await
     }
 
+    /// How the handler ends for a record that it reaches.
+    fn end_of(&self, record: &Record) -> End {
+        match record.behaviour {
+            Behaviour::TransientOnce if !self.is_first(record) => End::Succeeded,
+            Behaviour::Succeed | Behaviour::Freeze => End::Succeeded,
+            Behaviour::Transient | Behaviour::TransientOnce => End::Transient,
+            Behaviour::Permanent => End::Permanent,
+            Behaviour::Unknown | Behaviour::Panic | Behaviour::PanicAtOnce | Behaviour::Hang => End::Unknown,
+        }
+    }
+
     async fn work(&self, records: &[Record], open_run: &OpenRun) -> Vec<Result<String, Failure>> {
         let is_any = |behaviour| records.iter().any(|record: &Record| record.behaviour == behaviour);
         let blocks_ms = records.iter().map(|record| record.blocks_ms).max().unwrap_or(0);
@@ -132,12 +155,17 @@ impl TestHandler {
         if is_any(Behaviour::Hang) {
             std::future::pending::<()>().await;
         }
-        let ends = records.iter().map(|record| match record.behaviour {
-            Behaviour::TransientOnce if !self.is_first(record) => End::Succeeded,
-            Behaviour::Succeed | Behaviour::Freeze => End::Succeeded,
-            Behaviour::Transient | Behaviour::TransientOnce => End::Transient,
-            Behaviour::Permanent => End::Permanent,
-            Behaviour::Unknown | Behaviour::Panic | Behaviour::PanicAtOnce | Behaviour::Hang => End::Unknown,
+        let mut failed = HashSet::new();
+        let ends = records.iter().map(|record| {
+            let lane = self.plan.lane(record);
+            if lane.is_some_and(|lane| failed.contains(&lane)) {
+                return End::NotReached;
+            }
+            let end = self.end_of(record);
+            if end != End::Succeeded {
+                failed.extend(lane);
+            }
+            end
         });
         let ends: Vec<End> = ends.collect();
         for (nth, end) in ends.iter().enumerate() {

@@ -20,6 +20,8 @@ pub(crate) enum End {
     NotDone,
     Transient,
     Permanent,
+    /// One before it in its order failed in the same call.
+    NotReached,
     Unknown,
     Panicked,
     /// Its future was dropped.

@@ -86,6 +86,30 @@ pub(crate) struct Settings {
     pub(crate) dead_letter_abandoned: bool,
     #[serde(default)]
     pub(crate) redelivery: Option<RedeliveryBehaviour>,
+    /// Whether the service is told what is no work.
+    #[serde(default)]
+    pub(crate) ignores: bool,
+    /// Whether any failure fails the invocation.
+    #[serde(default)]
+    pub(crate) all_or_error: bool,
+    /// Whether a call of the handler takes several records of one order.
+    #[serde(default)]
+    pub(crate) consecutive: bool,
+    /// Whether each record is a notification of SNS, another one in each delivery, with the body in it.
+    #[serde(default)]
+    pub(crate) envelopes: bool,
+}
+
+impl Settings {
+    /// Whether the answer is success or an error.
+    pub(crate) fn is_all_or_nothing(&self) -> bool {
+        self.waiting == Waiting::AllOrNothing || self.all_or_error
+    }
+
+    /// Whether records without an order wait for a claim that is held elsewhere.
+    pub(crate) fn waits_without_order(&self) -> bool {
+        self.waiting != Waiting::OrderedOnly || self.all_or_error
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,6 +211,10 @@ pub(crate) enum Body {
     PoisonForNow,
     /// The decoder panics.
     PoisonPanics,
+    /// No work, as the service is told.
+    Ping,
+    /// Whoever is asked whether it is work panics.
+    PingPanics,
 }
 
 impl Record {

@@ -54,6 +54,10 @@ pub(crate) enum PlantedBug {
     ExpectedDurationIgnored,
     WaitsWithoutLimit,
     LongestRunIgnored,
+    PingsAreWork,
+    AllOrErrorForgotten,
+    ConsecutiveUnasked,
+    EnvelopeCompared,
 }
 
 /// How a bug is found.
@@ -84,6 +88,11 @@ const PLANTED: &[(&str, &str, Found)] = &[
         "the source hides that records have an order",
         Here(PlantedBug::OrderIgnored, &[Promise::Order, Promise::Answer, Promise::Report, Promise::DeadLetter]),
     ),
+    (
+        "B4",
+        "several records of an order go together, and nobody said that they may",
+        Here(PlantedBug::ConsecutiveUnasked, &[Promise::Order]),
+    ),
     ("B4", "one handler more runs than is allowed", Here(PlantedBug::ConcurrencyExceeded, &[Promise::Bounds])),
     ("B4", "a call gets one record more than is allowed", Here(PlantedBug::TogetherIgnored, &[Promise::Bounds])),
     ("B5", "the clock is 600 ms behind", Here(PlantedBug::ClockBehind, &[Promise::Bounds])),
@@ -97,8 +106,23 @@ const PLANTED: &[(&str, &str, Found)] = &[
         "a record in progress elsewhere is acknowledged",
         Here(PlantedBug::InProgressToldAsCompleted, &[Promise::Record]),
     ),
+    (
+        "B6",
+        "what is around a message is compared too",
+        Here(PlantedBug::EnvelopeCompared, &[Promise::Answer, Promise::Report, Promise::Once]),
+    ),
     ("B6", "anybody may settle a claim", Here(PlantedBug::OwnerIgnored, &[Promise::Record, Promise::Once])),
     ("B7", "the last failure is not answered", Here(PlantedBug::FailureForgotten, &[Promise::Answer])),
+    (
+        "B7",
+        "a failure does not fail the invocation that it should fail",
+        Here(PlantedBug::AllOrErrorForgotten, &[Promise::Answer]),
+    ),
+    (
+        "B7",
+        "what is no work is taken for work",
+        Here(PlantedBug::PingsAreWork, &[Promise::Answer, Promise::Report, Promise::DeadLetter]),
+    ),
     (
         "B7",
         "another record is answered than the one that failed",

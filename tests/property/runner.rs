@@ -9,7 +9,7 @@ use std::{
 use futures_util::future::join_all;
 use lambda_once::{
     ErrorKind, Idempotency, Key, MemoryStore, MissingKey, OnPanic, PermanentFailures, RecordContext, Store,
-    batch::{BatchService, Handler, OnFailure, Payload, Processed, RecordReport, TotalFailure, bulk},
+    batch::{BatchService, Handler, OnFailure, Payload, Processed, RecordReport, Source, TotalFailure, bulk},
     clock::{Clock, Timestamp},
     idempotency::Builder,
     record::{Fingerprint, KeyHash, Owner, RECORD_VERSION, Record, Status, StoredResult},
@@ -24,7 +24,7 @@ use crate::{
     plan::{Delivery, PayloadChoice, Plan, Policy, StoreFault, StoredRecord, StoredState, Waiting},
     planted_bugs::PlantedBug,
     recorded_store::{RecordedStore, StoreCalls},
-    source::{TestSource, event, id_of, key_name},
+    source::{TestEnvelope, TestEvent, TestSource, event, id_of, key_name},
     store::{Applied, TestStore},
     timeline::{INVOCATION, Moment, Timeline, millis},
 };
@@ -93,16 +93,13 @@ fn perform_from<const WAITING: u8>(plan: &Arc<Plan>, bug: Option<PlantedBug>) ->
         let (one, many) = (runner.handler.clone(), runner.handler.clone());
         let handle = move |_: Order, context: RecordContext| one.clone().handle(context);
         let handle_all = move |_: Vec<Order>, contexts: Vec<RecordContext>| many.clone().handle_all(contexts);
-        let prober = runner.handler.clone();
-        let probe = move |_: Order, context: RecordContext| prober.clone().probe(context);
         let together = plan.settings.together + usize::from(bug == Some(PlantedBug::TogetherIgnored));
-        match (together > 1, runner.policy() == Policy::Probe) {
-            (false, false) => runner.deliver(runner.service::<_, _, WAITING>(handle)).await,
-            (false, true) => runner.deliver(runner.service::<_, _, WAITING>(handle).probe(probe)).await,
-            (true, false) => runner.deliver(runner.service::<_, _, WAITING>(bulk(together, handle_all))).await,
-            (true, true) => {
-                runner.deliver(runner.service::<_, _, WAITING>(bulk(together, handle_all)).probe(probe)).await
-            }
+        let handle_all = bulk(together, handle_all);
+        let is_consecutive = plan.settings.consecutive || bug == Some(PlantedBug::ConsecutiveUnasked);
+        match (together > 1, is_consecutive) {
+            (false, _) => runner.perform::<_, _, WAITING>(handle).await,
+            (true, false) => runner.perform::<_, _, WAITING>(handle_all).await,
+            (true, true) => runner.perform::<_, _, WAITING>(handle_all.consecutive()).await,
         }
     })
 }
@@ -190,6 +187,13 @@ impl Runner {
                 PayloadChoice::Ignored => Payload::Ignored,
             })
             .dead_letter_abandoned(settings.dead_letter_abandoned);
+        if settings.ignores {
+            let handler = self.handler.clone();
+            service = service.ignore(move |delivery| handler.is_no_work(delivery.body()));
+        }
+        if settings.all_or_error && !self.has(PlantedBug::AllOrErrorForgotten) {
+            service = service.all_or_error();
+        }
         if let Some(ms) = settings.expected_ms.filter(|_| !self.has(PlantedBug::ExpectedDurationIgnored)) {
             service = service.expected_duration(millis(ms));
         }
@@ -218,12 +222,39 @@ impl Runner {
         service
     }
 
-    /// Performs all deliveries, and reads the store after each.
-    async fn deliver<H, Args, const WAITING: u8>(
+    /// Performs the plan with this handler, and with a probe where the policy has one.
+    async fn perform<H, Args, const WAITING: u8>(&self, handler: H) -> History
+    where
+        H: Handler<Order, Args, Output = String>,
+        Args: 'static,
+    {
+        let service = self.service::<_, _, WAITING>(handler);
+        if self.policy() != Policy::Probe {
+            return self.take_out_and_deliver(service).await;
+        }
+        let prober = self.handler.clone();
+        let probe = move |_: Order, context: RecordContext| prober.clone().probe(context);
+        self.take_out_and_deliver(service.probe(probe)).await
+    }
+
+    async fn take_out_and_deliver<H, Args, const WAITING: u8>(
         &self,
         service: BatchService<TestSource<WAITING>, H, Order, Args>,
     ) -> History
     where
+        H: Handler<Order, Args>,
+        Args: 'static,
+    {
+        if self.plan.settings.envelopes {
+            return self.deliver(service.unwrapping(TestEnvelope { bug: self.bug })).await;
+        }
+        self.deliver(service).await
+    }
+
+    /// Performs all deliveries, and reads the store after each.
+    async fn deliver<S, H, Args>(&self, service: BatchService<S, H, Order, Args>) -> History
+    where
+        S: Source<Event = TestEvent, Response = Vec<String>>,
         H: Handler<Order, Args>,
         Args: 'static,
     {
@@ -262,15 +293,16 @@ impl Runner {
         }
     }
 
-    async fn invoke<H, Args, const WAITING: u8>(
+    async fn invoke<S, H, Args>(
         &self,
-        service: &BatchService<TestSource<WAITING>, H, Order, Args>,
+        service: &BatchService<S, H, Order, Args>,
         number: usize,
         places: &[usize],
         (delivery, planned): (usize, &Delivery),
         nth: usize,
     ) -> Invocation
     where
+        S: Source<Event = TestEvent, Response = Vec<String>>,
         H: Handler<Order, Args>,
         Args: 'static,
     {

@@ -5,8 +5,13 @@ use std::{borrow::Cow, sync::Arc};
 use aws_lambda_events::sqs::{SqsEvent, SqsMessage};
 use lambda_once::{
     Error, ErrorKind, ErrorStatus,
-    batch::{Answer, RecordInfo, Source, sqs::Sqs},
+    batch::{
+        Answer, RecordInfo, Source,
+        envelope::{Content, Envelope, EnvelopeError, Message, Sns},
+        sqs::Sqs,
+    },
 };
+use serde_json::{Value, json};
 
 use crate::{
     plan::{Body, Plan, Record, SourceKind, Waiting},
@@ -85,6 +90,42 @@ fn body(record: &Record) -> String {
         Body::Poison => "poison".to_owned(),
         Body::PoisonForNow => "for now".to_owned(),
         Body::PoisonPanics => "panic".to_owned(),
+        Body::Ping => "ping".to_owned(),
+        Body::PingPanics => "ping, and panic".to_owned(),
+    }
+}
+
+/// The body as the record has it: in a notification that no other delivery has, if the plan has envelopes.
+fn wrapped(plan: &Plan, record: &Record, place: &str, delivery: u32) -> String {
+    let body = body(record);
+    if !plan.settings.envelopes {
+        return body;
+    }
+    let notification = json!({
+        "Type": "Notification",
+        "MessageId": format!("{delivery} {place}"),
+        "TopicArn": "arn:aws:sns:us-east-1:123456789012:orders",
+        "Timestamp": "2026-11-23T10:00:00.000Z",
+        "Message": body,
+    });
+    notification.to_string()
+}
+
+/// The envelope of SNS.
+#[derive(Clone, Debug)]
+pub(crate) struct TestEnvelope {
+    pub(crate) bug: Option<PlantedBug>,
+}
+
+impl Envelope for TestEnvelope {
+    fn open(&self, body: &[u8]) -> Result<Content, EnvelopeError> {
+        if self.bug != Some(PlantedBug::EnvelopeCompared) {
+            return Sns.open(body);
+        }
+        let around: Value = serde_json::from_slice(body).unwrap();
+        let [id, inner] = ["MessageId", "Message"].map(|name| around[name].as_str().unwrap());
+        let compared = inner.replace('}', &format!(r#","around":"{id}"}}"#));
+        Ok(Content::Messages(vec![Message::new(inner).with_id(id).compared_by(compared)]))
     }
 }
 
@@ -92,26 +133,28 @@ fn body(record: &Record) -> String {
 pub(crate) fn event(plan: &Plan, places: &[usize], delivery: u32) -> TestEvent {
     let records = places.iter().enumerate().map(|(place, &at)| {
         let record = &plan.records[at];
-        (record, format!("{place} {at}"), record.receive_count + delivery)
+        let place = format!("{place} {at}");
+        let body = wrapped(plan, record, &place, delivery);
+        (record, place, record.receive_count + delivery, body)
     });
     if !plan.source.is_sqs() {
         return TestEvent::Plain(
             records
-                .map(|(record, place, receive_count)| PlainRecord {
+                .map(|(record, place, receive_count, body)| PlainRecord {
                     id: record.id.map_or_else(String::new, id_of),
                     lane: plan.lane(record).map(|lane| lane.to_string()),
                     place,
                     receive_count,
-                    body: body(record),
+                    body,
                 })
                 .collect(),
         );
     }
     let suffix = if plan.source == SourceKind::Fifo { ".fifo" } else { "" };
-    let messages = records.map(|(record, place, receive_count)| {
+    let messages = records.map(|(record, place, receive_count, body)| {
         let mut message = SqsMessage::default();
         message.message_id = record.id.map(id_of);
-        message.body = Some(body(record));
+        message.body = Some(body);
         message.event_source_arn = Some(format!("arn:aws:sqs:us-east-1:123456789012:orders{suffix}"));
         // A fair queue has groups too, and no order.
         message.attributes.insert("MessageGroupId".to_owned(), record.group.to_string());

@@ -1,16 +1,16 @@
 //! Answers: the records that are not decided, and nothing else, in the order of the event.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use lambda_once::ErrorKind;
 
 use super::{Checked, Evidence, ensure, outcomes::Expected, table::Outcome};
 use crate::{
     journal::{End, Run},
-    plan::{Body, Waiting},
+    plan::Body,
     runner::Invocation,
     source::id_of,
-    timeline::millis,
+    timeline::{Moment, millis},
 };
 
 impl Evidence<'_> {
@@ -39,7 +39,7 @@ impl Evidence<'_> {
         let settings = &self.history.plan.settings;
         let are_all = !reported.is_empty() && reported.iter().all(|reported| *reported);
         let are_any = reported.iter().any(|reported| *reported);
-        if settings.total_failure_is_error && are_all || settings.waiting == Waiting::AllOrNothing && are_any {
+        if settings.total_failure_is_error && are_all || settings.is_all_or_nothing() && are_any {
             ensure!(*answer == Err(ErrorKind::Batch), Answer, "records failed, and the answer is {answer:?}");
             return Ok(());
         }
@@ -101,13 +101,18 @@ impl Evidence<'_> {
     }
 
     fn check_behind_failures(&self, invocation: &Invocation, reported: &[bool]) -> Checked {
-        let mut failed = HashSet::new();
+        // The last call of the handler with the first record of each lane that is reported.
+        let mut failed: HashMap<usize, Option<Moment>> = HashMap::new();
         for (place, reported) in reported.iter().enumerate() {
             let Some(lane) = self.lane(invocation, place) else { continue };
             let runs = self.runs(invocation, place);
-            ensure!(!failed.contains(&lane) || runs.is_empty(), Order, "{runs:?} behind a record that is reported");
-            if *reported {
-                failed.insert(lane);
+            if let Some(call) = failed.get(&lane) {
+                // What goes together begins before anybody knows that it fails.
+                let is_together = self.history.plan.settings.consecutive && call.is_some();
+                let may_run = is_together && runs.iter().all(|run| Some(run.began) == *call);
+                ensure!(runs.is_empty() || may_run, Order, "{runs:?} behind a record that is reported");
+            } else if *reported {
+                failed.insert(lane, runs.last().map(|run| run.began));
             }
         }
         Ok(())

@@ -136,7 +136,8 @@ impl Evidence<'_> {
         let run = self.runs(invocation, place).last();
         vec![match self.record(invocation, place).body {
             Body::Poison => Outcome::Undecodable,
-            Body::PoisonForNow | Body::PoisonPanics => Outcome::NotDecoded,
+            Body::Ping => Outcome::Ignored,
+            Body::PoisonForNow | Body::PoisonPanics | Body::PingPanics => Outcome::NotDecoded,
             Body::NoKey if !self.history.plan.settings.runs_without_key => Outcome::KeyMissing,
             Body::NoKey => run.map_or(Outcome::NotStarted, |run| outcome_of_run(run)),
             Body::Order { key, .. } => match self.claims(invocation.number, key).last() {
@@ -244,7 +245,7 @@ fn outcome_of_run(run: &Run) -> Outcome {
         Some(End::Succeeded) => Outcome::Executed,
         Some(End::Recovered) => Outcome::Recovered,
         Some(End::Permanent) => Outcome::FailedForGood,
-        Some(End::Transient) => Outcome::FailedForNow,
+        Some(End::Transient | End::NotReached) => Outcome::FailedForNow,
         Some(End::Unknown) => Outcome::FailedUnknown,
         Some(End::Panicked) => Outcome::Panicked,
         Some(End::CutOff | End::NotDone) | None => Outcome::CutOff,

@@ -41,6 +41,9 @@ impl Evidence<'_> {
         for run in self.runs_of(invocation) {
             ensure!(run.together <= settings.together, Bounds, "{} records were together", run.together);
             ensure!(run.began.at < stop, Bounds, "{run:?} began past the stop point {stop:?}");
+            let was_spent =
+                matches!(run.end, Some((End::NotReached, _))) && self.is_last_in_order(invocation, run.place);
+            ensure!(!was_spent, DeadLetter, "{run:?} spends a last delivery without being reached");
             let Some((end, ended)) = run.end else {
                 ensure!(false, Bounds, "{run:?} has not ended");
                 return Ok(());
@@ -108,10 +111,12 @@ impl Evidence<'_> {
         for run in self.runs_of(invocation) {
             let Some(lane) = self.lane(invocation, run.place) else { continue };
             if let Some(before) = last.insert(lane, run) {
+                // Those that go together are in their order.
+                let is_together = self.history.plan.settings.consecutive && before.began == run.began;
                 let is_next = before.place < run.place
                     || before.place == run.place && before.end.is_some_and(|(end, _)| end == End::NotDone);
                 ensure!(is_next, Order, "{run:?} began after {before:?}");
-                let has_ended = before.end.is_some_and(|(_, ended)| ended < run.began);
+                let has_ended = is_together || before.end.is_some_and(|(_, ended)| ended < run.began);
                 ensure!(has_ended, Order, "{run:?} began before the end of {before:?}");
             }
         }
@@ -154,7 +159,7 @@ impl Evidence<'_> {
                 && lapses.is_some_and(|lapses| lapses < run.began.at);
             let end = before.end.map(|(end, _)| end);
             let releases = match end {
-                Some(End::Transient) => true,
+                Some(End::Transient | End::NotReached) => true,
                 Some(End::Panicked) => self.history.plan.settings.releases_panics,
                 _ => false,
             };

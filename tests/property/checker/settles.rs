@@ -24,7 +24,7 @@ impl Evidence<'_> {
         match end {
             End::Succeeded | End::Recovered => Some(Ending::Complete),
             End::Permanent => Some(Ending::Fail),
-            End::Transient => Some(Ending::Release),
+            End::Transient | End::NotReached => Some(Ending::Release),
             End::Panicked if self.history.plan.settings.releases_panics => Some(Ending::Release),
             End::Panicked | End::Unknown | End::CutOff | End::NotDone => None,
         }

@@ -19,6 +19,8 @@ pub(super) enum Outcome {
     Abandoned,
     Mismatch,
     KeyMissing,
+    /// No work, as the service is told.
+    Ignored,
     Undecodable,
     /// The decoder says that the body may be decoded later, or panics.
     NotDecoded,
@@ -43,7 +45,8 @@ pub(super) fn rule_of(name: &str) -> Option<Rule> {
         | "Ok(Recovered)"
         | "Ok(Unrecorded)"
         | "Ok(Replayed)"
-        | "Ok(ReplayedWithoutResult)" => Rule::Acknowledged,
+        | "Ok(ReplayedWithoutResult)"
+        | "Ok(Ignored)" => Rule::Acknowledged,
         "Ok(Failed(Permanent))" | "Ok(ReplayedFailure)" | "Ok(Mismatch)" | "Err(KeyMissing)" | "Err(Payload)" => {
             Rule::ByPolicy
         }
@@ -85,6 +88,7 @@ impl Outcome {
             Self::Abandoned => &["Ok(Abandoned)"],
             Self::Mismatch => &["Ok(Mismatch)"],
             Self::KeyMissing => &["Err(KeyMissing)"],
+            Self::Ignored => &["Ok(Ignored)"],
             Self::Undecodable => &["Err(Payload)"],
             Self::NotDecoded => &["Err(Decode)"],
             Self::StoreTrouble => &["Err(Throttled)", "Err(Timeout)", "Err(Unavailable)", "Err(AccessDenied)"],

@@ -7,7 +7,7 @@ use lambda_once::clock::Timestamp;
 use super::{Checked, Evidence, ensure, lapses};
 use crate::{
     journal::End,
-    plan::{Policy, Waiting},
+    plan::Policy,
     recorded_store::{Claim, Read, Settling, Told},
     runner::Invocation,
     timeline::millis,
@@ -31,7 +31,7 @@ impl Evidence<'_> {
     }
 
     fn may_wait(&self, invocation: &Invocation, place: usize) -> bool {
-        self.lane(invocation, place).is_some() || self.history.plan.settings.waiting != Waiting::OrderedOnly
+        self.lane(invocation, place).is_some() || self.history.plan.settings.waits_without_order()
     }
 
     /// Whether a record is certain to have waited still when this read was answered.
@@ -44,7 +44,7 @@ impl Evidence<'_> {
         let is_alone = !settings.stops_batch
             && (self.lane(invocation, place).is_none()
                 || (0..place).all(|earlier| self.lane(invocation, earlier) != self.lane(invocation, place)))
-            && settings.waiting != Waiting::AllOrNothing;
+            && !settings.is_all_or_nothing();
         is_within && is_alone && self.had_time(invocation)
     }
 
@@ -65,7 +65,7 @@ impl Evidence<'_> {
         let owners: HashSet<_> = claims.iter().map(|claim| claim.owner).collect();
         let Some(claim) = claims.last() else { return Ok(()) };
         let Told::InProgress(Some(until)) = claim.told else { return Ok(()) };
-        let is_fixed = self.history.plan.settings.waiting == Waiting::AllOrNothing
+        let is_fixed = self.history.plan.settings.is_all_or_nothing()
             && reported.iter().enumerate().any(|(other, reported)| *reported && other != place);
         let until = match self.last_read(claim) {
             _ if is_fixed => return Ok(()),
@@ -156,7 +156,7 @@ impl Evidence<'_> {
         let active = with_calls(moments.map(|moment| moment.at).max().unwrap_or(invocation.began));
         // Once a handler has failed, one failure more or less does not matter.
         let fails = |end| matches!(end, End::Transient | End::Unknown | End::Panicked);
-        let is_fixed = self.history.plan.settings.waiting == Waiting::AllOrNothing
+        let is_fixed = self.history.plan.settings.is_all_or_nothing()
             && self.runs_of(invocation).iter().any(|run| run.end.is_some_and(|(end, _)| fails(end)));
         let latest = if is_fixed { active } else { active.max(waits) };
         let ended = invocation.ended;
