@@ -1,4 +1,4 @@
-//! Whose cryptography rustls uses for connections to Redis and PostgreSQL.
+//! The cryptography that rustls uses for connections to Redis and PostgreSQL.
 
 use std::sync::Arc;
 
