@@ -1,4 +1,4 @@
-//! What takes a batch: the library or one of those written by hand.
+//! The columns of the tables: the library and its rivals by hand, each of which takes a batch.
 
 use anyhow::Result;
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};

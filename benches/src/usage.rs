@@ -1,4 +1,4 @@
-//! What the process has used.
+//! CPU time and memory of the process.
 
 use std::{fs, time::Duration};
 

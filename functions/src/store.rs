@@ -1,4 +1,4 @@
-//! The store that the environment names.
+//! The store, chosen by the environment.
 
 use std::{
     env::{self, VarError},

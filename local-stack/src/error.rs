@@ -1,4 +1,4 @@
-//! What can go wrong with the embedded DynamoDB.
+//! Errors of the embedded DynamoDB.
 
 /// Why the embedded DynamoDB could not start, or why a table could not be created.
 #[derive(Debug, thiserror::Error)]

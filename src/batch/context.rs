@@ -1,4 +1,4 @@
-//! What a handler can know about its record.
+//! The context of a record: its handler's view of the record, the claim and the time left.
 
 use std::{
     any::Any,

@@ -1,4 +1,4 @@
-//! What can handle a record.
+//! Handlers: async functions of a record, and wrappers around them.
 
 use std::future::Future;
 

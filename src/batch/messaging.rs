@@ -1,4 +1,4 @@
-//! What traces say of where a record comes from.
+//! The origin of a record, as traces name it.
 
 /// Where a record comes from, as traces name it.
 ///

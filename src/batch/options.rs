@@ -1,4 +1,4 @@
-//! What a service does with failures, waits and its time.
+//! The options of a service: failures, waits, time.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What is known of a record besides its body.
+//! The metadata of a record: id, source, attributes, headers.
 
 use std::{any::Any, borrow::Cow, collections::HashMap, fmt, sync::Arc};
 

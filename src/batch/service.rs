@@ -1,4 +1,4 @@
-//! The service for one source: what it is made of, and whether that fits together.
+//! The service for one source: its parts, and whether they fit together.
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 

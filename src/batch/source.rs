@@ -1,4 +1,4 @@
-//! What the processor has to know of where records come from.
+//! The trait of event sources.
 
 use std::{borrow::Cow, sync::Arc};
 

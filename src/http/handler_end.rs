@@ -1,4 +1,4 @@
-//! What the handler returned, and the form in which it is recorded.
+//! The handler's result, and its recorded form.
 
 use http::response::Parts;
 use serde::{Serialize, Serializer, ser::Error as _};

@@ -1,4 +1,4 @@
-//! The key in its header.
+//! Reads the key from its header.
 
 use http::{HeaderMap, HeaderName};
 

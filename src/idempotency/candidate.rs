@@ -1,4 +1,4 @@
-//! What an operation claims: the hashes of its key and its payload, and its place in an order.
+//! The candidate for a claim: the hashes of an operation's key and payload, and its place in an order.
 
 use super::{engine::Candidate, handle::Idempotency};
 use crate::{

@@ -1,4 +1,4 @@
-//! The right to run an operation, as its holder sees it.
+//! A claim, from its holder's point of view.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,4 @@
-//! A store, and the settings for using it.
+//! The engine's handle: a store and its settings.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What an engine logs of its operations, and tells its observers.
+//! Logs operations, and tells observers.
 
 use std::{future::Future, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What can be set, the defaults, and what is refused.
+//! The engine's settings: defaults, and values that are refused.
 
 use std::{borrow::Cow, time::Duration};
 

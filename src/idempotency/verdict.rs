@@ -1,4 +1,4 @@
-//! What a handler's error says about its operation.
+//! Verdicts: whether a redelivery can help after a handler's error.
 
 use std::{error::Error as StdError, fmt, io, iter};
 

@@ -1,4 +1,4 @@
-//! What a layer over whole events is set to.
+//! The settings of the layer.
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What a key is selected from: a body, and what its source says of it.
+//! A delivery, from which keys are selected: a body and its metadata.
 
 use std::{cell::OnceCell, fmt};
 

@@ -1,4 +1,4 @@
-//! Where the key of an operation comes from, and how it is hashed.
+//! Keys: how they are selected from a delivery, and hashed.
 //!
 //! A `Key` selects the part of a delivery that identifies the operation. What it selects is put into canonical form
 //! ([`canonical`]) and hashed together with its scope, so that no store and no log ever sees the plain key.

@@ -1,4 +1,4 @@
-//! What the payload of a delivery is.
+//! The payload of a delivery, by which two uses of a key are compared.
 
 use super::{
     delivery::{Body, Delivery},

@@ -1,4 +1,4 @@
-//! Where an operation stands in the order of its entity: what of a delivery says so.
+//! The place of an operation in the order of its entity, selected from a delivery.
 
 use super::{delivery::Delivery, hash::KeyHasher, selector::Key};
 use crate::{error::Error, order::Sequence, record::KeyHash};

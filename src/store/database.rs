@@ -1,4 +1,4 @@
-//! What traces say of a store.
+//! The database of a store, as traces name it.
 
 /// The database of a store, as traces name it.
 ///

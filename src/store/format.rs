@@ -1,4 +1,4 @@
-//! Which records a store writes.
+//! The format of a store's records.
 
 #[cfg(feature = "powertools")]
 pub use crate::key::powertools::PowertoolsKeys;

@@ -1,4 +1,4 @@
-//! What is counted and timed while an operation, a request or a batch is under way, for observers.
+//! Counts and times calls while an operation, a request or a batch is under way, for observers.
 //!
 //! An engine with observers asks its store through [`TalliedStore`]. That notes each call in the tally of whatever is being
 //! polled, so that nothing of it passes through the engine, and an engine without observers pays nothing.

@@ -1,4 +1,4 @@
-//! What handlers are given besides the payload.
+//! Contexts for handlers under test.
 
 use std::{sync::Arc, time::Duration};
 

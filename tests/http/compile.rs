@@ -1,4 +1,4 @@
-//! What must compile wherever the layer is used.
+//! Uses of the layer that must compile.
 
 use http::{Request, Response};
 use lambda_http::{Body, service_fn};

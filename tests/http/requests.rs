@@ -1,4 +1,4 @@
-//! Which requests are covered, where their keys are, and what is compared.
+//! Covered requests: methods, keys, and what is compared.
 
 use bytes::Bytes;
 use http::{Method, Request};

@@ -1,4 +1,4 @@
-//! Whose cryptography TLS uses: the groups for key exchange that a server is offered tell it.
+//! The cryptography of TLS: a server tells it from the groups for key exchange that it is offered.
 //!
 //! rustls has one provider a process. So what connects is this test binary, started once more for each case.
 

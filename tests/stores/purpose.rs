@@ -1,4 +1,4 @@
-//! What a request is for, in any of the protocols.
+//! The purpose of a request, in any of the protocols.
 
 use serde_json::Value;
 

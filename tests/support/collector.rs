@@ -1,4 +1,4 @@
-//! What is logged.
+//! Collects log events.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 

@@ -1,4 +1,4 @@
-//! What the integration tests share.
+//! Shared support of the integration tests.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 

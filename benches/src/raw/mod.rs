@@ -1,4 +1,4 @@
-//! What is compared with the library: the same protection written by hand on the AWS SDK.
+//! The same protection, written by hand on the AWS SDK.
 //!
 //! A claim is a conditional write with an owner token and a lease; a completion stores the result and is conditional on
 //! the owner. The attributes have the library's names. What the library does beyond that is left out: no fingerprint of

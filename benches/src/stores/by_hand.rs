@@ -1,4 +1,4 @@
-//! What many write by hand on the clients of Redis and PostgreSQL.
+//! The protection that many write by hand on the clients of Redis and PostgreSQL.
 //!
 //! Redis: one pipeline of `SET … NX GET`, the handlers, one pipeline of `SET`. PostgreSQL: one `INSERT … ON CONFLICT DO
 //! NOTHING`, a `SELECT` of what was there, the handlers, one `UPDATE`. There is no owner, no lease that is checked, no

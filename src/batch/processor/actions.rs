@@ -1,4 +1,4 @@
-//! What takes time: calls to the store, handlers, dead letters. The machine says what to begin, and is told how it ended.
+//! Async actions: calls to the store, handlers and dead letters. The machine says which to begin, and gets their results.
 
 use std::{future::Future, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The loop: does what the machine says, and tells it how that ended.
+//! The loop: performs the machine's steps, and tells it their results.
 
 use std::{
     future::poll_fn,

@@ -1,4 +1,4 @@
-//! The records that are decoded and have not begun, by what they want next.
+//! Records that are decoded and have not begun, in a queue for each next step.
 
 use std::{collections::VecDeque, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The life of each record, from the event to its report. Only this file moves a record on.
+//! The life of each record, from the event to its report. Only this file changes a record's state.
 //!
 //! ```text
 //! incoming → decoded → claiming → ready → running → settling → decided → reported

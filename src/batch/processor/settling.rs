@@ -1,4 +1,4 @@
-//! The ends of runs that are to be recorded: which share a call, and how long they may wait for it.
+//! Outcomes that are due: which of them share a call, and how long they may wait for it.
 
 use std::time::Duration;
 

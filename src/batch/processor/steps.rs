@@ -1,4 +1,4 @@
-//! What the machine says to do, and what it is told: the words between it and the loop that drives it.
+//! The machine's steps and the events that it is told: its interface to the loop.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What Kinesis and DynamoDB streams have in common: order within a shard, checkpoints, and the state of a window.
+//! Shared by Kinesis and DynamoDB streams: order within a shard, checkpoints, and the state of a window.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What Python's `json.dumps(value, sort_keys=True)` writes.
+//! JSON text as Python's `json.dumps(value, sort_keys=True)` writes it.
 
 use super::number;
 use crate::key::text::{elements, members, text};

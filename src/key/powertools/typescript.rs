@@ -1,4 +1,4 @@
-//! What `JSON.stringify(deepSort(value))` writes.
+//! JSON text as `JSON.stringify(deepSort(value))` writes it.
 
 use super::number;
 use crate::key::text::{elements, members, text};

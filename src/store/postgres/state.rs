@@ -1,4 +1,4 @@
-//! What an ordered request is judged by: the mark of its entity, its record, and the time.
+//! The state that an ordered request is judged by: the mark of its entity, its record, and the time.
 
 use futures_util::future::{join, join3};
 use tokio_postgres::{Row, types::Type};

@@ -1,4 +1,4 @@
-//! What the events of several sources are made of.
+//! Parts that the events of several sources share.
 
 #[cfg(any(feature = "kinesis", feature = "kafka", feature = "mq"))]
 use base64::{Engine, prelude::BASE64_STANDARD};

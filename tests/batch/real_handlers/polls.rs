@@ -1,4 +1,4 @@
-//! What thousands of waiting records cost the store.
+//! The store calls that thousands of waiting records cost.
 
 use lambda_once::{
     batch::Processed,

@@ -1,4 +1,4 @@
-//! A source that is not of this library: news that an importer sends.
+//! A custom source: news that an importer sends.
 
 use std::{borrow::Cow, sync::Arc};
 

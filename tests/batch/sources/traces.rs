@@ -1,4 +1,4 @@
-//! Where records come from, as traces have it: from the files in `events/`.
+//! The origin of records in traces, from the files in `events/`.
 
 use lambda_once::{Failure, Idempotency, Key, batch::dynamodb::Change};
 use lambda_runtime::LambdaEvent;

@@ -1,4 +1,4 @@
-//! What a local cache saves.
+//! The calls that a local cache saves.
 
 use lambda_once::{
     CachedStore, Idempotency,

@@ -1,4 +1,4 @@
-//! How many handlers run at once, and how far claims run ahead of them.
+//! Concurrency of handlers, and how far claims run ahead of them.
 
 use std::{
     cell::Cell,

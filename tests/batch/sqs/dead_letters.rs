@@ -1,4 +1,4 @@
-//! What no retry can help is put aside, and acknowledged if that succeeds.
+//! Dead letters: a record that no retry can help is dead-lettered, and acknowledged if that succeeds.
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! What another delivery has left in the store.
+//! Records that another delivery has left in the store.
 
 use lambda_once::{AfterUnknown, PermanentFailures, record::Status};
 

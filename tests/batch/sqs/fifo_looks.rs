@@ -1,4 +1,4 @@
-//! What a FIFO queue waits for is looked at meanwhile, as it may come to its end before its lease does.
+//! Polls of a FIFO queue: an operation that is in progress elsewhere may end before its lease does.
 
 use lambda_once::{
     AfterUnknown, OutcomeKind,

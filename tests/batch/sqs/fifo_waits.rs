@@ -1,4 +1,4 @@
-//! What waits in a FIFO queue: for its turn, for another's outcome, for a lease, for a free handler.
+//! Waits in a FIFO queue: for a turn, for another's outcome, for a lease, for a free handler.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! The forms that a handler, a decoder and a key may have, and what they may do wrong.
+//! The forms of handlers, decoders and keys, and their mistakes.
 
 use std::{
     collections::HashMap,

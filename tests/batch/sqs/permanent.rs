@@ -1,4 +1,4 @@
-//! What no retry can help is reported or acknowledged, as is chosen.
+//! Permanent failures are reported or acknowledged, by choice.
 
 use lambda_once::{MissingKey, PermanentFailures, record::Status};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! A hook says when what failed is delivered again.
+//! The redelivery hook: it says when a failed record is delivered again.
 
 use std::{
     sync::{Arc, Mutex},

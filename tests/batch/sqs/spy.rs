@@ -1,4 +1,4 @@
-//! A store that remembers what was asked of it.
+//! A store that records its requests.
 
 use std::{
     collections::BTreeSet,

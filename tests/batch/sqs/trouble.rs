@@ -1,4 +1,4 @@
-//! A store that throttles, loses answers, or is away.
+//! Store errors: throttling, lost answers, unavailability.
 
 use lambda_once::{
     record::Status,

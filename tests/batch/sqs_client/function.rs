@@ -1,4 +1,4 @@
-//! A function whose messages say what becomes of them.
+//! A function with a handler that does what its messages say.
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use lambda_once::{

@@ -1,4 +1,4 @@
-//! How long a handler may run, and what is left when it is ended from outside.
+//! How long a handler may run, and what a cut-off leaves behind.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! What becomes of an operation whose outcome was lost, where the caller can find out.
+//! Probes: operations whose outcome was lost, where the caller can find out.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},

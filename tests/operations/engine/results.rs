@@ -1,4 +1,4 @@
-//! What a repeated operation answers.
+//! The results of repeated operations.
 
 use std::{collections::HashMap, fmt::Debug};
 

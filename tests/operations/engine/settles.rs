@@ -1,4 +1,4 @@
-//! How an operation ends, and what is made of its claim.
+//! The ends of operations, and how their claims are settled.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What must type-check, everywhere the layer is used.
+//! Uses of the layer that must type-check.
 
 use lambda_once::{
     Failure, Idempotency, Key, MemoryStore,

@@ -1,4 +1,4 @@
-//! A handler's own errors: what is made of the claim, and what the caller sees.
+//! The handler's errors: the claim's settlement, and the caller's view.
 
 use std::fmt;
 

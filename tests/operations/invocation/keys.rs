@@ -1,4 +1,4 @@
-//! What identifies an event's operation.
+//! The key of an event's operation.
 
 use std::collections::{HashMap, HashSet};
 

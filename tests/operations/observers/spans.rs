@@ -1,4 +1,4 @@
-//! What traces are made of, as OpenTelemetry's own crates export it and under the names that they define.
+//! Spans, as OpenTelemetry's own crates export them, under the names that OpenTelemetry defines.
 
 use lambda_once::store::fault::{Call, Fault};
 use opentelemetry::trace::{SpanKind, Status};

@@ -1,4 +1,4 @@
-//! How many requests an operation costs, counted where they pass.
+//! The number of requests that an operation costs, counted by a proxy.
 
 use lambda_once::{Failure, Outcome, store::dynamodb::Calls};
 

@@ -1,4 +1,4 @@
-//! How many requests a delivery of messages costs, counted where they pass.
+//! The number of requests that a delivery of messages costs, counted by a proxy.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What the server does: transactions that hold rows, and statements that wait for them.
+//! The server's side: transactions that hold rows, and statements that wait for them.
 
 use lambda_once::store::postgres::tokio_postgres::{self, Client};
 

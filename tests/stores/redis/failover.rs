@@ -1,4 +1,4 @@
-//! What a fail-over loses, so that the documentation can say it.
+//! The losses of a fail-over, as the documentation states them.
 
 use lambda_once::{
     ErrorKind, ErrorStatus, RedisStore,

@@ -1,4 +1,4 @@
-//! What a user may not do.
+//! Permissions of a Redis user.
 
 use lambda_once::{Error, ErrorKind, ErrorStatus, Store};
 use redis::Value;

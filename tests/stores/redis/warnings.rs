@@ -1,4 +1,4 @@
-//! What `warm` says of a server.
+//! The warnings of `warm`.
 
 use lambda_once::Store;
 

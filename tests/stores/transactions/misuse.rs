@@ -1,4 +1,4 @@
-//! What a transaction refuses, and what it costs.
+//! Misuse of transactions, and their cost.
 
 use std::{future::pending, sync::Mutex, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What is printed, and the page that is written.
+//! Prints the results and writes the page.
 
 use std::{fmt::Write, fs, path::Path, process::Command};
 

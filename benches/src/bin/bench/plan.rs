@@ -1,4 +1,4 @@
-//! Which cells are measured, and how often.
+//! The cells to measure, and how often.
 
 use benches::cell::{Cell, Column, Scenario};
 

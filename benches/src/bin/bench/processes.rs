@@ -1,4 +1,4 @@
-//! The processes that are measured, and the one that is the store.
+//! The measured processes, and the one that runs the store.
 
 use std::{env, path::PathBuf, process::Stdio};
 

@@ -1,4 +1,4 @@
-//! What the library should keep within, and whether it did.
+//! The library's targets, and whether it meets them.
 
 use crate::table::{Table, figure};
 

@@ -1,4 +1,4 @@
-//! A page of which some sections are measured anew.
+//! Renews some sections of the page.
 
 use anyhow::{Context, Result};
 

@@ -1,4 +1,4 @@
-//! The files in `events/`, and what has to become of each.
+//! The files in `events/`, and the outcome that each must have.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},

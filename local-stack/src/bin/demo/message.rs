@@ -1,4 +1,4 @@
-//! A message of a queue, and what has to become of it, told from its record and those before it alone.
+//! A message of a queue, and the outcome that it must have, told from its record and those before it alone.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! What the demo prints.
+//! Prints the demo's results.
 
 use crate::{
     api::{Answer, Exchange},

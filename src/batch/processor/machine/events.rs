@@ -1,4 +1,4 @@
-//! What the machine makes of what happened.
+//! The machine's transitions: how it takes each result.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! How many requests several keys take.
+//! The number of requests that several keys take.
 
 use lambda_once::{
     Store,
