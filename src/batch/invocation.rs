@@ -87,7 +87,7 @@ where
     async fn handle(self, event: LambdaEvent<S::Event>) -> Result<Processed<S::Response>, Error> {
         self.check()?;
         let Self { source, engine, key, handler, decode, options, .. } = self;
-        let (records, envelope) = source.split(event.payload)?;
+        let (records, rest) = source.split(event.payload)?;
         let now = engine.clock.now();
         let window = Window::new(now, Deadline::from(&event.context), &engine.settings);
         if !records.is_empty() {
@@ -109,7 +109,7 @@ where
             let failed: Vec<_> = records.iter().filter(|report| report.reported).cloned().collect();
             redelivery::delay(redelivery, &failed, &*processor.engine.clock, window.settle_by).await;
         }
-        let response = respond(&processor.source, envelope, &records, &processor.options);
+        let response = respond(&processor.source, rest, &records, &processor.options);
         Ok(Processed { response, records })
     }
 }
@@ -132,7 +132,7 @@ fn check_time(now: Timestamp, window: Window, expected: Option<Duration>) -> Res
 /// What Lambda is told.
 fn respond<S: Source>(
     source: &S,
-    envelope: S::Envelope,
+    rest: S::Rest,
     records: &[RecordReport],
     options: &Options,
 ) -> Result<S::Response, Error> {
@@ -149,7 +149,7 @@ fn respond<S: Source>(
     if let Some(message) = message {
         return Err(Error::new(ErrorKind::Batch, ErrorStatus::Temporary, "answer", message));
     }
-    source.respond(envelope, &failed)
+    source.respond(rest, &failed)
 }
 
 impl<S, H, T, Args> Service<LambdaEvent<S::Event>> for BatchService<S, H, T, Args>

@@ -44,7 +44,7 @@ where
 {
     type Event = S::Event;
     type Record = S::Record;
-    type Envelope = S::Envelope;
+    type Rest = S::Rest;
     type Body = S::Body;
     type Response = S::Response;
 
@@ -52,7 +52,7 @@ where
     const WAITS_FOR_LEASE: bool = S::WAITS_FOR_LEASE;
     const ANSWER: Answer = S::ANSWER;
 
-    fn split(&self, event: S::Event) -> Result<(Vec<S::Record>, S::Envelope), Error> {
+    fn split(&self, event: S::Event) -> Result<(Vec<S::Record>, S::Rest), Error> {
         self.0.split(event)
     }
 
@@ -73,8 +73,8 @@ where
         S::dead_letter(body)
     }
 
-    fn respond(&self, envelope: S::Envelope, failed: &[Arc<RecordInfo>]) -> Result<S::Response, Error> {
-        self.0.respond(envelope, failed)
+    fn respond(&self, rest: S::Rest, failed: &[Arc<RecordInfo>]) -> Result<S::Response, Error> {
+        self.0.respond(rest, failed)
     }
 }
 

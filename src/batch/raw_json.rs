@@ -124,7 +124,7 @@ impl<S> KeepJson<S> {
 impl<S: JsonRecords> Source for KeepJson<S> {
     type Event = RawEvent<S::Event>;
     type Record = (S::Record, RawRecord);
-    type Envelope = S::Envelope;
+    type Rest = S::Rest;
     type Body = S::Body;
     type Response = S::Response;
 
@@ -132,13 +132,13 @@ impl<S: JsonRecords> Source for KeepJson<S> {
     const WAITS_FOR_LEASE: bool = S::WAITS_FOR_LEASE;
     const ANSWER: Answer = S::ANSWER;
 
-    fn split(&self, RawEvent { event, json }: Self::Event) -> Result<(Vec<Self::Record>, S::Envelope), Error> {
-        let (records, envelope) = self.0.split(event)?;
+    fn split(&self, RawEvent { event, json }: Self::Event) -> Result<(Vec<Self::Record>, S::Rest), Error> {
+        let (records, rest) = self.0.split(event)?;
         let raw = S::json_records(&json).ok().filter(|raw| raw.len() == records.len()).ok_or_else(|| {
             let message = "the event does not list its records as events of this source do";
             Error::new(ErrorKind::Event, ErrorStatus::Temporary, "receive", message)
         })?;
-        Ok((records.into_iter().zip(raw.into_iter().map(RawRecord)).collect(), envelope))
+        Ok((records.into_iter().zip(raw.into_iter().map(RawRecord)).collect(), rest))
     }
 
     fn lane<'a>(&self, (record, _): &'a Self::Record) -> Option<Cow<'a, str>> {
@@ -158,8 +158,8 @@ impl<S: JsonRecords> Source for KeepJson<S> {
         S::dead_letter(body)
     }
 
-    fn respond(&self, envelope: S::Envelope, failed: &[Arc<RecordInfo>]) -> Result<S::Response, Error> {
-        self.0.respond(envelope, failed)
+    fn respond(&self, rest: S::Rest, failed: &[Arc<RecordInfo>]) -> Result<S::Response, Error> {
+        self.0.respond(rest, failed)
     }
 }
 

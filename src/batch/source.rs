@@ -39,7 +39,7 @@ pub enum Answer {
 /// impl Source for Tickets {
 ///     type Event = Vec<Ticket>;
 ///     type Record = Ticket;
-///     type Envelope = ();
+///     type Rest = ();
 ///     type Body = String;
 ///     type Response = Vec<String>;
 ///     const OPERATION: &'static str = "tickets";
@@ -73,8 +73,8 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// A record as the event has it.
     type Record: Send;
 
-    /// What the answer needs of the event besides its records; `()` if nothing.
-    type Envelope: Send;
+    /// The rest of the event, as far as the answer needs it; `()` if it does not.
+    type Rest: Send;
 
     /// A record's body. As bytes it is what keys are selected from and what payloads are compared by.
     type Body: AsRef<[u8]> + Send;
@@ -99,7 +99,7 @@ pub trait Source: Clone + Send + Sync + 'static {
     ///
     /// If a record could not be named in the answer, or something else is wrong with the event as a whole
     /// ([`ErrorKind::Event`](crate::ErrorKind::Event)). Nothing has been claimed by then, and the invocation fails.
-    fn split(&self, event: Self::Event) -> Result<(Vec<Self::Record>, Self::Envelope), Error>;
+    fn split(&self, event: Self::Event) -> Result<(Vec<Self::Record>, Self::Rest), Error>;
 
     /// The lane of the record: records of one lane run one after the other, and a failure blocks those
     /// behind it. `None` if the record has no order; then no record of the event should have one.
@@ -130,7 +130,7 @@ pub trait Source: Clone + Send + Sync + 'static {
     ///
     /// If the invocation has to fail: where Lambda takes no partial answer
     /// ([`ErrorKind::Batch`](crate::ErrorKind::Batch)).
-    fn respond(&self, envelope: Self::Envelope, failed: &[Arc<RecordInfo>]) -> Result<Self::Response, Error>;
+    fn respond(&self, rest: Self::Rest, failed: &[Arc<RecordInfo>]) -> Result<Self::Response, Error>;
 }
 
 /// Makes the handler's type of a record.

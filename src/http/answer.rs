@@ -6,7 +6,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, request::Parts};
 
 use super::{
-    ResponseBody, StoredResponse, handler_end::HandlerEnd, problem::Problem, settings::Settings, stored::StoredForm,
+    ResponseBody, StoredResponse, handler_end::HandlerEnd, problem::Problem, settings::LayerSettings,
+    stored::StoredForm,
 };
 use crate::{
     clock::Timestamp,
@@ -45,7 +46,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-impl Settings {
+impl LayerSettings {
     /// The response after a run.
     pub(super) async fn conclude<R, E>(
         &self,

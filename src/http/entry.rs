@@ -9,7 +9,7 @@ use super::{
     header_key::{self, HeaderKey},
     lambda,
     problem::Problem,
-    settings::{KeySource, OPERATION, Settings},
+    settings::{KeySource, LayerSettings, OPERATION},
 };
 use crate::{
     clock::Deadline,
@@ -34,7 +34,7 @@ pub(super) enum Participation {
     SelectedKey { caller: Vec<u8> },
 }
 
-impl Settings {
+impl LayerSettings {
     pub(super) fn participation(&self, parts: &Parts) -> Result<Participation, Problem> {
         let is_covered =
             self.methods.contains(&parts.method) && self.covers.as_ref().is_none_or(|covers| covers(parts));

@@ -16,7 +16,7 @@ use super::{
     lambda,
     pending_claim::{PendingClaim, Refused},
     problem::Problem,
-    settings::Settings,
+    settings::LayerSettings,
 };
 use crate::{
     clock::Timestamp,
@@ -98,7 +98,7 @@ where
 
 /// Handles a request: passes it through, refuses it, replays a stored response, or runs the inner service under a claim.
 pub(super) async fn answer<S: Inner<B>, B: RequestBody>(
-    settings: Arc<Settings>,
+    settings: Arc<LayerSettings>,
     inner: S,
     request: Request<B>,
 ) -> Answer<S, B> {
@@ -124,7 +124,7 @@ pub(super) async fn answer<S: Inner<B>, B: RequestBody>(
     settings.engine.observed(EntryPoint::Http, &settings.operation, spans::request(&settings.operation), served).await
 }
 
-impl Settings {
+impl LayerSettings {
     /// Called once the body has been read: a slow upload takes none of the time to wait and to run.
     fn enter(&self, candidate: Candidate, parts: &Parts) -> Entry {
         let now = self.engine.clock.now();

@@ -8,7 +8,7 @@ use tower_layer::Layer;
 
 use super::{
     Decision, IdempotencyKeyService, InFlight, Scope, StoredResponse,
-    settings::{KeySource, Settings, Transactions},
+    settings::{KeySource, LayerSettings, Transactions},
 };
 use crate::{
     error::{BoxError, Error},
@@ -47,7 +47,7 @@ use crate::{
 #[derive(Clone)]
 #[must_use]
 pub struct IdempotencyKeyLayer {
-    settings: Settings,
+    settings: LayerSettings,
 }
 
 impl IdempotencyKeyLayer {
@@ -60,7 +60,7 @@ impl IdempotencyKeyLayer {
     /// Outside Lambda (where `AWS_LAMBDA_FUNCTION_NAME` is not set) the service needs a name as well:
     /// [`Builder::scope`](crate::Builder::scope), or `OTEL_SERVICE_NAME` in the environment.
     pub fn new(engine: Idempotency, scope: Scope) -> Self {
-        Self { settings: Settings::new(&engine, scope) }
+        Self { settings: LayerSettings::new(&engine, scope) }
     }
 
     /// Checks the settings; call it in init. Otherwise every covered request is refused with 500 if they contradict each other.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use tower_service::Service;
 
-use super::{RequestBody, ResponseBody, exchange, settings::Settings};
+use super::{RequestBody, ResponseBody, exchange, settings::LayerSettings};
 use crate::{error::BoxError, future::BoxFuture};
 
 /// The service that [`IdempotencyKeyLayer`](super::IdempotencyKeyLayer) makes.
@@ -19,7 +19,7 @@ use crate::{error::BoxError, future::BoxFuture};
 #[derive(Clone)]
 pub struct IdempotencyKeyService<S> {
     pub(super) inner: S,
-    pub(super) settings: Arc<Settings>,
+    pub(super) settings: Arc<LayerSettings>,
 }
 
 impl<S> IdempotencyKeyService<S> {

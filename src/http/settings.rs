@@ -69,7 +69,7 @@ pub(super) enum KeySource {
 }
 
 #[derive(Clone)]
-pub(super) struct Settings {
+pub(super) struct LayerSettings {
     pub(super) engine: Idempotency,
     registration: Registration,
     /// Their name in logs, with that of the engine.
@@ -105,7 +105,7 @@ pub(super) struct Settings {
     pub(super) on_refusal: Option<Decorate>,
 }
 
-impl Settings {
+impl LayerSettings {
     pub(super) fn new(engine: &Idempotency, scope: Scope) -> Self {
         Self {
             registration: engine.register(OPERATION),
@@ -186,7 +186,7 @@ impl Settings {
     }
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for LayerSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdempotencyKeyLayer")
             .field("engine", &self.engine)

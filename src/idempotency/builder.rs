@@ -9,7 +9,7 @@ use std::{
 use super::{
     handle::Idempotency,
     policy::{AfterUnknown, OnPanic},
-    settings::{DISABLED_VARIABLE, Settings},
+    settings::{DISABLED_VARIABLE, EngineSettings},
     verdict::Verdict,
 };
 use crate::{
@@ -72,12 +72,12 @@ impl Idempotency {
 pub struct Builder {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    settings: Settings,
+    settings: EngineSettings,
 }
 
 impl Builder {
     fn new(store: impl Store) -> Self {
-        Self { store: Arc::new(store), clock: Arc::new(SystemClock), settings: Settings::from_environment() }
+        Self { store: Arc::new(store), clock: Arc::new(SystemClock), settings: EngineSettings::from_environment() }
     }
 
     /// What sets this function's keys apart from those of others in the same table. Set it to a name of your own to keep
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn the_defaults_are_valid() {
         assert!(builder().build().is_ok());
-        assert!(Settings::default().check().is_ok());
+        assert!(EngineSettings::default().check().is_ok());
     }
 
     #[test]

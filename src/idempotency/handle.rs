@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 use super::names::Registration;
-use super::{names::Services, settings::Settings};
+use super::{names::Services, settings::EngineSettings};
 #[cfg(feature = "powertools")]
 use crate::store::RecordFormat;
 use crate::{
@@ -72,7 +72,7 @@ use crate::{
 pub struct Idempotency {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<EngineSettings>,
     #[cfg_attr(
         not(any(feature = "batch", feature = "http", feature = "invocation", feature = "powertools")),
         expect(dead_code, reason = "without services nothing is registered")
@@ -81,7 +81,7 @@ pub struct Idempotency {
 }
 
 impl Idempotency {
-    pub(super) fn with_settings(store: Arc<dyn Store>, clock: Arc<dyn Clock>, mut settings: Settings) -> Self {
+    pub(super) fn with_settings(store: Arc<dyn Store>, clock: Arc<dyn Clock>, mut settings: EngineSettings) -> Self {
         if !store.format().keeps_every_outcome() {
             settings.compress_above = usize::MAX;
         }
@@ -95,7 +95,7 @@ impl Idempotency {
     /// versions of one service do.
     #[must_use]
     pub fn named(&self, name: impl Into<Cow<'static, str>>) -> Self {
-        let settings = Settings { name: Some(name.into()), ..(*self.settings).clone() };
+        let settings = EngineSettings { name: Some(name.into()), ..(*self.settings).clone() };
         Self { settings: Arc::new(settings), ..self.clone() }
     }
 
@@ -134,7 +134,7 @@ impl Idempotency {
         // A lease of days would outlive it.
         let shortest = self.settings.lease.saturating_add(self.settings.skew_margin);
         let chosen = self.settings.retention.unwrap_or(retention.max(shortest));
-        let settings = Settings { retention: Some(chosen), ..(*self.settings).clone() };
+        let settings = EngineSettings { retention: Some(chosen), ..(*self.settings).clone() };
         Self { settings: Arc::new(settings), ..self.clone() }
     }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     handle::Idempotency,
     policy::{AfterUnknown, OnPanic},
-    settings::Settings,
+    settings::EngineSettings,
 };
 use crate::{error::Error, key::MissingKey};
 
@@ -113,8 +113,8 @@ impl OperationSettings {
         self
     }
 
-    fn over(self, engine: &Settings) -> Settings {
-        Settings {
+    fn over(self, engine: &EngineSettings) -> EngineSettings {
+        EngineSettings {
             lease: self.lease.unwrap_or(engine.lease),
             retention: self.retention.or(engine.retention),
             failed_retention: self.failed_retention.or(engine.failed_retention),

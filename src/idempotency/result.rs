@@ -8,7 +8,7 @@ use miniz_oxide::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{guard::catch_panic, outcome::StoredFailure, settings::Settings, verdict::Failure};
+use super::{guard::catch_panic, outcome::StoredFailure, settings::EngineSettings, verdict::Failure};
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     record::{StoredData, StoredResult},
@@ -32,7 +32,7 @@ struct FailureData<'a> {
 }
 
 /// A result that is too large, or that cannot be serialised, is dropped: the work is done all the same.
-pub(crate) fn encode<T: Serialize>(value: &T, settings: &Settings, limits: Limits) -> StoredResult {
+pub(crate) fn encode<T: Serialize>(value: &T, settings: &EngineSettings, limits: Limits) -> StoredResult {
     if !settings.keep_results {
         return StoredResult::DROPPED;
     }
@@ -70,7 +70,7 @@ fn deflate(text: &str, limit: usize) -> Option<Vec<u8>> {
     (status == TDEFLStatus::Done).then_some(deflated)
 }
 
-pub(crate) fn encode_failure(failure: &Failure, settings: &Settings, limits: Limits) -> StoredResult {
+pub(crate) fn encode_failure(failure: &Failure, settings: &EngineSettings, limits: Limits) -> StoredResult {
     // The text is the user's, and printing it may panic.
     match catch_panic(|| failure.to_string()) {
         Some(text) => encode(&FailureData { error: text.into() }, settings, limits),
@@ -115,7 +115,7 @@ mod tests {
     const LIMITS: Limits = Limits { max_result_bytes: 400_000, batch: 1, orders: false };
 
     fn round_trip<T: Serialize + DeserializeOwned>(value: &T) -> Option<T> {
-        decode(&encode(value, &Settings::default(), LIMITS)).unwrap()
+        decode(&encode(value, &EngineSettings::default(), LIMITS)).unwrap()
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_large_result_is_compressed_and_replays_whole() {
         let text = "abcdefghij".repeat(30_000);
-        let stored = encode(&text, &Settings::default(), LIMITS);
+        let stored = encode(&text, &EngineSettings::default(), LIMITS);
         assert!(matches!(&stored.data, Some(StoredData::Deflated(bytes)) if bytes.len() < 10_000));
         assert_eq!(decode::<String>(&stored).unwrap(), Some(text));
     }
@@ -144,8 +144,9 @@ mod tests {
     #[test]
     fn a_result_that_compresses_to_the_stores_limit_is_kept_and_to_a_byte_more_is_dropped() {
         let text = "abcdefghij".repeat(3_000);
-        let stored =
-            |limit| encode(&text, &Settings::default(), Limits { max_result_bytes: limit, batch: 1, orders: false });
+        let stored = |limit| {
+            encode(&text, &EngineSettings::default(), Limits { max_result_bytes: limit, batch: 1, orders: false })
+        };
         let length = stored(400_000).data.unwrap().len();
         assert!(matches!(stored(length).data, Some(StoredData::Deflated(bytes)) if bytes.len() == length));
         assert_eq!(stored(length - 1), StoredResult::DROPPED);
@@ -154,26 +155,26 @@ mod tests {
     #[test]
     fn a_result_beyond_what_compresses_within_the_reserve_is_not_compressed() {
         // Two bytes are the quotes.
-        let of = |bytes: usize| encode(&"a".repeat(bytes - 2), &Settings::default(), LIMITS);
+        let of = |bytes: usize| encode(&"a".repeat(bytes - 2), &EngineSettings::default(), LIMITS);
         assert!(matches!(of(MAX_COMPRESSED_BYTES).data, Some(StoredData::Deflated(_))));
         assert_eq!(of(MAX_COMPRESSED_BYTES + 1), StoredResult::DROPPED);
         let roomy = Limits { max_result_bytes: usize::MAX, batch: 1, orders: false };
         let text = "a".repeat(MAX_COMPRESSED_BYTES);
-        assert!(matches!(encode(&text, &Settings::default(), roomy).data, Some(StoredData::Json(_))));
+        assert!(matches!(encode(&text, &EngineSettings::default(), roomy).data, Some(StoredData::Json(_))));
     }
 
     #[test]
     fn a_result_that_does_not_shrink_is_stored_as_it_is() {
         let mut random = fastrand::Rng::with_seed(3);
         let letters: Vec<char> = std::iter::repeat_with(|| random.char('\u{100000}'..'\u{10ffff}')).take(3).collect();
-        let settings = Settings { compress_above: 0, ..Settings::default() };
+        let settings = EngineSettings { compress_above: 0, ..Settings::default() };
         assert!(matches!(encode(&letters, &settings, LIMITS).data, Some(StoredData::Json(_))));
         assert!(matches!(encode(&7, &settings, LIMITS).data, Some(StoredData::Json(_))));
     }
 
     #[test]
     fn a_value_that_json_does_not_hold_is_said_to_be_so() {
-        let stored = encode(&f64::NAN, &Settings::default(), LIMITS);
+        let stored = encode(&f64::NAN, &EngineSettings::default(), LIMITS);
         assert!(decode::<f64>(&stored).unwrap_err().to_string().contains("does not decode into the type"));
         assert_eq!(round_trip(&Some(None::<u8>)), Some(None));
         assert_eq!(round_trip(&Some(())), Some(None));
@@ -184,7 +185,7 @@ mod tests {
     fn a_result_that_is_too_large_is_dropped() {
         let mut random = fastrand::Rng::with_seed(1);
         let text: String = std::iter::repeat_with(|| random.alphanumeric()).take(5_000_000).collect();
-        assert_eq!(encode(&text, &Settings::default(), LIMITS), StoredResult::DROPPED);
+        assert_eq!(encode(&text, &EngineSettings::default(), LIMITS), StoredResult::DROPPED);
         assert_eq!(decode::<String>(&StoredResult::DROPPED).unwrap(), None);
     }
 
@@ -197,13 +198,13 @@ mod tests {
             }
         }
         let map = HashMap::from([((1, 2), 3)]);
-        assert_eq!(encode(&map, &Settings::default(), LIMITS), StoredResult::DROPPED);
-        assert_eq!(encode(&Panics, &Settings::default(), LIMITS), StoredResult::DROPPED);
+        assert_eq!(encode(&map, &EngineSettings::default(), LIMITS), StoredResult::DROPPED);
+        assert_eq!(encode(&Panics, &EngineSettings::default(), LIMITS), StoredResult::DROPPED);
     }
 
     #[test]
     fn a_stored_result_that_no_longer_decodes_is_an_error_without_its_text() {
-        let stored = encode(&"secret", &Settings::default(), LIMITS);
+        let stored = encode(&"secret", &EngineSettings::default(), LIMITS);
         let error = decode::<u32>(&stored).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::StoredResult);
         assert!(!error.redelivery_helps());

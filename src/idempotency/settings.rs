@@ -28,7 +28,7 @@ const MIN_RESERVE: Duration = Duration::from_millis(200);
 
 /// The settings of an engine. See [`Builder`](super::Builder) for what they mean.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct EngineSettings {
     /// The service's name; `None` if nothing says it.
     pub(crate) function: Option<Cow<'static, str>>,
     /// The engine's own.
@@ -51,7 +51,7 @@ pub(crate) struct Settings {
     pub(crate) disabled: bool,
 }
 
-impl Default for Settings {
+impl Default for EngineSettings {
     fn default() -> Self {
         Self {
             function: None,
@@ -76,7 +76,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl EngineSettings {
     pub(super) fn from_environment() -> Self {
         let mut settings = Self::default();
         let named = |variable: &&str| std::env::var(variable).ok().filter(|name| !name.is_empty());

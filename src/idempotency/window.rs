@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::settings::Settings;
+use super::settings::EngineSettings;
 use crate::{
     clock::{Deadline, Timestamp},
     error::Error,
@@ -72,7 +72,7 @@ impl Heartbeat {
 }
 
 impl Window {
-    pub(crate) fn new(now: Timestamp, deadline: Deadline, settings: &Settings) -> Self {
+    pub(crate) fn new(now: Timestamp, deadline: Deadline, settings: &EngineSettings) -> Self {
         let deadline = deadline.ahead_of(now);
         let (ends, lease_until) = match deadline {
             Some(deadline) => (deadline, deadline.after(AFTER_DEADLINE)),
@@ -85,7 +85,7 @@ impl Window {
     }
 
     /// The same window for a run that renews its lease, if it does: where the deadline is known the lease ends after it.
-    pub(crate) fn with_heartbeat(self, heartbeat: Heartbeat, settings: &Settings) -> Self {
+    pub(crate) fn with_heartbeat(self, heartbeat: Heartbeat, settings: &EngineSettings) -> Self {
         let max_duration = match heartbeat {
             Heartbeat::AsEngine => settings.heartbeat,
             Heartbeat::Never => None,
@@ -119,7 +119,7 @@ impl Window {
     }
 
     /// The window of a lease that a run under this one has renewed at `sent`.
-    pub(crate) fn renewed(&self, sent: Timestamp, settings: &Settings) -> Self {
+    pub(crate) fn renewed(&self, sent: Timestamp, settings: &EngineSettings) -> Self {
         Self { limit: self.limit, ..Self::new(sent, Deadline::UNKNOWN, settings) }
     }
 
@@ -159,7 +159,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_seconds(1_700_000_000);
 
     fn window(deadline: Deadline) -> Window {
-        Window::new(NOW, deadline, &Settings::default())
+        Window::new(NOW, deadline, &EngineSettings::default())
     }
 
     #[test]

@@ -6,7 +6,7 @@ use tower_layer::Layer;
 
 use super::{
     service::InvocationService,
-    settings::{OPERATION, ReplayHook, Settings},
+    settings::{LayerSettings, OPERATION, ReplayHook},
 };
 use crate::{
     error::Error,
@@ -29,7 +29,7 @@ use crate::{
 /// | [`before_replay`](Self::before_replay) | none |
 #[must_use]
 pub struct InvocationLayer<T> {
-    settings: Settings,
+    settings: LayerSettings,
     event: PhantomData<fn() -> T>,
 }
 
@@ -48,7 +48,7 @@ impl<T> fmt::Debug for InvocationLayer<T> {
 impl<T> InvocationLayer<T> {
     /// A layer on this engine. `key` selects from the event; `Key::pointer("")` is all of it.
     pub fn new(engine: Idempotency, key: Key) -> Self {
-        Self { settings: Settings::new(engine, key), event: PhantomData }
+        Self { settings: LayerSettings::new(engine, key), event: PhantomData }
     }
 
     /// What tells a repeated operation from a misused key.

@@ -16,7 +16,7 @@ use tower_service::Service;
 use super::{
     HandlerError, InvocationError,
     claim::with_claim,
-    settings::{OPERATION, Settings},
+    settings::{LayerSettings, OPERATION},
 };
 use crate::{
     clock::Deadline,
@@ -46,12 +46,12 @@ use crate::{
 /// [`InvocationLayer::checked`](super::InvocationLayer::checked) finds that in init.
 pub struct InvocationService<S, T> {
     inner: S,
-    settings: Arc<Settings>,
+    settings: Arc<LayerSettings>,
     event: PhantomData<fn() -> T>,
 }
 
 impl<S, T> InvocationService<S, T> {
-    pub(super) fn new(inner: S, settings: Settings) -> Self {
+    pub(super) fn new(inner: S, settings: LayerSettings) -> Self {
         Self { inner, settings: Arc::new(settings), event: PhantomData }
     }
 
@@ -103,7 +103,7 @@ where
     }
 }
 
-impl Settings {
+impl LayerSettings {
     async fn answer<S, T, R>(&self, inner: S, event: LambdaEvent<Box<RawValue>>) -> Result<R, InvocationError<S::Error>>
     where
         S: Service<LambdaEvent<T>, Response = R> + Send,

@@ -15,7 +15,7 @@ use crate::{
 pub(super) const OPERATION: &str = "invocation";
 
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(super) struct LayerSettings {
     pub(super) engine: Idempotency,
     registration: Registration,
     /// What the operations are called in logs.
@@ -63,7 +63,7 @@ impl fmt::Debug for ReplayHook {
     }
 }
 
-impl Settings {
+impl LayerSettings {
     pub(super) fn new(engine: Idempotency, key: Key) -> Self {
         Self {
             registration: engine.register(OPERATION),

@@ -118,15 +118,15 @@ impl<F> Tallied<F> {
 }
 
 /// Makes a tally the current one until it is dropped.
-struct Scope(Option<Arc<Tally>>);
+struct Entered(Option<Arc<Tally>>);
 
-impl Scope {
-    fn enter(tally: &Arc<Tally>) -> Self {
+impl Entered {
+    fn by(tally: &Arc<Tally>) -> Self {
         Self(CURRENT.replace(Some(Arc::clone(tally))))
     }
 }
 
-impl Drop for Scope {
+impl Drop for Entered {
     fn drop(&mut self) {
         CURRENT.set(self.0.take());
     }
@@ -137,7 +137,7 @@ impl<F: Future> Future for Tallied<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let _scope = this.tally.as_ref().map(Scope::enter);
+        let _entered = this.tally.as_ref().map(Entered::by);
         this.future.poll(context)
     }
 }

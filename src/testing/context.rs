@@ -16,7 +16,7 @@ use super::{
 use crate::{
     batch::{RecordContext, RecordInfo},
     clock::{Clock, Deadline, Timestamp},
-    idempotency::{claim::Claim, settings::Settings, window::Window},
+    idempotency::{claim::Claim, settings::EngineSettings, window::Window},
     record::Owner,
     store::Grant,
 };
@@ -115,7 +115,7 @@ pub fn record_context(record: RecordInfo) -> RecordContext {
 }
 
 fn window(context: &Context) -> Window {
-    Window::new(TokioClock.now(), Deadline::from(context), &Settings::default())
+    Window::new(TokioClock.now(), Deadline::from(context), &EngineSettings::default())
 }
 
 /// For tests that call a handler by itself; see [`record_context`].

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    idempotency::{result, settings::Settings},
+    idempotency::{result, settings::EngineSettings},
     store::Limits,
 };
 
@@ -30,7 +30,7 @@ use crate::{
 #[track_caller]
 pub fn assert_round_trip<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T) {
     let limits = Limits { max_result_bytes: usize::MAX, batch: 1, orders: false };
-    match result::decode::<T>(&result::encode(value, &Settings::default(), limits)) {
+    match result::decode::<T>(&result::encode(value, &EngineSettings::default(), limits)) {
         Ok(Some(back)) => assert!(back == *value, "the result comes back as another value: {value:?} as {back:?}"),
         Ok(None) => panic!("the result cannot be written as JSON, so it would not be kept: {value:?}"),
         Err(error) => panic!("the result does not come back: {value:?}: {error}"),

@@ -170,7 +170,7 @@ pub(crate) fn event(plan: &Plan, places: &[usize], delivery: u32) -> TestEvent {
 impl<const WAITING: u8> Source for TestSource<WAITING> {
     type Event = TestEvent;
     type Record = TestRecord;
-    type Envelope = ();
+    type Rest = ();
     type Body = String;
     type Response = Vec<String>;
 

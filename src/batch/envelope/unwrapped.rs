@@ -113,7 +113,7 @@ where
 {
     type Event = S::Event;
     type Record = UnwrappedRecord<S::Body>;
-    type Envelope = S::Envelope;
+    type Rest = S::Rest;
     type Body = Opened<S::Body>;
     type Response = S::Response;
 
@@ -121,8 +121,8 @@ where
     const WAITS_FOR_LEASE: bool = S::WAITS_FOR_LEASE;
     const ANSWER: Answer = S::ANSWER;
 
-    fn split(&self, event: S::Event) -> Result<(Vec<Self::Record>, S::Envelope), OnceError> {
-        let (records, envelope) = self.source.split(event)?;
+    fn split(&self, event: S::Event) -> Result<(Vec<Self::Record>, S::Rest), OnceError> {
+        let (records, rest) = self.source.split(event)?;
         let mut messages = Vec::with_capacity(records.len());
         for record in records {
             let lane = self.source.lane(&record).map(Arc::from);
@@ -131,7 +131,7 @@ where
             let content = catch_panic(|| self.envelope.open(body.as_ref()));
             take_out(lane, info, body, content, &mut messages);
         }
-        Ok((messages, envelope))
+        Ok((messages, rest))
     }
 
     fn lane<'a>(&self, record: &'a Self::Record) -> Option<Cow<'a, str>> {
@@ -156,8 +156,8 @@ where
         }
     }
 
-    fn respond(&self, envelope: S::Envelope, failed: &[Arc<RecordInfo>]) -> Result<S::Response, OnceError> {
-        self.source.respond(envelope, failed)
+    fn respond(&self, rest: S::Rest, failed: &[Arc<RecordInfo>]) -> Result<S::Response, OnceError> {
+        self.source.respond(rest, failed)
     }
 }
 

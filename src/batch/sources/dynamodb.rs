@@ -194,7 +194,7 @@ impl Source for DynamoDbStream {
     type Event = DynamoDbStreamEvent;
     type Record = DynamoDbStreamRecord;
     /// The state of a tumbling window.
-    type Envelope = Option<WindowState>;
+    type Rest = Option<WindowState>;
     type Body = ChangeBody;
     type Response = StreamResponse;
 

@@ -84,7 +84,7 @@ impl fmt::Debug for EventBridgeEvent {
 impl Source for EventBridge {
     type Event = EventBridgeEvent;
     type Record = EventBridgeEvent;
-    type Envelope = ();
+    type Rest = ();
     type Body = Detail;
     type Response = ();
 

@@ -79,7 +79,7 @@ impl Source for Kinesis {
     type Event = KinesisEvent;
     type Record = KinesisRecord;
     /// The state of a tumbling window.
-    type Envelope = Option<WindowState>;
+    type Rest = Option<WindowState>;
     type Body = Vec<u8>;
     type Response = StreamResponse;
 

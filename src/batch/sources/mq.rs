@@ -177,7 +177,7 @@ impl fmt::Debug for RabbitMqMessage {
 impl Source for Mq {
     type Event = MqEvent;
     type Record = MqMessage;
-    type Envelope = ();
+    type Rest = ();
     type Body = Vec<u8>;
     type Response = ();
 

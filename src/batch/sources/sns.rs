@@ -74,7 +74,7 @@ impl fmt::Debug for SnsRecord {
 impl Source for Sns {
     type Event = SnsEvent;
     type Record = SnsRecord;
-    type Envelope = ();
+    type Rest = ();
     type Body = String;
     type Response = ();
 

@@ -24,7 +24,7 @@ struct Bodies {
 impl Source for Bodies {
     type Event = Vec<Value>;
     type Record = (usize, Value);
-    type Envelope = ();
+    type Rest = ();
     type Body = String;
     type Response = Vec<String>;
 

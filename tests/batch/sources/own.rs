@@ -48,7 +48,7 @@ struct Position {
 impl Source for News {
     type Event = Issue;
     type Record = Article;
-    type Envelope = String;
+    type Rest = String;
     type Body = String;
     type Response = Rejected;
 

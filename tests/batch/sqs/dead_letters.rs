@@ -434,7 +434,7 @@ mod counting {
     impl Source for Counting {
         type Event = Vec<u32>;
         type Record = u32;
-        type Envelope = ();
+        type Rest = ();
         type Body = Counted;
         type Response = ();
         const OPERATION: &'static str = "counting";

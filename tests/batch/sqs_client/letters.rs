@@ -176,7 +176,7 @@ struct Elsewhere(&'static str, Arc<AtomicUsize>);
 impl Source for Elsewhere {
     type Event = Vec<Vec<u8>>;
     type Record = Vec<u8>;
-    type Envelope = ();
+    type Rest = ();
     type Body = Vec<u8>;
     type Response = usize;
     const OPERATION: &'static str = "elsewhere";

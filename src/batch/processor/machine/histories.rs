@@ -44,7 +44,7 @@ struct Items;
 impl Source for Items {
     type Event = ();
     type Record = Item;
-    type Envelope = ();
+    type Rest = ();
     type Body = Vec<u8>;
     type Response = ();
 

@@ -202,7 +202,7 @@ impl fmt::Debug for KafkaRecord {
 impl Source for Kafka {
     type Event = KafkaEvent;
     type Record = KafkaRecord;
-    type Envelope = ();
+    type Rest = ();
     type Body = KafkaValue;
     type Response = KafkaResponse;
 

@@ -37,7 +37,7 @@ pub struct Sqs;
 impl Source for Sqs {
     type Event = SqsEvent;
     type Record = SqsMessage;
-    type Envelope = ();
+    type Rest = ();
     type Body = String;
     type Response = SqsBatchResponse;
 
