@@ -164,7 +164,7 @@ pub(super) fn tell(engine: &Idempotency, operation: &str, reports: &[RecordRepor
         return;
     }
     for report in reports {
-        engine.observe(Subject { entry_point: EntryPoint::Batch, operation, key: report.key }, report.outcome);
+        engine.observe(Subject::new(EntryPoint::Batch, operation, report.key), report.outcome);
     }
 }
 

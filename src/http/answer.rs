@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, request::Parts};
 
 use super::{
-    ResponseBody, StoredResponse, handler_end::HandlerEnd, problem::Problem, settings::LayerSettings,
+    ResponseBody, StoredResponse, handler_end::HandlerEnd, lambda, problem::Problem, settings::LayerSettings,
     stored::StoredForm,
 };
 use crate::{
@@ -37,12 +37,14 @@ pub(super) struct Asked<'a> {
     pub(super) attempt: u64,
     /// When the front door gives up, if it does.
     pub(super) answer_by: Option<Timestamp>,
+    /// Whether a Lambda function was invoked for it.
+    pub(super) is_invocation: bool,
 }
 
 impl<'a> Asked<'a> {
     /// A request whose claim was not granted.
     pub(super) fn not_granted(parts: &'a Parts, key: KeyHash, answer_by: Option<Timestamp>) -> Self {
-        Self { parts: Some(parts), key, attempt: 0, answer_by }
+        Self { parts: Some(parts), key, attempt: 0, answer_by, is_invocation: lambda::is_invocation(parts) }
     }
 }
 
@@ -196,11 +198,12 @@ impl LayerSettings {
     }
 
     fn log(&self, outcome: OutcomeKind, asked: Asked<'_>) {
-        self.engine.tell_outcome(self.subject(asked.key), outcome, asked.attempt);
+        let subject = Subject { is_invocation: asked.is_invocation, ..self.subject(asked.key) };
+        self.engine.tell_outcome(subject, outcome, asked.attempt);
     }
 
     pub(super) fn subject(&self, key: KeyHash) -> Subject<'_> {
-        Subject { entry_point: EntryPoint::Http, operation: &self.operation, key: Some(key) }
+        Subject::new(EntryPoint::Http, &self.operation, Some(key))
     }
 
     /// Refuses the request.

@@ -134,7 +134,7 @@ impl LayerSettings {
         // A handler that begins later would have too little time to finish.
         let stop = self.window(parts).stop;
         let begin_by = stop.before(stop.since(now) / 4);
-        let is_in_lambda = lambda::deadline(parts).is_some();
+        let is_in_lambda = lambda::is_invocation(parts);
         Entry {
             candidate,
             answer_by,
@@ -244,6 +244,7 @@ impl LayerSettings {
     async fn run<S: Inner<B>, B: RequestBody>(&self, claim: Claim, work: Work<S, B>) -> Answer<S, B> {
         let Work { mut inner, mut parts, body } = work;
         let request = self.needs_request_later().then(|| parts.clone());
+        let is_invocation = lambda::is_invocation(&parts);
         parts.extensions.insert(claim.clone());
         let transaction = self.transactions.as_ref().map(|transactions| (transactions.begin)(&mut parts.extensions));
         let own = claim.clone();
@@ -272,7 +273,8 @@ impl LayerSettings {
                 Decision::Keep => Success::Keep(ran),
             })
         };
-        let asked = Asked { parts: request.as_ref(), key: claim.key(), attempt: claim.attempt(), answer_by: None };
+        let (key, attempt) = (claim.key(), claim.attempt());
+        let asked = Asked { parts: request.as_ref(), key, attempt, answer_by: None, is_invocation };
         let took_over = claim.took_over();
         let end = self.engine.run_and_settle(claim, transaction, running).await;
         self.conclude(end, asked, took_over).await

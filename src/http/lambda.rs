@@ -26,6 +26,11 @@ mod in_lambda {
         parts.extensions.get::<Context>().map(Deadline::from)
     }
 
+    /// Whether a Lambda function was invoked for the request.
+    pub(in crate::http) fn is_invocation(parts: &Parts) -> bool {
+        parts.extensions.get::<Context>().is_some()
+    }
+
     pub(in crate::http) fn tenant(parts: &Parts) -> Option<&str> {
         parts.extensions.get::<Context>()?.tenant_id.as_deref()
     }
@@ -88,6 +93,10 @@ mod outside {
 
     pub(in crate::http) fn deadline(_: &Parts) -> Option<Deadline> {
         None
+    }
+
+    pub(in crate::http) fn is_invocation(_: &Parts) -> bool {
+        false
     }
 
     pub(in crate::http) fn tenant(_: &Parts) -> Option<&str> {

@@ -27,13 +27,19 @@ pub(crate) struct Subject<'a> {
     pub(crate) operation: &'a str,
     /// `None` for one that runs unprotected, or could not be looked for.
     pub(crate) key: Option<KeyHash>,
+    /// Whether it is what a Lambda function was invoked for: its outcome is logged at *info* at least.
+    pub(crate) is_invocation: bool,
 }
 
-impl Subject<'_> {
-    /// How loudly an outcome is logged: that of an invocation is its summary.
+impl<'a> Subject<'a> {
+    pub(crate) fn new(entry_point: EntryPoint, operation: &'a str, key: Option<KeyHash>) -> Self {
+        Self { entry_point, operation, key, is_invocation: entry_point == EntryPoint::Invocation }
+    }
+
+    /// How loudly an outcome is logged.
     fn level(self, outcome: OutcomeKind) -> tracing::Level {
         match telemetry::level(outcome) {
-            tracing::Level::DEBUG if self.entry_point == EntryPoint::Invocation => tracing::Level::INFO,
+            tracing::Level::DEBUG if self.is_invocation => tracing::Level::INFO,
             level => level,
         }
     }
@@ -88,7 +94,7 @@ impl Idempotency {
         if let Some(tally) = &tally {
             tally.count_operation();
         }
-        let Subject { entry_point, operation, key } = subject;
+        let Subject { entry_point, operation, key, .. } = subject;
         let of_key = tally.zip(key).map(|(tally, key)| tally.of_key(&key)).unwrap_or_default();
         let KeyTally {
             store_calls, attempt, took_over, claim_time, handler_time, settle_time, lease_remaining, ..

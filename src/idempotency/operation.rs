@@ -306,7 +306,7 @@ impl<P> Operation<'_, P> {
         let window = window.with_heartbeat(self.heartbeat, &engine.settings);
         engine.check_probe(P::IS_GIVEN)?;
         let operation = engine.log_name(name);
-        let subject = Subject { entry_point: EntryPoint::Operation, operation: &operation, key: None };
+        let subject = Subject::new(EntryPoint::Operation, &operation, None);
         let served = async {
             let found = candidate(engine, name, self.key, self.fingerprint, self.place);
             let Some(candidate) = found.inspect_err(|error| engine.observe(subject, Err(error.kind())))? else {
@@ -329,7 +329,7 @@ pub(super) fn told<T>(
     key: KeyHash,
     ran: Result<(Outcome<T>, u64), Error>,
 ) -> Result<Outcome<T>, Error> {
-    let subject = Subject { entry_point: EntryPoint::Operation, operation, key: Some(key) };
+    let subject = Subject::new(EntryPoint::Operation, operation, Some(key));
     match ran {
         Ok((outcome, attempt)) => {
             engine.tell_outcome(subject, outcome.kind(), attempt);

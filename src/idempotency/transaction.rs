@@ -172,7 +172,7 @@ impl<S: Transactional> Claimless<'_, S> {
         let writes = OpenTransaction { store, transaction: transaction.clone(), classifier };
         let work = operation::unprotected(|_| work(transaction));
         let name_in_logs = engine.log_name(name);
-        let subject = Subject { entry_point: EntryPoint::Operation, operation: &name_in_logs, key: None };
+        let subject = Subject::new(EntryPoint::Operation, &name_in_logs, None);
         let served = async {
             let found = candidate(&engine, name, key, fingerprint, place);
             let Some(candidate) = found.inspect_err(|error| engine.observe(subject, Err(error.kind())))? else {

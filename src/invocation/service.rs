@@ -175,7 +175,7 @@ impl LayerSettings {
     }
 
     fn subject(&self, key: Option<KeyHash>) -> Subject<'_> {
-        Subject { entry_point: EntryPoint::Invocation, operation: &self.operation, key }
+        Subject::new(EntryPoint::Invocation, &self.operation, key)
     }
 
     /// What to claim; `None` if the event runs unprotected. Code of the user's runs here, and may panic.

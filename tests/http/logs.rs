@@ -1,16 +1,24 @@
 //! One event per covered request, without its key, caller or body.
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
 use lambda_once::store::fault::{Call, Fault};
+use tracing::Level;
 
 use crate::{
-    setup::{App, post},
+    setup::{App, in_lambda, post},
     support::collector::Collector,
 };
 
 /// The outcome that one request logs.
 async fn logged(app: &App, body: &'static str) -> String {
+    told(app, post("key-8e03978e", body)).await.0
+}
+
+/// The outcome that one request logs, and how loudly.
+async fn told(app: &App, mut request: Request<Full<Bytes>>) -> (String, Level) {
     let (collector, guard) = Collector::install();
-    let mut request = post("key-8e03978e", body);
     request.headers_mut().insert("x-caller", "caller-alice".parse().unwrap());
     app.send(request).await;
     drop(guard);
@@ -21,7 +29,17 @@ async fn logged(app: &App, body: &'static str) -> String {
     let line = outcomes.next().expect("an event with the outcome");
     assert!(outcomes.next().is_none(), "one event for each request");
     assert_eq!((line.get("operation"), line.get("key").len()), ("http", 64));
-    line.get("outcome").to_owned()
+    (line.get("outcome").to_owned(), line.level)
+}
+
+/// A server has its own log of requests. In Lambda nothing else says that a request was a duplicate.
+#[tokio::test(start_paused = true)]
+async fn in_lambda_each_outcome_is_told_at_info() {
+    let app = App::new();
+    for outcome in ["executed", "replayed"] {
+        assert_eq!(told(&app, in_lambda(post("in-lambda", "{}"))).await, (outcome.to_owned(), Level::INFO));
+        assert_eq!(told(&app, post("elsewhere", "{}")).await, (outcome.to_owned(), Level::DEBUG));
+    }
 }
 
 #[tokio::test(start_paused = true)]
