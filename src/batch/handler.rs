@@ -29,10 +29,11 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
     const PROBES: bool = false;
 
     /// Whether [`max_records`](Self::max_records) may be more than one. Where it is `false`, the binary is without the code for
-    /// several records at once.
+    /// several records at once. A handler that wraps another one has that one's value.
     const TAKES_SEVERAL: bool = true;
 
-    /// Whether [`store`](Self::store) may be a store. Where it is `false`, the binary is without the code for transactions.
+    /// Whether [`store`](Self::store) may be a store. Where it is `false`, the binary is without the code for transactions. A
+    /// handler that wraps another one has that one's value.
     const IN_TRANSACTION: bool = true;
 
     /// Handles one record.

@@ -24,7 +24,7 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
     idempotency::{outcome::OutcomeKind, window::Window},
-    telemetry::EntryPoint,
+    telemetry::{EntryPoint, spans},
 };
 
 /// The answer to a batch, and a report of each of its records.
@@ -110,6 +110,9 @@ where
             redelivery::delay(redelivery, &failed, &*processor.engine.clock, window.settle_by).await;
         }
         let response = respond(&processor.source, rest, &records, &processor.options);
+        if let Err(error) = &response {
+            spans::fail(&span, error.kind().as_str());
+        }
         Ok(Processed { response, records })
     }
 }

@@ -20,14 +20,14 @@ pub struct Messaging<'a> {
     pub destination: Option<&'a str>,
     /// `messaging.destination.partition.id`: the partition or the shard, if there are any.
     pub partition: Option<&'a str>,
-    /// `faas.trigger`: `pubsub`, or `datasource` for changes in a database.
-    pub trigger: &'static str,
+    /// `faas.trigger`: the kind of event that it is to a function.
+    pub trigger: Trigger,
 }
 
 impl<'a> Messaging<'a> {
-    /// A record of this product, with `pubsub` as its trigger.
+    /// A record of this product: a message, unless another [trigger](Self::with_trigger) follows.
     pub const fn new(system: &'a str) -> Self {
-        Self { system, destination: None, partition: None, trigger: "pubsub" }
+        Self { system, destination: None, partition: None, trigger: Trigger::PubSub }
     }
 
     /// The queue, the topic or the stream: its name, or its ARN, from which the name is taken.
@@ -43,16 +43,42 @@ impl<'a> Messaging<'a> {
         self
     }
 
-    /// The record is a change in a database.
+    /// The kind of event that it is to a function.
     #[must_use]
-    pub const fn from_datasource(mut self) -> Self {
-        self.trigger = "datasource";
+    pub const fn with_trigger(mut self, trigger: Trigger) -> Self {
+        self.trigger = trigger;
         self
     }
 
     /// A record of this product from this destination, if that is known.
     pub(super) fn of(system: &'a str, destination: Option<&'a str>) -> Self {
         Self { destination: destination.map(name_in_arn), ..Self::new(system) }
+    }
+}
+
+/// The kinds of events that start a function: the values of `faas.trigger`, but for HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Trigger {
+    /// A message: `pubsub`.
+    PubSub,
+    /// A change in a database: `datasource`.
+    Datasource,
+    /// A schedule: `timer`.
+    Timer,
+    /// Anything else: `other`.
+    Other,
+}
+
+impl Trigger {
+    /// OpenTelemetry's name for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PubSub => "pubsub",
+            Self::Datasource => "datasource",
+            Self::Timer => "timer",
+            Self::Other => "other",
+        }
     }
 }
 

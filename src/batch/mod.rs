@@ -81,7 +81,7 @@ pub use context::RecordContext;
 pub use dead_letters::{DeadLetter, DeadLetters};
 pub use handler::{Handler, Probing, handler, handler_with_context};
 pub use invocation::Processed;
-pub use messaging::Messaging;
+pub use messaging::{Messaging, Trigger};
 pub use options::{OnFailure, PermanentFailures, TotalFailure};
 pub use raw::{KeepRaw, KeepsRaw};
 #[cfg(any(

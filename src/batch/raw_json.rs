@@ -1,4 +1,4 @@
-//! Sources of which the records are kept as JSON: those whose types leave out what the library does not use.
+//! Keeps records as JSON, for sources whose types omit unused fields.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 

@@ -156,6 +156,12 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self.registration.check()?;
         self.engine.check_settings()?;
         self.engine.check_probe(H::PROBES)?;
+        if self.handler.store().is_some() && !H::IN_TRANSACTION {
+            return Err(Error::config("a handler with a `store` must not say that `IN_TRANSACTION` is false"));
+        }
+        if self.handler.max_records() > 1 && !H::TAKES_SEVERAL {
+            return Err(Error::config("a handler of several records must not say that `TAKES_SEVERAL` is false"));
+        }
         if let Some(store) = self.handler.store() {
             self.engine.check_store(store)?;
         }

@@ -6,7 +6,10 @@ use std::borrow::Cow;
 use tracing::{Level, Span, field::Empty};
 
 use super::{messaging::Messaging, record::RecordInfo, report::RecordReport, source::Source};
-use crate::{idempotency::claim::Claim, telemetry::spans};
+use crate::{
+    idempotency::{claim::Claim, engine::End, guard::catch_panic},
+    telemetry::spans,
+};
 
 /// `messaging.operation.name` and `messaging.operation.type`: what a handler does with a record.
 const PROCESS: &str = "process";
@@ -37,6 +40,8 @@ pub(super) fn batch_span(operation: &str, records: usize, lambda: &lambda_runtim
         messaging.batch.message_count = spans::integer(records),
         faas.invocation_id = lambda.request_id,
         faas.trigger = Empty,
+        otel.status_code = Empty,
+        error.type = Empty,
     )
 }
 
@@ -45,9 +50,9 @@ pub(super) fn add_origin<S: Source>(span: &Span, source: &S, reports: &[RecordRe
     if span.is_disabled() {
         return;
     }
-    let mut origins = reports.iter().map(|report| source.messaging(&report.record));
+    let mut origins = reports.iter().map(|report| origin_of(source, &report.record));
     let Some(first) = origins.next() else { return };
-    span.record("messaging.system", first.system).record("faas.trigger", first.trigger);
+    span.record("messaging.system", first.system).record("faas.trigger", first.trigger.as_str());
     if let Some(destination) = first.destination
         && origins.all(|origin| origin.destination == first.destination)
     {
@@ -55,62 +60,90 @@ pub(super) fn add_origin<S: Source>(span: &Span, source: &S, reports: &[RecordRe
     }
 }
 
-/// The span of a handler, with what its logs need. It has a trace's names only where the batch has a span: they lengthen every
-/// line of the log.
-pub(super) fn record_span<S: Source>(source: &S, traced: bool, record: &RecordInfo, claim: Option<&Claim>) -> Span {
+/// A source may be the user's. Its panic ends nothing that would not end without traces.
+fn origin_of<'a, S: Source>(source: &S, record: &'a RecordInfo) -> Messaging<'a> {
+    catch_panic(|| source.messaging(record)).unwrap_or_else(|| Messaging::new(S::OPERATION))
+}
+
+/// The spans around one call of a handler.
+pub(super) struct HandlerSpans {
+    /// What the handler's logs need. It is around the handler.
+    pub(super) log: Span,
+    /// What a trace needs, at *debug*, around [`log`](Self::log): its names would lengthen every line of the log.
+    pub(super) process: Span,
+}
+
+impl HandlerSpans {
+    const NONE: Self = Self { log: Span::none(), process: Span::none() };
+}
+
+/// The spans of a handler of one record. `traced`: whether the batch has a span.
+pub(super) fn of_record<S: Source>(
+    source: &S,
+    traced: bool,
+    record: &RecordInfo,
+    claim: Option<&Claim>,
+) -> HandlerSpans {
     if !spans::are_wanted(Level::INFO) {
-        return Span::none();
+        return HandlerSpans::NONE;
     }
-    if traced {
-        return traced_record_span(source.messaging(record), record, claim);
+    let process = if traced { process_span(origin_of(source, record), Some(record), None) } else { Span::none() };
+    let log = process.in_scope(|| {
+        tracing::info_span!(
+            target: "lambda_once",
+            "record",
+            message_id = record.id(),
+            key = claim.map(|claim| tracing::field::display(claim.key())),
+            attempt = claim.map(|claim| claim.attempt().cast_signed()),
+            aws_trace_header = record.attribute("AWSTraceHeader"),
+        )
+    });
+    HandlerSpans { log, process }
+}
+
+/// The spans of a handler of several records, of which this is the first.
+pub(super) fn of_records<S: Source>(
+    source: &S,
+    traced: bool,
+    count: usize,
+    first: Option<&RecordInfo>,
+) -> HandlerSpans {
+    if !spans::are_wanted(Level::INFO) {
+        return HandlerSpans::NONE;
     }
-    tracing::info_span!(
-        target: "lambda_once",
-        "record",
-        message_id = record.id(),
-        key = claim.map(|claim| tracing::field::display(claim.key())),
-        attempt = claim.map(Claim::attempt),
-        aws_trace_header = record.attribute("AWSTraceHeader"),
-    )
+    let count = spans::integer(count);
+    let process = match first.filter(|_| traced) {
+        Some(first) => process_span(origin_of(source, first), None, Some(count)),
+        None => Span::none(),
+    };
+    let log = process.in_scope(|| tracing::info_span!(target: "lambda_once", "records", count));
+    HandlerSpans { log, process }
 }
 
 #[cold]
-fn traced_record_span(origin: Messaging<'_>, record: &RecordInfo, claim: Option<&Claim>) -> Span {
-    tracing::info_span!(
+fn process_span(origin: Messaging<'_>, record: Option<&RecordInfo>, count: Option<i64>) -> Span {
+    tracing::debug_span!(
         target: "lambda_once",
-        "record",
+        "process",
         otel.name = &*span_name(origin),
         otel.kind = "consumer",
+        otel.status_code = Empty,
         messaging.system = origin.system,
         messaging.destination.name = origin.destination,
-        messaging.destination.partition.id = origin.partition,
+        messaging.destination.partition.id = record.and(origin.partition),
         messaging.operation.name = PROCESS,
         messaging.operation.type = PROCESS,
-        messaging.message.id = record.id(),
-        message_id = record.id(),
-        key = claim.map(|claim| tracing::field::display(claim.key())),
-        attempt = claim.map(|claim| claim.attempt().cast_signed()),
-        aws_trace_header = record.attribute("AWSTraceHeader"),
+        messaging.message.id = record.map(RecordInfo::id),
+        messaging.batch.message_count = count,
+        error.type = Empty,
     )
 }
 
-/// The span of a handler of several records, of which this is the first.
-pub(super) fn records_span<S: Source>(source: &S, traced: bool, count: usize, first: Option<&RecordInfo>) -> Span {
-    if !spans::are_wanted(Level::INFO) {
-        return Span::none();
+/// Adds the end of a run to the span of its handler, if it failed.
+pub(super) fn add_end<T>(process: &Span, end: &End<T>) {
+    if !process.is_disabled()
+        && let Some(failure) = end.failure_name()
+    {
+        spans::fail(process, failure);
     }
-    let origin = first.filter(|_| traced).map(|record| source.messaging(record));
-    let process = traced.then_some(PROCESS);
-    tracing::info_span!(
-        target: "lambda_once",
-        "records",
-        otel.name = origin.map(span_name).as_deref(),
-        otel.kind = traced.then_some("consumer"),
-        messaging.system = origin.map(|origin| origin.system),
-        messaging.destination.name = origin.and_then(|origin| origin.destination),
-        messaging.operation.name = process,
-        messaging.operation.type = process,
-        messaging.batch.message_count = traced.then(|| spans::integer(count)),
-        count,
-    )
 }

@@ -207,10 +207,11 @@ impl LayerSettings {
                 Asked::not_granted(&work.parts, key, entry.answer_by),
             ),
             Err(error) => {
-                self.engine.tell_error(self.subject(key), &error);
                 if self.fails_open && error.kind() != ErrorKind::Format {
+                    self.engine.tell_trouble(self.subject(key), &error);
                     return Attempted::Unprotected(work, pending_claim);
                 }
+                self.engine.tell_error(self.subject(key), &error);
                 self.refusal(Problem::UNAVAILABLE, Some(&work.parts))
             }
         };
@@ -332,6 +333,7 @@ impl LayerSettings {
     ) -> Answer<S, B> {
         let (operation, key) = (&*self.operation, entry.candidate.key);
         tracing::warn!(target: "lambda_once", outcome = "unprotected", operation, %key, "operation");
+        spans::conclude_unprotected(key);
         let (handling, withdrawal) = (
             pin!(work.pass()),
             pin!(async {

@@ -116,6 +116,12 @@ impl Idempotency {
 
     /// Logs an operation whose outcome could not be decided, and tells observers.
     pub(crate) fn tell_error(&self, subject: Subject<'_>, error: &Error) {
+        spans::conclude(subject.key, 0, error.kind().as_str(), Level::ERROR);
+        self.tell_trouble(subject, error);
+    }
+
+    /// The same of an operation that runs all the same, unprotected.
+    pub(crate) fn tell_trouble(&self, subject: Subject<'_>, error: &Error) {
         let Subject { operation, key, .. } = subject;
         let outcome = error.kind().as_str();
         match key {
@@ -123,7 +129,6 @@ impl Idempotency {
             // It could not be looked for: it has no hash.
             None => tracing::warn!(target: "lambda_once", outcome, operation, %error, "operation"),
         }
-        spans::conclude(key, 0, outcome, Level::ERROR);
         self.observe(subject, Err(error.kind()));
     }
 

@@ -309,9 +309,9 @@ impl<P> Operation<'_, P> {
         let subject = Subject::new(EntryPoint::Operation, &operation, None);
         let served = async {
             let found = candidate(engine, name, self.key, self.fingerprint, self.place);
-            let Some(candidate) = found.inspect_err(|error| engine.observe(subject, Err(error.kind())))? else {
+            let Some(candidate) = found.inspect_err(|error| engine.tell_error(subject, error))? else {
                 let outcome = engine.run_unprotected(window, writes, unprotected(work)).await;
-                engine.observe(subject, Ok(outcome.kind()));
+                engine.tell_outcome(subject, outcome.kind(), 0);
                 return Ok(outcome);
             };
             let key = candidate.key;

@@ -175,9 +175,9 @@ impl<S: Transactional> Claimless<'_, S> {
         let subject = Subject::new(EntryPoint::Operation, &name_in_logs, None);
         let served = async {
             let found = candidate(&engine, name, key, fingerprint, place);
-            let Some(candidate) = found.inspect_err(|error| engine.observe(subject, Err(error.kind())))? else {
+            let Some(candidate) = found.inspect_err(|error| engine.tell_error(subject, error))? else {
                 let outcome = engine.run_unprotected(window, Some(Box::new(writes)), work).await;
-                engine.observe(subject, Ok(outcome.kind()));
+                engine.tell_outcome(subject, outcome.kind(), 0);
                 return Ok(outcome);
             };
             let key = candidate.key;

@@ -21,9 +21,9 @@
 //! SQS message that has one: the trace that its sender has begun), so that what the handler logs says which record it is about.
 //! A handler of several records at once runs in a span `records` with their `count`.
 //!
-//! At *debug* there are `batch`, `operation`, `request`, `invocation`, and `call` for a call to the store, with the names of
-//! OpenTelemetry's [semantic conventions](https://opentelemetry.io/docs/specs/semconv/); `record` and `records` have those as well
-//! where `batch` is enabled. `docs/observability.md` lists them.
+//! At *debug* there are `batch`, `process` around `record` or `records`, `operation`, `request`, `invocation`, and `call` for a call
+//! to the store, with the names of OpenTelemetry's [semantic conventions](https://opentelemetry.io/docs/specs/semconv/).
+//! `docs/observability.md` lists them.
 //!
 //! # Events
 //!

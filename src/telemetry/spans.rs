@@ -12,7 +12,8 @@ use crate::{
     store::{Database, Store},
 };
 
-/// Whether a subscriber may want this level. A disabled span of the macros is told `log` at each poll; [`Span::none`] is not.
+/// Whether a subscriber may want this level. A disabled span of the macros still reaches the `log` crate at each poll, unlike
+/// [`Span::none`].
 pub(crate) fn are_wanted(level: Level) -> bool {
     level <= LevelFilter::current()
 }
@@ -55,21 +56,35 @@ pub(crate) fn invocation(operation: &str, context: &lambda_runtime::Context) -> 
     operation_span!("invocation", operation, faas.invocation_id = id)
 }
 
+/// The current span, if it is that of an operation.
+fn current() -> Option<Span> {
+    let span = are_wanted(Level::DEBUG).then(Span::current)?;
+    let is_ours = span.metadata()?.target() == "lambda_once" && span.has_field("outcome");
+    is_ours.then_some(span)
+}
+
 /// Adds the outcome to the current span, if it is that of an operation.
 pub(crate) fn conclude(key: Option<KeyHash>, attempt: u64, outcome: &'static str, level: Level) {
-    if !are_wanted(Level::DEBUG) {
-        return;
+    let Some(span) = current() else { return };
+    span.record("outcome", outcome);
+    if attempt > 0 {
+        span.record("attempt", attempt.cast_signed());
     }
-    let span = Span::current();
-    if span.metadata().is_none_or(|span| span.target() != "lambda_once" || span.fields().field("outcome").is_none()) {
-        return;
-    }
-    span.record("outcome", outcome).record("attempt", attempt.cast_signed());
     if let Some(key) = key {
         span.record("key", tracing::field::display(key));
     }
     if level == Level::ERROR {
         fail(&span, outcome);
+    }
+}
+
+/// Adds to the current span that a request runs without its claim. Exporters make errors of spans with events at *error*, such
+/// as that of the store's trouble.
+#[cfg(feature = "http")]
+pub(crate) fn conclude_unprotected(key: KeyHash) {
+    conclude(Some(key), 0, "unprotected", Level::WARN);
+    if let Some(span) = current() {
+        span.record("otel.status_code", "OK");
     }
 }
 
@@ -111,6 +126,7 @@ pub(crate) fn answered<'a>(span: &Span, error: impl FnOnce() -> Option<&'a Error
     }
 }
 
-fn fail(span: &Span, error: &'static str) {
+/// Marks a span as that of something that failed.
+pub(crate) fn fail(span: &Span, error: &'static str) {
     span.record("otel.status_code", "ERROR").record("error.type", error);
 }

@@ -9,6 +9,7 @@ mod support;
 
 mod conformance;
 mod cryptography;
+mod databases;
 mod dynamodb;
 mod each;
 mod heartbeat;

@@ -34,7 +34,7 @@ use crate::order::Sequence;
 ///
 /// and for one per content, whatever put it there, bucket, key and `/object/etag` with
 /// [`payload(Payload::Ignored)`](crate::batch::BatchService::payload). Only events that create and delete objects have a
-/// sequencer; other events are without the first key.
+/// sequencer; for other events the first of these keys is missing.
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/ev-events.html>
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "Wire")]

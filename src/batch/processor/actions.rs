@@ -19,7 +19,7 @@ use crate::{
         record::RecordInfo,
         report::{Decision, Report},
         source::Source,
-        spans::{record_span, records_span},
+        spans::{self, HandlerSpans},
     },
     clock::Timestamp,
     error::BoxError,
@@ -93,7 +93,7 @@ where
     {
         let Run { index, payload, claim, info } = run;
         let claim = claim.map(|claim| claim.stopping_at(bounds.stop));
-        let span = record_span(&self.source, self.traced, &info, claim.as_ref());
+        let HandlerSpans { log, process } = spans::of_record(&self.source, self.traced, &info, claim.as_ref());
         let has_store = H::IN_TRANSACTION && self.handler.store().is_some();
         let transaction = has_store.then(TransactionSlot::default);
         let context = self.context(info, claim.clone(), lambda, bounds.stop, transaction.clone());
@@ -112,7 +112,8 @@ where
             self.engine.handler_returned(timer);
             handled.map(Success::Complete)
         };
-        let run = self.engine.run(claim, bounds, work.instrument(span), drop_contained);
+        let run = self.engine.run(claim, bounds, work.instrument(log), drop_contained);
+        let run = run.inspect(move |end| spans::add_end(&process, end));
         let Some(slot) = transaction.filter(|_| H::IN_TRANSACTION) else {
             return Either::Left(run.map(move |end| Event::Ran(index, end, begun)));
         };
@@ -149,7 +150,8 @@ where
             claims.push(claim.clone());
             given.push((payload, self.context(info, claim, lambda, bounds.stop, None)));
         }
-        let span = records_span(&self.source, self.traced, count, given.first().map(|(_, context)| &*context.record));
+        let first = given.first().map(|(_, context)| &*context.record);
+        let HandlerSpans { log, process } = spans::of_records(&self.source, self.traced, count, first);
         let begin = |claim: &Option<Claim>| self.engine.handler_begins(claim.as_ref());
         let timers: Vec<_> = claims.iter().map(begin).collect();
         let work = async move {
@@ -164,7 +166,8 @@ where
             (0..count).map(|_| Err::<H::Output, Failure>(miscounted(found, count))).collect()
         };
         Box::pin(async move {
-            let ends = self.engine.run_all(claims, bounds, work.instrument(span)).await;
+            let ends = self.engine.run_all(claims, bounds, work.instrument(log)).await;
+            ends.iter().for_each(|end| spans::add_end(&process, end));
             Event::RanTogether(indices.into_iter().zip(ends).collect(), begun)
         })
     }

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     batch::{
         handler::Handler,
-        messaging::Messaging,
+        messaging::{Messaging, Trigger},
         raw_json::{keeps_json, listed},
         record::RecordInfo,
         service::BatchService,
@@ -231,7 +231,7 @@ impl Source for DynamoDbStream {
     }
 
     fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
-        Messaging::of("aws.dynamodb_streams", record.source()).from_datasource()
+        Messaging::of("aws.dynamodb_streams", record.source()).with_trigger(Trigger::Datasource)
     }
 
     fn respond(&self, state: Option<WindowState>, failed: &[Arc<RecordInfo>]) -> Result<StreamResponse, Error> {

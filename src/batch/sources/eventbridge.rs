@@ -10,7 +10,7 @@ use crate::{
     batch::{
         envelope::unquoted,
         handler::Handler,
-        messaging::Messaging,
+        messaging::{Messaging, Trigger},
         raw_json::keeps_json,
         record::RecordInfo,
         service::BatchService,
@@ -124,9 +124,11 @@ impl Source for EventBridge {
         (info, Detail(unquoted(detail)))
     }
 
-    fn messaging<'a>(&self, _: &'a RecordInfo) -> Messaging<'a> {
+    fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
+        let is_schedule = record.attribute("detail-type") == Some("Scheduled Event");
+        let trigger = if is_schedule { Trigger::Timer } else { Trigger::PubSub };
         // The event does not name its bus.
-        Messaging::new("aws.eventbridge")
+        Messaging::new("aws.eventbridge").with_trigger(trigger)
     }
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {

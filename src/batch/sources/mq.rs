@@ -31,7 +31,7 @@ pub type MqService<H, T, Args> = BatchService<Mq, H, T, Args>;
 /// A record's id is the message's, within its broker and queue. ActiveMQ sets it, and puts a message that is sent to several
 /// queues at once into each with the same one. Of a RabbitMQ message it is what the publisher has set, and there may be none:
 /// then choose a key from the body or a header. Properties and headers that are texts, numbers or truth values are headers
-/// here. The attributes are `queue`, `redelivered`, `correlationId` and `timestamp`.
+/// here. The attributes are `broker` (`activemq` or `rabbitmq`), `queue`, `redelivered`, `correlationId` and `timestamp`.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Mq;

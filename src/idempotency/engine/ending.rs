@@ -1,7 +1,7 @@
 //! The end of a run: its claim, how that is settled, and what the caller is told.
 
 #[cfg(feature = "batch")]
-use crate::idempotency::verdict::Verdict;
+use crate::idempotency::{outcome::OutcomeKind, verdict::Verdict};
 use crate::{
     clock::Timestamp,
     idempotency::{
@@ -67,6 +67,19 @@ impl<T> Conclusion<T> {
 }
 
 impl<T> End<T> {
+    /// The name of its outcome, if the handler failed, panicked or was cut off.
+    #[cfg(feature = "batch")]
+    pub(crate) fn failure_name(&self) -> Option<&'static str> {
+        match &self.conclusion {
+            Conclusion::Failed(failure) | Conclusion::NotCommitted(failure) => {
+                Some(OutcomeKind::Failed(failure.verdict()).as_str())
+            }
+            Conclusion::Interrupted(interruption) => Some(OutcomeKind::Interrupted(*interruption).as_str()),
+            Conclusion::LeaseLost => Some(OutcomeKind::LeaseLost.as_str()),
+            _ => None,
+        }
+    }
+
     /// The claim is settled by this. Without a claim there is nothing to settle.
     pub(crate) fn settled_by(claim: Option<Claim>, settlement: Option<Settlement>, conclusion: Conclusion<T>) -> Self {
         Self { claim, settlement, conclusion, held_until: None }

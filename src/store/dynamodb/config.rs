@@ -161,10 +161,12 @@ impl Config {
     ///
     /// # Examples
     ///
-    /// With `aws-smithy-http-client = { version = "1", features = ["rustls-aws-lc-fips"] }` the mode is
-    /// `CryptoMode::AwsLcFips`:
+    /// With `aws-smithy-http-client = { version = "1", features = ["rustls-aws-lc"] }`. For FIPS the feature is
+    /// `rustls-aws-lc-fips` and the mode `CryptoMode::AwsLcFips`.
     ///
     /// ```no_run
+    /// # #[cfg(feature = "aws-lc")]
+    /// # async fn init() -> Result<(), lambda_once::Error> {
     /// use aws_sdk_dynamodb::Client;
     /// use aws_smithy_http_client::{
     ///     Builder,
@@ -172,7 +174,6 @@ impl Config {
     /// };
     /// use lambda_once::store::dynamodb::Config;
     ///
-    /// # async fn init() -> Result<(), lambda_once::Error> {
     /// let https = Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build_https();
     /// let client = Client::new(&Config::sdk_config_with(https).await);
     /// let store = Config::from_env()?.build(client)?;

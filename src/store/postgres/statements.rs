@@ -103,7 +103,7 @@ pub(super) struct Table {
 
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// The name of the records' table, not quoted.
+    /// The records' table as traces name it: not quoted, with its schema if that was given.
     pub(super) records: String,
     pub(super) claim: String,
     pub(super) select: String,
@@ -130,7 +130,7 @@ impl Statements {
             names.table(&names.marks(), include_str!("schema_marks.sql")),
         ];
         Self {
-            records: names.table.clone(),
+            records: names.schema.iter().chain([&names.table]).cloned().collect::<Vec<_>>().join("."),
             claim: names.fill(include_str!("claim.sql")),
             hold_record: format!("{select}FOR UPDATE"),
             select,

@@ -42,18 +42,21 @@ pub fn created(bucket: impl Into<String>, key: impl Into<String>) -> Record {
     record("ObjectCreated:Put", bucket, key).size(1024).etag("d41d8cd98f00b204e9800998ecf8427e")
 }
 
-/// An event of this name, now. The key is as the object has it, not encoded. The sequencer is one of its own.
+/// An event of this name, now. The key is as the object has it, not encoded. Where objects are created or removed, or expire,
+/// it has a sequencer that no other event has; S3 gives other events none.
 pub fn record(event_name: impl Into<String>, bucket: impl Into<String>, key: impl Into<String>) -> Record {
-    let number = unique::number();
+    let (number, event_name) = (unique::number(), event_name.into());
+    let has_sequencer =
+        ["ObjectCreated:", "ObjectRemoved:", "LifecycleExpiration:"].iter().any(|kind| event_name.starts_with(kind));
     Record {
-        event_name: event_name.into(),
+        event_name,
         event_time: parts::rfc3339(parts::now()),
         bucket: bucket.into(),
         key: key.into(),
         size: None,
         etag: None,
         version_id: None,
-        sequencer: Some(format!("{number:018X}")),
+        sequencer: has_sequencer.then(|| format!("{number:018X}")),
         request_id: format!("{number:016X}"),
     }
 }

@@ -202,3 +202,15 @@ async fn an_event_that_is_none_of_the_source_is_refused_as_without() {
     let error = parsed.unwrap_err().to_string();
     assert!(error.contains("not base64") && !error.contains("secret"), "{error}");
 }
+
+#[tokio::test]
+async fn the_json_is_that_of_the_event_byte_for_byte() {
+    let record =
+        r#"{ "kinesis": {"sequenceNumber":"1", "partitionKey" : "p","data":"e30=" },"z":1.50,"a" :  "\u00e9" }"#;
+    let journal = Journal::<Value>::new();
+    let service = testing::engine().kinesis(Key::message_id(), journal.handler()).keep_raw();
+    let event = serde_json::from_str(&format!(r#"{{"Records": [ {record} ]}}"#)).unwrap();
+    service.process(LambdaEvent::new(event, testing::context(testing::TIME_LEFT))).await.response.unwrap();
+    let (_, context) = &journal.runs()[0];
+    assert_eq!(context.raw::<RawRecord>().unwrap().as_json(), record);
+}

@@ -1,6 +1,11 @@
 //! The origin of records in traces, from the files in `events/`.
 
-use lambda_once::{Failure, Idempotency, Key, batch::dynamodb::Change};
+use std::{borrow::Cow, sync::Arc};
+
+use lambda_once::{
+    Error, Failure, Idempotency, Key,
+    batch::{Messaging, RecordInfo, Source, dynamodb::Change},
+};
 use lambda_runtime::LambdaEvent;
 use opentelemetry::trace::SpanKind;
 use opentelemetry_semantic_conventions::attribute as names;
@@ -25,14 +30,22 @@ where
     S::Response: Serialize,
     E: DeserializeOwned,
 {
+    origin_of_text(&std::fs::read_to_string(format!("events/{file}")).unwrap(), service).await
+}
+
+async fn origin_of_text<S, E>(text: &str, service: impl FnOnce(&Idempotency) -> S) -> [String; 5]
+where
+    S: Service<LambdaEvent<E>, Error = lambda_once::Error> + Clone,
+    S::Response: Serialize,
+    E: DeserializeOwned,
+{
     let traces = Traces::exported(LevelFilter::DEBUG);
     let world = World::new();
-    let text = std::fs::read_to_string(format!("events/{file}")).unwrap();
     world.deliver(&service(&world.once), &text).await;
     let spans = traces.take();
     let consumers: Vec<_> = spans.iter().filter(|span| span.span_kind == SpanKind::Consumer).collect();
     let (batch, record) = (consumers[0], consumers[1]);
-    assert_eq!(attribute(batch, names::MESSAGING_SYSTEM), attribute(record, names::MESSAGING_SYSTEM), "{file}");
+    assert_eq!(attribute(batch, names::MESSAGING_SYSTEM), attribute(record, names::MESSAGING_SYSTEM));
     [
         attribute(batch, names::MESSAGING_SYSTEM),
         attribute(batch, names::MESSAGING_DESTINATION_NAME),
@@ -71,4 +84,57 @@ async fn each_source_names_its_system_and_its_destination() {
     assert_eq!(sns, ["aws.sns", "lambda-once-orders", "pubsub", "process lambda-once-orders", ""]);
     let eventbridge = origin("eventbridge.json", |once| once.eventbridge(id(), done)).await;
     assert_eq!(eventbridge, ["aws.eventbridge", "", "pubsub", "process", ""]);
+}
+
+/// The event is that of <https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-run-lambda-schedule.html>.
+#[tokio::test(start_paused = true)]
+async fn a_schedule_is_a_timer() {
+    let event = r#"{
+        "version": "0", "id": "53dc4d37-cffa-4f76-80c9-8b7d4a4d2eaa", "detail-type": "Scheduled Event",
+        "source": "aws.events", "account": "123456789012", "time": "2015-10-08T16:53:06Z", "region": "us-east-1",
+        "resources": ["arn:aws:events:us-east-1:123456789012:rule/my-scheduled-rule"], "detail": {}
+    }"#;
+    let found = origin_of_text(event, |once| once.eventbridge(Key::message_id(), done)).await;
+    assert_eq!(found, ["aws.eventbridge", "", "timer", "process", ""]);
+}
+
+/// Code of the user's, which runs only where traces are exported.
+#[tokio::test(start_paused = true)]
+async fn a_source_that_panics_while_it_names_its_origin_ends_nothing() {
+    #[derive(Clone)]
+    struct Panics;
+
+    impl Source for Panics {
+        type Event = Vec<u32>;
+        type Record = u32;
+        type Rest = ();
+        type Body = String;
+        type Response = ();
+        const OPERATION: &'static str = "panics";
+
+        fn split(&self, event: Vec<u32>) -> Result<(Vec<u32>, ()), Error> {
+            Ok((event, ()))
+        }
+
+        fn lane<'a>(&self, _: &'a u32) -> Option<Cow<'a, str>> {
+            None
+        }
+
+        fn open(&self, record: u32) -> (RecordInfo, String) {
+            (RecordInfo::new(record.to_string()), record.to_string())
+        }
+
+        fn messaging<'a>(&self, _: &'a RecordInfo) -> Messaging<'a> {
+            panic!("no name")
+        }
+
+        fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {
+            assert!(failed.is_empty());
+            Ok(())
+        }
+    }
+
+    let decode = |text: &String| Ok(Value::String(text.clone()));
+    let found = origin_of_text("[1, 2]", |once| once.batch(Panics, Key::message_id(), decode, done)).await;
+    assert_eq!(found, ["panics", "", "pubsub", "process", ""]);
 }

@@ -8,7 +8,8 @@ use std::{
 
 use anyhow::Context as _;
 use lambda_once::{
-    Classify, Failure, Key, RecordContext, Verdict,
+    Classify, ErrorKind, Failure, Key, RecordContext, Verdict,
+    batch::{Bodies, Handler, bulk},
     clock::{Clock, Timestamp},
     record::{KeyHash, Status},
 };
@@ -307,4 +308,36 @@ async fn what_a_handler_has_spawned_can_stop_when_the_handler_is_cut_off() {
     assert_eq!(invoke(&service, batch([order("A")]), world.left(seconds(5))).await.unwrap(), ["m0"]);
     let (ended, stop, left) = receive.recv().await.unwrap();
     assert_eq!((ended, left), (stop, millis(0)));
+}
+
+/// A handler around another one that forgets to say what that one may do.
+#[derive(Clone)]
+struct Wrapper<H>(H);
+
+impl<H: Handler<Value, Bodies>> Handler<Value, Bodies> for Wrapper<H> {
+    type Output = H::Output;
+
+    const TAKES_SEVERAL: bool = false;
+
+    fn max_records(&self) -> usize {
+        self.0.max_records()
+    }
+
+    async fn call(&self, payload: Value, context: RecordContext) -> Result<Self::Output, Failure> {
+        self.0.call(payload, context).await
+    }
+}
+
+#[test]
+fn a_handler_that_contradicts_itself_is_refused() {
+    let world = World::new();
+    let several = |most| {
+        let handler =
+            bulk(most, |bodies: Vec<Value>| async move { bodies.iter().map(|_| Ok::<_, Failure>(())).collect() });
+        world.once.clone().named(format!("of {most}")).sqs(Key::message_id(), Wrapper(handler)).checked()
+    };
+    assert!(several(1).is_ok());
+    let error = several(2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("TAKES_SEVERAL"), "{error}");
 }

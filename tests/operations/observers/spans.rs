@@ -113,6 +113,10 @@ async fn a_batch_and_its_records_have_the_names_of_messaging_and_of_the_function
     assert!(!attribute(&batch, names::FAAS_INVOCATION_ID).is_empty(), "{batch:?}");
 
     let records: Vec<_> = rest.iter().filter(|span| span.span_kind == SpanKind::Consumer).collect();
+    let logged = rest.iter().filter(|span| span.name == "record");
+    let of_log: Vec<_> = logged.map(|span| (span.parent_span_id, number(span, "attempt"))).collect();
+    let inside: Vec<_> = records.iter().map(|span| (span.span_context.span_id(), Some(1))).collect();
+    assert_eq!(of_log, inside, "what logs need is in the span of the trace");
     let ids: Vec<_> = records.iter().map(|span| attribute(span, names::MESSAGING_MESSAGE_ID)).collect();
     assert_eq!(ids, ["a", "b", "c"]);
     for record in records {
@@ -121,6 +125,7 @@ async fn a_batch_and_its_records_have_the_names_of_messaging_and_of_the_function
         assert_eq!(attribute(record, names::MESSAGING_SYSTEM), "aws_sqs");
         assert_eq!(attribute(record, names::MESSAGING_DESTINATION_NAME), "orders");
         assert_eq!(attribute(record, names::MESSAGING_OPERATION_TYPE), "process");
+        assert_eq!((&record.status, attribute(record, names::ERROR_TYPE)), (&Status::Unset, String::new()));
     }
 
     let calls: Vec<_> = rest.iter().filter(|span| span.span_kind == SpanKind::Client).collect();
@@ -146,11 +151,99 @@ async fn a_call_that_fails_and_an_operation_that_it_fails_have_the_error() {
         let claim = &rest[0];
         assert_eq!(attribute(claim, names::ERROR_TYPE), "access_denied", "{claim:?}");
         assert!(matches!(claim.status, Status::Error { .. }), "{claim:?}");
+        // A batch answers which of its records failed.
         if entry_point != EntryPoint::Batch {
             assert_eq!(attribute(&root, names::ERROR_TYPE), "access_denied", "{root:?}");
             assert!(matches!(root.status, Status::Error { .. }), "{root:?}");
+            assert_eq!(number(&root, "attempt"), None, "nothing was granted");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_fails_panics_or_is_cut_off_ends_its_span_in_error() {
+    let (once, traces) = (once(), Traces::exported(LevelFilter::DEBUG));
+    let service = once.sqs(Key::pointer("/id"), |body: Value| async move {
+        match body["id"].as_str().unwrap() {
+            "panics" => panic!("no"),
+            "hangs" => std::future::pending().await,
+            "fails" => Err(Failure::permanent("no")),
+            _ => Ok(()),
+        }
+    });
+    let message = |id| testing::sqs::message(&json!({ "id": id })).id(id);
+    let batch = testing::sqs::batch(["panics", "hangs", "fails", "succeeds"].map(message));
+    testing::deliver(&service.concurrency(4), &batch).await;
+    let spans = traces.take();
+    let ended = |id: &str| {
+        let span = spans.iter().find(|span| attribute(span, names::MESSAGING_MESSAGE_ID) == id).unwrap();
+        (matches!(span.status, Status::Error { .. }), attribute(span, names::ERROR_TYPE))
+    };
+    assert_eq!(ended("panics"), (true, "panicked".into()));
+    assert_eq!(ended("hangs"), (true, "cut_off".into()));
+    assert_eq!(ended("fails"), (true, "failed".into()));
+    assert_eq!(ended("succeeds"), (false, String::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_is_answered_by_an_error_has_the_error() {
+    let (once, traces) = (once(), Traces::exported(LevelFilter::DEBUG));
+    let service = once.sqs(Key::pointer("/id"), |_: Value| act(Act::Fail));
+    let batch = testing::sqs::batch([testing::sqs::message(&json!({ "id": "k" }))]);
+    let answered =
+        |batch: SpanData| (matches!(batch.status, Status::Error { .. }), attribute(&batch, names::ERROR_TYPE));
+    testing::deliver(&service, &batch).await;
+    assert_eq!(answered(split(traces.take()).0), (false, String::new()), "the record is reported");
+    testing::deliver(&service.all_or_error(), &batch).await;
+    assert_eq!(answered(split(traces.take()).0), (true, "batch".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_a_handler_of_several_records_is_one_span() {
+    let (once, traces) = (once(), Traces::exported(LevelFilter::DEBUG));
+    let handler = |bodies: Vec<Value>| async move { bodies.iter().map(|_| Ok::<_, Failure>(())).collect() };
+    let service = once.sqs(Key::pointer("/id"), lambda_once::batch::bulk(3, handler));
+    let message = |id| testing::sqs::message(&json!({ "id": id })).id(id);
+    testing::deliver(&service, &testing::sqs::batch(["a", "b", "c"].map(message))).await;
+    let (_, rest) = split(traces.take());
+    let process: Vec<_> = rest.iter().filter(|span| span.span_kind == SpanKind::Consumer).collect();
+    assert_eq!(process.len(), 1, "{process:?}");
+    assert_eq!(process[0].name, "process orders");
+    assert_eq!(number(process[0], names::MESSAGING_BATCH_MESSAGE_COUNT), Some(3));
+    assert_eq!(attribute(process[0], names::MESSAGING_MESSAGE_ID), "");
+    let log = rest.iter().find(|span| span.name == "records").unwrap();
+    assert_eq!((log.parent_span_id, number(log, "count")), (process[0].span_context.span_id(), Some(3)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_without_a_key_has_the_error_and_one_that_runs_unprotected_its_outcome() {
+    let (once, traces) = (once(), Traces::exported(LevelFilter::DEBUG));
+    once.operation("charge", "").run(|| act(Act::Succeed)).await.unwrap_err();
+    let (root, _) = split(traces.take());
+    assert_eq!((&*attribute(&root, "outcome"), &*attribute(&root, names::ERROR_TYPE)), ("key_missing", "key_missing"));
+    assert!(matches!(root.status, Status::Error { .. }), "{root:?}");
+
+    let once = engine(store(), |builder| builder.disabled(true));
+    let _ = once.operation("charge", "k").run(|| act(Act::Succeed)).await.unwrap();
+    let (root, _) = split(traces.take());
+    assert_eq!((&*attribute(&root, "outcome"), &root.status), ("executed", &Status::Unset));
+}
+
+/// The client gets its answer: the store's trouble is in the span of the call.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_fails_open_is_no_error() {
+    let (store, traces) = (store(), Traces::exported(LevelFilter::DEBUG));
+    store.always(Call::Claim, Fault::AccessDenied);
+    let once = engine(store, |builder| builder);
+    let handler = service_fn(async |_: http::Request<Full<Bytes>>| {
+        Ok::<_, Infallible>(http::Response::new(Full::<Bytes>::from("done")))
+    });
+    let layer = IdempotencyKeyLayer::new(once, Scope::from_fn(|_| Some("alice".to_owned()))).fail_open();
+    let request = http::Request::post("/").header("idempotency-key", "\"k\"");
+    layer.layer(handler).oneshot(request.body(Full::<Bytes>::from("{}")).unwrap()).await.unwrap();
+    let (root, rest) = split(traces.take());
+    assert_eq!((&*attribute(&root, "outcome"), &root.status), ("unprotected", &Status::Ok), "{root:?}");
+    assert_eq!(attribute(&rest[0], names::ERROR_TYPE), "access_denied");
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,8 +257,21 @@ async fn no_span_holds_a_payload_or_a_plain_key() {
     let handler = service_fn(|_: LambdaEvent<Value>| act(Act::Succeed));
     let layer = InvocationLayer::new(once.clone(), Key::pointer("/id")).without_heartbeat();
     layer.layer(handler).oneshot(testing::event(&secret)).await.unwrap();
+    // Errors have texts.
+    let service = once.clone().named("undecodable").sqs(Key::pointer("/id"), |_: u32| act(Act::Fail));
+    testing::deliver(&service, &testing::sqs::batch([testing::sqs::message(&secret)])).await;
+    let service = once.clone().named("failing").sqs(Key::pointer("/id"), |_: Value| act(Act::Fail));
+    testing::deliver(&service, &testing::sqs::batch([testing::sqs::message(&secret)])).await;
+    let handler = service_fn(async |_: http::Request<Full<Bytes>>| {
+        Ok::<_, Infallible>(http::Response::new(Full::<Bytes>::from("done")))
+    });
+    let layer = IdempotencyKeyLayer::new(once, Scope::from_fn(|_| Some(SECRET.to_owned())));
+    for body in [SECRET, "another"] {
+        let request = http::Request::post("/").header("idempotency-key", format!("\"{SECRET}\""));
+        layer.layer(handler.clone()).oneshot(request.body(Full::<Bytes>::from(body)).unwrap()).await.unwrap();
+    }
     let spans = traces.take();
-    assert!(spans.len() > 8, "{spans:?}");
+    assert!(spans.len() > 16, "{spans:?}");
     assert!(!format!("{spans:?}").contains(SECRET), "{spans:?}");
 }
 
@@ -179,6 +285,7 @@ async fn at_info_there_is_only_the_span_that_a_handlers_logs_need() {
     let spans = traces.take();
     assert_eq!(spans.iter().map(|span| &*span.name).collect::<Vec<_>>(), ["record"]);
     assert!(!attribute(&spans[0], "message_id").is_empty());
+    assert_eq!(number(&spans[0], "attempt"), Some(1));
     for name in [names::MESSAGING_SYSTEM, names::MESSAGING_MESSAGE_ID, names::MESSAGING_OPERATION_TYPE] {
         assert_eq!(attribute(&spans[0], name), "");
     }
@@ -214,8 +321,9 @@ async fn logs_and_traces_with_filters_of_their_own_lose_nothing_to_each_other() 
             assert!(line.contains(expected), "{line}");
         }
         if level == LevelFilter::INFO {
-            assert!(found[0].contains("message_id=\"the-message\""), "{text}");
+            assert!(found[0].contains("record{message_id=\"the-message\""), "{text}");
+            assert!(!text.contains("messaging.") && !text.contains("otel."), "{text}");
         }
-        assert_eq!(traces.take().len(), 4, "the batch, its record and two calls");
+        assert_eq!(traces.take().len(), 5, "the batch, its record's two spans and two calls");
     }
 }
