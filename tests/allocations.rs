@@ -71,7 +71,7 @@ struct Plain;
 impl Source for Plain {
     type Event = Vec<String>;
     type Record = String;
-    type Envelope = ();
+    type Rest = ();
     type Body = [u8; 0];
     type Response = usize;
 

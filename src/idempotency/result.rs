@@ -167,7 +167,7 @@ mod tests {
     fn a_result_that_does_not_shrink_is_stored_as_it_is() {
         let mut random = fastrand::Rng::with_seed(3);
         let letters: Vec<char> = std::iter::repeat_with(|| random.char('\u{100000}'..'\u{10ffff}')).take(3).collect();
-        let settings = EngineSettings { compress_above: 0, ..Settings::default() };
+        let settings = EngineSettings { compress_above: 0, ..EngineSettings::default() };
         assert!(matches!(encode(&letters, &settings, LIMITS).data, Some(StoredData::Json(_))));
         assert!(matches!(encode(&7, &settings, LIMITS).data, Some(StoredData::Json(_))));
     }

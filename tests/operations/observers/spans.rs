@@ -268,7 +268,7 @@ async fn no_span_holds_a_payload_or_a_plain_key() {
     let layer = IdempotencyKeyLayer::new(once, Scope::from_fn(|_| Some(SECRET.to_owned())));
     for body in [SECRET, "another"] {
         let request = http::Request::post("/").header("idempotency-key", format!("\"{SECRET}\""));
-        layer.layer(handler.clone()).oneshot(request.body(Full::<Bytes>::from(body)).unwrap()).await.unwrap();
+        layer.layer(handler).oneshot(request.body(Full::<Bytes>::from(body)).unwrap()).await.unwrap();
     }
     let spans = traces.take();
     assert!(spans.len() > 16, "{spans:?}");
