@@ -8,10 +8,7 @@ use percent_encoding::percent_decode;
 use super::lambda;
 use crate::{
     error::BoxError,
-    key::{
-        delivery::Body,
-        hash::{Form, fingerprint},
-    },
+    key::{canonical::Form, delivery::Body, hash::fingerprint},
     record::Fingerprint,
 };
 

@@ -14,7 +14,7 @@ use crate::{
     error::{BoxError, Error},
     future::BoxFuture,
     idempotency::{
-        claim::Claim, handle::Idempotency, operation_settings::OperationSettings, probe::Probed, window::Heartbeat,
+        claim::Claim, handle::Idempotency, operation_settings::OperationSettings, policy::Heartbeat, probe::Probed,
     },
     key::{place::Place, selector::Key},
     store::transaction::Transactional,

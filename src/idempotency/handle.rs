@@ -10,7 +10,10 @@ use crate::store::RecordFormat;
 use crate::{
     clock::Clock,
     error::Error,
-    key::hash::{Form, KeyHasher, KeyScope, fingerprint},
+    key::{
+        canonical::Form,
+        hash::{KeyHasher, KeyScope, fingerprint},
+    },
     record::Fingerprint,
     store::Store,
 };

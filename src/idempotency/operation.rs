@@ -13,15 +13,16 @@ use super::{
     observing::Subject,
     operation_settings::OperationSettings,
     outcome::Outcome,
+    policy::Heartbeat,
     probe::{Probe, Probed, Unprobed},
     verdict::Failure,
-    window::{Heartbeat, Window},
+    window::Window,
 };
 use crate::{
     clock::Deadline,
     error::Error,
     key::{
-        hash::Form,
+        canonical::Form,
         value::{canonical_value, of_value},
     },
     order::Sequence,

@@ -1,6 +1,8 @@
 //! Choices that a caller makes, as types.
 
-use crate::store::Takeover;
+use std::time::Duration;
+
+use crate::{error::Error, store::Takeover};
 
 /// What happens when a claim has ended without an outcome: its holder crashed, was cut off, or could not record.
 ///
@@ -46,4 +48,27 @@ pub enum OnPanic {
     Unknown,
     /// It did not take effect. The claim is released.
     Transient,
+}
+
+/// Whether a run renews its lease where no deadline is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Heartbeat {
+    /// As the engine is set.
+    #[default]
+    AsEngine,
+    Never,
+    /// A run lasts this long at most.
+    UpTo(Duration),
+}
+
+impl Heartbeat {
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if nothing could run within it.
+    pub(crate) fn check(self) -> Result<(), Error> {
+        if self == Self::UpTo(Duration::ZERO) {
+            return Err(Error::config("the longest duration of a heartbeat is zero, so nothing could run"));
+        }
+        Ok(())
+    }
 }

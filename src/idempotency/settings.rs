@@ -4,8 +4,8 @@ use std::{borrow::Cow, time::Duration};
 
 use super::{
     classifier::Classifiers,
+    policy::Heartbeat,
     policy::{AfterUnknown, OnPanic},
-    window::Heartbeat,
 };
 use crate::{error::Error, key::MissingKey, telemetry::Observers};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::settings::EngineSettings;
+use super::{policy::Heartbeat, settings::EngineSettings};
 use crate::{
     clock::{Deadline, Timestamp},
     error::Error,
@@ -46,29 +46,6 @@ enum Limit {
     Lease,
     /// For the longest duration of a run that renews its lease.
     Heartbeat(Duration),
-}
-
-/// Whether a run renews its lease where no deadline is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Heartbeat {
-    /// As the engine is set.
-    #[default]
-    AsEngine,
-    Never,
-    /// A run lasts this long at most.
-    UpTo(Duration),
-}
-
-impl Heartbeat {
-    /// # Errors
-    ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if nothing could run within it.
-    pub(crate) fn check(self) -> Result<(), Error> {
-        if self == Self::UpTo(Duration::ZERO) {
-            return Err(Error::config("the longest duration of a heartbeat is zero, so nothing could run"));
-        }
-        Ok(())
-    }
 }
 
 impl Window {

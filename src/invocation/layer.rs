@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    idempotency::{handle::Idempotency, operation_settings::OperationSettings, window::Heartbeat},
+    idempotency::{handle::Idempotency, operation_settings::OperationSettings, policy::Heartbeat},
     key::{payload::Payload, selector::Key},
 };
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
-    idempotency::{guard::catch_panic, handle::Idempotency, names::Registration, window::Heartbeat},
+    idempotency::{guard::catch_panic, handle::Idempotency, names::Registration, policy::Heartbeat},
     key::{payload::Payload, selector::Key},
 };
 

@@ -11,6 +11,13 @@ use std::{cmp::Ordering, fmt};
 
 use super::text::{plain_len, unescaped, write_characters};
 
+/// How the bytes of a payload are to be read. The form is part of the hash, so that bytes never equal JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    CanonicalJson,
+    Bytes,
+}
+
 /// How deeply arrays and objects may be nested: the limit that `serde_json` has as well.
 pub const MAX_DEPTH: usize = 128;
 

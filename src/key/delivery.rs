@@ -120,8 +120,11 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test panics")]
 
     use super::*;
-    use crate::key::hash::{Form, KeyScope, fingerprint};
     use crate::key::selector::Key;
+    use crate::key::{
+        canonical::Form,
+        hash::{KeyScope, fingerprint},
+    };
 
     #[test]
     fn a_body_is_made_canonical_when_it_is_needed_and_once() {

@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
+use super::canonical::Form;
 #[cfg(feature = "powertools")]
 use super::powertools::PowertoolsKeys;
 use crate::record::{Fingerprint, KeyHash};
@@ -76,13 +77,6 @@ impl KeyHasher {
 fn update(hasher: &mut Sha256, part: &[u8]) {
     hasher.update((part.len() as u64).to_be_bytes());
     hasher.update(part);
-}
-
-/// How the bytes of a payload are to be read. The form is part of the hash, so that bytes never equal JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    CanonicalJson,
-    Bytes,
 }
 
 /// The fingerprint of a payload given in pieces.

@@ -1,13 +1,15 @@
 //! JSON that stands as a text within JSON.
 
-use super::{canonical::canonical, selector::Key, text::unescaped};
+use std::fmt::Debug;
+
+use super::{canonical::canonical, text::unescaped};
 use crate::error::Error;
 
 /// How often a key can look into JSON within a text within JSON.
 pub(super) const MAX_STEPS: usize = 8;
 
 /// The JSON that a canonical text holds, in canonical form.
-pub(super) fn json_in(value: &[u8], selected_by: &Key) -> Result<Vec<u8>, Error> {
+pub(super) fn json_in(value: &[u8], selected_by: &impl Debug) -> Result<Vec<u8>, Error> {
     let [b'"', text @ .., b'"'] = value else {
         return Err(Error::payload(format!("{selected_by:?} is not a text that could hold JSON")));
     };
@@ -23,7 +25,10 @@ mod tests {
     use super::*;
     use crate::{
         error::ErrorKind,
-        key::delivery::{Body, Delivery},
+        key::{
+            delivery::{Body, Delivery},
+            selector::Key,
+        },
     };
 
     fn select(key: &Key, body: &str) -> Result<String, ErrorKind> {

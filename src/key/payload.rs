@@ -1,8 +1,9 @@
 //! The payload of a delivery, by which two uses of a key are compared.
 
 use super::{
+    canonical::Form,
     delivery::{Body, Delivery},
-    hash::{Form, KeyHasher},
+    hash::KeyHasher,
     selector::Key,
 };
 use crate::{

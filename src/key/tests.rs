@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{
-    canonical::{MAX_DEPTH, Problem, canonical},
+    canonical::{Form, MAX_DEPTH, Problem, canonical},
     delivery::{Body, Delivery},
-    hash::{Form, KeyScope, fingerprint},
+    hash::{KeyScope, fingerprint},
     pointer::{Pointer, find},
     value::of_value,
     *,

@@ -3,7 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use md5::{Digest, Md5};
 
-use super::hash::Form;
+use super::canonical::Form;
 use crate::record::{Fingerprint, KeyHash, digits, from_digits};
 
 mod number;

@@ -14,7 +14,7 @@ use crate::{
     batch::dead_letters::{DeadLetter, DeadLetters},
     error::BoxError,
     future::BoxFuture,
-    key::hash::{Form, fingerprint},
+    key::{canonical::Form, hash::fingerprint},
 };
 
 /// The most attributes that a message can have.

@@ -11,7 +11,6 @@ use aws_sdk_dynamodb::{
 };
 use tokio::time::sleep;
 
-use super::transaction::COMMIT;
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     record::Record,
@@ -21,6 +20,8 @@ use crate::{
         rules,
     },
 };
+
+pub(super) const COMMIT: &str = "commit";
 
 /// The most attempts of a commit, the first included.
 const MAX_ATTEMPTS: u32 = 4;

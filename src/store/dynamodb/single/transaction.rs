@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::types::{
 
 use super::{
     Expression, Values,
-    commit::{Commit, Sent},
+    commit::{COMMIT, Commit, Sent},
     values,
 };
 use crate::{
@@ -33,8 +33,6 @@ use crate::{
         transaction::Transactional,
     },
 };
-
-pub(super) const COMMIT: &str = "commit";
 
 /// The most writes of the handler's: DynamoDB takes 100 in a transaction, one of which records the outcome.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html>
