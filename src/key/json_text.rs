@@ -22,7 +22,6 @@ pub(super) fn json_in(value: &[u8], selected_by: &impl Debug) -> Result<Vec<u8>,
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test panics")]
 
-    use super::*;
     use crate::{
         error::ErrorKind,
         key::{
