@@ -74,7 +74,7 @@ mod tests {
         names.sort_unstable();
         // Of two deliveries, one ran the handler.
         let calls = ["claim memory", "claim memory", "complete memory"];
-        assert_eq!(names, [&calls[..], &["process orders", "process sqs", "process sqs"]].concat());
+        assert_eq!(names, [&calls[..], &["process orders", "process sqs", "process sqs", "record"]].concat());
         Ok(())
     }
 }
