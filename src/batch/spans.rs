@@ -70,11 +70,18 @@ pub(super) struct HandlerSpans {
     /// What the handler's logs need. It is around the handler.
     pub(super) log: Span,
     /// What a trace needs, at *debug*, around [`log`](Self::log): its names would lengthen every line of the log.
-    pub(super) process: Span,
+    /// `None` where the batch has no span. In a box, since every run has room for it.
+    pub(super) process: Option<Box<Span>>,
 }
 
 impl HandlerSpans {
-    const NONE: Self = Self { log: Span::none(), process: Span::none() };
+    const NONE: Self = Self { log: Span::none(), process: None };
+
+    /// The span of the log inside that of the trace.
+    #[cold]
+    fn traced(process: Span, log: impl FnOnce() -> Span) -> Self {
+        Self { log: process.in_scope(log), process: Some(Box::new(process)) }
+    }
 }
 
 /// The spans of a handler of one record. `traced`: whether the batch has a span.
@@ -87,8 +94,7 @@ pub(super) fn of_record<S: Source>(
     if !spans::are_wanted(Level::INFO) {
         return HandlerSpans::NONE;
     }
-    let process = if traced { process_span(origin_of(source, record), Some(record), None) } else { Span::none() };
-    let log = process.in_scope(|| {
+    let log = || {
         tracing::info_span!(
             target: "lambda_once",
             "record",
@@ -97,8 +103,11 @@ pub(super) fn of_record<S: Source>(
             attempt = claim.map(|claim| claim.attempt().cast_signed()),
             aws_trace_header = record.attribute("AWSTraceHeader"),
         )
-    });
-    HandlerSpans { log, process }
+    };
+    if traced {
+        return HandlerSpans::traced(process_span(origin_of(source, record), Some(record), None), log);
+    }
+    HandlerSpans { log: log(), process: None }
 }
 
 /// The spans of a handler of several records, of which this is the first.
@@ -112,12 +121,11 @@ pub(super) fn of_records<S: Source>(
         return HandlerSpans::NONE;
     }
     let count = spans::integer(count);
-    let process = match first.filter(|_| traced) {
-        Some(first) => process_span(origin_of(source, first), None, Some(count)),
-        None => Span::none(),
-    };
-    let log = process.in_scope(|| tracing::info_span!(target: "lambda_once", "records", count));
-    HandlerSpans { log, process }
+    let log = || tracing::info_span!(target: "lambda_once", "records", count);
+    match first.filter(|_| traced) {
+        Some(first) => HandlerSpans::traced(process_span(origin_of(source, first), None, Some(count)), log),
+        None => HandlerSpans { log: log(), process: None },
+    }
 }
 
 #[cold]
@@ -140,8 +148,8 @@ fn process_span(origin: Messaging<'_>, record: Option<&RecordInfo>, count: Optio
 }
 
 /// Adds the end of a run to the span of its handler, if it failed.
-pub(super) fn add_end<T>(process: &Span, end: &End<T>) {
-    if !process.is_disabled()
+pub(super) fn add_end<T>(process: Option<&Span>, end: &End<T>) {
+    if let Some(process) = process
         && let Some(failure) = end.failure_name()
     {
         spans::fail(process, failure);

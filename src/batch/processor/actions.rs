@@ -113,14 +113,17 @@ where
             handled.map(Success::Complete)
         };
         let run = self.engine.run(claim, bounds, work.instrument(log), drop_contained);
-        let run = run.inspect(move |end| spans::add_end(&process, end));
         let Some(slot) = transaction.filter(|_| H::IN_TRANSACTION) else {
-            return Either::Left(run.map(move |end| Event::Ran(index, end, begun)));
+            return Either::Left(run.map(move |end| {
+                spans::add_end(process.as_deref(), &end);
+                Event::Ran(index, end, begun)
+            }));
         };
         // At once: the outcomes of transactions share no calls.
         let engine = &self.engine;
         let committed = async move {
             let end = run.await;
+            spans::add_end(process.as_deref(), &end);
             let end = match slot.take() {
                 Some(transaction) => engine.commit(end, transaction).await,
                 None => end,
@@ -167,7 +170,7 @@ where
         };
         Box::pin(async move {
             let ends = self.engine.run_all(claims, bounds, work.instrument(log)).await;
-            ends.iter().for_each(|end| spans::add_end(&process, end));
+            ends.iter().for_each(|end| spans::add_end(process.as_deref(), end));
             Event::RanTogether(indices.into_iter().zip(ends).collect(), begun)
         })
     }
