@@ -91,11 +91,16 @@ impl Subscriber for Deaf {
     fn exit(&self, _: &span::Id) {}
 }
 
+/// Keeps what one test's subscriber decides from counting for the others', which run at the same time.
+pub fn keep_listening() {
+    static DEAF: Once = Once::new();
+    DEAF.call_once(|| tracing::subscriber::set_global_default(Deaf).unwrap());
+}
+
 impl Collector {
     /// Collects until the guard is dropped.
     pub fn install() -> (Self, DefaultGuard) {
-        static DEAF: Once = Once::new();
-        DEAF.call_once(|| tracing::subscriber::set_global_default(Deaf).unwrap());
+        keep_listening();
         let collector = Self::default();
         let guard = tracing::subscriber::set_default(collector.clone());
         (collector, guard)

@@ -7,6 +7,8 @@ use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData
 use tracing::{level_filters::LevelFilter, subscriber::DefaultGuard};
 use tracing_subscriber::{Layer, Registry, layer::SubscriberExt};
 
+use super::collector::keep_listening;
+
 /// Exports the spans of its thread while it exists.
 pub struct Traces {
     exporter: InMemorySpanExporter,
@@ -22,6 +24,7 @@ impl Traces {
 
     /// The same, beside a layer that does something else, or that filters for both.
     pub fn exported_beside(level: LevelFilter, other: impl Layer<Registry> + Send + Sync) -> Self {
+        keep_listening();
         let exporter = InMemorySpanExporter::default();
         let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
         let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("tests")).with_filter(level);
