@@ -301,7 +301,7 @@ HEARTBEATS = [
           "record.lease_until >= Some(now.before(skew_margin))", "record.lease_until >= Some(now.before(skew_margin)) || true",
           MEMORY),
     Plant("L5", "Redis lowers the lease", SETTLE_LUA,
-          "lease = math.max(now + tonumber(ARGV[4]), lease)", "lease = now + tonumber(ARGV[4])",
+          "lease = math.max(now + tonumber(lease_ms), lease)", "lease = now + tonumber(lease_ms)",
           suite("redis", "a_late_renewal_shortens_nothing")),
     Plant("L5", "Redis lowers the expiration", SETTLE_LUA,
           "ends = math.max(ends, lease + margin + 1, (tonumber(found[5] or '') or 0) * 1000)",

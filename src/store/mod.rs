@@ -57,6 +57,8 @@ pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod rules;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod terms;
 #[cfg(any(feature = "postgres-tls", feature = "redis-tls"))]
 mod tls;
 pub mod transaction;

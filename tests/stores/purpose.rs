@@ -26,8 +26,9 @@ impl Purpose {
     /// The purpose of a request; of a batch, that of its first statement.
     pub(crate) fn of(request: &Request) -> Self {
         match request.command.as_str() {
-            // The hash or the text of the script, the number of keys, the key, the owner, and what a settle does.
-            "EVALSHA" | "EVAL" => match request.argument(4) {
+            // The hash or the text of the script, the number of keys, the key, the owner, and what a settle does as the first of
+            // its terms; a claim's fingerprint stands there.
+            "EVALSHA" | "EVAL" => match request.argument(4).split(' ').next().unwrap_or_default() {
                 "COMPLETED" => Self::Complete,
                 "FAILED" => Self::Fail,
                 "release" => Self::Release,

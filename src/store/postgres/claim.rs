@@ -1,6 +1,6 @@
 //! Claims: one statement for all keys of the same terms, followed by a `SELECT` that explains the refusals.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use futures_util::future::{join, join_all};
 use tokio_postgres::{Row, types::Type};
@@ -17,8 +17,9 @@ use crate::{
     error::Error,
     record::{KeyHash, NEWEST_KNOWN_VERSION, RECORD_VERSION},
     store::{
-        Answers, ClaimRequest, Claimed, Grant, Refusal, ResultData, Takeover,
+        Answers, ClaimRequest, Claimed, Grant, Refusal, Takeover,
         rules::{self, Judgement},
+        terms::Terms,
     },
 };
 
@@ -26,23 +27,6 @@ const OPERATION: &str = "claim";
 
 /// The most keys of a call that may each wait until `lock_timeout`.
 pub(super) const MAX_BLOCKED: usize = 2;
-
-/// The settings that the claims of one statement share.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Terms {
-    lease: Duration,
-    skew_margin: Duration,
-    retention: Duration,
-    takeover: Takeover,
-    result_data: ResultData,
-}
-
-impl Terms {
-    const fn of(request: &ClaimRequest) -> Self {
-        let ClaimRequest { lease, skew_margin, retention, takeover, result_data, .. } = *request;
-        Self { lease, skew_margin, retention, takeover, result_data }
-    }
-}
 
 /// The claims of one statement.
 struct Group<'a> {
@@ -185,10 +169,10 @@ impl PostgresStore {
         let owners: Vec<&[u8]> = requests().map(|request| request.owner.as_bytes().as_slice()).collect();
         let fingerprints: Vec<Option<&[u8]>> =
             requests().map(|request| request.fingerprint.as_ref().map(|hash| hash.as_bytes().as_slice())).collect();
-        let Terms { lease, skew_margin, retention, takeover, .. } = group.terms;
-        let ttl = retention.max(lease.saturating_add(skew_margin).saturating_add(Duration::from_millis(1)));
-        let (lease, margin, ttl) = (row::millis(lease), row::millis(skew_margin), row::millis(ttl));
-        let takes_over = takeover == Takeover::Allowed;
+        let terms = &group.terms;
+        let (lease, margin) = (row::millis(terms.lease), row::millis(terms.skew_margin));
+        let ttl = row::millis(terms.time_to_live());
+        let takes_over = terms.takeover == Takeover::Allowed;
         let (version, newest_known) = (RECORD_VERSION.cast_signed(), NEWEST_KNOWN_VERSION.cast_signed());
         let parameters: [Parameter<'_>; 11] = [
             (&self.scope.as_ref(), Type::TEXT),

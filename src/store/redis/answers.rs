@@ -15,10 +15,12 @@ use crate::{
 
 const CLAIM: &str = "claim";
 
-/// The answer of `claim.lua`: text if the claim is granted, else the time, the record, and the mark of an ordered operation.
+/// The answer of `claim.lua`: a number or text if the claim is granted, else the time, the record, and the mark of an ordered
+/// operation.
 pub(super) fn claimed(request: &ClaimRequest, answer: Result<Value, Failure>) -> Result<Claimed, Error> {
     let unexpected = || error::unexpected(CLAIM);
     match answer.map_err(|failure| failure.into_error(CLAIM))? {
+        Value::Int(lease_until) => first_grant(lease_until).map(Claimed::Granted).ok_or_else(unexpected),
         Value::BulkString(text) => grant(&text).map(Claimed::Granted).ok_or_else(unexpected),
         Value::Array(refused) => match refusal(request, refused)? {
             Judgement::Mine(grant) => Ok(Claimed::Granted(grant)),
@@ -56,6 +58,12 @@ pub(super) fn settled(request: &SettleRequest, answer: Result<Value, Failure>) -
         (found @ Value::Array(_), _) => rules::explain_settle(request, record::record(found, operation)),
         _ => Err(error::unexpected(operation)),
     }
+}
+
+/// The grant of a claim that found no record.
+fn first_grant(lease_until: i64) -> Option<Grant> {
+    let lease_until = Timestamp::from_millis(lease_until.try_into().ok()?);
+    Some(Grant { lease_until, attempt: 1, prior_status: None })
 }
 
 fn grant(text: &[u8]) -> Option<Grant> {

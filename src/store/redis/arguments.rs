@@ -7,7 +7,7 @@ use redis::{Cmd, RedisWrite, ToRedisArgs};
 use crate::{
     order::{Entity, Order},
     record::{KeyHash, NEWEST_KNOWN_VERSION, RECORD_VERSION, Status, StoredData, StoredResult},
-    store::{ClaimRequest, ResultData, SettleRequest, Settlement, Takeover},
+    store::{ClaimRequest, ResultData, SettleRequest, Settlement, Takeover, terms::Terms},
 };
 
 /// The longest duration in milliseconds. Lua's numbers stay exact until the year 144,000 with it.
@@ -51,28 +51,34 @@ impl ToRedisArgs for MarkName<'_> {
 impl redis::ToSingleRedisArg for MarkName<'_> {}
 
 /// Adds the arguments of `claim.lua`.
-pub(super) fn of_claim(request: &ClaimRequest, now: &str, command: &mut Cmd) {
-    let lease_and_margin = request.lease.saturating_add(request.skew_margin);
-    let time_to_live = request.retention.max(lease_and_margin.saturating_add(Duration::from_millis(1)));
+pub(super) fn of_claim(request: &ClaimRequest, terms: &mut Repeated<Terms>, now: &str, command: &mut Cmd) {
     command.write_arg_fmt(request.owner);
     match request.fingerprint {
         Some(fingerprint) => command.write_arg_fmt(fingerprint),
         None => command.write_arg(b""),
     }
-    command
-        .arg(millis(request.lease))
-        .arg(millis(request.skew_margin))
-        .arg(millis(time_to_live))
-        .arg(u8::from(request.takeover == Takeover::Allowed))
-        .arg(RECORD_VERSION)
-        .arg(NEWEST_KNOWN_VERSION)
-        .arg(now)
-        .arg(u8::from(request.result_data == ResultData::Include));
+    let words = |terms: &Terms| {
+        let [lease, margin, ttl] = [terms.lease, terms.skew_margin, terms.time_to_live()].map(millis);
+        let takes_over = u8::from(terms.takeover == Takeover::Allowed);
+        let with_data = u8::from(terms.result_data == ResultData::Include);
+        format!("{lease} {margin} {ttl} {takes_over} {RECORD_VERSION} {NEWEST_KNOWN_VERSION} {with_data} {now}")
+    };
+    command.write_arg(terms.text(Terms::of(request), words).as_bytes());
     of_order(request.order.as_ref(), command);
 }
 
+/// What settles have in common: an engine's differ in their key, owner and result, and in what they do.
+#[derive(PartialEq)]
+pub(super) struct SettleTerms {
+    what: &'static str,
+    field: &'static str,
+    retention: Duration,
+    lease: Duration,
+    margin: Duration,
+}
+
 /// Adds the arguments of `settle.lua`.
-pub(super) fn of_settle(request: &SettleRequest, now: &str, command: &mut Cmd) {
+pub(super) fn of_settle(request: &SettleRequest, terms: &mut Repeated<SettleTerms>, now: &str, command: &mut Cmd) {
     const NONE: Duration = Duration::ZERO;
     let (what, [retention, lease, margin]) = match &request.settlement {
         Settlement::Complete { retention, .. } => (Status::Completed.as_str(), [*retention, NONE, NONE]),
@@ -81,10 +87,33 @@ pub(super) fn of_settle(request: &SettleRequest, now: &str, command: &mut Cmd) {
         Settlement::Release { took_over: true } => ("hand_back", [NONE; 3]),
         Settlement::Renew { lease, skew_margin, retention } => ("renew", [*retention, *lease, *skew_margin]),
     };
-    let (field, value) = result(&request.settlement).unwrap_or_default();
+    let (field, value) = result(&request.settlement).unwrap_or(("-", b""));
+    let words = |terms: &SettleTerms| {
+        let [retention, lease, margin] = [terms.retention, terms.lease, terms.margin].map(millis);
+        format!("{} {retention} {lease} {margin} {} {now}", terms.what, terms.field)
+    };
+    let terms = terms.text(SettleTerms { what, field, retention, lease, margin }, words);
     command.write_arg_fmt(request.owner);
-    command.arg(what).arg(millis(retention)).arg(millis(lease)).arg(millis(margin)).arg(field).arg(value).arg(now);
+    command.arg(terms).arg(value);
     of_order(request.order.as_ref(), command);
+}
+
+/// The last terms and their text: those of a batch are mostly the same.
+pub(super) struct Repeated<T>(Option<(T, String)>);
+
+impl<T: PartialEq> Repeated<T> {
+    pub(super) const fn new() -> Self {
+        Self(None)
+    }
+
+    fn text(&mut self, terms: T, write: impl FnOnce(&T) -> String) -> &str {
+        let kept = self.0.take().filter(|(last, _)| *last == terms);
+        let (_, text) = self.0.insert(kept.unwrap_or_else(|| {
+            let text = write(&terms);
+            (terms, text)
+        }));
+        text
+    }
 }
 
 /// Adds the arguments of `mark.lua`.

@@ -4,7 +4,8 @@ use futures_util::{StreamExt, stream};
 use redis::{Cmd, Value};
 
 use super::{
-    MAX_BATCH, RedisStore, answers, arguments,
+    MAX_BATCH, RedisStore, answers,
+    arguments::{self, Repeated},
     failure::Failure,
     record,
     scripts::{self, By, CLAIM, SETTLE},
@@ -22,10 +23,10 @@ const CONCURRENCY: usize = 4;
 
 impl RedisStore {
     pub(super) async fn claim_all(&self, requests: &[ClaimRequest]) -> Answers<Claimed> {
-        let now = self.now();
+        let (now, mut terms) = (self.now(), Repeated::new());
         let call = |request: &ClaimRequest, by| {
             let mut command = CLAIM.call(by, self.name(&request.key), request.order.is_some());
-            arguments::of_claim(request, &now, &mut command);
+            arguments::of_claim(request, &mut terms, &now, &mut command);
             command
         };
         let answers = self.evaluate(requests, &vec![0; requests.len()], call).await;
@@ -33,10 +34,10 @@ impl RedisStore {
     }
 
     pub(super) async fn settle_all(&self, requests: &[SettleRequest]) -> Answers<Settled> {
-        let now = self.now();
+        let (now, mut terms) = (self.now(), Repeated::new());
         let call = |request: &SettleRequest, by| {
             let mut command = SETTLE.call(by, self.name(&request.key), request.order.is_some());
-            arguments::of_settle(request, &now, &mut command);
+            arguments::of_settle(request, &mut terms, &now, &mut command);
             command
         };
         let size = |request: &SettleRequest| arguments::result(&request.settlement).map_or(0, |(_, value)| value.len());
@@ -63,7 +64,7 @@ impl RedisStore {
         &self,
         requests: &[R],
         sizes: &[usize],
-        call: impl Fn(&R, By) -> Cmd + Send + Sync,
+        mut call: impl FnMut(&R, By) -> Cmd + Send,
     ) -> Vec<Result<Value, Failure>> {
         let mut answers = self.send(sizes, requests.iter().map(|request| call(request, By::Hash)).collect()).await;
         let is_unknown =

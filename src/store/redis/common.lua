@@ -2,7 +2,7 @@
 -- The mark of the operation's entity. Only in scripts for ordered operations, by mark.lua.
 local mark
 
-local function text(number) return string.format('%.0f', number) end
+local function text(number) return string.format('%d', number) end
 
 local function number(text) return text and string.match(text, '^%d+$') and tonumber(text) end
 

@@ -7,8 +7,12 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 use super::arguments::Name;
 
 /// The capacity of a call without a large result.
-const ARGUMENTS: usize = 16;
+const ARGUMENTS: usize = 8;
 const ARGUMENT_BYTES: usize = 384;
+
+/// The first line of a script that a server without free memory runs as well. One without such a line begins, and its first
+/// write fails that needs memory.
+const ALLOW_OOM: &str = "#!lua flags=allow-oom\n";
 
 const COMMON: &str = include_str!("common.lua");
 const MARK: &str = include_str!("mark.lua");
@@ -19,8 +23,8 @@ pub(super) struct Script {
     ordered: Text,
 }
 
-pub(super) static CLAIM: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("claim.lua")));
-pub(super) static SETTLE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("settle.lua")));
+pub(super) static CLAIM: LazyLock<Script> = LazyLock::new(|| Script::new("", include_str!("claim.lua")));
+pub(super) static SETTLE: LazyLock<Script> = LazyLock::new(|| Script::new(ALLOW_OOM, include_str!("settle.lua")));
 
 struct Text {
     text: String,
@@ -37,8 +41,8 @@ pub(super) enum By {
 }
 
 impl Script {
-    fn new(text: &str) -> Self {
-        Self { plain: Text::new(&[COMMON, text]), ordered: Text::new(&[COMMON, MARK, text]) }
+    fn new(flags: &str, text: &str) -> Self {
+        Self { plain: Text::new(&[flags, COMMON, text]), ordered: Text::new(&[flags, COMMON, MARK, text]) }
     }
 
     /// Begins a call on the record of this name. The caller adds the arguments.

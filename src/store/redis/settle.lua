@@ -1,15 +1,19 @@
 -- Ends or renews one claim, if the record is still in progress under its owner. KEYS[1]: the record. Times are in ms.
 -- For ordered operations mark.lua stands before this text; it adds KEYS[2] and two arguments.
--- ARGV: 1 owner  2 COMPLETED|FAILED|release|hand_back|renew  3 retention  4 lease  5 skew margin
---       6 field of the result: data|deflated|result_dropped|superseded, or ''  7 its value  8 now, or '' for the server's clock
+-- ARGV: 1 owner  2 the terms, divided by spaces: COMPLETED|FAILED|release|hand_back|renew, retention, lease, skew margin,
+--       field of the result (data|deflated|result_dropped|superseded, or -), now (nothing for the server's clock)
+--       3 the result's value
+-- It runs without free memory, too (`allow-oom`): outcomes of work that is done are recorded while claims are refused. A
+-- replica, whose copy may be older, refuses it.
 -- Applied: lease_until of a renewal, 1 otherwise. Refused: the record's fields, explained by the client.
-local key, owner, what, now = KEYS[1], ARGV[1], ARGV[2], time(ARGV[8])
--- Changes nothing, and is refused by a replica, which would answer from an older copy.
-redis.call('HDEL', key, '')
+local key, owner = KEYS[1], ARGV[1]
+local what, retention, lease_ms, margin, field, given = string.match(ARGV[2], '^(%S+) (%d+) (%d+) (%d+) (%S+) (%d*)$')
+local now = time(given)
+margin = tonumber(margin)
 if mark then mark.read(now) end
 
 local found = redis.call('HMGET', key, 'status', 'owner', 'prior_status', 'in_progress_expiration', 'expiration')
-local lease, margin = tonumber(found[4] or ''), tonumber(ARGV[5])
+local lease = tonumber(found[4] or '')
 -- A renewal that arrives when others may take over would revive a claim whose holder has stopped.
 local is_over = what == 'renew' and not (lease and lease >= math.max(now - margin, 0))
 local is_displaced = what == 'renew' and mark and not mark.is_held_by(owner)
@@ -25,7 +29,7 @@ if found[1] ~= 'INPROGRESS' or found[2] ~= owner or is_over or is_displaced or f
   return redis.call('HMGET', key, unpack(fields))
 end
 
-if mark then mark.settle(what, owner, tonumber(ARGV[4]), margin, now) end
+if mark then mark.settle(what, owner, tonumber(lease_ms), margin, now) end
 if what == 'release' then
   redis.call('DEL', key)
   return 1
@@ -35,23 +39,20 @@ if what == 'hand_back' then
   redis.call('HSET', key, 'in_progress_expiration', 0)
   return 1
 end
-local ends = now + tonumber(ARGV[3])
+local ends = now + tonumber(retention)
 if what == 'renew' then
   -- A late copy of an older renewal may follow a newer one: nothing is lowered.
-  lease = math.max(now + tonumber(ARGV[4]), lease)
+  lease = math.max(now + tonumber(lease_ms), lease)
   ends = math.max(ends, lease + margin + 1, (tonumber(found[5] or '') or 0) * 1000)
 end
 local expiration = math.ceil(ends / 1000)
--- HDEL comes first because it needs no memory: after it a server without free memory takes what follows, so that the outcome
--- of work that is done is recorded while claims are refused.
-redis.call('HDEL', key, 'data', 'deflated', 'result_dropped', 'superseded')
-redis.call('HSET', key, 'expiration', text(expiration))
 if what == 'renew' then
-  redis.call('HSET', key, 'in_progress_expiration', text(lease))
+  redis.call('HSET', key, 'expiration', text(expiration), 'in_progress_expiration', text(lease))
+elseif field == '-' then
+  redis.call('HSET', key, 'expiration', text(expiration), 'status', what)
 else
-  redis.call('HSET', key, 'status', what)
+  redis.call('HSET', key, 'expiration', text(expiration), 'status', what, field, ARGV[3])
 end
-if ARGV[6] ~= '' then redis.call('HSET', key, ARGV[6], ARGV[7]) end
 -- PEXPIREAT comes last: a time that has passed deletes the record, and a write after it would make one without a time to live.
 redis.call('PEXPIREAT', key, text(expiration * 1000))
 return what == 'renew' and lease or 1
