@@ -12,3 +12,4 @@ mod sources;
 mod sqs;
 mod sqs_client;
 mod testing;
+mod world;

@@ -5,15 +5,12 @@ use lambda_once::{
     batch::{Handler, sqs::SqsService},
 };
 
-use crate::real_handlers::{
-    recorder::{Event, Latency},
-    world::{World, batch, fifo, millis, orders, reported, seconds},
-};
+use crate::world::{Event, Latency, World, batch, fifo, millis, orders, reported};
 
 /// Asserts that a sandbox that had died at any moment of the invocation would have lost the record of one run at most,
 /// beside those of the runs under way.
 fn assert_one_run_behind(world: &World, runs: usize) {
-    let unrecorded = world.events.unrecorded_at_each_beginning();
+    let unrecorded = world.journal.unrecorded_at_each_beginning();
     assert_eq!(unrecorded.len(), runs);
     let most = unrecorded.iter().max();
     assert!(most <= Some(&1), "runs that had returned unrecorded when another began: {unrecorded:?}");
@@ -25,7 +22,7 @@ async fn a_completion_is_recorded_at_the_latest_when_the_second_handler_after_it
         for time in [3, 50, 400] {
             let world = World::new();
             let service = world.service().concurrency(concurrency);
-            let processed = world.process(&service, batch(orders(20, "block", time)), seconds(60)).await;
+            let processed = world.process(&service, batch(orders(20, "block", time))).await;
             assert!(reported(&processed).is_empty());
             assert_one_run_behind(&world, 20);
         }
@@ -36,9 +33,9 @@ async fn a_completion_is_recorded_at_the_latest_when_the_second_handler_after_it
 async fn a_completion_does_not_wait_for_a_settle_call_in_flight() {
     for concurrency in [1, 10] {
         let latency = Latency { claim: millis(5), settle: millis(100), ..Latency::default() };
-        let world = World::with(latency, |builder| builder);
+        let world = World::slow(latency, |builder| builder);
         let service = world.service().concurrency(concurrency);
-        let processed = world.process(&service, batch(orders(20, "block", 5)), seconds(60)).await;
+        let processed = world.process(&service, batch(orders(20, "block", 5))).await;
         assert!(reported(&processed).is_empty());
         assert_one_run_behind(&world, 20);
     }
@@ -49,7 +46,7 @@ async fn in_a_group_and_among_groups_completions_are_one_run_behind_too() {
     let world = World::new();
     let groups = ["a", "a", "b", "a", "c", "b", "b", "a", "c", "a"];
     let event = fifo(groups.into_iter().zip(orders(groups.len(), "block", 20)));
-    assert!(reported(&world.process(&world.service(), event, seconds(60)).await).is_empty());
+    assert!(reported(&world.process(&world.service(), event).await).is_empty());
     assert_one_run_behind(&world, groups.len());
 }
 
@@ -59,13 +56,13 @@ async fn a_sandbox_killed_at_any_point_loses_one_runs_record_at_most_and_a_redel
         let world = World::new();
         let service = world.service().concurrency(1);
         world.process_and_die(&service, batch(orders(20, "block", 5)), killed_in).await;
-        let before = world.events.beginnings().len();
+        let before = world.journal.beginnings().len();
         assert_eq!(before, killed_in + 1);
-        let again = world.process(&service, batch(orders(20, "block", 5)), seconds(60)).await;
+        let again = world.process(&service, batch(orders(20, "block", 5))).await;
         assert!(reported(&again).is_empty());
         let replayed = again.records.iter().filter(|report| report.outcome == Ok(OutcomeKind::Replayed)).count();
         assert!(replayed + 1 >= killed_in, "killed in run {killed_in}, {replayed} of those before it are replayed");
-        let ran_again = world.events.beginnings().len() - before;
+        let ran_again = world.journal.beginnings().len() - before;
         assert_eq!(ran_again + replayed, 20);
     }
 }
@@ -77,18 +74,18 @@ where
     T: Send + 'static,
     Args: 'static,
 {
-    let processed = world.process(service, batch(orders(n, "succeed", 0)), seconds(60)).await;
+    let processed = world.process(service, batch(orders(n, "succeed", 0))).await;
     assert!(reported(&processed).is_empty());
-    let recorded = world.events.all().into_iter().filter(|event| matches!(event, Event::Recorded(_))).count();
+    let recorded = world.journal.events().into_iter().filter(|event| matches!(event, Event::Recorded(_))).count();
     assert_eq!(recorded, n);
-    world.events.settle_calls()
+    world.journal.count(|event| event == Event::SettlesArrived)
 }
 
 /// Asserts that instant handlers share their settle calls, on a store that takes so long.
 async fn assert_shared(latency: Latency) {
     for n in [1, 10, 25, 100, 1_000] {
         for concurrency in [1, 10, 100] {
-            let world = World::with(latency, |builder| builder);
+            let world = World::slow(latency, |builder| builder);
             let calls = settle_calls(&world, &world.service().concurrency(concurrency), n).await;
             let most = n.div_ceil(25) + 1;
             assert!(calls <= most, "{n} records, {concurrency} at once: {calls} calls, not {most}");
@@ -110,9 +107,9 @@ async fn completions_of_instant_handlers_share_their_settle_calls_where_calls_ta
 async fn a_completion_is_recorded_in_time_where_handlers_put_their_thread_to_sleep() {
     for concurrency in [1, 10] {
         let latency = Latency { claim: millis(3), settle: millis(20), ..Latency::default() };
-        let world = World::with(latency, |builder| builder).in_real_time();
+        let world = World::slow(latency, |builder| builder).in_real_time();
         let service = world.service().concurrency(concurrency);
-        let processed = world.process(&service, batch(orders(20, "block", 5)), seconds(60)).await;
+        let processed = world.process(&service, batch(orders(20, "block", 5))).await;
         assert!(reported(&processed).is_empty());
         assert_one_run_behind(&world, 20);
     }

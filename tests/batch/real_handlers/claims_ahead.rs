@@ -7,17 +7,17 @@ use lambda_once::{
     batch::{Processed, bulk},
 };
 
-use crate::real_handlers::{
-    recorder::{Event, Latency},
-    world::{Job, World, batch, block, fifo, ids, jobs, millis, orders, reported, seconds},
+use crate::{
+    support::clock::block,
+    world::{Event, Job, Latency, World, batch, fifo, ids, jobs, millis, orders, reported},
 };
 
 const POLICIES: [AfterUnknown; 2] = [AfterUnknown::Refuse, AfterUnknown::Probe];
 
-const SLOW_STORE: Latency = Latency { claim: millis(5), settle: millis(5), read: millis(5) };
+const SLOW_STORE: Latency = Latency { claim: millis(5), settle: millis(5), read: millis(5), settle_arrives: millis(0) };
 
 fn guarded(policy: AfterUnknown, latency: Latency) -> World {
-    World::with(latency, |builder| builder.after_unknown(policy))
+    World::slow(latency, |builder| builder.after_unknown(policy))
 }
 
 /// Delivers an event under either policy, with a minute left.
@@ -30,9 +30,9 @@ async fn process(
     let service = world.service().concurrency(concurrency);
     if policy == AfterUnknown::Probe {
         let service = service.probe(|_: Job, _: RecordContext| async { Ok::<_, Failure>(Probed::NotDone) });
-        world.process(&service, event, seconds(60)).await
+        world.process(&service, event).await
     } else {
-        world.process(&service, event, seconds(60)).await
+        world.process(&service, event).await
     }
 }
 
@@ -43,8 +43,8 @@ async fn while_handlers_block_one_claim_at_most_stands_on_work_that_has_not_begu
             let world = guarded(policy, latency);
             let processed = process(&world, policy, 10, batch(orders(10, "block", 200))).await;
             assert!(reported(&processed).is_empty());
-            assert_eq!(world.events.most_unbegun_since(0), 1, "{policy:?}, {latency:?}");
-            assert_eq!(world.events.claim_calls_since(0), [1; 10]);
+            assert_eq!(world.journal.most_unbegun_since(0), 1, "{policy:?}, {latency:?}");
+            assert_eq!(world.journal.claim_calls_since(0), [1; 10]);
         }
     }
 }
@@ -56,7 +56,7 @@ async fn while_heads_of_groups_block_one_claim_at_most_stands_on_work_that_has_n
         let groups = ["a", "b", "c", "d", "a", "e"];
         let event = fifo(groups.into_iter().zip(orders(groups.len(), "block", 200)));
         assert!(reported(&process(&world, policy, 10, event).await).is_empty());
-        assert_eq!(world.events.most_unbegun_since(0), 1, "{policy:?}");
+        assert_eq!(world.journal.most_unbegun_since(0), 1, "{policy:?}");
     }
 }
 
@@ -65,11 +65,11 @@ async fn until_a_first_poll_has_returned_one_record_is_claimed_and_then_as_many_
     for policy in POLICIES {
         for latency in [Latency::default(), SLOW_STORE] {
             let world = guarded(policy, latency);
-            let processed = process(&world, policy, 6, batch(orders(10, "sleep", 500))).await;
+            let processed = process(&world, policy, 6, batch(orders(10, "succeed", 500))).await;
             assert!(reported(&processed).is_empty());
-            assert_eq!(world.events.claim_calls_since(0)[..2], [1, 5], "{policy:?}, {latency:?}");
-            assert!(world.events.most_unbegun_since(0) <= 5);
-            let first = world.events.beginnings();
+            assert_eq!(world.journal.claim_calls_since(0)[..2], [1, 5], "{policy:?}, {latency:?}");
+            assert!(world.journal.most_unbegun_since(0) <= 5);
+            let first = world.journal.beginnings();
             assert!(first[5].since(first[0]) <= millis(10), "six run side by side: {first:?}");
         }
     }
@@ -80,7 +80,7 @@ async fn a_poll_of_nine_milliseconds_does_not_count_as_long() {
     for policy in POLICIES {
         let world = guarded(policy, Latency::default());
         assert!(reported(&process(&world, policy, 10, batch(orders(10, "block", 9))).await).is_empty());
-        assert_eq!(world.events.claim_calls_since(0), [1, 9], "{policy:?}");
+        assert_eq!(world.journal.claim_calls_since(0), [1, 9], "{policy:?}");
     }
 }
 
@@ -88,22 +88,22 @@ async fn a_poll_of_nine_milliseconds_does_not_count_as_long() {
 async fn after_a_long_poll_one_record_is_claimed_at_a_time() {
     for policy in POLICIES {
         let world = guarded(policy, SLOW_STORE);
-        let mut acts = [("sleep", 50); 40];
+        let mut acts = [("succeed", 50); 40];
         acts[3] = ("sleep, then block", 11);
         assert!(reported(&process(&world, policy, 10, batch(jobs(&acts))).await).is_empty());
-        let events = world.events.all();
-        assert_eq!(world.events.claim_calls_since(0)[..2], [1, 9], "{policy:?}");
+        let events = world.journal.events();
+        assert_eq!(world.journal.claim_calls_since(0)[..2], [1, 9], "{policy:?}");
         let blocked = events.iter().position(|event| matches!(event, Event::Blocked(_))).unwrap();
-        let after = world.events.claim_calls_since(blocked);
+        let after = world.journal.claim_calls_since(blocked);
         assert!(after.len() >= 20 && after.iter().all(|keys| *keys == 1), "{policy:?}: {after:?}");
-        assert_eq!(world.events.most_unbegun_since(blocked), 1);
+        assert_eq!(world.journal.most_unbegun_since(blocked), 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_a_bulk_handler_that_blocks_one_calls_worth_at_most_stands_on_work_that_has_not_begun() {
     let world = guarded(AfterUnknown::Refuse, SLOW_STORE);
-    let events = world.events.clone();
+    let events = world.journal.clone();
     let handler = move |jobs: Vec<Job>, contexts: Vec<RecordContext>| {
         let events = events.clone();
         async move {
@@ -113,10 +113,10 @@ async fn of_a_bulk_handler_that_blocks_one_calls_worth_at_most_stands_on_work_th
         }
     };
     let service = world.once.sqs(Key::pointer("/order_id"), bulk(4, handler)).concurrency(3);
-    let processed = world.process(&service, batch(orders(20, "", 0)), seconds(60)).await;
+    let processed = world.process(&service, batch(orders(20, "", 0))).await;
     assert!(reported(&processed).is_empty());
-    assert_eq!(world.events.most_unbegun_since(0), 4);
-    assert_eq!(world.events.claim_calls_since(0), [4; 5], "and each call is full");
+    assert_eq!(world.journal.most_unbegun_since(0), 4);
+    assert_eq!(world.journal.claim_calls_since(0), [4; 5], "and each call is full");
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,8 +126,8 @@ async fn a_crash_leaves_one_claim_at_most_on_work_that_never_began() {
         let service = world.service();
         let event = || batch(orders(10, "block", 20));
         world.process_and_die(&service, event(), killed_in).await;
-        let began = world.events.beginnings().len();
-        let again = world.process(&service, event(), seconds(60)).await;
+        let began = world.journal.beginnings().len();
+        let again = world.process(&service, event()).await;
         assert_eq!(again.records[killed_in].outcome, Ok(OutcomeKind::Abandoned), "nobody knows what it did");
         let never_began = again.records[began..].iter();
         let refused = never_began.filter(|report| report.outcome == Ok(OutcomeKind::Abandoned)).count();
@@ -140,5 +140,5 @@ async fn while_handlers_put_their_thread_to_sleep_one_claim_at_most_stands_on_wo
     let world = guarded(AfterUnknown::Refuse, SLOW_STORE).in_real_time();
     let processed = process(&world, AfterUnknown::Refuse, 10, batch(orders(10, "block", 30))).await;
     assert_eq!(reported(&processed), ids(0..0));
-    assert_eq!(world.events.most_unbegun_since(0), 1);
+    assert_eq!(world.journal.most_unbegun_since(0), 1);
 }

@@ -10,8 +10,8 @@ use lambda_once::{
 use lambda_runtime::LambdaEvent;
 use serde_json::Value;
 
-use crate::sqs::{
-    dead_letters::Letters,
+use crate::{
+    sqs::dead_letters::Letters,
     world::{World, ids, order, seconds, work},
 };
 
@@ -118,7 +118,7 @@ async fn what_cannot_be_decoded_for_now_blocks_those_behind_it() {
         let world = World::new();
         let service = service(&world, true).permanent_failures(PermanentFailures::Acknowledge);
         assert_eq!(deliver(&world, &service, act).await, ids(0..2), "{act}");
-        assert!(world.spy.records().await.is_empty());
+        assert!(world.records().await.is_empty());
     }
 }
 

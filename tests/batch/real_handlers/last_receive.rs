@@ -16,12 +16,9 @@ use crate::{
     sources::{
         kinesis,
         streams::{SHARD, Stream, checkpoint},
-        world::{self as sources, good, job},
     },
-    sqs::{
-        dead_letters::{Act, Letters, dead_lettered, reported},
-        world::{START, World, batch, fifo, ids, millis, order, seconds, work},
-    },
+    sqs::dead_letters::{Act, Letters, dead_lettered},
+    world::{ALL_DONE, START, World, batch, fifo, ids, millis, order, reported, seconds, work},
 };
 
 /// How often each message of the tests has been received.
@@ -177,7 +174,7 @@ fn refusing() -> World {
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_head_on_its_last_receive_is_dead_lettered_and_those_behind_it_run() {
     let (world, letters) = (refusing(), Letters::new());
-    world.abandon("A").await;
+    world.abandon("A");
     let before = world.record("A").await;
     let service = world.service().dead_letters(letters.clone()).max_receive_count(RECEIVES);
     let processed = world.process(&service, group([order("A"), order("B"), order("C")])).await;
@@ -191,7 +188,7 @@ async fn an_abandoned_head_on_its_last_receive_is_dead_lettered_and_those_behind
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_head_that_is_not_on_its_last_receive_is_reported() {
     let (world, letters) = (refusing(), Letters::new());
-    world.abandon("A").await;
+    world.abandon("A");
     for service in [
         world.service().dead_letters(letters.clone()).max_receive_count(RECEIVES + 1),
         world.service().dead_letters(letters.clone()),
@@ -209,7 +206,7 @@ async fn abandoned_messages_are_dead_lettered_in_any_receive_by_choice() {
     for chosen in [false, true] {
         for event in [batch([order("A"), order("B")]), group([order("A"), order("B")])] {
             let (world, letters) = (refusing(), Letters::new());
-            world.abandon("A").await;
+            world.abandon("A");
             let service = world.service().dead_letters(letters.clone()).dead_letter_abandoned(chosen);
             let processed = world.process(&service, event).await;
             assert_eq!(processed.records[0].outcome, Ok(OutcomeKind::Abandoned));
@@ -222,7 +219,7 @@ async fn abandoned_messages_are_dead_lettered_in_any_receive_by_choice() {
 #[tokio::test(start_paused = true)]
 async fn without_a_place_for_dead_letters_abandoned_messages_are_reported_whatever_is_chosen() {
     let world = refusing();
-    world.abandon("A").await;
+    world.abandon("A");
     let processed = world.process(&world.service().dead_letter_abandoned(true), batch([order("A")])).await;
     assert_eq!(reported(&processed), ids(0..1));
 }
@@ -230,11 +227,11 @@ async fn without_a_place_for_dead_letters_abandoned_messages_are_reported_whatev
 /// Delivers a shard's records to an engine that refuses takeovers, after a first invocation whose second record hung: the
 /// answer, what ran, and the letters.
 async fn abandoned_in_a_shard(dead_letter: bool) -> (String, Vec<String>, Vec<String>) {
-    let world = sources::World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
+    let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
     let letters = Letters::new();
     let kinesis = world.once.kinesis(Key::message_id(), world.handler());
     let service = kinesis.dead_letters(letters.clone()).dead_letter_abandoned(dead_letter);
-    let records = [good("0"), job("1", "hang once", 0), good("2"), good("3")].map(|job| ("a", job));
+    let records = [order("0"), work("1", "hang once", 0), order("2"), order("3")].map(|job| ("a", job));
     let event = crate::sources::streams::Kinesis::event(0, &records);
     let first = world.invoke(&service, &event, seconds(SHARD.seconds_left)).await.unwrap();
     assert_eq!((first, letters.ids()), (checkpoint(1), vec![]), "what hangs is not abandoned yet");
@@ -243,7 +240,7 @@ async fn abandoned_in_a_shard(dead_letter: bool) -> (String, Vec<String>, Vec<St
     let lapsed: Timestamp = world.clock.now();
     let answer = world.invoke(&service, &event, seconds(SHARD.seconds_left)).await.unwrap();
     assert!(world.clock.now().since(lapsed) < seconds(1), "nothing is waited for");
-    (answer, world.journal.names(), letters.ids())
+    (answer, world.journal.keys(), letters.ids())
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,7 +253,7 @@ async fn an_abandoned_record_stops_its_shard_by_default() {
 #[tokio::test(start_paused = true)]
 async fn a_shard_goes_on_behind_an_abandoned_record_that_is_dead_lettered_by_choice() {
     let (answer, ran, letters) = abandoned_in_a_shard(true).await;
-    assert_eq!(answer, sources::ALL_DONE);
+    assert_eq!(answer, ALL_DONE);
     assert_eq!(ran, ["0", "1", "2", "3"]);
     assert_eq!(letters, [kinesis::event_id(1)]);
 }

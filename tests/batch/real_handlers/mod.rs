@@ -1,8 +1,6 @@
 //! What batches promise of handlers as they are: that block their thread, hang, or take the whole time there is; and of
 //! stores that take time. Most of it in tokio's paused time, which a handler can also let pass without yielding.
 
-use crate::support::{clock, collector};
-
 mod blocking;
 mod claims_ahead;
 mod deadline;
@@ -10,8 +8,6 @@ mod decoding;
 mod last_receive;
 mod neighbours;
 mod polls;
-mod recorder;
 mod silence;
 mod starvation;
 mod waiting;
-mod world;

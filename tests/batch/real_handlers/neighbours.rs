@@ -12,9 +12,9 @@ use lambda_once::{
 use lambda_runtime::LambdaEvent;
 use serde_json::Value;
 
-use crate::sqs::{
-    dead_letters::{Letters, reported},
-    world::{START, World, batch, fifo, ids, millis, order, orders, seconds},
+use crate::{
+    sqs::dead_letters::Letters,
+    world::{START, World, batch, fifo, ids, millis, order, orders, reported, seconds},
 };
 
 const CUT_OFF: OutcomeKind = OutcomeKind::Interrupted(Interruption::CutOff);

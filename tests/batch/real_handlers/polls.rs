@@ -1,40 +1,23 @@
 //! The store calls that thousands of waiting records cost.
 
-use lambda_once::{
-    batch::Processed,
-    clock::Clock,
-    record::{RECORD_VERSION, Record, Status, StoredResult},
-};
+use lambda_once::{batch::Processed, clock::Clock};
 
-use crate::real_handlers::{
-    recorder::{Event, Latency},
-    world::{START, World, fifo, millis, orders, reported, seconds},
-};
+use crate::world::{Event, Latency, START, World, fifo, millis, orders, reported, seconds};
 
 const RECORDS: usize = 4_000;
 
 /// Delivers as many messages as there are records, each of a group of its own, whose keys are held elsewhere for 40 s.
 async fn wait_for_all() -> World {
     let latency = Latency { read: millis(20), ..Latency::default() };
-    let world = World::with(latency, |builder| builder);
-    let held = Record {
-        status: Status::InProgress,
-        owner: None,
-        attempt: 1,
-        prior_status: None,
-        // The margin of a second comes on top.
-        lease_until: Some(START.after(seconds(39))),
-        expiration: Some(START.after(seconds(10_000)).seconds_rounded_up()),
-        fingerprint: None,
-        result: StoredResult::default(),
-        version: RECORD_VERSION,
-    };
+    let world = World::slow(latency, |builder| builder);
     for i in 0..RECORDS {
-        world.memory.insert(world.once.key_hash("sqs", &format!("order-{i}")).unwrap(), held.clone());
+        // The margin of a second comes on top.
+        world.hold_in("sqs", &format!("order-{i}"), seconds(39));
     }
     let groups = (0..RECORDS).map(|i| &*format!("group-{i}").leak());
     let event = fifo(groups.zip(orders(RECORDS, "succeed", 0)));
-    let processed: Processed<_> = world.process(&world.service().wait_up_to(seconds(60)), event, seconds(120)).await;
+    let processed: Processed<_> =
+        world.process_within(&world.service().wait_up_to(seconds(60)), event, seconds(120)).await;
     assert!(reported(&processed).is_empty());
     assert!(world.clock.now() >= START.after(seconds(40)) && world.clock.now() < START.after(seconds(45)));
     world
@@ -44,9 +27,9 @@ async fn wait_for_all() -> World {
 async fn records_that_wait_are_polled_by_a_hundred_keys_a_second_one_call_of_twenty_five_at_a_time() {
     let world = wait_for_all().await;
     let (mut keys_read, mut is_in_flight) = (0, false);
-    for (at, event) in world.events.timed() {
+    for (at, event) in world.journal.timed() {
         match event {
-            Event::ReadSent(keys) => {
+            Event::ReadArrived(keys) => {
                 assert!(!is_in_flight, "two calls at once at {:?}", at.since(START));
                 assert!(keys <= 25, "{keys} keys in a call");
                 is_in_flight = true;

@@ -11,11 +11,8 @@ use lambda_runtime::LambdaEvent;
 use serde_json::Value;
 
 use crate::{
-    real_handlers::clock::block,
-    sqs::{
-        dead_letters::reported,
-        world::{START, World, batch, fifo, ids, millis, order, orders, seconds},
-    },
+    support::clock::block,
+    world::{START, World, batch, fifo, ids, millis, order, orders, reported, seconds},
 };
 
 /// A service whose handlers block their thread for so many milliseconds.
@@ -75,7 +72,7 @@ async fn a_settle_call_that_is_never_answered_does_not_leave_a_batch_unrecorded(
         let processed = world.process(&world.service(), event).await;
         assert!(processed.outcomes().into_iter().all(|outcome| outcome == Ok(OutcomeKind::Executed)));
         assert!(world.clock.now() < START.after(seconds(5)), "{:?}", world.clock.now().since(START));
-        let records = world.spy.records().await;
+        let records = world.records().await;
         assert!(records.iter().all(|record| record.status == Status::Completed));
     }
 }
@@ -90,7 +87,7 @@ async fn claims_whose_answers_were_lost_are_withdrawn_through_trouble() {
             let processed = world.process(&world.service(), batch(orders(3, "succeed", 0))).await;
             assert_eq!(reported(&processed), ids(0..3));
             assert!(world.journal.keys().is_empty());
-            assert!(world.spy.records().await.is_empty(), "{policy:?}, {fault:?}: nothing ran, and the keys are free");
+            assert!(world.records().await.is_empty(), "{policy:?}, {fault:?}: nothing ran, and the keys are free");
         }
     }
 }

@@ -8,8 +8,8 @@ use lambda_runtime::{Context, LambdaEvent};
 use tracing::Level;
 
 use crate::{
-    real_handlers::collector::{Collector, Line},
-    sqs::world::{World, batch, ids, invoke, millis, orders, seconds},
+    support::collector::{Collector, Line},
+    world::{World, batch, ids, invoke, millis, orders, seconds},
 };
 
 /// Asserts that an event with this context fails as a whole: the message of its error.

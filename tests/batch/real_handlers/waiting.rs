@@ -2,13 +2,7 @@
 
 use std::time::Duration;
 
-use lambda_once::{
-    Key, OutcomeKind,
-    batch::stream::StreamOrder,
-    clock::{Clock, Timestamp},
-    record::{RECORD_VERSION, Record, Status, StoredResult},
-    store::fault::Call,
-};
+use lambda_once::{Key, OutcomeKind, batch::stream::StreamOrder, record::Status, store::fault::Call};
 use lambda_runtime::LambdaEvent;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -17,12 +11,8 @@ use crate::{
     sources::{
         mq::{active, active_event},
         streams::{Kinesis, Stream, checkpoint},
-        world::{self as sources, good, job},
     },
-    sqs::{
-        dead_letters::reported,
-        world::{World, fifo, ids, millis, order, seconds, work},
-    },
+    world::{World, fifo, ids, millis, order, reported, seconds, work},
 };
 
 /// What the default lets a record wait.
@@ -32,27 +22,8 @@ const SLACK: Duration = Duration::from_millis(100);
 /// The longest that a function may run.
 const LONGEST: Duration = Duration::from_secs(900);
 
-/// A claim that stands elsewhere for this long.
-fn claim(now: Timestamp, lease: Duration) -> Record {
-    Record {
-        status: Status::InProgress,
-        owner: None,
-        attempt: 1,
-        prior_status: None,
-        lease_until: Some(now.after(lease)),
-        expiration: Some(now.after(seconds(10_000)).seconds_rounded_up()),
-        fingerprint: None,
-        result: StoredResult::default(),
-        version: RECORD_VERSION,
-    }
-}
-
 fn hold(world: &World, key: &str, lease: Duration) {
-    world.memory.insert(world.hash(key), claim(world.clock.now(), lease));
-}
-
-fn hold_in(world: &sources::World, source: &str, name: &str, lease: Duration) {
-    world.memory.insert(world.once.key_hash(source, name).unwrap(), claim(world.clock.now(), lease));
+    world.hold_in("sqs", key, lease);
 }
 
 /// Delivers three groups with 900 s left, the head of one held by another invocation; returns each record's outcome and
@@ -157,11 +128,11 @@ async fn what_ends_elsewhere_within_the_time_is_not_reported_though_its_lease_is
     }
 }
 
-/// Delivers messages of a broker, with a minute left, of which those named H are held elsewhere: how long the error takes.
+/// Delivers messages of a broker, with a minute left, of which those with the key H are held elsewhere: how long the error takes.
 async fn broker(bodies: &[Value]) -> Duration {
-    let world = sources::World::new();
-    hold_in(&world, "mq", "H", seconds(10));
-    let service = world.once.mq(Key::pointer("/name"), world.handler());
+    let world = World::new();
+    world.hold_in("mq", "H", seconds(10));
+    let service = world.once.mq(Key::pointer("/order_id"), world.handler());
     let messages = bodies.iter().enumerate().map(|(i, body)| active(&format!("ID:{i}"), body));
     let began = Instant::now();
     world.fail(&service, &active_event(messages)).await;
@@ -170,8 +141,8 @@ async fn broker(bodies: &[Value]) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn where_one_failure_brings_everything_back_nothing_is_waited_for_after_it() {
-    let (held, fails) = (|| good("H"), || job("F", "transient", 0));
-    for bodies in [[fails(), held(), good("1")], [held(), fails(), good("1")], [good("1"), held(), fails()]] {
+    let (held, fails) = (|| order("H"), || work("F", "transient", 0));
+    for bodies in [[fails(), held(), order("1")], [held(), fails(), order("1")], [order("1"), held(), fails()]] {
         let took = broker(&bodies).await;
         assert!(took < SLACK, "{took:?}: {bodies:?}");
     }
@@ -179,37 +150,37 @@ async fn where_one_failure_brings_everything_back_nothing_is_waited_for_after_it
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_ends_a_wait_that_has_begun_where_one_brings_everything_back() {
-    let took = broker(&[good("H"), job("F", "transient", 3_000)]).await;
+    let took = broker(&[order("H"), work("F", "transient", 3_000)]).await;
     assert!(took >= seconds(3) && took < seconds(3) + SLACK, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_one_failure_brings_everything_back_a_wait_has_its_cap_too() {
-    let world = sources::World::new();
-    hold_in(&world, "mq", "H", seconds(40));
-    let service = world.once.mq(Key::pointer("/name"), world.handler());
+    let world = World::new();
+    world.hold_in("mq", "H", seconds(40));
+    let service = world.once.mq(Key::pointer("/order_id"), world.handler());
     let began = Instant::now();
-    world.fail(&service, &active_event([active("ID:0", &good("H")), active("ID:1", &good("1"))])).await;
+    world.fail(&service, &active_event([active("ID:0", &order("H")), active("ID:1", &order("1"))])).await;
     assert!(began.elapsed() <= CAP + SLACK, "{:?}", began.elapsed());
 }
 
-/// Delivers the records of a shard whose keys run side by side, with a minute left, of which those named H are held for 10 s:
+/// Delivers the records of a shard whose keys run side by side, with a minute left, of which those with the key H are held for 10 s:
 /// the answer, how long it took, and what ran.
 async fn shard(records: &[(&str, Value)]) -> (String, Duration, Vec<String>) {
-    let world = sources::World::new();
-    hold_in(&world, "kinesis", "H", seconds(10));
-    let service = world.once.kinesis(Key::pointer("/name"), world.handler()).order(StreamOrder::Key);
+    let world = World::new();
+    world.hold_in("kinesis", "H", seconds(10));
+    let service = world.once.kinesis(Key::pointer("/order_id"), world.handler()).order(StreamOrder::Key);
     let began = Instant::now();
     let answer = world.invoke(&service, &Kinesis::event(0, records), seconds(60)).await.unwrap();
     assert!(!world.calls(Call::Claim).is_empty());
-    (answer, began.elapsed(), world.journal.names())
+    (answer, began.elapsed(), world.journal.keys())
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_record_behind_the_lowest_failed_one_is_not_waited_for() {
     for milliseconds in [0, 2_000] {
-        let fails = job("F", "transient", milliseconds);
-        let (answer, took, _) = shard(&[("a", good("0")), ("b", fails), ("c", good("H")), ("d", good("3"))]).await;
+        let fails = work("F", "transient", milliseconds);
+        let (answer, took, _) = shard(&[("a", order("0")), ("b", fails), ("c", order("H")), ("d", order("3"))]).await;
         assert_eq!(answer, checkpoint(1));
         assert!(took < millis(milliseconds) + SLACK, "{took:?}");
     }
@@ -217,8 +188,8 @@ async fn a_record_behind_the_lowest_failed_one_is_not_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_record_before_the_lowest_failed_one_is_waited_for() {
-    let fails = job("F", "transient", 0);
-    let (answer, took, ran) = shard(&[("a", good("0")), ("c", good("H")), ("b", fails)]).await;
+    let fails = work("F", "transient", 0);
+    let (answer, took, ran) = shard(&[("a", order("0")), ("c", order("H")), ("b", fails)]).await;
     assert_eq!(answer, checkpoint(2), "without the wait it would be 1");
     assert!(took >= seconds(11) && took < seconds(11) + SLACK, "{took:?}");
     assert_eq!(ran.last().map(String::as_str), Some("H"));

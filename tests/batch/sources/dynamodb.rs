@@ -10,9 +10,9 @@ use lambda_once::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::sources::{
-    streams::{checkpoint, sequence_number},
-    world::{ALL_DONE, World, good, unreadable},
+use crate::{
+    sources::streams::{checkpoint, sequence_number},
+    world::{ALL_DONE, World, order, unreadable},
 };
 
 pub(crate) const STREAM: &str = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-01T08:15:30.512";
@@ -73,18 +73,18 @@ async fn a_handler_gets_the_kind_of_change_and_both_images_as_its_type() {
     let service = world.once.dynamodb_stream(Key::message_id(), move |change: Change<Order>| {
         let shown = |order: Option<Order>| order.map(|order| format!("{} {}", order.status, order.amount_cents));
         let (kind, expiry) = (change.kind.as_str(), change.is_expiry);
-        journal.note(format!("{kind} {:?} {:?} {expiry}", shown(change.old().unwrap()), shown(change.new)));
+        journal.ran(format!("{kind} {:?} {:?} {expiry}", shown(change.old().unwrap()), shown(change.new)));
         async { Ok::<_, Failure>(()) }
     });
     let file = std::fs::read_to_string("events/dynamodb-stream.json").unwrap();
-    assert_eq!(world.deliver(&service, &file).await, ALL_DONE);
+    assert_eq!(world.answer(&service, &file).await, ALL_DONE);
     let expected = [
         r#"INSERT None Some("open 4990") false"#,
         r#"MODIFY Some("open 4990") Some("paid 4990") false"#,
         r#"REMOVE Some("paid 12900") None false"#,
         r#"REMOVE Some("open 850") None true"#,
     ];
-    assert_eq!(world.journal.names(), expected);
+    assert_eq!(world.journal.keys(), expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +92,7 @@ async fn only_dynamodbs_own_deletion_is_an_expiry() {
     let world = World::new();
     let journal = world.journal.clone();
     let service = world.once.dynamodb_stream(Key::message_id(), move |change: Change<Value>| {
-        journal.note(change.is_expiry.to_string());
+        journal.ran(change.is_expiry.to_string());
         async { Ok::<_, Failure>(()) }
     });
     let dynamodb = json!({ "type": "Service", "principalId": "dynamodb.amazonaws.com" });
@@ -107,8 +107,8 @@ async fn only_dynamodbs_own_deletion_is_an_expiry() {
         record["userIdentity"] = user;
         record
     });
-    assert_eq!(world.deliver(&service, &event(records)).await, ALL_DONE);
-    assert_eq!(world.journal.names(), ["true", "false", "false", "false"]);
+    assert_eq!(world.answer(&service, &event(records)).await, ALL_DONE);
+    assert_eq!(world.journal.keys(), ["true", "false", "false", "false"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,12 +122,12 @@ async fn a_stream_of_keys_only_gives_the_keys() {
     let service = world.once.dynamodb_stream(Key::pointer("/Keys/id"), move |change: Change<Value>| {
         let images = format!("{:?} {:?}", change.new, change.old_image);
         let Keys { id } = serde_dynamo::from_item(change.keys).unwrap();
-        journal.note(format!("{id} {images}"));
+        journal.ran(format!("{id} {images}"));
         async { Ok::<_, Failure>(()) }
     });
     let records = ["a", "b", "a"].into_iter().enumerate().map(|(number, id)| change(number, "MODIFY", &json!(id)));
-    assert_eq!(world.deliver(&service, &event(records)).await, ALL_DONE);
-    assert_eq!(world.journal.names(), ["a None None", "b None None"]);
+    assert_eq!(world.answer(&service, &event(records)).await, ALL_DONE);
+    assert_eq!(world.journal.keys(), ["a None None", "b None None"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +135,7 @@ async fn a_key_points_into_an_image() {
     let world = World::new();
     let journal = world.journal.clone();
     let service = world.once.dynamodb_stream(Key::pointer("/NewImage/order/lines/1"), move |_: Change<Value>| {
-        journal.note("ran");
+        journal.ran("ran");
         async { Ok::<_, Failure>(()) }
     });
     let with_line = |number, line: Value| {
@@ -145,10 +145,10 @@ async fn a_key_points_into_an_image() {
     };
     let records =
         [with_line(0, json!({ "S": "7" })), with_line(1, json!({ "S": "7" })), with_line(2, json!({ "N": "7" }))];
-    assert_eq!(world.deliver(&service, &event(records)).await, ALL_DONE);
-    assert_eq!(world.journal.names().len(), 2, "a text and a number are two keys");
+    assert_eq!(world.answer(&service, &event(records)).await, ALL_DONE);
+    assert_eq!(world.journal.keys().len(), 2, "a text and a number are two keys");
     let nothing = [with_line(3, json!({ "NULL": true }))];
-    assert_eq!(world.deliver(&service, &event(nothing)).await, checkpoint(3));
+    assert_eq!(world.answer(&service, &event(nothing)).await, checkpoint(3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,7 +156,7 @@ async fn two_numbers_that_differ_are_two_keys_however_large() {
     let world = World::new();
     let journal = world.journal.clone();
     let service = world.once.dynamodb_stream(Key::pointer("/Keys/id"), move |_: Change<Value>| {
-        journal.note("ran");
+        journal.ran("ran");
         async { Ok::<_, Failure>(()) }
     });
     let ids = [
@@ -170,8 +170,8 @@ async fn two_numbers_that_differ_are_two_keys_however_large() {
         record["dynamodb"]["Keys"]["id"] = json!({ "N": id });
         record
     });
-    assert_eq!(world.deliver(&service, &event(records)).await, ALL_DONE);
-    assert_eq!(world.journal.names().len(), 4);
+    assert_eq!(world.answer(&service, &event(records)).await, ALL_DONE);
+    assert_eq!(world.journal.keys().len(), 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,14 +179,14 @@ async fn an_event_id_stands_for_one_change_of_its_stream() {
     let world = World::new();
     let perform = world.handler();
     let service = world.once.dynamodb_stream(Key::message_id(), move |change: Change<_>| perform(change.new.unwrap()));
-    let here = record(0, "a", &good("here"));
-    let mut elsewhere = record(0, "a", &good("elsewhere"));
+    let here = record(0, "a", &order("here"));
+    let mut elsewhere = record(0, "a", &order("elsewhere"));
     elsewhere["eventSourceARN"] =
         json!("arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-11-02T00:00:00.000");
     for records in [vec![here.clone(), elsewhere.clone()], vec![here], vec![elsewhere]] {
-        assert_eq!(world.deliver(&service, &event(records)).await, ALL_DONE);
+        assert_eq!(world.answer(&service, &event(records)).await, ALL_DONE);
     }
-    assert_eq!(world.journal.names(), ["here", "elsewhere"]);
+    assert_eq!(world.journal.keys(), ["here", "elsewhere"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,7 +194,7 @@ async fn a_record_may_have_no_keys_and_no_images() {
     let world = World::new();
     let journal = world.journal.clone();
     let service = world.once.dynamodb_stream(Key::message_id(), move |change: Change<Value>| {
-        journal.note(format!("{} {:?}", change.keys.inner().len(), change.new));
+        journal.ran(format!("{} {:?}", change.keys.inner().len(), change.new));
         async { Ok::<_, Failure>(()) }
     });
     let (mut null, mut absent) = (change(0, "INSERT", &json!("a")), change(1, "INSERT", &json!("a")));
@@ -203,8 +203,8 @@ async fn a_record_may_have_no_keys_and_no_images() {
         absent["dynamodb"].as_object_mut().unwrap().remove(name);
     }
     let service = service.order(StreamOrder::Key);
-    assert_eq!(world.deliver(&service, &event([null, absent])).await, ALL_DONE);
-    assert_eq!(world.journal.names(), ["0 None", "0 None"]);
+    assert_eq!(world.answer(&service, &event([null, absent])).await, ALL_DONE);
+    assert_eq!(world.journal.keys(), ["0 None", "0 None"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,12 +214,12 @@ async fn a_handler_is_told_where_its_change_stands() {
     let handler = move |_: Change<Value>, context: RecordContext| {
         let attributes = ["eventName", "sequenceNumber", "approximateCreationDateTime"];
         let attributes = attributes.map(|name| context.attribute(name).unwrap().to_owned());
-        journal.note(format!("{} {} {attributes:?}", context.source().unwrap(), context.message_id()));
+        journal.ran(format!("{} {} {attributes:?}", context.source().unwrap(), context.message_id()));
         async { Ok::<_, Failure>(()) }
     };
     let service = world.once.dynamodb_stream(Key::message_id(), handler);
-    assert_eq!(world.deliver(&service, &event([change(0, "REMOVE", &json!("a"))])).await, ALL_DONE);
-    assert_eq!(world.journal.names(), [format!(r#"{STREAM} {} ["REMOVE", "9998", "1795255200"]"#, event_id(0))]);
+    assert_eq!(world.answer(&service, &event([change(0, "REMOVE", &json!("a"))])).await, ALL_DONE);
+    assert_eq!(world.journal.keys(), [format!(r#"{STREAM} {} ["REMOVE", "9998", "1795255200"]"#, event_id(0))]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,9 +227,9 @@ async fn a_record_without_a_sequence_number_fails_the_invocation_before_anything
     let world = World::new();
     let perform = world.handler();
     let service = world.once.dynamodb_stream(Key::message_id(), move |change: Change<_>| perform(change.new.unwrap()));
-    let mut nameless = record(1, "a", &good("1"));
+    let mut nameless = record(1, "a", &order("1"));
     nameless["dynamodb"].as_object_mut().unwrap().remove("SequenceNumber");
-    let message = world.refuse(&service, &event([record(0, "a", &good("0")), nameless])).await;
+    let message = world.refuse(&service, &event([record(0, "a", &order("0")), nameless])).await;
     assert!(message.contains("no sequence number"), "{message}");
 }
 
@@ -254,6 +254,6 @@ async fn an_old_image_that_is_not_of_the_type_fails_only_a_handler_that_looks_at
         let image = |status: Value| json!({ "status": status, "amount_cents": { "N": "1" } });
         record["dynamodb"]["NewImage"] = image(json!({ "S": "new" }));
         record["dynamodb"]["OldImage"] = image(json!({ "N": "7" }));
-        assert_eq!(world.deliver(&service, &event([record])).await == ALL_DONE, outcome, "looks: {looks}");
+        assert_eq!(world.answer(&service, &event([record])).await == ALL_DONE, outcome, "looks: {looks}");
     }
 }

@@ -7,7 +7,7 @@ use lambda_once::{
 };
 use serde_json::{Value, json};
 
-use crate::sources::world::{Job, World, good, job, unreadable};
+use crate::world::{Job, World, order, unreadable, work};
 
 /// An event as Lambda delivers it.
 fn event(id: &str, detail: &str) -> String {
@@ -37,27 +37,27 @@ async fn an_event_that_is_done_is_a_success_and_is_replayed_by_its_id() {
     let world = World::new();
     let service = service(&world, Key::message_id());
     for id in ["e-1", "e-1", "e-2"] {
-        assert_eq!(world.deliver(&service, &event(id, &good(id).to_string())).await, "null");
+        assert_eq!(world.answer(&service, &event(id, &order(id).to_string())).await, "null");
     }
-    assert_eq!(world.journal.names(), ["e-1", "e-2"]);
-    assert_eq!(world.status("eventbridge", "e-1").await, Some(Status::Completed));
+    assert_eq!(world.journal.keys(), ["e-1", "e-2"]);
+    assert_eq!(world.status_in("eventbridge", "e-1").await, Some(Status::Completed));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_failed_fails_the_invocation_and_lambdas_retry_runs_it_again() {
     let world = World::new();
     let service = service(&world, Key::message_id());
-    let event = event("e-1", &job("1", "transient once", 0).to_string());
+    let event = event("e-1", &work("1", "transient once", 0).to_string());
     assert_eq!(world.fail(&service, &event).await.kind(), ErrorKind::Batch);
     for _ in 0..2 {
-        assert_eq!(world.deliver(&service, &event).await, "null");
+        assert_eq!(world.answer(&service, &event).await, "null");
     }
-    assert_eq!(world.journal.names(), ["1", "1"]);
+    assert_eq!(world.journal.keys(), ["1", "1"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_permanent_failure_fails_every_delivery_unless_it_is_acknowledged() {
-    for detail in [job("1", "permanent", 0).to_string(), "[]".to_owned(), "null".to_owned(), r#"{"a":1}"#.to_owned()] {
+    for detail in [work("1", "permanent", 0).to_string(), "[]".to_owned(), "null".to_owned(), r#"{"a":1}"#.to_owned()] {
         let world = World::new();
         let event = event("e-1", &detail);
         let service = service(&world, Key::message_id());
@@ -65,8 +65,8 @@ async fn a_permanent_failure_fails_every_delivery_unless_it_is_acknowledged() {
             assert_eq!(world.fail(&service, &event).await.kind(), ErrorKind::Batch, "{detail}");
         }
         let acknowledging = service.permanent_failures(PermanentFailures::Acknowledge);
-        assert_eq!(world.deliver(&acknowledging, &event).await, "null", "{detail}");
-        assert!(world.journal.names().len() <= 1);
+        assert_eq!(world.answer(&acknowledging, &event).await, "null", "{detail}");
+        assert!(world.journal.keys().len() <= 1);
     }
 }
 
@@ -75,18 +75,18 @@ async fn a_detail_is_compared_and_looked_into_with_all_its_digits() {
     let world = World::new();
     let journal = world.journal.clone();
     let service = world.once.eventbridge(Key::pointer("/ledger"), move |_: Value| {
-        journal.note("ran");
+        journal.ran("ran");
         async { Ok::<_, Failure>(()) }
     });
     let numbers =
         ["9007199254740992", "9007199254740993", "123456789012345678901234567890", "123456789012345678901234567891"];
     for number in numbers {
-        assert_eq!(world.deliver(&service, &event("e-1", &format!(r#"{{"ledger":{number}}}"#))).await, "null");
+        assert_eq!(world.answer(&service, &event("e-1", &format!(r#"{{"ledger":{number}}}"#))).await, "null");
     }
-    assert_eq!(world.journal.names().len(), 4);
+    assert_eq!(world.journal.keys().len(), 4);
     let spaced = event("e-2", "{ \"ledger\" :\n9007199254740993 }");
-    assert_eq!(world.deliver(&service, &spaced).await, "null");
-    assert_eq!(world.journal.names().len(), 4, "white space is no part of a payload");
+    assert_eq!(world.answer(&service, &spaced).await, "null");
+    assert_eq!(world.journal.keys().len(), 4, "white space is no part of a payload");
     let other = event("e-2", r#"{"ledger":9007199254740993,"paid":1}"#);
     assert_eq!(world.fail(&service, &other).await.kind(), ErrorKind::Batch, "a mismatch");
 }
@@ -97,23 +97,23 @@ async fn a_handler_is_told_what_stands_on_its_event() {
     let journal = world.journal.clone();
     let service = world.once.eventbridge(Key::message_id(), move |_: Value, context: RecordContext| {
         let names = ["source", "detail-type", "account", "time", "region"];
-        journal.note(format!(
+        journal.ran(format!(
             "{:?} {:?}",
             context.source(),
             names.map(|name| context.attribute(name).unwrap().to_owned())
         ));
         async { Ok::<_, Failure>(()) }
     });
-    assert_eq!(world.deliver(&service, &event("e-1", "{}")).await, "null");
+    assert_eq!(world.answer(&service, &event("e-1", "{}")).await, "null");
     let attributes = r#"["com.example.checkout", "Order placed", "123456789012", "2026-11-21T10:00:00Z", "us-east-1"]"#;
-    assert_eq!(world.journal.names(), [format!(r#"Some("com.example.checkout") {attributes}"#)]);
+    assert_eq!(world.journal.keys(), [format!(r#"Some("com.example.checkout") {attributes}"#)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_without_an_id_fails_the_invocation_before_anything_is_claimed() {
     let world = World::new();
-    let service = service(&world, Key::pointer("/name"));
-    for event in [event("", &good("1").to_string()), json!({ "detail": good("1") }).to_string()] {
+    let service = service(&world, Key::pointer("/order_id"));
+    for event in [event("", &order("1").to_string()), json!({ "detail": order("1") }).to_string()] {
         let message = world.refuse(&service, &event).await;
         assert!(message.contains("the event has no id"), "{message}");
     }
@@ -130,9 +130,9 @@ fn an_event_of_something_else_is_not_read() {
 async fn an_event_that_another_invocation_left_unknown_is_waited_for_as_there_are_few_retries() {
     let world = World::new();
     let service = service(&world, Key::message_id());
-    let event = event("e-1", &job("1", "hang once", 0).to_string());
-    world.deliver_after_a_cut_off(&service, &event).await;
-    assert_eq!(world.journal.names(), ["1", "1"]);
+    let event = event("e-1", &work("1", "hang once", 0).to_string());
+    world.answer_after_a_cut_off(&service, &event).await;
+    assert_eq!(world.journal.keys(), ["1", "1"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,7 +141,7 @@ async fn a_schedules_detail_is_the_json_in_its_text_and_the_event_says_which_sch
     let journal = world.journal.clone();
     let service = world.once.eventbridge(Key::message_id(), move |detail: Value, context: RecordContext| {
         let [schedule, replay] = ["resources", "replay-name"].map(|name| context.attribute(name).map(str::to_owned));
-        journal.note(format!("{detail} {schedule:?} {replay:?}"));
+        journal.ran(format!("{detail} {schedule:?} {replay:?}"));
         async { Ok::<_, Failure>(()) }
     });
     let arn = "arn:aws:scheduler:us-east-1:123456789012:schedule/default/nightly";
@@ -150,7 +150,7 @@ async fn a_schedules_detail_is_the_json_in_its_text_and_the_event_says_which_sch
     {
         let event =
             event(id, detail).replace(r#""resources":[]"#, &format!(r#""resources":["{arn}"],"replay-name":"r""#));
-        assert_eq!(world.deliver(&service, &event).await, "null");
-        assert_eq!(world.journal.names().pop().unwrap(), format!("{seen} Some({arn:?}) Some(\"r\")"));
+        assert_eq!(world.answer(&service, &event).await, "null");
+        assert_eq!(world.journal.keys().pop().unwrap(), format!("{seen} Some({arn:?}) Some(\"r\")"));
     }
 }

@@ -11,7 +11,7 @@ use lambda_runtime::LambdaEvent;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tower_service::Service;
 
-use crate::sources::world::{ALL_DONE, Journal, World};
+use crate::world::{ALL_DONE, Journal, World};
 
 #[derive(Clone, Deserialize)]
 struct Order {
@@ -53,7 +53,7 @@ impl Shop {
     }
 
     fn run(&self, id: &str) -> Result<(), Failure> {
-        self.journal.note(id);
+        self.journal.ran(id);
         if self.sold_out == Some(id) { Err(Failure::transient("sold out")) } else { Ok(()) }
     }
 
@@ -87,15 +87,15 @@ where
     let text = std::fs::read_to_string(format!("events/{file}")).unwrap();
     let world = World::new();
     let full = service(&world.once, Shop { journal: world.journal.clone(), sold_out: None });
-    let answer = world.deliver(&full, &text).await;
-    let ran = world.journal.names().len();
+    let answer = world.answer(&full, &text).await;
+    let ran = world.journal.keys().len();
     assert!(ran > 0);
-    assert_eq!(world.deliver(&full, &text).await, answer);
-    assert_eq!(world.journal.names().len(), ran, "the second time everything is replayed");
+    assert_eq!(world.answer(&full, &text).await, answer);
+    assert_eq!(world.journal.keys().len(), ran, "the second time everything is replayed");
 
     let world = World::new();
     let empty = service(&world.once, Shop { journal: world.journal.clone(), sold_out: Some(sold_out) });
-    [Ok(answer), world.invoke(&empty, &text, crate::sources::world::seconds(60)).await]
+    [Ok(answer), world.invoke(&empty, &text, crate::world::seconds(60)).await]
 }
 
 /// The same for sources that are told which records failed.

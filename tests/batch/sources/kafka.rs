@@ -10,9 +10,9 @@ use lambda_once::{
 };
 use serde_json::{Value, json};
 
-use crate::sources::{
-    clock::FUTURE,
-    world::{ALL_DONE, Job, World, base64, good, job, millis, seconds, unreadable},
+use crate::{
+    support::clock::FUTURE,
+    world::{ALL_DONE, Job, World, base64, millis, order, seconds, unreadable, work},
 };
 
 /// A record of the topic `orders` as Lambda delivers it.
@@ -60,7 +60,7 @@ pub(crate) fn service(
             match job {
                 Some(job) => perform(job).await.map(drop),
                 None => {
-                    journal.note("tombstone");
+                    journal.ran("tombstone");
                     Ok(())
                 }
             }
@@ -82,13 +82,13 @@ async fn a_partition_runs_in_order_and_partitions_run_side_by_side() {
     let began = tokio::time::Instant::now();
     let places = [(0, 10), (0, 11), (0, 12), (1, 7), (1, 8), (2, 5)];
     let records = places.map(|(partition, offset)| {
-        record(partition, offset, &job(&format!("{partition} {offset:02}"), "succeed", 100))
+        record(partition, offset, &work(&format!("{partition} {offset:02}"), "succeed", 100))
     });
-    assert_eq!(world.deliver(&service(&world, Key::message_id()), &event(records)).await, ALL_DONE);
+    assert_eq!(world.answer(&service(&world, Key::message_id()), &event(records)).await, ALL_DONE);
     assert_eq!(began.elapsed(), millis(300), "as long as the longest partition");
     for partition in ["0", "1", "2"] {
-        let runs: Vec<_> = world.journal.runs().into_iter().filter(|run| run.name.starts_with(partition)).collect();
-        assert!(runs.is_sorted_by_key(|run| run.name.clone()), "{runs:?}");
+        let runs: Vec<_> = world.journal.runs().into_iter().filter(|run| run.key.starts_with(partition)).collect();
+        assert!(runs.is_sorted_by_key(|run| run.key.clone()), "{runs:?}");
         assert!(runs.windows(2).all(|pair| pair[0].ended.is_some_and(|ended| ended <= pair[1].began)), "{runs:?}");
     }
     assert_eq!(world.calls(Call::Claim), [6]);
@@ -97,11 +97,11 @@ async fn a_partition_runs_in_order_and_partitions_run_side_by_side() {
 #[tokio::test(start_paused = true)]
 async fn a_long_partition_keeps_no_other_one_waiting() {
     let world = World::new();
-    let long = (0..100).map(|offset| record(0, offset, &job("long", "succeed", 10)));
-    let event = event(long.chain([record(1, 0, &job("short", "succeed", 10))]));
-    assert_eq!(world.deliver(&service(&world, Key::message_id()), &event).await, ALL_DONE);
+    let long = (0..100).map(|offset| record(0, offset, &work("long", "succeed", 10)));
+    let event = event(long.chain([record(1, 0, &work("short", "succeed", 10))]));
+    assert_eq!(world.answer(&service(&world, Key::message_id()), &event).await, ALL_DONE);
     let runs = world.journal.runs();
-    let short = runs.iter().find(|run| run.name == "short").unwrap();
+    let short = runs.iter().find(|run| run.key == "short").unwrap();
     assert_eq!((short.began, runs.len()), (FUTURE, 101));
 }
 
@@ -111,35 +111,35 @@ async fn a_failure_blocks_its_partition_only_and_the_retry_runs_nothing_twice() 
         let world = World::new();
         let service = service(&world, Key::message_id());
         let event = event([
-            record(0, 100, &good("0 100")),
-            record(0, 101, &job("0 101", act, 0)),
-            record(0, 102, &good("0 102")),
-            record(1, 7, &good("1 7")),
-            record(1, 8, &good("1 8")),
+            record(0, 100, &order("0 100")),
+            record(0, 101, &work("0 101", act, 0)),
+            record(0, 102, &order("0 102")),
+            record(1, 7, &order("1 7")),
+            record(1, 8, &order("1 8")),
         ]);
         let answer = world.invoke(&service, &event, seconds(10)).await.unwrap();
         assert_eq!(answer, failed(&[("orders-0", 101), ("orders-0", 102)]), "{act}");
-        let ran = world.journal.names();
+        let ran = world.journal.keys();
         assert_eq!(ran.len(), 4, "{ran:?}");
         assert_eq!(world.invoke(&service, &event, seconds(10)).await.unwrap(), ALL_DONE, "{act}");
-        assert_eq!(world.journal.names()[4..], ["0 101", "0 102"], "{act}");
+        assert_eq!(world.journal.keys()[4..], ["0 101", "0 102"], "{act}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_decoded_holds_up_its_partition_too() {
     let world = World::new();
-    let event = event([record(0, 1, &json!("no job")), record(0, 2, &good("2")), record(1, 3, &good("3"))]);
-    let answer = world.deliver(&service(&world, Key::message_id()), &event).await;
+    let event = event([record(0, 1, &json!("no job")), record(0, 2, &order("2")), record(1, 3, &order("3"))]);
+    let answer = world.answer(&service(&world, Key::message_id()), &event).await;
     assert_eq!(answer, failed(&[("orders-0", 1), ("orders-0", 2)]));
-    assert_eq!(world.journal.names(), ["3"]);
+    assert_eq!(world.journal.keys(), ["3"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_place_is_named_once_and_a_topic_may_have_any_name() {
     let world = World::new();
     let in_topic = |topic: &str, partition, offset| {
-        let mut record = record(partition, offset, &job("x", "transient", 0));
+        let mut record = record(partition, offset, &work("x", "transient", 0));
         record["topic"] = json!(topic);
         record
     };
@@ -148,7 +148,7 @@ async fn each_place_is_named_once_and_a_topic_may_have_any_name() {
         in_topic("orders-0", 1, 5),
         in_topic("orders.v2_eu", 12, 9_223_372_036_854_775_807),
     ]);
-    let answer = world.deliver(&service(&world, Key::message_id()), &event).await;
+    let answer = world.answer(&service(&world, Key::message_id()), &event).await;
     assert_eq!(answer, failed(&[("orders-0-1", 5), ("orders.v2_eu-12", i64::MAX)]));
 }
 
@@ -158,9 +158,9 @@ async fn a_tombstone_is_none() {
     let (mut null, mut absent) = (record(0, 1, &json!(0)), record(0, 2, &json!(0)));
     null["value"] = Value::Null;
     absent.as_object_mut().unwrap().remove("value");
-    let event = event([null, absent, record(0, 3, &good("3"))]);
-    assert_eq!(world.deliver(&service(&world, Key::message_id()), &event).await, ALL_DONE);
-    assert_eq!(world.journal.names(), ["tombstone", "tombstone", "3"]);
+    let event = event([null, absent, record(0, 3, &order("3"))]);
+    assert_eq!(world.answer(&service(&world, Key::message_id()), &event).await, ALL_DONE);
+    assert_eq!(world.journal.keys(), ["tombstone", "tombstone", "3"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,7 +169,7 @@ async fn a_value_may_be_any_bytes_and_a_tombstone_is_told_from_no_bytes() {
     let journal = world.journal.clone();
     let decode = |value: Option<&[u8]>| Ok(value.map(<[u8]>::len));
     let service = world.once.kafka_with(Key::message_id(), decode, move |length: Option<usize>| {
-        journal.note(format!("{length:?}"));
+        journal.ran(format!("{length:?}"));
         async { Ok::<_, Failure>(()) }
     });
     let values = [json!(base64(b"\xff\xfe\x00")), json!(""), Value::Null];
@@ -178,20 +178,20 @@ async fn a_value_may_be_any_bytes_and_a_tombstone_is_told_from_no_bytes() {
         record["value"] = value;
         record
     });
-    assert_eq!(world.deliver(&service, &event(records)).await, ALL_DONE);
-    assert_eq!(world.journal.names(), ["Some(3)", "Some(0)", "None"]);
+    assert_eq!(world.answer(&service, &event(records)).await, ALL_DONE);
+    assert_eq!(world.journal.keys(), ["Some(3)", "Some(0)", "None"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_is_not_of_its_partition_fails_the_invocation_before_anything_is_claimed() {
     for wrong in ["orders-1", "orders", "orders-", "order-0", "orders-00", "orders-+0", "refunds-0", "-0", ""] {
         let world = World::new();
-        let mut event = event([record(0, 1, &good("0"))]);
-        event["records"] = json!({ "orders-0": [record(0, 1, &good("1"))], wrong: [record(0, 2, &good("2"))] });
+        let mut event = event([record(0, 1, &order("0"))]);
+        event["records"] = json!({ "orders-0": [record(0, 1, &order("1"))], wrong: [record(0, 2, &order("2"))] });
         let message = world.refuse(&service(&world, Key::message_id()), &event).await;
         assert!(message.contains("not of that topic and partition"), "{message}");
     }
-    let mut nameless = event([record(0, 1, &good("0"))]);
+    let mut nameless = event([record(0, 1, &order("0"))]);
     nameless["records"]["orders-0"][0].as_object_mut().unwrap().remove("topic");
     let world = World::new();
     world.refuse(&service(&world, Key::message_id()), &nameless).await;
@@ -203,7 +203,7 @@ async fn an_event_with_no_records_in_it_is_answered_by_an_empty_list() {
     for partitions in [json!({}), json!({ "orders-0": [] })] {
         let mut event = event([]);
         event["records"] = partitions;
-        assert_eq!(world.deliver(&service(&world, Key::message_id()), &event).await, ALL_DONE);
+        assert_eq!(world.answer(&service(&world, Key::message_id()), &event).await, ALL_DONE);
     }
     assert!(world.store.calls().is_empty());
 }
@@ -223,10 +223,10 @@ fn an_event_of_something_else_is_not_read() {
 #[tokio::test(start_paused = true)]
 async fn without_provisioned_mode_any_failure_fails_the_invocation() {
     let world = World::new();
-    let service = service(&world, Key::pointer("/name")).all_or_error();
+    let service = service(&world, Key::pointer("/order_id")).all_or_error();
     let event =
-        || event([record(0, 1, &job("A", "transient once", 0)), record(0, 2, &good("B")), record(1, 1, &good("C"))]);
+        || event([record(0, 1, &work("A", "transient once", 0)), record(0, 2, &order("B")), record(1, 1, &order("C"))]);
     assert_eq!(world.fail(&service, &event()).await.kind(), ErrorKind::Batch);
-    assert_eq!(world.deliver(&service, &event()).await, ALL_DONE);
-    assert_eq!(world.journal.names(), ["A", "C", "A", "B"]);
+    assert_eq!(world.answer(&service, &event()).await, ALL_DONE);
+    assert_eq!(world.journal.keys(), ["A", "C", "A", "B"]);
 }

@@ -16,9 +16,9 @@ use lambda_once::{
 };
 use serde_json::{Value, json};
 
-use crate::sources::{
-    streams::{checkpoint, sequence_number},
-    world::{ALL_DONE, Job, World, base64, good, job, unreadable},
+use crate::{
+    sources::streams::{checkpoint, sequence_number},
+    world::{ALL_DONE, Job, World, base64, order, unreadable, work},
 };
 
 pub(crate) const STREAM: &str = "arn:aws:kinesis:us-east-1:123456789012:stream/orders";
@@ -65,34 +65,34 @@ async fn a_handler_is_told_where_its_record_stands() {
     let service = world.once.kinesis(Key::message_id(), move |_: Value, context: RecordContext| {
         let attributes = ["partitionKey", "sequenceNumber", "approximateArrivalTimestamp"];
         let attributes = attributes.map(|name| context.attribute(name).unwrap().to_owned());
-        journal.note(format!("{} {} {attributes:?}", context.source().unwrap(), context.message_id()));
+        journal.ran(format!("{} {} {attributes:?}", context.source().unwrap(), context.message_id()));
         async { Ok::<_, Failure>(()) }
     });
-    assert_eq!(world.deliver(&service, &event([record(2, "customer-7", "{}")])).await, ALL_DONE);
+    assert_eq!(world.answer(&service, &event([record(2, "customer-7", "{}")])).await, ALL_DONE);
     let expected = r#"["customer-7", "10000", "1795255200.987"]"#;
-    assert_eq!(world.journal.names(), [format!("{STREAM} shardId-000000000006:10000 {expected}")]);
+    assert_eq!(world.journal.keys(), [format!("{STREAM} shardId-000000000006:10000 {expected}")]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_id_stands_for_one_record_of_its_stream() {
     let world = World::new();
     let service = service(&world, Key::message_id());
-    let mut elsewhere = record(0, "a", good("elsewhere").to_string());
+    let mut elsewhere = record(0, "a", order("elsewhere").to_string());
     elsewhere["eventSourceARN"] = json!("arn:aws:kinesis:us-east-1:123456789012:stream/refunds");
-    let here = record(0, "a", good("here").to_string());
+    let here = record(0, "a", order("here").to_string());
     for records in [vec![here.clone(), elsewhere.clone()], vec![here], vec![elsewhere]] {
-        assert_eq!(world.deliver(&service, &event(records)).await, ALL_DONE);
+        assert_eq!(world.answer(&service, &event(records)).await, ALL_DONE);
     }
-    assert_eq!(world.journal.names(), ["here", "elsewhere"]);
+    assert_eq!(world.journal.keys(), ["here", "elsewhere"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_producer_that_sends_again_is_recognised_by_a_key_of_its_own() {
-    for key in [Key::pointer("/name"), Key::attribute("partitionKey")] {
+    for key in [Key::pointer("/order_id"), Key::attribute("partitionKey")] {
         let world = World::new();
-        let again = [0, 1].map(|number| record(number, "order-1", good("order-1").to_string()));
-        assert_eq!(world.deliver(&service(&world, key), &event(again)).await, ALL_DONE);
-        assert_eq!(world.journal.names(), ["order-1"]);
+        let again = [0, 1].map(|number| record(number, "order-1", order("order-1").to_string()));
+        assert_eq!(world.answer(&service(&world, key), &event(again)).await, ALL_DONE);
+        assert_eq!(world.journal.keys(), ["order-1"]);
     }
 }
 
@@ -102,20 +102,20 @@ async fn data_may_be_any_bytes() {
     let journal = world.journal.clone();
     let decode = |data: &[u8]| Ok(data.iter().map(|byte| u64::from(*byte)).sum::<u64>());
     let service = world.once.kinesis_with(Key::message_id(), decode, move |sum: u64| {
-        journal.note(sum.to_string());
+        journal.ran(sum.to_string());
         async { Ok::<_, Failure>(()) }
     });
     let records = [record(0, "a", b"\xff\xfe\x00"), record(1, "a", b"")];
-    assert_eq!(world.deliver(&service, &event(records)).await, ALL_DONE);
-    assert_eq!(world.journal.names(), ["509", "0"]);
+    assert_eq!(world.answer(&service, &event(records)).await, ALL_DONE);
+    assert_eq!(world.journal.keys(), ["509", "0"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_missing_is_a_checkpoint() {
     let world = World::new();
-    let records = [record(0, "", good("0").to_string())];
+    let records = [record(0, "", order("0").to_string())];
     let service = service(&world, Key::attribute("partitionKey"));
-    assert_eq!(world.deliver(&service, &event(records)).await, checkpoint(0));
+    assert_eq!(world.answer(&service, &event(records)).await, checkpoint(0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,7 +128,7 @@ async fn a_record_without_a_sequence_number_fails_the_invocation_before_anything
         }
         let world = World::new();
         let service = service(&world, Key::message_id());
-        let message = world.refuse(&service, &event([record(0, "a", good("0").to_string()), nameless])).await;
+        let message = world.refuse(&service, &event([record(0, "a", order("0").to_string()), nameless])).await;
         assert!(message.contains("no sequence number"), "{message}");
     }
 }
@@ -136,12 +136,12 @@ async fn a_record_without_a_sequence_number_fails_the_invocation_before_anything
 #[tokio::test(start_paused = true)]
 async fn a_record_without_an_event_id_is_its_sequence_number() {
     let world = World::new();
-    let mut bare = record(0, "a", good("0").to_string());
+    let mut bare = record(0, "a", order("0").to_string());
     bare["eventID"] = Value::Null;
     bare.as_object_mut().unwrap().remove("eventSourceARN");
     bare["kinesis"].as_object_mut().unwrap().remove("approximateArrivalTimestamp");
-    assert_eq!(world.deliver(&service(&world, Key::message_id()), &event([bare])).await, ALL_DONE);
-    assert_eq!(world.status("kinesis", &sequence_number(0)).await, Some(Status::Completed));
+    assert_eq!(world.answer(&service(&world, Key::message_id()), &event([bare])).await, ALL_DONE);
+    assert_eq!(world.status_in("kinesis", &sequence_number(0)).await, Some(Status::Completed));
 }
 
 #[test]
@@ -171,7 +171,7 @@ impl DeadLetters for Letters {
 async fn no_delivery_is_known_to_be_the_last_one_of_a_record() {
     let (world, letters) = (World::new(), Letters::default());
     let service = service(&world, Key::message_id()).dead_letters(letters.clone()).max_receive_count(1);
-    let event = event([record(0, "a", job("0", "transient", 0).to_string()), record(1, "a", good("1").to_string())]);
-    assert_eq!(world.deliver(&service, &event).await, checkpoint(0));
+    let event = event([record(0, "a", work("0", "transient", 0).to_string()), record(1, "a", order("1").to_string())]);
+    assert_eq!(world.answer(&service, &event).await, checkpoint(0));
     assert_eq!(letters.0.load(Ordering::Relaxed), 0, "a retry may help it");
 }

@@ -1,7 +1,5 @@
 //! What the sources promise, from the bytes that Lambda sends to those that it gets, with tokio's time paused.
 
-use crate::support::clock;
-
 mod bytes;
 mod consecutive;
 mod dynamodb;
@@ -21,4 +19,3 @@ mod streams_waits;
 mod traces;
 mod unordered;
 mod windows;
-pub(crate) mod world;

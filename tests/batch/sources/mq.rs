@@ -11,7 +11,7 @@ use lambda_once::{
 };
 use serde_json::{Value, json};
 
-use crate::sources::world::{Job, World, base64, good, job, unreadable};
+use crate::world::{Job, World, base64, order, unreadable, work};
 
 const BROKER: &str = "arn:aws:mq:us-east-1:123456789012:broker:shop:b-9bcfa592-423a-4942-879d-eb284b418fc8";
 
@@ -83,10 +83,10 @@ fn service(world: &World, key: Key) -> MqService<impl Handler<Job, (Job,)> + use
 async fn a_batch_that_is_done_is_a_success() {
     let world = World::new();
     let service = service(&world, Key::message_id());
-    let event = active_event([active("ID:1", &good("1")), active("ID:2", &good("2"))]);
-    assert_eq!(world.deliver(&service, &event).await, "null");
+    let event = active_event([active("ID:1", &order("1")), active("ID:2", &order("2"))]);
+    assert_eq!(world.answer(&service, &event).await, "null");
     assert_eq!(world.store.calls(), [(Call::Claim, 2), (Call::Settle, 2)]);
-    assert_eq!(world.deliver(&service, &event).await, "null");
+    assert_eq!(world.answer(&service, &event).await, "null");
     assert_eq!(world.store.calls()[2..], [(Call::Claim, 2)]);
 }
 
@@ -95,7 +95,7 @@ async fn a_message_that_failed_fails_the_invocation_and_the_rest_is_replayed_in_
     for act in ["transient once", "hang once"] {
         let world = World::new();
         let service = service(&world, Key::message_id());
-        let messages = [active("ID:1", &good("1")), active("ID:2", &job("2", act, 0)), active("ID:3", &good("3"))];
+        let messages = [active("ID:1", &order("1")), active("ID:2", &work("2", act, 0)), active("ID:3", &order("3"))];
         let event = active_event(messages);
         let error = world.fail(&service, &event).await;
         assert_eq!(error.kind(), ErrorKind::Batch);
@@ -104,9 +104,9 @@ async fn a_message_that_failed_fails_the_invocation_and_the_rest_is_replayed_in_
             error.to_string(),
             "answer (batch): 1 of the event's records failed, and its source takes no partial answer"
         );
-        assert_eq!(world.journal.names(), ["1", "2", "3"], "{act}");
-        assert_eq!(world.deliver(&service, &event).await, "null");
-        assert_eq!(world.journal.names(), ["1", "2", "3", "2"], "{act}");
+        assert_eq!(world.journal.keys(), ["1", "2", "3"], "{act}");
+        assert_eq!(world.answer(&service, &event).await, "null");
+        assert_eq!(world.journal.keys(), ["1", "2", "3", "2"], "{act}");
     }
 }
 
@@ -114,21 +114,21 @@ async fn a_message_that_failed_fails_the_invocation_and_the_rest_is_replayed_in_
 async fn a_message_that_another_invocation_left_unknown_is_waited_for_as_it_would_bring_all_others_back() {
     let world = World::new();
     let service = service(&world, Key::message_id());
-    let event = active_event([active("ID:1", &job("1", "hang once", 0)), active("ID:2", &good("2"))]);
-    world.deliver_after_a_cut_off(&service, &event).await;
-    assert_eq!(world.journal.names(), ["1", "2", "1"]);
+    let event = active_event([active("ID:1", &work("1", "hang once", 0)), active("ID:2", &order("2"))]);
+    world.answer_after_a_cut_off(&service, &event).await;
+    assert_eq!(world.journal.keys(), ["1", "2", "1"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_permanent_failure_fails_every_delivery_unless_it_is_acknowledged() {
     let world = World::new();
-    let event = active_event([active("ID:1", &job("1", "permanent", 0)), active("ID:2", &json!("no job"))]);
+    let event = active_event([active("ID:1", &work("1", "permanent", 0)), active("ID:2", &json!("no job"))]);
     for _ in 0..2 {
         assert_eq!(world.fail(&service(&world, Key::message_id()), &event).await.kind(), ErrorKind::Batch);
     }
     let service = service(&world, Key::message_id()).permanent_failures(PermanentFailures::Acknowledge);
-    assert_eq!(world.deliver(&service, &event).await, "null");
-    assert_eq!(world.journal.names(), ["1"]);
+    assert_eq!(world.answer(&service, &event).await, "null");
+    assert_eq!(world.journal.keys(), ["1"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,46 +136,46 @@ async fn a_message_id_stands_for_one_message_of_its_queue() {
     let world = World::new();
     let service = service(&world, Key::message_id());
     // As of a composite destination.
-    let mut copy = active("ID:1", &good("copy"));
+    let mut copy = active("ID:1", &order("copy"));
     copy["destination"]["physicalName"] = json!("archive");
-    let event = active_event([active("ID:1", &good("active")), copy]);
+    let event = active_event([active("ID:1", &order("active")), copy]);
     for _ in 0..2 {
-        assert_eq!(world.deliver(&service, &event).await, "null");
+        assert_eq!(world.answer(&service, &event).await, "null");
     }
     for queue in ["orders", "archive"] {
-        assert_eq!(world.status("mq", &(format!("{BROKER}/{queue}"), "ID:1")).await, Some(Status::Completed));
+        assert_eq!(world.status_in("mq", &(format!("{BROKER}/{queue}"), "ID:1")).await, Some(Status::Completed));
     }
-    let message = |name| rabbit(Some("m-1"), &good(name));
+    let message = |name| rabbit(Some("m-1"), &order(name));
     let event = rabbit_event([("orders::/", message("order")), ("refunds::/", message("refund"))]);
     for _ in 0..2 {
-        assert_eq!(world.deliver(&service, &event).await, "null");
+        assert_eq!(world.answer(&service, &event).await, "null");
     }
-    let names = world.journal.names();
+    let names = world.journal.keys();
     assert_eq!(names, ["active", "copy", "order", "refund"], "publishers of two queues may choose one id");
-    assert_eq!(world.status("mq", &(format!("{BROKER}/orders::/"), "m-1")).await, Some(Status::Completed));
+    assert_eq!(world.status_in("mq", &(format!("{BROKER}/orders::/"), "m-1")).await, Some(Status::Completed));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_without_an_id_has_no_key_and_another_key_can_stand_for_it() {
-    let nameless = || rabbit_event([("orders::/", rabbit(None, &good("1")))]);
+    let nameless = || rabbit_event([("orders::/", rabbit(None, &order("1")))]);
     let world = World::new();
     let message_id = service(&world, Key::message_id());
     assert_eq!(world.fail(&message_id, &nameless()).await.kind(), ErrorKind::Batch);
-    assert!(world.store.calls().is_empty() && world.journal.names().is_empty());
+    assert!(world.store.calls().is_empty() && world.journal.keys().is_empty());
     let acknowledging = message_id.permanent_failures(PermanentFailures::Acknowledge);
-    assert_eq!(world.deliver(&acknowledging, &nameless()).await, "null");
+    assert_eq!(world.answer(&acknowledging, &nameless()).await, "null");
 
     let unprotected = World::with(|builder| builder.missing_key(MissingKey::RunUnprotected));
-    assert_eq!(unprotected.deliver(&service(&unprotected, Key::message_id()), &nameless()).await, "null");
-    assert_eq!(unprotected.journal.names(), ["1"]);
+    assert_eq!(unprotected.answer(&service(&unprotected, Key::message_id()), &nameless()).await, "null");
+    assert_eq!(unprotected.journal.keys(), ["1"]);
 
-    for key in [Key::pointer("/name"), Key::header("order-id")] {
+    for key in [Key::pointer("/order_id"), Key::header("order-id")] {
         let world = World::new();
         let service = service(&world, key);
         for _ in 0..2 {
-            assert_eq!(world.deliver(&service, &nameless()).await, "null");
+            assert_eq!(world.answer(&service, &nameless()).await, "null");
         }
-        assert_eq!(world.journal.names(), ["1"]);
+        assert_eq!(world.journal.keys(), ["1"]);
     }
 }
 
@@ -183,16 +183,16 @@ async fn a_message_without_an_id_has_no_key_and_another_key_can_stand_for_it() {
 async fn told(event: &Value) -> Vec<String> {
     let world = World::new();
     let journal = world.journal.clone();
-    let service = world.once.mq(Key::pointer("/name"), move |job: Job, context: RecordContext| {
+    let service = world.once.mq(Key::pointer("/order_id"), move |job: Job, context: RecordContext| {
         let attributes = ["queue", "redelivered", "correlationId", "timestamp"];
         let attributes = attributes.map(|name| context.attribute(name).unwrap_or("-").to_owned());
         let headers = ["text", "bytes", "umlaut", "number", "truth", "list", "binary", "null"];
         let headers: Vec<_> = headers.iter().filter_map(|name| context.header(name)).collect();
-        journal.note(format!("{} {} {attributes:?} {headers:?}", job.name, context.message_id()));
+        journal.ran(format!("{} {} {attributes:?} {headers:?}", job.order_id, context.message_id()));
         async { Ok::<_, Failure>(()) }
     });
-    assert_eq!(world.deliver(&service, event).await, "null");
-    world.journal.names()
+    assert_eq!(world.answer(&service, event).await, "null");
+    world.journal.keys()
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,14 +201,14 @@ async fn properties_and_headers_are_headers_if_they_are_texts_numbers_or_truth_v
         "text": "a", "bytes": { "bytes": [98, 99] }, "umlaut": { "bytes": [-61, -92] }, "truth": true,
         "number": 9_007_199_254_740_993_i64, "list": ["x"], "binary": { "bytes": [-1] }, "null": null,
     });
-    let mut from_rabbit = rabbit(Some("m-1"), &good("r"));
+    let mut from_rabbit = rabbit(Some("m-1"), &order("r"));
     from_rabbit["basicProperties"]["headers"] = values.clone();
     let expected = r#"["a", "bc", "ä", "9007199254740993", "true"]"#;
     assert_eq!(
         told(&rabbit_event([("orders::/", from_rabbit)])).await,
         [format!(r#"r m-1 ["orders::/", "false", "-", "Nov 21, 2026, 10:00:00 AM"] {expected}"#)]
     );
-    let mut from_active = active("ID:1", &good("a"));
+    let mut from_active = active("ID:1", &order("a"));
     from_active["properties"] = values;
     assert_eq!(
         told(&active_event([from_active])).await,
@@ -218,11 +218,11 @@ async fn properties_and_headers_are_headers_if_they_are_texts_numbers_or_truth_v
 
 #[tokio::test(start_paused = true)]
 async fn what_a_message_need_not_have_may_be_null_or_absent() {
-    let mut null = active("ID:1", &good("a"));
+    let mut null = active("ID:1", &order("a"));
     for name in ["properties", "correlationID", "timestamp", "destination"] {
         null[name] = Value::Null;
     }
-    let mut absent = active("ID:2", &good("b"));
+    let mut absent = active("ID:2", &order("b"));
     for name in ["properties", "correlationID", "timestamp", "destination", "redelivered"] {
         absent.as_object_mut().unwrap().remove(name);
     }
@@ -236,7 +236,7 @@ async fn an_event_of_something_else_is_refused_before_anything_is_claimed() {
     let world = World::new();
     let message = world.refuse(&service(&world, Key::message_id()), &json!({ "Records": [] })).await;
     assert!(message.contains("not from Amazon MQ"), "{message}");
-    let mut event = active_event([active("ID:1", &good("1"))]);
+    let mut event = active_event([active("ID:1", &order("1"))]);
     event["messages"][0]["data"] = json!("c2VjcmV0?");
     let error = unreadable::<MqEvent>(&event);
     assert!(error.starts_with("messages[0].data: not base64"), "{error}");

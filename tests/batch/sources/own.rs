@@ -11,7 +11,7 @@ use lambda_once::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::sources::world::{Job, World, good, job, millis, seconds};
+use crate::world::{Job, World, millis, order, seconds, work};
 
 #[derive(Deserialize)]
 struct Issue {
@@ -104,31 +104,35 @@ async fn its_order_is_kept_and_its_failures_are_answered_in_its_words() {
     let event = issue(
         "daily",
         [
-            (Some("art"), job("art 0", "succeed", 100)),
-            (Some("art"), job("art 1", "transient once", 100)),
-            (Some("art"), job("art 2", "succeed", 100)),
-            (Some("sport"), job("sport 3", "succeed", 100)),
-            (None, job("4", "panic", 0)),
-            (None, good("5")),
+            (Some("art"), work("art 0", "succeed", 100)),
+            (Some("art"), work("art 1", "transient once", 100)),
+            (Some("art"), work("art 2", "succeed", 100)),
+            (Some("sport"), work("sport 3", "succeed", 100)),
+            (None, work("4", "panic", 0)),
+            (None, order("5")),
         ],
     );
     let service = service(&world, Key::message_id());
-    assert_eq!(world.deliver(&service, &event).await, r#"{"feed":"daily","positions":[{"at":1},{"at":2},{"at":4}]}"#);
+    assert_eq!(world.answer(&service, &event).await, r#"{"feed":"daily","positions":[{"at":1},{"at":2},{"at":4}]}"#);
     assert_eq!(began.elapsed(), millis(200));
-    let ran = world.journal.names();
+    let ran = world.journal.keys();
     assert_eq!(ran.len(), 5, "{ran:?}");
-    assert_eq!(world.deliver(&service, &event).await, r#"{"feed":"daily","positions":[{"at":4}]}"#);
-    assert_eq!(world.journal.names()[5..], ["art 1", "art 2"]);
-    assert_eq!(world.status("news", &("daily", "4")).await, Some(Status::InProgress), "nobody knows what a panic left");
+    assert_eq!(world.answer(&service, &event).await, r#"{"feed":"daily","positions":[{"at":4}]}"#);
+    assert_eq!(world.journal.keys()[5..], ["art 1", "art 2"]);
+    assert_eq!(
+        world.status_in("news", &("daily", "4")).await,
+        Some(Status::InProgress),
+        "nobody knows what a panic left"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_behind_the_duplicate_of_a_record_without_an_order_runs() {
     let world = World::new();
-    let service = service(&world, Key::pointer("/name"));
-    let event = issue("daily", [(None, good("0")), (Some("art"), good("0")), (Some("art"), good("1"))]);
-    assert_eq!(world.deliver(&service, &event).await, r#"{"feed":"daily","positions":[]}"#);
-    assert_eq!(world.journal.names(), ["0", "1"]);
+    let service = service(&world, Key::pointer("/order_id"));
+    let event = issue("daily", [(None, order("0")), (Some("art"), order("0")), (Some("art"), order("1"))]);
+    assert_eq!(world.answer(&service, &event).await, r#"{"feed":"daily","positions":[]}"#);
+    assert_eq!(world.journal.keys(), ["0", "1"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,10 +140,10 @@ async fn its_ids_are_within_its_source() {
     let world = World::new();
     let service = service(&world, Key::message_id());
     for feed in ["daily", "weekly", "daily"] {
-        let answer = world.deliver(&service, &issue(feed, [(None, good(feed))])).await;
+        let answer = world.answer(&service, &issue(feed, [(None, order(feed))])).await;
         assert_eq!(answer, format!(r#"{{"feed":"{feed}","positions":[]}}"#));
     }
-    assert_eq!(world.journal.names(), ["daily", "weekly"]);
+    assert_eq!(world.journal.keys(), ["daily", "weekly"]);
     assert_eq!((world.calls(Call::Claim), world.calls(Call::Settle)), (vec![1; 3], vec![1; 2]));
 }
 
@@ -150,31 +154,31 @@ async fn its_attributes_and_headers_are_keys_and_reach_handlers() {
     let handler = move |job: Job, context: RecordContext| {
         let (topic, author) = (context.attribute("topic").unwrap(), context.header("author").unwrap());
         let (source, id, tries) = (context.source().unwrap(), context.message_id(), context.receive_count());
-        journal.note(format!("{} {topic} {author} {source} {id} {tries}", job.name));
+        journal.ran(format!("{} {topic} {author} {source} {id} {tries}", job.order_id));
         async { Ok::<_, lambda_once::Failure>(()) }
     };
     let key = Key::all([Key::attribute("topic"), Key::header("author")]);
     let service = world.once.batch(News, key, |text: &String| Ok(serde_json::from_str(text)?), handler);
-    let event = issue("daily", [(Some("art"), good("0")), (Some("art"), good("0")), (Some("sport"), good("0"))]);
-    assert_eq!(world.deliver(&service, &event).await, r#"{"feed":"daily","positions":[]}"#);
-    assert_eq!(world.journal.names(), ["0 art A. N. Author daily 0 2", "0 sport A. N. Author daily 2 2"]);
+    let event = issue("daily", [(Some("art"), order("0")), (Some("art"), order("0")), (Some("sport"), order("0"))]);
+    assert_eq!(world.answer(&service, &event).await, r#"{"feed":"daily","positions":[]}"#);
+    assert_eq!(world.journal.keys(), ["0 art A. N. Author daily 0 2", "0 sport A. N. Author daily 2 2"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_waits_for_a_standing_claim_and_has_the_settings_of_every_source() {
     let world = World::new();
     let service = service(&world, Key::message_id()).on_failure(OnFailure::StopBatch).concurrency(1);
-    let event = issue("daily", [(Some("art"), job("0", "hang once", 0)), (Some("sport"), good("1"))]);
+    let event = issue("daily", [(Some("art"), work("0", "hang once", 0)), (Some("sport"), order("1"))]);
     let answer = world.invoke(&service, &event, seconds(10)).await.unwrap();
     assert_eq!(answer, r#"{"feed":"daily","positions":[{"at":0},{"at":1}]}"#);
-    assert_eq!(world.deliver(&service, &event).await, r#"{"feed":"daily","positions":[]}"#);
-    assert_eq!(world.record("news", &("daily", "0")).await.unwrap().prior_status, Some(Status::InProgress));
+    assert_eq!(world.answer(&service, &event).await, r#"{"feed":"daily","positions":[]}"#);
+    assert_eq!(world.record_in("news", &("daily", "0")).await.unwrap().prior_status, Some(Status::InProgress));
 }
 
 #[tokio::test(start_paused = true)]
 async fn its_own_error_fails_the_invocation_before_anything_is_claimed() {
     let world = World::new();
-    let mut event = issue("daily", [(None, good("0")), (None, good("1"))]);
+    let mut event = issue("daily", [(None, order("0")), (None, order("1"))]);
     event["articles"][1]["position"] = Value::Null;
     let message = world.refuse(&service(&world, Key::message_id()), &event).await;
     assert_eq!(message, "receive (event): an article has no position");

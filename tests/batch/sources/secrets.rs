@@ -9,9 +9,9 @@ use lambda_once::batch::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::sources::{
-    dynamodb, kafka, kinesis, mq, sns,
-    world::{base64, good, parse},
+use crate::{
+    sources::{dynamodb, kafka, kinesis, mq, sns},
+    world::{base64, order, parse},
 };
 
 /// What is shown of an event, its records and what is known of them; and the bodies.
@@ -38,7 +38,7 @@ fn hides(shown: &str) {
 
 #[test]
 fn an_event_and_its_records_show_no_payload() {
-    let secret = good("secret");
+    let secret = order("secret");
     let mut windowed = json!({ "Records": [kinesis::record(0, "a", "secret")] });
     windowed["state"] = json!({ "sum": "secret" });
     hides(&shown(&Kinesis::default(), &windowed).0);

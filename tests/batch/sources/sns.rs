@@ -11,7 +11,7 @@ use lambda_once::{
 };
 use serde_json::{Value, json};
 
-use crate::sources::world::{Job, World, good, job, unreadable};
+use crate::world::{Job, World, order, unreadable, work};
 
 const TOPIC: &str = "arn:aws:sns:us-east-1:123456789012:orders";
 
@@ -47,11 +47,11 @@ async fn a_message_that_is_done_is_a_success_and_is_replayed_by_its_id() {
     let world = World::new();
     let service = service(&world, Key::message_id());
     for _ in 0..2 {
-        assert_eq!(world.deliver(&service, &event("m-1", &good("1"))).await, "null");
+        assert_eq!(world.answer(&service, &event("m-1", &order("1"))).await, "null");
     }
-    assert_eq!(world.deliver(&service, &event("m-2", &good("2"))).await, "null");
-    assert_eq!(world.journal.names(), ["1", "2"]);
-    assert_eq!(world.status("sns", "m-1").await, Some(Status::Completed));
+    assert_eq!(world.answer(&service, &event("m-2", &order("2"))).await, "null");
+    assert_eq!(world.journal.keys(), ["1", "2"]);
+    assert_eq!(world.status_in("sns", "m-1").await, Some(Status::Completed));
     assert_eq!(world.store.calls()[..3], [(Call::Claim, 1), (Call::Settle, 1), (Call::Claim, 1)]);
 }
 
@@ -59,26 +59,26 @@ async fn a_message_that_is_done_is_a_success_and_is_replayed_by_its_id() {
 async fn a_message_that_failed_fails_the_invocation_and_lambdas_retry_runs_it_again() {
     let world = World::new();
     let service = service(&world, Key::message_id());
-    let event = event("m-1", &job("1", "transient once", 0));
+    let event = event("m-1", &work("1", "transient once", 0));
     assert_eq!(world.fail(&service, &event).await.kind(), ErrorKind::Batch);
     for _ in 0..2 {
-        assert_eq!(world.deliver(&service, &event).await, "null");
+        assert_eq!(world.answer(&service, &event).await, "null");
     }
-    assert_eq!(world.journal.names(), ["1", "1"]);
+    assert_eq!(world.journal.keys(), ["1", "1"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_another_invocation_left_unknown_is_waited_for_as_there_are_few_retries() {
     let world = World::new();
     let service = service(&world, Key::message_id());
-    let event = event("m-1", &job("1", "hang once", 0));
-    world.deliver_after_a_cut_off(&service, &event).await;
-    assert_eq!(world.journal.names(), ["1", "1"]);
+    let event = event("m-1", &work("1", "hang once", 0));
+    world.answer_after_a_cut_off(&service, &event).await;
+    assert_eq!(world.journal.keys(), ["1", "1"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_permanent_failure_fails_every_delivery_unless_it_is_acknowledged() {
-    for message in [job("1", "permanent", 0), json!("no job")] {
+    for message in [work("1", "permanent", 0), json!("no job")] {
         let world = World::new();
         let event = event("m-1", &message);
         let service = service(&world, Key::message_id());
@@ -86,20 +86,20 @@ async fn a_permanent_failure_fails_every_delivery_unless_it_is_acknowledged() {
             assert_eq!(world.fail(&service, &event).await.kind(), ErrorKind::Batch);
         }
         let acknowledging = service.permanent_failures(PermanentFailures::Acknowledge);
-        assert_eq!(world.deliver(&acknowledging, &event).await, "null");
-        assert!(world.journal.names().len() <= 1);
+        assert_eq!(world.answer(&acknowledging, &event).await, "null");
+        assert!(world.journal.keys().len() <= 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_publisher_that_sends_again_is_recognised_by_a_key_of_its_own() {
-    for key in [Key::pointer("/name"), Key::header("order_id"), Key::attribute("Subject")] {
+    for key in [Key::pointer("/order_id"), Key::header("order_id"), Key::attribute("Subject")] {
         let world = World::new();
         let service = service(&world, key);
         for id in ["m-1", "m-2"] {
-            assert_eq!(world.deliver(&service, &event(id, &good("1"))).await, "null");
+            assert_eq!(world.answer(&service, &event(id, &order("1"))).await, "null");
         }
-        assert_eq!(world.journal.names(), ["1"]);
+        assert_eq!(world.journal.keys(), ["1"]);
     }
 }
 
@@ -112,7 +112,7 @@ async fn a_handler_is_told_what_stands_on_its_message() {
         let headers =
             ["order_id", "cents", "channels", "digest"].map(|name| context.header(name).unwrap_or("-").to_owned());
         let attributes = ["Subject", "Timestamp"].map(|name| context.attribute(name).unwrap_or("-").to_owned());
-        journal.note(format!("{length} {:?} {headers:?} {attributes:?}", context.source()));
+        journal.ran(format!("{length} {:?} {headers:?} {attributes:?}", context.source()));
         async { Ok::<_, Failure>(()) }
     };
     let service = world.once.sns_with(Key::message_id(), decode, handler);
@@ -120,21 +120,21 @@ async fn a_handler_is_told_what_stands_on_its_message() {
     bare["Records"][0]["Sns"] =
         json!({ "MessageId": "m-2", "Message": "ab", "Subject": null, "MessageAttributes": null });
     for event in [event("m-1", &json!("abc")), bare] {
-        assert_eq!(world.deliver(&service, &event).await, "null");
+        assert_eq!(world.answer(&service, &event).await, "null");
     }
     let expected = [
         format!(r#"5 Some("{TOPIC}") ["o-1", "4990", "[\"web\"]", "-"] ["New order", "2026-11-21T10:00:00.111Z"]"#),
         r#"2 None ["-", "-", "-", "-"] ["-", "-"]"#.to_owned(),
     ];
-    assert_eq!(world.journal.names(), expected);
+    assert_eq!(world.journal.keys(), expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_without_an_id_fails_the_invocation_before_anything_is_claimed() {
     let world = World::new();
-    let mut absent = event("", &good("1"));
+    let mut absent = event("", &order("1"));
     for _ in 0..2 {
-        let message = world.refuse(&service(&world, Key::pointer("/name")), &absent).await;
+        let message = world.refuse(&service(&world, Key::pointer("/order_id")), &absent).await;
         assert!(message.contains("no MessageId"), "{message}");
         absent["Records"][0]["Sns"].as_object_mut().unwrap().remove("MessageId");
     }

@@ -10,9 +10,9 @@ use lambda_once::{
 };
 use serde_json::{Value, json};
 
-use crate::sources::{
-    dynamodb, kinesis,
-    world::{ALL_DONE, Job, World, good, job, millis, seconds},
+use crate::{
+    sources::{dynamodb, kinesis},
+    world::{ALL_DONE, Job, World, millis, order, seconds, work},
 };
 
 /// A stream, as these tests see it.
@@ -147,115 +147,115 @@ on_both_streams! {
 
 async fn a_shard_runs_in_order_one_record_after_the_other<S: Stream>() {
     let world = World::new();
-    let event = S::event(0, &["a", "b", "a", "c"].map(|key| (key, job(key, "succeed", 10))));
+    let event = S::event(0, &["a", "b", "a", "c"].map(|key| (key, work(key, "succeed", 10))));
     assert_eq!(S::invoke(&world, SHARD, &event).await.unwrap(), ALL_DONE);
     let runs = world.journal.runs();
-    assert_eq!(world.journal.names(), ["a", "b", "a", "c"]);
+    assert_eq!(world.journal.keys(), ["a", "b", "a", "c"]);
     assert!(runs.windows(2).all(|pair| pair[0].ended.is_some_and(|ended| ended <= pair[1].began)), "{runs:?}");
 }
 
 async fn what_failed_first_is_the_checkpoint_and_nothing_behind_it_ran<S: Stream>() {
     for act in ["transient", "permanent", "unknown", "panic"] {
         let world = World::new();
-        let records = [good("0"), good("1"), job("2", act, 0), good("3"), job("4", act, 0)].map(|job| ("a", job));
+        let records = [order("0"), order("1"), work("2", act, 0), order("3"), work("4", act, 0)].map(|job| ("a", job));
         assert_eq!(S::invoke(&world, SHARD, &S::event(0, &records)).await.unwrap(), checkpoint(2), "{act}");
-        assert_eq!(world.journal.names(), ["0", "1", "2"], "{act}");
+        assert_eq!(world.journal.keys(), ["0", "1", "2"], "{act}");
         for (number, status) in [(0, Some(Status::Completed)), (1, Some(Status::Completed)), (3, None), (4, None)] {
-            assert_eq!(world.status(S::SOURCE, &S::key(number)).await, status, "{number} after {act}");
+            assert_eq!(world.status_in(S::SOURCE, &S::key(number)).await, status, "{number} after {act}");
         }
     }
 }
 
 async fn what_cannot_be_decoded_is_a_checkpoint_too<S: Stream>() {
     let world = World::new();
-    let records = [good("0"), json!({ "no": "job" }), good("2")].map(|job| ("a", job));
+    let records = [order("0"), json!({ "no": "job" }), order("2")].map(|job| ("a", job));
     assert_eq!(S::invoke(&world, SHARD, &S::event(0, &records)).await.unwrap(), checkpoint(1));
-    assert_eq!(world.journal.names(), ["0"]);
-    assert_eq!(world.status(S::SOURCE, &S::key(1)).await, None, "nothing is claimed for it");
+    assert_eq!(world.journal.keys(), ["0"]);
+    assert_eq!(world.status_in(S::SOURCE, &S::key(1)).await, None, "nothing is claimed for it");
 }
 
 async fn the_retry_goes_on_at_the_checkpoint<S: Stream>() {
     let world = World::new();
-    let records = [good("0"), job("1", "transient once", 0), good("2")].map(|job| ("a", job));
+    let records = [order("0"), work("1", "transient once", 0), order("2")].map(|job| ("a", job));
     assert_eq!(S::invoke(&world, SHARD, &S::event(0, &records)).await.unwrap(), checkpoint(1));
     assert_eq!(S::invoke(&world, SHARD, &S::event(1, &records[1..])).await.unwrap(), ALL_DONE);
-    assert_eq!(world.journal.names(), ["0", "1", "1", "2"]);
+    assert_eq!(world.journal.keys(), ["0", "1", "1", "2"]);
 }
 
 async fn a_retry_of_the_whole_batch_runs_nothing_twice<S: Stream>() {
     let world = World::new();
-    let records = [good("0"), job("1", "transient once", 0), good("2")].map(|job| ("a", job));
+    let records = [order("0"), work("1", "transient once", 0), order("2")].map(|job| ("a", job));
     for _ in 0..3 {
         S::invoke(&world, SHARD, &S::event(0, &records)).await.unwrap();
     }
-    assert_eq!(world.journal.names(), ["0", "1", "1", "2"]);
+    assert_eq!(world.journal.keys(), ["0", "1", "1", "2"]);
 }
 
 async fn keys_run_side_by_side_and_each_in_order<S: Stream>() {
     let world = World::new();
     let began = tokio::time::Instant::now();
     let names = [("a", "a0"), ("b", "b0"), ("a", "a1"), ("c", "c0"), ("a", "a2")];
-    let event = S::event(0, &names.map(|(key, name)| (key, job(name, "succeed", 100))));
+    let event = S::event(0, &names.map(|(key, name)| (key, work(name, "succeed", 100))));
     assert_eq!(S::invoke(&world, KEY, &event).await.unwrap(), ALL_DONE);
     assert_eq!(began.elapsed(), millis(300), "as long as the key with the most records");
-    let names = world.journal.names();
+    let names = world.journal.keys();
     assert_eq!(names.iter().filter(|name| name.starts_with('a')).collect::<Vec<_>>(), ["a0", "a1", "a2"]);
 }
 
 async fn a_failure_blocks_only_its_own_key_and_records_done_past_it_are_replayed<S: Stream>() {
     let world = World::new();
     let records = [
-        ("a", good("a0")),
-        ("a", job("a1", "transient once", 0)),
-        ("b", good("b2")),
-        ("a", good("a3")),
-        ("b", good("b4")),
+        ("a", order("a0")),
+        ("a", work("a1", "transient once", 0)),
+        ("b", order("b2")),
+        ("a", order("a3")),
+        ("b", order("b4")),
     ];
     assert_eq!(S::invoke(&world, KEY, &S::event(0, &records)).await.unwrap(), checkpoint(1));
-    let mut ran = world.journal.names();
+    let mut ran = world.journal.keys();
     ran.sort();
     assert_eq!(ran, ["a0", "a1", "b2", "b4"]);
     assert_eq!(
-        world.status(S::SOURCE, &S::key(3)).await,
+        world.status_in(S::SOURCE, &S::key(3)).await,
         None,
         "the claim of a record blocked by a failure is released"
     );
     assert_eq!(S::invoke(&world, KEY, &S::event(1, &records[1..])).await.unwrap(), ALL_DONE);
-    assert_eq!(world.journal.names()[4..], ["a1", "a3"], "b2 and b4 were done");
+    assert_eq!(world.journal.keys()[4..], ["a1", "a3"], "b2 and b4 were done");
 }
 
 async fn of_several_failures_the_lowest_sequence_number_is_the_checkpoint<S: Stream>() {
     let world = World::new();
     let records = [
-        ("a", good("a0")),
-        ("b", job("b1", "transient", 50)),
-        ("c", job("c2", "transient", 0)),
-        ("d", job("d3", "transient", 20)),
+        ("a", order("a0")),
+        ("b", work("b1", "transient", 50)),
+        ("c", work("c2", "transient", 0)),
+        ("d", work("d3", "transient", 20)),
     ];
     assert_eq!(S::invoke(&world, KEY, &S::event(0, &records)).await.unwrap(), checkpoint(1), "not what failed first");
 }
 
 async fn a_permanent_failure_is_the_checkpoint_in_every_delivery_and_runs_once<S: Stream>() {
     let world = World::new();
-    let records = [job("0", "permanent", 0), good("1")].map(|job| ("a", job));
+    let records = [work("0", "permanent", 0), order("1")].map(|job| ("a", job));
     for _ in 0..3 {
         assert_eq!(S::invoke(&world, SHARD, &S::event(0, &records)).await.unwrap(), checkpoint(0));
     }
-    assert_eq!(world.journal.names(), ["0"]);
+    assert_eq!(world.journal.keys(), ["0"]);
 }
 
 async fn a_permanent_failure_that_is_acknowledged_lets_the_stream_go_on<S: Stream>() {
     let world = World::new();
     let settings = Settings { permanent_failures: PermanentFailures::Acknowledge, ..SHARD };
-    let records = [job("0", "permanent", 0), json!({ "no": "job" }), good("2")].map(|job| ("a", job));
+    let records = [work("0", "permanent", 0), json!({ "no": "job" }), order("2")].map(|job| ("a", job));
     assert_eq!(S::invoke(&world, settings, &S::event(0, &records)).await.unwrap(), ALL_DONE);
-    assert_eq!(world.journal.names(), ["0", "2"]);
+    assert_eq!(world.journal.keys(), ["0", "2"]);
 }
 
 async fn a_batch_that_failed_as_a_whole_may_be_an_error<S: Stream>() {
     let world = World::new();
     let settings = Settings { total_failure: TotalFailure::Error, ..SHARD };
-    let records = |act| [job("0", act, 0), job("1", "transient", 0)].map(|job| ("a", job));
+    let records = |act| [work("0", act, 0), work("1", "transient", 0)].map(|job| ("a", job));
     let error = S::invoke(&world, settings, &S::event(0, &records("transient"))).await.unwrap_err();
     assert_eq!(error.kind(), lambda_once::ErrorKind::Batch);
     assert_eq!(S::invoke(&world, settings, &S::event(2, &records("succeed"))).await.unwrap(), checkpoint(3));
@@ -269,7 +269,7 @@ async fn an_event_with_no_records_in_it_is_answered_by_an_empty_list<S: Stream>(
 
 async fn keys_take_two_calls_for_a_batch_and_its_replay_takes_one<S: Stream>() {
     let world = World::new();
-    let event = S::event(0, &["a", "b", "c", "d"].map(|key| (key, good(key))));
+    let event = S::event(0, &["a", "b", "c", "d"].map(|key| (key, order(key))));
     S::invoke(&world, KEY, &event).await.unwrap();
     assert_eq!(world.store.calls(), [(Call::Claim, 4), (Call::Settle, 4)]);
     S::invoke(&world, KEY, &event).await.unwrap();
@@ -278,7 +278,7 @@ async fn keys_take_two_calls_for_a_batch_and_its_replay_takes_one<S: Stream>() {
 
 async fn a_shard_takes_one_call_to_claim_and_one_for_each_outcome<S: Stream>() {
     let world = World::new();
-    let event = S::event(0, &["a", "b", "c", "d"].map(|key| (key, good(key))));
+    let event = S::event(0, &["a", "b", "c", "d"].map(|key| (key, order(key))));
     S::invoke(&world, SHARD, &event).await.unwrap();
     assert_eq!((world.calls(Call::Claim), world.calls(Call::Settle)), (vec![4], vec![1; 4]));
     S::invoke(&world, SHARD, &event).await.unwrap();

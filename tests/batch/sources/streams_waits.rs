@@ -2,9 +2,9 @@
 
 use lambda_once::record::Status;
 
-use crate::sources::{
-    streams::{SHARD, Settings, Stream, checkpoint, on_both_streams},
-    world::{ALL_DONE, World, good, job, millis, seconds},
+use crate::{
+    sources::streams::{SHARD, Settings, Stream, checkpoint, on_both_streams},
+    world::{ALL_DONE, World, millis, order, seconds, work},
 };
 
 on_both_streams! {
@@ -20,20 +20,20 @@ const TEN_SECONDS: Settings = Settings { seconds_left: 10, ..SHARD };
 async fn what_is_cut_off_at_the_stop_point_is_the_checkpoint_and_keeps_its_claim<S: Stream>() {
     let world = World::new();
     let began = tokio::time::Instant::now();
-    let event = S::event(0, &[good("0"), job("1", "hang", 0), good("2")].map(|job| ("a", job)));
+    let event = S::event(0, &[order("0"), work("1", "hang", 0), order("2")].map(|job| ("a", job)));
     assert_eq!(S::invoke(&world, TEN_SECONDS, &event).await.unwrap(), checkpoint(1));
     assert_eq!(began.elapsed(), millis(9_500));
-    assert_eq!(world.status(S::SOURCE, &S::key(1)).await, Some(Status::InProgress), "nobody knows what it did");
-    assert_eq!(world.status(S::SOURCE, &S::key(2)).await, None);
+    assert_eq!(world.status_in(S::SOURCE, &S::key(1)).await, Some(Status::InProgress), "nobody knows what it did");
+    assert_eq!(world.status_in(S::SOURCE, &S::key(2)).await, None);
 }
 
 async fn what_cannot_be_expected_to_end_in_time_is_not_started_and_is_the_checkpoint<S: Stream>() {
     let world = World::new();
-    let event = S::event(0, &["0", "1", "2", "3"].map(|name| ("a", job(name, "succeed", 4_000))));
+    let event = S::event(0, &["0", "1", "2", "3"].map(|name| ("a", work(name, "succeed", 4_000))));
     assert_eq!(S::invoke(&world, TEN_SECONDS, &event).await.unwrap(), checkpoint(2));
-    assert_eq!(world.journal.names(), ["0", "1"]);
+    assert_eq!(world.journal.keys(), ["0", "1"]);
     assert_eq!(
-        world.status(S::SOURCE, &S::key(2)).await,
+        world.status_in(S::SOURCE, &S::key(2)).await,
         None,
         "its claim is released, so that the retry need not wait"
     );
@@ -48,13 +48,13 @@ async fn retry<S: Stream>(world: &World, records: &[(&str, serde_json::Value)]) 
 
 async fn a_retry_waits_for_the_claim_of_an_invocation_that_timed_out<S: Stream>() {
     let world = World::new();
-    let records = [good("0"), job("1", "hang once", 0), good("2")].map(|job| ("a", job));
+    let records = [order("0"), work("1", "hang once", 0), order("2")].map(|job| ("a", job));
     assert_eq!(S::invoke(&world, TEN_SECONDS, &S::event(0, &records)).await.unwrap(), checkpoint(1));
     let (answer, took) = retry::<S>(&world, &records).await;
     assert_eq!(answer, ALL_DONE);
-    assert_eq!(world.journal.names(), ["0", "1", "1", "2"]);
+    assert_eq!(world.journal.keys(), ["0", "1", "1", "2"]);
     assert_eq!(
-        world.record(S::SOURCE, &S::key(1)).await.unwrap().prior_status,
+        world.record_in(S::SOURCE, &S::key(1)).await.unwrap().prior_status,
         Some(Status::InProgress),
         "it took over"
     );
@@ -64,21 +64,21 @@ async fn a_retry_waits_for_the_claim_of_an_invocation_that_timed_out<S: Stream>(
 
 async fn a_retry_waits_for_the_claim_of_a_sandbox_that_died<S: Stream>() {
     let world = World::new();
-    let records = [good("0"), job("1", "hang once", 0), good("2")].map(|job| ("a", job));
+    let records = [order("0"), work("1", "hang once", 0), order("2")].map(|job| ("a", job));
     let event = S::event(0, &records);
     let first = S::invoke(&world, TEN_SECONDS, &event);
     assert!(tokio::time::timeout(seconds(5), first).await.is_err());
     let (answer, took) = retry::<S>(&world, &records).await;
     assert_eq!((answer.as_str(), took.as_secs()), (ALL_DONE, 7), "five to the deadline, and two");
-    assert_eq!(world.journal.names(), ["0", "1", "1", "2"]);
+    assert_eq!(world.journal.keys(), ["0", "1", "1", "2"]);
 }
 
 async fn a_retry_that_has_no_time_to_wait_fails_at_once<S: Stream>() {
     let world = World::new();
-    let records = [good("0"), job("1", "hang once", 0), good("2")].map(|job| ("a", job));
+    let records = [order("0"), work("1", "hang once", 0), order("2")].map(|job| ("a", job));
     let event = S::event(0, &records);
     let first = S::invoke(&world, TEN_SECONDS, &event);
     assert!(tokio::time::timeout(seconds(1), first).await.is_err());
     assert_eq!(retry::<S>(&world, &records).await, (checkpoint(1), millis(0)));
-    assert_eq!(world.journal.names(), ["0", "1"]);
+    assert_eq!(world.journal.keys(), ["0", "1"]);
 }

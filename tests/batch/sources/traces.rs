@@ -15,8 +15,8 @@ use tower_service::Service;
 use tracing::level_filters::LevelFilter;
 
 use crate::{
-    sources::world::World,
     support::traces::{Traces, attribute},
+    world::World,
 };
 
 async fn done(_: Value) -> Result<(), Failure> {
@@ -41,7 +41,7 @@ where
 {
     let traces = Traces::exported(LevelFilter::DEBUG);
     let world = World::new();
-    world.deliver(&service(&world.once), &text).await;
+    world.answer(&service(&world.once), &text).await;
     let spans = traces.take();
     let consumers: Vec<_> = spans.iter().filter(|span| span.span_kind == SpanKind::Consumer).collect();
     let (batch, record) = (consumers[0], consumers[1]);

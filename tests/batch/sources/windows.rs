@@ -3,9 +3,9 @@
 use lambda_once::Error;
 use serde_json::{Value, json};
 
-use crate::sources::{
-    streams::{SHARD, Stream, on_both_streams, sequence_number},
-    world::{World, good, job},
+use crate::{
+    sources::streams::{SHARD, Stream, on_both_streams, sequence_number},
+    world::{World, order, work},
 };
 
 on_both_streams! {
@@ -31,13 +31,13 @@ async fn in_window<S: Stream>(world: &World, state: &str, records: &[(&str, Valu
 
 async fn a_state_is_answered_byte_for_byte<S: Stream>() {
     for state in [STATE, "{}", r#"{"1":"282","2":"715"}"#] {
-        let answer = in_window::<S>(&World::new(), state, &[("a", good("0"))]).await.unwrap();
+        let answer = in_window::<S>(&World::new(), state, &[("a", order("0"))]).await.unwrap();
         assert_eq!(answer, format!(r#"{{"batchItemFailures":[],"state":{state}}}"#));
     }
 }
 
 async fn a_state_is_answered_together_with_a_checkpoint<S: Stream>() {
-    let records = [good("0"), job("1", "transient", 0)].map(|job| ("a", job));
+    let records = [order("0"), work("1", "transient", 0)].map(|job| ("a", job));
     let answer = in_window::<S>(&World::new(), STATE, &records).await.unwrap();
     let failure = format!(r#"{{"itemIdentifier":"{}"}}"#, sequence_number(1));
     assert_eq!(answer, format!(r#"{{"batchItemFailures":[{failure}],"state":{STATE}}}"#));
@@ -49,6 +49,6 @@ async fn the_last_event_of_a_window_may_have_no_records<S: Stream>() {
 }
 
 async fn outside_of_a_window_there_is_no_state_in_the_answer<S: Stream>() {
-    let answer = in_window::<S>(&World::new(), "null", &[("a", good("0"))]).await.unwrap();
+    let answer = in_window::<S>(&World::new(), "null", &[("a", order("0"))]).await.unwrap();
     assert_eq!(answer, r#"{"batchItemFailures":[]}"#);
 }

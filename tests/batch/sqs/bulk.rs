@@ -12,7 +12,7 @@ use lambda_runtime::LambdaEvent;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::sqs::world::{World, batch, fifo, invoke, millis, order, orders, seconds, work};
+use crate::world::{World, batch, fifo, invoke, millis, order, orders, seconds, work};
 
 #[derive(Clone, Deserialize)]
 struct Job {
@@ -159,8 +159,8 @@ async fn a_bulk_handler_can_have_the_contexts_too() {
 #[tokio::test(start_paused = true)]
 async fn what_took_over_is_probed_and_run_alone() {
     let (world, calls) = (World::with(|builder| builder.after_unknown(AfterUnknown::Probe)), Calls::default());
-    world.abandon("A").await;
-    world.abandon("B").await;
+    world.abandon("A");
+    world.abandon("B");
     let probe = |job: Job, _: RecordContext| async move {
         let done = job.order_id == "A";
         Ok::<_, Failure>(if done { Probed::Done(job.order_id) } else { Probed::NotDone })
@@ -188,8 +188,8 @@ async fn under_refuse_one_call_is_claimed_first_and_then_as_many_as_calls_can_ta
 #[tokio::test(start_paused = true)]
 async fn what_is_probed_alone_lets_those_that_go_together_go_first() {
     let (world, calls) = (World::with(|builder| builder.after_unknown(AfterUnknown::Probe)), Calls::default());
-    world.abandon("A").await;
-    world.abandon("C").await;
+    world.abandon("A");
+    world.abandon("C");
     let probe = |_: Job, _: RecordContext| async { Ok::<_, Failure>(Probed::NotDone) };
     let service = service(&world, 25, &calls).probe(probe).concurrency(1);
     assert!(world.deliver_to(&service, ["A", "B", "C", "D"].map(order)).await.is_empty());

@@ -5,7 +5,7 @@ use lambda_once::{
     store::fault::{Call, Fault},
 };
 
-use crate::sqs::world::{World, ids, order, orders, seconds, work};
+use crate::world::{World, ids, order, orders, seconds, work};
 
 fn cached() -> World {
     let mut world = World::new();

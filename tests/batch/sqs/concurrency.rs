@@ -11,14 +11,11 @@ use std::{
 use lambda_once::{
     AfterUnknown, Failure, Key,
     record::Status,
-    store::fault::{Call, Fault, FaultStore},
+    store::fault::{Call, Fault},
 };
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 
-use crate::sqs::{
-    spy::Spy,
-    world::{World, batch, fifo, ids, invoke, millis, order, orders, seconds, work},
-};
+use crate::world::{Latency, World, batch, fifo, ids, invoke, millis, order, orders, seconds, work};
 
 #[tokio::test(start_paused = true)]
 async fn never_more_handlers_run_at_once_than_allowed_and_that_many_do() {
@@ -53,11 +50,11 @@ async fn claims_are_made_in_chunks_as_large_as_the_store_takes_and_at_most_100()
     for (takes, records, sizes) in
         [(usize::MAX, 230, vec![100, 100, 30]), (25, 60, vec![25, 25, 10]), (8, 60, vec![8, 8, 8, 8, 8, 8, 8, 4])]
     {
-        let world = World::on(takes, |store| store, |builder| builder);
+        let world = World::on(takes, |builder| builder);
         world.deliver(orders(records, "succeed", 10)).await;
         assert_eq!(world.calls(Call::Claim), sizes, "a store that takes {takes}");
     }
-    let world = World::on(0, |store| store, |builder| builder);
+    let world = World::on(0, |builder| builder);
     world.deliver(orders(3, "succeed", 10)).await;
     assert_eq!(world.calls(Call::Claim), [1, 1, 1]);
 }
@@ -65,11 +62,11 @@ async fn claims_are_made_in_chunks_as_large_as_the_store_takes_and_at_most_100()
 #[tokio::test(start_paused = true)]
 async fn claims_run_at_most_one_chunk_ahead_of_the_work() {
     for (takes, concurrency) in [(4, 1), (4, 3), (25, 1), (25, 10), (1_000, 10)] {
-        let world = World::on(takes, |store| store, |builder| builder);
+        let world = World::on(takes, |builder| builder);
         let service = world.service().concurrency(concurrency);
         assert!(world.deliver_to(&service, orders(250, "succeed", 50)).await.is_empty());
-        assert!(world.spy.most_open() <= concurrency + takes.min(100), "{} open", world.spy.most_open());
-        assert_eq!(world.spy.held(), 0);
+        assert!(world.journal.most_open() <= concurrency + takes.min(100), "{} open", world.journal.most_open());
+        assert_eq!(world.journal.held(), 0);
     }
 }
 
@@ -79,7 +76,7 @@ async fn in_an_order_too_claims_run_at_most_one_chunk_ahead_of_the_work() {
     // Leases that end together after ten seconds are in the way of all messages, or of none.
     for are_held in [false, true] {
         for (takes, concurrency, groups) in [(4, 1, 1), (4, 3, 6), (25, 1, 1), (25, 1, 6), (25, 3, 2), (25, 10, 6)] {
-            let world = World::on(takes, |store| store, |builder| builder);
+            let world = World::on(takes, |builder| builder);
             let keys: Vec<String> = (0..60).map(|i| format!("order-{i}")).collect();
             if are_held {
                 keys.iter().for_each(|key| world.put(key, Status::InProgress, ""));
@@ -88,9 +85,9 @@ async fn in_an_order_too_claims_run_at_most_one_chunk_ahead_of_the_work() {
                 fifo(GROUPS[..groups].iter().copied().cycle().zip(keys.iter().map(|key| work(key, "succeed", 50))));
             let service = world.service().concurrency(concurrency);
             assert!(invoke(&service, event, world.left(seconds(60))).await.unwrap().is_empty());
-            let (open, most) = (world.spy.most_open(), concurrency + takes);
+            let (open, most) = (world.journal.most_open(), concurrency + takes);
             assert!(open <= most, "{open} of {most} open: {takes}, {concurrency}, {groups}, held: {are_held}");
-            assert_eq!((world.spy.held(), world.journal.keys().len()), (0, 60));
+            assert_eq!((world.journal.held(), world.journal.keys().len()), (0, 60));
         }
     }
 }
@@ -139,31 +136,27 @@ async fn records_blocked_by_a_failure_are_not_decoded_where_nothing_else_is_left
 
 #[tokio::test(start_paused = true)]
 async fn the_next_chunk_is_claimed_while_the_last_one_works() {
-    let world = World::on(4, |store| store, |builder| builder);
+    let world = World::on(4, |builder| builder);
     let service = world.service().concurrency(4);
     world.deliver_to(&service, orders(20, "succeed", 50)).await;
-    assert!(world.spy.most_held() > 4);
+    assert!(world.journal.most_held() > 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_slow_to_settle_is_not_swamped_with_claims() {
     for concurrency in [1, 10, 1_000] {
-        let world = World::on(10, |store| store, |builder| builder);
-        world.spy.settle_after(millis(200));
+        let world = World::slow(Latency { settle_arrives: millis(200), ..Latency::default() }, |builder| builder);
         let service = world.service().concurrency(concurrency);
         assert!(world.deliver_to(&service, orders(500, "succeed", 0)).await.is_empty());
         // A chunk that is not settled yet, one that is claimed ahead, and what was running in between.
-        assert!(world.spy.most_held() <= 20 + concurrency.min(10), "{} held", world.spy.most_held());
+        assert!(world.journal.most_held() <= 50 + concurrency.min(25), "{} held", world.journal.most_held());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn settles_that_are_due_while_a_call_is_under_way_share_the_next() {
-    let slow = |store: FaultStore<Spy>| {
-        store.always(Call::Settle, Fault::Delay(millis(3)));
-        store
-    };
-    let world = World::on(100, slow, |builder| builder);
+    let world = World::on(100, |builder| builder);
+    world.store.always(Call::Settle, Fault::Delay(millis(3)));
     let service = world.service().concurrency(20);
     let bodies = (0..20).map(|i| work(&format!("order-{i}"), "succeed", 10 + i));
     assert!(world.deliver_to(&service, bodies).await.is_empty());
@@ -171,7 +164,7 @@ async fn settles_that_are_due_while_a_call_is_under_way_share_the_next() {
     assert_eq!(calls.iter().sum::<usize>(), 20);
     // The first goes at once, alone; each of the others with those of the three milliseconds or more before it.
     assert!(calls[0] == 1 && calls.len() <= 8, "{calls:?}");
-    assert_eq!(world.spy.held(), 0);
+    assert_eq!(world.journal.held(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,7 +175,7 @@ async fn a_settle_that_the_store_has_trouble_with_holds_up_no_other() {
     }
     let service = world.service().concurrency(2);
     assert!(world.deliver_to(&service, orders(20, "succeed", 10)).await.is_empty());
-    assert_eq!((world.journal.runs().len(), world.spy.held()), (20, 0));
+    assert_eq!((world.journal.runs().len(), world.journal.held()), (20, 0));
     let last = world.journal.runs().into_iter().filter_map(|run| run.ended).max().unwrap();
     let first = world.journal.runs()[0].began;
     assert_eq!(last.since(first), millis(100), "the handlers run on while two settles are sent again");
@@ -191,11 +184,11 @@ async fn a_settle_that_the_store_has_trouble_with_holds_up_no_other() {
 #[tokio::test(start_paused = true)]
 async fn under_refuse_a_record_is_claimed_only_when_its_handler_is_about_to_start() {
     for (takes, concurrency) in [(100, 1), (100, 3), (2, 3), (100, 40)] {
-        let world = World::on(takes, |store| store, |builder| builder.after_unknown(AfterUnknown::Refuse));
+        let world = World::on(takes, |builder| builder.after_unknown(AfterUnknown::Refuse));
         let service = world.service().concurrency(concurrency);
         let bodies = (0..40).map(|i| work(&format!("order-{i}"), "succeed", 20 + 7 * (i % 5)));
         assert!(world.deliver_to(&service, bodies).await.is_empty());
-        assert!(world.spy.most_open() <= concurrency, "{} open of {concurrency}", world.spy.most_open());
+        assert!(world.journal.most_open() <= concurrency, "{} open of {concurrency}", world.journal.most_open());
         assert_eq!(world.journal.most_at_once(), concurrency.min(40));
     }
 }
@@ -206,8 +199,8 @@ async fn under_refuse_a_batch_that_is_cut_off_abandons_only_what_was_running() {
     let service = world.service().concurrency(2);
     let context = world.left(seconds(10));
     assert_eq!(invoke(&service, batch(orders(12, "hang", 0)), context).await.unwrap(), ids(0..12));
-    assert_eq!(world.spy.records().await.len(), 2);
-    assert_eq!(world.spy.releases(), 0);
+    assert_eq!(world.records().await.len(), 2);
+    assert_eq!(world.journal.releases(), 0);
 }
 
 #[tokio::test(start_paused = true)]

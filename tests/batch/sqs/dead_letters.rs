@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
+use aws_lambda_events::sqs::SqsBatchResponse;
 use lambda_once::{
     BoxError, ErrorKind, Failure, Key, MissingKey, OutcomeKind, PermanentFailures, Verdict,
-    batch::{DeadLetter, DeadLetters, Handler, OnFailure, Processed, TotalFailure, sqs::SqsService},
+    batch::{DeadLetter, DeadLetters, OnFailure, Processed, TotalFailure},
     clock::Clock,
     record::{KeyHash, Status},
     store::BoxFuture,
@@ -20,9 +20,9 @@ use lambda_once::{
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 
-use crate::sqs::{
-    collector::Collector,
-    world::{START, World, batch, fifo, ids, millis, order, orders, seconds, work},
+use crate::{
+    support::collector::Collector,
+    world::{START, World, batch, fifo, ids, millis, order, orders, reported, seconds, work},
 };
 
 /// A letter, as it was sent.
@@ -136,28 +136,6 @@ impl DeadLetters for Letters {
     }
 }
 
-impl World {
-    /// Delivers an event, with a minute left.
-    pub(crate) async fn process<H, T, Args>(
-        &self,
-        service: &SqsService<H, T, Args>,
-        event: SqsEvent,
-    ) -> Processed<SqsBatchResponse>
-    where
-        H: Handler<T, Args>,
-        T: Send + 'static,
-        Args: 'static,
-    {
-        service.process(LambdaEvent::new(event, self.left(seconds(60)))).await
-    }
-}
-
-/// The ids that the answer names.
-pub(crate) fn reported(processed: &Processed<SqsBatchResponse>) -> Vec<String> {
-    let response = processed.response.as_ref().unwrap();
-    response.batch_item_failures.iter().map(|failure| failure.item_identifier.clone()).collect()
-}
-
 /// The ids of the records that are said to have been put aside.
 pub(crate) fn dead_lettered(processed: &Processed<SqsBatchResponse>) -> Vec<String> {
     let aside = processed.records.iter().filter(|report| report.dead_lettered);
@@ -206,7 +184,7 @@ async fn what_no_retry_can_help_is_put_aside_with_what_went_wrong_and_acknowledg
         assert_eq!(sent, expected);
         assert_eq!(processed.records[0].outcome, Ok(permanent), "its outcome is what it was");
         assert_eq!(world.status("A").await, Some(Status::Failed));
-        assert_eq!(world.spy.records().await.len(), 4, "the first four keys, and none for what has no key");
+        assert_eq!(world.records().await.len(), 4, "the first four keys, and none for what has no key");
     }
 }
 
@@ -332,7 +310,7 @@ async fn in_an_order_the_rest_of_the_group_goes_on_when_its_head_is_put_aside() 
             if reports.is_empty() { (&["m1", "m2"], &["A", "B", "C"]) } else { (&["m1"], &["A", "B"]) };
         assert_eq!(letters.ids(), sent);
         assert_eq!(world.journal.keys(), keys);
-        assert_eq!(world.spy.held(), 0);
+        assert_eq!(world.journal.held(), 0);
     }
 }
 

@@ -9,7 +9,7 @@ use lambda_once::{
 use lambda_runtime::Context;
 use serde_json::Value;
 
-use crate::sqs::world::{START, World, batch, ids, invoke, millis, order, orders, seconds, work};
+use crate::world::{START, World, batch, ids, invoke, millis, order, orders, seconds, work};
 
 /// With a second left the reserve is half of it.
 const STOP: Timestamp = Timestamp::from_millis(START.as_millis() + 500);
@@ -25,7 +25,7 @@ async fn with_a_second_left_nothing_is_started_that_cannot_finish() {
         assert_eq!(runs.len(), concurrency);
         assert!(runs.iter().all(|run| run.succeeded && run.ended <= Some(STOP)));
         // What was not started is free again at once.
-        assert_eq!(world.spy.held(), 0);
+        assert_eq!(world.journal.held(), 0);
         for i in concurrency..6 {
             assert_eq!(world.status(&format!("order-{i}")).await, None);
         }
@@ -63,7 +63,7 @@ async fn every_slot_taken_by_a_hang_leaves_the_rest_free() {
     let reported = invoke(&service, batch(orders(20, "hang", 0)), world.left(seconds(9))).await.unwrap();
     assert_eq!(reported, ids(0..20));
     assert_eq!(world.journal.keys().len(), 3);
-    assert_eq!(world.spy.records().await.len(), 3);
+    assert_eq!(world.records().await.len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,7 +72,7 @@ async fn an_expected_duration_counts_from_the_first_record_on() {
     let once = world.service().expected_duration(millis(300)).concurrency(1);
     let reported = invoke(&once, batch(orders(3, "succeed", 201)), world.left(seconds(1))).await.unwrap();
     assert_eq!(reported, ids(1..3));
-    assert_eq!(world.spy.records().await.len(), 1);
+    assert_eq!(world.records().await.len(), 1);
 
     let world = World::new();
     let fits = world.service().expected_duration(millis(500));
@@ -107,13 +107,13 @@ async fn claims_granted_after_the_stop_point_are_given_back() {
     let reported = invoke(&world.service(), batch(orders(3, "succeed", 0)), world.left(seconds(1))).await.unwrap();
     assert_eq!(reported, ids(0..3));
     assert!(world.journal.keys().is_empty());
-    assert!(world.spy.records().await.is_empty());
+    assert!(world.records().await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_took_over_and_was_not_started_is_handed_back() {
     let world = World::new();
-    world.abandon("B").await;
+    world.abandon("B");
     let service = world.service().concurrency(1);
     let bodies = batch([work("A", "succeed", 300), order("B")]);
     assert_eq!(invoke(&service, bodies, world.left(seconds(1))).await.unwrap(), ["m1"]);

@@ -3,7 +3,7 @@
 use lambda_once::{Key, MissingKey, PermanentFailures, batch::Payload, record::Status};
 use serde_json::json;
 
-use crate::sqs::world::{World, event, ids, message, order, orders, work};
+use crate::world::{World, event, ids, message, order, orders, work};
 
 #[tokio::test(start_paused = true)]
 async fn the_earliest_runs_and_the_others_are_acknowledged_with_it() {
@@ -120,8 +120,8 @@ async fn a_duplicate_in_a_later_chunk_gets_the_verdict_of_the_earliest() {
 async fn the_others_of_one_that_was_not_started_are_reported_with_it() {
     let world = World::new();
     let service = world.service().concurrency(1);
-    let event = crate::sqs::world::batch([work("A", "succeed", 300), order("B"), order("B")]);
-    let reported = crate::sqs::world::invoke(&service, event, world.left(crate::sqs::world::seconds(1))).await.unwrap();
+    let event = crate::world::batch([work("A", "succeed", 300), order("B"), order("B")]);
+    let reported = crate::world::invoke(&service, event, world.left(crate::world::seconds(1))).await.unwrap();
     assert_eq!(reported, ["m1", "m2"]);
 }
 
@@ -138,8 +138,7 @@ async fn a_message_that_is_in_the_batch_twice_is_reported_once() {
     let world = World::new();
     let failing = work("A", "transient", 0);
     let event = event([message("same", &failing), message("other", &order("B")), message("same", &failing)]);
-    let reported =
-        crate::sqs::world::invoke(&world.service(), event, world.left(crate::sqs::world::seconds(60))).await.unwrap();
+    let reported = crate::world::invoke(&world.service(), event, world.left(crate::world::seconds(60))).await.unwrap();
     assert_eq!(reported, ["same"]);
     assert_eq!(world.journal.keys(), ["A", "B"]);
 }

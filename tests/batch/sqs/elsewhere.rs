@@ -2,7 +2,7 @@
 
 use lambda_once::{AfterUnknown, PermanentFailures, record::Status};
 
-use crate::sqs::world::{World, order, seconds, work};
+use crate::world::{World, order, seconds, work};
 
 #[tokio::test(start_paused = true)]
 async fn in_progress_elsewhere_is_reported_and_does_not_run() {
@@ -53,7 +53,7 @@ async fn failed_before_follows_the_policy_and_does_not_run() {
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_claim_is_taken_over_and_its_record_completed() {
     let world = World::new();
-    world.abandon("A").await;
+    world.abandon("A");
     assert!(world.deliver([order("A")]).await.is_empty());
     let record = world.record("A").await.unwrap();
     assert_eq!((record.status, record.attempt), (Status::Completed, 2));
@@ -63,7 +63,7 @@ async fn an_abandoned_claim_is_taken_over_and_its_record_completed() {
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_claim_that_was_taken_over_in_vain_is_handed_back() {
     let world = World::new();
-    world.abandon("A").await;
+    world.abandon("A");
     assert_eq!(world.deliver([work("A", "transient", 0)]).await, ["m0"]);
     let record = world.record("A").await.unwrap();
     assert_eq!((record.status, record.owner), (Status::InProgress, None));
@@ -73,7 +73,7 @@ async fn an_abandoned_claim_that_was_taken_over_in_vain_is_handed_back() {
 async fn an_abandoned_claim_under_refuse_is_reported_by_any_policy_and_does_not_run() {
     for policy in [PermanentFailures::Report, PermanentFailures::Acknowledge] {
         let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
-        world.abandon("A").await;
+        world.abandon("A");
         let service = world.service().permanent_failures(policy);
         assert_eq!(world.deliver_to(&service, [order("A"), order("B")]).await, ["m0"], "{policy:?}");
         assert_eq!(world.journal.keys(), ["B"]);
@@ -114,10 +114,10 @@ async fn a_lease_lost_to_a_successor_gives_the_successors_outcome() {
     for (status, reported) in [(Status::Completed, false), (Status::Failed, true), (Status::InProgress, true)] {
         let world = World::new();
         let service = world.service();
-        let event = crate::sqs::world::batch([work("A", "succeed", 1_000)]);
-        let invocation = crate::sqs::world::invoke(&service, event, world.left(seconds(60)));
+        let event = crate::world::batch([work("A", "succeed", 1_000)]);
+        let invocation = crate::world::invoke(&service, event, world.left(seconds(60)));
         let successor = async {
-            tokio::time::sleep(crate::sqs::world::millis(500)).await;
+            tokio::time::sleep(crate::world::millis(500)).await;
             world.put("A", status, "1");
         };
         let (answer, ()) = tokio::join!(invocation, successor);

@@ -5,7 +5,7 @@ use lambda_once::{Classify, Error, ErrorKind, Failure, Key, batch::Payload, reco
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::sqs::world::{World, event, invoke, message, order, seconds, work};
+use crate::world::{World, event, invoke, message, order, seconds, work};
 
 /// The error of an invocation in which nothing was claimed and nothing ran.
 async fn refused(world: &World, event: SqsEvent) -> Error {
@@ -80,7 +80,7 @@ async fn alone_is_reported(record: Value) -> bool {
     let world = World::new();
     let event = event([message("m0", &order("A")), record, message("m2", &order("B"))]);
     let reported = invoke(&world.service(), event, world.left(seconds(60))).await.unwrap();
-    reported == ["m1"] && world.journal.keys() == ["A", "B"] && world.spy.records().await.len() == 2
+    reported == ["m1"] && world.journal.keys() == ["A", "B"] && world.records().await.len() == 2
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,8 +9,8 @@ use lambda_once::{
 };
 use serde_json::{Value, json};
 
-use crate::sqs::{
-    collector::Collector,
+use crate::{
+    support::collector::Collector,
     world::{World, batch, fifo, invoke, message, millis, order, orders, seconds, work},
 };
 
@@ -234,13 +234,13 @@ async fn under_refuse_a_message_is_claimed_only_when_its_turn_has_come() {
     messages.extend(group("b", &["succeed", "succeed"], 10));
     let reported = invoke(&world.service(), fifo(messages), world.left(seconds(5))).await.unwrap();
     assert_eq!(reported, ["m1", "m2"]);
-    assert!(world.spy.most_open() <= 2, "{} open", world.spy.most_open());
-    assert_eq!(world.spy.releases(), 0, "nothing was claimed that did not begin");
+    assert!(world.journal.most_open() <= 2, "{} open", world.journal.most_open());
+    assert_eq!(world.journal.releases(), 0, "nothing was claimed that did not begin");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_long_group_does_not_keep_the_others_from_running_beside_it() {
-    let world = World::on(3, |store| store, |builder| builder);
+    let world = World::on(3, |builder| builder);
     let mut messages = group("a", &["succeed"; 7], 10);
     messages.extend(group("b", &["succeed"; 3], 10));
     let began = tokio::time::Instant::now();
@@ -260,7 +260,7 @@ async fn the_order_is_that_of_the_queue_and_not_of_its_messages_attributes() {
     let world = World::new();
     let mut fair = [message("m0", &work("A", "transient", 0)), message("m1", &order("B"))];
     fair.iter_mut().for_each(|message| message["attributes"]["MessageGroupId"] = json!("tenant"));
-    let reported = invoke(&world.service(), crate::sqs::world::event(fair), world.left(seconds(60))).await.unwrap();
+    let reported = invoke(&world.service(), crate::world::event(fair), world.left(seconds(60))).await.unwrap();
     assert_eq!(reported, ["m0"], "a fair queue has groups and no order");
     assert!(world.deliver_fifo(batch(orders(2, "succeed", 0))).await.is_empty());
 }

@@ -8,7 +8,7 @@ use lambda_once::{
 use lambda_runtime::LambdaEvent;
 use tokio::time::Instant;
 
-use crate::sqs::world::{World, fifo, invoke, millis, order, seconds, work};
+use crate::world::{World, fifo, invoke, millis, order, seconds, work};
 
 /// Delivers two messages of a group while the first is in progress elsewhere, and two seconds later becomes `status`, or is
 /// released; returns both outcomes and the time to the response.

@@ -11,12 +11,12 @@ use lambda_once::{
 };
 use lambda_runtime::{Context, LambdaEvent};
 
-use crate::sqs::world::{START, World, fifo, invoke, millis, order, seconds, work};
+use crate::world::{START, World, fifo, invoke, millis, order, seconds, work};
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_the_outcome_of_a_message_that_is_held_up_is_held_up_too() {
     for store_batch in [1, 100] {
-        let world = World::on(store_batch, |store| store, |builder| builder);
+        let world = World::on(store_batch, |builder| builder);
         let failing = ("a", work("A", "transient", 50));
         let mut messages = vec![failing, ("a", order("K")), ("b", order("B")), ("b", order("K"))];
         messages.extend(["W", "X", "Y", "Z"].map(|key| ("b", order(key))));
@@ -127,7 +127,7 @@ async fn under_refuse_a_claim_after_a_wait_waits_for_a_free_handler() {
     };
     let (reported, ()) = tokio::join!(invoke(&service, event, world.left(seconds(60))), released_by_its_holder);
     assert!(reported.unwrap().is_empty());
-    assert!(world.spy.most_open() <= 1, "{} open", world.spy.most_open());
+    assert!(world.journal.most_open() <= 1, "{} open", world.journal.most_open());
     assert_eq!(world.journal.keys(), ["B", "H"]);
 }
 
@@ -156,7 +156,7 @@ async fn what_is_to_run_with_a_message_that_stops_the_batch_at_once_does_not_beg
         let processed = service.concurrency(4).process(LambdaEvent::new(event, world.left(seconds(60)))).await;
         assert_eq!(begun.lock().unwrap().len(), most, "of those that were to begin at the same time");
         let skipped = processed.outcomes().into_iter().filter(|outcome| *outcome == Ok(OutcomeKind::Skipped)).count();
-        assert_eq!((skipped, processed.reported().len(), world.spy.held()), (4 - most, 4, 0));
+        assert_eq!((skipped, processed.reported().len(), world.journal.held()), (4 - most, 4, 0));
     }
 }
 

@@ -16,7 +16,7 @@ use lambda_once::{
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::sqs::world::{START, World, batch, invoke, millis, order, seconds, work};
+use crate::world::{START, World, batch, invoke, millis, order, seconds, work};
 
 fn by_order() -> Key {
     Key::pointer("/order_id")
@@ -66,7 +66,7 @@ impl Told {
 #[tokio::test(start_paused = true)]
 async fn a_handler_can_ask_for_its_record_and_its_claim() {
     let world = World::new();
-    world.abandon("B").await;
+    world.abandon("B");
     let told = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&told);
     let service = world.once.sqs(by_order(), move |_: Value, context: RecordContext| {
@@ -217,7 +217,7 @@ async fn a_key_function_that_panics_or_fails_fails_alone_and_leaves_no_record() 
     let service = world.once.sqs(key, |_: Value| async { Ok::<_, Failure>(()) });
     let bodies = [order("A"), order("B"), order("C"), order("D"), order("E")];
     assert_eq!(world.deliver_to(&service, bodies).await, ["m1", "m2", "m3"]);
-    assert_eq!(world.spy.records().await.len(), 2);
+    assert_eq!(world.records().await.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use lambda_runtime::LambdaEvent;
 use serde_json::Value;
 use tower_service::Service;
 
-use crate::sqs::world::{World, batch, ids, invoke, order, orders, seconds, work};
+use crate::world::{World, batch, ids, invoke, order, orders, seconds, work};
 
 #[tokio::test(start_paused = true)]
 async fn how_long_handlers_ran_in_one_invocation_holds_nothing_up_in_the_next() {
@@ -124,7 +124,7 @@ async fn the_keys_of_two_tenants_do_not_meet() {
         assert!(invoke(&world.service(), batch([order("A")]), context).await.unwrap().is_empty());
     }
     assert_eq!(world.journal.keys().len(), 4);
-    assert_eq!(world.spy.records().await.len(), 4);
+    assert_eq!(world.records().await.len(), 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +135,7 @@ async fn the_keys_of_two_functions_or_two_names_do_not_meet() {
         let service = world.once.named(name).sqs(Key::pointer("/order_id"), handler);
         assert!(world.deliver_to(&service, [order("A")]).await.is_empty());
     }
-    assert_eq!(world.spy.records().await.len(), 2);
+    assert_eq!(world.records().await.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

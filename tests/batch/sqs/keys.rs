@@ -3,7 +3,7 @@
 use lambda_once::{ErrorKind, Failure, Key, RecordContext, batch::Payload};
 use serde_json::{Value, json};
 
-use crate::sqs::world::{World, event, fifo, invoke, message, order, seconds};
+use crate::world::{World, event, fifo, invoke, message, order, seconds};
 
 /// A message with an attribute of its sender's.
 fn labelled(id: &str, data_type: &str, field: &str, value: &str) -> Value {

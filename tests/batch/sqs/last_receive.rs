@@ -12,10 +12,10 @@ use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 use tracing::Level;
 
-use crate::sqs::{
-    collector::Collector,
-    dead_letters::{Act, Letters, dead_lettered, reported},
-    world::{START, World, batch, fifo, ids, millis, order, seconds, work},
+use crate::{
+    sqs::dead_letters::{Act, Letters, dead_lettered},
+    support::collector::Collector,
+    world::{START, World, batch, fifo, ids, millis, order, reported, seconds, work},
 };
 
 /// How often each message of the tests has been delivered.
@@ -49,7 +49,7 @@ async fn a_head_that_fails_on_its_last_delivery_is_put_aside_and_those_behind_it
             assert_eq!((letters.ids(), world.journal.keys()), (ids(0..1), vec!["A".into(), "B".into(), "C".into()]));
             let status = (act == "unknown" || act.starts_with("panic")).then_some(Status::InProgress);
             assert_eq!(world.status("A").await, status, "{act}: what is made of its claim does not change");
-            assert_eq!(world.spy.held(), usize::from(status.is_some()));
+            assert_eq!(world.journal.held(), usize::from(status.is_some()));
         }
     }
 }

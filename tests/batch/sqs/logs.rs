@@ -7,8 +7,8 @@ use lambda_once::{
 use serde_json::{Value, json};
 use tracing::Level;
 
-use crate::sqs::{
-    collector::{Collector, Line},
+use crate::{
+    support::collector::{Collector, Line},
     world::{World, order, work},
 };
 
@@ -45,7 +45,7 @@ fn line(id: &str, outcome: &str, reported: bool, level: Level) -> (String, Strin
 #[tokio::test(start_paused = true)]
 async fn one_event_for_each_record_has_its_outcome_and_whether_it_was_reported() {
     let world = World::new();
-    let bodies = world.messages_of_every_outcome().await;
+    let bodies = world.messages_of_every_outcome();
     let expected = [
         line("m0", "executed", false, Level::DEBUG),
         line("m1", "failed", true, Level::INFO),
@@ -89,9 +89,8 @@ async fn trouble_with_the_store_is_logged_for_each_record() {
 
 #[tokio::test(start_paused = true)]
 async fn records_not_started_or_abandoned_are_logged_too() {
-    let world =
-        World::with(|builder| builder.after_unknown(AfterUnknown::Refuse).reserve(crate::sqs::world::seconds(5)));
-    world.abandon("A").await;
+    let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse).reserve(crate::world::seconds(5)));
+    world.abandon("A");
     let bodies = (0..12).map(|i| work(&format!("order-{i}"), "hang", 0));
     let logged = records(&world, std::iter::once(order("A")).chain(bodies)).await;
     assert_eq!(logged.len(), 13);
@@ -132,7 +131,7 @@ async fn the_errors_of_a_key_function_and_of_a_decoder_are_not_quoted() {
 #[tokio::test(start_paused = true)]
 async fn each_batch_ends_with_a_summary_at_info() {
     let world = World::new();
-    let bodies = world.messages_of_every_outcome().await;
+    let bodies = world.messages_of_every_outcome();
     let lines = lines(&world, PermanentFailures::Report, bodies).await;
     let summaries: Vec<_> = lines.iter().filter(|line| line.get("message") == "batch").collect();
     let [summary] = summaries[..] else { panic!("{summaries:?}") };

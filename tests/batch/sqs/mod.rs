@@ -1,7 +1,5 @@
 //! What the SQS service promises, on the real service, with tokio's time paused.
 
-use crate::support::{clock, collector};
-
 mod bulk;
 mod cached;
 mod concurrency;
@@ -24,7 +22,5 @@ mod permanent;
 mod probes;
 mod redelivery;
 mod reports;
-mod spy;
 mod trouble;
 mod verdicts;
-pub(crate) mod world;

@@ -3,13 +3,14 @@
 
 use lambda_once::{
     BoxError, BoxFuture, Error, ErrorKind, Failure, Key, MissingKey, Outcome, OutcomeKind, PermanentFailures,
+    RecordContext,
     batch::{DeadLetter, DeadLetters, Handler, sqs::SqsService},
     store::fault::{Call, Fault},
 };
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 
-use super::world::{World, batch, fifo, invoke, millis, seconds, work};
+use crate::world::{Job, World, batch, fifo, invoke, millis, seconds, work};
 
 /// A message that sets something of the account: at this version, with this act.
 fn set(account: &str, version: impl Into<Value>, act: &str, ms: u64) -> Value {
@@ -19,8 +20,6 @@ fn set(account: &str, version: impl Into<Value>, act: &str, ms: u64) -> Value {
     body["version"] = version;
     body
 }
-
-type Job = super::world::Job;
 
 /// Takes no letters.
 #[derive(Debug)]
@@ -33,7 +32,7 @@ impl DeadLetters for NoLetters {
 }
 
 impl World {
-    fn ordered(&self) -> SqsService<impl Handler<Job, (Job,)> + use<>, Job, (Job,)> {
+    fn ordered(&self) -> SqsService<impl Handler<Job, (Job, RecordContext)> + use<>, Job, (Job, RecordContext)> {
         self.service().ordered_by(Key::pointer("/account"), Key::pointer("/version"))
     }
 

@@ -3,7 +3,7 @@
 use lambda_once::{MissingKey, PermanentFailures, record::Status};
 use serde_json::{Value, json};
 
-use crate::sqs::world::{World, order, work};
+use crate::world::{World, order, work};
 
 /// What is reported of these bodies under each policy, each in a world of its own, and the number of records then.
 async fn under_each_policy(bodies: &[Value]) -> [(Vec<String>, usize); 2] {
@@ -12,7 +12,7 @@ async fn under_each_policy(bodies: &[Value]) -> [(Vec<String>, usize); 2] {
         let world = World::new();
         let service = world.service().permanent_failures(policy);
         let reported = world.deliver_to(&service, bodies).await;
-        seen.push((reported, world.spy.records().await.len()));
+        seen.push((reported, world.records().await.len()));
     }
     seen.try_into().unwrap()
 }
@@ -70,7 +70,7 @@ async fn a_message_without_a_key_runs_unprotected_where_that_is_chosen() {
         [order(""), order("A"), work("", "transient", 0), order(""), work("", "panic", 0), work("", "hang", 0)];
     assert_eq!(world.deliver(bodies).await, ["m2", "m4", "m5"]);
     assert_eq!(world.journal.times_run()[""], 5);
-    assert_eq!(world.spy.records().await.len(), 1);
+    assert_eq!(world.records().await.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

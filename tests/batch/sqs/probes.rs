@@ -12,10 +12,9 @@ use lambda_once::{
 use lambda_runtime::LambdaEvent;
 use serde_json::Value;
 
-use crate::sqs::{
-    collector::Collector,
-    dead_letters::reported,
-    world::{START, World, batch, fifo, ids, invoke, millis, order, orders, seconds, work},
+use crate::{
+    support::collector::Collector,
+    world::{START, World, batch, fifo, ids, invoke, millis, order, orders, reported, seconds, work},
 };
 
 /// What a probe finds of an order.
@@ -95,7 +94,7 @@ impl Lab {
 
     async fn lost() -> Self {
         let lab = Self::new();
-        lab.world.abandon("A").await;
+        lab.world.abandon("A");
         lab
     }
 }
@@ -125,7 +124,7 @@ async fn a_probe_is_asked_only_of_a_record_that_took_over() {
     let world = &lab.world;
     world.put("done", Status::Completed, "1");
     world.put("running", Status::InProgress, "1");
-    world.abandon("lost").await;
+    world.abandon("lost");
     let bodies = ["new", "done", "running", "lost"].map(order);
     assert_eq!(reported(&world.process(&lab.service(Finds::Done), batch(bodies)).await), ids(2..3));
     assert_eq!(lab.log(), ["ran new", "asked lost"]);
@@ -164,7 +163,7 @@ async fn a_probe_that_panics_or_hangs_keeps_the_claim_until_it_lapses() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_probe_that_is_set_to_transient_hands_the_claim_back() {
     let lab = Lab::on(|builder| builder.on_panic(OnPanic::Transient));
-    lab.world.abandon("A").await;
+    lab.world.abandon("A");
     let panicked = OutcomeKind::Interrupted(Interruption::Panicked);
     assert_eq!(lab.deliver(Finds::Panic).await, (Ok(panicked), true));
     assert_eq!(lab.deliver(Finds::Done).await, (Ok(OutcomeKind::Recovered), false));
@@ -201,7 +200,7 @@ async fn what_a_probe_finds_and_cannot_be_recorded_is_acknowledged() {
 async fn a_probe_counts_as_running() {
     let lab = Lab::new();
     for i in 0..4 {
-        lab.world.abandon(&format!("order-{i}")).await;
+        lab.world.abandon(&format!("order-{i}"));
     }
     let service = lab.service(Finds::Hang).concurrency(2);
     let reported = invoke(&service, batch(orders(4, "succeed", 0)), lab.world.left(seconds(10))).await.unwrap();
@@ -240,12 +239,12 @@ async fn a_disabled_engine_runs_with_a_probe_and_without() {
 #[tokio::test(start_paused = true)]
 async fn a_record_is_claimed_only_when_its_handler_is_about_to_start() {
     for (takes, concurrency) in [(100, 1), (100, 3), (2, 3)] {
-        let world = World::on(takes, |store| store, |builder| builder.after_unknown(AfterUnknown::Probe));
+        let world = World::on(takes, |builder| builder.after_unknown(AfterUnknown::Probe));
         let service = world.service().probe(|_, _| async { Ok::<_, Failure>(Probed::NotDone) });
         let service = service.concurrency(concurrency);
         let bodies = (0..20).map(|i| work(&format!("order-{i}"), "succeed", 20 + 7 * (i % 5)));
         assert!(world.deliver_to(&service, bodies).await.is_empty());
-        assert!(world.spy.most_open() <= concurrency, "{} open of {concurrency}", world.spy.most_open());
+        assert!(world.journal.most_open() <= concurrency, "{} open of {concurrency}", world.journal.most_open());
         assert_eq!(world.journal.most_at_once(), concurrency);
     }
 }
@@ -255,7 +254,7 @@ async fn a_batch_that_is_cut_off_leaves_claims_only_on_what_was_running() {
     let world = World::with(|builder| builder.after_unknown(AfterUnknown::Probe));
     let service = world.service().probe(|_, _| async { Ok::<_, Failure>(Probed::NotDone) }).concurrency(2);
     let reported = invoke(&service, batch(orders(12, "hang", 0)), world.left(seconds(10))).await.unwrap();
-    assert_eq!((reported, world.spy.records().await.len(), world.spy.releases()), (ids(0..12), 2, 0));
+    assert_eq!((reported, world.records().await.len(), world.journal.releases()), (ids(0..12), 2, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,10 +19,10 @@ use lambda_runtime::LambdaEvent;
 use serde_json::json;
 use tracing::Level;
 
-use crate::sqs::{
-    collector::Collector,
-    dead_letters::{Act as Post, Letters, reported},
-    world::{START, World, batch, fifo, ids, invoke, millis, order, orders, seconds, work},
+use crate::{
+    sqs::dead_letters::{Act as Post, Letters},
+    support::collector::Collector,
+    world::{START, World, batch, fifo, ids, invoke, millis, order, orders, reported, seconds, work},
 };
 
 /// The ten seconds of a lease of [`World::put`], the margin, and the millisecond after it.

@@ -9,8 +9,8 @@ use lambda_once::{
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 
-use crate::sqs::{
-    collector::Collector,
+use crate::{
+    support::collector::Collector,
     world::{World, batch, event, fifo, message, order, seconds, work},
 };
 
@@ -24,7 +24,7 @@ fn note(heard: &Heard) -> impl Fn(&RecordReport) + Send + Sync + use<> {
 #[tokio::test(start_paused = true)]
 async fn every_record_is_reported_with_its_outcome() {
     let world = World::new();
-    let bodies = world.messages_of_every_outcome().await;
+    let bodies = world.messages_of_every_outcome();
     let event = LambdaEvent::new(batch(bodies), world.left(seconds(60)));
     let Processed { response, records, .. } = world.service().process(event).await;
     let outcomes: Vec<_> = records.iter().map(|report| report.outcome).collect();

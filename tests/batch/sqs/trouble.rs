@@ -5,7 +5,7 @@ use lambda_once::{
     store::fault::{Call, Fault},
 };
 
-use crate::sqs::world::{World, batch, ids, invoke, millis, order, orders, seconds, work};
+use crate::world::{World, batch, ids, invoke, millis, order, orders, seconds, work};
 
 #[tokio::test(start_paused = true)]
 async fn work_that_is_done_but_cannot_be_recorded_is_acknowledged_and_never_released() {
@@ -14,7 +14,7 @@ async fn work_that_is_done_but_cannot_be_recorded_is_acknowledged_and_never_rele
         world.store.always(Call::Settle, fault);
         assert!(world.deliver([order("A"), order("B")]).await.is_empty(), "{fault:?}");
         world.store.heal();
-        assert_eq!(world.spy.releases(), 0, "{fault:?}");
+        assert_eq!(world.journal.releases(), 0, "{fault:?}");
         if fault != Fault::Silence {
             assert_eq!(world.status("A").await, Some(Status::InProgress), "{fault:?}");
             assert_eq!(world.deliver([order("A")]).await, ["m0"], "{fault:?}");
@@ -109,7 +109,7 @@ async fn a_permanent_failure_that_cannot_be_recorded_is_reported() {
     world.store.always(Call::Settle, Fault::Throttled);
     assert_eq!(world.deliver([work("A", "permanent", 0)]).await, ["m0"]);
     assert_eq!(world.status("A").await, Some(Status::InProgress));
-    assert_eq!(world.spy.releases(), 0);
+    assert_eq!(world.journal.releases(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use lambda_once::{
 use lambda_runtime::LambdaEvent;
 use tower_service::Service;
 
-use crate::sqs::world::{World, batch, ids, invoke, order, orders, seconds, work};
+use crate::world::{World, batch, ids, invoke, order, orders, seconds, work};
 
 /// The answer as Lambda gets it, byte for byte.
 async fn answer(world: &World, bodies: Vec<serde_json::Value>) -> String {

@@ -1,0 +1,94 @@
+//! Events as the bytes that Lambda sends, and answers as those that it gets.
+
+use std::{fmt::Display, time::Duration};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use lambda_once::{Error, ErrorKind};
+use lambda_runtime::LambdaEvent;
+use serde::{Serialize, de::DeserializeOwned};
+use tower_service::Service;
+
+use super::{World, seconds};
+
+/// The answer that says that nothing failed.
+pub(crate) const ALL_DONE: &str = r#"{"batchItemFailures":[]}"#;
+
+pub(crate) fn base64(bytes: impl AsRef<[u8]>) -> String {
+    BASE64_STANDARD.encode(bytes)
+}
+
+impl World {
+    /// One invocation that has this much time left, from the bytes that Lambda sends to those that it gets.
+    pub(crate) async fn invoke<S, E>(&self, service: &S, event: &impl Display, left: Duration) -> Result<String, Error>
+    where
+        S: Service<LambdaEvent<E>, Error = Error> + Clone,
+        S::Response: Serialize,
+        E: DeserializeOwned,
+    {
+        let event = parse(&event.to_string()).unwrap();
+        let answer = service.clone().call(LambdaEvent::new(event, self.left(left))).await?;
+        Ok(serde_json::to_string(&answer).unwrap())
+    }
+
+    /// The answer to one invocation with a minute left.
+    pub(crate) async fn answer<S, E>(&self, service: &S, event: &impl Display) -> String
+    where
+        S: Service<LambdaEvent<E>, Error = Error> + Clone,
+        S::Response: Serialize,
+        E: DeserializeOwned,
+    {
+        self.invoke(service, event, seconds(60)).await.unwrap()
+    }
+
+    /// The error of one invocation with a minute left.
+    pub(crate) async fn fail<S, E>(&self, service: &S, event: &impl Display) -> Error
+    where
+        S: Service<LambdaEvent<E>, Error = Error> + Clone,
+        S::Response: Serialize,
+        E: DeserializeOwned,
+    {
+        self.invoke(service, event, seconds(60)).await.unwrap_err()
+    }
+
+    /// Two invocations, the first of which is cut off and leaves a claim behind: the second one waits until that is over.
+    pub(crate) async fn answer_after_a_cut_off<S, E>(&self, service: &S, event: &impl Display)
+    where
+        S: Service<LambdaEvent<E>, Error = Error> + Clone,
+        S::Response: Serialize,
+        E: DeserializeOwned,
+    {
+        let began = tokio::time::Instant::now();
+        assert!(self.invoke(service, event, seconds(10)).await.is_err());
+        assert_eq!(self.answer(service, event).await, "null");
+        // The lease ends a second after the deadline, and the margin is a second.
+        assert!(began.elapsed() >= seconds(12) && began.elapsed() < seconds(13), "{:?}", began.elapsed());
+    }
+
+    /// The message of an event that is refused: nothing of it was claimed, and nothing ran.
+    pub(crate) async fn refuse<S, E>(&self, service: &S, event: &impl Display) -> String
+    where
+        S: Service<LambdaEvent<E>, Error = Error> + Clone,
+        S::Response: Serialize,
+        E: DeserializeOwned,
+    {
+        let error = self.fail(service, event).await;
+        assert_eq!(error.kind(), ErrorKind::Event, "{error}");
+        assert!(error.redelivery_helps());
+        assert!(self.store.calls().is_empty() && self.journal.keys().is_empty());
+        error.to_string()
+    }
+}
+
+/// Reads an event as `lambda_runtime` does, or says why it cannot be read.
+pub(crate) fn parse<E: DeserializeOwned>(event: &str) -> Result<E, String> {
+    let reader = &mut serde_json::Deserializer::from_slice(event.as_bytes());
+    serde_path_to_error::deserialize(reader).map_err(|error| error.to_string())
+}
+
+/// The error of an event that cannot be read.
+pub(crate) fn unreadable<E: DeserializeOwned>(event: &impl Display) -> String {
+    match parse::<E>(&event.to_string()) {
+        Ok(_) => panic!("it can be read: {event}"),
+        Err(error) => error,
+    }
+}

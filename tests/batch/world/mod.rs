@@ -1,0 +1,159 @@
+//! A store, an engine on it, and handlers that do what their payloads say: the world of every test of batches.
+
+mod events;
+mod job;
+mod journal;
+mod queue;
+mod recorder;
+
+use std::time::Duration;
+
+use lambda_once::{
+    Failure, Idempotency, MemoryStore, Store,
+    clock::Clock,
+    idempotency::Builder,
+    record::{KeyHash, RECORD_VERSION, Record, Status, StoredResult},
+    store::{
+        BoxFuture, ResultData,
+        fault::{Call, Fault, FaultStore},
+    },
+};
+use lambda_runtime::Context;
+use serde::Serialize;
+
+pub(crate) use self::{
+    events::{ALL_DONE, base64, parse, unreadable},
+    job::{Job, jobs, order, orders, work},
+    journal::{Event, Journal},
+    queue::{batch, event, fifo, ids, invoke, message, reported},
+    recorder::{Latency, Recorder},
+};
+/// When every test begins.
+pub(crate) use crate::support::clock::FUTURE as START;
+use crate::support::clock::{TokioClock, block};
+
+pub(crate) const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+pub(crate) struct World {
+    pub(crate) clock: TokioClock,
+    pub(crate) memory: MemoryStore,
+    pub(crate) store: FaultStore<Recorder>,
+    pub(crate) once: Idempotency,
+    pub(crate) journal: Journal,
+    block: fn(Duration),
+}
+
+impl World {
+    /// On a store that answers at once, 25 requests in a call.
+    pub(crate) fn new() -> Self {
+        Self::with(|builder| builder)
+    }
+
+    pub(crate) fn with(settings: impl FnOnce(Builder) -> Builder) -> Self {
+        Self::build(25, Latency::default(), &[], settings)
+    }
+
+    /// On a store that takes `batch` requests in a call.
+    pub(crate) fn on(batch: usize, settings: impl FnOnce(Builder) -> Builder) -> Self {
+        Self::build(batch, Latency::default(), &[], settings)
+    }
+
+    /// On a store whose answers take time.
+    pub(crate) fn slow(latency: Latency, settings: impl FnOnce(Builder) -> Builder) -> Self {
+        Self::build(25, latency, &[], settings)
+    }
+
+    /// On a store that takes `batch` requests in a call, with these rates of faults.
+    pub(crate) fn faulty(batch: usize, faults: &[(Fault, f64)]) -> Self {
+        Self::build(batch, Latency::default(), faults, |builder| builder)
+    }
+
+    fn build(
+        batch: usize,
+        latency: Latency,
+        faults: &[(Fault, f64)],
+        settings: impl FnOnce(Builder) -> Builder,
+    ) -> Self {
+        let clock = TokioClock::new();
+        let memory = MemoryStore::with_clock(clock.clone());
+        let journal = Journal::new(clock.clone());
+        let sound = FaultStore::new(Recorder::new(memory.clone(), journal.clone(), batch, latency), 7);
+        let store = faults.iter().fold(sound, |store, (fault, rate)| store.with_rate(*fault, *rate));
+        let builder =
+            Idempotency::builder(store.clone()).clock(clock.clone()).scope("tests").named("tests").disabled(false);
+        let once = settings(builder).build().unwrap();
+        Self { clock, memory, store, once, journal, block }
+    }
+
+    /// The same in real time: handlers that block put their thread to sleep.
+    pub(crate) fn in_real_time(self) -> Self {
+        Self { block: std::thread::sleep, ..self }
+    }
+
+    /// The handler of jobs.
+    pub(crate) fn handler(
+        &self,
+    ) -> impl Fn(Job) -> BoxFuture<'static, Result<String, Failure>> + Clone + Send + Sync + use<> {
+        let (journal, block) = (self.journal.clone(), self.block);
+        move |job| Box::pin(job::perform(journal.clone(), block, job, None))
+    }
+
+    /// The context of an invocation that has this much time left.
+    pub(crate) fn left(&self, left: Duration) -> Context {
+        let mut context = Context::default();
+        context.deadline = self.clock.now().after(left).as_millis();
+        context
+    }
+
+    /// The record of a key of this source.
+    pub(crate) async fn record_in<K: Serialize + ?Sized>(&self, source: &str, key: &K) -> Option<Record> {
+        self.read(self.once.key_hash(source, key).unwrap()).await
+    }
+
+    pub(crate) async fn status_in<K: Serialize + ?Sized>(&self, source: &str, key: &K) -> Option<Status> {
+        self.record_in(source, key).await.map(|record| record.status)
+    }
+
+    pub(crate) async fn read(&self, hash: KeyHash) -> Option<Record> {
+        self.memory.read(&[hash], ResultData::Include).await.pop().unwrap().unwrap()
+    }
+
+    /// The records there are of all keys that were ever claimed.
+    pub(crate) async fn records(&self) -> Vec<Record> {
+        let keys: Vec<KeyHash> = self.journal.claimed().into_iter().collect();
+        self.memory.read(&keys, ResultData::Include).await.into_iter().filter_map(Result::unwrap).collect()
+    }
+
+    /// Puts the record of a claim that another invocation holds for this long.
+    pub(crate) fn hold_in(&self, source: &str, key: &str, lease: Duration) {
+        let lease_until = Some(self.clock.now().after(lease));
+        let held = Record { lease_until, ..self.left_behind(Status::InProgress, StoredResult::default()) };
+        self.memory.insert(self.once.key_hash(source, key).unwrap(), held);
+    }
+
+    /// A record that another delivery has left.
+    fn left_behind(&self, status: Status, result: StoredResult) -> Record {
+        Record {
+            status,
+            owner: None,
+            attempt: 1,
+            prior_status: None,
+            lease_until: None,
+            expiration: Some(self.clock.now().after(seconds(10_000)).seconds_rounded_up()),
+            fingerprint: None,
+            result,
+            version: RECORD_VERSION,
+        }
+    }
+
+    /// How many requests each call of this kind had.
+    pub(crate) fn calls(&self, kind: Call) -> Vec<usize> {
+        self.store.calls().into_iter().filter(|(call, _)| *call == kind).map(|(_, requests)| requests).collect()
+    }
+}

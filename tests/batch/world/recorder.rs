@@ -1,0 +1,121 @@
+//! A store that takes time, and notes what reaches it.
+
+use std::time::Duration;
+
+use lambda_once::{
+    Error, MemoryStore, Store,
+    record::{KeyHash, Record},
+    store::{
+        Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Settlement, StoreId,
+    },
+};
+
+use super::journal::{Event, Journal};
+
+/// How long the store's answers take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Latency {
+    pub(crate) claim: Duration,
+    pub(crate) settle: Duration,
+    pub(crate) read: Duration,
+    /// How long a settle takes to reach the store.
+    pub(crate) settle_arrives: Duration,
+}
+
+/// The store. A request is sent by the first poll of its call, as over a connection that is open, and applied by a task of
+/// its own: without a turn of the runtime it does not arrive. Its answer is on the way for as long as the latency says.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder {
+    inner: MemoryStore,
+    journal: Journal,
+    batch: usize,
+    latency: Latency,
+}
+
+impl Recorder {
+    /// `batch` is what the store says it can take in one call.
+    pub(super) fn new(inner: MemoryStore, journal: Journal, batch: usize, latency: Latency) -> Self {
+        Self { inner, journal, batch, latency }
+    }
+
+    /// Has the request applied, if the sandbox lives.
+    async fn send<A, F>(&self, latency: Duration, apply: F) -> A
+    where
+        A: Send + 'static,
+        F: Future<Output = A> + Send + 'static,
+    {
+        let answer = if self.journal.is_dead() { None } else { tokio::spawn(apply).await.ok() };
+        if answer.is_none() || self.journal.is_dead() {
+            std::future::pending::<()>().await;
+        }
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
+        }
+        answer.unwrap()
+    }
+}
+
+impl Store for Recorder {
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        let (inner, journal, requests) = (self.inner.clone(), self.journal.clone(), requests.to_vec());
+        Box::pin(async move {
+            self.journal.note(Event::ClaimsSent(requests.len()));
+            requests.iter().for_each(|request| self.journal.note(Event::Claiming(request.key)));
+            let applied = async move {
+                let answers = inner.claim(&requests).await;
+                for (request, answer) in requests.iter().zip(&answers) {
+                    if let Ok(Claimed::Granted(_)) = answer {
+                        journal.note(Event::Granted(request.key));
+                    }
+                }
+                answers
+            };
+            self.send(self.latency.claim, applied).await
+        })
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        let (inner, journal, requests) = (self.inner.clone(), self.journal.clone(), requests.to_vec());
+        let arrives = self.latency.settle_arrives;
+        Box::pin(self.send(self.latency.settle, async move {
+            if !arrives.is_zero() {
+                tokio::time::sleep(arrives).await;
+            }
+            journal.note(Event::SettlesArrived);
+            let answers = inner.settle(&requests).await;
+            for request in requests {
+                match request.settlement {
+                    Settlement::Complete { .. } | Settlement::Fail { .. } => journal.note(Event::Recorded(request.key)),
+                    Settlement::Release { .. } => journal.note(Event::Released(request.key)),
+                    Settlement::Renew { .. } => {}
+                }
+            }
+            answers
+        }))
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash], result_data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+        let (inner, journal, keys) = (self.inner.clone(), self.journal.clone(), keys.to_vec());
+        Box::pin(async move {
+            let answer = self.send(self.latency.read, async move {
+                journal.note(Event::ReadArrived(keys.len()));
+                inner.read(&keys, result_data).await
+            });
+            let answer = answer.await;
+            self.journal.note(Event::ReadAnswered);
+            answer
+        })
+    }
+
+    fn id(&self) -> StoreId {
+        self.inner.id()
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { max_result_bytes: usize::MAX, batch: self.batch, orders: true }
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.inner.warm()
+    }
+}
