@@ -1,4 +1,4 @@
-//! A source of which the records are kept as the event has them.
+//! Keeps each record as the event has it.
 
 use std::{borrow::Cow, sync::Arc};
 

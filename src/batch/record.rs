@@ -231,7 +231,7 @@ impl MessageMetadata for RecordInfo {
         Some(self.message_id())
     }
 
-    fn id_scope(&self) -> Option<&str> {
+    fn id_namespace(&self) -> Option<&str> {
         self.source.as_deref().filter(|_| self.is_local && self.inner_id().is_none())
     }
 

@@ -39,7 +39,7 @@ pub(crate) trait MessageMetadata {
     }
 
     /// Within what the message id is unique; `None` if it is so everywhere.
-    fn id_scope(&self) -> Option<&str> {
+    fn id_namespace(&self) -> Option<&str> {
         None
     }
 

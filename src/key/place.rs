@@ -19,7 +19,7 @@ impl Place {
         self.sequence.check()
     }
 
-    /// The hash of the entity within the operation's scope, and the sequence.
+    /// The hash of the entity, and the sequence.
     ///
     /// # Errors
     ///
@@ -27,12 +27,12 @@ impl Place {
     pub(crate) fn select(
         &self,
         delivery: &Delivery<'_>,
-        scope: &KeyHasher,
+        hasher: &KeyHasher,
         buffer: &mut Vec<u8>,
     ) -> Result<(KeyHash, Sequence), Error> {
         let missing = |what| move |error: Error| Error::order(what).with_source(error);
         let entity = self.entity.select(delivery, buffer).map_err(missing("the operation has no entity"))?;
-        let entity = scope.hash(entity);
+        let entity = hasher.hash(entity);
         let selected = self.sequence.select(delivery, buffer).map_err(missing("the operation has no sequence"))?;
         let digits = match selected {
             [b'"', digits @ .., b'"'] => digits,

@@ -276,9 +276,9 @@ impl Key {
                          key from the body, such as `Key::pointer(\"/order_id\")`, or from a header",
                     )
                 })?;
-                match delivery.metadata.id_scope() {
+                match delivery.metadata.id_namespace() {
                     None => write_string(buffer, id),
-                    Some(scope) => write_strings(buffer, &[scope, id]),
+                    Some(namespace) => write_strings(buffer, &[namespace, id]),
                 }
             }
             Selector::DeduplicationId => {

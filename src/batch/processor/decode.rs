@@ -27,7 +27,7 @@ use crate::{
 
 impl<S: Source, H, T> Processor<S, H, T> {
     /// What the keys of an invocation are hashed with.
-    pub(super) fn scope(&self, lambda: &Context) -> KeyHasher {
+    pub(super) fn hasher(&self, lambda: &Context) -> KeyHasher {
         let tenant = lambda.tenant_id.as_deref().map(str::as_bytes);
         self.engine.hasher(S::OPERATION, tenant)
     }
@@ -37,7 +37,7 @@ impl<S: Source, H, T> Processor<S, H, T> {
         &self,
         info: &RecordInfo,
         body: &S::Body,
-        scope: &KeyHasher,
+        hasher: &KeyHasher,
         buffer: &mut Vec<u8>,
     ) -> Decoded<T> {
         if let Some(ignore) = &self.options.ignore
@@ -51,7 +51,7 @@ impl<S: Source, H, T> Processor<S, H, T> {
             if self.engine.settings.disabled {
                 return Ok((Work { payload, operation: None }, None));
             }
-            let (operation, sequence) = match self.operation(info, body.as_ref(), scope, buffer) {
+            let (operation, sequence) = match self.operation(info, body.as_ref(), hasher, buffer) {
                 Ok((operation, sequence)) => (Some(operation), sequence),
                 // In an order nothing runs unprotected.
                 Err(error)
@@ -73,15 +73,15 @@ impl<S: Source, H, T> Processor<S, H, T> {
         &self,
         info: &RecordInfo,
         body: &[u8],
-        scope: &KeyHasher,
+        hasher: &KeyHasher,
         buffer: &mut Vec<u8>,
     ) -> Result<(Operation, Option<Sequence>), Error> {
         let body = Body::new(body);
         let delivery = Delivery::new(&body, info);
-        let key = scope.hash(self.key.select(&delivery, buffer)?);
-        let fingerprint = self.options.payload.fingerprint(&body, &delivery, scope)?;
+        let key = hasher.hash(self.key.select(&delivery, buffer)?);
+        let fingerprint = self.options.payload.fingerprint(&body, &delivery, hasher)?;
         let Some(place) = &self.options.place else { return Ok((Operation { key, fingerprint }, None)) };
-        let (entity, sequence) = place.select(&delivery, scope, buffer)?;
+        let (entity, sequence) = place.select(&delivery, hasher, buffer)?;
         Ok((Operation { key: KeyHash::ordered(&entity, &key), fingerprint }, Some(sequence)))
     }
 }

@@ -54,7 +54,7 @@ where
         H: Handler<T, Args>,
     {
         let clock = &*self.engine.clock;
-        let scope = self.scope(&lambda);
+        let hasher = self.hasher(&lambda);
         let lambda = Arc::new(lambda);
         let operation = self.engine.log_name(S::OPERATION);
         let mut machine = self.machine::<Args>(records, window, &operation);
@@ -66,7 +66,7 @@ where
             let mut is_first_poll = false;
             match machine.turn(now, is_quiet) {
                 Step::Decode(index, info, body) => {
-                    let work = self.decode(&info, &body, &scope, &mut buffer);
+                    let work = self.decode(&info, &body, &hasher, &mut buffer);
                     machine.decoded(index, body, work);
                     continue;
                 }

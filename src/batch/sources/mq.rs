@@ -102,7 +102,7 @@ struct BasicProperties {
 /// A message of either kind of broker.
 pub struct MqMessage {
     /// Within what the id is unique.
-    scope: Option<String>,
+    namespace: Option<String>,
     id: Option<String>,
     queue: Option<String>,
     correlation_id: Option<String>,
@@ -118,7 +118,7 @@ impl MqMessage {
     fn active(broker: Option<&str>, message: ActiveMqMessage) -> Self {
         let queue = message.destination.and_then(|destination| destination.physical_name);
         Self {
-            scope: scope(broker, queue.as_deref()),
+            namespace: namespace(broker, queue.as_deref()),
             id: message.message_id,
             queue,
             correlation_id: message.correlation_id,
@@ -133,7 +133,7 @@ impl MqMessage {
     fn rabbit(broker: Option<&str>, queue: &str, message: RabbitMqMessage) -> Self {
         let properties = message.basic_properties;
         Self {
-            scope: scope(broker, Some(queue)),
+            namespace: namespace(broker, Some(queue)),
             id: properties.message_id,
             queue: Some(queue.to_owned()),
             correlation_id: properties.correlation_id,
@@ -147,7 +147,7 @@ impl MqMessage {
 }
 
 /// Within what an id is unique.
-fn scope(broker: Option<&str>, queue: Option<&str>) -> Option<String> {
+fn namespace(broker: Option<&str>, queue: Option<&str>) -> Option<String> {
     match (broker, queue) {
         (broker, Some(queue)) => Some(format!("{}/{queue}", broker.unwrap_or_default())),
         (broker, None) => broker.map(str::to_owned),
@@ -204,7 +204,7 @@ impl Source for Mq {
 
     fn open(&self, message: MqMessage) -> (RecordInfo, Vec<u8>) {
         let id = message.id.unwrap_or_default();
-        let mut info = RecordInfo::local(message.scope, id)
+        let mut info = RecordInfo::local(message.namespace, id)
             .with_attribute("redelivered", message.redelivered.to_string())
             .with_attribute("broker", message.broker);
         let timestamp = message.timestamp.and_then(text);
