@@ -4,8 +4,7 @@ use std::{borrow::Cow, time::Duration};
 
 use super::{
     classifier::Classifiers,
-    policy::Heartbeat,
-    policy::{AfterUnknown, OnPanic},
+    policy::{AfterUnknown, Heartbeat, OnPanic},
 };
 use crate::{error::Error, key::MissingKey, telemetry::Observers};
 

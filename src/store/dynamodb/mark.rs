@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::types::{
 
 use super::{
     item::{Item, number, text},
-    schema::Schema,
+    schema::{DOUBT, NEWEST, OPERATION, SEQUENCE, Schema},
 };
 use crate::{
     clock::Timestamp,
@@ -15,13 +15,6 @@ use crate::{
     record::{KeyHash, Owner},
     store::{ClaimRequest, SettleRequest, Settlement, ordering, rules},
 };
-
-/// Attributes that only marks have. `owner`, `expiration` and `in_progress_expiration` are named as in records.
-pub(super) const ATTRIBUTES: [&str; 4] = [NEWEST, SEQUENCE, OPERATION, DOUBT];
-const NEWEST: &str = "newest";
-const SEQUENCE: &str = "sequence";
-const OPERATION: &str = "operation";
-const DOUBT: &str = "doubt";
 
 /// What is known of a mark that is to be written.
 #[derive(Clone, Debug)]

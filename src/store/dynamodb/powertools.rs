@@ -2,7 +2,7 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::{item::text, native};
+use super::native;
 use crate::{
     error::Error,
     key::powertools::{Dialect, PowertoolsKeys},
@@ -96,7 +96,7 @@ impl Shared {
     /// A result as it is stored; `None` if it cannot be, or takes more than so many bytes.
     pub(super) fn data(&self, data: &StoredData, max_bytes: usize) -> Option<AttributeValue> {
         match (data, self.dialect) {
-            (StoredData::Json(json), Dialect::Python) => Some(text(json)),
+            (StoredData::Json(json), Dialect::Python) => Some(AttributeValue::S(json.clone())),
             (StoredData::Json(json), Dialect::TypeScript) => native::from_json(json, max_bytes),
             (StoredData::Deflated(_), _) => None,
         }

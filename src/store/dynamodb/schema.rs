@@ -4,14 +4,21 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 
+use super::MAX_ITEM_BYTES;
 #[cfg(feature = "powertools")]
 use super::powertools::Shared;
-use super::{MAX_ITEM_BYTES, mark};
 use crate::{
     error::Error,
     record::{Fingerprint, KeyHash, StoredData},
     store::{ClaimRequest, SettleRequest},
 };
+
+/// Attributes that only marks have. `owner`, `expiration` and `in_progress_expiration` are named as in records.
+const MARK_ATTRIBUTES: [&str; 4] = [NEWEST, SEQUENCE, OPERATION, DOUBT];
+pub(super) const NEWEST: &str = "newest";
+pub(super) const SEQUENCE: &str = "sequence";
+pub(super) const OPERATION: &str = "operation";
+pub(super) const DOUBT: &str = "doubt";
 
 /// Names of the attributes. The defaults are those of AWS Powertools, and of this library where Powertools has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -233,7 +240,7 @@ impl Schema {
 
     pub(super) fn check(&self) -> Result<(), Error> {
         let mut names: Vec<&str> = self.names.all().collect();
-        names.extend(self.sort_key_name().into_iter().chain(mark::ATTRIBUTES));
+        names.extend(self.sort_key_name().into_iter().chain(MARK_ATTRIBUTES));
         if self.table.is_empty() || names.iter().any(|name| name.is_empty()) {
             return Err(Error::config("the names of the table and of its attributes must not be empty"));
         }
