@@ -63,10 +63,6 @@ use schema::Schema;
 pub use single::Writes;
 use single::{Expressions, by_entity, side_by_side};
 
-/// DynamoDB's limit for an item, names of attributes included.
-/// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
-const MAX_ITEM_BYTES: usize = 400 * 1024;
-
 /// Records in a DynamoDB table.
 ///
 /// ```no_run

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 
-use super::MAX_ITEM_BYTES;
 #[cfg(feature = "powertools")]
 use super::powertools::Shared;
 use crate::{
@@ -12,6 +11,10 @@ use crate::{
     record::{Fingerprint, KeyHash, StoredData},
     store::{ClaimRequest, SettleRequest},
 };
+
+/// DynamoDB's limit for an item, names of attributes included.
+/// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
+const MAX_ITEM_BYTES: usize = 400 * 1024;
 
 /// Attributes that only marks have. `owner`, `expiration` and `in_progress_expiration` are named as in records.
 const MARK_ATTRIBUTES: [&str; 4] = [NEWEST, SEQUENCE, OPERATION, DOUBT];
