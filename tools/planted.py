@@ -300,6 +300,8 @@ HEARTBEATS = [
     Plant("L5", "a renewal revives a claim that others may take over", RULES,
           "record.lease_until >= Some(now.before(skew_margin))", "record.lease_until >= Some(now.before(skew_margin)) || true",
           MEMORY),
+    Plant("C8", "Redis keeps the result of an expired record", "store/redis/claim.lua",
+          "if status then\n  redis.call('HDEL'", "if false then\n  redis.call('HDEL'", suite("redis", "an_expired_record_counts_as_absent")),
     Plant("L5", "Redis lowers the lease", SETTLE_LUA,
           "lease = math.max(now + tonumber(lease_ms), lease)", "lease = now + tonumber(lease_ms)",
           suite("redis", "a_late_renewal_shortens_nothing")),

@@ -19,7 +19,7 @@ impl Place {
         self.sequence.check()
     }
 
-    /// The hash of the entity, and the sequence.
+    /// The hash of the entity, which is the operation's own as hashes of keys are, and the sequence.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What claims have in common: an engine's differ in their key, owner and fingerprint only.
+//! What the claims of a call mostly have in common. They differ in their key, owner, fingerprint and order.
 
 use std::time::Duration;
 

@@ -169,20 +169,25 @@ pub async fn a_claim_without_a_fingerprint_matches_any_payload(subject: &Subject
 /// deleted. A claim over a claim that is still there took over, since nothing else says that an outcome was lost; a claim over
 /// an outcome did not.
 pub async fn an_expired_record_counts_as_absent(subject: &Subject) {
-    for outcome in [Some(complete("1")), Some(fail("1")), None] {
-        let claim = new_claim();
-        subject.granted(&claim).await;
-        if let Some(outcome) = &outcome {
-            subject.done(&claim, outcome.clone()).await;
+    let deflated = || StoredResult::of(StoredData::Deflated(b"any bytes".to_vec()));
+    let completed = |result| Settlement::Complete { result, retention: RETENTION };
+    for new in [json("2"), deflated(), StoredResult::DROPPED] {
+        let old = [json("1"), deflated(), StoredResult::DROPPED, StoredResult::SUPERSEDED].map(completed);
+        for outcome in old.into_iter().chain([fail("1")]).map(Some).chain([None]) {
+            let claim = new_claim();
+            subject.granted(&claim).await;
+            if let Some(outcome) = outcome {
+                subject.done(&claim, outcome).await;
+            }
+            subject.advance(RETENTION + Duration::from_secs(1)).await;
+            let is_claim = subject.read(claim.key).await.is_some_and(|record| record.status == Status::InProgress);
+            let other = misuse(&claim);
+            let took_over = subject.granted(&other).await.took_over();
+            expect("C8: a claim over an INPROGRESS record took over, expired or not", took_over, is_claim);
+            // Nothing of the old record is left.
+            subject.done(&other, completed(new.clone())).await;
+            subject.replays(&rival(&other), new.clone()).await;
         }
-        subject.advance(RETENTION + Duration::from_secs(1)).await;
-        let is_claim = subject.read(claim.key).await.is_some_and(|record| record.status == Status::InProgress);
-        let other = misuse(&claim);
-        let took_over = subject.granted(&other).await.took_over();
-        expect("C8: a claim over an INPROGRESS record took over, expired or not", took_over, is_claim);
-        // Nothing of the old record is left.
-        subject.done(&other, complete("2")).await;
-        subject.replays(&rival(&other), json("2")).await;
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) fn of_claim(request: &ClaimRequest, terms: &mut Repeated<Terms>, now:
     of_order(request.order.as_ref(), command);
 }
 
-/// What settles have in common: an engine's differ in their key, owner and result, and in what they do.
+/// What the settles of a call mostly have in common. They differ in their key, owner and result.
 #[derive(PartialEq)]
 pub(super) struct SettleTerms {
     what: &'static str,

@@ -5,6 +5,8 @@
 --       has the data of the result (1|0), now (nothing for the server's clock)
 -- Granted: lease_until if there was no record, else 'lease_until attempt prior_status'; both are quicker to parse than an
 -- array. Refused: {now, the record's fields} and, of an ordered operation, the mark's fields, explained by the client.
+-- Older servers compile this script and not the one that settles: work would run, and its outcome never be recorded.
+if not redis.REDIS_VERSION_NUM then return redis.error_reply('UNSUPPORTED the server is older than Redis 7.0') end
 local key, owner, fingerprint = KEYS[1], ARGV[1], ARGV[2]
 local lease_ms, margin, ttl, may_take_over, version, newest_version, with_data, given =
   string.match(ARGV[3], '^(%d+) (%d+) (%d+) ([01]) (%d+) (%d+) ([01]) (%d*)$')
@@ -29,20 +31,21 @@ if is_live and not is_lapsed or mark and mark.refuses(owner, margin, now) then
 end
 
 local ends, expiration = now + tonumber(lease_ms), math.ceil((now + tonumber(ttl)) / 1000)
-lease, attempt = text(ends), text((attempt or 0) + 1)
+attempt = (attempt or 0) + 1
 local prior = status or 'NONE'
 -- HSET comes first because a server without free memory refuses it. After a first write that needs no memory it would let it pass.
 local set = {'status', 'INPROGRESS', 'owner', owner, 'attempt', attempt, 'prior_status', prior,
-  'in_progress_expiration', lease, 'expiration', text(expiration), 'v', version}
+  'in_progress_expiration', ends, 'expiration', expiration, 'v', version}
 if fingerprint ~= '' then
   table.insert(set, 'validation')
   table.insert(set, fingerprint)
 end
 redis.call('HSET', key, unpack(set))
+-- No settle removes what an earlier outcome has left.
 if status then
   redis.call('HDEL', key, 'data', 'deflated', 'result_dropped', 'superseded', fingerprint == '' and 'validation' or 'data')
 end
-redis.call('PEXPIREAT', key, text(expiration * 1000))
+redis.call('PEXPIREAT', key, expiration * 1000)
 if mark then mark.claim(owner, ends, margin, now) end
-if not status and attempt == '1' then return ends end
-return lease .. ' ' .. attempt .. ' ' .. prior
+if not status and attempt == 1 then return ends end
+return text(ends) .. ' ' .. text(attempt) .. ' ' .. prior

@@ -2,7 +2,9 @@
 -- The mark of the operation's entity. Only in scripts for ordered operations, by mark.lua.
 local mark
 
-local function text(number) return string.format('%d', number) end
+-- For texts that scripts build: Lua's own conversion rounds, and an integer of C may have 32 bits. What commands are given
+-- stays a number, which the server converts exactly up to 2^53.
+local function text(number) return string.format('%.0f', number) end
 
 local function number(text) return text and string.match(text, '^%d+$') and tonumber(text) end
 

@@ -83,6 +83,8 @@ fn of_code(code: &str, detail: &str) -> (ErrorKind, ErrorStatus) {
         "NOAUTH" | "WRONGPASS" | "NOPERM" => (ErrorKind::AccessDenied, ErrorStatus::Temporary),
         // Before authentication the server accepts only short commands: longer ones are errors of the protocol.
         "ERR" if detail.contains("unauthenticated") => (ErrorKind::AccessDenied, ErrorStatus::Temporary),
+        // By `claim.lua`.
+        "UNSUPPORTED" => (ErrorKind::Config, ErrorStatus::Temporary),
         "WRONGTYPE" => (ErrorKind::Table, ErrorStatus::Temporary),
         // A renamed command, or one that a script may not call.
         "ERR"
@@ -109,6 +111,8 @@ mod tests {
         let denied = "ACL failure in script: User once has no permissions to run the 'hset' command";
         assert_eq!(of_code("ERR", denied), (ErrorKind::AccessDenied, ErrorStatus::Temporary));
         assert_eq!(of_code("OOM", ""), (ErrorKind::Throttled, ErrorStatus::Temporary));
+        let old = "the server is older than Redis 7.0";
+        assert_eq!(of_code("UNSUPPORTED", old), (ErrorKind::Config, ErrorStatus::Temporary));
     }
 
     #[test]

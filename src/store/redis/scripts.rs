@@ -6,12 +6,13 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 use super::arguments::Name;
 
-/// The capacity of a call without a large result.
+/// The capacity of a call without an order or a large result.
 const ARGUMENTS: usize = 8;
 const ARGUMENT_BYTES: usize = 384;
 
-/// The first line of a script that a server without free memory runs as well. One without such a line begins, and its first
-/// write fails that needs memory.
+/// Declares that the script writes, so that a replica refuses it as a whole, and that it runs without free memory. A script
+/// without such a line is started in any case; the server then refuses a write that needs memory, unless another write came
+/// before it.
 const ALLOW_OOM: &str = "#!lua flags=allow-oom\n";
 
 const COMMON: &str = include_str!("common.lua");

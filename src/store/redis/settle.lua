@@ -3,8 +3,8 @@
 -- ARGV: 1 owner  2 the terms, divided by spaces: COMPLETED|FAILED|release|hand_back|renew, retention, lease, skew margin,
 --       field of the result (data|deflated|result_dropped|superseded, or -), now (nothing for the server's clock)
 --       3 the result's value
--- It runs without free memory, too (`allow-oom`): outcomes of work that is done are recorded while claims are refused. A
--- replica, whose copy may be older, refuses it.
+-- The first line, in scripts.rs, has it run without free memory too, so that outcomes of work that is done are recorded while
+-- claims are refused, and has a replica, whose copy may be older, refuse it.
 -- Applied: lease_until of a renewal, 1 otherwise. Refused: the record's fields, explained by the client.
 local key, owner = KEYS[1], ARGV[1]
 local what, retention, lease_ms, margin, field, given = string.match(ARGV[2], '^(%S+) (%d+) (%d+) (%d+) (%S+) (%d*)$')
@@ -47,12 +47,12 @@ if what == 'renew' then
 end
 local expiration = math.ceil(ends / 1000)
 if what == 'renew' then
-  redis.call('HSET', key, 'expiration', text(expiration), 'in_progress_expiration', text(lease))
+  redis.call('HSET', key, 'expiration', expiration, 'in_progress_expiration', lease)
 elseif field == '-' then
-  redis.call('HSET', key, 'expiration', text(expiration), 'status', what)
+  redis.call('HSET', key, 'expiration', expiration, 'status', what)
 else
-  redis.call('HSET', key, 'expiration', text(expiration), 'status', what, field, ARGV[3])
+  redis.call('HSET', key, 'expiration', expiration, 'status', what, field, ARGV[3])
 end
 -- PEXPIREAT comes last: a time that has passed deletes the record, and a write after it would make one without a time to live.
-redis.call('PEXPIREAT', key, text(expiration * 1000))
+redis.call('PEXPIREAT', key, expiration * 1000)
 return what == 'renew' and lease or 1

@@ -5,7 +5,7 @@ use redis::Value;
 use super::RedisStore;
 use crate::error::Error;
 
-/// The oldest major version of Redis that reports the cause of errors in scripts. Valkey reports a version of Redis as well.
+/// The oldest major version of Redis that knows the flags of scripts. Valkey reports a version of Redis as well.
 const OLDEST_VERSION: u32 = 7;
 
 impl RedisStore {
@@ -63,6 +63,6 @@ fn warn_about(information: &str) {
     }
     let major = |version: &str| version.split('.').next().and_then(|number| number.parse::<u32>().ok());
     if let Some(version) = values("redis_version").find(|version| major(version) < Some(OLDEST_VERSION)) {
-        tracing::warn!(target: "lambda_once", version, "Redis before 7.0 is not supported: its scripts hide errors");
+        tracing::warn!(target: "lambda_once", version, "Redis before 7.0 is not supported: claims will be refused");
     }
 }
