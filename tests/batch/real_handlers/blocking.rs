@@ -20,7 +20,7 @@ fn assert_one_run_behind(world: &World, runs: usize) {
 async fn a_completion_is_recorded_at_the_latest_when_the_second_handler_after_it_begins() {
     for concurrency in [1, 10] {
         for time in [3, 50, 400] {
-            let world = World::new();
+            let world = World::over_a_network();
             let service = world.service().concurrency(concurrency);
             let processed = world.process(&service, batch(orders(20, "block", time))).await;
             assert!(reported(&processed).is_empty());
@@ -43,7 +43,7 @@ async fn a_completion_does_not_wait_for_a_settle_call_in_flight() {
 
 #[tokio::test(start_paused = true)]
 async fn in_a_group_and_among_groups_completions_are_one_run_behind_too() {
-    let world = World::new();
+    let world = World::over_a_network();
     let groups = ["a", "a", "b", "a", "c", "b", "b", "a", "c", "a"];
     let event = fifo(groups.into_iter().zip(orders(groups.len(), "block", 20)));
     assert!(reported(&world.process(&world.service(), event).await).is_empty());
@@ -53,7 +53,7 @@ async fn in_a_group_and_among_groups_completions_are_one_run_behind_too() {
 #[tokio::test(start_paused = true)]
 async fn a_sandbox_killed_at_any_point_loses_one_runs_record_at_most_and_a_redelivery_replays_the_rest() {
     for killed_in in 0..20 {
-        let world = World::new();
+        let world = World::over_a_network();
         let service = world.service().concurrency(1);
         world.process_and_die(&service, batch(orders(20, "block", 5)), killed_in).await;
         let before = world.journal.beginnings().len();

@@ -34,7 +34,7 @@ async fn a_second_handler_does_not_begin_if_the_first_has_used_its_time_up() {
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_blocks_begins_if_another_like_the_longest_still_fits() {
     // The stop point is at 2.5 s. The second ends at 1.8 s, and a third would at 2.7 s.
-    let world = World::new();
+    let world = World::over_a_network();
     let processed = world.process_within(&world.service(), batch(orders(10, "block", 900)), seconds(3)).await;
     assert_eq!(reported(&processed), ids(2..10));
     assert_only_the_first_ran(&world, &processed, 2).await;
@@ -43,7 +43,7 @@ async fn a_handler_that_blocks_begins_if_another_like_the_longest_still_fits() {
 
 #[tokio::test(start_paused = true)]
 async fn an_expected_duration_is_checked_at_the_first_poll_too() {
-    let world = World::new();
+    let world = World::over_a_network();
     let service = world.service().expected_duration(millis(1_000));
     let processed = world.process_within(&service, batch(orders(10, "block", 1_600)), seconds(3)).await;
     assert_eq!(reported(&processed), ids(1..10));
@@ -52,7 +52,7 @@ async fn an_expected_duration_is_checked_at_the_first_poll_too() {
 
 #[tokio::test(start_paused = true)]
 async fn the_heads_of_groups_that_are_claimed_side_by_side_do_not_begin_too_late() {
-    let world = World::new();
+    let world = World::over_a_network();
     let groups = ["a", "b", "c", "d", "e", "f"];
     let event = fifo(groups.into_iter().zip(orders(groups.len(), "block", 1_600)));
     let processed = world.process_within(&world.service(), event, seconds(3)).await;
@@ -62,7 +62,7 @@ async fn the_heads_of_groups_that_are_claimed_side_by_side_do_not_begin_too_late
 
 #[tokio::test(start_paused = true)]
 async fn a_bulk_call_does_not_begin_too_late() {
-    let world = World::new();
+    let world = World::over_a_network();
     let events = world.journal.clone();
     let once = world.once.clone();
     let service = once.sqs(
@@ -83,7 +83,7 @@ async fn a_bulk_call_does_not_begin_too_late() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_blocks_in_a_later_poll_keeps_those_that_have_not_begun_from_beginning() {
-    let world = World::new();
+    let world = World::over_a_network();
     let mut acts = [("succeed", 100); 6];
     acts[0] = ("sleep, then block", 2_300);
     let service = world.service().concurrency(2);

@@ -16,7 +16,7 @@ const REPLAYED: Outcome = Ok(OutcomeKind::Replayed);
 const SKIPPED: Outcome = Ok(OutcomeKind::Skipped);
 const TRANSIENT: Outcome = Ok(OutcomeKind::Failed(Verdict::Transient));
 
-/// The numbers of each call, and which of them fail the first time: as `true` for order.
+/// The numbers of each call, and which of them fail the first time: as `true` for good.
 #[derive(Clone, Default)]
 struct Ledger {
     calls: Arc<Mutex<Vec<Vec<u32>>>>,

@@ -257,7 +257,7 @@ impl Running {
             self.journal.note(Event::Blocked(hash));
         }
         let mut state = self.journal.state.lock().unwrap();
-        if state.dies_in == Some(state.runs.len() - 1) {
+        if state.dies_in == Some(self.index) {
             state.is_dead = true;
             self.journal.died.notify_one();
         }

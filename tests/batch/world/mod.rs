@@ -1,4 +1,4 @@
-//! A store, an engine on it, and handlers that do what their payloads say: the world of every test of batches.
+//! A store, an engine on it, and handlers that do what their payloads say: the world of most tests of batches.
 
 mod events;
 mod job;
@@ -50,33 +50,38 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// On a store that answers at once, 25 requests in a call.
+    /// On a store that takes 25 requests in a call, and answers in its first poll.
     pub(crate) fn new() -> Self {
         Self::with(|builder| builder)
     }
 
     pub(crate) fn with(settings: impl FnOnce(Builder) -> Builder) -> Self {
-        Self::build(25, Latency::default(), &[], settings)
+        Self::build(25, None, &[], settings)
     }
 
     /// On a store that takes `batch` requests in a call.
     pub(crate) fn on(batch: usize, settings: impl FnOnce(Builder) -> Builder) -> Self {
-        Self::build(batch, Latency::default(), &[], settings)
+        Self::build(batch, None, &[], settings)
     }
 
-    /// On a store whose answers take time.
+    /// On a store over a network that takes no time: an answer needs a turn of the runtime.
+    pub(crate) fn over_a_network() -> Self {
+        Self::slow(Latency::default(), |builder| builder)
+    }
+
+    /// On a store over a network that takes time.
     pub(crate) fn slow(latency: Latency, settings: impl FnOnce(Builder) -> Builder) -> Self {
-        Self::build(25, latency, &[], settings)
+        Self::build(25, Some(latency), &[], settings)
     }
 
     /// On a store that takes `batch` requests in a call, with these rates of faults.
     pub(crate) fn faulty(batch: usize, faults: &[(Fault, f64)]) -> Self {
-        Self::build(batch, Latency::default(), faults, |builder| builder)
+        Self::build(batch, None, faults, |builder| builder)
     }
 
     fn build(
         batch: usize,
-        latency: Latency,
+        latency: Option<Latency>,
         faults: &[(Fault, f64)],
         settings: impl FnOnce(Builder) -> Builder,
     ) -> Self {

@@ -180,11 +180,9 @@ impl World {
 
     /// Puts a record that another delivery has left. In progress its lease lasts for 10 s.
     pub(crate) fn put(&self, key: &str, status: Status, result: &str) {
-        if status == Status::InProgress {
-            return self.hold_in("sqs", key, seconds(10));
-        }
         let result = StoredResult::of(StoredData::Json(result.to_owned()));
-        self.memory.insert(self.hash(key), self.left_behind(status, result));
+        let lease_until = Some(self.clock.now().after(seconds(10)));
+        self.memory.insert(self.hash(key), Record { lease_until, ..self.left_behind(status, result) });
     }
 
     /// Puts a claim whose lease and margin have passed without an outcome.

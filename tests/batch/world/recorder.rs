@@ -22,35 +22,35 @@ pub(crate) struct Latency {
     pub(crate) settle_arrives: Duration,
 }
 
-/// The store. A request is sent by the first poll of its call, as over a connection that is open, and applied by a task of
-/// its own: without a turn of the runtime it does not arrive. Its answer is on the way for as long as the latency says.
+/// The store. Over a network a request is sent by the first poll of its call, as over a connection that is open, and applied by a
+/// task of its own: without a turn of the runtime it does not arrive. Its answer is on the way for as long as the latency says.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     inner: MemoryStore,
     journal: Journal,
     batch: usize,
-    latency: Latency,
+    /// `None` where there is no network: a request is applied and answered in the first poll of its call.
+    latency: Option<Latency>,
 }
 
 impl Recorder {
     /// `batch` is what the store says it can take in one call.
-    pub(super) fn new(inner: MemoryStore, journal: Journal, batch: usize, latency: Latency) -> Self {
+    pub(super) fn new(inner: MemoryStore, journal: Journal, batch: usize, latency: Option<Latency>) -> Self {
         Self { inner, journal, batch, latency }
     }
 
     /// Has the request applied, if the sandbox lives.
-    async fn send<A, F>(&self, latency: Duration, apply: F) -> A
+    async fn send<A, F>(&self, latency: impl FnOnce(Latency) -> Duration, apply: F) -> A
     where
         A: Send + 'static,
         F: Future<Output = A> + Send + 'static,
     {
+        let Some(times) = self.latency else { return apply.await };
         let answer = if self.journal.is_dead() { None } else { tokio::spawn(apply).await.ok() };
         if answer.is_none() || self.journal.is_dead() {
             std::future::pending::<()>().await;
         }
-        if !latency.is_zero() {
-            tokio::time::sleep(latency).await;
-        }
+        tokio::time::sleep(latency(times)).await;
         answer.unwrap()
     }
 }
@@ -70,22 +70,26 @@ impl Store for Recorder {
                 }
                 answers
             };
-            self.send(self.latency.claim, applied).await
+            self.send(|times| times.claim, applied).await
         })
     }
 
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
         let (inner, journal, requests) = (self.inner.clone(), self.journal.clone(), requests.to_vec());
-        let arrives = self.latency.settle_arrives;
-        Box::pin(self.send(self.latency.settle, async move {
+        let arrives = self.latency.unwrap_or_default().settle_arrives;
+        Box::pin(self.send(|times| times.settle, async move {
             if !arrives.is_zero() {
                 tokio::time::sleep(arrives).await;
             }
             journal.note(Event::SettlesArrived);
             let answers = inner.settle(&requests).await;
-            for request in requests {
+            for (request, answer) in requests.iter().zip(&answers) {
                 match request.settlement {
-                    Settlement::Complete { .. } | Settlement::Fail { .. } => journal.note(Event::Recorded(request.key)),
+                    Settlement::Complete { .. } | Settlement::Fail { .. } => {
+                        if let Ok(Settled::Done { .. }) = answer {
+                            journal.note(Event::Recorded(request.key));
+                        }
+                    }
                     Settlement::Release { .. } => journal.note(Event::Released(request.key)),
                     Settlement::Renew { .. } => {}
                 }
@@ -97,7 +101,7 @@ impl Store for Recorder {
     fn read<'a>(&'a self, keys: &'a [KeyHash], result_data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         let (inner, journal, keys) = (self.inner.clone(), self.journal.clone(), keys.to_vec());
         Box::pin(async move {
-            let answer = self.send(self.latency.read, async move {
+            let answer = self.send(|times| times.read, async move {
                 journal.note(Event::ReadArrived(keys.len()));
                 inner.read(&keys, result_data).await
             });
