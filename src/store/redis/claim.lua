@@ -6,7 +6,7 @@
 -- Granted: lease_until if there was no record, else 'lease_until attempt prior_status'; both are quicker to parse than an
 -- array. Refused: {now, the record's fields} and, of an ordered operation, the mark's fields, explained by the client.
 -- Older servers compile this script and not the one that settles: work would run, and its outcome never be recorded.
-if not redis.REDIS_VERSION_NUM then return redis.error_reply('UNSUPPORTED the server is older than Redis 7.0') end
+if not redis.REDIS_VERSION_NUM then return redis.error_reply('UNSUPPORTED use Redis 7.0, Valkey 7.2, or later') end
 local key, owner, fingerprint = KEYS[1], ARGV[1], ARGV[2]
 local lease_ms, margin, ttl, may_take_over, version, newest_version, with_data, given =
   string.match(ARGV[3], '^(%d+) (%d+) (%d+) ([01]) (%d+) (%d+) ([01]) (%d*)$')

@@ -111,8 +111,7 @@ mod tests {
         let denied = "ACL failure in script: User once has no permissions to run the 'hset' command";
         assert_eq!(of_code("ERR", denied), (ErrorKind::AccessDenied, ErrorStatus::Temporary));
         assert_eq!(of_code("OOM", ""), (ErrorKind::Throttled, ErrorStatus::Temporary));
-        let old = "the server is older than Redis 7.0";
-        assert_eq!(of_code("UNSUPPORTED", old), (ErrorKind::Config, ErrorStatus::Temporary));
+        assert_eq!(of_code("UNSUPPORTED", ""), (ErrorKind::Config, ErrorStatus::Temporary));
     }
 
     #[test]

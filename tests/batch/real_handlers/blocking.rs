@@ -33,7 +33,7 @@ async fn a_completion_is_recorded_at_the_latest_when_the_second_handler_after_it
 async fn a_completion_does_not_wait_for_a_settle_call_in_flight() {
     for concurrency in [1, 10] {
         let latency = Latency { claim: millis(5), settle: millis(100), ..Latency::default() };
-        let world = World::slow(latency, |builder| builder);
+        let world = World::on(latency, |builder| builder);
         let service = world.service().concurrency(concurrency);
         let processed = world.process(&service, batch(orders(20, "block", 5))).await;
         assert!(reported(&processed).is_empty());
@@ -85,7 +85,7 @@ where
 async fn assert_shared(latency: Latency) {
     for n in [1, 10, 25, 100, 1_000] {
         for concurrency in [1, 10, 100] {
-            let world = World::slow(latency, |builder| builder);
+            let world = World::on(latency, |builder| builder);
             let calls = settle_calls(&world, &world.service().concurrency(concurrency), n).await;
             let most = n.div_ceil(25) + 1;
             assert!(calls <= most, "{n} records, {concurrency} at once: {calls} calls, not {most}");
@@ -107,7 +107,7 @@ async fn completions_of_instant_handlers_share_their_settle_calls_where_calls_ta
 async fn a_completion_is_recorded_in_time_where_handlers_put_their_thread_to_sleep() {
     for concurrency in [1, 10] {
         let latency = Latency { claim: millis(3), settle: millis(20), ..Latency::default() };
-        let world = World::slow(latency, |builder| builder).in_real_time();
+        let world = World::on(latency, |builder| builder).in_real_time();
         let service = world.service().concurrency(concurrency);
         let processed = world.process(&service, batch(orders(20, "block", 5))).await;
         assert!(reported(&processed).is_empty());

@@ -17,7 +17,7 @@ const POLICIES: [AfterUnknown; 2] = [AfterUnknown::Refuse, AfterUnknown::Probe];
 const SLOW_STORE: Latency = Latency { claim: millis(5), settle: millis(5), read: millis(5), settle_arrives: millis(0) };
 
 fn guarded(policy: AfterUnknown, latency: Latency) -> World {
-    World::slow(latency, |builder| builder.after_unknown(policy))
+    World::on(latency, |builder| builder.after_unknown(policy))
 }
 
 /// Delivers an event under either policy, with a minute left.

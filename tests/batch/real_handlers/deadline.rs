@@ -22,7 +22,7 @@ async fn assert_only_the_first_ran<R>(world: &World, processed: &lambda_once::ba
 #[tokio::test(start_paused = true)]
 async fn a_second_handler_does_not_begin_if_the_first_has_used_its_time_up() {
     for latency in [Latency::default(), Latency { claim: millis(5), settle: millis(5), ..Latency::default() }] {
-        let world = World::slow(latency, |builder| builder);
+        let world = World::on(latency, |builder| builder);
         let service = world.service().concurrency(10);
         let processed = world.process_within(&service, batch(orders(10, "block", 1_600)), seconds(3)).await;
         assert!(world.clock.now() < START.after(seconds(3)), "answered at {:?}", world.clock.now().since(START));
@@ -98,7 +98,7 @@ async fn one_that_blocks_in_a_later_poll_keeps_those_that_have_not_begun_from_be
 #[tokio::test]
 async fn handlers_that_put_their_thread_to_sleep_do_not_begin_too_late() {
     let latency = Latency { claim: millis(3), settle: millis(3), ..Latency::default() };
-    let world = World::slow(latency, |builder| builder.reserve(millis(400))).in_real_time();
+    let world = World::on(latency, |builder| builder.reserve(millis(400))).in_real_time();
     let processed = world.process_within(&world.service(), batch(orders(10, "block", 600)), millis(1_500)).await;
     assert!(world.clock.now() < START.after(millis(1_500)), "answered at {:?}", world.clock.now().since(START));
     assert_eq!(reported(&processed), ids(1..10));

@@ -9,7 +9,7 @@ const RECORDS: usize = 4_000;
 /// Delivers as many messages as there are records, each of a group of its own, whose keys are held elsewhere for 40 s.
 async fn wait_for_all() -> World {
     let latency = Latency { read: millis(20), ..Latency::default() };
-    let world = World::slow(latency, |builder| builder);
+    let world = World::on(latency, |builder| builder);
     for i in 0..RECORDS {
         // The margin of a second comes on top.
         world.hold_in("sqs", &format!("order-{i}"), seconds(39));

@@ -17,7 +17,7 @@ use lambda_runtime::LambdaEvent;
 use proptest::{collection::vec, prelude::*, sample::select, test_runner::RngSeed};
 use serde_json::{Value, json};
 
-use crate::world::{World, batch, fifo, millis, work};
+use crate::world::{Backing, World, batch, fifo, millis, work};
 
 const GROUPS: [&str; 3] = ["a", "b", "c"];
 const MAX_RECEIVE_COUNT: u32 = 3;
@@ -164,7 +164,8 @@ fn has_failed(report: &RecordReport) -> bool {
 async fn deliver(plan: Plan) -> Result<(), TestCaseError> {
     // The engine's pauses are random.
     fastrand::seed(seed());
-    let world = World::faulty(plan.store_batch, &plan.faults);
+    let backing = Backing { batch: plan.store_batch, faults: plan.faults.clone(), ..Backing::default() };
+    let world = World::on(backing, |builder| builder);
     for (key, status) in plan.before.iter().enumerate() {
         if let Some(status) = status {
             world.put(&format!("order-{key}"), *status, "1");

@@ -17,46 +17,40 @@ pub(crate) fn base64(bytes: impl AsRef<[u8]>) -> String {
     BASE64_STANDARD.encode(bytes)
 }
 
+/// A Lambda function for this event.
+pub(crate) trait Function<E>: Service<LambdaEvent<E>, Error = Error, Response: Serialize> + Clone {}
+
+impl<E, S: Service<LambdaEvent<E>, Error = Error, Response: Serialize> + Clone> Function<E> for S {}
+
 impl World {
     /// One invocation that has this much time left, from the bytes that Lambda sends to those that it gets.
-    pub(crate) async fn invoke<S, E>(&self, service: &S, event: &impl Display, left: Duration) -> Result<String, Error>
-    where
-        S: Service<LambdaEvent<E>, Error = Error> + Clone,
-        S::Response: Serialize,
-        E: DeserializeOwned,
-    {
+    pub(crate) async fn invoke<E: DeserializeOwned>(
+        &self,
+        service: &impl Function<E>,
+        event: &impl Display,
+        left: Duration,
+    ) -> Result<String, Error> {
         let event = parse(&event.to_string()).unwrap();
         let answer = service.clone().call(LambdaEvent::new(event, self.left(left))).await?;
         Ok(serde_json::to_string(&answer).unwrap())
     }
 
     /// The answer to one invocation with a minute left.
-    pub(crate) async fn answer<S, E>(&self, service: &S, event: &impl Display) -> String
-    where
-        S: Service<LambdaEvent<E>, Error = Error> + Clone,
-        S::Response: Serialize,
-        E: DeserializeOwned,
-    {
+    pub(crate) async fn answer<E: DeserializeOwned>(&self, service: &impl Function<E>, event: &impl Display) -> String {
         self.invoke(service, event, seconds(60)).await.unwrap()
     }
 
     /// The error of one invocation with a minute left.
-    pub(crate) async fn fail<S, E>(&self, service: &S, event: &impl Display) -> Error
-    where
-        S: Service<LambdaEvent<E>, Error = Error> + Clone,
-        S::Response: Serialize,
-        E: DeserializeOwned,
-    {
+    pub(crate) async fn fail<E: DeserializeOwned>(&self, service: &impl Function<E>, event: &impl Display) -> Error {
         self.invoke(service, event, seconds(60)).await.unwrap_err()
     }
 
     /// Two invocations, the first of which is cut off and leaves a claim behind: the second one waits until that is over.
-    pub(crate) async fn answer_after_a_cut_off<S, E>(&self, service: &S, event: &impl Display)
-    where
-        S: Service<LambdaEvent<E>, Error = Error> + Clone,
-        S::Response: Serialize,
-        E: DeserializeOwned,
-    {
+    pub(crate) async fn answer_after_a_cut_off<E: DeserializeOwned>(
+        &self,
+        service: &impl Function<E>,
+        event: &impl Display,
+    ) {
         let began = tokio::time::Instant::now();
         assert!(self.invoke(service, event, seconds(10)).await.is_err());
         assert_eq!(self.answer(service, event).await, "null");
@@ -65,12 +59,7 @@ impl World {
     }
 
     /// The message of an event that is refused: nothing of it was claimed, and nothing ran.
-    pub(crate) async fn refuse<S, E>(&self, service: &S, event: &impl Display) -> String
-    where
-        S: Service<LambdaEvent<E>, Error = Error> + Clone,
-        S::Response: Serialize,
-        E: DeserializeOwned,
-    {
+    pub(crate) async fn refuse<E: DeserializeOwned>(&self, service: &impl Function<E>, event: &impl Display) -> String {
         let error = self.fail(service, event).await;
         assert_eq!(error.kind(), ErrorKind::Event, "{error}");
         assert!(error.redelivery_helps());

@@ -52,21 +52,17 @@ pub(super) async fn perform(
         std::future::pending::<()>().await;
     }
     let run = journal.begin(&job.order_id, key);
-    let time = millis(job.ms);
-    match job.act.as_str() {
-        "block" => block(time),
-        "sleep, then block" => {
-            tokio::time::sleep(millis(50)).await;
-            block(time);
-        }
-        _ if job.ms > 0 => tokio::time::sleep(time).await,
-        _ => {}
+    if job.act == "sleep, then block" {
+        tokio::time::sleep(millis(50)).await;
     }
-    if matches!(job.act.as_str(), "block" | "sleep, then block") {
+    if job.act.ends_with("block") {
+        block(millis(job.ms));
         run.blocked();
         if journal.is_dead() {
             std::future::pending::<()>().await;
         }
+    } else if job.ms > 0 {
+        tokio::time::sleep(millis(job.ms)).await;
     }
     let closed = || Err(std::io::Error::other("the shop is closed"));
     match job.act.as_str() {

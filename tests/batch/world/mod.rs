@@ -40,6 +40,34 @@ pub(crate) const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// What the store is like.
+pub(crate) struct Backing {
+    /// How many requests it takes in a call.
+    pub(crate) batch: usize,
+    /// The network to it; without one it answers in the first poll.
+    pub(crate) latency: Option<Latency>,
+    /// Which faults it has, and how often.
+    pub(crate) faults: Vec<(Fault, f64)>,
+}
+
+impl Default for Backing {
+    fn default() -> Self {
+        Self { batch: 25, latency: None, faults: Vec::new() }
+    }
+}
+
+impl From<usize> for Backing {
+    fn from(batch: usize) -> Self {
+        Self { batch, ..Self::default() }
+    }
+}
+
+impl From<Latency> for Backing {
+    fn from(latency: Latency) -> Self {
+        Self { latency: Some(latency), ..Self::default() }
+    }
+}
+
 pub(crate) struct World {
     pub(crate) clock: TokioClock,
     pub(crate) memory: MemoryStore,
@@ -50,41 +78,21 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// On a store that takes 25 requests in a call, and answers in its first poll.
     pub(crate) fn new() -> Self {
         Self::with(|builder| builder)
     }
 
     pub(crate) fn with(settings: impl FnOnce(Builder) -> Builder) -> Self {
-        Self::build(25, None, &[], settings)
-    }
-
-    /// On a store that takes `batch` requests in a call.
-    pub(crate) fn on(batch: usize, settings: impl FnOnce(Builder) -> Builder) -> Self {
-        Self::build(batch, None, &[], settings)
+        Self::on(Backing::default(), settings)
     }
 
     /// On a store over a network that takes no time: an answer needs a turn of the runtime.
     pub(crate) fn over_a_network() -> Self {
-        Self::slow(Latency::default(), |builder| builder)
+        Self::on(Latency::default(), |builder| builder)
     }
 
-    /// On a store over a network that takes time.
-    pub(crate) fn slow(latency: Latency, settings: impl FnOnce(Builder) -> Builder) -> Self {
-        Self::build(25, Some(latency), &[], settings)
-    }
-
-    /// On a store that takes `batch` requests in a call, with these rates of faults.
-    pub(crate) fn faulty(batch: usize, faults: &[(Fault, f64)]) -> Self {
-        Self::build(batch, None, faults, |builder| builder)
-    }
-
-    fn build(
-        batch: usize,
-        latency: Option<Latency>,
-        faults: &[(Fault, f64)],
-        settings: impl FnOnce(Builder) -> Builder,
-    ) -> Self {
+    pub(crate) fn on(backing: impl Into<Backing>, settings: impl FnOnce(Builder) -> Builder) -> Self {
+        let Backing { batch, latency, faults } = backing.into();
         let clock = TokioClock::new();
         let memory = MemoryStore::with_clock(clock.clone());
         let journal = Journal::new(clock.clone());

@@ -1,4 +1,4 @@
-//! Scripts that the server has forgotten.
+//! Scripts that the server has forgotten, or that are too new for it.
 
 use std::sync::{
     Arc,
@@ -38,4 +38,26 @@ async fn scripts_that_are_flushed_in_mid_batch_are_sent_again() {
     }
     is_over.store(true, Ordering::Relaxed);
     assert!(flushes.await.unwrap() > 30);
+}
+
+/// The scripts see no version of the server in `redis`, as before Redis 7.0.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_could_not_settle_refuses_claims() {
+    const CLAIM: &str = concat!(
+        include_str!("../../../src/store/redis/common.lua"),
+        include_str!("../../../src/store/redis/claim.lua")
+    );
+    let server = Server::start("valkey", &[]);
+    let mut connection = direct(server.url()).await;
+    for (before, refused) in
+        [("", false), ("local redis = {call = redis.call, error_reply = redis.error_reply}\n", true)]
+    {
+        let mut claim = redis::cmd("EVAL");
+        claim.arg(format!("{before}{CLAIM}")).arg(1).arg(format!("record{refused}"));
+        claim.arg("owner").arg("").arg("30000 1000 60000 1 1 1 0 ");
+        let answer = claim.query_async::<redis::Value>(&mut connection).await;
+        let code = answer.as_ref().err().and_then(redis::RedisError::code);
+        assert_eq!(code, refused.then_some("UNSUPPORTED"), "{answer:?}");
+    }
+    assert_eq!(command::<Vec<String>>(&mut connection, &["KEYS", "*"]).await, ["recordfalse"], "nothing is claimed");
 }
