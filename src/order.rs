@@ -1,5 +1,7 @@
 //! The order of operations on one entity: sequences, and the mark that an entity has in the store.
 //!
+//! Needs the feature `order`, but for [`Sequence`]s, which events have anyway.
+//!
 //! An operation that is [ordered](crate::Operation::ordered_by) has a [`Sequence`] within its entity. The store keeps one
 //! [`Mark`] an entity beside the records. It says up to which sequence the entity is, who is working on it, and which
 //! operations may have taken effect without leaving an outcome. The rules for it are in
@@ -148,12 +150,36 @@ impl<'de> Deserialize<'de> for Sequence {
 }
 
 /// Where a request stands in the order of its entity.
+///
+/// Without the feature `order` there is none: no value of this type can be made then, so that the compiler leaves out all that
+/// the stores do with one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     /// Where the operation stands.
     pub sequence: Sequence,
     /// How long the entity's mark stays after it was written, at the least.
     pub retention: Duration,
+    #[cfg(not(feature = "order"))]
+    impossible: std::convert::Infallible,
+}
+
+impl Order {
+    /// Of an operation that has a sequence.
+    #[cfg(feature = "order")]
+    pub(crate) fn of(sequence: Option<&Sequence>, retention: Duration) -> Option<Self> {
+        sequence.map(|&sequence| Self { sequence, retention })
+    }
+
+    /// None: what would set a sequence needs the feature `order`.
+    #[cfg(not(feature = "order"))]
+    pub(crate) const fn of(_: Option<&Sequence>, _: Duration) -> Option<Self> {
+        None
+    }
+
+    /// The order that there is, which without the feature the compiler knows to be none.
+    pub(crate) const fn possible(order: &Option<Self>) -> Option<&Self> {
+        if cfg!(feature = "order") { order.as_ref() } else { None }
+    }
 }
 
 /// The entity of an ordered operation, as a hash: the first half of the operation's [`KeyHash`].

@@ -14,9 +14,11 @@ use super::{
     service::BatchService,
     source::Source,
 };
+#[cfg(feature = "order")]
+use crate::key::{place::Place, selector::Key};
 use crate::{
     idempotency::{operation_settings::OperationSettings, probe::Probed, verdict::Failure},
-    key::{payload::Payload, place::Place, selector::Key},
+    key::payload::Payload,
 };
 
 impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
@@ -107,6 +109,9 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// * An order of the source, as in FIFO queues and streams, stays as it is.
     /// * A record whose outcome could not be recorded is reported, and delivered again: older ones wait for that. A record in
     ///   doubt that goes to a dead-letter queue blocks older ones until it is redriven, or the entity's mark expires.
+    ///
+    /// Needs the feature `order`.
+    #[cfg(feature = "order")]
     pub fn ordered_by(mut self, entity: Key, sequence: Key) -> Self {
         self.options.place = Some(Place { entity, sequence });
         self

@@ -10,13 +10,15 @@ use super::{
     Decision, IdempotencyKeyService, InFlight, Scope, StoredResponse,
     settings::{KeySource, LayerSettings, Transactions},
 };
+#[cfg(feature = "order")]
+use crate::key::place::Place;
 use crate::{
     error::{BoxError, Error},
     future::BoxFuture,
     idempotency::{
         claim::Claim, handle::Idempotency, operation_settings::OperationSettings, policy::Heartbeat, probe::Probed,
     },
-    key::{place::Place, selector::Key},
+    key::selector::Key,
     store::transaction::Transactional,
 };
 
@@ -275,6 +277,9 @@ impl IdempotencyKeyLayer {
     ///     .ordered_by(Key::pointer("/document_id"), Key::pointer("/version"));
     /// # assert!(layer.checked().is_ok());
     /// ```
+    ///
+    /// Needs the feature `order`.
+    #[cfg(feature = "order")]
     pub fn ordered_by(mut self, entity: Key, sequence: Key) -> Self {
         self.settings.place = Some(Place { entity, sequence });
         self

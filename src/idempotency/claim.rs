@@ -39,7 +39,7 @@ impl Claim {
     /// The claim that a request was granted.
     pub(crate) fn of(request: &ClaimRequest, grant: Grant, window: Window) -> Self {
         let claim = Self::new(request.key, request.fingerprint, request.owner, grant, window);
-        match request.order {
+        match request.order().copied() {
             None => claim,
             Some(order) => Self { more: Some(Arc::new(More { order: Some(order), ..More::default() })), ..claim },
         }
@@ -65,7 +65,7 @@ impl Claim {
 
     /// Where the operation stands in the order of its entity, if it has one.
     pub(super) fn order(&self) -> Option<Order> {
-        self.more.as_ref()?.order
+        Order::possible(&self.more.as_ref()?.order).copied()
     }
 
     /// How often the key has been granted since its record was created, this grant included. Information, not a fencing

@@ -18,6 +18,8 @@ use super::{
     verdict::Failure,
     window::Window,
 };
+#[cfg(feature = "order")]
+use crate::order::Sequence;
 use crate::{
     clock::Deadline,
     error::Error,
@@ -25,7 +27,6 @@ use crate::{
         canonical::Form,
         value::{canonical_value, of_value},
     },
-    order::Sequence,
     record::{Fingerprint, KeyHash},
     telemetry::{EntryPoint, spans},
 };
@@ -188,6 +189,9 @@ impl<P> Operation<'_, P> {
     /// [`run`](Self::run) fails with [`Order`](crate::ErrorKind::Order) if the entity is missing (as a key may be), and with
     /// [`Config`](crate::ErrorKind::Config) on a store that keeps no order
     /// ([`Limits::orders`](crate::store::Limits::orders)).
+    ///
+    /// Needs the feature `order`.
+    #[cfg(feature = "order")]
     pub fn ordered_by<E: Serialize + ?Sized>(mut self, entity: &E, sequence: impl Into<Sequence>) -> Self {
         self.place = Some(Place { entity: of_value(entity), sequence: sequence.into() });
         self

@@ -74,7 +74,7 @@ impl MemoryStore {
         let now = self.clock.now();
         let existing = records.get(&request.key);
         let entity = Entity::of(&request.key);
-        let judgement = match (&request.order, existing) {
+        let judgement = match (request.order(), existing) {
             (Some(order), existing) => ordering::judge(existing, marks.get(&entity), request, order, now)?,
             (None, Some(existing)) => rules::judge(existing, request, now)?,
             (None, None) => Judgement::Free,
@@ -85,7 +85,7 @@ impl MemoryStore {
             Judgement::Refused(refusal) => return Ok(Claimed::Refused(refusal)),
         }
         let (record, grant) = rules::claimed(existing, request, now);
-        if let Some(order) = &request.order {
+        if let Some(order) = request.order() {
             let mark = ordering::claimed(marks.get(&entity), request, order, grant.lease_until, now);
             marks.insert(entity, mark);
         }
@@ -99,11 +99,11 @@ impl MemoryStore {
         let Some(record) = records.get_mut(&request.key) else { return rules::explain_settle(request, Ok(None)) };
         let entity = Entity::of(&request.key);
         let may_settle = rules::may_settle(request, record, now)
-            && (request.order.is_none() || ordering::may_settle(marks.get(&entity), request, now));
+            && (request.order().is_none() || ordering::may_settle(marks.get(&entity), request, now));
         if !may_settle {
             return rules::explain_settle(request, Ok(Some(record.clone())));
         }
-        if let Some(order) = &request.order
+        if let Some(order) = request.order()
             && let Some(mark) = ordering::settled(marks.get(&entity), request, order, now)
         {
             marks.insert(entity, mark);

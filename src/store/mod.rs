@@ -352,6 +352,12 @@ pub struct ClaimRequest {
     pub order: Option<Order>,
 }
 
+impl ClaimRequest {
+    pub(crate) const fn order(&self) -> Option<&Order> {
+        Order::possible(&self.order)
+    }
+}
+
 /// The answer to a [`ClaimRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
@@ -423,6 +429,12 @@ pub struct SettleRequest {
     pub settlement: Settlement,
     /// The order that the claim had.
     pub order: Option<Order>,
+}
+
+impl SettleRequest {
+    pub(crate) const fn order(&self) -> Option<&Order> {
+        Order::possible(&self.order)
+    }
 }
 
 /// What becomes of a claim.

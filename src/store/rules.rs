@@ -32,7 +32,7 @@ pub enum Change {
 ///
 /// As of [`judge`]; [`ErrorKind::Config`], permanent, for a request with an order, which these rules do not keep.
 pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> Result<(Change, Claimed), Error> {
-    refuse_order(request.order.as_ref())?;
+    refuse_order(request.order())?;
     Ok(match record.map_or(Ok(Judgement::Free), |record| judge(record, request, now))? {
         Judgement::Free => {
             let (record, grant) = claimed(record, request, now);
@@ -50,7 +50,7 @@ pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) ->
 ///
 /// [`ErrorKind::Config`], permanent, for a request with an order, which these rules do not keep.
 pub fn settle(record: Option<&Record>, request: &SettleRequest, now: Timestamp) -> Result<(Change, Settled), Error> {
-    refuse_order(request.order.as_ref())?;
+    refuse_order(request.order())?;
     let Some(mut settled) = record.filter(|record| may_settle(request, record, now)).cloned() else {
         return Ok((Change::Keep, explain_settle(request, Ok(record.cloned()))?));
     };

@@ -87,10 +87,7 @@ impl Idempotency {
             retention: self.settings.in_progress_retention(),
             takeover: self.settings.after_unknown.takeover(),
             result_data,
-            order: candidate
-                .sequence
-                .as_deref()
-                .map(|&sequence| Order { sequence, retention: self.settings.retention() }),
+            order: Order::of(candidate.sequence.as_deref(), self.settings.retention()),
         };
         Ok(candidates.iter().zip(owners).map(request).collect())
     }

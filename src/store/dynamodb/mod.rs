@@ -170,7 +170,7 @@ impl Store for DynamoDbStore {
         }
         // The leases of a call end together, however long its later requests wait for their turn.
         let begun = self.clock.now();
-        if requests.iter().any(|request| request.order.is_some()) {
+        if requests.iter().any(|request| request.order().is_some()) {
             return by_entity(requests, |request| &request.key, move |request| self.claim_one(request, begun));
         }
         if self.is_batched(requests.len()) {
@@ -183,7 +183,7 @@ impl Store for DynamoDbStore {
         if let Some(refused) = refused(requests, |request| self.schema.check_settle(request)) {
             return refused;
         }
-        if requests.iter().any(|request| request.order.is_some()) {
+        if requests.iter().any(|request| request.order().is_some()) {
             return by_entity(requests, |request| &request.key, |request| self.settle_one(request));
         }
         if self.is_batched(requests.len()) {
@@ -196,7 +196,7 @@ impl Store for DynamoDbStore {
         if self.is_batched(keys.len()) {
             return Box::pin(self.read_batched(keys, data));
         }
-        side_by_side(keys, move |key| self.read_one(key, data, "read"))
+        side_by_side(keys, move |key| Box::pin(self.read_one(key, data, "read")))
     }
 
     fn id(&self) -> StoreId {

@@ -123,7 +123,7 @@ impl Shared {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a claim that the records cannot hold.
     pub(super) fn check_claim(&self, request: &ClaimRequest) -> Result<(), Error> {
         self.check_key(&request.key)?;
-        if request.order.is_some() { Err(in_order()) } else { Ok(()) }
+        if request.order().is_some() { Err(in_order()) } else { Ok(()) }
     }
 
     /// # Errors
@@ -132,7 +132,7 @@ impl Shared {
     pub(super) fn check_settle(&self, request: &SettleRequest) -> Result<(), Error> {
         self.check_key(&request.key)?;
         match &request.settlement {
-            _ if request.order.is_some() => Err(in_order()),
+            _ if request.order().is_some() => Err(in_order()),
             Settlement::Fail { .. } => {
                 Err(Error::config("records of AWS Powertools hold no failures: release the claim"))
             }

@@ -50,12 +50,14 @@ type Member<'a> = (usize, &'a ClaimRequest);
 impl PostgresStore {
     pub(super) async fn claim_all(&self, requests: &[ClaimRequest]) -> Answers<Claimed> {
         let mut answers: Vec<_> = requests.iter().map(|_| None).collect();
-        let plain: Vec<Member<'_>> = members(requests).filter(|(_, request)| request.order.is_none()).collect();
+        let plain: Vec<Member<'_>> = members(requests).filter(|(_, request)| request.order().is_none()).collect();
         if !plain.is_empty() {
             self.claim_together(plain, &mut answers).await;
         }
-        let ordered = members(requests).filter_map(|(place, request)| Some((place, request, request.order.as_ref()?)));
-        self.claim_in_order(ordered, &mut answers).await;
+        if requests.iter().any(|request| request.order().is_some()) {
+            let ordered = members(requests).filter_map(|(place, request)| Some((place, request, request.order()?)));
+            self.claim_in_order(ordered, &mut answers).await;
+        }
         answers.into_iter().map(|answer| answer.unwrap_or(Ok(HELD))).collect()
     }
 
@@ -94,7 +96,7 @@ impl PostgresStore {
 
     /// Claims one key within a transaction. A refusal because of a lock, and any error, end the transaction as well.
     pub(super) async fn claim_within(&self, connection: &Connection, request: &ClaimRequest) -> Result<Claimed, Error> {
-        if let Some(order) = &request.order {
+        if let Some(order) = request.order() {
             return match self.claim_ordered_within(connection, request, order).await {
                 Err(failure) if failure.is_lock_timeout => Ok(HELD),
                 claimed => claimed.map_err(|failure| failure.error),

@@ -3,6 +3,8 @@
 //!
 //! Statements without an order lock records only, and a purge waits for no lock, so that none of these deadlock. The statements
 //! before the judgement share a round trip, and so do the writes and their `COMMIT`.
+//!
+//! What runs them is boxed: without the feature `order` nothing boxes it, and none of this is in a function's binary.
 
 use std::iter::once;
 
@@ -22,6 +24,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     error::Error,
+    future::BoxFuture,
     order::{Entity, Mark, Order},
     record::{KeyHash, Owner},
     store::{ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Settlement, ordering, rules},
@@ -35,27 +38,29 @@ pub(super) type Member<'a, R> = (usize, &'a R, &'a Order);
 
 impl PostgresStore {
     /// Claims one after the other, until `MAX_BLOCKED` of them have waited for a lock.
-    pub(super) async fn claim_in_order(
-        &self,
-        members: impl Iterator<Item = Member<'_, ClaimRequest>>,
-        answers: &mut Open,
-    ) {
-        let (mut blocked, mut members) = (0, members);
-        while let Some((place, request, order)) = members.next().filter(|_| blocked < MAX_BLOCKED) {
-            let connection = match self.connections.get().await {
-                Ok(connection) => connection,
-                // Nor would the others get one.
-                Err(error) => return fail(error, place, members, answers),
-            };
-            let claimed = match self.claim_ordered(connection, request, order).await {
-                Err(failure) if failure.is_lock_timeout => {
-                    blocked += 1;
-                    self.explain_ordered(request, order).await
-                }
-                claimed => claimed.map_err(|failure| failure.error),
-            };
-            answers[place] = Some(claimed);
-        }
+    pub(super) fn claim_in_order<'a>(
+        &'a self,
+        members: impl Iterator<Item = Member<'a, ClaimRequest>> + Send + 'a,
+        answers: &'a mut Open,
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let (mut blocked, mut members) = (0, members);
+            while let Some((place, request, order)) = members.next().filter(|_| blocked < MAX_BLOCKED) {
+                let connection = match self.connections.get().await {
+                    Ok(connection) => connection,
+                    // Nor would the others get one.
+                    Err(error) => return fail(error, place, members, answers),
+                };
+                let claimed = match self.claim_ordered(connection, request, order).await {
+                    Err(failure) if failure.is_lock_timeout => {
+                        blocked += 1;
+                        self.explain_ordered(request, order).await
+                    }
+                    claimed => claimed.map_err(|failure| failure.error),
+                };
+                answers[place] = Some(claimed);
+            }
+        })
     }
 
     async fn claim_ordered(
@@ -103,23 +108,25 @@ impl PostgresStore {
     }
 
     /// Settles one after the other.
-    pub(super) async fn settle_in_order(
-        &self,
-        members: impl Iterator<Item = Member<'_, SettleRequest>>,
-        answers: &mut [Option<Result<Settled, Error>>],
-    ) {
-        let mut members = members;
-        while let Some((place, request, order)) = members.next() {
-            let connection = match self.connections.get().await {
-                Ok(connection) => connection,
-                Err(error) => return fail(error, place, members, answers),
-            };
-            let settled = self.settle_ordered(connection, request, order).await;
-            answers[place] = Some(settled.map_err(|failure| match failure.is_lock_timeout {
-                true => error::locked(SETTLE),
-                false => failure.error,
-            }));
-        }
+    pub(super) fn settle_in_order<'a>(
+        &'a self,
+        members: impl Iterator<Item = Member<'a, SettleRequest>> + Send + 'a,
+        answers: &'a mut [Option<Result<Settled, Error>>],
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let mut members = members;
+            while let Some((place, request, order)) = members.next() {
+                let connection = match self.connections.get().await {
+                    Ok(connection) => connection,
+                    Err(error) => return fail(error, place, members, answers),
+                };
+                let settled = self.settle_ordered(connection, request, order).await;
+                answers[place] = Some(settled.map_err(|failure| match failure.is_lock_timeout {
+                    true => error::locked(SETTLE),
+                    false => failure.error,
+                }));
+            }
+        })
     }
 
     async fn settle_ordered(

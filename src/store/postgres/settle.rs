@@ -77,12 +77,14 @@ impl<'a> Change<'a> {
 impl PostgresStore {
     pub(super) async fn settle_all(&self, requests: &[SettleRequest]) -> Answers<Settled> {
         let mut answers: Vec<_> = requests.iter().map(|_| None).collect();
-        let plain: Vec<Member<'_>> = members(requests).filter(|(_, request)| request.order.is_none()).collect();
+        let plain: Vec<Member<'_>> = members(requests).filter(|(_, request)| request.order().is_none()).collect();
         if !plain.is_empty() {
             self.settle_together(plain, &mut answers).await;
         }
-        let ordered = members(requests).filter_map(|(place, request)| Some((place, request, request.order.as_ref()?)));
-        self.settle_in_order(ordered, &mut answers).await;
+        if requests.iter().any(|request| request.order().is_some()) {
+            let ordered = members(requests).filter_map(|(place, request)| Some((place, request, request.order()?)));
+            self.settle_in_order(ordered, &mut answers).await;
+        }
         answers.into_iter().flatten().collect()
     }
 
@@ -162,7 +164,7 @@ impl PostgresStore {
         connection: &Connection,
         request: &SettleRequest,
     ) -> Result<bool, Failure> {
-        match &request.order {
+        match request.order() {
             Some(order) => self.settle_ordered_within(connection, request, order).await,
             None => Ok(self.update(connection, &[(0, request)], self.now()).await?.contains_key(&request.key)),
         }

@@ -39,7 +39,7 @@ fn refusal(request: &ClaimRequest, refused: Vec<Value>) -> Result<Judgement, Err
     let Some(Value::BulkString(now)) = refused.next() else { return Err(unexpected()) };
     let now = number(std::str::from_utf8(&now).ok()).map(Timestamp::from_millis).ok_or_else(unexpected)?;
     let record = record::record(refused.next().ok_or_else(unexpected)?, CLAIM)?;
-    let Some(order) = &request.order else {
+    let Some(order) = request.order() else {
         return rules::judge(&record.ok_or_else(unexpected)?, request, now);
     };
     let mark = mark::mark(refused.next().ok_or_else(unexpected)?, &request.key, CLAIM)?;

@@ -64,7 +64,7 @@ pub(super) fn of_claim(request: &ClaimRequest, terms: &mut Repeated<Terms>, now:
         format!("{lease} {margin} {ttl} {takes_over} {RECORD_VERSION} {NEWEST_KNOWN_VERSION} {with_data} {now}")
     };
     command.write_arg(terms.text(Terms::of(request), words).as_bytes());
-    of_order(request.order.as_ref(), command);
+    of_order(request.order(), command);
 }
 
 /// What the settles of a call mostly have in common. They differ in their key, owner and result.
@@ -95,7 +95,7 @@ pub(super) fn of_settle(request: &SettleRequest, terms: &mut Repeated<SettleTerm
     let terms = terms.text(SettleTerms { what, field, retention, lease, margin }, words);
     command.write_arg_fmt(request.owner);
     command.arg(terms).arg(value);
-    of_order(request.order.as_ref(), command);
+    of_order(request.order(), command);
 }
 
 /// The last terms and their text: those of a batch are mostly the same.

@@ -25,7 +25,7 @@ impl RedisStore {
     pub(super) async fn claim_all(&self, requests: &[ClaimRequest]) -> Answers<Claimed> {
         let (now, mut terms) = (self.now(), Repeated::new());
         let call = |request: &ClaimRequest, by| {
-            let mut command = CLAIM.call(by, self.name(&request.key), request.order.is_some());
+            let mut command = CLAIM.call(by, self.name(&request.key), request.order().is_some());
             arguments::of_claim(request, &mut terms, &now, &mut command);
             command
         };
@@ -36,7 +36,7 @@ impl RedisStore {
     pub(super) async fn settle_all(&self, requests: &[SettleRequest]) -> Answers<Settled> {
         let (now, mut terms) = (self.now(), Repeated::new());
         let call = |request: &SettleRequest, by| {
-            let mut command = SETTLE.call(by, self.name(&request.key), request.order.is_some());
+            let mut command = SETTLE.call(by, self.name(&request.key), request.order().is_some());
             arguments::of_settle(request, &mut terms, &now, &mut command);
             command
         };

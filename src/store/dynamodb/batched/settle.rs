@@ -27,11 +27,9 @@ impl DynamoDbStore {
                 other => Err(other.unexpected(request.settlement.as_str())),
             });
         }
-        let given = side_by_side(&open, |(i, result)| async move {
-            match result {
-                StatementResult::Refused(item) => self.explain(&requests[*i], item.as_ref(), now).await,
-                _ => self.settle_one(&requests[*i]).await,
-            }
+        let given = side_by_side(&open, |(i, result)| match result {
+            StatementResult::Refused(item) => Box::pin(self.explain(&requests[*i], item.as_ref(), now)),
+            _ => self.settle_one(&requests[*i]),
         });
         // In ascending order, so that each goes to its place.
         for ((i, _), answer) in open.iter().zip(given.await) {

@@ -6,6 +6,7 @@ use super::{Values, Write, values};
 use crate::{
     clock::Timestamp,
     error::Error,
+    future::BoxFuture,
     record::{NEWEST_KNOWN_VERSION, RECORD_VERSION, Status},
     store::{
         ClaimRequest, Claimed, Grant, Refusal, Takeover,
@@ -20,14 +21,18 @@ use crate::{
 
 impl DynamoDbStore {
     /// `begun` is when the call for the whole batch began: leases count from there.
-    pub(in crate::store::dynamodb) async fn claim_one(
-        &self,
-        request: &ClaimRequest,
+    pub(in crate::store::dynamodb) fn claim_one<'a>(
+        &'a self,
+        request: &'a ClaimRequest,
         begun: Timestamp,
-    ) -> Result<Claimed, Error> {
-        if let Some(order) = &request.order {
-            return Box::pin(self.claim_ordered(request, order, begun)).await;
+    ) -> BoxFuture<'a, Result<Claimed, Error>> {
+        match request.order() {
+            Some(order) => Box::pin(self.claim_ordered(request, order, begun)),
+            None => Box::pin(self.claim_unordered(request, begun)),
         }
+    }
+
+    async fn claim_unordered(&self, request: &ClaimRequest, begun: Timestamp) -> Result<Claimed, Error> {
         let lease_until = begun.after(request.lease);
         let mut restarts = false;
         // A second attempt is made only if what stood in the way is gone when it is read afterwards, or has expired.

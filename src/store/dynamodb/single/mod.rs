@@ -1,9 +1,9 @@
 //! Claims, settles and reads with one request for each key.
+//!
+//! A claim or settle is boxed by whether it has an order: without the feature `order` nothing boxes those that have, and their
+//! code, with that of the SDK for transactions, is in no function's binary.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    future::Future,
-};
+use std::collections::{BTreeMap, HashMap};
 
 use aws_sdk_dynamodb::{
     operation::update_item::UpdateItemError,
@@ -108,30 +108,25 @@ impl DynamoDbStore {
 }
 
 /// One request for each, a bounded number at once, answers in order.
-pub(super) fn side_by_side<'a, Q, A, F>(
+///
+/// Calls are boxed, so that what runs them is compiled once for each kind of answer: a request costs far more than a box.
+pub(super) fn side_by_side<'a, Q, A: Send + 'a>(
     requests: &'a [Q],
-    call: impl Fn(&'a Q) -> F + Send + 'a,
-) -> BoxFuture<'a, Answers<A>>
-where
-    A: Send + 'a,
-    F: Future<Output = Result<A, Error>> + Send + 'a,
-{
-    // Boxed, so that what runs them is compiled once for each kind of answer: a request costs far more than a box.
-    let calls: Vec<BoxFuture<'a, Result<A, Error>>> =
-        requests.iter().map(|request| -> BoxFuture<'a, _> { Box::pin(call(request)) }).collect();
+    call: impl Fn(&'a Q) -> BoxFuture<'a, Result<A, Error>>,
+) -> BoxFuture<'a, Answers<A>> {
+    let calls: Vec<_> = requests.iter().map(call).collect();
     Box::pin(stream::iter(calls).buffered(CONCURRENCY).collect())
 }
 
 /// One request for each: those of one entity one after another, since their transactions would conflict. Answers in order.
-pub(super) fn by_entity<'a, Q, A, F>(
+pub(super) fn by_entity<'a, Q, A>(
     requests: &'a [Q],
     key: impl Fn(&'a Q) -> &'a KeyHash,
-    call: impl Fn(&'a Q) -> F + Send + Sync + 'a,
+    call: impl Fn(&'a Q) -> BoxFuture<'a, Result<A, Error>> + Send + Sync + 'a,
 ) -> BoxFuture<'a, Answers<A>>
 where
     Q: Sync,
     A: Send + 'a,
-    F: Future<Output = Result<A, Error>> + Send + 'a,
 {
     let mut groups: BTreeMap<Entity, Vec<(usize, &'a Q)>> = BTreeMap::new();
     for (i, request) in requests.iter().enumerate() {

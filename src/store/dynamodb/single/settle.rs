@@ -10,6 +10,7 @@ use super::{Expression, Values, Write, values};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
+    future::BoxFuture,
     record::{Record, Status, StoredResult},
     store::{
         ResultData, SettleRequest, Settled, Settlement,
@@ -22,10 +23,17 @@ use crate::{
 };
 
 impl DynamoDbStore {
-    pub(in crate::store::dynamodb) async fn settle_one(&self, request: &SettleRequest) -> Result<Settled, Error> {
-        if let Some(order) = &request.order {
-            return Box::pin(self.settle_ordered(request, order)).await;
+    pub(in crate::store::dynamodb) fn settle_one<'a>(
+        &'a self,
+        request: &'a SettleRequest,
+    ) -> BoxFuture<'a, Result<Settled, Error>> {
+        match request.order() {
+            Some(order) => Box::pin(self.settle_ordered(request, order)),
+            None => Box::pin(self.settle_unordered(request)),
         }
+    }
+
+    async fn settle_unordered(&self, request: &SettleRequest) -> Result<Settled, Error> {
         let now = self.clock.now();
         let write = match &request.settlement {
             Settlement::Complete { result, retention } => {

@@ -153,7 +153,7 @@ impl Transactional for DynamoDbStore {
         let lease_until = self.clock.now().after(request.lease);
         let granted = Claimed::Granted(Grant { lease_until, attempt: 1, prior_status: None });
         let claim = |mark| Some(Claimless { claim: request.clone(), mark });
-        let Some(order) = &request.order else {
+        let Some(order) = request.order() else {
             transaction.lock().claim = claim(Seen::Nothing);
             return Box::pin(std::future::ready(Ok(granted)));
         };
@@ -189,7 +189,7 @@ impl Transactional for DynamoDbStore {
             if claim.is_some() && !request.settlement.took_effect() {
                 items.clear();
             }
-            match &request.order {
+            match request.order() {
                 None => self.commit_outcome(items, request, claim.map(|claimless| claimless.claim)).await,
                 Some(order) => self.commit_in_order(items, request, order, claim).await,
             }
