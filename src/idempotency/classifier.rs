@@ -1,4 +1,4 @@
-//! Classifiers: what errors of the user's own types say about their operations.
+//! Classifiers: what errors of the user's types say about their operations.
 
 #[cfg(feature = "http")]
 use std::any::Any;

@@ -17,7 +17,7 @@ use tokio::time::Sleep;
 
 use crate::clock::{Clock, Timestamp};
 
-/// Why a future of the user's returned nothing.
+/// Why a user's future returned nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unfinished {
     /// With the panic's message, if it has one.
@@ -44,7 +44,7 @@ pin_project! {
     }
 }
 
-/// When a future of the user's may begin at the latest, and when it is dropped.
+/// When a user's future may begin at the latest, and when it is dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) begin_by: Timestamp,
@@ -98,7 +98,7 @@ impl<F: Future> Future for Guarded<F> {
     }
 }
 
-/// Awaits a hook of the user's for at most this long. Without any time it is not begun: its effect would go unnoticed.
+/// Awaits a user's hook for at most this long. Without any time it is not begun: its effect would go unnoticed.
 #[cfg(any(feature = "batch", feature = "http"))]
 pub(crate) async fn bounded<F: Future>(hook: F, time: Duration) -> Result<F::Output, Unfinished> {
     if time.is_zero() {
@@ -116,13 +116,13 @@ pub(crate) async fn bounded<F: Future>(hook: F, time: Duration) -> Result<F::Out
     }
 }
 
-/// Runs code of the user's where a panic must not end the caller: in a drop, or when an error is printed. `None` if it
+/// Runs user code where a panic must not end the caller: in a drop, or when an error is printed. `None` if it
 /// panicked.
 pub(crate) fn catch_panic<T>(code: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(code)).map_err(drop_panic).ok()
 }
 
-/// Drops a value of the user's, which may panic.
+/// Drops a user's value, which may panic.
 pub(crate) fn drop_contained<T>(value: T) {
     let _ = catch_panic(|| drop(value));
 }

@@ -102,7 +102,7 @@ impl Idempotency {
         Self { settings: Arc::new(settings), ..self.clone() }
     }
 
-    /// Opens the store's connections. Call it in init, where it costs no invocation any time.
+    /// Opens the store's connections. Call it in init, so that no invocation waits for it.
     ///
     /// # Errors
     ///

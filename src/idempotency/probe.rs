@@ -10,7 +10,7 @@ use crate::error::BoxError;
 pub enum Probed<T> {
     /// The operation took effect, with this result: it is recorded, and nothing runs.
     Done(T),
-    /// The operation did not take effect, and what is left of the earlier run cannot bring it about any more: it runs now.
+    /// The operation did not take effect, and what is left of the earlier run can no longer bring it about: it runs now.
     NotDone,
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn encode<T: Serialize>(value: &T, settings: &EngineSettings, limits:
     if !settings.keep_results {
         return StoredResult::DROPPED;
     }
-    // A `Serialize` of the user's may panic; the effect has happened, so that must not end the run.
+    // A user's `Serialize` may panic; the effect has happened, so that must not end the run.
     let text = match catch_unwind(AssertUnwindSafe(|| serde_json::to_string(value))) {
         Ok(Ok(text)) => text,
         Ok(Err(error)) => {

@@ -141,7 +141,7 @@ impl LayerSettings {
         let event = LambdaEvent::new(self.decode::<T>(&event.payload)?, event.context);
         let own = Mutex::new(None);
         let work = |claim| async {
-            // The call is made inside too: it runs code of the user's.
+            // The call is made inside too: it runs user code.
             match with_claim(claim, async { inner.call(event).await }).await {
                 Ok(value) => Ok(value),
                 Err(error) => {
@@ -178,7 +178,7 @@ impl LayerSettings {
         Subject::new(EntryPoint::Invocation, &self.operation, key)
     }
 
-    /// What to claim; `None` if the event runs unprotected. Code of the user's runs here, and may panic.
+    /// What to claim; `None` if the event runs unprotected. User code runs here, and may panic.
     fn candidate(&self, event: &LambdaEvent<Box<RawValue>>) -> Result<Option<Candidate>, Error> {
         if self.engine.settings.disabled {
             return Ok(None);

@@ -42,7 +42,7 @@ const ENTRY_BYTES: usize = size_of::<KeyHash>() + size_of::<Entry>() + 96;
 ///
 /// # What it keeps
 ///
-/// COMPLETED and FAILED records, as the store showed them in a refusal. Such a record does not change any more until it
+/// COMPLETED and FAILED records, as the store showed them in a refusal. Such a record no longer changes until it
 /// expires. A claim that stands is never kept, so that who may run an operation is always the store's decision.
 ///
 /// An entry is judged by [`rules::judge`], as the store would: another payload is a mismatch, and an expired record

@@ -26,7 +26,7 @@ use crate::{
 ///
 /// # Panics
 ///
-/// If the value cannot be written as JSON, does not decode any more, or comes back another one.
+/// If the value cannot be written as JSON, no longer decodes, or comes back as another.
 #[track_caller]
 pub fn assert_round_trip<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T) {
     let limits = Limits { max_result_bytes: usize::MAX, batch: 1, orders: false };

@@ -81,7 +81,7 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
         let mut decision = Decision::new(&outcome, self.policy());
         let margin = self.terms.engine.settings.skew_margin;
         decision.held_until = lease_until.and_then(|until| self.records.key(index).map(|_| lapses(until, margin)));
-        // An error of the user's may panic when it is dropped.
+        // A user's error may panic when it is dropped.
         drop_contained(outcome);
         if self.entities.has(index) {
             self.entities.end_turn(index);
@@ -255,7 +255,7 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
         self.lanes.is_blocked(index) && self.lanes.is_waiting(index)
     }
 
-    /// Logs the record's outcome, and lets go of what is not needed of it any more.
+    /// Logs the record's outcome, and drops what is no longer needed of it.
     fn conclude(&mut self, index: usize) {
         if self.records.is_reported(index) {
             return;

@@ -54,7 +54,7 @@ impl Idempotency {
         (result, withdrawal)
     }
 
-    /// A grant that arrives when nothing may be started any more is not acted on (C9).
+    /// A grant that arrives when nothing may start any longer is not acted on (C9).
     fn granted(&self, claim: Claim, grant: Grant, window: Window, late: &mut Vec<Claim>) -> ClaimAnswer {
         let now = self.clock.now();
         let is_held = now < grant.lease_until;

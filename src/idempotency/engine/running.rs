@@ -41,7 +41,7 @@ impl Idempotency {
     {
         let claim_of_panic = claim.clone();
         // The future is dropped before its end is made, and so within what catches panics. The end is made there too:
-        // code of the user's encodes the value.
+        // user code encodes the value.
         let run = Guarded::new(work, Arc::clone(&self.clock), bounds).map(move |ended| self.end(claim, ended, keep));
         contained(run, claim_of_panic)
     }

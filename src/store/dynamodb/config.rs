@@ -24,7 +24,7 @@ const SDK_ATTEMPTS: u32 = 2;
 ///
 /// [`Auto`](Self::Auto) chooses what takes fewer requests, then what costs less money, then what takes less CPU. For one
 /// key both shapes take one request where it is new, and one to settle; where it is not, a single request brings the item
-/// that is in the way, and a batch takes another one to read it. For several keys a batch takes fewer in any case.
+/// that is in the way, and a batch takes another one to read it. For several keys a batch takes fewer anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Calls {

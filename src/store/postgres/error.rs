@@ -68,7 +68,7 @@ impl StdError for Violation {}
 pub(super) enum Verdict {
     /// The statement failed, the connection serves the next.
     Usable,
-    /// Nothing can be sent on it any more.
+    /// Nothing more can be sent on it.
     Broken,
     /// The server no longer accepts writes. The idle connections of the pool lead to it as well.
     Demoted,

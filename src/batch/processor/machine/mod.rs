@@ -68,7 +68,7 @@ pub(super) struct Machine<'a, S: Source, T> {
     pace: Pace,
     /// The time of this turn: what is due and what is waited for must be told apart by one reading of the clock.
     now: Timestamp,
-    /// Nothing begins any more.
+    /// Nothing more begins.
     is_stopped: bool,
     /// When the runtime had its last turn, and whether it gets one before another handler begins: calls to the store
     /// proceed in its turns only.
@@ -120,7 +120,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
 
     /// What to do next, at `now`. In this order:
     ///
-    /// 1. waits that are over end, and when no further record could end before the stop point, nothing begins any more (B5);
+    /// 1. waits that are over end, and when no further record could end before the stop point, nothing more begins (B5);
     /// 2. what can no longer run is given up, and its claims are released;
     /// 3. what no retry can help is dead-lettered;
     /// 4. outcomes that fill a call are recorded;
@@ -150,7 +150,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         step
     }
 
-    /// 2. What can no longer run is everything when nothing begins any more; before that it is what a failure blocks, and
+    /// 2. What can no longer run is everything once nothing more begins; before that it is what a failure blocks, and
     ///    what waits in vain.
     fn give_up(&mut self) -> Option<Action> {
         let mut claims = Vec::new();
@@ -186,7 +186,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         }
     }
 
-    /// Whether the record cannot run any more when its key is free, or its outcome no longer changes the answer (B6).
+    /// Whether the record can no longer run when its key is free, or its outcome no longer changes the answer (B6).
     fn waits_in_vain(&self, index: usize, wait: &LeaseWait) -> bool {
         self.outcomes.lanes.is_blocked(index)
             || self.outcomes.is_answer_fixed(index)
@@ -323,7 +323,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
 
     /// 9. Whatever ends at the same time shares one call: nothing is waited for but a turn of the runtime.
     fn settle(&mut self) -> Option<Step<S, T>> {
-        // When nothing begins any more there is no time to wait for a call that is under way.
+        // Once nothing more begins there is no time to wait for a call that is under way.
         if !self.settling.is_due() || self.settling.waits_for_a_call() && !self.is_stopped {
             return None;
         }

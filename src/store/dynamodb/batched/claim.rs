@@ -113,7 +113,7 @@ impl Claims<'_> {
         conflicting
     }
 
-    /// Reads what is in the way. Returns what may be replaced, and the claims that have nothing in the way any more.
+    /// Reads what is in the way. Returns what may be replaced, and the claims that no longer have anything in the way.
     async fn select(&mut self, conflicting: Vec<usize>) -> (Vec<(usize, Replaceable)>, Vec<usize>) {
         let store = self.store;
         let statement = |&i: &usize| {

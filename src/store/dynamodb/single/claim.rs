@@ -47,7 +47,7 @@ impl DynamoDbStore {
                         return Ok(Claimed::Granted(Grant { lease_until, attempt, prior_status }));
                     }
                     Write::Refused(Some(item)) => Some(item),
-                    // An emulator of old may not say on what the condition failed.
+                    // An old emulator may not say on what the condition failed.
                     Write::Refused(None) => self.read_item(&request.key, request.result_data, "claim").await?,
                 };
             let Some(item) = item else { continue };
