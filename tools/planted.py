@@ -33,7 +33,7 @@ COMMITTING = "idempotency/engine/committing.rs"
 HEARTBEAT = "idempotency/engine/heartbeat.rs"
 
 # The memory store decides by the shared rules alone, so the suite finds there whatever is wrong with them.
-MEMORY = "memory"
+MEMORY = "lib store::memory::"
 
 
 def suite(store, *checks):

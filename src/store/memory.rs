@@ -164,3 +164,19 @@ impl Store for MemoryStore {
         Box::pin(async { Ok(()) })
     }
 }
+
+#[cfg(all(test, feature = "conformance"))]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::{ManualClock, Timestamp},
+        store::conformance::Subject,
+    };
+
+    async fn memory() -> Subject {
+        let clock = ManualClock::at(Timestamp::from_seconds(4_000_000_000));
+        Subject::new(MemoryStore::with_clock(clock.clone()), clock)
+    }
+
+    crate::conformance_tests!(memory().await);
+}

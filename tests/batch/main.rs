@@ -1,4 +1,4 @@
-//! Batches of records, from the event to its answer: SQS, the other sources, the SQS client, and the test kit.
+//! Batches of records, from the event to its answer: SQS, the other sources, the SQS client, the test kit, and what batches allocate.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 #![allow(clippy::future_not_send, reason = "a test's futures stay on its thread")]
@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod allocations;
 mod envelopes;
 mod real_handlers;
 mod sources;

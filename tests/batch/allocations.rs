@@ -1,9 +1,6 @@
 //! How often a batch goes to the heap for each of its records, and how much it holds there at most. What is counted is
 //! what the test's own thread does, so the figures are the same in every run.
 
-#![cfg(feature = "sqs")]
-#![allow(clippy::unwrap_used, reason = "a test panics")]
-
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use allocation_counter::{AllocationInfo, measure};
