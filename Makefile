@@ -112,7 +112,7 @@ instructions: ## Counts instructions under callgrind, and compares them with ben
 	@cargo build --quiet --profile measure -p benches --no-default-features --bin instructions
 	@$(PYTHON) tools/instructions.py $(INSTRUCTIONS_ARGS) $(TARGET)/measure/instructions
 
-sizes: ## Builds functions as they are deployed, one of them without the AWS SDK, and checks the sizes of their binaries
+sizes: ## Builds functions in the release profile, one of them without the AWS SDK, and checks the sizes of their binaries
 	@$(call first-build,$(TARGET)/release,about 10 minutes)
 	@$(PYTHON) tools/check-sizes.py
 

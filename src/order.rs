@@ -1,6 +1,6 @@
 //! The order of operations on one entity: sequences, and the mark that an entity has in the store.
 //!
-//! Needs the feature `order`, but for [`Sequence`]s, which events have anyway.
+//! Operations are put in order with the feature `order`. The types are there without it, for stores.
 //!
 //! An operation that is [ordered](crate::Operation::ordered_by) has a [`Sequence`] within its entity. The store keeps one
 //! [`Mark`] an entity beside the records. It says up to which sequence the entity is, who is working on it, and which
@@ -172,7 +172,8 @@ impl Order {
 
     /// None: what would set a sequence needs the feature `order`.
     #[cfg(not(feature = "order"))]
-    pub(crate) const fn of(_: Option<&Sequence>, _: Duration) -> Option<Self> {
+    pub(crate) const fn of(sequence: Option<&Sequence>, _: Duration) -> Option<Self> {
+        debug_assert!(sequence.is_none(), "nothing has a place in an order");
         None
     }
 

@@ -7,11 +7,13 @@ use crate::{
     record::{Fingerprint, KeyHash},
 };
 
-/// Where an operation stands in the order of its entity.
+/// Where an operation stands in the order of its entity. There is none without the feature `order`.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) entity: Result<Vec<u8>, Error>,
     pub(super) sequence: Sequence,
+    #[cfg(not(feature = "order"))]
+    pub(super) _impossible: std::convert::Infallible,
 }
 
 /// What is to be claimed; `None` where the operation runs unprotected.
@@ -36,7 +38,7 @@ pub(super) fn candidate(
     engine.check_keys(name, None)?;
     let hasher = engine.hasher(name, None);
     let (key, fingerprint) = (hasher.hash(&key), fingerprint?);
-    let Some(Place { entity, sequence }) = place else {
+    let Some(Place { entity, sequence, .. }) = place else {
         return Ok(Some(Candidate { key, fingerprint, sequence: None }));
     };
     engine.check_order()?;

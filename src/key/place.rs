@@ -3,11 +3,13 @@
 use super::{delivery::Delivery, hash::KeyHasher, selector::Key};
 use crate::{error::Error, order::Sequence, record::KeyHash};
 
-/// What of a delivery is the entity, and what the sequence.
+/// What of a delivery is the entity, and what the sequence. There is none without the feature `order`.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) entity: Key,
     pub(crate) sequence: Key,
+    #[cfg(not(feature = "order"))]
+    _impossible: std::convert::Infallible,
 }
 
 impl Place {

@@ -1,4 +1,5 @@
-//! Batches of records, from the event to its answer: SQS, the other sources, the SQS client, the test kit, and what batches allocate.
+//! Batches of records, from the event to its answer: SQS, the other sources, the SQS client, the test kit, and what batches
+//! allocate.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 #![allow(clippy::future_not_send, reason = "a test's futures stay on its thread")]

@@ -235,12 +235,14 @@ fn settings() -> impl Strategy<Value = Settings> {
         1 => Just(Some(DeadLetterBehaviour::Panics)),
         1 => Just(Some(DeadLetterBehaviour::Hangs)),
     ];
+    // Handlers that are expected to take less than 5 ms are fast from the beginning.
+    let expected_ms = prop_oneof![3 => 0..3_000_u64, 1 => 0..5_u64];
     let yes = |weight| proptest::bool::weighted(weight);
     let policy = prop_oneof![2 => Just(Policy::Rerun), 1 => Just(Policy::Refuse), 1 => Just(Policy::Probe)];
     (
         (1..=16_usize, prop_oneof![3 => Just(1), 1 => 2..30_usize], prop_oneof![1..=40_usize, Just(25)], policy),
         (yes(0.2), yes(0.2), yes(0.4), yes(0.3), yes(0.1)),
-        (proptest::option::weighted(0.2, 0..3_000_u64), dead_letters, proptest::option::weighted(0.4, 1..5_u32)),
+        (proptest::option::weighted(0.2, expected_ms), dead_letters, proptest::option::weighted(0.4, 1..5_u32)),
         (payload(), waiting(), proptest::option::weighted(0.2, 0..10_000_u64)),
         (proptest::option::weighted(0.2, 1..3_000_u64), yes(0.3), redelivery()),
     )

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     error::Error,
+    future::BoxFuture,
     record::{KeyHash, NEWEST_KNOWN_VERSION, RECORD_VERSION},
     store::{
         Answers, ClaimRequest, Claimed, Grant, Refusal, Takeover,
@@ -97,7 +98,8 @@ impl PostgresStore {
     /// Claims one key within a transaction. A refusal because of a lock, and any error, end the transaction as well.
     pub(super) async fn claim_within(&self, connection: &Connection, request: &ClaimRequest) -> Result<Claimed, Error> {
         if let Some(order) = request.order() {
-            return match self.claim_ordered_within(connection, request, order).await {
+            let claim: BoxFuture<'_, _> = Box::pin(self.claim_ordered_within(connection, request, order));
+            return match claim.await {
                 Err(failure) if failure.is_lock_timeout => Ok(HELD),
                 claimed => claimed.map_err(|failure| failure.error),
             };

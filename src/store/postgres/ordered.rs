@@ -4,7 +4,8 @@
 //! Statements without an order lock records only, and a purge waits for no lock, so that none of these deadlock. The statements
 //! before the judgement share a round trip, and so do the writes and their `COMMIT`.
 //!
-//! What runs them is boxed: without the feature `order` nothing boxes it, and none of this is in a function's binary.
+//! Callers hold what runs them as a boxed future. Without the feature `order` none is ever made, so that the linker leaves this
+//! code out, although an `async` function could await it.
 
 use std::iter::once;
 

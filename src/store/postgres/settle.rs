@@ -14,6 +14,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     error::Error,
+    future::BoxFuture,
     record::{KeyHash, StoredData},
     store::{Answers, ResultData, SettleRequest, Settled, Settlement, chunks::chunks, rules},
 };
@@ -164,10 +165,11 @@ impl PostgresStore {
         connection: &Connection,
         request: &SettleRequest,
     ) -> Result<bool, Failure> {
-        match request.order() {
-            Some(order) => self.settle_ordered_within(connection, request, order).await,
-            None => Ok(self.update(connection, &[(0, request)], self.now()).await?.contains_key(&request.key)),
+        if let Some(order) = request.order() {
+            let settle: BoxFuture<'_, _> = Box::pin(self.settle_ordered_within(connection, request, order));
+            return settle.await;
         }
+        Ok(self.update(connection, &[(0, request)], self.now()).await?.contains_key(&request.key))
     }
 
     /// Settles one record at a given time. Returns the lease that is then on record, if it is still there; `None` if the settle

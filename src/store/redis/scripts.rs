@@ -1,6 +1,6 @@
 //! The Lua scripts, called by their hash.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
@@ -20,12 +20,14 @@ const MARK: &str = include_str!("mark.lua");
 
 /// A script that changes one record, and its variant for ordered operations, which changes the entity's mark as well.
 pub(super) struct Script {
-    plain: Text,
-    ordered: Text,
+    first_line: &'static str,
+    body: &'static str,
+    plain: OnceLock<Text>,
+    ordered: OnceLock<Text>,
 }
 
-pub(super) static CLAIM: LazyLock<Script> = LazyLock::new(|| Script::new("", include_str!("claim.lua")));
-pub(super) static SETTLE: LazyLock<Script> = LazyLock::new(|| Script::new(ALLOW_OOM, include_str!("settle.lua")));
+pub(super) static CLAIM: Script = Script::new("", include_str!("claim.lua"));
+pub(super) static SETTLE: Script = Script::new(ALLOW_OOM, include_str!("settle.lua"));
 
 struct Text {
     text: String,
@@ -42,14 +44,24 @@ pub(super) enum By {
 }
 
 impl Script {
-    fn new(flags: &str, text: &str) -> Self {
-        Self { plain: Text::new(&[flags, COMMON, text]), ordered: Text::new(&[flags, COMMON, MARK, text]) }
+    const fn new(first_line: &'static str, body: &'static str) -> Self {
+        Self { first_line, body, plain: OnceLock::new(), ordered: OnceLock::new() }
+    }
+
+    /// Made at the first call, and hashed then.
+    fn text(&self, is_ordered: bool) -> &Text {
+        let Self { first_line, body, .. } = self;
+        if is_ordered {
+            self.ordered.get_or_init(|| Text::new(&[first_line, COMMON, MARK, body]))
+        } else {
+            self.plain.get_or_init(|| Text::new(&[first_line, COMMON, body]))
+        }
     }
 
     /// Begins a call on the record of this name. The caller adds the arguments.
     pub(super) fn call(&self, by: By, name: Name<'_>, is_ordered: bool) -> Cmd {
         let mut command = Cmd::with_capacity(ARGUMENTS, ARGUMENT_BYTES);
-        let script = if is_ordered { &self.ordered } else { &self.plain };
+        let script = self.text(is_ordered);
         match by {
             By::Hash => command.arg("EVALSHA").arg(&script.hash),
             By::Text => command.arg("EVAL").arg(&script.text),

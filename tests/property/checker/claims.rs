@@ -20,6 +20,11 @@ const LARGEST_CHUNK: usize = 100;
 const MOST_CHUNKS_AHEAD: usize = 10;
 const MOST_AHEAD: usize = 250;
 
+/// Handlers that are expected to take less are fast from the beginning, and these many chunks and records are claimed ahead.
+const FAST_MS: u64 = 5;
+const CHUNKS_OF_FAST: usize = 4;
+const AHEAD_OF_FAST: usize = 100;
+
 enum Event<'a> {
     Asked(&'a Claim),
     Answered(&'a Claim),
@@ -113,11 +118,17 @@ impl Evidence<'_> {
         events
     }
 
-    /// Ten chunks and 250 records at the most; one chunk until a handler has shown that it is fast, or where none is.
+    /// Before a handler has begun: one chunk, or four and 100 records where handlers are expected to be fast. Then ten chunks and
+    /// 250 records at the most, and one chunk where no handler is fast.
     fn check_rerun(&self, invocation: &Invocation, standing: &Standing, moment: Moment) -> Checked {
-        let chunk = self.history.plan.settings.chunk.clamp(1, LARGEST_CHUNK);
+        let settings = &self.history.plan.settings;
+        let chunk = settings.chunk.clamp(1, LARGEST_CHUNK);
         let nothing_began = self.runs_of(invocation).first().is_none_or(|run| run.began > moment);
-        let most = if self.are_slow(nothing_began) { chunk } else { MOST_AHEAD.min(MOST_CHUNKS_AHEAD * chunk) };
+        let most = match settings.expected_ms {
+            Some(ms) if nothing_began && ms < FAST_MS => chunk.max(AHEAD_OF_FAST.min(CHUNKS_OF_FAST * chunk)),
+            _ if nothing_began || self.are_slow() => chunk,
+            _ => MOST_AHEAD.min(MOST_CHUNKS_AHEAD * chunk),
+        };
         let ahead = standing.ahead.len();
         ensure!(ahead <= most, ClaimsAhead, "{ahead} claims stand at {moment:?} and have not begun");
         Ok(())
@@ -125,7 +136,7 @@ impl Evidence<'_> {
 
     /// Whether no more handlers can begin within one call of the store than one chunk has, as far as the service can
     /// know.
-    fn are_slow(&self, nothing_began: bool) -> bool {
+    fn are_slow(&self) -> bool {
         let plan = &self.history.plan;
         let settings = &plan.settings;
         // Without latency a call takes no time.
@@ -134,8 +145,8 @@ impl Evidence<'_> {
             let begin_within_call = u64::try_from(settings.concurrency * settings.together).unwrap() * call_ms;
             ms > call_ms && begin_within_call <= ms * u64::try_from(settings.chunk.min(LARGEST_CHUNK)).unwrap()
         };
-        let is_expected_slow = settings.expected_ms.is_none_or(is_slow);
-        is_expected_slow && (nothing_began || plan.records.iter().all(|record| is_slow(record.ms + record.blocks_ms)))
+        let is_expected_slow = settings.expected_ms.is_none_or(|ms| ms >= FAST_MS && is_slow(ms));
+        is_expected_slow && plan.records.iter().all(|record| is_slow(record.ms + record.blocks_ms))
     }
 
     /// No more claims than there are free slots; until a first poll has returned, and after one that blocked its thread, the

@@ -1,7 +1,7 @@
 //! Claims, settles and reads with one request for each key.
 //!
-//! A claim or settle is boxed by whether it has an order: without the feature `order` nothing boxes those that have, and their
-//! code, with that of the SDK for transactions, is in no function's binary.
+//! Those in an order are held as boxed futures. Without the feature `order` none is ever made, so that the linker leaves out
+//! their code, and the SDK's for transactions with it.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -189,10 +189,11 @@ impl Transactional for DynamoDbStore {
             if claim.is_some() && !request.settlement.took_effect() {
                 items.clear();
             }
-            match request.order() {
-                None => self.commit_outcome(items, request, claim.map(|claimless| claimless.claim)).await,
-                Some(order) => self.commit_in_order(items, request, order, claim).await,
-            }
+            let commit: BoxFuture<'_, _> = match request.order() {
+                None => Box::pin(self.commit_outcome(items, request, claim.map(|claimless| claimless.claim))),
+                Some(order) => Box::pin(self.commit_in_order(items, request, order, claim)),
+            };
+            commit.await
         })
     }
 
