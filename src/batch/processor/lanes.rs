@@ -149,6 +149,14 @@ impl Lanes {
         }
     }
 
+    /// The record has run and failed behind others of its lane in one call, whose outcomes are not settled yet. However they end,
+    /// the lane fails: what stops the batch stops it now.
+    pub(super) fn fail_before_its_turn(&mut self, index: usize) {
+        if self.on_failure == OnFailure::StopBatch && self.is_ordered(index) {
+            self.is_changed |= !std::mem::replace(&mut self.halted, true);
+        }
+    }
+
     /// The records whose turn it is: the first of each lane that has not failed.
     pub(super) fn fronts(&self) -> impl Iterator<Item = usize> {
         self.lanes.iter().filter(|lane| !lane.failed).filter_map(|lane| lane.waiting.front().copied())
@@ -245,6 +253,17 @@ mod tests {
             lanes.advance(0, |index| (index == 0).then_some(true));
             assert!(lanes.take_change() && lanes.is_blocked(1) && !lanes.may_start(1));
             assert_eq!(lanes.may_start(2), others_run);
+        }
+    }
+
+    #[test]
+    fn a_failure_in_mid_call_stops_the_batch_although_its_turn_has_not_come() {
+        for (on_failure, others_run) in [(OnFailure::StopGroup, true), (OnFailure::StopBatch, false)] {
+            let mut lanes = lanes(&["a", "a", "a", "b"], on_failure);
+            lanes.fail_before_its_turn(1);
+            assert_eq!((lanes.may_start(3), lanes.take_change()), (others_run, !others_run));
+            let over = lanes.advance(0, |index| (index < 2).then_some(index == 1));
+            assert_eq!((over, lanes.has_its_turn(3)), (vec![0, 1], true), "what is before it counts");
         }
     }
 

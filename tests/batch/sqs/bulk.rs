@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use lambda_once::{
     AfterUnknown, Failure, Key, OutcomeKind, Probed, RecordContext, Verdict,
-    batch::{Bodies, Handler, Processed, bulk, sqs::SqsService},
+    batch::{Bodies, Handler, OnFailure, Processed, bulk, sqs::SqsService},
     record::Status,
     store::fault::Call,
 };
@@ -42,6 +42,7 @@ async fn perform(calls: Calls, jobs: Vec<Job>) -> Vec<Result<String, Failure>> {
     let verdict = |job: Job| match job.act.as_str() {
         "transient" => Err(error().into()),
         "permanent" => Err(Failure::permanent(error())),
+        "unknown" => Err(Failure::unknown(error())),
         _ => Ok(job.order_id),
     };
     jobs.into_iter().skip(dropped).map(verdict).collect()
@@ -240,4 +241,22 @@ async fn records_without_a_key_do_not_divide_the_claims_of_others() {
     let bodies = (0..40).map(|i| order(&if i % 2 == 0 { String::new() } else { format!("k{i}") }));
     assert!(world.deliver(bodies).await.is_empty());
     assert!(world.calls(Call::Claim).len() <= 3, "{:?}", world.calls(Call::Claim));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_in_mid_call_stops_the_batch_before_what_is_before_it_is_recorded() {
+    for act in ["transient", "unknown"] {
+        let (world, calls) = (World::new(), Calls::default());
+        let noted = Arc::clone(&calls);
+        let handler = bulk(2, move |jobs| perform(Arc::clone(&noted), jobs)).consecutive();
+        let service =
+            world.once.sqs(Key::pointer("/order_id"), handler).on_failure(OnFailure::StopBatch).concurrency(1);
+        let job = |key: &str, act: &str| json!({"order_id": key, "act": act});
+        let [a, b] = ["a", "b"].map(|group| move |key: &str, act: &str| (group, job(key, act)));
+        let event = fifo([a("A", ""), b("X", ""), a("B", ""), a("C", act), b("Y", "")]);
+        let reported = invoke(&service, event, world.left(seconds(60))).await.unwrap();
+        assert_eq!(reported, ["m3", "m4"]);
+        assert_eq!(*calls.lock().unwrap(), [["A", "X"], ["B", "C"]], "Y could have begun before B was recorded");
+        assert_eq!(world.record("B").await.map(|record| record.status), Some(Status::Completed));
+    }
 }

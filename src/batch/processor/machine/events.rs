@@ -118,12 +118,21 @@ impl<S: Source, T> Machine<'_, S, T> {
 
     /// The handler of a record has ended, and that may have to be recorded.
     fn ran(&mut self, index: usize, end: End<()>) {
+        let has_its_turn = self.outcomes.lanes.has_its_turn(index);
         if !end.is_due() {
-            return self.conclude(index, end);
+            self.conclude(index, end);
+            if !has_its_turn && self.outcomes.records.report(index).is_some_and(|report| report.reported) {
+                self.outcomes.lanes.fail_before_its_turn(index);
+            }
+            return;
         }
-        // One that ran together with those before it has no turn yet: they may have succeeded.
-        if end.is_release() && self.outcomes.lanes.has_its_turn(index) && !self.outcomes.may_be_dead_lettered(index) {
-            self.outcomes.lanes.fail(index);
+        if end.is_release() && !self.outcomes.may_be_dead_lettered(index) {
+            // One that ran together with those before it has no turn yet: they may have succeeded.
+            if has_its_turn {
+                self.outcomes.lanes.fail(index);
+            } else {
+                self.outcomes.lanes.fail_before_its_turn(index);
+            }
         }
         self.outcomes.records.settle(index);
         self.settling.add(index, end, self.now);
