@@ -236,7 +236,11 @@ fn told_of(possible: &[Outcome], invocation: &Invocation, place: usize) -> Outco
         return *only;
     }
     let name = invocation.reports.get(place).map(|report| format!("{:?}", report.outcome));
-    let is_told = |outcome: &&Outcome| name.as_deref().is_some_and(|name| outcome.names().contains(&name));
+    // What was skipped had not begun, or waited still.
+    let is_open = |outcome: &Outcome| matches!(outcome, Outcome::NotStarted | Outcome::InProgress);
+    let is_told = |outcome: &&Outcome| {
+        name.as_deref().is_some_and(|name| outcome.names().contains(&name) || name == "Ok(Skipped)" && is_open(outcome))
+    };
     *possible.iter().find(is_told).unwrap_or(&possible[0])
 }
 
