@@ -13,7 +13,7 @@ from common import ROOT, must, say
 LIMITS = {
     ("bench-functions", "redis-orders", "redis"): 3.5,
     ("bench-functions", "redis-orders", "redis-tls"): 4.8,
-    # With the code for an order each has 0.1 to 0.25 MB more.
+    # Without the feature `order`, which adds 0.25 MB.
     ("functions", "orders", ""): 9.5,
 }
 

@@ -139,20 +139,15 @@ impl Lanes {
         self.lane(index).is_some_and(|lane| self.lanes[lane].waiting.front().is_some_and(|first| *first <= index))
     }
 
-    /// The record, whose turn it is, has failed, though that is not settled yet: what is behind it need not wait.
+    /// The record has run and failed, though that may not be recorded yet: what is behind it need not wait. What ran before
+    /// it in the same call still counts; however that ends, the lane fails, and what stops the batch stops it now.
     pub(super) fn fail(&mut self, index: usize) {
-        if let Some(lane) = self.lane(index) {
-            self.lanes[lane].waiting.pop_front_if(|first| *first == index);
-            if !std::mem::replace(&mut self.lanes[lane].failed, true) {
-                self.lane_failed();
-            }
-        }
-    }
-
-    /// The record has run and failed behind others of its lane in one call, whose outcomes are not settled yet. However they end,
-    /// the lane fails: what stops the batch stops it now.
-    pub(super) fn fail_before_its_turn(&mut self, index: usize) {
-        if self.on_failure == OnFailure::StopBatch && self.is_ordered(index) {
+        let Some(lane) = self.lane(index) else { return };
+        if self.has_its_turn(index) {
+            self.lanes[lane].waiting.pop_front();
+            self.lanes[lane].failed = true;
+            self.lane_failed();
+        } else if self.on_failure == OnFailure::StopBatch {
             self.is_changed |= !std::mem::replace(&mut self.halted, true);
         }
     }
@@ -260,7 +255,7 @@ mod tests {
     fn a_failure_in_mid_call_stops_the_batch_although_its_turn_has_not_come() {
         for (on_failure, others_run) in [(OnFailure::StopGroup, true), (OnFailure::StopBatch, false)] {
             let mut lanes = lanes(&["a", "a", "a", "b"], on_failure);
-            lanes.fail_before_its_turn(1);
+            lanes.fail(1);
             assert_eq!((lanes.may_start(3), lanes.take_change()), (others_run, !others_run));
             let over = lanes.advance(0, |index| (index < 2).then_some(index == 1));
             assert_eq!((over, lanes.has_its_turn(3)), (vec![0, 1], true), "what is before it counts");

@@ -70,8 +70,9 @@ impl LeaseWait {
     /// What to do at `now`.
     pub(crate) fn step(&self, now: Timestamp) -> WaitStep {
         match self.free_at {
+            // What came first counts, also where nobody looked at the time in between.
+            Some(free_at) if free_at <= now && free_at < self.ends => WaitStep::Claim,
             _ if now >= self.ends => WaitStep::GiveUp,
-            Some(free_at) if free_at <= now => WaitStep::Claim,
             _ if self.poll_at <= now => WaitStep::Poll,
             free_at => WaitStep::Sleep(free_at.unwrap_or(self.ends).min(self.poll_at).min(self.ends)),
         }
@@ -87,7 +88,7 @@ impl LeaseWait {
     /// A poll at `now` has shown this. Returns why the operation is refused, if it no longer is in progress.
     pub(crate) fn polled(&mut self, polled: Polled, now: Timestamp) -> Option<Refusal> {
         match polled {
-            Polled::Free => self.free_at = Some(now),
+            Polled::Free => self.free_at = Some(self.free_at.map_or(now, |free_at| free_at.min(now))),
             Polled::Refused(refusal @ Refusal::InProgress { .. }) => self.refused_again(refusal, now),
             Polled::Refused(refusal) => return Some(refusal),
             Polled::Trouble(_) => self.poll_later(now),
@@ -247,5 +248,67 @@ impl Idempotency {
             Judgement::Refused(refusal) => Polled::Refused(refusal),
             Judgement::Free | Judgement::Mine(_) => Polled::Free,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARGIN: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1_000)
+    }
+
+    fn held_until(seconds: u64) -> Refusal {
+        Refusal::InProgress { lease_until: Some(at(seconds)), attempt: 1 }
+    }
+
+    /// Waits since the tenth second, until the thirtieth at the latest.
+    fn wait(lease_until: u64) -> LeaseWait {
+        LeaseWait::new(held_until(lease_until), at(10), at(30), MARGIN)
+    }
+
+    #[test]
+    fn the_key_is_claimed_when_the_lease_and_the_margin_have_passed() {
+        let wait = wait(20);
+        assert!(matches!(wait.step(at(10)), WaitStep::Sleep(until) if until < at(21)), "to poll");
+        assert_eq!(wait.step(at(21)), WaitStep::Poll, "the margin is part of the lease");
+        assert_eq!(wait.step(at(21).after(Duration::from_millis(1))), WaitStep::Claim);
+    }
+
+    #[test]
+    fn what_came_first_counts_though_nobody_looked_meanwhile() {
+        assert_eq!(wait(28).step(at(40)), WaitStep::Claim, "free before the wait was over");
+        assert_eq!(wait(29).step(at(40)), WaitStep::GiveUp, "not before that");
+        assert_eq!(wait(35).step(at(40)), WaitStep::GiveUp);
+    }
+
+    #[test]
+    fn a_key_that_is_free_stays_so_when_a_poll_says_it_later() {
+        let mut early = wait(20);
+        assert!(early.polled(Polled::Free, at(40)).is_none());
+        assert_eq!(early.step(at(40)), WaitStep::Claim);
+        let mut late = wait(35);
+        assert!(late.polled(Polled::Free, at(40)).is_none());
+        assert_eq!(late.step(at(40)), WaitStep::GiveUp);
+    }
+
+    #[test]
+    fn a_renewed_lease_is_waited_for_anew_and_never_beyond_the_end() {
+        let mut wait = wait(20);
+        assert!(wait.polled(Polled::Refused(held_until(25)), at(15)).is_none());
+        assert_ne!(wait.step(at(22)), WaitStep::Claim);
+        assert_eq!(wait.step(at(27)), WaitStep::Claim);
+        wait.refused_again(held_until(40), at(27));
+        assert_eq!(wait.step(at(30)), WaitStep::GiveUp);
+    }
+
+    #[test]
+    fn a_refusal_after_the_end_is_the_last() {
+        let mut wait = wait(20);
+        wait.refused_again(held_until(20), at(40));
+        assert_eq!(wait.step(at(40)), WaitStep::GiveUp);
     }
 }

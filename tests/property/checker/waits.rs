@@ -77,8 +77,7 @@ impl Evidence<'_> {
             },
             None => until,
         };
-        // While a handler blocks its thread nobody sees that the lease is over.
-        let until = self.free_from(lapses(Timestamp::from_millis(until)));
+        let until = lapses(Timestamp::from_millis(until));
         let expected = self.expected_at_last(invocation);
         let limit = claim.answered.map(|answered| answered.at.after(millis(self.wait_up_to_ms())));
         let is_too_late = until >= invocation.stop()

@@ -116,26 +116,21 @@ impl<S: Source, T> Machine<'_, S, T> {
         }
     }
 
-    /// The handler of a record has ended, and that may have to be recorded.
+    /// The handler of a record has ended, and that may have to be recorded. A failure that nothing recorded later can undo
+    /// blocks what is behind it at once.
     fn ran(&mut self, index: usize, end: End<()>) {
-        let has_its_turn = self.outcomes.lanes.has_its_turn(index);
-        if !end.is_due() {
+        let has_failed = if end.is_due() {
+            let has_failed = end.is_release() && !self.outcomes.may_be_dead_lettered(index);
+            self.outcomes.records.settle(index);
+            self.settling.add(index, end, self.now);
+            has_failed
+        } else {
             self.conclude(index, end);
-            if !has_its_turn && self.outcomes.records.report(index).is_some_and(|report| report.reported) {
-                self.outcomes.lanes.fail_before_its_turn(index);
-            }
-            return;
+            self.outcomes.records.report(index).is_some_and(|report| report.reported)
+        };
+        if has_failed {
+            self.outcomes.lanes.fail(index);
         }
-        if end.is_release() && !self.outcomes.may_be_dead_lettered(index) {
-            // One that ran together with those before it has no turn yet: they may have succeeded.
-            if has_its_turn {
-                self.outcomes.lanes.fail(index);
-            } else {
-                self.outcomes.lanes.fail_before_its_turn(index);
-            }
-        }
-        self.outcomes.records.settle(index);
-        self.settling.add(index, end, self.now);
     }
 
     fn recorded(&mut self, index: usize, end: End<()>) {
