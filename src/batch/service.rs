@@ -1,6 +1,6 @@
 //! The service for one source: its parts, and whether they fit together.
 
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use super::{
     handler::Handler,
@@ -165,9 +165,9 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         if let Some(store) = self.handler.store() {
             self.engine.check_store(store)?;
         }
-        if self.options.longest_run.is_some_and(|longest| longest.is_zero()) {
+        if self.options.longest_run.is_some_and(|longest| longest < Duration::from_millis(1)) {
             return Err(Error::config(
-                "the longest run must not be zero, or a message would never run on its last delivery",
+                "the longest run must be at least a millisecond, or a message would never run on its last delivery",
             ));
         }
         self.key.check()?;

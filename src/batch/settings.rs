@@ -58,7 +58,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// take them along to the dead-letter queue. It is cut off then, its claim is kept until its lease ends, the record is
     /// dead-lettered with an unknown outcome, and the others run. A handler that blocks its thread cannot be cut off.
     ///
-    /// Default: half of the time left when it begins.
+    /// At least a millisecond. Default: half of the time left when it begins.
     pub fn longest_run(mut self, duration: Duration) -> Self {
         self.options.longest_run = Some(duration);
         self

@@ -10,9 +10,10 @@ const FIRST_VERSION: [&str; 2] =
     [include_str!("saved_plans/frozen_fifo.json"), include_str!("saved_plans/late_requests.json")];
 
 /// Each has shown a defect that is mended.
-const FAILED_ONCE: [&str; 2] = [
+const FAILED_ONCE: [&str; 3] = [
     include_str!("saved_plans/unordered_behind_failed_lane.json"),
     include_str!("saved_plans/head_behind_claims_ahead.json"),
+    include_str!("saved_plans/last_delivery_with_a_millisecond_left.json"),
 ];
 
 #[test]

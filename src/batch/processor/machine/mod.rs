@@ -38,6 +38,9 @@ mod histories;
 /// For how long the runtime may be without a turn when another handler is about to begin: that one may block its thread.
 const MAX_TIME_WITHOUT_TURN: Duration = Duration::from_millis(2);
 
+/// With less a handler would be cut off before it begins: no clock here counts less than a millisecond.
+const SHORTEST_RUN: Duration = Duration::from_millis(1);
+
 /// A key's hash is as good as random already: its last bytes will do.
 #[derive(Default)]
 struct TruncatingHasher(u64);
@@ -318,7 +321,8 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
             return self.window.stop;
         }
         let half = self.window.stop.since(self.now) / 2;
-        self.now.after(self.terms.options.longest_run.unwrap_or(half)).min(self.window.stop)
+        let longest = self.terms.options.longest_run.unwrap_or(half.max(SHORTEST_RUN));
+        self.now.after(longest).min(self.window.stop)
     }
 
     /// 9. Whatever ends at the same time shares one call: nothing is waited for but a turn of the runtime.
