@@ -244,9 +244,17 @@ impl<'a> Evidence<'a> {
         self.history.plan.settings.expected_ms.map_or_else(|| self.longest(invocation, at), millis)
     }
 
+    /// How long a run is expected to take after all that had ended by then.
+    fn expected_after(&self, invocation: &Invocation, at: Timestamp) -> Duration {
+        let spans = self.longest.get(&invocation.number).map_or(&[][..], Vec::as_slice);
+        let known = spans.partition_point(|(ended, _)| ended.at <= at);
+        let longest = spans[..known].last().map_or(Duration::ZERO, |(_, longest)| *longest);
+        self.history.plan.settings.expected_ms.map_or(longest, millis)
+    }
+
     /// How long a run is expected to take after all that ran in the invocation.
     fn expected_at_last(&self, invocation: &Invocation) -> Duration {
-        self.expected(invocation, Moment { tick: u64::MAX, at: invocation.ended.after(millis(1)) })
+        self.expected_after(invocation, invocation.ended)
     }
 
     /// The first time from `at` on at which no thread was blocked.

@@ -38,14 +38,32 @@ impl Evidence<'_> {
     pub(super) fn waits_until_answer(&self, invocation: &Invocation, place: usize, read: &Read) -> bool {
         let settings = &self.history.plan.settings;
         let Some(answered) = read.answered else { return false };
-        let refused = self.refused(invocation, place).and_then(|claim| claim.answered);
-        let is_within = refused.is_some_and(|refused| answered.at < refused.at.after(millis(self.wait_up_to_ms())));
+        let Some(refused) = self.refused(invocation, place) else { return false };
+        let limit = refused.answered.map(|refused| refused.at.after(millis(self.wait_up_to_ms())));
+        let is_within = limit.is_some_and(|limit| answered.at < limit);
+        // A run that ended at the same time may have been heard of first.
+        let expected = self.expected_after(invocation, answered.at);
+        let is_in_vain =
+            self.last_known_lease(refused, read).is_some_and(|until| until.after(expected) > invocation.stop());
         // In an order a failure before it ends its wait, and any failure may where the answer depends on no more.
         let is_alone = !settings.stops_batch
             && (self.lane(invocation, place).is_none()
                 || (0..place).all(|earlier| self.lane(invocation, earlier) != self.lane(invocation, place)))
             && !settings.is_all_or_nothing();
-        is_within && is_alone && self.had_time(invocation)
+        is_within && !is_in_vain && is_alone && self.had_time(invocation)
+    }
+
+    /// When the lease in the way ends for others, by what was known before this read.
+    fn last_known_lease(&self, refused: &Claim, read: &Read) -> Option<Timestamp> {
+        let is_earlier =
+            |earlier: &&&Read| earlier.key == read.key && earlier.answered.is_some_and(|at| at < read.asked);
+        let lease = |told| match told {
+            Told::InProgress(until) => until.map(Timestamp::from_millis),
+            _ => None,
+        };
+        let reads = self.reads_of(read.invocation).iter().filter(is_earlier);
+        let known = reads.filter_map(|read| lease(read.told)).next_back().or_else(|| lease(refused.told));
+        known.map(lapses)
     }
 
     /// The first refusal of a record's claim.
