@@ -58,7 +58,8 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// take them along to the dead-letter queue. It is cut off then, its claim is kept until its lease ends, the record is
     /// dead-lettered with an unknown outcome, and the others run. A handler that blocks its thread cannot be cut off.
     ///
-    /// At least a millisecond. Default: half of the time left when it begins.
+    /// Default: half of the time left when it begins. Less than a millisecond is refused
+    /// ([`ErrorKind::Config`](crate::ErrorKind::Config)).
     pub fn longest_run(mut self, duration: Duration) -> Self {
         self.options.longest_run = Some(duration);
         self

@@ -227,27 +227,22 @@ impl<'a> Evidence<'a> {
         self.claim_of(run).map(|claim| claim.owner)
     }
 
-    /// The longest run of an invocation that had ended before a moment. Of one that ended at the same time, without having
-    /// blocked its thread, the service need not know.
-    fn longest(&self, invocation: &Invocation, before: Moment) -> Duration {
-        let spans = self.longest.get(&invocation.number).map_or(&[][..], Vec::as_slice);
-        let known = if self.freed.contains(&before.at) {
-            spans.partition_point(|(ended, _)| ended.tick < before.tick)
-        } else {
-            spans.partition_point(|(ended, _)| ended.at < before.at)
-        };
-        spans[..known].last().map_or(Duration::ZERO, |(_, longest)| *longest)
-    }
-
-    /// How long a run is expected to take at a moment.
+    /// How long a run is expected to take at a moment. Of one that ended at the same time, without having blocked its thread,
+    /// the service need not know.
     fn expected(&self, invocation: &Invocation, at: Moment) -> Duration {
-        self.history.plan.settings.expected_ms.map_or_else(|| self.longest(invocation, at), millis)
+        let is_freed = self.freed.contains(&at.at);
+        self.expected_by(invocation, |ended| if is_freed { ended.tick < at.tick } else { ended.at < at.at })
     }
 
     /// How long a run is expected to take after all that had ended by then.
     fn expected_after(&self, invocation: &Invocation, at: Timestamp) -> Duration {
+        self.expected_by(invocation, |ended| ended.at <= at)
+    }
+
+    /// How long a run is expected to take, by the setting or by the runs that are known to have ended.
+    fn expected_by(&self, invocation: &Invocation, has_ended: impl Fn(&Moment) -> bool) -> Duration {
         let spans = self.longest.get(&invocation.number).map_or(&[][..], Vec::as_slice);
-        let known = spans.partition_point(|(ended, _)| ended.at <= at);
+        let known = spans.partition_point(|(ended, _)| has_ended(ended));
         let longest = spans[..known].last().map_or(Duration::ZERO, |(_, longest)| *longest);
         self.history.plan.settings.expected_ms.map_or(longest, millis)
     }
