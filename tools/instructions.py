@@ -1,6 +1,7 @@
+#!/usr/bin/env python3
 """Counts the instructions of the library's hot paths under callgrind: instructions.py [--write] PROGRAM
 
-PROGRAM is benches/src/bin/instructions.rs, built with the profile `measure`. Fails if a section takes 3 % more
+PROGRAM is benches/batches/src/bin/instructions.rs, built with the profile `measure`. Fails if a section takes 3 % more
 instructions than benches/instructions.json says; under another rustc than that file's this is only a warning. Beside the
 same by hand it says how many times as many they are. With --write the file is written.
 """
@@ -21,7 +22,7 @@ TOLERANCE = 0.03
 # What counts is what happens in here ...
 COUNTED = "instructions::counted"
 # ... without the server's part, and without the hashing itself: valgrind knows no SHA instructions, which processors have.
-NOT_COUNTED = ["benches::stub::answer_of_stub", "sha2::sha256::compress256"]
+NOT_COUNTED = ["bench_batches::stub::answer_of_stub", "sha2::sha256::compress256"]
 
 # Sections that are compared with the same by hand, and the most that they may take beside it.
 RATIOS = {"batched, 100 records": 1.6, "batched, 10 records": 1.4, "single, 1 record": 1.2}

@@ -1,9 +1,15 @@
 //! The columns of the tables: the library and its rivals by hand, each of which takes a batch.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use aws_sdk_dynamodb::Client;
 use futures_util::future::BoxFuture;
+use lambda_once::{
+    CachedStore, Store,
+    store::dynamodb::{Calls, Config},
+};
 
 use crate::{
     cell::Column,
@@ -15,6 +21,12 @@ use crate::{
 pub type Deliver = Box<dyn Fn(SqsEvent) -> BoxFuture<'static, Result<SqsBatchResponse>> + Send + Sync>;
 
 impl Column {
+    fn store(self, client: Client, table: &str) -> Result<Arc<dyn Store>> {
+        let calls = if self == Self::Single { Calls::Single } else { Calls::Batched };
+        let store = Config::new(table).calls(calls).build(client)?;
+        Ok(if self == Self::Cached { Arc::new(CachedStore::new(store)) } else { Arc::new(store) })
+    }
+
     /// Its code, on this table.
     ///
     /// # Errors
@@ -32,7 +44,7 @@ impl Column {
         }
         Ok(match self {
             Self::Single | Self::Batched | Self::Cached => {
-                let service = library::service(&library::engine(library::store(client, table, self)?)?);
+                let service = library::service(&library::engine(self.store(client, table)?)?);
                 Box::new(move |event| {
                     let service = service.clone();
                     Box::pin(async move { Ok(library::deliver(&service, event).await?) })

@@ -6,14 +6,10 @@ pub mod alone;
 pub mod cell;
 pub mod column;
 pub mod endpoint;
-pub mod instant;
 pub mod layer;
-pub mod library;
 pub mod one_thread;
-pub mod order;
-pub mod plain;
-pub mod raw;
 pub mod seed;
 pub mod stores;
-pub mod stub;
 pub mod usage;
+
+pub use bench_batches::{instant, library, order, plain, raw, stub};

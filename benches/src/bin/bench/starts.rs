@@ -147,5 +147,5 @@ fn event(program: Program, number: usize) -> String {
     let body = format!(
         r#"{{"order_id":"{binary}-{warm}-{number}","customer_id":"customer-17","amount_cents":4990,"currency":"EUR"}}"#
     );
-    benches::order::event_of_bodies([body])
+    bench_batches::order::event_of_bodies([body])
 }

@@ -79,7 +79,7 @@ fn answer_of_stub(stub: &Stub, request: HttpRequest) -> HttpResponse {
     }
     let text = stub.batches.get(statements).filter(|_| statements > 0).copied().unwrap_or("{}");
     drop(request);
-    let mut response = HttpResponse::new(hyper::StatusCode::OK.into(), SdkBody::from(text));
+    let mut response = HttpResponse::new(http::StatusCode::OK.into(), SdkBody::from(text));
     response.headers_mut().insert("content-type", "application/x-amz-json-1.0");
     response
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
-use benches::{
+use bench_batches::{
     instant::InstantStore,
     library, order, plain,
     raw::{self, Table},

@@ -1,42 +1,20 @@
 //! The library, as a function uses it.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
-use aws_sdk_dynamodb::Client;
 use lambda_once::{
-    CachedStore, Error, Idempotency, Key, Store,
+    Error, Idempotency, Key, Store,
     batch::{Handler, sqs::SqsService},
-    store::dynamodb::{Calls, Config},
 };
 use lambda_runtime::{Context, LambdaEvent};
 use tower_service::Service;
 
-use crate::{
-    cell::Column,
-    order::{Order, handle},
-};
+use crate::order::{Order, handle};
 
 /// How long an invocation may take: Lambda's longest.
 const TIME_LEFT: Duration = Duration::from_secs(15 * 60);
-
-/// The store of a column.
-///
-/// # Errors
-///
-/// None that can happen: the table has a name.
-pub fn store(client: Client, table: &str, column: Column) -> Result<Arc<dyn Store>> {
-    let calls = if column == Column::Single { Calls::Single } else { Calls::Batched };
-    let store = Config::new(table).calls(calls).build(client)?;
-    Ok(match column {
-        Column::Cached => Arc::new(CachedStore::new(store)),
-        _ => Arc::new(store),
-    })
-}
 
 /// An engine whose keys do not depend on the environment.
 ///

@@ -1,0 +1,8 @@
+//! Batches of orders through the library and by hand: what `make bench` and `make instructions` compare.
+
+pub mod instant;
+pub mod library;
+pub mod order;
+pub mod plain;
+pub mod raw;
+pub mod stub;
