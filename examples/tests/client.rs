@@ -1,13 +1,8 @@
 //! The client's retries, against a server with scripted responses.
 
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test panics, and its modules are its own")]
-
-#[allow(dead_code, reason = "shared with another test")]
-mod support;
-
 use std::process::Output;
 
-use support::{client, printed};
+use crate::support::{client, printed};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},

@@ -1,11 +1,7 @@
 //! The service as a process, and clients that disconnect from it.
 
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test panics, and its modules are its own")]
-
-mod support;
-
+use crate::support::{Payments, client, printed};
 use axum::http::Method;
-use support::{Payments, client, printed};
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 const ALICE: &str = "token-of-alice";

@@ -1,5 +1,8 @@
 //! What the functions share: where their effects go, and how failures are simulated.
 
+#[cfg(test)]
+extern crate self as functions;
+
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -8,6 +11,16 @@ use lambda_once::{DynamoDbStore, Idempotency, store::dynamodb::Config};
 mod ledger;
 mod simulate;
 mod store;
+
+// The tests of the binaries, each of which would have to be linked for its own.
+#[cfg(test)]
+#[allow(dead_code, reason = "nothing runs its `main`")]
+#[path = "bin/orders.rs"]
+mod orders;
+#[cfg(test)]
+#[allow(dead_code, reason = "nothing runs its `main`")]
+#[path = "bin/payouts.rs"]
+mod payouts;
 
 pub use ledger::{Entry, Ledger};
 pub use simulate::{Simulation, simulation_if_allowed};

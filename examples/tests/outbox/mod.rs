@@ -1,7 +1,5 @@
 //! The relays of an outbox, on real servers, each killed while it publishes.
 
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test panics, and its modules are its own")]
-
 mod dynamodb;
 mod function;
 mod postgres;

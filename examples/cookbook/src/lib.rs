@@ -1,0 +1,27 @@
+//! The tests of the functions in `bin/`, as one program.
+
+#![cfg(test)]
+#![allow(dead_code, reason = "nothing runs their `main`")]
+
+#[path = "bin/axum-payments.rs"]
+mod axum_payments;
+#[path = "bin/duplicates-in-cloudwatch.rs"]
+mod duplicates_in_cloudwatch;
+#[path = "bin/eventbridge-in-sqs.rs"]
+mod eventbridge_in_sqs;
+#[path = "bin/handler-test.rs"]
+mod handler_test;
+#[path = "bin/http-call.rs"]
+mod http_call;
+#[path = "bin/own-store.rs"]
+mod own_store;
+#[path = "bin/payment-errors.rs"]
+mod payment_errors;
+#[path = "bin/s3-in-sqs.rs"]
+mod s3_in_sqs;
+#[path = "bin/sns-in-sqs.rs"]
+mod sns_in_sqs;
+#[path = "bin/step-functions-task.rs"]
+mod step_functions_task;
+#[path = "bin/traces.rs"]
+mod traces;

@@ -1,0 +1,8 @@
+//! The examples as processes, on real servers and against scripted ones.
+
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test panics, and its modules are its own")]
+
+mod client;
+mod outbox;
+mod payments;
+mod support;
