@@ -1,8 +1,9 @@
-//! The functions under `cargo lambda watch`.
+//! The functions, behind the Lambda APIs of `cargo lambda watch`.
 
 use std::{
-    env, fs,
+    env, fs, io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::PathBuf,
     process::{Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
@@ -18,11 +19,9 @@ use crate::{
     logs::LogBook,
     process::ProcessTree,
     project::Project,
-    records::{Kind, Records},
+    records::Records,
 };
 
-/// The package that holds the functions.
-const PACKAGE: &str = "functions";
 /// The function behind the standard queue.
 pub(crate) const ORDERS: &str = "orders";
 /// The function behind the FIFO queue.
@@ -33,36 +32,19 @@ pub(crate) const CHARGES: &str = "charges";
 const CONCURRENCY: usize = 4;
 /// How long the emulator may take to listen.
 const START: Duration = Duration::from_secs(30);
-/// How long the first answer of a function may take: Cargo has a look at everything first.
-const COLD_START: Duration = Duration::from_secs(120);
 /// How long any later answer may take.
 const FUNCTION_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long to wait for the other instances once the first one answers.
-const WARM_UP: Duration = Duration::from_secs(5);
-
-/// Builds the functions with the packages, profile and features that `cargo lambda watch` will
-/// ask for, so that it finds nothing left to do. Cargo's own messages are shown.
-pub(crate) async fn build(project: &Project, store: Kind) -> Result<()> {
-    let mut build = cargo(project);
-    build.args(["build", "--package", PACKAGE]);
-    build.args(features(store));
-    build.args(["--bin", ORDERS, "--bin", PAYOUTS, "--bin", CHARGES]);
-    ensure!(succeeds(&mut build).await?, "the functions do not build");
-
-    let mut version = cargo(project);
-    version.args(["lambda", "--version"]);
-    version.stdout(Stdio::null()).stderr(Stdio::null());
-    ensure!(succeeds(&mut version).await?, "cargo-lambda is not on the PATH; `pip install cargo-lambda` brings it");
-    Ok(())
-}
-
-fn features(store: Kind) -> impl Iterator<Item = &'static str> {
-    store.feature().into_iter().flat_map(|feature| ["--features", feature])
-}
-
-async fn succeeds(cargo: &mut Command) -> Result<bool> {
-    let mut process = ProcessTree::spawn(cargo).context("cargo could not be started")?;
-    Ok(process.ended().await?.success())
+/// The functions, as Cargo has built them beside this program.
+pub(crate) fn binaries() -> Result<PathBuf> {
+    let this = env::current_exe().context("this program's path cannot be read")?;
+    let directory = this.parent().context("this program is in no directory")?;
+    for function in [ORDERS, PAYOUTS, CHARGES] {
+        ensure!(
+            directory.join(function).is_file(),
+            "the function `{function}` is not built: run `make demo`, or `cargo build -p functions`"
+        );
+    }
+    Ok(directory.to_owned())
 }
 
 /// What the functions are to work with.
@@ -81,44 +63,37 @@ pub(crate) struct Environment<'a> {
     pub(crate) protected: bool,
 }
 
-/// A running `cargo lambda watch`. Dropping it stops it and every instance.
+/// Running functions, and the Lambda APIs between them and whoever invokes them. Dropping it stops all of them.
 #[derive(Debug)]
 pub(crate) struct Emulator {
     address: SocketAddr,
     logs: Arc<LogBook>,
-    process: ProcessTree,
+    // Dropped first: an instance without the Runtime API fails, and says so.
+    instances: Vec<ProcessTree>,
+    apis: ProcessTree,
 }
 
 impl Emulator {
-    /// Starts the emulator, has it start the functions and waits until they answer.
+    /// Starts the Lambda APIs and the instances of each function, and waits until they answer.
     pub(crate) async fn start(project: &Project, environment: &Environment<'_>) -> Result<Self> {
         let directory = project.target().join("demo");
         fs::create_dir_all(&directory)?;
         let logs = LogBook::create(&directory.join(format!("{}.log", environment.name)))?;
         let address = free_address()?;
 
-        let mut watch = cargo(project);
+        let mut watch = Command::new("cargo");
         watch
-            .args(["lambda", "watch", "--ignore-changes"])
-            .args(["--package", PACKAGE])
-            .args(features(environment.records.kind()))
-            .args(["--concurrency", &CONCURRENCY.to_string()])
+            // It reads the manifest there.
+            .current_dir(project.functions())
+            // It would run them by Cargo, which looks at everything once more for each instance.
+            .args(["lambda", "watch", "--only-lambda-apis"])
             .args(["--invoke-address", &address.ip().to_string()])
-            .args(["--invoke-port", &address.port().to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        environment.apply(&mut watch);
-        let mut process = ProcessTree::spawn(&mut watch).context("cargo could not be started")?;
-        if let Some(stdout) = process.child().stdout.take() {
-            logs.follow(stdout);
-        }
-        if let Some(stderr) = process.child().stderr.take() {
-            logs.follow(stderr);
-        }
-
-        let mut emulator = Self { address, logs, process };
-        match emulator.warm_up().await {
+            .args(["--invoke-port", &address.port().to_string()]);
+        let apis = spawn(&mut watch, &logs).context(
+            "cargo-lambda could not be started; `make demo` installs it, and so does `pip install cargo-lambda`",
+        )?;
+        let mut emulator = Self { address, logs, instances: Vec::new(), apis };
+        match emulator.warm_up(environment).await {
             Ok(()) => Ok(emulator),
             Err(error) => Err(emulator.explain(&error)),
         }
@@ -139,39 +114,52 @@ impl Emulator {
         &self.logs
     }
 
-    /// Instances start when they are first needed. Starting all of them beforehand lets the first
-    /// events overlap.
-    async fn warm_up(&mut self) -> Result<()> {
+    /// Starts every instance before the first event, so that events overlap.
+    async fn warm_up(&mut self, environment: &Environment<'_>) -> Result<()> {
         let until = Instant::now() + START;
         while TcpStream::connect(self.address).await.is_err() {
-            if self.process.has_ended() {
+            if self.apis.has_ended() {
                 bail!("cargo lambda watch has ended");
             }
             ensure!(Instant::now() < until, "cargo lambda watch does not listen");
             sleep(Duration::from_millis(20)).await;
         }
+        let binaries = binaries()?;
+        for function in [ORDERS, PAYOUTS, CHARGES] {
+            for _ in 0..CONCURRENCY {
+                let mut instance = Command::new(binaries.join(function));
+                environment.apply(&mut instance);
+                instance
+                    // Where cargo lambda watch has the Runtime API of each function.
+                    .env("AWS_LAMBDA_RUNTIME_API", format!("http://{}/.rt/{function}", self.address))
+                    .env("AWS_LAMBDA_FUNCTION_NAME", function)
+                    .env("AWS_LAMBDA_FUNCTION_VERSION", "1")
+                    .env("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "128");
+                self.instances.push(spawn(&mut instance, &self.logs).context("a function could not be started")?);
+            }
+        }
         let no_records = json!({ "Records": [] });
         let no_charge = no_charge();
-        let mut until = None;
-        loop {
-            let (orders, payouts, charges) = tokio::try_join!(
-                invoke(self.address, ORDERS, &no_records, COLD_START),
-                invoke(self.address, PAYOUTS, &no_records, COLD_START),
-                invoke(self.address, CHARGES, &no_charge, COLD_START),
-            )?;
-            for (function, answer) in [(ORDERS, orders), (PAYOUTS, payouts), (CHARGES, charges)] {
-                if let Invocation::Failed(reason) = answer {
-                    bail!("{function} fails when it is called with nothing to do: {reason}");
-                }
+        for (function, nothing) in [(ORDERS, &no_records), (PAYOUTS, &no_records), (CHARGES, &no_charge)] {
+            if let Invocation::Failed(reason) = self.invoke(function, nothing).await? {
+                bail!("{function} fails when it is called with nothing to do: {reason}");
             }
-            // With fewer instances less overlaps: no reason to give up.
-            let until = *until.get_or_insert_with(|| Instant::now() + WARM_UP);
-            if self.logs.instances() >= 3 * CONCURRENCY || Instant::now() > until {
-                return Ok(());
-            }
-            sleep(Duration::from_millis(50)).await;
         }
+        Ok(())
     }
+}
+
+/// Starts a process whose output goes to the log.
+fn spawn(command: &mut Command, logs: &Arc<LogBook>) -> io::Result<ProcessTree> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = ProcessTree::spawn(command)?;
+    if let Some(stdout) = process.child().stdout.take() {
+        logs.follow(stdout);
+    }
+    if let Some(stderr) = process.child().stderr.take() {
+        logs.follow(stderr);
+    }
+    Ok(process)
 }
 
 impl Environment<'_> {
@@ -179,8 +167,7 @@ impl Environment<'_> {
     fn apply(&self, command: &mut Command) {
         for (name, _) in env::vars_os() {
             let name = name.to_string_lossy();
-            let is_build_setting = name.starts_with("AWS_LC_");
-            if name.starts_with("LAMBDA_ONCE_") || name.starts_with("AWS_") && !is_build_setting {
+            if name.starts_with("LAMBDA_ONCE_") || name.starts_with("AWS_") {
                 command.env_remove(&*name);
             }
         }
@@ -205,16 +192,6 @@ impl Environment<'_> {
             command.env("LAMBDA_ONCE_DISABLED", "1");
         }
     }
-}
-
-/// Cargo, in the directory of the functions. A relative target directory stays where it was.
-fn cargo(project: &Project) -> Command {
-    let mut cargo = Command::new("cargo");
-    cargo.current_dir(project.functions());
-    if env::var_os("CARGO_TARGET_DIR").is_some() {
-        cargo.env("CARGO_TARGET_DIR", project.target());
-    }
-    cargo
 }
 
 /// A request that has no effect: it asks for a charge that does not exist.

@@ -1,5 +1,4 @@
-//! What the functions log: one JSON object a line, relayed by `cargo lambda watch` among lines of
-//! its own and of Cargo.
+//! What the functions log, one JSON object a line, and `cargo lambda watch`.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -55,20 +54,13 @@ struct Inner {
     file: File,
     tail: VecDeque<String>,
     deliveries: HashMap<(String, u32), Logged>,
-    /// How many instances Cargo has started.
-    instances: usize,
 }
 
 impl LogBook {
     /// An empty log, written to `path`.
     pub(crate) fn create(path: &Path) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
-            inner: Mutex::new(Inner {
-                file: File::create(path)?,
-                tail: VecDeque::new(),
-                deliveries: HashMap::new(),
-                instances: 0,
-            }),
+            inner: Mutex::new(Inner { file: File::create(path)?, tail: VecDeque::new(), deliveries: HashMap::new() }),
             grown: Notify::new(),
         }))
     }
@@ -91,11 +83,7 @@ impl LogBook {
             let mut inner = self.lock();
             // The file is a convenience; a full disk must not end the demo.
             let _ = writeln!(inner.file, "{line}");
-            // Several Cargos write to one pipe: the words may stand anywhere in the line.
-            inner.instances += line.matches("Running `").count();
-            for (delivery, logged) in deliveries(line) {
-                inner.deliveries.insert(delivery, logged);
-            }
+            inner.deliveries.extend(delivery(line));
             if inner.tail.len() == TAIL {
                 inner.tail.pop_front();
             }
@@ -121,11 +109,6 @@ impl LogBook {
         .ok()
     }
 
-    /// How many instances of functions Cargo has started.
-    pub(crate) fn instances(&self) -> usize {
-        self.lock().instances
-    }
-
     /// The last lines, for an error message.
     pub(crate) fn tail(&self) -> String {
         Vec::from_iter(self.lock().tail.iter().cloned()).join("\n")
@@ -136,24 +119,10 @@ impl LogBook {
     }
 }
 
-/// The deliveries logged in a line. Several processes write to one pipe, so an object may follow a
-/// prefix or another object.
-fn deliveries(line: &str) -> Vec<((String, u32), Logged)> {
-    let mut found = Vec::new();
-    let mut rest = line;
-    while let Some(start) = rest.find("{\"") {
-        rest = &rest[start..];
-        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<serde_json::Value>();
-        let Some(Ok(value)) = values.next() else {
-            rest = &rest[1..];
-            continue;
-        };
-        rest = &rest[values.byte_offset()..];
-        if let Ok(Line { fields }) = Line::deserialize(value) {
-            found.push(((fields.message_id, fields.receive_count), fields.logged));
-        }
-    }
-    found
+/// The delivery that a line is about, if it is about one.
+fn delivery(line: &str) -> Option<((String, u32), Logged)> {
+    let Line { fields } = serde_json::from_str(line).ok()?;
+    Some(((fields.message_id, fields.receive_count), fields.logged))
 }
 
 #[cfg(test)]
@@ -162,27 +131,21 @@ mod tests {
 
     const EVENT: &str = r#"{"level":"INFO","fields":{"message":"record","message_id":"m-1","receive_count":2,"outcome":"in_progress","reported":true,"key":"ab"},"span":{"name":"x"}}"#;
 
-    fn expected() -> ((String, u32), Logged) {
-        let logged = Logged { outcome: "in_progress".into(), reported: true };
-        (("m-1".into(), 2), logged)
-    }
-
     #[test]
-    fn an_event_is_found_alone_behind_a_prefix_and_behind_another_object() {
-        assert_eq!(deliveries(EVENT), [expected()]);
-        assert_eq!(deliveries(&format!("orders {{\"broken | {EVENT}")), [expected()]);
-        assert_eq!(deliveries(&format!("{{\"a\":1}}{EVENT}{EVENT}")), [expected(), expected()]);
+    fn the_outcome_of_a_delivery_is_read() {
+        let logged = Logged { outcome: "in_progress".into(), reported: true };
+        assert_eq!(delivery(EVENT), Some((("m-1".into(), 2), logged)));
     }
 
     #[test]
     fn other_lines_are_no_deliveries() {
         for line in [
             "",
-            " INFO starting cmd=Exec { prog: \"cargo\" }",
+            " INFO starting Runtime server",
             r#"{"level":"INFO","fields":{"message":"hello","message_id":"m-1"}}"#,
             r#"{"fields":{"message_id":"m-1","receive_count":"2","outcome":"executed","reported":true}}"#,
         ] {
-            assert_eq!(deliveries(line), [], "{line}");
+            assert_eq!(delivery(line), None, "{line}");
         }
     }
 }

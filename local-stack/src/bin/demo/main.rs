@@ -1,10 +1,10 @@
 //! `demo` — duplicate, failing and poisonous deliveries through the real functions.
 //!
-//! It plays the part of SQS and of API Gateway's clients against the functions `orders`, `payouts` and `charges`, which
-//! run under `cargo lambda watch` and keep their claims in a DynamoDB inside this process, or in the store that `STORE`
-//! names. Then it does the same with the protection switched off. It exits with 0 if every effect happened as often as it had to, every seller was paid
-//! in order, every message ended where it had to, and the unprotected run shows double effects; with 1 otherwise, and
-//! with 128 + the signal's number after SIGHUP, SIGINT or SIGTERM.
+//! It plays the part of SQS and of API Gateway's clients against the functions `orders`, `payouts` and `charges`. These run
+//! behind the Lambda APIs of `cargo lambda watch`, and keep their claims in a DynamoDB inside this process or in the store that
+//! `STORE` names. Then it does the same with the protection switched off. It exits with 0 if every effect happened as often as
+//! expected, every seller was paid in order, every message ended where it should, and the unprotected run shows double effects;
+//! with 1 otherwise, and with 128 + the signal's number after SIGHUP, SIGINT or SIGTERM. `DETAILS=1` prints each delivery.
 //!
 //! Nothing listens beyond 127.0.0.1, and everything that was started is stopped, however it ends.
 
@@ -27,6 +27,7 @@ mod table;
 mod verdict;
 
 use std::{
+    env,
     future::Future,
     io::{Write as _, stdout},
     process::ExitCode,
@@ -63,9 +64,8 @@ async fn demo() -> Result<bool> {
     let project = Project::find()?;
     let events = Events::load(&project.events())?;
 
-    println!("Building the functions: some minutes the first time, nothing after that.");
     let store = Kind::from_env()?;
-    emulator::build(&project, store).await?;
+    emulator::binaries()?;
 
     let dynamodb = EmbeddedDynamoDb::start()?;
     let protected = step(
@@ -79,7 +79,8 @@ async fn demo() -> Result<bool> {
     )
     .await?;
     dynamodb.shutdown().await;
-    Ok(report::print(&events, &protected, &unprotected))
+    let details = env::var("DETAILS").is_ok_and(|set| !matches!(&*set, "" | "0"));
+    Ok(report::print(&events, &protected, &unprotected, details))
 }
 
 /// Says what is being done, and how long it took.

@@ -3,7 +3,7 @@
 use std::{
     fs, io,
     os::unix::process::CommandExt as _,
-    process::{Child, Command, ExitStatus},
+    process::{Child, Command},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -17,7 +17,7 @@ const GRACE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(10);
 
 /// A process in a group of its own. Dropping it stops it and its descendants, also those that have
-/// moved into groups of their own, as the instances under `cargo lambda watch` do.
+/// moved into groups of their own.
 #[derive(Debug)]
 pub(crate) struct ProcessTree {
     child: Child,
@@ -39,16 +39,6 @@ impl ProcessTree {
     /// Whether the process has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
-    }
-
-    /// Waits until the process has ended by itself.
-    pub(crate) async fn ended(&mut self) -> io::Result<ExitStatus> {
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(status);
-            }
-            tokio::time::sleep(POLL).await;
-        }
     }
 
     fn wait(&mut self, at_most: Duration) -> bool {
@@ -95,8 +85,7 @@ impl Process {
     }
 }
 
-/// All descendants of `ancestor`, nearest first. Empty where there is no `/proc`: there the
-/// instances end by themselves, soon after the Runtime API that they poll is gone.
+/// All descendants of `ancestor`, nearest first. Empty where there is no `/proc`.
 fn descendants(ancestor: Pid) -> Vec<Process> {
     let mut others: Vec<Process> = fs::read_dir("/proc")
         .into_iter()

@@ -34,8 +34,7 @@ impl Project {
         self.root.join("events")
     }
 
-    /// The package of the functions. `cargo lambda watch` runs here: it watches every directory
-    /// below its own, once per instance, and from the root that would include `target/`.
+    /// The package of the functions, where `cargo lambda watch` runs.
     pub(crate) fn functions(&self) -> PathBuf {
         self.root.join("functions")
     }

@@ -2,21 +2,23 @@
 
 use std::{env, process::Command};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail};
 use aws_sdk_dynamodb::{Client, types::Select};
+#[cfg(feature = "postgres")]
 use lambda_once::{PostgresStore, store::postgres::tokio_postgres};
 use local_stack::create_table;
+#[cfg(feature = "redis")]
 use redis::aio::MultiplexedConnection;
 
 const STORE: &str = "STORE";
-const POSTGRES_URL: &str = "POSTGRES_URL";
-const REDIS_URL: &str = "REDIS_URL";
 
 /// Which store the functions use, by `STORE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     DynamoDb,
+    #[cfg(feature = "postgres")]
     Postgres,
+    #[cfg(feature = "redis")]
     Redis,
 }
 
@@ -24,8 +26,14 @@ impl Kind {
     pub(crate) fn from_env() -> Result<Self> {
         match env::var(STORE).as_deref() {
             Err(_) | Ok("" | "dynamodb") => Ok(Self::DynamoDb),
+            #[cfg(feature = "postgres")]
             Ok("postgres") => Ok(Self::Postgres),
+            #[cfg(feature = "redis")]
             Ok("redis") => Ok(Self::Redis),
+            #[cfg(not(feature = "postgres"))]
+            Ok("postgres") => bail!("the demo was built without PostgreSQL: run `make demo STORE=postgres`"),
+            #[cfg(not(feature = "redis"))]
+            Ok("redis") => bail!("the demo was built without Redis: run `make demo STORE=redis`"),
             Ok(other) => bail!("{STORE} is {other:?}; it may be dynamodb, postgres or redis"),
         }
     }
@@ -34,59 +42,72 @@ impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::DynamoDb => "dynamodb",
+            #[cfg(feature = "postgres")]
             Self::Postgres => "postgres",
+            #[cfg(feature = "redis")]
             Self::Redis => "redis",
-        }
-    }
-
-    /// The feature of the functions that it needs.
-    pub(crate) fn feature(self) -> Option<&'static str> {
-        match self {
-            Self::DynamoDb => None,
-            Self::Postgres => Some("postgres"),
-            Self::Redis => Some("redis"),
         }
     }
 }
 
 /// An empty store.
 pub(crate) enum Records {
-    DynamoDb { client: Client, table: String },
-    Postgres { url: String, client: tokio_postgres::Client },
-    Redis { url: String, connection: MultiplexedConnection },
+    DynamoDb {
+        client: Client,
+        table: String,
+    },
+    #[cfg(feature = "postgres")]
+    Postgres {
+        url: String,
+        client: tokio_postgres::Client,
+    },
+    #[cfg(feature = "redis")]
+    Redis {
+        url: String,
+        connection: MultiplexedConnection,
+    },
 }
 
 impl Records {
     /// For a run of this name, which is the first to use it.
     pub(crate) async fn create(kind: Kind, run: &str, dynamodb: &Client) -> Result<Self> {
-        let records = match kind {
+        match kind {
             Kind::DynamoDb => {
                 let table = format!("{run}-idempotency");
                 create_table(dynamodb, &table, "id").await?;
-                return Ok(Self::DynamoDb { client: dynamodb.clone(), table });
+                Ok(Self::DynamoDb { client: dynamodb.clone(), table })
             }
+            #[cfg(feature = "postgres")]
             Kind::Postgres => {
-                let url = variable(POSTGRES_URL)?;
+                let url = variable("POSTGRES_URL")?;
                 PostgresStore::from_env()?.migrate().await?;
                 let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
                 tokio::spawn(connection);
-                Self::Postgres { url, client }
+                Self::Postgres { url, client }.if_empty().await
             }
+            #[cfg(feature = "redis")]
             Kind::Redis => {
-                let url = variable(REDIS_URL)?;
+                let url = variable("REDIS_URL")?;
                 let connection = redis::Client::open(&*url)?.get_multiplexed_async_connection().await?;
-                Self::Redis { url, connection }
+                Self::Redis { url, connection }.if_empty().await
             }
-        };
-        let found = records.count().await?;
-        ensure!(found == 0, "the store holds {found} records already: name an empty one");
-        Ok(records)
+        }
+    }
+
+    /// What a server held before would be counted, too.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    async fn if_empty(self) -> Result<Self> {
+        let found = self.count().await?;
+        anyhow::ensure!(found == 0, "the store holds {found} records already: name an empty one");
+        Ok(self)
     }
 
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::DynamoDb { .. } => Kind::DynamoDb,
+            #[cfg(feature = "postgres")]
             Self::Postgres { .. } => Kind::Postgres,
+            #[cfg(feature = "redis")]
             Self::Redis { .. } => Kind::Redis,
         }
     }
@@ -98,9 +119,11 @@ impl Records {
                 let count = client.scan().table_name(table).select(Select::Count).consistent_read(true);
                 count.send().await?.count().into()
             }
+            #[cfg(feature = "postgres")]
             Self::Postgres { client, .. } => {
                 client.query_one("SELECT count(*) FROM once_records", &[]).await?.try_get(0)?
             }
+            #[cfg(feature = "redis")]
             Self::Redis { connection, .. } => redis::cmd("DBSIZE").query_async(&mut connection.clone()).await?,
         })
     }
@@ -110,12 +133,15 @@ impl Records {
         command.env(STORE, self.kind().name());
         match self {
             Self::DynamoDb { table, .. } => command.env("IDEMPOTENCY_TABLE", table),
-            Self::Postgres { url, .. } => command.env(POSTGRES_URL, url),
-            Self::Redis { url, .. } => command.env(REDIS_URL, url),
+            #[cfg(feature = "postgres")]
+            Self::Postgres { url, .. } => command.env("POSTGRES_URL", url),
+            #[cfg(feature = "redis")]
+            Self::Redis { url, .. } => command.env("REDIS_URL", url),
         };
     }
 }
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
 fn variable(name: &str) -> Result<String> {
-    env::var(name).with_context(|| format!("{name} is not set"))
+    env::var(name).map_err(|error| anyhow::anyhow!("{name}: {error}"))
 }

@@ -115,11 +115,6 @@ impl Count {
     pub(crate) fn is_right(&self) -> bool {
         self.protected == self.expected
     }
-
-    /// How many of its repetitions the protection prevented.
-    pub(crate) fn doubles(&self) -> usize {
-        self.unprotected.saturating_sub(1)
-    }
 }
 
 /// Every effect that had to happen, must not happen, or happened.
