@@ -129,11 +129,14 @@ const ALL: [&str; 63] = [
     "polled",
 ];
 
+/// Plans in which all of them occur: they are tried first.
+const SEEN_IN: [usize; 23] = [0, 1, 2, 3, 4, 5, 7, 8, 11, 12, 17, 21, 22, 28, 31, 37, 46, 66, 140, 174, 320, 543, 3540];
+
 #[test]
 fn every_outcome_of_a_record_occurs() {
     let plans = small_plan();
     let mut missing = BTreeSet::from(ALL);
-    for case in 0..20_000 {
+    for case in SEEN_IN.into_iter().chain(0..20_000) {
         let plan = Arc::new(plans.new_tree(&mut search::runner(0, case)).unwrap().current());
         let found = occurrences(&perform(&plan, None));
         missing.retain(|name| !found.contains(*name));

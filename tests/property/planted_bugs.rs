@@ -1,5 +1,6 @@
 //! Bugs that are planted around the service: every rule of batches, and every defect of handlers that block, hang and
-//! wait, has one that the checker finds. `make plants` lists them.
+//! wait, has one that the checker finds. `first_plans.txt` lists the plan of the search that finds each first; `make plants`
+//! writes it.
 
 use std::{
     fs,
@@ -14,8 +15,9 @@ use std::{
 use proptest::strategy::{Strategy, ValueTree};
 
 use crate::{
+    CASES,
     checker::Promise,
-    generate::small_plan,
+    generate::plan,
     plan::Plan,
     search::{number, runner, try_out},
 };
@@ -71,6 +73,9 @@ use Found::{By, Here};
 
 /// Number of plans within which a bug is found.
 const WITHIN: usize = 2_000;
+
+/// The number of the first plan that finds each bug, from 1: a line `number rule bug` for each.
+const FIRST_PLANS: &str = "tests/property/first_plans.txt";
 
 /// Each rule or defect, a bug against it, and how it is found.
 const PLANTED: &[(&str, &str, Found)] = &[
@@ -204,27 +209,46 @@ const PLANTED: &[(&str, &str, Found)] = &[
     ("H", "every poll is repeated", Here(PlantedBug::PollsRepeated, &[Promise::Waiting])),
 ];
 
-/// The number of the first plan that finds the bug, from 1.
-fn find(bug: PlantedBug, promises: &[Promise]) -> Result<usize, String> {
-    let plans = small_plan();
-    let seed = number("PROPERTY_SEED", 0);
-    for case in 0..WITHIN {
-        let plan = plans.new_tree(&mut runner(seed, case)).unwrap().current();
-        let Err(violation) = try_out(&plan, Some(bug)) else { continue };
-        // It may break other promises, too.
-        if !promises.contains(&violation.promise) {
-            continue;
-        }
-        let saved: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
-        if try_out(&saved, Some(bug)).is_ok() {
-            return Err("the saved plan does not find it again".to_owned());
-        }
-        return match try_out(&plan, None) {
-            Ok(()) => Ok(case + 1),
-            Err(violation) => Err(format!("a plan fails without the bug: {violation}")),
-        };
+/// Whether the plan of this number, from 1, finds the bug; an error if it then fails otherwise, too.
+fn finds(number: usize, bug: PlantedBug, promises: &[Promise]) -> Result<bool, String> {
+    let plan = plan().new_tree(&mut runner(seed(), number - 1)).unwrap().current();
+    let Err(violation) = try_out(&plan, Some(bug)) else { return Ok(false) };
+    // It may break other promises, too.
+    if !promises.contains(&violation.promise) {
+        return Ok(false);
     }
-    Err(format!("not found in {WITHIN} cases"))
+    let saved: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+    if try_out(&saved, Some(bug)).is_ok() {
+        return Err(format!("plan {number} does not find it again once it was saved"));
+    }
+    try_out(&plan, None).map_err(|violation| format!("plan {number} fails without the bug: {violation}"))?;
+    Ok(true)
+}
+
+fn seed() -> usize {
+    number("PROPERTY_SEED", 0)
+}
+
+/// The first plan that finds the bug.
+fn search(bug: PlantedBug, promises: &[Promise]) -> Result<usize, String> {
+    for number in 1..=WITHIN {
+        if finds(number, bug, promises)? {
+            return Ok(number);
+        }
+    }
+    Err(format!("not found within {WITHIN} plans"))
+}
+
+/// The plan that is listed for a bug.
+fn listed(list: &str, rule: &str, text: &str) -> Option<usize> {
+    list.lines().find_map(|line| {
+        let (number, bug) = line.trim_start().split_once(' ')?;
+        (bug == name(rule, text)).then_some(number.parse().ok()?)
+    })
+}
+
+fn name(rule: &str, text: &str) -> String {
+    format!("{rule:3} {text}")
 }
 
 /// Whether a test file has a test of this name.
@@ -233,43 +257,69 @@ fn has_test(file: &str, name: &str) -> bool {
     ["(", "<"].iter().any(|next| text.contains(&format!("fn {name}{next}")))
 }
 
-/// One line for a bug: how it is found, or an error if it is not.
-fn look_for((rule, text, found): &(&str, &str, Found)) -> Result<String, String> {
-    let line = |how: String| format!("{rule:4} {text}: {how}");
-    match found {
-        Here(bug, promises) => match find(*bug, promises) {
-            Ok(cases) => Ok(line(format!("found after {cases} cases"))),
-            Err(error) => Err(line(error)),
-        },
-        By(file, name) if has_test(file, name) => Ok(line(format!("found by {file}::{name}"))),
-        By(file, name) => Err(line(format!("there is no {file}::{name}"))),
-    }
-}
-
-#[test]
-fn every_planted_bug_is_found() {
-    let (next, lines) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+/// On all processors; in the order of the list.
+fn for_each_bug<T: Send>(look: impl Fn(&str, &str, &Found) -> T + Sync) -> Vec<T> {
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while let nth = next.fetch_add(1, Ordering::Relaxed)
-                    && let Some(planted) = PLANTED.get(nth)
+                    && let Some((rule, text, found)) = PLANTED.get(nth)
                 {
-                    let line = look_for(planted);
-                    lines.lock().unwrap().push((nth, line));
+                    let result = look(rule, text, found);
+                    results.lock().unwrap().push((nth, result));
                 }
             });
         }
     });
-    let mut lines = lines.into_inner().unwrap();
-    lines.sort_by_key(|(nth, _)| *nth);
-    for (_, line) in &lines {
-        match line {
-            Ok(line) | Err(line) => println!("{line}"),
+    let mut results = results.into_inner().unwrap();
+    results.sort_by_key(|(nth, _)| *nth);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[test]
+fn every_planted_bug_is_found_by_a_plan_of_the_standard_search() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIRST_PLANS);
+    let list = fs::read_to_string(path).unwrap();
+    let missed: Vec<String> = for_each_bug(|rule, text, found| {
+        let missed = |error: String| Some(format!("{}: {error}", name(rule, text)));
+        let (bug, promises) = match found {
+            Here(bug, promises) => (*bug, *promises),
+            By(file, name) if has_test(file, name) => return None,
+            By(file, name) => return missed(format!("there is no {file}::{name}")),
+        };
+        match listed(&list, rule, text) {
+            None => missed(format!("not in {FIRST_PLANS}: run `make plants`")),
+            Some(number) if number > CASES => missed(format!("plan {number} is beyond the standard search")),
+            Some(number) => match finds(number, bug, promises) {
+                Ok(true) => None,
+                Ok(false) => missed(format!("not found by plan {number}: run `make plants`, which lists another")),
+                Err(error) => missed(error),
+            },
         }
-    }
-    let missed: Vec<&String> = lines.iter().filter_map(|(_, line)| line.as_ref().err()).collect();
+    })
+    .into_iter()
+    .flatten()
+    .collect();
     assert!(missed.is_empty(), "{missed:#?}");
+}
+
+#[test]
+#[ignore = "minutes: `make plants` runs it"]
+fn the_first_plan_that_finds_each_planted_bug_is_listed() {
+    let found = for_each_bug(|rule, text, found| match found {
+        Here(bug, promises) => Some(search(*bug, promises).map(|number| format!("{number:4} {}\n", name(rule, text)))),
+        By(..) => None,
+    });
+    let lines: Result<String, String> = found.into_iter().flatten().collect();
+    let lines = lines.unwrap();
+    print!("{lines}");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIRST_PLANS);
+    let before = fs::read_to_string(&path).unwrap_or_default();
+    if seed() == 0 && before != lines {
+        fs::write(&path, &lines).unwrap();
+        panic!("{FIRST_PLANS} was not up to date: commit what is written now");
+    }
 }
 
 #[test]
