@@ -16,6 +16,7 @@ use lambda_once::{
 };
 
 use crate::support::{
+    cases,
     clock::TokioClock,
     future_clock,
     requests::{
@@ -27,7 +28,7 @@ use crate::support::{
 
 /// How often a race is run; `RACE_ROUNDS` sets another number.
 fn rounds() -> usize {
-    std::env::var("RACE_ROUNDS").map_or(100, |rounds| rounds.parse().unwrap())
+    cases("RACE_ROUNDS", 20)
 }
 
 async fn of_a_late_completion_and_a_takeover_exactly_one_is_applied(backend: Backend) {
@@ -93,7 +94,7 @@ async fn of_64_concurrent_runs_one_executes(backend: Backend) {
     let store = Records::new(backend, clock.clone()).await.store().await;
     let once = Idempotency::builder(store).clock(clock).scope("tests").disabled(false).build().unwrap();
     let executed = &AtomicUsize::new(0);
-    for round in 0..5 {
+    for round in 0..rounds() / 20 {
         let work = || async { Ok::<_, Failure>(executed.fetch_add(1, Ordering::SeqCst)) };
         let runs = (0..64).map(|_| once.operation("charge", &round).run(work));
         let kinds: Vec<_> = join_all(runs).await.into_iter().map(|outcome| outcome.unwrap().kind()).collect();

@@ -56,6 +56,12 @@ pub fn server(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run the tests by `make test`"))
 }
 
+/// A number of cases, from the environment if it has one.
+pub fn cases<T: std::str::FromStr>(variable: &str, default: T) -> T {
+    let given = std::env::var(variable).ok();
+    given.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")))
+}
+
 /// A store on Redis or Valkey, with keys of its own.
 #[cfg(feature = "redis")]
 pub fn redis() -> RedisStore {

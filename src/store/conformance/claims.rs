@@ -4,7 +4,6 @@ use futures_util::future::join_all;
 
 use super::*;
 
-const ROUNDS: usize = 100;
 const RIVALS: usize = 64;
 
 /// Sends each claim from a task of its own, so that on several threads they really meet.
@@ -38,7 +37,7 @@ pub async fn a_new_key_is_granted_and_then_in_progress(subject: &Subject) {
 
 /// Of 64 claims of one key at once exactly one is granted, 100 times over.
 pub async fn of_many_claims_exactly_one_is_granted(subject: &Subject) {
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         let claim = new_claim();
         let claims: Vec<_> = (0..RIVALS).map(|_| rival(&claim)).collect();
         let answers = at_once(subject, &claims).await;

@@ -14,7 +14,9 @@
 //! ```
 //!
 //! Every check draws keys of its own, so all may run on one table at once. A check panics where the store breaks the
-//! contract: it names the rule, by its label in `docs/protocol.md` where it has one, what was expected, and what was found. The list of checks grows with the contract; it is not covered by semantic versioning.
+//! contract: it names the rule, by its label in `docs/protocol.md` where it has one, what was expected, and what was found.
+//! Races are run ten times each; the environment variable `CONFORMANCE_ROUNDS` sets another number. The list of checks grows
+//! with the contract; it is not covered by semantic versioning.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -283,6 +285,12 @@ fn random<const N: usize>() -> [u8; N] {
 
 fn owner() -> Owner {
     Owner::from_bytes(random())
+}
+
+/// How often a race is run.
+fn rounds() -> usize {
+    std::env::var("CONFORMANCE_ROUNDS")
+        .map_or(10, |rounds| rounds.parse().unwrap_or_else(|_| panic!("CONFORMANCE_ROUNDS is not a number: {rounds}")))
 }
 
 /// A claim on a key of its own.

@@ -5,7 +5,6 @@ use futures_util::future::join_all;
 use super::*;
 use crate::order::{Order, Sequence};
 
-const ROUNDS: usize = 20;
 const RIVALS: u64 = 16;
 
 /// The operations of one entity.
@@ -136,7 +135,7 @@ pub async fn of_many_claims_on_an_entity_exactly_one_is_granted(subject: &Subjec
     if !subject.orders() {
         return;
     }
-    for round in 0..ROUNDS {
+    for round in 0..rounds() {
         let entity = Entity::new();
         if round % 2 == 1 {
             entity.abandoned(subject, 0).await;

@@ -12,7 +12,7 @@ use serde_json::json;
 use tower::{Service, ServiceExt};
 
 use super::{LEASE, MARGIN, Purpose, World, support};
-use crate::support::wire::Request;
+use crate::support::{cases, wire::Request};
 
 impl World {
     /// Delivers messages with the keys of these numbers to a handler that succeeds; the ids that are reported.
@@ -111,11 +111,12 @@ async fn duplicates_in_the_local_cache_take_no_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_new_messages_whose_handlers_end_at_once_take_eight_hundred_requests() {
+async fn new_messages_whose_handlers_end_at_once_take_eight_requests_a_hundred() {
+    let messages: u32 = cases("DELIVERED_MESSAGES", 1_000);
     let world = World::new().await;
     let mut context = Context::default();
     context.deadline = world.clock.now().after(Duration::from_secs(900)).as_millis();
-    assert!(deliver(&world.timeless(), 0..10_000, Ok(()), context).await.is_empty());
+    assert!(deliver(&world.timeless(), 0..messages, Ok(()), context).await.is_empty());
     let claims = world.purposes().into_iter().filter(|purpose| *purpose == Purpose::Claim).count();
-    assert_eq!((claims, world.proxy.requests().len()), (400, 800));
+    assert_eq!((claims, world.proxy.requests().len()), (messages as usize / 25, messages as usize / 25 * 2));
 }

@@ -22,7 +22,9 @@ fn store(url: &str) -> RedisStore {
 
 /// A connection past the store.
 async fn direct(url: &str) -> MultiplexedConnection {
-    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+    // Half a second by default, which a busy machine may take.
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(std::time::Duration::from_secs(20)));
+    redis::Client::open(url).unwrap().get_multiplexed_async_connection_with_config(&config).await.unwrap()
 }
 
 /// Sends a command past the store.

@@ -2,37 +2,33 @@
 //! is read, is compared in full.
 //!
 //! A sequence (`sequence`) is performed on both stores (`performance`). One that is answered differently is made shorter,
-//! and printed as it is then. `STORE_SEQUENCES` says how many each store performs, `PROPERTY_SEED` which.
+//! and printed as it is then. `STORE_SEQUENCES` says how many a store performs, `PROPERTY_SEED` which.
 
 mod performance;
 mod sequence;
 
-use std::{
-    str::FromStr,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future;
 
 use crate::support::{
-    future_clock,
+    cases, future_clock,
     stores::{Backend, Records, on_each_server},
 };
 use performance::Pair;
 use sequence::Sequence;
 
-/// Number of sequences, unless `STORE_SEQUENCES` says otherwise. All of them would take minutes on DynamoDB Local: the SDK is
-/// slow where it is not optimised.
+/// Number of sequences. All of them would take minutes on DynamoDB Local: the SDK is slow where it is not optimised.
 fn sequences(backend: Backend) -> u64 {
-    let default = if let Backend::DynamoDb(_) = backend { 100 } else { 2_000 };
-    variable("STORE_SEQUENCES", default)
+    let sequences = cases("STORE_SEQUENCES", 200);
+    if let Backend::DynamoDb(_) = backend { sequences / 10 } else { sequences }
 }
 
 /// How many are performed side by side, each on a clock of its own.
 const LANES: u64 = 16;
 
 async fn every_sequence_is_answered_as_in_memory(backend: Backend) {
-    let (sequences, seed) = (sequences(backend), variable("PROPERTY_SEED", 0));
+    let (sequences, seed) = (sequences(backend), cases("PROPERTY_SEED", 0));
     let is_found = AtomicBool::new(false);
     let lane = async |lane: u64| {
         let pair = pair(backend).await;
@@ -60,9 +56,4 @@ async fn pair(backend: Backend) -> Pair {
     let clock = future_clock();
     let store = Records::new(backend, clock.clone()).await.store().await;
     Pair::new(store, clock)
-}
-
-fn variable<T: FromStr>(name: &str, default: T) -> T {
-    let given = std::env::var(name).ok();
-    given.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }

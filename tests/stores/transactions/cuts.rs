@@ -4,7 +4,7 @@ use futures_util::{StreamExt, stream};
 use lambda_once::{Outcome, Verdict};
 
 use super::{Database, MODES, Mode, World, on_each_database};
-use crate::support::wire::Fault;
+use crate::support::{cases, wire::Fault};
 
 /// What is cut: the answer to what was applied, or the request.
 const CUTS: [fn(Fault<'_>); 2] = [|fault| fault.drop_response(), |fault| fault.drop_request()];
@@ -37,15 +37,17 @@ async fn at_any_message_of_an_operation<D: Database>() {
     }
 }
 
-/// How many operations a test with random cuts runs.
-const OPERATIONS: usize = 1_000;
+/// How many operations a test with random cuts runs; `CUT_OPERATIONS` sets another number.
+fn operations() -> usize {
+    cases("CUT_OPERATIONS", 100)
+}
 
 /// Each is delivered twice at once until both deliveries are acknowledged. Now and then all leases end meanwhile.
-async fn at_random_in_a_thousand_operations<D: Database>() {
+async fn at_random_in_many_operations<D: Database>() {
     let world = World::<D>::new().await;
     world.proxy.on(|_| fastrand::u32(..20) == 0).times(usize::MAX).drop_response();
     world.proxy.on(|_| fastrand::u32(..20) == 0).times(usize::MAX).drop_request();
-    let mut open: Vec<usize> = (0..OPERATIONS).collect();
+    let mut open: Vec<usize> = (0..operations()).collect();
     for round in 0.. {
         assert!(round < 20, "operations {open:?} are never done");
         let deliveries = open.iter().map(|&number| {
@@ -88,4 +90,4 @@ impl<D: Database> World<D> {
     }
 }
 
-on_each_database!(at_any_message_of_an_operation, at_random_in_a_thousand_operations);
+on_each_database!(at_any_message_of_an_operation, at_random_in_many_operations);
