@@ -18,7 +18,8 @@ import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from common import Background, build, exit_on_signals, say
+import builds
+from common import Background, exit_on_signals, say
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PAGE = Path(__file__).with_name("browser.html")
@@ -97,7 +98,8 @@ def main():
     exit_on_signals()
     # A charge takes long enough for the page to ask again meanwhile.
     environment = {name: value for name, value in os.environ.items() if name != "IDEMPOTENCY_TABLE"} | {"DELAY_MS": "1000"}
-    payments = [build("payments"), "127.0.0.1:0"]
+    programs = builds.programs("building the example; the first time a minute", ["-p", "examples"], ["payments"])
+    payments = [programs / "payments", "127.0.0.1:0"]
     pages = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
     threading.Thread(target=pages.serve_forever, daemon=True).start()
     with Background(payments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:

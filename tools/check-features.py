@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Checks what each choice of the library's features builds and what it depends on.
+"""Checks what each choice of the library's features builds and what it depends on: tools/check-features.py [--all]
 
-- Every feature alone compiles without warnings, and so does the library without any, and `testing` with each source:
-  its builders come with their sources. `jmespath` does nothing alone.
+- The library compiles without warnings with each feature, in a dozen selections that keep apart what belongs to each. With
+  --all every feature is alone once, and so is `testing` with each source: its builders come with their sources. `jmespath`
+  does nothing alone.
 - Without `dynamodb` and `sqs-client` no crate of the AWS SDK is built: users of another store do not pay for it.
 - With `http` and `axum` no crate of Lambda or AWS is built, and none is in the examples: an axum service, and a
   consumer of a Redis stream.
@@ -28,6 +29,16 @@ TLS = r"(ring|rustls|aws-lc-[a-z-]+|openssl|native-tls|s2n-tls) "
 # The features whose stores use TLS. Those of rustls bring it without cryptography too.
 RUSTLS = {"postgres-tls", "redis-tls"}
 USES_TLS = {"dynamodb", *RUSTLS}
+
+
+# Each feature is in one of them, without most of those that could hide that it needs another. AWS-LC is left to --all: it takes
+# longer to compile than all of these.
+FEW = [
+    "", "batch", "sqs,testing", "kinesis,kafka,mq,sns,eventbridge", "dynamodb-streams,cache", "http,anyhow", "axum,order",
+    "invocation,jmespath", "conformance", "postgres", "postgres-tls,ring", "redis", "redis-cluster,redis-tls", "dynamodb",
+    "powertools,http-lambda", "sqs-client",
+]
+LEFT_OUT = {"aws-lc", "default"}
 
 
 def cargo(*arguments):
@@ -73,15 +84,24 @@ def wrong_tls(alone, all_features):
                 yield f"with the features {selection}: TLS is {sorted(found)}, and should be {sorted(expected)}"
 
 
-def main():
-    all_features = features()
-    alone = sorted(name for name in all_features if name != "default")
+def every(alone, all_features):
+    """Every selection of --all."""
     sources = [name for name in alone if "batch" in all_features[name] and name != "testing"]
     together = [f"testing,{source}" for source in sources] + ["jmespath,batch", "jmespath,invocation"]
     # With ring they are built everywhere else.
     together += [f"{store},aws-lc" for store in sorted(USES_TLS)]
-    for choice in ["", *alone, *together]:
-        say(f"the library with {choice or 'no feature'} alone")
+    return ["", *alone, *together]
+
+
+def main():
+    if sys.argv[1:] not in ([], ["--all"]):
+        sys.exit(__doc__)
+    all_features = features()
+    alone = sorted(name for name in all_features if name != "default")
+    if forgotten := set(all_features) - LEFT_OUT - set(",".join(FEW).split(",")):
+        sys.exit(f"in no selection of tools/check-features.py: {', '.join(sorted(forgotten))}")
+    for choice in every(alone, all_features) if sys.argv[1:] else FEW:
+        say(f"the library with {choice or 'no feature'}")
         selection = ["--package", LIBRARY, "--no-default-features", "--features", choice]
         # Clippy rather than check: its -D warnings concerns this workspace only and leaves dependencies as built.
         cargo("clippy", "--quiet", *selection, "--", "-D", "warnings")

@@ -1,6 +1,7 @@
-"""What the tools share: Python environments, free ports, processes that are always stopped, and functions run locally."""
+"""What the tools share: Python environments, free ports, and processes that are always stopped."""
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -29,35 +30,49 @@ def must(command, **options):
         sys.exit(str(error))
 
 
-def install(group):
+def install(group, otherwise=None):
     """Installs tools/requirements/GROUP.txt into .venv/GROUP, unless it is there; returns its bin directory.
 
     Every group has an environment of its own, so that a target installs no more than it needs and the tools'
-    dependencies cannot conflict.
+    dependencies cannot conflict. `otherwise` says what else to do if the packages cannot be had.
     """
     requirements = ROOT / "tools" / "requirements" / f"{group}.txt"
     venv = ROOT / ".venv" / group
-    stamp = venv / "installed"
-    # The path is part of the stamp because the scripts in a virtual environment contain it.
-    wanted = f"{venv}\n{requirements.read_text()}"
-    if not stamp.is_file() or stamp.read_text() != wanted:
-        if sys.version_info < (3, 10):
-            sys.exit(f"Python 3.10 or newer is needed, this is {sys.version.split()[0]}")
-        say(f"installing {group} into .venv/{group} (once; up to a minute)")
-        shutil.rmtree(venv, ignore_errors=True)
-        if subprocess.run([sys.executable, "-m", "venv", venv]).returncode != 0:
+    with locked(venv):
+        stamp = venv / "installed"
+        # The path is part of the stamp because the scripts in a virtual environment contain it.
+        wanted = f"{venv}\n{requirements.read_text()}"
+        if not stamp.is_file() or stamp.read_text() != wanted:
+            say(f"installing {group} into .venv/{group} (once; up to a minute)")
             shutil.rmtree(venv, ignore_errors=True)
-            sys.exit("cannot create a virtual environment; on Debian: apt-get install python3-venv")
-        pip = [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--no-input"]
-        must([*pip, "install", "--quiet", "--requirement", requirements])
-        stamp.write_text(wanted)
+            must([sys.executable, "-m", "venv", "--without-pip", venv])
+            # The files name everything that is installed.
+            command = [*pip(), "--python", venv / "bin" / "python", "install", "--quiet", "--no-compile", "--no-deps"]
+            if subprocess.run([*command, "--requirement", requirements], stdout=sys.stderr).returncode != 0:
+                sys.exit(f"{group} could not be installed{f'; {otherwise}' if otherwise else ''}")
+            stamp.write_text(wanted)
     return venv / "bin"
 
 
-def build(binary):
-    """The path of a binary of the workspace, which is built first, with the features that `make test` builds with."""
-    must(["cargo", "build", "--quiet", "--workspace", "--all-features", "--bin", binary], cwd=ROOT)
-    return ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug" / binary
+def pip():
+    """The command of the one pip that fills every environment: it takes seconds to install."""
+    home = ROOT / ".venv" / "pip"
+    python = home / "bin" / "python"
+    with locked(home):
+        if not (home / "installed").is_file():
+            shutil.rmtree(home, ignore_errors=True)
+            must([sys.executable, "-m", "venv", home])
+            (home / "installed").touch()
+    return [python, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+
+
+@contextlib.contextmanager
+def locked(path):
+    """Keeps other processes and threads from preparing the same directory until the block is left."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.parent / f".{path.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def path_with(*directories):
@@ -82,100 +97,134 @@ def answers(url):
     return True
 
 
-def wait_until(condition, seconds, process=None):
+def wait_until(condition, seconds, process=None, pause=0.1):
     """Polls until the condition holds. False if it does not in time, or if the process ends first."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    while True:
         if process is not None and process.poll() is not None:
             return False
         if condition():
             return True
-        time.sleep(0.1)
-    return False
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(pause)
 
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class Ending:
+    """The one signal that ends this program, which waits while a process is started or stopped."""
+
+    received = None
+    deferred = 0
+
+    @classmethod
+    def receive(cls, number, _):
+        # Those after the first would interrupt the stopping of what was started.
+        if cls.received is None:
+            cls.received = number
+            if not cls.deferred:
+                sys.exit(128 + number)
+
+    @classmethod
+    @contextlib.contextmanager
+    def wait(cls):
+        cls.deferred += 1
+        before = cls.received
+        try:
+            yield
+        finally:
+            cls.deferred -= 1
+        if before is None and cls.received is not None and not cls.deferred:
+            sys.exit(128 + cls.received)
+
+
 def exit_on_signals():
     """Lets Ctrl-C and the like unwind the stack quietly, so that background processes are stopped."""
-    for sig in ENDINGS:
-        signal.signal(sig, lambda number, _: sys.exit(128 + number))
+    for number in ENDINGS:
+        signal.signal(number, Ending.receive)
 
 
 class Background:
-    """A process in a session of its own, stopped with all its children when the block is left.
+    """A process in a session of its own, stopped with its process group when the block is left.
 
     The session keeps a Ctrl-C in the terminal from reaching it directly, so that whatever uses it can finish first.
     """
 
-    def __init__(self, command, **options):
+    # How long the processes may take to end by themselves.
+    GRACE_S = 10
+
+    def __init__(self, command, stop=signal.SIGTERM, **options):
         self.command = command
+        self.signal = stop
         self.options = options
 
     def __enter__(self):
-        self.process = subprocess.Popen(
-            self.command, start_new_session=True, stdin=subprocess.DEVNULL, **self.options
-        )
+        with Ending.wait():
+            self.process = subprocess.Popen(
+                self.command, start_new_session=True, **{"stdin": subprocess.DEVNULL, **self.options}
+            )
         return self.process
 
     def __exit__(self, *_):
-        for sig in ENDINGS:
-            signal.signal(sig, signal.SIG_IGN)
-        for sig in (signal.SIGTERM, signal.SIGKILL):
+        with Ending.wait():
+            for number in (self.signal, signal.SIGKILL):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.process.pid, number)
+                if self.has_ended(self.GRACE_S):
+                    break
+
+    def has_ended(self, seconds):
+        """Whether no process of the group is left after so many seconds."""
+        def is_empty():
+            self.process.poll()
             try:
-                os.killpg(self.process.pid, sig)
-                self.process.wait(timeout=10)
+                os.killpg(self.process.pid, 0)
             except ProcessLookupError:
-                break
-            except subprocess.TimeoutExpired:
-                continue
-        self.process.wait()
-        exit_on_signals()
+                return True
+            # As root a group of nobody's processes may be signalled, else not; then its leader is what counts.
+            except PermissionError:
+                return self.process.returncode is not None
+            return False
+        return wait_until(is_empty, seconds, pause=0.02)
 
 
 def run(command, env):
     """Runs the command in the foreground and returns its exit code, as a shell would give it."""
-    process = subprocess.Popen(command, env=env)
     try:
+        with Ending.wait():
+            process = subprocess.Popen(command, env=env)
         code = process.wait()
     except SystemExit as ending:
-        try:
-            # A Ctrl-C has reached the command too, from the terminal: it is left some time to end by itself.
-            process.wait(timeout=10 if ending.code == 128 + signal.SIGINT else 0)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            process.wait()
+        # A Ctrl-C has reached the command too, from the terminal: it is left some time to end by itself.
+        if ending.code != 128 + signal.SIGINT or not wait_until(lambda: process.poll() is not None, 10):
+            stop_tree(process)
         raise
     return code if code >= 0 else 128 - code
 
 
-@contextlib.contextmanager
-def local_functions():
-    """The environment in which cargo lambda watch runs the functions, with an embedded DynamoDB until the block is left.
-
-    The tables start empty. What the environment of this program sets beyond that reaches the functions.
-    """
-    env = {
-        **os.environ,
-        "PATH": path_with(install("cargo-lambda")),
-        "IDEMPOTENCY_TABLE": "idempotency",
-        "LEDGER_TABLE": "ledger",
-        # The SDK wants a Region and credentials; the embedded DynamoDB accepts any.
-        "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "local",
-        "AWS_SECRET_ACCESS_KEY": "local",
-    }
-    say("building the embedded DynamoDB (the first time some minutes)")
-    database = [build("local-dynamodb")]
-    with Background(database, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as process:
-        name, _, endpoint = process.stdout.readline().strip().partition("=")
-        if name != "DYNAMODB_ENDPOINT":
-            sys.exit("the embedded DynamoDB did not start")
-        yield {**env, "AWS_ENDPOINT_URL_DYNAMODB": endpoint}
+def stop_tree(process):
+    """Ends a process with all its descendants, which `cargo test` does not end by itself."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True).stdout
+    children = {}
+    for line in listed.splitlines():
+        pid, parent = map(int, line.split())
+        children.setdefault(parent, []).append(pid)
+    tree = [process.pid]
+    for pid in tree:
+        tree += children.get(pid, [])
+    for number, seconds in ((signal.SIGTERM, 10), (signal.SIGKILL, 10)):
+        for pid in tree:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        if wait_until(lambda: process.poll() is not None and not any(map(runs, tree[1:])), seconds):
+            return
 
 
-def watch(port, *options):
-    """The command that serves the functions at this port of 127.0.0.1."""
-    # Named, because cargo lambda listens on every interface otherwise.
-    return ["cargo", "lambda", "watch", "--invoke-address", "127.0.0.1", "--invoke-port", str(port), *options]
+def runs(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

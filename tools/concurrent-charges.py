@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Sends 100 identical POST /charges concurrently, and checks that they have one effect: tools/concurrent-charges.py
+"""Sends 100 identical POST /charges concurrently, and checks that they have one effect: tools/concurrent-charges.py [--watch]
 
-The function `charges` runs in 8 instances under cargo lambda watch, with an embedded DynamoDB. The instances start during
-the first round; the second one, with another key, finds all of them running.
+The function `charges` runs in 8 instances behind the Lambda APIs of cargo lambda watch, with an embedded DynamoDB. With --watch
+cargo lambda watch builds the function and starts its instances, as it does for users.
 """
 
 import http.client
@@ -13,10 +13,13 @@ import threading
 import time
 import uuid
 from collections import Counter
+from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from common import DOWNLOADS, ROOT, Background, exit_on_signals, free_port, local_functions, must, say, watch
+import builds
+import functions
+from common import DOWNLOADS, ROOT, Background, exit_on_signals, free_port, install, must, path_with, say
 
 REQUESTS = 100
 INSTANCES = 8
@@ -90,12 +93,10 @@ class Client:
         return answers
 
 
-def start(address, process):
-    """Makes a first charge, which starts the instances."""
+def start(address):
+    """Makes a first charge, at which cargo lambda watch starts the instances."""
     deadline = time.monotonic() + START
     while True:
-        if process.poll() is not None:
-            sys.exit(f"cargo lambda watch has ended; its log ends:\n{LOG.read_text()[-2000:]}")
         left = deadline - time.monotonic()
         try:
             answer = Client(address).charge(max(left, 1))
@@ -165,20 +166,31 @@ def check(address, endpoint):
     return not found, statuses[409]
 
 
+@contextmanager
+def watched(env, log):
+    """The address at which cargo lambda watch serves the function, until the block is left."""
+    env = {**env, "PATH": path_with(install("cargo-lambda"))}
+    # As cargo lambda watch builds it, so that it finds nothing left to do.
+    must(["cargo", "build", "--quiet", "--package", "functions", "--bin", "charges"], cwd=ROOT)
+    port = free_port()
+    command = functions.watch(port, "--ignore-changes", "--package", "functions", "--concurrency", str(INSTANCES))
+    with Background(command, cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT):
+        yield f"127.0.0.1:{port}"
+
+
 def main():
+    if sys.argv[1:] not in ([], ["--watch"]):
+        sys.exit(__doc__)
     exit_on_signals()
     DOWNLOADS.mkdir(parents=True, exist_ok=True)
-    with local_functions() as env:
-        # As cargo lambda watch builds it, so that it finds nothing left to do.
-        must(["cargo", "build", "--quiet", "--package", "functions", "--bin", "charges"], cwd=ROOT)
-        port = free_port()
-        command = watch(port, "--ignore-changes", "--package", "functions", "--concurrency", str(INSTANCES))
-        with open(LOG, "w") as output, Background(
-            command, cwd=ROOT, env={**env, "ALLOW_SIMULATION": "1"}, stdout=output, stderr=subprocess.STDOUT
-        ) as process:
-            address = f"127.0.0.1:{port}"
+    selection = ["-p", "functions", "-p", "local-stack"]
+    programs = builds.programs("building the function; the first time some minutes", selection, ["charges", "local-dynamodb"])
+    with functions.dynamodb(programs / "local-dynamodb") as env, open(LOG, "w") as log:
+        env = {**env, "ALLOW_SIMULATION": "1"}
+        serve = watched(env, log) if sys.argv[1:] else functions.emulated("charges", INSTANCES, env, log)
+        with serve as address:
             say(f"charges at http://{address}/lambda-url/charges/charges")
-            start(address, process)
+            start(address)
             rounds = [check(address, env["AWS_ENDPOINT_URL_DYNAMODB"]) for _ in range(ROUNDS)]
     if not all(held for held, _ in rounds):
         sys.exit(f"the functions' log is {LOG}")

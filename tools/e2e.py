@@ -4,11 +4,14 @@
 Duplicate and failing orders and payouts go through the real queues and event source mappings, a retried charge through
 the REST API. The ledger then tells how often each operation was executed, and in which order. Linux only: MiniStack
 runs the functions' binaries as processes of this machine.
+
+The functions are those that `make test` and `make demo` build. With --sam-build, `sam build` builds them, as for a deployment.
 """
 
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -19,13 +22,18 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
+import builds
 from common import (
-    ROOT, Background, answers, exit_on_signals, free_port, install, path_with, say, wait_until,
+    ROOT, Background, answers, exit_on_signals, free_port, install, must, path_with, say, wait_until,
 )
 
 STACK = "lambda-once-e2e"
 WORK = ROOT / "target" / "e2e"
 ARCHITECTURE = {"x86_64": "x86_64", "aarch64": "arm64"}
+
+FUNCTIONS = ("orders", "payouts", "charges")
+# A function of the template, as sam build takes it.
+BUILT_BY_SAM = re.compile(r"    Metadata:\n      BuildMethod: rust-cargolambda\n      BuildProperties:\n        Binary: (\w+)\n    Properties:\n")
 
 # Quick to compile; make build uses the profile as it is in Cargo.toml.
 QUICK_RELEASE = {
@@ -61,18 +69,34 @@ def sam(arguments, env, log):
         sys.exit(f"sam {arguments[0]} failed:\n{log.read_text()}")
 
 
-def build(env):
+def sam_build(env):
     say("building the functions for this machine (the first time some minutes)")
     # A directory of its own, so that sam deploy by hand never finds a binary that was built to be quick to compile.
     sam(["build", "--build-dir", WORK / "build", "--no-cached",
          "--parameter-overrides", f"Architecture={ARCHITECTURE[platform.machine()]}"],
         # SAM looks for the binaries in target/, wherever Cargo is told to put them.
         {**env, **QUICK_RELEASE, "CARGO_TARGET_DIR": str(ROOT / "target")}, WORK / "build.log")
+    return WORK / "build" / "template.yaml"
 
 
-def deploy(env):
+def package():
+    """The template, with the functions that Cargo has built in the place of those that SAM would."""
+    programs = builds.programs("building the functions; the first time some minutes", ["-p", "functions"], FUNCTIONS)
+    for function in FUNCTIONS:
+        bootstrap = WORK / "package" / function / "bootstrap"
+        bootstrap.parent.mkdir(parents=True, exist_ok=True)
+        # Without the names of functions it is a tenth of the size to upload.
+        must(["strip", "-o", bootstrap, programs / function])
+    text, count = BUILT_BY_SAM.subn(r"    Properties:\n      CodeUri: package/\1\n", (ROOT / "template.yaml").read_text())
+    if count != len(FUNCTIONS) or "BuildMethod" in text:
+        sys.exit(f"template.yaml has not {len(FUNCTIONS)} functions that tools/e2e.py knows")
+    (WORK / "template.yaml").write_text(text)
+    return WORK / "template.yaml"
+
+
+def deploy(template, env):
     say("deploying template.yaml")
-    sam(["deploy", "--template-file", WORK / "build" / "template.yaml", "--stack-name", STACK,
+    sam(["deploy", "--template-file", template, "--stack-name", STACK,
          "--resolve-s3", "--capabilities", "CAPABILITY_IAM", "--no-confirm-changeset",
          "--parameter-overrides", f"Architecture={ARCHITECTURE[platform.machine()]}"],
         env, WORK / "deploy.log")
@@ -205,6 +229,8 @@ def test_charges(stack, check):
 
 def main():
     exit_on_signals()
+    if sys.argv[1:] not in ([], ["--sam-build"]):
+        sys.exit(__doc__)
     if sys.platform != "linux" or platform.machine() not in ARCHITECTURE:
         sys.exit("make e2e needs Linux on x86-64 or arm64")
     tools = [install(group) for group in ("cargo-lambda", "sam", "ministack")]
@@ -218,7 +244,7 @@ def main():
     port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     env = {**local_aws(endpoint), "PATH": path_with(*tools)}
-    build(env)
+    template = sam_build(env) if "--sam-build" in sys.argv[1:] else package()
 
     say("starting MiniStack")
     log = WORK / "ministack.log"
@@ -232,7 +258,7 @@ def main():
         with Background(["ministack"], cwd=WORK, env=ministack, stdout=output, stderr=subprocess.STDOUT) as process:
             if not wait_until(lambda: answers(f"{endpoint}/_ministack/health"), 60, process):
                 sys.exit(f"MiniStack did not start; its log ends:\n{log.read_text()[-2000:]}")
-            deploy(env)
+            deploy(template, env)
             stack = Stack(endpoint, env)
             stack.prepare()
             test_orders(stack, check)

@@ -9,8 +9,8 @@
 | pgbouncer   | PgBouncer of Debian 12 in transaction mode, in front of PostgreSQL 16 |
 | consumer    | examples/consumer, on Valkey and PostgreSQL 16                        |
 
-Without a SERVER all of them. The servers of Debian 12 are skipped on other systems. RACE_ROUNDS, POSTGRES_ROUNDS,
-STORE_SEQUENCES and CONSUMER_KILLS set how many rounds, sequences and kills are tried. Fails if a test fails.
+Without a SERVER all of them. The servers of Debian 12 are skipped on other systems. RACE_ROUNDS, STORE_SEQUENCES
+and CONSUMER_KILLS set how many rounds, sequences and kills are tried. Fails if a test fails.
 """
 
 import os
@@ -23,7 +23,7 @@ from common import ROOT, exit_on_signals, must, run, say
 from servers import PgBouncer, Postgres, Valkey, ValkeyCluster, debian
 
 CARGO = ["cargo", "test", "--workspace", "--all-features", "--test"]
-COUNTS = {"RACE_ROUNDS": "1000", "POSTGRES_ROUNDS": "1000", "STORE_SEQUENCES": "2000", "CONSUMER_KILLS": "20"}
+COUNTS = {"RACE_ROUNDS": "1000", "STORE_SEQUENCES": "2000", "CONSUMER_KILLS": "20"}
 
 
 def redis(running):

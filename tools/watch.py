@@ -7,7 +7,9 @@ Both stop at Ctrl-C. The tables start empty each time.
 import socket
 import sys
 
-from common import exit_on_signals, free_port, local_functions, run, say, watch
+import builds
+import functions
+from common import exit_on_signals, free_port, install, path_with, run, say
 
 CARGO_LAMBDA_PORT = 9000
 
@@ -25,7 +27,10 @@ def invoke_port():
 
 def main():
     exit_on_signals()
-    with local_functions() as env:
+    what = "building the embedded DynamoDB; the first time some minutes"
+    programs = builds.programs(what, ["-p", "functions", "-p", "local-stack"], ["local-dynamodb"])
+    with functions.dynamodb(programs / "local-dynamodb") as env:
+        env["PATH"] = path_with(install("cargo-lambda"))
         port = invoke_port()
         # Named, because cargo lambda invoke tries [::1] otherwise.
         address = f"--invoke-address 127.0.0.1 --invoke-port {port}"
@@ -34,7 +39,7 @@ def main():
         invoke = ".venv/cargo-lambda/bin/cargo-lambda lambda invoke"
         for function, file in (("orders", "sqs-batch"), ("payouts", "sqs-fifo")):
             say(f"  {invoke} {function} {address} --data-file events/{file}.json")
-        return run(watch(port, *sys.argv[1:]), env)
+        return run(functions.watch(port, *sys.argv[1:]), env)
 
 
 if __name__ == "__main__":

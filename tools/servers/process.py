@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import Background, free_port, say, wait_until
+from common import Background, Ending, free_port, say, wait_until
 
 # Another process may take a port between its choice and the start.
 ATTEMPTS = 3
@@ -21,25 +21,39 @@ class Server:
 
     # An ordinary user's, even if this program runs as root.
     is_unprivileged = False
+    # The signal at which it ends without waiting for its clients.
+    stop_signal = signal.SIGTERM
     _copy = None
+    _background = None
+
+    @classmethod
+    def fetch(cls):
+        """Installs what it needs, unless it is there."""
 
     def __enter__(self):
+        self.fetch()
         for _ in range(ATTEMPTS):
             self.port = free_port()
             self._directory = tempfile.TemporaryDirectory(prefix="lambda-once-")
             self.home = Path(self._directory.name)
             if self.options:
                 os.chown(self.home, NOBODY, NOBODY)
-            self.prepare()
-            if self.start():
-                return self
+            try:
+                self.prepare()
+                if self.start():
+                    return self
+            except BaseException:
+                # A signal, for one: nobody else knows of it yet.
+                self.__exit__()
+                raise
             log = self.log()
             self.__exit__()
         sys.exit(f"{type(self).__name__} did not start; its log ends:\n{log}")
 
     def __exit__(self, *_):
-        self.stop()
-        self._directory.cleanup()
+        with Ending.wait():
+            self.stop()
+            self._directory.cleanup()
 
     @property
     def options(self):
@@ -80,21 +94,26 @@ class Server:
 
     def start(self):
         """Whether it is up."""
-        with open(self.home / "log", "a") as output:
+        with open(self.home / "log", "a") as output, Ending.wait():
             self._background = Background(
-                self.command(), cwd=self.home, env=self.env, stdout=output, stderr=subprocess.STDOUT, **self.options
+                self.command(), self.stop_signal, cwd=self.home, env=self.env, stdout=output, stderr=subprocess.STDOUT,
+                **self.options,
             )
             process = self._background.__enter__()
         return wait_until(self.is_up, START_TIMEOUT_S, process)
 
     def stop(self):
-        self.resume()
-        self._background.__exit__()
+        with Ending.wait():
+            if self._background is not None:
+                self.resume()
+                self._background.__exit__()
+                self._background = None
 
     def kill(self):
         """Ends it at once, without a chance to write anything."""
-        self.signal(signal.SIGKILL)
-        self._background.process.wait()
+        with Ending.wait():
+            self.signal(signal.SIGKILL)
+            self._background.process.wait()
 
     def freeze(self):
         self.signal(signal.SIGSTOP)

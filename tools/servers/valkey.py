@@ -35,6 +35,10 @@ class Valkey(Server):
         self.binary = binary or program()
         self.settings = {"save": "", "appendonly": "no", **settings}
 
+    @classmethod
+    def fetch(cls):
+        program()
+
     @property
     def url(self):
         return f"redis://127.0.0.1:{self.port}"
@@ -61,6 +65,8 @@ class ValkeyCluster:
     def __init__(self, binary=None):
         settings = {"cluster-enabled": "yes", "cluster-node-timeout": 2000}
         self.nodes = [Valkey(binary, **settings) for _ in range(3)]
+
+    fetch = Valkey.fetch
 
     def __enter__(self):
         with ExitStack() as stack:
