@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -55,15 +56,22 @@ def install(group, otherwise=None):
 
 
 def pip():
-    """The command of the one pip that fills every environment: it takes seconds to install."""
+    """The command of the one pip that fills every environment: that of this Python, if it has one that can."""
+    options = ["-m", "pip", "--disable-pip-version-check", "--no-input", "--root-user-action", "ignore"]
+    try:
+        found = importlib.metadata.version("pip")
+    except importlib.metadata.PackageNotFoundError:
+        found = "0"
+    # The first version with the option --python.
+    if tuple(map(int, found.split(".")[:2])) >= (22, 3):
+        return [sys.executable, *options]
     home = ROOT / ".venv" / "pip"
-    python = home / "bin" / "python"
     with locked(home):
         if not (home / "installed").is_file():
             shutil.rmtree(home, ignore_errors=True)
             must([sys.executable, "-m", "venv", home])
             (home / "installed").touch()
-    return [python, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    return [home / "bin" / "python", *options]
 
 
 @contextlib.contextmanager
