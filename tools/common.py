@@ -49,6 +49,7 @@ def install(group, otherwise=None):
             must([sys.executable, "-m", "venv", "--without-pip", venv])
             # The files name everything that is installed.
             command = [*pip(), "--python", venv / "bin" / "python", "install", "--quiet", "--no-compile", "--no-deps"]
+            command += ["--root-user-action", "ignore"]
             if subprocess.run([*command, "--requirement", requirements], stdout=sys.stderr).returncode != 0:
                 sys.exit(f"{group} could not be installed{f'; {otherwise}' if otherwise else ''}")
             stamp.write_text(wanted)
@@ -57,7 +58,7 @@ def install(group, otherwise=None):
 
 def pip():
     """The command of the one pip that fills every environment: that of this Python, if it has one that can."""
-    options = ["-m", "pip", "--disable-pip-version-check", "--no-input", "--root-user-action", "ignore"]
+    options = ["-m", "pip", "--disable-pip-version-check", "--no-input"]
     try:
         found = importlib.metadata.version("pip")
     except importlib.metadata.PackageNotFoundError:

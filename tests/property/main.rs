@@ -31,7 +31,7 @@ mod store;
 mod timeline;
 
 /// Number of plans, unless `PROPERTY_CASES` says otherwise.
-const CASES: usize = 1_000;
+const CASES: usize = 500;
 
 /// How long a failing plan is made smaller.
 const SHRINKING: Duration = Duration::from_secs(60);
