@@ -1,12 +1,13 @@
 """The functions, run locally: an embedded DynamoDB, and the Lambda APIs of cargo lambda."""
 
 import os
+import socket
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 
 import builds
-from common import ROOT, Background, answers, free_port, install, path_with, wait_until
+from common import ROOT, Background, free_port, install, path_with, wait_until
 
 # Set for the functions, with an account that does not exist.
 ENVIRONMENT = {
@@ -31,6 +32,15 @@ def dynamodb(binary):
         yield {**env, "AWS_ENDPOINT_URL_DYNAMODB": endpoint}
 
 
+def listens(port):
+    """Whether anybody accepts a connection. A request would wait for a function."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
 def watch(port, *options):
     """The command that serves the functions at this port of 127.0.0.1."""
     # Named, because cargo lambda listens on every interface otherwise.
@@ -47,7 +57,7 @@ def emulated(function, instances, env, log):
         # It reads the manifest in its directory. Left to itself it would build the function, and run it by Cargo.
         command = watch(port, "--only-lambda-apis")
         process = running.enter_context(Background(command, cwd=ROOT / "functions", env=env, **options))
-        if not wait_until(lambda: answers(f"http://127.0.0.1:{port}"), START_S, process):
+        if not wait_until(lambda: listens(port), START_S, process):
             sys.exit(f"cargo lambda watch did not start; its log is {log.name}")
         api = {
             # Where cargo lambda watch has the Runtime API of each function.
