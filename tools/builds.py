@@ -63,6 +63,7 @@ def cargo(what, arguments):
     if not is_seen:
         environment |= {"CARGO_TERM_PROGRESS_WHEN": "always", "CARGO_TERM_PROGRESS_WIDTH": "120"}
     with tempfile.TemporaryFile("w+") as output:
+        process = None
         try:
             with Ending.wait():
                 process = subprocess.Popen(
@@ -72,7 +73,8 @@ def cargo(what, arguments):
                 relay(process.stderr)
             code = process.wait()
         except SystemExit:
-            stop_tree(process)
+            if process is not None:
+                stop_tree(process)
             raise
         if code:
             sys.exit(code)

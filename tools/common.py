@@ -71,6 +71,7 @@ def pip():
         if not (home / "installed").is_file():
             shutil.rmtree(home, ignore_errors=True)
             must([sys.executable, "-m", "venv", home])
+            must([home / "bin" / "python", *options, "install", "--quiet", "--upgrade", "pip>=22.3"])
             (home / "installed").touch()
     return [home / "bin" / "python", *options]
 
@@ -164,16 +165,24 @@ class Background:
     # How long the processes may take to end by themselves.
     GRACE_S = 10
 
-    def __init__(self, command, stop=signal.SIGTERM, **options):
+    def __init__(self, command, stop=signal.SIGTERM, grace=GRACE_S, **options):
         self.command = command
         self.signal = stop
+        self.grace = grace
         self.options = options
 
     def __enter__(self):
-        with Ending.wait():
-            self.process = subprocess.Popen(
-                self.command, start_new_session=True, **{"stdin": subprocess.DEVNULL, **self.options}
-            )
+        self.process = None
+        try:
+            with Ending.wait():
+                self.process = subprocess.Popen(
+                    self.command, start_new_session=True, **{"stdin": subprocess.DEVNULL, **self.options}
+                )
+        except BaseException:
+            # A signal that waited, for one: nobody else knows of the process yet.
+            if self.process is not None:
+                self.__exit__()
+            raise
         return self.process
 
     def __exit__(self, *_):
@@ -181,31 +190,28 @@ class Background:
             for number in (self.signal, signal.SIGKILL):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.process.pid, number)
-                if self.has_ended(self.GRACE_S):
+                if self.has_ended(self.grace):
                     break
 
     def has_ended(self, seconds):
-        """Whether no process of the group is left after so many seconds."""
+        """Whether no process of the group runs after so many seconds."""
         def is_empty():
-            self.process.poll()
-            try:
-                os.killpg(self.process.pid, 0)
-            except ProcessLookupError:
-                return True
-            # As root a group of nobody's processes may be signalled, else not; then its leader is what counts.
-            except PermissionError:
-                return self.process.returncode is not None
-            return False
+            if self.process.poll() is None:
+                return False
+            return not any(group == self.process.pid for _, _, group in processes())
         return wait_until(is_empty, seconds, pause=0.02)
 
 
 def run(command, env):
     """Runs the command in the foreground and returns its exit code, as a shell would give it."""
+    process = None
     try:
         with Ending.wait():
             process = subprocess.Popen(command, env=env)
         code = process.wait()
     except SystemExit as ending:
+        if process is None:
+            raise
         # A Ctrl-C has reached the command too, from the terminal: it is left some time to end by itself.
         if ending.code != 128 + signal.SIGINT or not wait_until(lambda: process.poll() is not None, 10):
             stop_tree(process)
@@ -215,25 +221,36 @@ def run(command, env):
 
 def stop_tree(process):
     """Ends a process with all its descendants, which `cargo test` does not end by itself."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True).stdout
-    children = {}
-    for line in listed.splitlines():
-        pid, parent = map(int, line.split())
-        children.setdefault(parent, []).append(pid)
     tree = [process.pid]
+    children = {}
+    for pid, parent, _ in processes():
+        children.setdefault(parent, []).append(pid)
     for pid in tree:
         tree += children.get(pid, [])
-    for number, seconds in ((signal.SIGTERM, 10), (signal.SIGKILL, 10)):
-        for pid in tree:
+    # Their ids may be others' by the time that they have ended, so only those that still run are signalled again.
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        running = {pid for pid, _, _ in processes()} | {process.pid}
+        for pid in running.intersection(tree):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        if wait_until(lambda: process.poll() is not None and not any(map(runs, tree[1:])), seconds):
+        has_ended = lambda: process.poll() is not None and not {pid for pid, _, _ in processes()}.intersection(tree)
+        if wait_until(has_ended, Background.GRACE_S):
             return
 
 
-def runs(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def processes():
+    """Each process that runs: its id, its parent's, and its group's. Those that have ended and that nobody waits for are left out."""
+    if not Path("/proc/self/stat").exists():
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="], capture_output=True, text=True).stdout
+        rows = (line.split() for line in listed.splitlines())
+        return [(int(pid), int(parent), int(group)) for pid, parent, group, state in rows if not state.startswith("Z")]
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # The name before the last parenthesis may hold spaces; after it come the state, the parent and the group.
+            state, parent, group = path.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if state != "Z":
+            found.append((int(path.parent.name), int(parent), int(group)))
+    return found

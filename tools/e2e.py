@@ -233,10 +233,12 @@ def main():
         sys.exit(__doc__)
     if sys.platform != "linux" or platform.machine() not in ARCHITECTURE:
         sys.exit("make e2e needs Linux on x86-64 or arm64")
-    tools = [install(group) for group in ("cargo-lambda", "sam", "ministack")]
-    if Path(sys.prefix) != tools[1].parent:
+    tools = [install(group) for group in ("sam", "ministack")]
+    if Path(sys.prefix) != tools[0].parent:
         # boto3 comes with SAM: go on in its environment.
-        os.execv(tools[1] / "python", [str(tools[1] / "python"), *sys.argv])
+        os.execv(tools[0] / "python", [str(tools[0] / "python"), *sys.argv])
+    if "--sam-build" in sys.argv[1:]:
+        tools.append(install("cargo-lambda"))
 
     started = time.monotonic()
     shutil.rmtree(WORK / "tmp", ignore_errors=True)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Names what this machine lacks, one line each, with the package that brings it: tools/require.sh
-# POSIX sh, because anything else may be what is missing. PYTHON and CC name other programs.
+# POSIX sh, because anything else may be what is missing. PYTHON names another one.
 missing=0
 
 lacks() {
@@ -11,9 +11,9 @@ lacks() {
 has() { command -v "$1" >/dev/null 2>&1; }
 
 python=${PYTHON:-python3}
-has cargo || lacks 'Rust' 'apt-get install rustup && rustup default stable' 'dnf install rustup && rustup-init' \
+has cargo || lacks 'Rust' 'apt-get install rustup && rustup default stable (Debian 12: rustup.rs)' 'dnf install rustup && rustup-init' \
     'brew install rustup && rustup default stable'
-has "${CC:-cc}" || lacks 'A C compiler' 'apt-get install gcc libc6-dev' 'dnf install gcc' 'xcode-select --install'
+has cc || lacks 'A C compiler' 'apt-get install gcc libc6-dev' 'dnf install gcc' 'xcode-select --install'
 if ! has "$python" || ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
     lacks 'Python 3.10 or newer' 'apt-get install python3 python3-venv' 'dnf install python3' 'brew install python'
 elif ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then

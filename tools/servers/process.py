@@ -31,7 +31,6 @@ class Server:
         """Installs what it needs, unless it is there."""
 
     def __enter__(self):
-        self.fetch()
         for _ in range(ATTEMPTS):
             self.port = free_port()
             self._directory = tempfile.TemporaryDirectory(prefix="lambda-once-")

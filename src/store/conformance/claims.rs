@@ -35,7 +35,7 @@ pub async fn a_new_key_is_granted_and_then_in_progress(subject: &Subject) {
     expect("C6: a record has the lease of its grant", record.lease_until, Some(grant.lease_until));
 }
 
-/// Of 64 claims of one key at once exactly one is granted, 100 times over.
+/// Of 64 claims of one key at once exactly one is granted, in each of several rounds.
 pub async fn of_many_claims_exactly_one_is_granted(subject: &Subject) {
     for _ in 0..rounds() {
         let claim = new_claim();

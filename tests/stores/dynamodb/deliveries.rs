@@ -118,5 +118,8 @@ async fn new_messages_whose_handlers_end_at_once_take_eight_requests_a_hundred()
     context.deadline = world.clock.now().after(Duration::from_secs(900)).as_millis();
     assert!(deliver(&world.timeless(), 0..messages, Ok(()), context).await.is_empty());
     let claims = world.purposes().into_iter().filter(|purpose| *purpose == Purpose::Claim).count();
-    assert_eq!((claims, world.proxy.requests().len()), (messages as usize / 25, messages as usize / 25 * 2));
+    assert_eq!(
+        (claims, world.proxy.requests().len()),
+        (messages.div_ceil(25) as usize, messages.div_ceil(25) as usize * 2)
+    );
 }

@@ -21,7 +21,7 @@ use sequence::Sequence;
 /// Number of sequences. All of them would take minutes on DynamoDB Local: the SDK is slow where it is not optimised.
 fn sequences(backend: Backend) -> u64 {
     let sequences = cases("STORE_SEQUENCES", 200);
-    if let Backend::DynamoDb(_) = backend { sequences / 10 } else { sequences }
+    if let Backend::DynamoDb(_) = backend { sequences.div_ceil(10) } else { sequences }
 }
 
 /// How many are performed side by side, each on a clock of its own.

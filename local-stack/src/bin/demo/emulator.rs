@@ -114,7 +114,8 @@ impl Emulator {
         &self.logs
     }
 
-    /// Starts every instance before the first event, so that events overlap.
+    /// Starts every instance, and waits until each function answers. The other instances are as good as ready then, so that events
+    /// overlap; what is checked does not depend on it.
     async fn warm_up(&mut self, environment: &Environment<'_>) -> Result<()> {
         let until = Instant::now() + START;
         while TcpStream::connect(self.address).await.is_err() {

@@ -1,0 +1,11 @@
+"""How many cases the random tests take in a nightly; their own defaults are quicker."""
+
+ALL = {
+    "CONFORMANCE_ROUNDS": "100",
+    "CUT_OPERATIONS": "1000",
+    "DELIVERED_MESSAGES": "10000",
+    "ORDER_VERSIONS": "100",
+    "PROPERTY_CASES": "10000",
+    "RACE_ROUNDS": "100",
+    "STORE_SEQUENCES": "2000",
+}
