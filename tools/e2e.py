@@ -238,7 +238,8 @@ def main():
         # boto3 comes with SAM: go on in its environment.
         os.execv(tools[0] / "python", [str(tools[0] / "python"), *sys.argv])
     if "--sam-build" in sys.argv[1:]:
-        tools.append(install("cargo-lambda"))
+        # First, as its Python is the one that has Zig.
+        tools.insert(0, install("cargo-lambda"))
 
     started = time.monotonic()
     shutil.rmtree(WORK / "tmp", ignore_errors=True)

@@ -20,7 +20,7 @@ use sequence::Sequence;
 
 /// Number of sequences. All of them would take minutes on DynamoDB Local: the SDK is slow where it is not optimised.
 fn sequences(backend: Backend) -> u64 {
-    let sequences = cases("STORE_SEQUENCES", 200);
+    let sequences: u64 = cases("STORE_SEQUENCES", 200);
     if let Backend::DynamoDb(_) = backend { sequences.div_ceil(10) } else { sequences }
 }
 
