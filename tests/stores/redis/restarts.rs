@@ -1,8 +1,10 @@
 //! A server that ends and starts again.
 
+use std::time::Duration;
+
 use lambda_once::{
     ErrorStatus, Store,
-    store::{Claimed, Refusal, Settled},
+    store::{Claimed, Refusal, Settled, redis::Config},
 };
 
 use super::store;
@@ -33,7 +35,8 @@ async fn with_an_append_only_file_a_killed_server_has_all_that_it_acknowledged()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_is_interrupted_by_a_restart_ends_as_if_it_had_not_been() {
     let mut server = Server::start("valkey", &DURABLE);
-    let store = store(server.url());
+    // A thousand keys, each written through to a disk that may be busy.
+    let store = Config::new(server.url()).response_timeout(Duration::from_secs(20)).build().unwrap();
     for _ in 0..5 {
         let claims = claims(1000);
         let first = tokio::spawn({
