@@ -73,7 +73,7 @@ stress: require ## The property test of batches with 100,000 plans (PROPERTY_CAS
 	@PROPERTY_CASES=$${PROPERTY_CASES:-100000} PROPERTY_SEED=$${PROPERTY_SEED:-$$RANDOM} cargo test --workspace --all-features --test property
 
 plants: require ## Bugs planted against each rule, and the plans of the property test or the tests that notice each (PLANTS)
-	@cargo test --quiet --workspace --all-features --test property -- --ignored --nocapture the_first_plan
+	@PROPERTY_WRITE_PLANS=1 cargo test --quiet --workspace --all-features --test property every_planted_bug
 	@$(PYTHON) tools/with-servers.py -- $(PYTHON) tools/plants.py $(PLANTS)
 
 nightly: require ## What CI leaves out, in parts that go on where they were interrupted (NIGHTLY_ARGS)
@@ -99,7 +99,7 @@ lint-rest: require
 	$(PYTHON) tools/plants.py --check
 
 powertools: require ## Functions with AWS Powertools, in Python and TypeScript, and the library do each other's work on one table
-	@$(PYTHON) tools/with-servers.py dynamodb -- $(PYTHON) tools/powertools.py -- cargo test --quiet --workspace --all-features --test powertools -- --include-ignored
+	@$(PYTHON) tools/with-servers.py dynamodb -- $(PYTHON) tools/powertools.py -- cargo test --quiet --workspace --all-features --test powertools
 
 concurrent: require ## 100 equal requests at once, which have to have one effect
 	@$(PYTHON) tools/concurrent-charges.py $(CONCURRENT_ARGS)

@@ -20,7 +20,6 @@ PARTS = {
     "test-all": (["make", "test-all"], "ten times the random cases"),
     "test-servers": (["make", "test-servers"], "Redis 7.0, PostgreSQL 15 and 18, PgBouncer, the consumer killed 20 times"),
     "stress": (["make", "stress"], "100,000 random plans of batches, of a new seed"),
-    "first-plans": ([*"cargo test --quiet --workspace --all-features --test property -- --ignored the_first_plan".split()], "the list of the plans that find planted bugs"),
     "bugs-1": (["tools/with-servers.py", "--", "tools/plants.py", "--part", "1/4"], "bugs planted in the sources"),
     "bugs-2": (["tools/with-servers.py", "--", "tools/plants.py", "--part", "2/4"], "the same"),
     "bugs-3": (["tools/with-servers.py", "--", "tools/plants.py", "--part", "3/4"], "the same"),

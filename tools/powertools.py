@@ -51,9 +51,12 @@ def modules(node):
 
 
 def environment():
+    return {**os.environ, **variables()}
+
+
+def variables():
     node = install("node")
     return {
-        **os.environ,
         "POWERTOOLS_PYTHON": str(install("powertools") / "python"),
         "POWERTOOLS_NODE": str(node / "node"),
         "POWERTOOLS_MODULES": str(modules(node)),

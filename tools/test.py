@@ -16,6 +16,7 @@ import threading
 import time
 
 import builds
+import powertools
 import servers
 from common import ROOT, Background, exit_on_signals, say
 from counts import ALL
@@ -67,6 +68,8 @@ def start(program, filters, env):
     # The times of single tests are no stable option of the test harness yet.
     command = [program.path, *filters, "-Z", "unstable-options", "--report-time"]
     env = {**env, "RUSTC_BOOTSTRAP": "1", "CARGO_MANIFEST_DIR": str(program.package)}
+    if program.name == "powertools":
+        env = {**env, **powertools.variables()}
     if program.name == STORES:
         env["RUST_TEST_THREADS"] = str(STORES_THREADS)
     else:
@@ -115,7 +118,7 @@ def report(ended):
 
 
 class Fetching(threading.Thread):
-    """Installs the servers while the tests are compiled."""
+    """Installs the servers and AWS Powertools while the tests are compiled."""
 
     def __init__(self):
         # It keeps nobody waiting who wants to end.
@@ -125,6 +128,7 @@ class Fetching(threading.Thread):
     def run(self):
         try:
             servers.fetch()
+            powertools.variables()
         except BaseException as error:
             self.error = error
 

@@ -130,7 +130,6 @@ async fn a_sort_key(language: Language, calls: Calls) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "it needs AWS Powertools: `make powertools`"]
 async fn a_table_with_a_sort_key() {
     for language in [Language::Python, Language::TypeScript] {
         for calls in [Calls::Single, Calls::Batched] {

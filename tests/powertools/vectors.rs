@@ -15,7 +15,6 @@ fn assert_hashes(language: Language, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "it needs AWS Powertools: `make powertools`"]
 async fn python_makes_them() {
     assert_hashes(Language::Python, "python");
     for vector in vectors()["expressions"].as_array().unwrap() {
@@ -25,7 +24,6 @@ async fn python_makes_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "it needs AWS Powertools: `make powertools`"]
 async fn typescript_makes_them() {
     assert_hashes(Language::TypeScript, "typescript");
 }

@@ -48,7 +48,6 @@ macro_rules! with_each {
         mod $module {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                #[ignore = "it needs AWS Powertools: `make powertools`"]
                 async fn $test() {
                     use lambda_once::store::dynamodb::Calls;
 

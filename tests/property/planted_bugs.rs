@@ -71,9 +71,6 @@ enum Found {
 }
 use Found::{By, Here};
 
-/// Number of plans within which a bug is found.
-const WITHIN: usize = 2_000;
-
 /// The number of the first plan that finds each bug, from 1: a line `number rule bug` for each.
 const FIRST_PLANS: &str = "tests/property/first_plans.txt";
 /// The seed of the standard search, whatever `PROPERTY_SEED` is.
@@ -211,7 +208,7 @@ const PLANTED: &[(&str, &str, Found)] = &[
     ("H", "every poll is repeated", Here(PlantedBug::PollsRepeated, &[Promise::Waiting])),
 ];
 
-/// Whether the plan of this number, from 1, of the standard search finds the bug; an error if it fails without the bug, too.
+/// Returns whether a plan of the standard search, numbered from 1, finds the bug. A plan that also fails without the bug is an error.
 fn finds(number: usize, bug: PlantedBug, promises: &[Promise]) -> Result<bool, String> {
     let plan = plan().new_tree(&mut runner(SEED, number - 1)).unwrap().current();
     let Err(violation) = try_out(&plan, Some(bug)) else { return Ok(false) };
@@ -227,22 +224,14 @@ fn finds(number: usize, bug: PlantedBug, promises: &[Promise]) -> Result<bool, S
     Ok(true)
 }
 
-/// The first plan that finds the bug.
+/// Returns the number of the first plan of the standard search that finds the bug.
 fn search(bug: PlantedBug, promises: &[Promise]) -> Result<usize, String> {
-    for number in 1..=WITHIN {
+    for number in 1..=CASES {
         if finds(number, bug, promises)? {
             return Ok(number);
         }
     }
-    Err(format!("not found within {WITHIN} plans"))
-}
-
-/// The plan that is listed for a bug.
-fn listed(list: &str, rule: &str, text: &str) -> Option<usize> {
-    list.lines().find_map(|line| {
-        let (number, bug) = line.trim_start().split_once(' ')?;
-        (bug == name(rule, text)).then_some(number.parse().ok()?)
-    })
+    Err(format!("not found within {CASES} plans"))
 }
 
 fn name(rule: &str, text: &str) -> String {
@@ -276,48 +265,21 @@ fn for_each_bug<T: Send>(look: impl Fn(&str, &str, &Found) -> T + Sync) -> Vec<T
 }
 
 #[test]
-fn every_planted_bug_is_found_by_a_plan_of_the_standard_search() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIRST_PLANS);
-    let list = fs::read_to_string(path).unwrap();
-    let missed: Vec<String> = for_each_bug(|rule, text, found| {
-        let missed = |error: String| Some(format!("{}: {error}", name(rule, text)));
-        let (bug, promises) = match found {
-            Here(bug, promises) => (*bug, *promises),
-            By(file, name) if has_test(file, name) => return None,
-            By(file, name) => return missed(format!("there is no {file}::{name}")),
-        };
-        match listed(&list, rule, text) {
-            None => missed(format!("not in {FIRST_PLANS}: run `make plants`")),
-            Some(number) if number > CASES => missed(format!("plan {number} is beyond the standard search")),
-            Some(number) => match finds(number, bug, promises) {
-                Ok(true) => None,
-                Ok(false) => missed(format!("not found by plan {number}: run `make plants`, which lists another")),
-                Err(error) => missed(error),
-            },
-        }
-    })
-    .into_iter()
-    .flatten()
-    .collect();
-    assert!(missed.is_empty(), "{missed:#?}");
-}
-
-#[test]
-#[ignore = "minutes: `make plants` runs it"]
-fn the_first_plan_that_finds_each_planted_bug_is_listed() {
+fn every_planted_bug_is_found_first_by_the_plan_that_is_listed() {
     let found = for_each_bug(|rule, text, found| match found {
-        Here(bug, promises) => Some(search(*bug, promises).map(|number| format!("{number:4} {}\n", name(rule, text)))),
-        By(..) => None,
+        Here(bug, promises) => match search(*bug, promises) {
+            Ok(number) => Ok(format!("{number:4} {}\n", name(rule, text))),
+            Err(error) => Err(format!("{}: {error}", name(rule, text))),
+        },
+        By(file, test) if has_test(file, test) => Ok(String::new()),
+        By(file, test) => Err(format!("{}: there is no {file}::{test}", name(rule, text))),
     });
-    let lines: Result<String, String> = found.into_iter().flatten().collect();
-    let lines = lines.unwrap();
-    print!("{lines}");
+    let lines: String = found.into_iter().collect::<Result<_, _>>().unwrap();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIRST_PLANS);
-    let before = fs::read_to_string(&path).unwrap_or_default();
-    if before != lines {
+    if std::env::var_os("PROPERTY_WRITE_PLANS").is_some() {
         fs::write(&path, &lines).unwrap();
-        panic!("{FIRST_PLANS} was not up to date: commit what is written now");
     }
+    assert_eq!(fs::read_to_string(&path).unwrap(), lines, "{FIRST_PLANS} is out of date: `make plants` writes it");
 }
 
 #[test]

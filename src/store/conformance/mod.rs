@@ -287,7 +287,7 @@ fn owner() -> Owner {
     Owner::from_bytes(random())
 }
 
-/// How often a race is run.
+/// Returns the number of rounds in each race.
 fn rounds() -> usize {
     std::env::var("CONFORMANCE_ROUNDS")
         .map_or(10, |rounds| rounds.parse().unwrap_or_else(|_| panic!("CONFORMANCE_ROUNDS is not a number: {rounds}")))

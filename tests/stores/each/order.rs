@@ -23,7 +23,7 @@ const ENTITIES: usize = 10;
 const WORKERS: usize = 6;
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// How many versions each entity has; `ORDER_VERSIONS` sets another number.
+/// Returns the number of versions of each entity (`ORDER_VERSIONS`).
 fn versions() -> u64 {
     cases("ORDER_VERSIONS", 30)
 }

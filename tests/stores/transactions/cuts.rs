@@ -37,7 +37,7 @@ async fn at_any_message_of_an_operation<D: Database>() {
     }
 }
 
-/// How many operations a test with random cuts runs; `CUT_OPERATIONS` sets another number.
+/// Returns the number of operations in a test with random cuts (`CUT_OPERATIONS`).
 fn operations() -> usize {
     cases("CUT_OPERATIONS", 100)
 }

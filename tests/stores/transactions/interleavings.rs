@@ -29,7 +29,7 @@ const ENTITY: &str = "account 7";
 const WORKERS: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// How many versions there are: three for five of `ORDER_VERSIONS`.
+/// Returns the number of versions: three fifths of `ORDER_VERSIONS`.
 fn versions() -> u64 {
     cases("ORDER_VERSIONS", 30) * 3 / 5
 }

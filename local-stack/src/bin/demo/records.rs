@@ -94,7 +94,7 @@ impl Records {
         }
     }
 
-    /// What a server held before would be counted, too.
+    /// Refuses a server that already holds records: `count` would include them.
     #[cfg(any(feature = "postgres", feature = "redis"))]
     async fn if_empty(self) -> Result<Self> {
         let found = self.count().await?;

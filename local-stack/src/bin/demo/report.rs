@@ -42,7 +42,7 @@ pub(crate) fn print(events: &Events, protected: &Run, unprotected: &Run, details
     passed
 }
 
-/// What is not as expected.
+/// Lists every deviation from the expected results.
 fn faults(events: &Events, protected: &Run, counts: &[Count], sequences: &[Sequence]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (batch, queue) in events.batches.iter().zip(&protected.queues) {
@@ -70,7 +70,7 @@ fn answer_line(counts: &[Count]) {
     println!("\n{without} double effects without lambda-once, {with} with it.");
 }
 
-/// How many of an effect's occurrences are one too many.
+/// Returns the number of double effects among this many occurrences.
 fn doubles(times: usize) -> usize {
     times.saturating_sub(1)
 }
