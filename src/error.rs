@@ -167,6 +167,13 @@ impl Error {
         matches!(self.kind, ErrorKind::Throttled | ErrorKind::Timeout | ErrorKind::Unavailable)
     }
 
+    /// Whether a settle is sent again after it, for as long as there is time. A login that is refused for a while, as during a
+    /// rotation of credentials, must not cost a recorded outcome; but what only a deployment or an operator mends will not pass.
+    pub(crate) const fn may_pass(&self) -> bool {
+        self.retry_helps()
+            || self.redelivery_helps() && !matches!(self.kind, ErrorKind::Format | ErrorKind::Table | ErrorKind::Config)
+    }
+
     /// The same error for another request of the same call.
     pub(crate) fn without_source(&self) -> Self {
         Self { message: self.message.clone(), source: None, ..*self }
@@ -252,5 +259,19 @@ mod tests {
         assert!(error.redelivery_helps());
         assert!(error.retry_helps());
         assert!(!Error::config("x").redelivery_helps());
+    }
+
+    #[test]
+    fn a_settle_is_repeated_unless_only_an_operator_can_help() {
+        use ErrorKind::{AccessDenied, Config, Format, Request, Table, Throttled, Timeout, Unavailable};
+        use ErrorStatus::{Ambiguous, Permanent, Temporary};
+        let may_pass = |kind, status| Error::new(kind, status, "complete", "").may_pass();
+        for kind in [Throttled, Timeout, Unavailable, AccessDenied, Request] {
+            assert!(may_pass(kind, Temporary) && may_pass(kind, Ambiguous), "{kind:?}");
+        }
+        for kind in [Format, Table, Config] {
+            assert!(!may_pass(kind, Temporary) && !may_pass(kind, Ambiguous), "{kind:?}");
+        }
+        assert!(!may_pass(AccessDenied, Permanent) && !may_pass(Request, Permanent));
     }
 }

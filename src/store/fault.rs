@@ -27,8 +27,10 @@ pub enum Fault {
     ErrorAfter,
     /// It is not applied: the store's rate is exceeded.
     Throttled,
-    /// It is not applied: the store does not let the caller in. Asking again does not help.
+    /// It is not applied: the store does not let the caller in. A claim is not sent again; a settle is, as long as there is time.
     AccessDenied,
+    /// It is not applied: the store's table is missing. Neither a claim nor a settle is sent again.
+    TableMissing,
     /// It is applied, and answered after this time.
     Delay(Duration),
     /// It is applied, and never answered.
@@ -189,13 +191,14 @@ fn lost(call: Call) -> Error {
 }
 
 fn refusal(call: Call, fault: Option<Fault>) -> Option<Error> {
-    let (kind, message) = match fault? {
-        Fault::ErrorBefore => (ErrorKind::Unavailable, "injected: not applied"),
-        Fault::Throttled => (ErrorKind::Throttled, "injected: the rate is exceeded"),
-        Fault::AccessDenied => (ErrorKind::AccessDenied, "injected: access denied"),
+    let (kind, status, message) = match fault? {
+        Fault::ErrorBefore => (ErrorKind::Unavailable, ErrorStatus::Temporary, "injected: not applied"),
+        Fault::Throttled => (ErrorKind::Throttled, ErrorStatus::Temporary, "injected: the rate is exceeded"),
+        Fault::AccessDenied => (ErrorKind::AccessDenied, ErrorStatus::Temporary, "injected: access denied"),
+        Fault::TableMissing => (ErrorKind::Table, ErrorStatus::Temporary, "injected: the table is missing"),
         Fault::ErrorAfter | Fault::Delay(_) | Fault::Silence => return None,
     };
-    Some(Error::new(kind, ErrorStatus::Temporary, call.as_str(), message))
+    Some(Error::new(kind, status, call.as_str(), message))
 }
 
 impl<S: fmt::Debug> fmt::Debug for FaultStore<S> {

@@ -152,7 +152,7 @@ impl Idempotency {
                     Ok(record) => {
                         ours.extend(record.and_then(|record| applied(&request, &record, window.settled_by(until))))
                     }
-                    Err(error) if error.retry_helps() => again.push(request),
+                    Err(error) if error.may_pass() => again.push(request),
                     Err(_) => {}
                 }
             }

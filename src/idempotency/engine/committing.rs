@@ -179,7 +179,7 @@ impl Idempotency {
             let answer = answers.pop().unwrap_or_else(|| Err(silent(operation)));
             let pause = backoff.next();
             match answer {
-                Err(error) if error.retry_helps() && self.clock.now().after(pause) < until => sleep(pause).await,
+                Err(error) if error.may_pass() && self.clock.now().after(pause) < until => sleep(pause).await,
                 answer => return answer,
             }
         }

@@ -85,6 +85,7 @@ impl Idempotency {
         let mut ends: Vec<Option<End<T>>> = open.iter().map(|_| None).collect();
         let mut open: Vec<(usize, Unsettled<T>)> = open.into_iter().enumerate().collect();
         let mut backoff = Backoff::default();
+        warn_of_refusal(&open);
         while let Some(until) = open.iter().map(|(_, open)| open.until).max() {
             // What was changed goes first; the others keep their pause.
             let (mut now, mut later): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, open)| open.trouble.is_none());
@@ -121,7 +122,7 @@ impl Idempotency {
         unsettled: impl FnOnce(Claim, Settlement, End<T>, Option<Error>) -> Unsettled<T>,
     ) -> Settled<T> {
         match answer {
-            Err(error) if error.retry_helps() => Err(Box::new(unsettled(claim, settlement, end, Some(error)))),
+            Err(error) if error.may_pass() => Err(Box::new(unsettled(claim, settlement, end, Some(error)))),
             Err(error) if error.kind() == ErrorKind::Request && !error.redelivery_helps() && has_data(&settlement) => {
                 tracing::error!(target: "lambda_once", key = %claim.key(), %error, "the store does not take the result, so it is not kept; the operation stays done");
                 Err(Box::new(unsettled(claim, without_data(settlement), end, None)))
@@ -175,6 +176,16 @@ impl<T> Unsettled<T> {
             Some(error) => unrecorded(self.claim, &self.settlement, self.end, &error),
             None => self.end,
         }
+    }
+}
+
+/// Tells whoever can restore an access that outcomes wait for it. What passes by itself, such as throttling, is told only if
+/// it does not pass in time.
+fn warn_of_refusal<T>(open: &[(usize, Unsettled<T>)]) {
+    let troubles = || open.iter().filter_map(|(_, unsettled)| Some((unsettled, unsettled.trouble.as_ref()?)));
+    if let Some((unsettled, error)) = troubles().find(|(_, error)| !error.retry_helps()) {
+        let (key, settle) = (unsettled.claim.key(), unsettled.settlement.as_str());
+        tracing::warn!(target: "lambda_once", %key, settle, %error, "the store refused to settle a claim; it is tried again while there is time");
     }
 }
 

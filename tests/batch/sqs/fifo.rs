@@ -140,7 +140,7 @@ async fn a_claim_that_the_store_does_not_answer_holds_up_its_group() {
 #[tokio::test(start_paused = true)]
 async fn a_success_that_cannot_be_recorded_holds_up_nothing() {
     let world = World::new();
-    world.store.next(Call::Settle, Fault::AccessDenied);
+    world.store.next(Call::Settle, Fault::TableMissing);
     assert!(world.deliver_fifo(fifo(group("a", &["succeed"; 2], 0))).await.is_empty());
     assert_eq!(world.journal.keys(), ["a0", "a1"]);
 }

@@ -191,7 +191,7 @@ async fn duplicates_of_what_a_probe_found_are_acknowledged() {
 #[tokio::test(start_paused = true)]
 async fn what_a_probe_finds_and_cannot_be_recorded_is_acknowledged() {
     let lab = Lab::lost().await;
-    lab.world.store.next(Call::Settle, Fault::AccessDenied);
+    lab.world.store.next(Call::Settle, Fault::TableMissing);
     assert_eq!(lab.deliver(Finds::Done).await, (Ok(OutcomeKind::Unrecorded), false));
     assert_eq!(lab.world.status("A").await, Some(Status::InProgress));
 }

@@ -9,7 +9,7 @@ use crate::world::{World, batch, ids, invoke, millis, order, orders, seconds, wo
 
 #[tokio::test(start_paused = true)]
 async fn work_that_is_done_but_cannot_be_recorded_is_acknowledged_and_never_released() {
-    for fault in [Fault::Throttled, Fault::ErrorBefore, Fault::AccessDenied, Fault::Silence] {
+    for fault in [Fault::Throttled, Fault::ErrorBefore, Fault::AccessDenied, Fault::TableMissing, Fault::Silence] {
         let world = World::new();
         world.store.always(Call::Settle, fault);
         assert!(world.deliver([order("A"), order("B")]).await.is_empty(), "{fault:?}");
@@ -25,7 +25,7 @@ async fn work_that_is_done_but_cannot_be_recorded_is_acknowledged_and_never_rele
 
 #[tokio::test(start_paused = true)]
 async fn a_completion_is_tried_again_until_it_is_recorded() {
-    for fault in [Fault::Throttled, Fault::ErrorBefore, Fault::ErrorAfter] {
+    for fault in [Fault::Throttled, Fault::ErrorBefore, Fault::ErrorAfter, Fault::AccessDenied] {
         let world = World::new();
         (0..4).for_each(|_| world.store.next(Call::Settle, fault));
         assert!(world.deliver([order("A")]).await.is_empty(), "{fault:?}");

@@ -164,7 +164,7 @@ async fn what_lost_its_lease_comes_back_when_the_lease_of_the_other_has_ended() 
 #[tokio::test]
 async fn what_failed_for_good_and_could_not_be_recorded_comes_back_when_its_claim_has_ended() {
     let function = Function::new();
-    function.store.always(Call::Settle, Fault::AccessDenied);
+    function.store.always(Call::Settle, Fault::TableMissing);
     assert_eq!(changes_after(&function, [message(ARN, "m0", "permanent")]).await, [change("m0", 64)].into());
 }
 

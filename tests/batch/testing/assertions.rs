@@ -130,7 +130,7 @@ async fn a_record_that_nobody_finishes_is_found_out() {
 #[tokio::test]
 async fn a_success_that_is_not_recorded_is_found_out() {
     let store = FaultStore::new(testing::store(), 7);
-    store.always(Call::Settle, Fault::AccessDenied);
+    store.always(Call::Settle, Fault::TableMissing);
     let service = testing::builder(store).build().unwrap().sqs(Key::message_id(), succeed);
     let complaint = complaint(&testing::deliver_twice(&service, &one()).await);
     assert!(complaint.contains("unrecorded      in_progress, reported  not recorded"), "{complaint}");

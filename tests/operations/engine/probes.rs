@@ -213,7 +213,7 @@ async fn a_probe_and_the_run_after_it_share_one_stop_point() {
 #[tokio::test(start_paused = true)]
 async fn what_a_probe_finds_and_cannot_be_recorded_is_unrecorded_and_probed_again() {
     let world = World::lost().await;
-    world.store.next(Call::Settle, Fault::AccessDenied);
+    world.store.next(Call::Settle, Fault::TableMissing);
     assert_outcome!(world.probe(found).await, Ok(Outcome::Unrecorded(7)));
     assert_eq!(world.count(Call::Settle), 1, "neither retried nor released");
     assert_outcome!(world.probe(never_asked).await, Ok(Outcome::InProgress { .. }));

@@ -8,7 +8,9 @@ use lambda_once::{
     store::fault::{Call, Fault},
 };
 
-use super::{CHARGE, KEY, LEASE, World, assert_outcome};
+use tracing::Level;
+
+use super::{CHARGE, KEY, LEASE, World, assert_outcome, support::collector::Collector};
 
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_is_throttled_for_a_while_is_recorded() {
@@ -22,6 +24,22 @@ async fn a_completion_that_is_throttled_for_a_while_is_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_completion_that_is_denied_for_a_while_is_recorded() {
+    let world = World::new();
+    (0..5).for_each(|_| world.store.next(Call::Settle, Fault::AccessDenied));
+    let (collector, guard) = Collector::install();
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    drop(guard);
+    assert_eq!(world.count(Call::Settle), 6);
+    let lines = collector.lines();
+    let warnings: Vec<_> = lines.iter().filter(|line| line.level <= Level::WARN).collect();
+    assert_eq!(warnings.len(), 1, "at the first only: {warnings:?}");
+    assert_eq!(warnings[0].get("settle"), "complete");
+    assert!(warnings[0].get("error").contains("access_denied"));
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_completion_whose_answer_was_lost_is_recorded() {
     let world = World::new();
     world.store.next(Call::Settle, Fault::ErrorAfter);
@@ -31,12 +49,12 @@ async fn a_completion_whose_answer_was_lost_is_recorded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_fails_for_good_leaves_the_claim_standing() {
-    for fault in [Fault::Throttled, Fault::ErrorBefore, Fault::AccessDenied] {
+    for fault in [Fault::Throttled, Fault::ErrorBefore, Fault::AccessDenied, Fault::TableMissing] {
         let world = World::new();
         world.store.always(Call::Settle, fault);
         assert_outcome!(world.run().await, Ok(Outcome::Unrecorded(1)));
         world.store.heal();
-        if fault == Fault::AccessDenied {
+        if fault == Fault::TableMissing {
             assert_eq!(world.count(Call::Settle), 1, "neither retried nor released");
         }
         assert_eq!(world.record().await.unwrap().status, Status::InProgress, "{fault:?}");

@@ -8,7 +8,7 @@ use std::sync::{
 use futures_util::future::join_all;
 use lambda_once::{Failure, Idempotency, Outcome, store::postgres::PostgresStore};
 
-use super::{sessions::*, *};
+use super::{proxy::Proxy, sessions::*, *};
 
 fn engine(store: PostgresStore) -> Idempotency {
     Idempotency::builder(store).scope("tests").build().unwrap()
@@ -62,4 +62,32 @@ async fn a_completion_outlasts_a_lock() {
         once.operation("charge", &key).run(|| async { Ok::<u32, Failure>(8) }).await.unwrap(),
         Outcome::Replayed(7)
     ));
+}
+
+/// A login that is refused for a while, as during a rotation of passwords, costs no outcome.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completion_outlasts_logins_that_are_refused_for_a_while() {
+    let role = support::postgres::role(&[]).await;
+    let sessions = Sessions::of(&role).await;
+    let proxy = Proxy::start(&role).await;
+    let once = engine(support::postgres::config(proxy.connection()).build().unwrap());
+    let key = support::unique_name("order");
+    let (refused, mut opened) = tokio::sync::watch::channel(None);
+    let charge = || async {
+        sessions.admit_role(false).await;
+        refused.send_replace(Some(proxy.opened()));
+        Ok::<_, Failure>(7_u32)
+    };
+    let admit_again = async {
+        let before = opened.wait_for(Option::is_some).await.unwrap().unwrap();
+        // The completion has met the refusal, and asks again.
+        while proxy.opened() < before + 2 {
+            tokio::task::yield_now().await;
+        }
+        sessions.admit_role(true).await;
+    };
+    let (outcome, ()) = futures_util::future::join(once.operation("charge", &key).run(charge), admit_again).await;
+    assert!(matches!(outcome.unwrap(), Outcome::Executed(7)));
+    let again = once.operation("charge", &key).run(|| async { Ok::<u32, Failure>(8) });
+    assert!(matches!(again.await.unwrap(), Outcome::Replayed(7)));
 }

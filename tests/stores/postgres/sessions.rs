@@ -66,6 +66,16 @@ impl Sessions {
         assert!(self.admin.execute(sql, &[&self.role]).await.unwrap() > 0);
     }
 
+    /// Refuses the role's logins and ends its sessions, as a rotation of its password does, or admits it again.
+    pub(super) async fn admit_role(&self, is_admitted: bool) {
+        let (role, login) = (&self.role, if is_admitted { "LOGIN" } else { "NOLOGIN" });
+        self.admin.batch_execute(&format!("ALTER ROLE \"{role}\" {login}")).await.unwrap();
+        if !is_admitted {
+            let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1";
+            self.admin.execute(sql, &[role]).await.unwrap();
+        }
+    }
+
     pub(super) async fn change_role(&self, setting: &str) {
         self.admin.batch_execute(&format!("ALTER ROLE \"{}\" SET {setting}", self.role)).await.unwrap();
     }
