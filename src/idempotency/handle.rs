@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 use super::names::Registration;
-use super::{names::Services, settings::EngineSettings};
+use super::{names::Services, settings::EngineSettings, warnings::Warnings};
 #[cfg(feature = "powertools")]
 use crate::store::RecordFormat;
 use crate::{
@@ -81,6 +81,7 @@ pub struct Idempotency {
         expect(dead_code, reason = "without services nothing is registered")
     )]
     services: Arc<Services>,
+    pub(super) warnings: Arc<Warnings>,
 }
 
 impl Idempotency {
@@ -88,7 +89,7 @@ impl Idempotency {
         if !store.format().keeps_every_outcome() {
             settings.compress_above = usize::MAX;
         }
-        Self { store, clock, settings: Arc::new(settings), services: Arc::default() }
+        Self { store, clock, settings: Arc::new(settings), services: Arc::default(), warnings: Arc::default() }
     }
 
     /// The same engine under a name: equal keys of differently named engines do not meet, nor do those of a named one and an

@@ -22,6 +22,7 @@ pub(crate) mod settings;
 mod single;
 mod transaction;
 pub(crate) mod verdict;
+mod warnings;
 pub(crate) mod window;
 
 pub use builder::Builder;

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use lambda_once::clock::{Clock, Timestamp};
+use lambda_once::clock::{Clock, SystemClock, Timestamp};
 use tokio::time::Instant;
 
 /// A time far from now, so that DynamoDB Local's own TTL never meets the records of a test.
@@ -47,5 +47,22 @@ impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
         let jumped = Duration::from_millis(self.jumped.load(Ordering::SeqCst));
         FUTURE.after(self.start.elapsed() + jumped)
+    }
+}
+
+/// The system's time, but ahead of it or behind it.
+#[derive(Clone, Copy, Debug)]
+pub enum WrongClock {
+    Ahead(Duration),
+    Behind(Duration),
+}
+
+impl Clock for WrongClock {
+    fn now(&self) -> Timestamp {
+        let now = SystemClock.now();
+        match *self {
+            Self::Ahead(by) => now.after(by),
+            Self::Behind(by) => now.before(by),
+        }
     }
 }

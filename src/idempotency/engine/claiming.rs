@@ -10,6 +10,7 @@ use super::{
     calls::{Backoff, for_each},
 };
 use crate::{
+    clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::{claim::Claim, handle::Idempotency, policy::AfterUnknown, window::Window},
     order::Order,
@@ -40,12 +41,14 @@ impl Idempotency {
             Ok(requests) => requests,
             Err(error) => return (for_each(error, candidates.len()), withdrawal),
         };
+        let begun = self.clock.now();
         let answers = self.send_claims(&requests, window, &mut withdrawal).await;
         let mut result = Vec::with_capacity(requests.len());
         for (request, answer) in requests.iter().zip(answers) {
             result.push(answer.map(|claimed| match claimed {
                 Claimed::Refused(refusal) => ClaimAnswer::Refused(refusal),
                 Claimed::Granted(grant) => {
+                    self.compare_clocks(grant, window, begun);
                     let claim = Claim::of(request, grant, window);
                     self.granted(claim, grant, window, &mut withdrawal.late)
                 }
@@ -54,20 +57,33 @@ impl Idempotency {
         (result, withdrawal)
     }
 
-    /// A grant that arrives when nothing may start any longer is not acted on (C9).
+    /// A grant that arrives when nothing may start any longer is not acted on (C9). The window's lease counts from before the
+    /// request was sent, so it ends no later than the store's, whatever the store's clock shows.
     fn granted(&self, claim: Claim, grant: Grant, window: Window, late: &mut Vec<Claim>) -> ClaimAnswer {
         let now = self.clock.now();
-        let is_held = now < grant.lease_until;
-        if is_held && now < window.stop {
+        if now < window.stop {
             return ClaimAnswer::Granted(claim);
         }
         late.push(claim);
-        if is_held {
+        if now < window.lease_until {
             return ClaimAnswer::OutOfTime;
         }
         // Somebody else may hold the key by now.
         let lease_until = Some(grant.lease_until);
         ClaimAnswer::Refused(Refusal::InProgress { lease_until, attempt: grant.attempt })
+    }
+
+    /// Warns of a store whose clock differs from ours by more than the margin. Leases hold nevertheless, as the store compares them
+    /// with its own clock alone; but a failover to a server with another clock may end them early.
+    fn compare_clocks(&self, grant: Grant, window: Window, begun: Timestamp) {
+        let (ours, theirs, margin) = (window.lease_until, grant.lease_until, self.settings.skew_margin);
+        let is_early = theirs.after(margin) < ours;
+        // The store counts from when the request arrived.
+        let is_late = || theirs > ours.after(margin).after(self.clock.now().since(begun));
+        if (is_early || is_late()) && self.warnings.clocks.is_first() {
+            let (ours, theirs) = (ours.as_millis(), theirs.as_millis());
+            tracing::warn!(target: "lambda_once", lease_until = ours, stored_lease_until = theirs, "the store's clock differs from the clock here by more than the skew margin; both times are of one lease, in milliseconds since 1970");
+        }
     }
 
     pub(super) fn claim_requests(

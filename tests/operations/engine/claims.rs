@@ -4,14 +4,19 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lambda_once::{
-    AfterUnknown, Error, ErrorKind, ErrorStatus, Outcome,
-    clock::Timestamp,
+    AfterUnknown, Deadline, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Outcome,
+    clock::{Clock, Timestamp},
     record::{RECORD_VERSION, Status},
     store::fault::{Call, Fault},
 };
+use tracing::Level;
 
-use super::{CHARGE, KEY, LEASE, MARGIN, MILLISECOND, World, assert_outcome};
+use super::{
+    CHARGE, KEY, LEASE, MARGIN, MILLISECOND, World, assert_outcome,
+    support::{clock::WrongClock, collector::Collector},
+};
 
+const SECOND: Duration = Duration::from_secs(1);
 const MONTH: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 #[tokio::test(start_paused = true)]
@@ -263,4 +268,46 @@ async fn a_running_record_without_a_lease_stands_until_it_expires() {
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { lease_until: None, .. }));
     tokio::time::advance(MONTH).await;
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
+}
+
+/// An operation with this time left, on an engine whose clock shows another time than the store's; and the warnings of it.
+async fn run_twice_by_clocks(engines: WrongClock, stores: WrongClock) -> (Outcome<u32>, usize) {
+    let once = Idempotency::builder(MemoryStore::with_clock(stores)).clock(engines).build().unwrap();
+    let (collector, guard) = Collector::install();
+    let mut last = None;
+    for key in [1, 2] {
+        let deadline = Deadline::at(engines.now().after(3 * SECOND));
+        last = Some(once.operation(CHARGE, &key).deadline(deadline).run(async || Ok::<_, Failure>(key)).await.unwrap());
+    }
+    drop(guard);
+    let lines = collector.lines();
+    let warnings = lines.iter().filter(|line| line.level == Level::WARN && !line.get("stored_lease_until").is_empty());
+    (last.unwrap(), warnings.count())
+}
+
+#[tokio::test]
+async fn a_store_whose_clock_is_wrong_holds_nothing_up_and_is_warned_of_once() {
+    let hour = 3_600 * SECOND;
+    for (engines, stores, warnings) in [
+        (WrongClock::Ahead(hour), WrongClock::Ahead(Duration::ZERO), 1),
+        (WrongClock::Behind(hour), WrongClock::Ahead(Duration::ZERO), 1),
+        (WrongClock::Ahead(5 * SECOND), WrongClock::Ahead(Duration::ZERO), 1),
+        (WrongClock::Ahead(Duration::ZERO), WrongClock::Ahead(MARGIN / 2), 0),
+        (WrongClock::Ahead(Duration::ZERO), WrongClock::Behind(MARGIN / 2), 0),
+    ] {
+        let (outcome, warned) = run_twice_by_clocks(engines, stores).await;
+        assert!(matches!(outcome, Outcome::Executed(2)), "{engines:?} {stores:?}: {outcome:?}");
+        assert_eq!(warned, warnings, "{engines:?} {stores:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_answer_of_the_store_is_not_taken_for_another_clock() {
+    let world = World::new();
+    world.store.next(Call::Claim, Fault::ErrorBefore);
+    world.store.next(Call::Claim, Fault::Delay(2 * SECOND));
+    let (collector, guard) = Collector::install();
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    drop(guard);
+    assert!(collector.lines().iter().all(|line| line.level > Level::WARN));
 }

@@ -1,6 +1,7 @@
 //! What each layer promises, from the first delivery to a crash, on each store.
 
 mod cached;
+mod clocks;
 mod faults;
 mod http;
 mod invocation;

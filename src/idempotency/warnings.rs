@@ -1,0 +1,19 @@
+//! What an engine warns of once, however often it happens.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Which warnings were given. All clones of an engine share it.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings {
+    pub(crate) clocks: Once,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Once(AtomicBool);
+
+impl Once {
+    /// Whether this is the first time.
+    pub(crate) fn is_first(&self) -> bool {
+        !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
+    }
+}
