@@ -23,7 +23,7 @@ use crate::{
     clock::{Deadline, Timestamp},
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
-    idempotency::{outcome::OutcomeKind, window::Window},
+    idempotency::{invoked::note_tenant, outcome::OutcomeKind, window::Window},
     telemetry::{EntryPoint, spans},
 };
 
@@ -93,7 +93,9 @@ where
         if !records.is_empty() {
             check_time(now, window, options.expected_duration)?;
         }
-        engine.check_keys(S::OPERATION, event.context.tenant_id.as_deref())?;
+        let tenant = event.context.tenant_id.as_deref();
+        engine.check_keys(S::OPERATION, tenant)?;
+        note_tenant(tenant);
         let operation = engine.log_name(S::OPERATION);
         let span = batch_span(&operation, records.len(), &event.context);
         let traced = !span.is_disabled();

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     clock::Deadline,
     error::ErrorKind,
-    idempotency::{claim::Claim, engine::Candidate, window::Window},
+    idempotency::{claim::Claim, engine::Candidate, invoked::note_tenant, window::Window},
     key::{
         delivery::{Body, Delivery, MessageMetadata},
         hash::KeyHasher,
@@ -135,7 +135,9 @@ impl LayerSettings {
 
     fn hasher(&self, parts: &Parts, caller: &[u8]) -> KeyHasher {
         // Both as one: each is preceded by its length, so that neither can pose as the other.
-        let tenant = lambda::tenant(parts).unwrap_or_default().as_bytes();
+        let tenant = lambda::tenant(parts);
+        note_tenant(tenant);
+        let tenant = tenant.unwrap_or_default().as_bytes();
         let whose = [&(tenant.len() as u64).to_be_bytes(), tenant, caller].concat();
         self.engine.hasher(OPERATION, Some(&whose))
     }

@@ -60,7 +60,7 @@ impl IdempotencyKeyLayer {
     /// layer an engine with a name, as in `once.named("stripe")`.
     ///
     /// Outside Lambda (where `AWS_LAMBDA_FUNCTION_NAME` is not set) the service needs a name as well:
-    /// [`Builder::scope`](crate::Builder::scope), or `OTEL_SERVICE_NAME` in the environment.
+    /// [`Builder::scope`](crate::Builder::scope).
     pub fn new(engine: Idempotency, scope: Scope) -> Self {
         Self { settings: LayerSettings::new(&engine, scope) }
     }

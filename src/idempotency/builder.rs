@@ -50,7 +50,7 @@ impl Idempotency {
 ///
 /// | setting | default |
 /// |---|---|
-/// | [`scope`](Self::scope) | `AWS_LAMBDA_FUNCTION_NAME`, else `OTEL_SERVICE_NAME`, else `local`; HTTP needs one of the first two or a scope |
+/// | [`scope`](Self::scope) | `AWS_LAMBDA_FUNCTION_NAME`, else `local`; HTTP outside Lambda needs one |
 /// | [`named`](Self::named) | no name |
 /// | [`lease`](Self::lease) | 30 s; used only when the invocation's deadline is not known |
 /// | [`heartbeat`](Self::heartbeat) | renewed while the work runs, for 15 minutes at most; only when the deadline is not known, and never in batches |
@@ -281,6 +281,7 @@ impl Builder {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if
+    /// * the scope or the engine's name is empty;
     /// * the lease is shorter than a second, or not longer than the reserve;
     /// * the reserve is shorter than 200 milliseconds;
     /// * the longest duration of a heartbeat is zero;
@@ -318,6 +319,14 @@ mod tests {
     fn the_defaults_are_valid() {
         assert!(builder().build().is_ok());
         assert!(EngineSettings::default().check().is_ok());
+    }
+
+    #[test]
+    fn an_empty_scope_or_name_is_refused() {
+        for bad in [builder().scope(""), builder().named("")] {
+            assert_eq!(bad.build().unwrap_err().kind(), ErrorKind::Config);
+        }
+        assert_eq!(builder().build().unwrap().named("").check_settings().unwrap_err().kind(), ErrorKind::Config);
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! The candidate for a claim: the hashes of an operation's key and payload, and its place in an order.
 
-use super::{engine::Candidate, handle::Idempotency};
+use super::{
+    engine::Candidate,
+    handle::Idempotency,
+    invoked::{Tenant, process_has_tenants},
+};
 use crate::{
     error::{Error, ErrorKind},
     order::Sequence,
@@ -20,6 +24,7 @@ pub(super) struct Place {
 pub(super) fn candidate(
     engine: &Idempotency,
     name: &str,
+    tenant: &Tenant,
     key: Result<Vec<u8>, Error>,
     fingerprint: Result<Option<Fingerprint>, Error>,
     place: Option<Place>,
@@ -35,8 +40,14 @@ pub(super) fn candidate(
         }
         Err(error) => return Err(error),
     };
-    engine.check_keys(name, None)?;
-    let hasher = engine.hasher(name, None);
+    if *tenant == Tenant::Unsaid && process_has_tenants() {
+        return Err(Error::config(
+            "the function serves tenants, so the operation must say whose it is: give it the context, as in \
+             `.deadline(&context)`, or choose `.tenant(id)` or `.all_tenants()`",
+        ));
+    }
+    engine.check_keys(name, tenant.id())?;
+    let hasher = engine.hasher(name, tenant.id().map(str::as_bytes));
     let (key, fingerprint) = (hasher.hash(&key), fingerprint?);
     let Some(Place { entity, sequence, .. }) = place else {
         return Ok(Some(Candidate { key, fingerprint, sequence: None }));

@@ -15,6 +15,7 @@ use futures_util::FutureExt;
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 
+use super::{invoked::Enclosing, window::Window};
 use crate::clock::{Clock, Timestamp};
 
 /// Why a user's future returned nothing.
@@ -49,12 +50,14 @@ pin_project! {
 pub(crate) struct Bounds {
     pub(crate) begin_by: Timestamp,
     pub(crate) stop: Timestamp,
+    /// When its invocation ends, if that is known.
+    pub(crate) deadline: Option<Timestamp>,
 }
 
 impl Bounds {
-    /// It may begin at any time until then.
-    pub(crate) fn until(stop: Timestamp) -> Self {
-        Self { begin_by: stop, stop }
+    /// It may begin at any time until `stop`, in this window.
+    pub(crate) fn until(stop: Timestamp, window: &Window) -> Self {
+        Self { begin_by: stop, stop, deadline: window.deadline() }
     }
 }
 
@@ -86,7 +89,8 @@ impl<F: Future> Future for Guarded<F> {
         }
         *this.started = true;
         // The future is not polled again after a panic, so it does not matter in which state that left it.
-        match catch_unwind(AssertUnwindSafe(|| this.work.poll(context))) {
+        let enclosing = Enclosing { deadline: this.bounds.deadline, stop: this.bounds.stop };
+        match catch_unwind(AssertUnwindSafe(|| enclosing.around(|| this.work.poll(context)))) {
             Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
             Ok(Poll::Pending) => this.timer.poll(context).map(|()| Err(Unfinished::CutOff)),
             Err(panic) => {

@@ -85,7 +85,11 @@ pub struct Idempotency {
 }
 
 impl Idempotency {
-    pub(super) fn with_settings(store: Arc<dyn Store>, clock: Arc<dyn Clock>, mut settings: EngineSettings) -> Self {
+    pub(in crate::idempotency) fn with_settings(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        mut settings: EngineSettings,
+    ) -> Self {
         if !store.format().keeps_every_outcome() {
             settings.compress_above = usize::MAX;
         }
@@ -95,7 +99,8 @@ impl Idempotency {
     /// The same engine under a name: equal keys of differently named engines do not meet, nor do those of a named one and an
     /// unnamed one. The name comes in front of the [operations' own](Self#names), and replaces an earlier one of the engine.
     ///
-    /// Two services of one kind need two names. Give both the same one only if they are to share their records, as two
+    /// An empty name is refused ([`Config`](crate::ErrorKind::Config)) by what is made on the engine. Two services of one kind need two
+    /// names. Give both the same one only if they are to share their records, as two
     /// versions of one service do.
     #[must_use]
     pub fn named(&self, name: impl Into<Cow<'static, str>>) -> Self {

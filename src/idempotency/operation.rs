@@ -9,6 +9,7 @@ use super::{
     claim::Claim,
     engine::Commit,
     handle::Idempotency,
+    invoked::{Enclosing, InvocationContext, Tenant},
     names,
     observing::Subject,
     operation_settings::OperationSettings,
@@ -39,7 +40,9 @@ pub struct Operation<'a, P = Unprobed> {
     pub(super) key: Result<Vec<u8>, Error>,
     pub(super) fingerprint: Result<Option<Fingerprint>, Error>,
     pub(super) place: Option<Place>,
-    pub(super) deadline: Deadline,
+    /// `None` if nothing was said of it.
+    pub(super) deadline: Option<Deadline>,
+    pub(super) tenant: Tenant,
     patience: Duration,
     pub(super) heartbeat: Heartbeat,
     probe: P,
@@ -89,7 +92,8 @@ impl<'a> Operation<'a> {
             key: names::check(name).and_then(|()| of_value(key)),
             fingerprint: Ok(None),
             place: None,
-            deadline: Deadline::UNKNOWN,
+            deadline: None,
+            tenant: Tenant::Unsaid,
             patience: Duration::ZERO,
             heartbeat: Heartbeat::AsEngine,
             probe: Unprobed,
@@ -134,8 +138,9 @@ impl<'a> Operation<'a> {
         F: FnOnce(Claim) -> Fut + Send,
         Fut: Future<Output = Result<Probed<T>, E>> + Send,
     {
-        let Self { engine, name, key, fingerprint, place, deadline, patience, heartbeat, probe: Unprobed } = self;
-        Operation { engine, name, key, fingerprint, place, deadline, patience, heartbeat, probe }
+        let Self { engine, name, key, fingerprint, place, deadline, tenant, patience, heartbeat, probe: Unprobed } =
+            self;
+        Operation { engine, name, key, fingerprint, place, deadline, tenant, patience, heartbeat, probe }
     }
 }
 
@@ -197,10 +202,41 @@ impl<P> Operation<'_, P> {
         self
     }
 
-    /// When the invocation ends: a [`Timestamp`](crate::clock::Timestamp), or a Lambda `Context` (with the feature of any
-    /// source, `batch`, `http` or `invocation`). Without it, and where it is [unknown](Deadline), the configured lease is used.
-    pub fn deadline(mut self, deadline: impl Into<Deadline>) -> Self {
-        self.deadline = deadline.into();
+    /// Says when the invocation ends, by a [`Timestamp`](crate::clock::Timestamp) or a Lambda `Context` (with the feature of any
+    /// source, `batch`, `http-lambda` or `invocation`). The claim's lease ends a second after that. A context also says for which
+    /// [tenant](Self::tenant) the invocation is.
+    ///
+    /// In a handler of this library nothing needs to be said: an operation that is polled in the handler's own task has the
+    /// deadline of its invocation, and is cut off in time for the handler to see that. A spawned task inherits nothing.
+    ///
+    /// Elsewhere, and where the deadline is [unknown](Deadline), the configured lease is used. In Lambda that lease may outlive the
+    /// invocation and hold up its retry, which is logged once as a warning.
+    pub fn deadline(mut self, invocation: impl Into<InvocationContext>) -> Self {
+        let InvocationContext { deadline, tenant } = invocation.into();
+        self.deadline = Some(deadline);
+        if let (Some(tenant), Tenant::Unsaid | Tenant::OfContext(_)) = (tenant, &self.tenant) {
+            self.tenant = Tenant::OfContext(tenant);
+        }
+        self
+    }
+
+    /// Whose operation it is, where one function serves tenants: equal keys of two tenants do not meet.
+    ///
+    /// A multi-tenant function (Lambda's tenant isolation mode) has to say so of each operation: by the context given to
+    /// [`deadline`](Self::deadline), by this, or by [`all_tenants`](Self::all_tenants). One that says nothing is refused
+    /// ([`Config`](crate::ErrorKind::Config)) as soon as an invocation of the process was for a tenant: it would answer one tenant
+    /// with the result of another.
+    ///
+    /// Source: <https://docs.aws.amazon.com/lambda/latest/dg/tenant-isolation.html>
+    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
+        self.tenant = Tenant::Chosen(Some(tenant.into()));
+        self
+    }
+
+    /// The operation is one for all [tenants](Self::tenant): whichever of them asks first runs it, and the others are answered with
+    /// that result.
+    pub fn all_tenants(mut self) -> Self {
+        self.tenant = Tenant::Chosen(None);
         self
     }
 
@@ -265,7 +301,7 @@ impl<P> Operation<'_, P> {
     /// An [`Error`] means that nothing ran, unless its kind is
     /// [`StoredResult`](crate::ErrorKind::StoredResult): the operation was done before, and its result cannot be decoded.
     /// [`Config`](crate::ErrorKind::Config) means that the operation's name is empty, that its
-    /// [settings](Self::with_settings) contradict each other, that the engine's policy is
+    /// [settings](Self::with_settings) contradict each other, that its [tenant](Self::tenant) has to be said, that the engine's policy is
     /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) and there is no [`probe`](Operation::probe), or the other way
     /// round, or that its [`heartbeat`](Self::heartbeat) is zero or meets a known deadline. Errors of `work` are in [`Outcome::Failed`].
     pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
@@ -306,14 +342,12 @@ impl<P> Operation<'_, P> {
     {
         let (engine, name) = (&*self.engine, self.name);
         engine.check_settings()?;
-        let window = Window::new(engine.clock.now(), self.deadline, &engine.settings);
-        window.check_heartbeat(self.heartbeat)?;
-        let window = window.with_heartbeat(self.heartbeat, &engine.settings);
+        let window = engine.window_of_operation(self.deadline, self.heartbeat)?;
         engine.check_probe(P::IS_GIVEN)?;
         let operation = engine.log_name(name);
         let subject = Subject::new(EntryPoint::Operation, &operation, None);
         let served = async {
-            let found = candidate(engine, name, self.key, self.fingerprint, self.place);
+            let found = candidate(engine, name, &self.tenant, self.key, self.fingerprint, self.place);
             let Some(candidate) = found.inspect_err(|error| engine.tell_error(subject, error))? else {
                 let outcome = engine.run_unprotected(window, writes, unprotected(work)).await;
                 engine.tell_outcome(subject, outcome.kind(), 0);
@@ -324,6 +358,29 @@ impl<P> Operation<'_, P> {
             told(engine, &operation, key, ran)
         };
         engine.observed(EntryPoint::Operation, &operation, spans::operation(&operation), served).await
+    }
+}
+
+impl Idempotency {
+    /// The time that an operation has which begins now.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Window::check_heartbeat`].
+    pub(super) fn window_of_operation(
+        &self,
+        deadline: Option<Deadline>,
+        heartbeat: Heartbeat,
+    ) -> Result<Window, Error> {
+        let enclosing = Enclosing::current();
+        if deadline.is_none() && enclosing.is_none() && self.settings.is_in_lambda && self.warnings.deadline.is_first()
+        {
+            tracing::warn!(target: "lambda_once", "an operation in Lambda has no deadline, so its lease may outlive the invocation and hold up a retry: give it the context, as in `.deadline(&context)`");
+        }
+        let deadline = deadline.unwrap_or(Deadline::UNKNOWN);
+        let window = Window::within(enclosing, self.clock.now(), deadline, &self.settings);
+        window.check_heartbeat(heartbeat)?;
+        Ok(window.with_heartbeat(heartbeat, &self.settings))
     }
 }
 

@@ -11,8 +11,9 @@ use crate::{error::Error, key::MissingKey, telemetry::Observers};
 /// Set to `1`, it switches the protection off: handlers run, and the store is not asked.
 pub const DISABLED_VARIABLE: &str = "LAMBDA_ONCE_DISABLED";
 
-/// Where the service's name is looked for, in this order.
-const NAME_VARIABLES: [&str; 2] = ["AWS_LAMBDA_FUNCTION_NAME", "OTEL_SERVICE_NAME"];
+/// The name of the function, which only Lambda sets. The name that a service has in traces is no scope: whoever renames it there
+/// would let everything run again.
+const FUNCTION_VARIABLE: &str = "AWS_LAMBDA_FUNCTION_NAME";
 
 /// SQS keeps a message for up to 14 days; a record must outlive it.
 const RETENTION: Duration = Duration::from_secs(15 * 24 * 60 * 60);
@@ -48,6 +49,8 @@ pub(crate) struct EngineSettings {
     pub(crate) classifiers: Classifiers,
     pub(crate) observers: Observers,
     pub(crate) disabled: bool,
+    /// Whether the process is an execution environment of Lambda.
+    pub(crate) is_in_lambda: bool,
 }
 
 impl Default for EngineSettings {
@@ -71,6 +74,7 @@ impl Default for EngineSettings {
             classifiers: Classifiers::default(),
             observers: Observers::default(),
             disabled: false,
+            is_in_lambda: false,
         }
     }
 }
@@ -78,8 +82,8 @@ impl Default for EngineSettings {
 impl EngineSettings {
     pub(super) fn from_environment() -> Self {
         let mut settings = Self::default();
-        let named = |variable: &&str| std::env::var(variable).ok().filter(|name| !name.is_empty());
-        settings.function = NAME_VARIABLES.iter().find_map(named).map(Cow::Owned);
+        settings.function = std::env::var(FUNCTION_VARIABLE).ok().filter(|name| !name.is_empty()).map(Cow::Owned);
+        settings.is_in_lambda = settings.function.is_some();
         settings.disabled = std::env::var(DISABLED_VARIABLE).is_ok_and(|value| is_true(&value));
         settings
     }
@@ -104,16 +108,26 @@ impl EngineSettings {
     /// Refuses an engine that nothing sets apart from other services on the same store.
     #[cfg(feature = "http")]
     pub(crate) fn check_scope(&self) -> Result<(), Error> {
-        if self.disabled || self.function.as_deref().is_some_and(|name| !name.is_empty()) {
+        if self.disabled || self.function.is_some() {
             return Ok(());
         }
         Err(Error::config(
             "outside Lambda the service needs a name, or it would share its records with every other service on the \
-             store: set OTEL_SERVICE_NAME, or give the engine a scope, as in `Idempotency::builder(store).scope(\"payments\")`",
+             store: give the engine a scope, as in `Idempotency::builder(store).scope(\"payments\")`",
         ))
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
+        if self.function.as_deref() == Some("") {
+            return Err(Error::config(
+                "the scope is empty: say what sets this function's keys apart from those of others",
+            ));
+        }
+        if self.name.as_deref() == Some("") {
+            return Err(Error::config(
+                "the engine's name is empty: leave it out, or say what sets the engine apart from others",
+            ));
+        }
         if self.lease < MIN_LEASE {
             return Err(Error::config("the lease must be at least one second, or nothing could start within it"));
         }

@@ -74,7 +74,7 @@ impl Idempotency {
             ClaimAnswer::Refused(refusal) => return Ok((replay(refusal)?, 0)),
             ClaimAnswer::OutOfTime => return Ok((Outcome::NotStarted, 0)),
         };
-        let (attempt, bounds) = (claim.attempt(), Bounds::until(self.stop_without_claim(window)));
+        let (attempt, bounds) = (claim.attempt(), Bounds::until(self.stop_without_claim(window), &window));
         let timer = self.handler_begins(Some(&claim));
         let work = async {
             let handled = work.await;
@@ -119,7 +119,7 @@ impl Idempotency {
         F: Future<Output = Result<T, Failure>> + Send,
     {
         let work = async { work.await.map(Success::Complete) };
-        let bounds = Bounds::until(self.stop_without_claim(window));
+        let bounds = Bounds::until(self.stop_without_claim(window), &window);
         let mut end = self.run(None, bounds, work, |value| value).await;
         if let Some(writes) = writes {
             // Boxed, since it is rare: every run would have to have room for it.

@@ -14,7 +14,6 @@ use super::{
     outcome::Outcome,
     probe::{Probe, Unprobed},
     verdict::{Failure, Verdict},
-    window::Window,
 };
 use crate::{
     error::Error,
@@ -161,20 +160,18 @@ impl<S: Transactional> Claimless<'_, S> {
         F: Future<Output = Result<T, E>> + Send,
     {
         let InTransaction { operation, store, classifier } = self.0;
-        let Operation { engine, name, key, fingerprint, place, deadline, heartbeat, .. } = operation;
+        let Operation { engine, name, key, fingerprint, place, deadline, tenant, heartbeat, .. } = operation;
         engine.check_store(store.id())?;
         engine.check_settings()?;
         engine.check_probe(false)?;
-        let window = Window::new(engine.clock.now(), deadline, &engine.settings);
-        window.check_heartbeat(heartbeat)?;
-        let window = window.with_heartbeat(heartbeat, &engine.settings);
+        let window = engine.window_of_operation(deadline, heartbeat)?;
         let transaction = store.open();
         let writes = OpenTransaction { store, transaction: transaction.clone(), classifier };
         let work = operation::unprotected(|_| work(transaction));
         let name_in_logs = engine.log_name(name);
         let subject = Subject::new(EntryPoint::Operation, &name_in_logs, None);
         let served = async {
-            let found = candidate(&engine, name, key, fingerprint, place);
+            let found = candidate(&engine, name, &tenant, key, fingerprint, place);
             let Some(candidate) = found.inspect_err(|error| engine.tell_error(subject, error))? else {
                 let outcome = engine.run_unprotected(window, Some(Box::new(writes)), work).await;
                 engine.tell_outcome(subject, outcome.kind(), 0);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
     pub(crate) clocks: Once,
+    pub(crate) deadline: Once,
 }
 
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{policy::Heartbeat, settings::EngineSettings};
+use super::{invoked::Enclosing, policy::Heartbeat, settings::EngineSettings};
 use crate::{
     clock::{Deadline, Timestamp},
     error::Error,
@@ -50,15 +50,34 @@ enum Limit {
 
 impl Window {
     pub(crate) fn new(now: Timestamp, deadline: Deadline, settings: &EngineSettings) -> Self {
-        let deadline = deadline.ahead_of(now);
+        Self::within(None, now, deadline, settings)
+    }
+
+    /// The window of an operation inside a run. It has that one's deadline, if that is known and no other is given; and it ends
+    /// in time for the run to see how.
+    pub(crate) fn within(
+        enclosing: Option<Enclosing>,
+        now: Timestamp,
+        deadline: Deadline,
+        settings: &EngineSettings,
+    ) -> Self {
+        let enclosing = enclosing.and_then(|run| Some((run.deadline?, run.stop)));
+        let deadline = deadline.ahead_of(now).or(enclosing.map(|(deadline, _)| deadline));
         let (ends, lease_until) = match deadline {
-            Some(deadline) => (deadline, deadline.after(AFTER_DEADLINE)),
+            Some(deadline) => {
+                (enclosing.map_or(deadline, |(_, stop)| deadline.min(stop)), deadline.after(AFTER_DEADLINE))
+            }
             None => (now.after(settings.lease), now.after(settings.lease)),
         };
         let reserve = settings.reserve.unwrap_or_else(|| default_reserve(ends.since(now)));
         let (stop, settle_by) = (ends.before(reserve), ends.before(reserve / 2));
         let limit = deadline.map_or(Limit::Lease, Limit::Deadline);
         Self { lease_until, stop, settle_by, limit }
+    }
+
+    /// When the invocation ends, if that is known.
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
+        if let Limit::Deadline(deadline) = self.limit { Some(deadline) } else { None }
     }
 
     /// The same window for a run that renews its lease, if it does: where the deadline is known the lease ends after it.

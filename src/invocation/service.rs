@@ -26,6 +26,7 @@ use crate::{
         classifier::Classifiers,
         engine::Candidate,
         guard::catch_panic,
+        invoked::note_tenant,
         observing::Subject,
         outcome::{Interruption, Outcome},
         probe::Unprobed,
@@ -114,7 +115,9 @@ impl LayerSettings {
     {
         self.check()?;
         let engine = &self.engine;
-        engine.check_keys(OPERATION, event.context.tenant_id.as_deref())?;
+        let tenant = event.context.tenant_id.as_deref();
+        engine.check_keys(OPERATION, tenant)?;
+        note_tenant(tenant);
         let window = Window::new(engine.clock.now(), Deadline::from(&event.context), &engine.settings);
         window.check_heartbeat(self.heartbeat)?;
         let window = window.with_heartbeat(self.heartbeat, &engine.settings);

@@ -166,7 +166,7 @@ impl<'e, F> Renewing<'e, F> {
             stop = heartbeat.next(&claim, now);
             heartbeat
         });
-        let work = Guarded::new(work, Arc::clone(&engine.clock), Bounds::until(stop));
+        let work = Guarded::new(work, Arc::clone(&engine.clock), Bounds::until(stop, &claim.window));
         Self { work, claim, heartbeat }
     }
 }

@@ -42,7 +42,8 @@ impl World {
     }
 
     async fn set_elsewhere(&self, account: &str, version: u64, ms: u64) -> Result<Outcome<u32>, Error> {
-        let operation = self.once.operation("sqs", &format!("{account}{version}")).ordered_by(account, version);
+        let operation =
+            self.once.operation("sqs", &format!("{account}{version}")).ordered_by(account, version).all_tenants();
         let work = || async move {
             tokio::time::sleep(millis(ms)).await;
             Ok::<_, Failure>(1)

@@ -129,16 +129,6 @@ async fn a_selector_that_can_find_nothing_is_a_configuration_error() {
 }
 
 #[tokio::test]
-async fn the_keys_of_two_tenants_do_not_meet() {
-    let function = Function::new();
-    for (tenant, run) in [(None, 1), (Some(""), 2), (Some("blue"), 3), (Some("green"), 4), (Some("blue"), 3)] {
-        let mut context = Context::default();
-        context.tenant_id = tenant.map(str::to_owned);
-        assert_eq!(function.send(LambdaEvent::new(order(), context)).await.unwrap(), run);
-    }
-}
-
-#[tokio::test]
 async fn the_keys_of_differently_named_engines_do_not_meet() {
     let once = Idempotency::new(MemoryStore::new());
     let function = |once| {

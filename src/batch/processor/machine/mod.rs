@@ -266,7 +266,8 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         }
         let index = self.next_ready()?;
         let is_alone = self.terms.bulk_size == 1 || self.is_alone(index);
-        let bounds = Bounds { begin_by: self.pace.begin_by(), stop: self.stop_of(index) };
+        let (begin_by, stop) = (self.pace.begin_by(), self.stop_of(index));
+        let bounds = Bounds { begin_by, stop, deadline: self.window.deadline() };
         self.queues.take_ready(index);
         let run = self.outcomes.records.begin(index)?;
         self.is_turn_fresh = false;

@@ -1,0 +1,161 @@
+//! The invocation that an operation belongs to: when it ends, and whose it is.
+
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use crate::clock::{Deadline, Timestamp};
+
+/// When an operation's invocation ends, and its tenant if Lambda gives one. Made of a [`Deadline`], a
+/// [`Timestamp`] or a Lambda `Context`, for [`Operation::deadline`](crate::Operation::deadline).
+#[derive(Clone, Debug)]
+pub struct InvocationContext {
+    pub(super) deadline: Deadline,
+    /// What a context says of the tenant, which may be that there is none; `None` without a context.
+    pub(super) tenant: Option<Option<String>>,
+}
+
+impl From<Deadline> for InvocationContext {
+    fn from(deadline: Deadline) -> Self {
+        Self { deadline, tenant: None }
+    }
+}
+
+impl From<Timestamp> for InvocationContext {
+    fn from(at: Timestamp) -> Self {
+        Deadline::at(at).into()
+    }
+}
+
+#[cfg(any(feature = "batch", feature = "http-lambda", feature = "invocation"))]
+impl From<&lambda_runtime::Context> for InvocationContext {
+    fn from(context: &lambda_runtime::Context) -> Self {
+        Self { deadline: context.into(), tenant: Some(context.tenant_id.clone()) }
+    }
+}
+
+/// Whose an operation is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Tenant {
+    #[default]
+    Unsaid,
+    /// The tenant of the context that was given, if it has one.
+    OfContext(Option<String>),
+    /// Chosen; `None` for all tenants.
+    Chosen(Option<String>),
+}
+
+impl Tenant {
+    pub(super) fn id(&self) -> Option<&str> {
+        match self {
+            Self::Unsaid => None,
+            Self::OfContext(tenant) | Self::Chosen(tenant) => tenant.as_deref(),
+        }
+    }
+}
+
+/// Whether an invocation in this process was for a tenant. A static, since what identifies an operation must not depend on the
+/// task it runs in: `tokio::spawn` would change its key.
+static HAS_TENANTS: AtomicBool = AtomicBool::new(false);
+
+/// An invocation begins, for this tenant.
+#[cfg_attr(
+    not(any(feature = "batch", feature = "http-lambda", feature = "invocation")),
+    expect(dead_code, reason = "without Lambda there are no tenants")
+)]
+pub(crate) fn note_tenant(tenant: Option<&str>) {
+    if tenant.is_some() {
+        HAS_TENANTS.store(true, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn process_has_tenants() -> bool {
+    HAS_TENANTS.load(Ordering::Relaxed)
+}
+
+/// The run whose work is being polled on this thread: what runs inside of it ends before it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Enclosing {
+    /// When its invocation ends, if that is known.
+    pub(crate) deadline: Option<Timestamp>,
+    /// When it is cut off.
+    pub(crate) stop: Timestamp,
+}
+
+thread_local! {
+    static ENCLOSING: Cell<Option<Enclosing>> = const { Cell::new(None) };
+}
+
+impl Enclosing {
+    pub(crate) fn current() -> Option<Self> {
+        ENCLOSING.get()
+    }
+
+    /// Polls the work of this run.
+    pub(crate) fn around<T>(self, poll: impl FnOnce() -> T) -> T {
+        /// Restores the run outside of it, also where the poll panics.
+        struct Outer(Option<Enclosing>);
+
+        impl Drop for Outer {
+            fn drop(&mut self) {
+                ENCLOSING.set(self.0);
+            }
+        }
+
+        let _outer = Outer(ENCLOSING.replace(Some(self)));
+        poll()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::*;
+    use crate::{Failure, Idempotency, MemoryStore, clock::SystemClock, idempotency::settings::EngineSettings};
+
+    fn in_lambda() -> Idempotency {
+        let settings = EngineSettings { is_in_lambda: true, ..EngineSettings::default() };
+        Idempotency::with_settings(Arc::new(MemoryStore::new()), Arc::new(SystemClock), settings)
+    }
+
+    async fn run(once: &Idempotency, deadline: Option<Deadline>) {
+        let operation = once.operation("charge", "order 7").all_tenants();
+        let operation = match deadline {
+            Some(deadline) => operation.deadline(deadline),
+            None => operation,
+        };
+        let _ = operation.run(async || Ok::<_, Failure>(())).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn in_lambda_an_operation_without_a_deadline_is_warned_of() {
+        let once = in_lambda();
+        run(&once, None).await;
+        assert!(!once.named("other").warnings.deadline.is_first(), "it was given, and is not given again");
+    }
+
+    #[tokio::test]
+    async fn an_operation_whose_deadline_was_said_or_inherited_is_not_warned_of() {
+        let once = in_lambda();
+        run(&once, Some(Deadline::UNKNOWN)).await;
+        // As under `cargo lambda watch`, whose deadlines are in the past.
+        let stop = once.clock.now().after(Duration::from_secs(30));
+        let mut inner = std::pin::pin!(run(&once, None));
+        std::future::poll_fn(|context| Enclosing { deadline: None, stop }.around(|| inner.as_mut().poll(context)))
+            .await;
+        assert!(once.warnings.deadline.is_first());
+    }
+
+    #[test]
+    fn a_run_inside_a_run_that_panics_leaves_the_outer_one() {
+        let [outer, inner] = [1, 2].map(|second| Enclosing { deadline: None, stop: Timestamp::from_seconds(second) });
+        outer.around(|| {
+            let panicked = std::panic::catch_unwind(|| inner.around(|| panic!("oh")));
+            assert!(panicked.is_err());
+            assert_eq!(Enclosing::current(), Some(outer));
+        });
+        assert_eq!(Enclosing::current(), None);
+    }
+}
