@@ -89,8 +89,10 @@ impl<F: Future> Future for Guarded<F> {
         }
         *this.started = true;
         // The future is not polled again after a panic, so it does not matter in which state that left it.
-        let enclosing = Enclosing { deadline: this.bounds.deadline, stop: this.bounds.stop };
-        match catch_unwind(AssertUnwindSafe(|| enclosing.around(|| this.work.poll(context)))) {
+        let entered = Enclosing { deadline: this.bounds.deadline, stop: this.bounds.stop }.enter();
+        let polled = catch_unwind(AssertUnwindSafe(|| this.work.poll(context)));
+        drop(entered);
+        match polled {
             Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
             Ok(Poll::Pending) => this.timer.poll(context).map(|()| Err(Unfinished::CutOff)),
             Err(panic) => {

@@ -92,19 +92,21 @@ impl Enclosing {
         ENCLOSING.get()
     }
 
-    /// Polls the work of this run.
-    pub(crate) fn around<T>(self, poll: impl FnOnce() -> T) -> T {
-        /// Restores the run outside of it, also where the poll panics.
-        struct Outer(Option<Enclosing>);
+    /// What is polled on this thread from now on runs inside of this run, until what this returns is dropped.
+    ///
+    /// No function that takes the poll: in a debug build each one on the way holds its result once more on the stack.
+    pub(crate) fn enter(self) -> Entered {
+        Entered(ENCLOSING.replace(Some(self)))
+    }
+}
 
-        impl Drop for Outer {
-            fn drop(&mut self) {
-                ENCLOSING.set(self.0);
-            }
-        }
+/// Restores the run outside of the one that was entered.
+#[must_use = "it leaves the run when it is dropped"]
+pub(crate) struct Entered(Option<Enclosing>);
 
-        let _outer = Outer(ENCLOSING.replace(Some(self)));
-        poll()
+impl Drop for Entered {
+    fn drop(&mut self) {
+        ENCLOSING.set(self.0);
     }
 }
 
@@ -143,19 +145,25 @@ mod tests {
         // As under `cargo lambda watch`, whose deadlines are in the past.
         let stop = once.clock.now().after(Duration::from_secs(30));
         let mut inner = std::pin::pin!(run(&once, None));
-        std::future::poll_fn(|context| Enclosing { deadline: None, stop }.around(|| inner.as_mut().poll(context)))
-            .await;
+        std::future::poll_fn(|context| {
+            let _entered = Enclosing { deadline: None, stop }.enter();
+            inner.as_mut().poll(context)
+        })
+        .await;
         assert!(once.warnings.deadline.is_first());
     }
 
     #[test]
     fn a_run_inside_a_run_that_panics_leaves_the_outer_one() {
         let [outer, inner] = [1, 2].map(|second| Enclosing { deadline: None, stop: Timestamp::from_seconds(second) });
-        outer.around(|| {
-            let panicked = std::panic::catch_unwind(|| inner.around(|| panic!("oh")));
-            assert!(panicked.is_err());
-            assert_eq!(Enclosing::current(), Some(outer));
+        let entered = outer.enter();
+        let panicked = std::panic::catch_unwind(|| {
+            let _entered = inner.enter();
+            panic!("oh")
         });
+        assert!(panicked.is_err());
+        assert_eq!(Enclosing::current(), Some(outer));
+        drop(entered);
         assert_eq!(Enclosing::current(), None);
     }
 }

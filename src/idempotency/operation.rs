@@ -346,7 +346,8 @@ impl<P> Operation<'_, P> {
         engine.check_probe(P::IS_GIVEN)?;
         let operation = engine.log_name(name);
         let subject = Subject::new(EntryPoint::Operation, &operation, None);
-        let served = async {
+        // Boxed: what is around it would hold it several times over, and operations within operations use up a stack.
+        let served = Box::pin(async {
             let found = candidate(engine, name, &self.tenant, self.key, self.fingerprint, self.place);
             let Some(candidate) = found.inspect_err(|error| engine.tell_error(subject, error))? else {
                 let outcome = engine.run_unprotected(window, writes, unprotected(work)).await;
@@ -356,7 +357,7 @@ impl<P> Operation<'_, P> {
             let key = candidate.key;
             let ran = engine.run_protected(candidate, window, self.patience, self.probe, writes, work).await;
             told(engine, &operation, key, ran)
-        };
+        });
         engine.observed(EntryPoint::Operation, &operation, spans::operation(&operation), served).await
     }
 }
