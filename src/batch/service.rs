@@ -11,7 +11,7 @@ use super::{
 use crate::{
     error::{BoxError, Error},
     idempotency::{handle::Idempotency, names::Registration},
-    key::selector::Key,
+    key::{payload::Payload, place::Place, selector::Key},
 };
 
 /// Handles the batches of a [`Source`]. Made by [`Idempotency::batch`] and its siblings for each source; given to
@@ -71,6 +71,7 @@ impl Idempotency {
     ///
     /// The handler takes the decoded body, and a [`RecordContext`](crate::RecordContext) if it wants one. It returns any serialisable value, which
     /// is stored, or an error, which is transient unless [classified](crate::Classify).
+    #[track_caller]
     pub fn batch<S, H, T, Args>(
         &self,
         source: S,
@@ -87,6 +88,7 @@ impl Idempotency {
     }
 
     /// The same with a decoder that looks at the outside of a record too.
+    #[track_caller]
     pub(super) fn batch_of<S, H, T, Args>(
         &self,
         source: S,
@@ -102,7 +104,7 @@ impl Idempotency {
         BatchService {
             source,
             engine: self.clone(),
-            registration: self.register(S::OPERATION),
+            registration: self.register::<H>(S::OPERATION),
             key,
             handler,
             decode: Arc::new(decode),
@@ -121,8 +123,8 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if [settings](Self::with_settings) contradict each other, if a selector is
     /// malformed, if a combination of keys is empty, if there is a probe where the engine's policy wants none, or none where it
     /// wants one, if the handler writes in [transactions](super::in_transaction) of
-    /// another store than the engine's, or if another service of the same source is alive on the same
-    /// [unnamed engine](Idempotency#names).
+    /// another store than the engine's, or if another service of the same source is alive on an
+    /// [unnamed engine](Idempotency#names) of the same scope and store.
     pub fn checked(self) -> Result<Self, Error>
     where
         H: Handler<T, Args>,
@@ -149,11 +151,18 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
+    /// Every key that counts.
+    fn keys(&self) -> Vec<Key> {
+        let part = if let Payload::Part(part) = &self.options.payload { Some(part) } else { None };
+        let place = self.options.place.iter().flat_map(Place::keys);
+        [&self.key].into_iter().chain(part).chain(place).cloned().collect()
+    }
+
     pub(super) fn check(&self) -> Result<(), Error>
     where
         H: Handler<T, Args>,
     {
-        self.registration.check()?;
+        self.registration.check(|| self.keys(), (&self.engine.settings, &self.options))?;
         self.engine.check_settings()?;
         self.engine.check_probe(H::PROBES)?;
         if self.handler.store().is_some() && !H::IN_TRANSACTION {

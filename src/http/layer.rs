@@ -61,6 +61,7 @@ impl IdempotencyKeyLayer {
     ///
     /// Outside Lambda (where `AWS_LAMBDA_FUNCTION_NAME` is not set) the service needs a name as well:
     /// [`Builder::scope`](crate::Builder::scope).
+    #[track_caller]
     pub fn new(engine: Idempotency, scope: Scope) -> Self {
         Self { settings: LayerSettings::new(&engine, scope) }
     }

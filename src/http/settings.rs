@@ -106,9 +106,10 @@ pub(super) struct LayerSettings {
 }
 
 impl LayerSettings {
+    #[track_caller]
     pub(super) fn new(engine: &Idempotency, scope: Scope) -> Self {
         Self {
-            registration: engine.register(OPERATION),
+            registration: engine.register::<()>(OPERATION),
             operation: engine.log_name(OPERATION).into_owned().into(),
             engine: engine.with_default_retention(RETENTION),
             scope,
@@ -142,7 +143,7 @@ impl LayerSettings {
 
     /// Refuses settings that contradict each other.
     pub(super) fn check(&self) -> Result<(), Error> {
-        self.registration.check()?;
+        self.registration.check(Vec::new, self)?;
         self.engine.check_settings()?;
         self.engine.check_probe(self.probe.is_some())?;
         self.engine.settings.check_scope()?;

@@ -2,9 +2,9 @@
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
-#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
-use super::names::Registration;
-use super::{names::Services, settings::EngineSettings, warnings::Warnings};
+#[cfg(feature = "powertools")]
+use super::names::OnlyOperation;
+use super::{settings::EngineSettings, warnings::Warnings};
 #[cfg(feature = "powertools")]
 use crate::store::RecordFormat;
 use crate::{
@@ -35,10 +35,12 @@ use crate::{
 ///    `http`, `invocation`, or the source ([`Source::OPERATION`](crate::batch::Source::OPERATION), such as `sqs`);
 /// 4. for requests and events, whose key it is: the HTTP caller, and the tenant if Lambda gives one.
 ///
-/// So an unnamed engine serves one service of each kind, and any number of operations with names of their own. A second
-/// service of one kind would take the first one's records for its own, and skip work that has never run. It is refused
+/// So the unnamed engines of a scope and a store serve one service of each kind, and any number of operations with names of their
+/// own. A second service of one kind would take the first one's records for its own, and skip work that has never run. It is refused
 /// ([`ErrorKind::Config`](crate::ErrorKind::Config)), and so is the first while both are alive: by `checked`, or at the first
-/// event. Clones of one service are one. Give each an engine with a name:
+/// event. Clones of one service are one, and so are services that are made by one line of the program of the same handler type,
+/// with equal keys and settings, as in a function that makes its service for each event. A [`Key::from_fn`](crate::Key::from_fn) that
+/// captures something equals no other. Give each an engine with a name:
 ///
 /// ```
 /// # #[cfg(feature = "sqs")] {
@@ -76,11 +78,8 @@ pub struct Idempotency {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Arc<EngineSettings>,
-    #[cfg_attr(
-        not(any(feature = "batch", feature = "http", feature = "invocation", feature = "powertools")),
-        expect(dead_code, reason = "without services nothing is registered")
-    )]
-    services: Arc<Services>,
+    #[cfg(feature = "powertools")]
+    only_operation: Arc<OnlyOperation>,
     pub(super) warnings: Arc<Warnings>,
 }
 
@@ -93,7 +92,14 @@ impl Idempotency {
         if !store.format().keeps_every_outcome() {
             settings.compress_above = usize::MAX;
         }
-        Self { store, clock, settings: Arc::new(settings), services: Arc::default(), warnings: Arc::default() }
+        Self {
+            store,
+            clock,
+            settings: Arc::new(settings),
+            #[cfg(feature = "powertools")]
+            only_operation: Arc::default(),
+            warnings: Arc::default(),
+        }
     }
 
     /// The same engine under a name: equal keys of differently named engines do not meet, nor do those of a named one and an
@@ -184,14 +190,8 @@ impl Idempotency {
     pub(crate) fn check_keys(&self, operation: &str, tenant: Option<&str>) -> Result<(), Error> {
         #[cfg(feature = "powertools")]
         if !self.settings.disabled && self.store.format() != RecordFormat::Native {
-            return self.services.check_keys(&self.log_name(operation), tenant);
+            return self.only_operation.check(&self.log_name(operation), tenant);
         }
         Ok(())
-    }
-
-    /// Registers a service of this kind. To be called by its constructor.
-    #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
-    pub(crate) fn register(&self, kind: &'static str) -> Registration {
-        Registration::new(kind, self.settings.name.is_none().then_some(&self.services))
     }
 }

@@ -1,13 +1,21 @@
-//! Names: what sets the operations of one engine apart, and which of its services would share records by accident.
+//! Names: what sets the operations of one engine apart, and which services of a process would share records by accident.
 
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
-use std::sync::{Arc, PoisonError};
 use std::{
-    collections::HashMap,
-    sync::{Mutex, Weak},
+    any::TypeId,
+    fmt,
+    panic::Location,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+use super::handle::Idempotency;
 use crate::error::Error;
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+use crate::{key::selector::Key, store::StoreId};
 
 /// Refuses a name that says nothing.
 pub(crate) fn check(operation: &str) -> Result<(), Error> {
@@ -18,29 +26,21 @@ pub(crate) fn check(operation: &str) -> Result<(), Error> {
     }
 }
 
-/// The unnamed services of an engine that are alive, by kind.
+/// The only operation of an engine, on a store with records in which its name is not.
+#[cfg(feature = "powertools")]
 #[derive(Debug, Default)]
-pub(crate) struct Services {
-    #[cfg_attr(
-        not(any(feature = "batch", feature = "http", feature = "invocation")),
-        expect(dead_code, reason = "without services nothing is registered")
-    )]
-    alive: Mutex<HashMap<&'static str, Vec<Weak<()>>>>,
-    /// The only operation, on a store with records in which its name is not.
-    #[cfg(feature = "powertools")]
-    only: std::sync::OnceLock<Box<str>>,
-}
+pub(crate) struct OnlyOperation(std::sync::OnceLock<Box<str>>);
 
 #[cfg(feature = "powertools")]
-impl Services {
+impl OnlyOperation {
     /// For a store with records of AWS Powertools: fails for a second operation, and where there is a tenant.
-    pub(super) fn check_keys(&self, operation: &str, tenant: Option<&str>) -> Result<(), Error> {
+    pub(super) fn check(&self, operation: &str, tenant: Option<&str>) -> Result<(), Error> {
         if tenant.is_some() {
             return Err(Error::config(
                 "keys of AWS Powertools do not tell tenants apart: a multi-tenant function needs a store without `powertools`",
             ));
         }
-        let only = self.only.get_or_init(|| operation.into());
+        let only = self.0.get_or_init(|| operation.into());
         if **only == *operation {
             return Ok(());
         }
@@ -51,43 +51,115 @@ impl Services {
     }
 }
 
-/// A service's place among the services of its engine. Clones of a service share it; it ends with the last of them.
+/// The unnamed services of the process that are alive, on whatever engines.
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+static ALIVE: Mutex<Vec<Service>> = Mutex::new(Vec::new());
+
+/// A service, with what its records have in common, and what tells it from others that have the same.
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+#[derive(Debug)]
+struct Service {
+    id: u64,
+    store: StoreId,
+    scope: Box<str>,
+    kind: &'static str,
+    /// Where the program makes it, and of which handler. A function that makes its service anew for each event makes the same
+    /// one each time.
+    place: &'static Location<'static>,
+    handler: TypeId,
+    /// Its keys and settings, once they were needed.
+    terms: Option<Terms>,
+}
+
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+#[derive(Debug)]
+struct Terms {
+    keys: Vec<Key>,
+    /// As they show themselves: hooks cannot be compared.
+    settings: String,
+}
+
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+impl Service {
+    fn shares_records_with(&self, other: &Self) -> bool {
+        (self.store, &self.scope, self.kind) == (other.store, &other.scope, other.kind)
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        let (Some(ours), Some(theirs)) = (&self.terms, &other.terms) else {
+            // The one whose terms are not known yet will be compared when it is checked.
+            return (self.place, self.handler) == (other.place, other.handler);
+        };
+        let are_same = |keys: (&Key, &Key)| keys.0.is_same(keys.1);
+        (self.place, self.handler) == (other.place, other.handler)
+            && ours.keys.len() == theirs.keys.len()
+            && ours.keys.iter().zip(&theirs.keys).all(are_same)
+            && ours.settings == theirs.settings
+    }
+}
+
+/// A service's place among the services of the process. Clones of a service share it; it ends with the last of them.
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 #[derive(Clone, Debug)]
 pub(crate) struct Registration {
-    kind: &'static str,
     /// `None` on a named engine: whoever gives one name to two services wants them to share their records.
-    unnamed: Option<(Arc<()>, Arc<Services>)>,
+    unnamed: Option<Arc<Unnamed>>,
+}
+
+/// The id of a service that is alive as long as this.
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+#[derive(Debug)]
+struct Unnamed(u64);
+
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+impl Drop for Unnamed {
+    fn drop(&mut self) {
+        alive().retain(|service| service.id != self.0);
+    }
+}
+
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+fn alive() -> MutexGuard<'static, Vec<Service>> {
+    ALIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+impl Idempotency {
+    /// Registers a service of this kind, with handlers of this type. To be called by its constructor, which tracks its caller.
+    #[track_caller]
+    pub(crate) fn register<H: 'static>(&self, kind: &'static str) -> Registration {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        if self.settings.name.is_some() {
+            return Registration { unnamed: None };
+        }
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let (store, scope) = (self.store.id(), self.settings.scope().into());
+        let (place, handler) = (Location::caller(), TypeId::of::<H>());
+        alive().push(Service { id, store, scope, kind, place, handler, terms: None });
+        Registration { unnamed: Some(Arc::new(Unnamed(id))) }
+    }
 }
 
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 impl Registration {
-    /// Registers a service of this kind, unless its engine has a name.
-    pub(super) fn new(kind: &'static str, unnamed: Option<&Arc<Services>>) -> Self {
-        let unnamed = unnamed.map(|services| {
-            let token = Arc::new(());
-            let mut kinds = services.alive.lock().unwrap_or_else(PoisonError::into_inner);
-            let alive = kinds.entry(kind).or_default();
-            alive.retain(|service| service.strong_count() > 0);
-            alive.push(Arc::downgrade(&token));
-            (token, Arc::clone(services))
-        });
-        Self { kind, unnamed }
-    }
-
-    /// Fails while another service of the same kind is alive on the same unnamed engine.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let Some((token, services)) = &self.unnamed else { return Ok(()) };
-        let services = services.alive.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_another =
-            |service: &Weak<()>| service.strong_count() > 0 && !std::ptr::eq(service.as_ptr(), Arc::as_ptr(token));
-        if services.get(self.kind).is_some_and(|alive| alive.iter().any(is_another)) {
-            let kind = self.kind;
-            return Err(Error::config(format!(
-                "two `{kind}` services on one unnamed engine would share their records: make each on an engine with a \
-                 name of its own, as in `once.named(\"orders\")`"
-            )));
+    /// Fails while another service is alive that shares the records of this one. `keys` and `settings` are asked for only if there
+    /// is one that may be the same service, made again.
+    pub(crate) fn check(&self, keys: impl FnOnce() -> Vec<Key>, settings: impl fmt::Debug) -> Result<(), Error> {
+        let Some(Unnamed(id)) = self.unnamed.as_deref() else { return Ok(()) };
+        let mut alive = alive();
+        let Some(place) = alive.iter().position(|service| service.id == *id) else { return Ok(()) };
+        let shares = |other: &Service| other.id != *id && other.shares_records_with(&alive[place]);
+        if !alive.iter().any(shares) {
+            return Ok(());
         }
-        Ok(())
+        alive[place].terms = Some(Terms { keys: keys(), settings: format!("{settings:?}") });
+        let ours = &alive[place];
+        let shares = |other: &&Service| other.id != *id && other.shares_records_with(ours) && !other.is(ours);
+        let Some(theirs) = alive.iter().find(shares) else { return Ok(()) };
+        let (kind, ours, theirs) = (ours.kind, ours.place, theirs.place);
+        Err(Error::config(format!(
+            "two unnamed `{kind}` services would share their records, one made at {ours}, the other at {theirs}: make each on an \
+             engine with a name of its own, as in `once.named(\"orders\")`"
+        )))
     }
 }

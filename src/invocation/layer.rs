@@ -47,6 +47,7 @@ impl<T> fmt::Debug for InvocationLayer<T> {
 
 impl<T> InvocationLayer<T> {
     /// A layer on this engine. `key` selects from the event; `Key::pointer("")` is all of it.
+    #[track_caller]
     pub fn new(engine: Idempotency, key: Key) -> Self {
         Self { settings: LayerSettings::new(engine, key), event: PhantomData }
     }

@@ -64,9 +64,10 @@ impl fmt::Debug for ReplayHook {
 }
 
 impl LayerSettings {
+    #[track_caller]
     pub(super) fn new(engine: Idempotency, key: Key) -> Self {
         Self {
-            registration: engine.register(OPERATION),
+            registration: engine.register::<()>(OPERATION),
             operation: engine.log_name(OPERATION),
             engine,
             key,
@@ -78,7 +79,7 @@ impl LayerSettings {
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        self.registration.check()?;
+        self.registration.check(|| vec![self.key.clone()], self)?;
         self.engine.check_settings()?;
         self.engine.check_probe(false)?;
         self.key.check()?;

@@ -13,6 +13,11 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    #[cfg(feature = "batch")]
+    pub(crate) fn keys(&self) -> [&Key; 2] {
+        [&self.entity, &self.sequence]
+    }
+
     /// # Errors
     ///
     /// As of [`Key::check`].

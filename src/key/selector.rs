@@ -1,6 +1,6 @@
 //! Selects the key of an operation from a delivery.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{any::TypeId, borrow::Cow, fmt, sync::Arc};
 
 #[cfg(feature = "jmespath")]
 use super::expression::Expression;
@@ -40,7 +40,8 @@ enum Selector {
     DeduplicationId,
     Attribute(Cow<'static, str>),
     Header(Arc<str>),
-    Closure(Arc<Closure>),
+    /// With its type, if that says all: it captures nothing.
+    Closure(Arc<Closure>, Option<TypeId>),
     All(Arc<[Key]>),
     Json {
         within: Arc<Key>,
@@ -157,7 +158,8 @@ impl Key {
     where
         F: Fn(&Delivery<'_>) -> Result<Option<String>, BoxError> + Send + Sync + 'static,
     {
-        Self(Selector::Closure(Arc::new(select)))
+        let identity = (size_of::<F>() == 0).then(TypeId::of::<F>);
+        Self(Selector::Closure(Arc::new(select), identity))
     }
 
     /// The value at a JSON Pointer within the JSON that this key selects as a text.
@@ -220,9 +222,26 @@ impl Key {
             Selector::MessageId | Selector::DeduplicationId | Selector::Attribute(_) | Selector::Header(_) => true,
             #[cfg(feature = "jmespath")]
             Selector::Jmespath(_) => false,
-            Selector::Pointer { .. } | Selector::Closure(_) => false,
+            Selector::Pointer { .. } | Selector::Closure(..) => false,
             Selector::All(keys) => keys.iter().any(Self::is_for_messages),
             Selector::Json { within, .. } => within.is_for_messages(),
+        }
+    }
+
+    /// Whether it selects the same of every delivery. What a function captures cannot be compared, so a key by such a function equals
+    /// no other, not even its clone.
+    #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Selector::Closure(_, ours), Selector::Closure(_, theirs)) => ours.is_some() && ours == theirs,
+            (Selector::All(ours), Selector::All(theirs)) => {
+                ours.len() == theirs.len() && ours.iter().zip(theirs.iter()).all(|(ours, theirs)| ours.is_same(theirs))
+            }
+            (Selector::Json { within, text, .. }, Selector::Json { within: other, text: other_text, .. }) => {
+                text == other_text && within.is_same(other)
+            }
+            // The others hold nothing that they do not show.
+            _ => format!("{self:?}") == format!("{other:?}"),
         }
     }
 
@@ -301,7 +320,7 @@ impl Key {
                 })?;
                 write_string(buffer, text);
             }
-            Selector::Closure(select) => {
+            Selector::Closure(select, _) => {
                 let key = select(delivery)
                     .map_err(|source| Error::payload("the key's function failed").with_source(source))?
                     .filter(|key| !key.is_empty());
@@ -344,7 +363,7 @@ impl fmt::Debug for Key {
             Selector::DeduplicationId => f.write_str("Key::deduplication_id()"),
             Selector::Attribute(name) => write!(f, "Key::attribute({name:?})"),
             Selector::Header(name) => write!(f, "Key::header({name:?})"),
-            Selector::Closure(_) => f.write_str("Key::from_fn(..)"),
+            Selector::Closure(..) => f.write_str("Key::from_fn(..)"),
             Selector::All(keys) => f.debug_tuple("Key::all").field(keys).finish(),
             Selector::Json { within, text, .. } => write!(f, "{within:?}.json({text:?})"),
         }

@@ -7,7 +7,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use lambda_once::{
     BoxError, ErrorKind, Failure, Idempotency, Key, OutcomeKind,
-    batch::{BatchService, Handler, Source},
+    batch::{BatchService, Handler, Source, sqs::SqsService},
     http::{IdempotencyKeyLayer, Scope},
     invocation::InvocationLayer,
     store::fault::FaultStore,
@@ -51,6 +51,74 @@ async fn two_unnamed_services_of_one_source_are_refused_before_anything_is_claim
         assert_eq!(deliver(service).await, Err(ErrorKind::Config));
     }
     assert!(store.calls().is_empty());
+}
+
+#[tokio::test]
+async fn two_engines_on_one_store_do_not_hide_two_services_from_each_other() {
+    let store = FaultStore::new(testing::store(), 1);
+    let engine = || testing::builder(store.clone()).build().unwrap();
+    let orders = engine().sqs(Key::pointer("/id"), succeed);
+    let line = line!() - 1;
+    assert!(orders.clone().checked().is_ok());
+    let error = engine().sqs(Key::pointer("/id"), succeed).checked().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    for place in [line, line + 3] {
+        assert!(error.to_string().contains(&format!("services.rs:{place}:")), "{error}");
+    }
+    for other in [
+        engine().named("mails").sqs(Key::pointer("/id"), succeed).checked(),
+        testing::builder(store.clone()).scope("mails").build().unwrap().sqs(Key::pointer("/id"), succeed).checked(),
+        testing::engine().sqs(Key::pointer("/id"), succeed).checked(),
+    ] {
+        assert!(other.is_ok());
+    }
+    drop(orders);
+    assert!(engine().sqs(Key::pointer("/id"), succeed).checked().is_ok());
+}
+
+#[tokio::test]
+async fn a_service_that_is_made_for_each_event_is_one_service() {
+    let once = testing::engine();
+    let made = || once.sqs(Key::all([Key::pointer("/id"), Key::from_fn(|_| Ok(Some("id".into())))]), succeed);
+    let (first, second) = (made(), made());
+    assert_eq!(deliver(&first).await, Ok(OutcomeKind::Executed));
+    assert_eq!(deliver(&second).await, Ok(OutcomeKind::Replayed));
+}
+
+#[tokio::test]
+async fn services_made_by_one_line_with_other_keys_settings_or_handlers_are_two() {
+    async fn refund(_: Value) -> Result<(), Failure> {
+        Ok(())
+    }
+    fn made<H, Args>(once: &Idempotency, key: Key, handler: H) -> SqsService<H, Value, Args>
+    where
+        H: Handler<Value, Args>,
+    {
+        once.sqs(key, handler)
+    }
+    let once = testing::engine();
+    let first = made(&once, Key::pointer("/id"), succeed);
+    assert!(made(&once, Key::pointer("/id"), succeed).checked().is_ok());
+    assert_eq!(made(&once, Key::pointer("/id"), refund).checked().unwrap_err().kind(), ErrorKind::Config);
+    // Only what was checked once can be told apart by its key and settings.
+    assert_eq!(deliver(&first).await, Ok(OutcomeKind::Executed));
+    let others = [made(&once, Key::message_id(), succeed), made(&once, Key::pointer("/id"), succeed).concurrency(1)];
+    for other in others {
+        let twin = first.clone();
+        assert_eq!(other.clone().checked().err().or(twin.checked().err()).unwrap().kind(), ErrorKind::Config);
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_captures_something_equals_no_other() {
+    let once = testing::engine();
+    let made = |suffix: &str| {
+        let suffix = suffix.to_owned();
+        once.sqs(Key::from_fn(move |_| Ok(Some(suffix.clone()))), succeed)
+    };
+    let (first, second) = (made("a"), made("b"));
+    let checked = [first.clone().checked().err(), second.clone().checked().err()];
+    assert_eq!(checked.into_iter().flatten().map(|error| error.kind()).collect::<Vec<_>>(), [ErrorKind::Config]);
 }
 
 #[tokio::test]
@@ -111,10 +179,12 @@ async fn two_unnamed_invocation_layers_are_refused() {
     let charge = layer(&once);
     let charges = [function(&charge), function(&charge)];
     assert!(charge.clone().checked().is_ok(), "one layer may wrap several services");
-    let refund = layer(&once);
+    let refund = InvocationLayer::new(once.clone(), Key::pointer("/id"));
     assert_eq!(refund.clone().checked().unwrap_err().kind(), ErrorKind::Config);
     assert!(layer(&once.named("refund")).checked().is_ok());
-    assert!(function(&refund).oneshot(event()).await.unwrap_err().to_string().contains("`invocation` services"));
+    assert!(
+        function(&refund).oneshot(event()).await.unwrap_err().to_string().contains("unnamed `invocation` services")
+    );
     drop((charge, charges));
     assert_eq!(function(&refund).oneshot(event()).await.unwrap(), 7);
 }
@@ -132,7 +202,7 @@ async fn two_unnamed_http_layers_are_refused() {
     };
     let charges = layer(&once);
     assert_eq!(answer(&charges).await.0, 200);
-    let refunds = layer(&once);
+    let refunds = IdempotencyKeyLayer::new(once.clone(), Scope::authorizer().or_anonymous());
     let (status, problem) = answer(&refunds).await;
     assert!(status == 500 && problem.contains("misconfigured"), "{problem}");
     assert_eq!(answer(&layer(&once.named("refunds"))).await.0, 200);

@@ -271,6 +271,7 @@ impl Idempotency {
     /// lambda_runtime::run(once.dynamodb_stream(Key::message_id(), index)).await
     /// # }
     /// ```
+    #[track_caller]
     pub fn dynamodb_stream<H, T, Args>(&self, key: Key, handler: H) -> DynamoDbStreamService<H, Change<T>, Args>
     where
         H: Handler<Change<T>, Args>,

@@ -156,6 +156,7 @@ impl Idempotency {
     /// lambda_runtime::run(once.eventbridge(Key::message_id(), notify)).await
     /// # }
     /// ```
+    #[track_caller]
     pub fn eventbridge<H, T, Args>(&self, key: Key, handler: H) -> EventBridgeService<H, T, Args>
     where
         H: Handler<T, Args>,

@@ -150,6 +150,7 @@ impl Idempotency {
     /// lambda_runtime::run(service).await
     /// # }
     /// ```
+    #[track_caller]
     pub fn kinesis<H, T, Args>(&self, key: Key, handler: H) -> KinesisService<H, T, Args>
     where
         H: Handler<T, Args>,
@@ -159,6 +160,7 @@ impl Idempotency {
     }
 
     /// Like [`kinesis`](Self::kinesis), for data that is not JSON: `decode` makes the handler's type of its bytes.
+    #[track_caller]
     pub fn kinesis_with<H, T, Args>(
         &self,
         key: Key,

@@ -291,6 +291,7 @@ impl Idempotency {
     /// lambda_runtime::run(once.mq(Key::pointer("/order_id"), book)).await
     /// # }
     /// ```
+    #[track_caller]
     pub fn mq<H, T, Args>(&self, key: Key, handler: H) -> MqService<H, T, Args>
     where
         H: Handler<T, Args>,
@@ -300,6 +301,7 @@ impl Idempotency {
     }
 
     /// Like [`mq`](Self::mq), for data that is not JSON: `decode` makes the handler's type of its bytes.
+    #[track_caller]
     pub fn mq_with<H, T, Args>(
         &self,
         key: Key,

@@ -141,6 +141,7 @@ impl Idempotency {
     /// lambda_runtime::run(once.sns(Key::message_id(), notify)).await
     /// # }
     /// ```
+    #[track_caller]
     pub fn sns<H, T, Args>(&self, key: Key, handler: H) -> SnsService<H, T, Args>
     where
         H: Handler<T, Args>,
@@ -150,6 +151,7 @@ impl Idempotency {
     }
 
     /// Like [`sns`](Self::sns), for messages that are not JSON: `decode` makes the handler's type of the text.
+    #[track_caller]
     pub fn sns_with<H, T, Args>(
         &self,
         key: Key,

@@ -1,6 +1,6 @@
 //! The clock here is not compared with the store's.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use lambda_once::{Deadline, Failure, Idempotency, Outcome, clock::Clock};
 
@@ -15,7 +15,7 @@ async fn however_wrong_our_clock_is_an_operation_runs_and_is_replayed(backend: B
     let store = Records::on_its_own_clock(backend).await.store().await;
     for clock in [WrongClock::Ahead(5 * SECOND), WrongClock::Ahead(3_600 * SECOND), WrongClock::Behind(3_600 * SECOND)]
     {
-        let once = Idempotency::builder(store.clone()).scope("tests").clock(clock).build().unwrap();
+        let once = Idempotency::builder(Arc::clone(&store)).scope("tests").clock(clock).build().unwrap();
         for left in [None, Some(10 * SECOND)] {
             let deadline = left.map_or(Deadline::UNKNOWN, |left| Deadline::at(clock.now().after(left)));
             let key = (format!("{clock:?}"), left.is_some());

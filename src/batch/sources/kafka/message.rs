@@ -68,6 +68,7 @@ impl Idempotency {
     /// let once = Idempotency::new(MemoryStore::new());
     /// let service = once.kafka_decoding(Key::message_id(), decode, index);
     /// ```
+    #[track_caller]
     pub fn kafka_decoding<H, T, Args>(
         &self,
         key: Key,

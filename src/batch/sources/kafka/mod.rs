@@ -321,6 +321,7 @@ impl Idempotency {
     /// lambda_runtime::run(once.kafka(Key::message_id(), index)).await
     /// # }
     /// ```
+    #[track_caller]
     pub fn kafka<H, T, Args>(&self, key: Key, handler: H) -> KafkaService<H, T, Args>
     where
         H: Handler<T, Args>,
@@ -331,6 +332,7 @@ impl Idempotency {
 
     /// Like [`kafka`](Self::kafka), for values that are not JSON: `decode` makes the handler's type of the bytes, or of `None`
     /// if the record is a tombstone.
+    #[track_caller]
     pub fn kafka_with<H, T, Args>(
         &self,
         key: Key,

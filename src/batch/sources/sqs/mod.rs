@@ -109,6 +109,7 @@ impl Idempotency {
     /// lambda_runtime::run(once.sqs(Key::pointer("/order_id"), handle)).await
     /// # }
     /// ```
+    #[track_caller]
     pub fn sqs<H, T, Args>(&self, key: Key, handler: H) -> SqsService<H, T, Args>
     where
         H: Handler<T, Args>,
@@ -128,6 +129,7 @@ impl Idempotency {
     /// let once = Idempotency::new(MemoryStore::new());
     /// let service = once.sqs_with(Key::message_id(), |body| Ok(body.split(',').map(str::to_owned).collect()), handle);
     /// ```
+    #[track_caller]
     pub fn sqs_with<H, T, Args>(
         &self,
         key: Key,
