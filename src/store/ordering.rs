@@ -8,8 +8,9 @@
 //! 2. One claim at a time works on an entity. A handler writes somewhere between its claim and its completion, and the mark
 //!    cannot order what two of them write.
 //! 3. A lease that ends without a settle leaves doubt: its operation may have taken effect, although nothing says so. What is
-//!    older than an operation in doubt waits, until that completes, fails or is released by a later delivery of its own, or
-//!    what is newer than it completes.
+//!    older than an operation in doubt waits, until that completes or fails for good, or what is newer than it completes. A
+//!    permanent failure is the handler's word that nothing of the operation stands. No release ends doubt: the record may be
+//!    gone, so that its claim knows nothing of the lost run.
 //! 4. A mark lives as long as its newest outcome is replayed. Then it counts as absent.
 
 use super::{
@@ -148,10 +149,8 @@ pub fn settled(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now:
             mark.newest = mark.newest.max(Some(order.sequence));
             mark.doubt.retain(|doubt| doubt.sequence > order.sequence);
         }
-        Settlement::Fail { .. } | Settlement::Release { took_over: false } => {
-            mark.doubt.retain(|doubt| doubt.key != request.key);
-        }
-        Settlement::Release { took_over: true } => {}
+        Settlement::Fail { .. } => mark.doubt.retain(|doubt| doubt.key != request.key),
+        Settlement::Release { .. } => {}
         Settlement::Renew { lease, skew_margin, .. } => {
             let holder = mark.holder.as_mut().filter(|holder| holder.owner == request.owner)?;
             holder.lease_until = holder.lease_until.max(now.after(lease));

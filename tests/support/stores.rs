@@ -4,11 +4,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use aws_sdk_dynamodb::types::AttributeValue;
 #[cfg(feature = "redis")]
 use lambda_once::store::redis;
 use lambda_once::{
     DynamoDbStore, MemoryStore, Store,
     clock::{Clock, Timestamp},
+    record::KeyHash,
     store::dynamodb::{Calls, Config},
 };
 #[cfg(feature = "postgres")]
@@ -165,6 +167,42 @@ impl Records {
             #[cfg(feature = "postgres")]
             Backend::Postgres => Arc::new(self.postgres(url)),
             other => panic!("{other:?} has no URL: {url}"),
+        }
+    }
+
+    /// Deletes a record past the store, as an operator or an expiration does. The mark of its entity stays.
+    pub async fn delete(&self, key: &KeyHash) {
+        let hex = key.to_hex();
+        #[cfg(feature = "redis")]
+        let of_redis = {
+            let (entity, operation) = hex.split_at(32);
+            ::redis::Cmd::del(format!("{}:{{{entity}}}{operation}", self.name))
+        };
+        match self.backend {
+            Backend::Memory => drop(self.memory.remove(key)),
+            Backend::DynamoDb(_) => {
+                let id = AttributeValue::S(format!("once#{hex}"));
+                let client = client(&dynamodb_endpoint()).await;
+                client.delete_item().table_name(&self.name).key("id", id).send().await.unwrap();
+            }
+            #[cfg(feature = "redis")]
+            Backend::Redis => {
+                let client = ::redis::Client::open(super::server("REDIS_URL")).unwrap();
+                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+                of_redis.exec_async(&mut connection).await.unwrap();
+            }
+            #[cfg(feature = "redis-cluster")]
+            Backend::RedisCluster => {
+                let urls = super::server("REDIS_CLUSTER_URL");
+                let client = ::redis::cluster::ClusterClient::new(urls.split(',')).unwrap();
+                of_redis.exec_async(&mut client.get_async_connection().await.unwrap()).await.unwrap();
+            }
+            #[cfg(feature = "postgres")]
+            Backend::Postgres => {
+                let client = super::postgres::client(&super::postgres::connection().await).await;
+                let delete = "DELETE FROM once_records WHERE scope = $1 AND key_hash = $2";
+                client.execute(delete, &[&self.name, &&key.as_bytes()[..]]).await.unwrap();
+            }
         }
     }
 

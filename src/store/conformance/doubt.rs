@@ -22,8 +22,8 @@ pub async fn what_is_older_than_an_operation_in_doubt_waits(subject: &Subject) {
     subject.waits(&entity.claim(4_u64), None, "after a newer operation failed").await;
 }
 
-/// Doubt ends when its own operation completes, fails or is released, or a newer one completes. A hand-back keeps it, and so
-/// does a completion that is older.
+/// Doubt ends when its own operation completes or fails, or a newer one completes. A hand-back keeps it, and so does a
+/// completion that is older.
 pub async fn doubt_ends_with_its_operation_or_a_newer_one(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -41,14 +41,12 @@ pub async fn doubt_ends_with_its_operation_or_a_newer_one(subject: &Subject) {
         }
     }
     let entity = Entity::new();
-    let (older, newer) = (entity.abandoned(subject, 3).await, entity.abandoned(subject, 6).await);
+    let older = entity.abandoned(subject, 3).await;
+    entity.abandoned(subject, 6).await;
     // The late completion of the older one: what is between the two still waits.
     subject.done(&older, complete("1")).await;
     subject.waits(&entity.claim(5_u64), None, "after an older operation than the one in doubt completed").await;
     subject.superseded_by(&entity.claim(3_u64), 3_u64).await;
-    // A release of the lost claim itself, late.
-    subject.done(&newer, RELEASE).await;
-    subject.granted(&entity.claim(5_u64)).await;
 
     let entity = Entity::new();
     entity.abandoned(subject, 5).await;
@@ -78,6 +76,33 @@ pub async fn doubt_ends_with_its_operation_or_a_newer_one(subject: &Subject) {
     subject.granted(&newer).await;
     subject.done(&newer, RELEASE).await;
     subject.waits(&between, None, "after a newer claim of an operation in doubt was lost").await;
+}
+
+/// No release ends doubt: neither a late one of the lost claim, nor that of a later claim, which finds no record of the lost
+/// one.
+pub async fn no_release_ends_doubt(subject: &Subject) {
+    if !subject.orders() {
+        return;
+    }
+    let (entity, when) = (Entity::new(), "after each release of an operation in doubt");
+    let lost = entity.abandoned(subject, 6).await;
+    let newer = entity.claim(7_u64);
+    subject.granted(&newer).await;
+    subject.done(&newer, RELEASE).await;
+    // It deletes the record.
+    subject.done(&lost, RELEASE).await;
+    subject.waits(&entity.claim(5_u64), None, when).await;
+    for _ in 0..2 {
+        let anew = rival(&lost);
+        expect("C8: a claim of a key without a record replaces none", subject.granted(&anew).await.prior_status, None);
+        subject.done(&anew, RELEASE).await;
+        subject.waits(&entity.claim(5_u64), None, when).await;
+    }
+    // A permanent failure says that nothing of the operation stands.
+    let anew = rival(&lost);
+    subject.granted(&anew).await;
+    subject.done(&anew, fail("1")).await;
+    subject.granted(&entity.claim(5_u64)).await;
 }
 
 /// A mark holds 64 operations in doubt. A claim that would add another waits. What is in doubt runs again, the newest first.

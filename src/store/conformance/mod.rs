@@ -84,6 +84,7 @@ macro_rules! conformance_tests {
             a_late_settle_frees_nothing,
             what_is_older_than_an_operation_in_doubt_waits,
             doubt_ends_with_its_operation_or_a_newer_one,
+            no_release_ends_doubt,
             a_superseded_operation_is_not_taken_over,
             a_renewal_keeps_the_entity,
             a_mark_lives_as_long_as_its_outcomes,

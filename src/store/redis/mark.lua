@@ -98,7 +98,7 @@ do
     if what == 'COMPLETED' then
       if not (fields.newest and fields.newest >= sequence) then fields.newest = sequence end
       fields.doubt = string.gsub(fields.doubt, '(%d+) %x+,', function(doubted) return doubted <= sequence and '' or nil end)
-    elseif what == 'FAILED' or what == 'release' then
+    elseif what == 'FAILED' then
       fields.doubt = string.gsub(fields.doubt, '%d+ ' .. operation .. ',', '')
     elseif what == 'renew' then
       lease = math.max(now + lease, number(fields.in_progress_expiration) or 0)

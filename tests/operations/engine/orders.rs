@@ -116,6 +116,29 @@ async fn what_is_older_than_a_lost_operation_waits_for_its_redelivery() {
     assert_eq!(newest(world.run_at("event 4", 4, Ok(1)).await), Some(5_u64.into()));
 }
 
+/// The record is gone as by an operator, or by a retention that is shorter than the mark's.
+#[tokio::test(start_paused = true)]
+async fn a_release_after_the_loss_of_a_record_leaves_older_operations_waiting() {
+    let world = World::new();
+    assert_outcome!(world.run_at("event 6", 6, Err(Failure::unknown("timed out"))).await, Ok(Outcome::Failed(_)));
+    tokio::time::advance(LEASE + MARGIN + MILLISECOND).await;
+    assert!(world.records.remove(&world.ordered_key("event 6")).is_some());
+    assert_outcome!(world.run_at("event 6", 6, Err(Failure::transient("busy"))).await, Ok(Outcome::Failed(_)));
+    assert_outcome!(world.run_at("event 5", 5, Ok(1)).await, Ok(Outcome::InProgress { lease_until: None, .. }));
+    world.done_at("event 6", 6).await;
+    assert_eq!(newest(world.run_at("event 5", 5, Ok(1)).await), Some(6_u64.into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permanent_failure_ends_the_doubt_of_earlier_runs() {
+    let world = World::new();
+    assert_outcome!(world.run_at("event 6", 6, Err(Failure::unknown("timed out"))).await, Ok(Outcome::Failed(_)));
+    tokio::time::advance(LEASE + MARGIN + MILLISECOND).await;
+    assert_outcome!(world.run_at("event 5", 5, Ok(1)).await, Ok(Outcome::InProgress { lease_until: None, .. }));
+    assert_outcome!(world.run_at("event 6", 6, Err(Failure::permanent("closed"))).await, Ok(Outcome::Failed(_)));
+    world.done_at("event 5", 5).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failure_lets_older_operations_run() {
     let world = World::new();

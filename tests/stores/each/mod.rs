@@ -2,6 +2,7 @@
 
 mod cached;
 mod clocks;
+mod doubt;
 mod faults;
 mod http;
 mod invocation;

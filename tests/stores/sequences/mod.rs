@@ -54,6 +54,5 @@ on_each_server!(every_sequence_is_answered_as_in_memory);
 
 async fn pair(backend: Backend) -> Pair {
     let clock = future_clock();
-    let store = Records::new(backend, clock.clone()).await.store().await;
-    Pair::new(store, clock)
+    Pair::new(Records::new(backend, clock.clone()).await, clock).await
 }

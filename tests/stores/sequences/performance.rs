@@ -10,10 +10,11 @@ use lambda_once::{
 };
 
 use super::sequence::{Names, Requests, Sequence};
-use crate::support::FUTURE;
+use crate::support::{FUTURE, stores::Records};
 
 /// A store, and one in memory that shows what it has to answer.
 pub(super) struct Pair {
+    records: Records,
     store: Arc<dyn Store>,
     memory: MemoryStore,
     clock: ManualClock,
@@ -36,18 +37,27 @@ enum Answer {
 }
 
 impl Pair {
-    /// With a store that goes by this clock.
-    pub(super) fn new(store: Arc<dyn Store>, clock: ManualClock) -> Self {
-        Self { store, memory: MemoryStore::with_clock(clock.clone()), clock }
+    /// With a store of these records, which goes by this clock.
+    pub(super) async fn new(records: Records, clock: ManualClock) -> Self {
+        let store = records.store().await;
+        Self { records, store, memory: MemoryStore::with_clock(clock.clone()), clock }
     }
 
     /// Performs the sequence with new keys, from the same time on as any other.
     pub(super) async fn difference(&self, sequence: &Sequence) -> Option<Difference> {
         self.clock.set(FUTURE);
         for (number, requests) in sequence.requests(&Names::new()).iter().enumerate() {
-            if let Requests::Pass(time) = requests {
-                self.clock.advance(*time);
-                continue;
+            match requests {
+                Requests::Pass(time) => {
+                    self.clock.advance(*time);
+                    continue;
+                }
+                Requests::Delete(key) => {
+                    self.memory.remove(key);
+                    self.records.delete(key).await;
+                    continue;
+                }
+                _ => {}
             }
             let (memory, store) = (answer(&self.memory, requests).await, answer(&self.store, requests).await);
             if memory != store {
@@ -84,7 +94,7 @@ async fn answer(store: &dyn Store, requests: &Requests) -> Answer {
             Answer::Settled(comparable(answers))
         }
         Requests::Read(keys, data) => Answer::Read(comparable(store.read(keys, *data).await)),
-        Requests::Pass(_) => unreachable!("time passes for both at once"),
+        Requests::Pass(_) | Requests::Delete(_) => unreachable!("no request of a store"),
     }
 }
 

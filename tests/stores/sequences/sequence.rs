@@ -43,6 +43,8 @@ pub(super) enum Step {
     Settle(Vec<(usize, Settlement)>),
     Read(Vec<u8>, ResultData),
     Pass(Duration),
+    /// An operator deletes the record.
+    Delete(u8),
 }
 
 /// The requests of a step, for one performance.
@@ -51,6 +53,7 @@ pub(super) enum Requests {
     Settle(Vec<SettleRequest>),
     Read(Vec<KeyHash>, ResultData),
     Pass(Duration),
+    Delete(KeyHash),
 }
 
 /// What makes the keys and owners of a performance unlike those of any other.
@@ -107,6 +110,7 @@ impl Sequence {
             }
             Step::Read(keys, data) => Requests::Read(keys.iter().map(|&key| names.key(key)).collect(), *data),
             Step::Pass(time) => Requests::Pass(*time),
+            Step::Delete(key) => Requests::Delete(names.key(*key)),
         }
     }
 
@@ -159,16 +163,17 @@ impl Claim {
 
 impl Step {
     fn random(random: &mut Rng, claims: &[Claim]) -> Self {
-        match random.u8(0..10) {
-            0..4 => Self::Claim(distinct(random, claims)),
-            4..7 => {
+        match random.u8(0..21) {
+            0..8 => Self::Claim(distinct(random, claims)),
+            8..14 => {
                 let numbers = distinct(random, claims);
                 Self::Settle(numbers.into_iter().map(|number| (number, settlement(random))).collect())
             }
-            7 => {
+            14..16 => {
                 let keys = distinct(random, claims).into_iter().map(|number| claims[number].key).collect();
                 Self::Read(keys, *choose(random, &[ResultData::Include, ResultData::Omit]))
             }
+            16 => Self::Delete(random.u8(0..KEYS)),
             // Sums of these meet the ends of leases and margins exactly, and miss them by a millisecond.
             _ => Self::Pass(duration(random, &[1, 499, 500, 501, 999, 1_000, 1_001, 1_500, 2_500, 30_000])),
         }
@@ -183,7 +188,7 @@ impl Step {
             Self::Claim(numbers) => without(numbers).map(Self::Claim).collect(),
             Self::Settle(settles) => without(settles).map(Self::Settle).collect(),
             Self::Read(keys, data) => without(keys).map(|keys| Self::Read(keys, *data)).collect(),
-            Self::Pass(_) => Vec::new(),
+            Self::Pass(_) | Self::Delete(_) => Vec::new(),
         }
     }
 }
@@ -255,7 +260,7 @@ impl Step {
         match self {
             Self::Claim(numbers) => numbers.clone(),
             Self::Settle(settles) => settles.iter().map(|(number, _)| *number).collect(),
-            Self::Read(..) | Self::Pass(_) => Vec::new(),
+            Self::Read(..) | Self::Pass(_) | Self::Delete(_) => Vec::new(),
         }
     }
 }
