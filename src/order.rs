@@ -220,7 +220,8 @@ pub struct Mark {
     pub newest: Option<Sequence>,
     /// The claim that works on the entity, or did when its lease ended without a settle.
     pub holder: Option<Holder>,
-    /// Operations that may have taken effect: their leases ended without a settle, and others have claimed the entity since.
+    /// Operations that may have taken effect: their leases ended without a settle, and others have claimed the entity since. At
+    /// most [`MAX_DOUBT`](crate::store::ordering::MAX_DOUBT) entries.
     pub doubt: Vec<Doubt>,
     /// When the mark counts as absent, in seconds since the Unix epoch.
     pub expiration: u64,
@@ -239,12 +240,12 @@ pub struct Holder {
     pub lease_until: Timestamp,
 }
 
-/// An operation that may have taken effect.
+/// An operation that may have taken effect, or several that have merged into one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doubt {
-    /// The operation.
-    pub key: KeyHash,
-    /// Where it stands.
+    /// The operation; `None` for several.
+    pub key: Option<KeyHash>,
+    /// Where it stands; of several the greatest sequence.
     pub sequence: Sequence,
 }
 

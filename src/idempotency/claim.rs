@@ -53,7 +53,7 @@ impl Claim {
         window: Window,
     ) -> Self {
         let more = window.max_duration().map(|_| Arc::default());
-        let Grant { lease_until, attempt, prior_status } = grant;
+        let Grant { lease_until, attempt, prior_status, .. } = grant;
         Self { key, fingerprint, owner, prior_status, lease_until, attempt, window, more }
     }
 

@@ -84,9 +84,11 @@ impl MemoryStore {
             Judgement::Mine(grant) => return Ok(Claimed::Granted(grant)),
             Judgement::Refused(refusal) => return Ok(Claimed::Refused(refusal)),
         }
-        let (record, grant) = rules::claimed(existing, request, now);
+        let (record, mut grant) = rules::claimed(existing, request, now);
         if let Some(order) = request.order() {
-            let mark = ordering::claimed(marks.get(&entity), request, order, grant.lease_until, now);
+            let before = marks.get(&entity);
+            grant.has_merged_doubt = ordering::begins_to_merge(before, now);
+            let mark = ordering::claimed(before, request, order, grant.lease_until, now);
             marks.insert(entity, mark);
         }
         records.insert(request.key, record);

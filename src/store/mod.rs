@@ -376,6 +376,10 @@ pub struct Grant {
     pub attempt: u64,
     /// The status that the claim replaced; `None` if there was no record.
     pub prior_status: Option<Status>,
+    /// Whether the mark of an ordered operation's entity was full of operations in doubt, and this claim is the first for which
+    /// two of them [merged](ordering). Older operations wait until a newer one completes. A claim that is sent again may say
+    /// it of an earlier one.
+    pub has_merged_doubt: bool,
 }
 
 impl Grant {

@@ -11,10 +11,12 @@
 //!    older than an operation in doubt waits, until that completes or fails for good, or what is newer than it completes. A
 //!    permanent failure is the handler's word that nothing of the operation stands. No release ends doubt: the record may be
 //!    gone, so that its claim knows nothing of the lost run.
-//! 4. A mark lives as long as its newest outcome is replayed. Then it counts as absent.
+//! 4. A mark lists [`MAX_DOUBT`] operations in doubt. Where another is to be added, the two lowest become one entry, which
+//!    stands for all operations up to the greater sequence. Only a completion at or above that ends it.
+//! 5. A mark lives as long as its newest outcome is replayed. Then it counts as absent.
 
 use super::{
-    ClaimRequest, Refusal, SettleRequest, Settlement,
+    ClaimRequest, Grant, Refusal, SettleRequest, Settlement,
     rules::{self, Judgement},
 };
 use crate::{
@@ -24,8 +26,7 @@ use crate::{
     record::Record,
 };
 
-/// With this many operations in doubt, claims that would add another are refused as in progress. The redelivery of one that is
-/// in doubt itself is not: it alone can end the doubt. So a mark holds one more at most.
+/// The most entries of a mark for operations in doubt.
 pub const MAX_DOUBT: usize = 64;
 
 /// Whether the mark counts as absent at `now`.
@@ -40,8 +41,6 @@ pub fn is_expired(mark: &Mark, now: Timestamp) -> bool {
 /// 2. Its newest sequence is the claim's or greater: superseded, even where the record would be abandoned.
 /// 3. Another claim holds the entity, and its lease or the skew margin has not passed: in progress.
 /// 4. An operation in doubt, or one whose holder's lease has passed, has a greater sequence: in progress, without a lease.
-/// 5. The claim would put another operation in doubt, and the mark holds [`MAX_DOUBT`] of them; or it holds more, and the
-///    claim's own is not among them: in progress, without a lease.
 ///
 /// # Errors
 ///
@@ -59,7 +58,11 @@ pub fn judge(
     let refusal = match judgement {
         Judgement::Free => superseded(mark, order).or_else(|| busy(mark, request, order, attempt, now)),
         Judgement::Refused(Refusal::Abandoned { .. }) => superseded(mark, order),
-        _ => None,
+        // The first answer to this claim, which was lost, may have said so.
+        Judgement::Mine(grant) => {
+            return Ok(Judgement::Mine(Grant { has_merged_doubt: has_merged(mark), ..grant }));
+        }
+        Judgement::Refused(_) => None,
     };
     Ok(refusal.map_or(judgement, Judgement::Refused))
 }
@@ -80,15 +83,18 @@ fn busy(mark: &Mark, request: &ClaimRequest, order: &Order, attempt: u64, now: T
             return Some(in_progress(None));
         }
     }
-    let waits = is_full(mark, request) || mark.doubt.iter().any(|doubt| is_older(doubt.sequence));
-    waits.then(|| in_progress(None))
+    mark.doubt.iter().any(|doubt| is_older(doubt.sequence)).then(|| in_progress(None))
 }
 
-/// Whether the mark takes no claim of this operation because of all that is in doubt.
-fn is_full(mark: &Mark, request: &ClaimRequest) -> bool {
-    let adds_another = mark.holder.is_some_and(|holder| holder.key != request.key && adds_doubt(mark, &holder));
-    let is_listed = || mark.doubt.iter().any(|doubt| doubt.key == request.key);
-    adds_another && mark.doubt.len() >= MAX_DOUBT || mark.doubt.len() > MAX_DOUBT && !is_listed()
+/// Whether a claim that is granted at `now` merges operations in doubt, and the mark holds none that have merged yet.
+pub fn begins_to_merge(mark: Option<&Mark>, now: Timestamp) -> bool {
+    mark.filter(|mark| mark.doubt.len() >= MAX_DOUBT && !is_expired(mark, now))
+        .is_some_and(|mark| !has_merged(mark) && mark.holder.is_some_and(|lapsed| adds_doubt(mark, &lapsed)))
+}
+
+/// Whether the mark has an entry for several operations in doubt.
+fn has_merged(mark: &Mark) -> bool {
+    mark.doubt.iter().any(|doubt| doubt.key.is_none())
 }
 
 /// The mark after a claim made at `now` was granted until `lease_until`.
@@ -102,10 +108,14 @@ pub fn claimed(
     let mut mark = mark.filter(|mark| !is_expired(mark, now)).cloned().unwrap_or_default();
     // It was not settled, so it may have taken effect. A takeover of one's own key is no exception: it may be handed back.
     if let Some(lapsed) = mark.holder.take() {
-        if let Some(listed) = mark.doubt.iter_mut().find(|doubt| doubt.key == lapsed.key) {
+        let key = Some(lapsed.key);
+        if let Some(listed) = mark.doubt.iter_mut().find(|doubt| doubt.key == key) {
             listed.sequence = listed.sequence.max(lapsed.sequence);
         } else if adds_doubt(&mark, &lapsed) {
-            mark.doubt.push(Doubt { key: lapsed.key, sequence: lapsed.sequence });
+            if mark.doubt.len() >= MAX_DOUBT {
+                merge_lowest(&mut mark.doubt);
+            }
+            mark.doubt.push(Doubt { key, sequence: lapsed.sequence });
         }
     }
     mark.holder = Some(Holder { owner: request.owner, key: request.key, sequence: order.sequence, lease_until });
@@ -116,7 +126,19 @@ pub fn claimed(
 
 /// Whether the end of this holder's lease leaves doubt that the mark does not hold yet.
 fn adds_doubt(mark: &Mark, lapsed: &Holder) -> bool {
-    Some(lapsed.sequence) > mark.newest && !mark.doubt.iter().any(|doubt| doubt.key == lapsed.key)
+    Some(lapsed.sequence) > mark.newest && !mark.doubt.iter().any(|doubt| doubt.key == Some(lapsed.key))
+}
+
+/// Merges the two lowest entries; of equal ones the first.
+fn merge_lowest(doubt: &mut Vec<Doubt>) {
+    let mut take = || {
+        let (place, _) = doubt.iter().enumerate().min_by_key(|(_, doubt)| doubt.sequence)?;
+        Some(doubt.remove(place).sequence)
+    };
+    take();
+    if let Some(sequence) = take() {
+        doubt.insert(0, Doubt { key: None, sequence });
+    }
 }
 
 /// Whether the mark lets a settle be applied whose record does: a renewal also needs the entity to be held by its claim.
@@ -149,7 +171,7 @@ pub fn settled(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now:
             mark.newest = mark.newest.max(Some(order.sequence));
             mark.doubt.retain(|doubt| doubt.sequence > order.sequence);
         }
-        Settlement::Fail { .. } => mark.doubt.retain(|doubt| doubt.key != request.key),
+        Settlement::Fail { .. } => mark.doubt.retain(|doubt| doubt.key != Some(request.key)),
         Settlement::Release { .. } => {}
         Settlement::Renew { lease, skew_margin, .. } => {
             let holder = mark.holder.as_mut().filter(|holder| holder.owner == request.owner)?;

@@ -70,8 +70,9 @@ pub(crate) fn claimed(replaced: Option<&Record>, request: &ClaimRequest, now: Ti
         lease_until: now.after(request.lease),
         attempt: replaced.map_or(0, |record| record.attempt) + 1,
         prior_status: replaced.map(|record| record.status),
+        has_merged_doubt: false,
     };
-    let Grant { lease_until, attempt, prior_status } = grant;
+    let Grant { lease_until, attempt, prior_status, .. } = grant;
     let record = Record {
         status: Status::InProgress,
         owner: Some(request.owner),
@@ -178,7 +179,10 @@ pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) ->
             let is_mine = claimant.owner.is_some() && record.owner == claimant.owner;
             match claimant.takeover {
                 Takeover::Allowed if is_lapsed => Judgement::Free,
-                _ if is_mine => Judgement::Mine(Grant { lease_until, attempt, prior_status: record.prior_status }),
+                _ if is_mine => {
+                    let prior_status = record.prior_status;
+                    Judgement::Mine(Grant { lease_until, attempt, prior_status, has_merged_doubt: false })
+                }
                 Takeover::Refused if is_lapsed => Judgement::Refused(Refusal::Abandoned { attempt }),
                 _ => Judgement::Refused(Refusal::InProgress { lease_until: Some(lease_until), attempt }),
             }

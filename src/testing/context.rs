@@ -79,7 +79,7 @@ pub fn claim<K: Serialize + ?Sized>(key: &K) -> Claim {
     let engine = builder(store()).build_unchecked();
     let hash = engine.key_hash("testing", key).unwrap_or_else(|error| panic!("not a key: {error}"));
     let window = window(&context(TIME_LEFT));
-    let grant = Grant { lease_until: window.lease_until, attempt: 1, prior_status: None };
+    let grant = Grant { lease_until: window.lease_until, attempt: 1, prior_status: None, has_merged_doubt: false };
     Claim::new(hash, None, Owner::from_bytes([0; 16]), grant, window)
 }
 

@@ -31,7 +31,7 @@ impl Store for Grants {
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
         let grant = |request: &ClaimRequest| {
             let lease_until = SystemClock.now().after(request.lease);
-            Ok(Claimed::Granted(Grant { lease_until, attempt: 1, prior_status: None }))
+            Ok(Claimed::Granted(Grant { lease_until, attempt: 1, prior_status: None, has_merged_doubt: false }))
         };
         Box::pin(async move { requests.iter().map(grant).collect() })
     }

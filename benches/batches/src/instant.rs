@@ -25,6 +25,7 @@ impl InstantStore {
                 lease_until: SystemClock.now().after(request.lease),
                 attempt: 1,
                 prior_status: None,
+                has_merged_doubt: false,
             }),
             Self::Refuses => Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 1 }),
         }

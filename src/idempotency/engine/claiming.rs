@@ -13,7 +13,7 @@ use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::{claim::Claim, handle::Idempotency, policy::AfterUnknown, window::Window},
-    order::Order,
+    order::{Entity, Order},
     record::{KeyHash, Owner, Record, Status},
     store::{Answers, ClaimRequest, Claimed, Grant, Refusal, ResultData},
 };
@@ -49,6 +49,7 @@ impl Idempotency {
                 Claimed::Refused(refusal) => ClaimAnswer::Refused(refusal),
                 Claimed::Granted(grant) => {
                     self.compare_clocks(grant, window, begun);
+                    warn_of_merged_doubt(request, &grant);
                     let claim = Claim::of(request, grant, window);
                     self.granted(claim, grant, window, &mut withdrawal.late)
                 }
@@ -201,8 +202,19 @@ impl Withdrawal {
 fn applied(request: &ClaimRequest, record: &Record, window: Window) -> Option<Claim> {
     let is_ours = record.status == Status::InProgress && record.owner == Some(request.owner);
     let Record { attempt, prior_status, .. } = *record;
-    let grant = Grant { lease_until: record.lease_until?, attempt, prior_status };
+    let grant = Grant { lease_until: record.lease_until?, attempt, prior_status, has_merged_doubt: false };
     is_ours.then(|| Claim::of(request, grant, window))
+}
+
+/// Warns if operations of the claim's entity may wait for long.
+pub(super) fn warn_of_merged_doubt(request: &ClaimRequest, grant: &Grant) {
+    if cfg!(feature = "order") && grant.has_merged_doubt {
+        tracing::warn!(
+            target: "lambda_once", entity = %Entity::of(&request.key),
+            "65 operations of this entity may have taken effect without an outcome. Older ones wait until a newer one \
+             completes; if none will, delete the entity's mark"
+        );
+    }
 }
 
 /// Whether a claim may have been applied although it was answered by an error.

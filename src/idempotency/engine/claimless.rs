@@ -2,6 +2,7 @@
 
 use super::{
     Candidate, ClaimAnswer,
+    claiming::warn_of_merged_doubt,
     committing::{COMMIT, Commit, verdict_of},
     ending::{Conclusion, End},
     settling::request_of,
@@ -35,7 +36,10 @@ impl Idempotency {
             return Ok((request, ClaimAnswer::OutOfTime));
         }
         let answer = match self.within_transaction(left, "claim", writes.claim(&request)).await? {
-            Claimed::Granted(grant) => ClaimAnswer::Granted(Claim::of(&request, grant, window)),
+            Claimed::Granted(grant) => {
+                warn_of_merged_doubt(&request, &grant);
+                ClaimAnswer::Granted(Claim::of(&request, grant, window))
+            }
             Claimed::Refused(refusal) => ClaimAnswer::Refused(refusal),
         };
         Ok((request, answer))

@@ -105,41 +105,92 @@ pub async fn no_release_ends_doubt(subject: &Subject) {
     subject.granted(&entity.claim(5_u64)).await;
 }
 
-/// A mark holds 64 operations in doubt. A claim that would add another waits. What is in doubt runs again, the newest first.
-pub async fn doubt_is_bounded(subject: &Subject) {
+/// A claim of the entity, with retentions that outlast all leases of a check.
+fn long(entity: &Entity, sequence: u64) -> ClaimRequest {
+    let claim = entity.claim(sequence);
+    let order = claim.order.map(|order| Order { retention: 100 * RETENTION, ..order });
+    ClaimRequest { order, retention: 100 * RETENTION, ..claim }
+}
+
+/// So many operations of an entity are lost, with the sequences 10, 20, and so on. A mark lists 64, and the 66th claim finds
+/// that full, with the lapsed holder beside it.
+async fn lost(subject: &Subject, entity: &Entity, count: u64) -> Vec<ClaimRequest> {
+    let mut lost = Vec::new();
+    for number in 1..=count {
+        let claim = long(entity, 10 * number);
+        let grant = subject.granted(&claim).await;
+        let rule = "G2: the first claim for which operations in doubt merge says so, and no other";
+        expect(rule, grant.has_merged_doubt, number == 66);
+        if number == 66 {
+            let again = subject.granted(&claim).await;
+            expect("C5: a claim that merged doubt says so when it is sent again", again.has_merged_doubt, true);
+        }
+        subject.advance(LAPSE).await;
+        lost.push(claim);
+    }
+    lost
+}
+
+/// A mark lists 64 operations in doubt. Of more, the lowest merge: newer operations run, and older ones wait until one of
+/// those completes.
+pub async fn doubt_is_bounded_and_blocks_nothing_newer(subject: &Subject) {
     if !subject.orders() {
         return;
     }
     let entity = Entity::new();
-    // Time would pass the retention of the first.
-    let long = |sequence: u64| {
-        let claim = entity.claim(sequence);
-        let order = claim.order.map(|order| Order { retention: 100 * RETENTION, ..order });
-        ClaimRequest { order, retention: 100 * RETENTION, ..claim }
-    };
-    let mut lost = Vec::new();
-    for sequence in 1..=65_u64 {
-        let claim = long(sequence);
-        subject.granted(&claim).await;
-        subject.advance(LAPSE).await;
-        lost.push(claim);
+    let lost = lost(subject, &entity, 68).await;
+    for older in [&lost[0], &lost[1], &lost[2], &lost[3], &lost[66]] {
+        subject.waits(&rival(older), None, "when newer operations are in doubt").await;
     }
-    subject.waits(&long(66), None, "when 65 operations are in doubt").await;
-    for older in [1, 64] {
-        subject.waits(&rival(&lost[older - 1]), None, "when newer ones are in doubt").await;
+    // A late completion below all that have merged.
+    subject.done(&lost[0], complete("1")).await;
+    for sequence in [15, 35, 675] {
+        subject.waits(&long(&entity, sequence), None, "while newer operations are in doubt").await;
     }
-    let again = rival(&lost[64]);
-    subject.took_over(&again).await;
-    subject.done(&again, HAND_BACK).await;
-    subject.waits(&long(66), None, "after a hand-back").await;
-    let again = rival(&again);
-    subject.granted(&again).await;
-    subject.done(&again, fail("1")).await;
-    let newer = long(66);
+    let newest = rival(&lost[67]);
+    subject.took_over(&newest).await;
+    subject.done(&newest, HAND_BACK).await;
+    let newer = long(&entity, 690);
     subject.granted(&newer).await;
     subject.done(&newer, complete("1")).await;
-    // Nothing is in doubt any more, so that there is room for another.
-    subject.granted(&long(67)).await;
-    subject.advance(LAPSE).await;
-    subject.granted(&long(68)).await;
+    for sequence in [15, 35, 675] {
+        subject.superseded_by(&long(&entity, sequence), 690_u64).await;
+    }
+    // Nothing is in doubt any more.
+    for number in 70..=135 {
+        let grant = subject.granted(&long(&entity, 10 * number)).await;
+        expect("G2: a completion makes room for doubt", grant.has_merged_doubt, number == 135);
+        subject.advance(LAPSE).await;
+    }
+}
+
+/// An operation whose doubt has merged does not end it by a failure or a release. A completion does.
+pub async fn merged_doubt_ends_with_a_completion(subject: &Subject) {
+    if !subject.orders() {
+        return;
+    }
+    let entity = Entity::new();
+    let lost = lost(subject, &entity, 65).await;
+    let newest = long(&entity, 660);
+    expect("G2: operations in doubt merge", subject.granted(&newest).await.has_merged_doubt, true);
+    subject.done(&newest, fail("1")).await;
+    // Those at 10 and 20 have merged. The others fail for good, the newest first.
+    for claim in lost[2..].iter().rev() {
+        subject.waits(&long(&entity, 20), None, "while newer operations are in doubt").await;
+        let again = rival(claim);
+        subject.took_over(&again).await;
+        subject.done(&again, fail("1")).await;
+    }
+    subject.waits(&rival(&lost[0]), None, "while its doubt has merged with a newer one's").await;
+    for settlement in [HAND_BACK, fail("1")] {
+        let again = rival(&lost[1]);
+        subject.took_over(&again).await;
+        subject.done(&again, settlement).await;
+        subject.waits(&long(&entity, 15), None, "after an operation whose doubt has merged was not completed").await;
+    }
+    let equal = long(&entity, 20);
+    subject.granted(&equal).await;
+    subject.done(&equal, complete("1")).await;
+    subject.superseded_by(&long(&entity, 15), 20_u64).await;
+    subject.granted(&long(&entity, 25)).await;
 }

@@ -88,7 +88,8 @@ macro_rules! conformance_tests {
             a_superseded_operation_is_not_taken_over,
             a_renewal_keeps_the_entity,
             a_mark_lives_as_long_as_its_outcomes,
-            doubt_is_bounded,
+            doubt_is_bounded_and_blocks_nothing_newer,
+            merged_doubt_ends_with_a_completion,
             a_batch_holds_operations_of_several_entities,
         );
     };

@@ -13,7 +13,7 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     order::{Doubt, Entity, Holder, Mark, Order, Sequence},
     record::{KeyHash, Owner},
-    store::{ClaimRequest, SettleRequest, Settlement, ordering, rules},
+    store::{ClaimRequest, Grant, SettleRequest, Settlement, ordering, rules},
 };
 
 /// What is known of a mark that is to be written.
@@ -59,7 +59,8 @@ impl Schema {
         };
         let doubt = |entry: &str| {
             let (digits, operation) = entry.split_once(' ')?;
-            Some(Doubt { key: key_of(entity, operation)?, sequence: digits.parse().ok()? })
+            let key = if operation.is_empty() { None } else { Some(key_of(entity, operation)?) };
+            Some(Doubt { key, sequence: digits.parse().ok()? })
         };
         Some(Mark {
             newest: match words(NEWEST) {
@@ -90,24 +91,28 @@ impl Schema {
             set(&names.in_progress_expiration, number(holder.lease_until.as_millis()));
         }
         if !mark.doubt.is_empty() {
-            let entry = |doubt: &Doubt| format!("{} {}", doubt.sequence.to_digits(), operation_of(&doubt.key));
+            let operation = |doubt: &Doubt| doubt.key.as_ref().map_or_else(String::new, operation_of);
+            let entry = |doubt: &Doubt| format!("{} {}", doubt.sequence.to_digits(), operation(doubt));
             set(DOUBT, text(mark.doubt.iter().map(entry).collect::<Vec<_>>().join(",")));
         }
         item
     }
 
-    /// What a claim writes to the mark. Assumed are an entity that nobody holds, older operations, and no doubt.
+    /// What a claim writes to the mark. Assumed are an entity that nobody holds, older operations, and no doubt. Adds to the
+    /// grant what it says of the mark.
     pub(super) fn claimed_mark(
         &self,
         seen: &Seen,
         request: &ClaimRequest,
         order: &Order,
-        lease_until: Timestamp,
+        grant: &mut Grant,
         now: Timestamp,
     ) -> Result<TransactWriteItem, Error> {
         let entity = Entity::of(&request.key);
+        let lease_until = grant.lease_until;
         if let Seen::Item(item) = seen {
             let before = item.as_ref().map(|item| self.mark(&entity, item, "claim")).transpose()?;
+            grant.has_merged_doubt = ordering::begins_to_merge(before.as_ref(), now);
             let mark = ordering::claimed(before.as_ref(), request, order, lease_until, now);
             return self.put_mark(&entity, &mark, item.as_ref());
         }

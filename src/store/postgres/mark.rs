@@ -46,13 +46,14 @@ fn sequence(columns: &Columns<'_>, name: &str) -> Result<Option<Sequence>, Error
 fn doubt(columns: &Columns<'_>) -> Result<Vec<Doubt>, Error> {
     const KEYS: &str = "doubt_keys";
     const SEQUENCES: &str = "doubt_sequences";
-    let (keys, sequences): (Vec<&[u8]>, Vec<&str>) = (columns.get(KEYS)?, columns.get(SEQUENCES)?);
+    let (keys, sequences): (Vec<Option<&[u8]>>, Vec<&str>) = (columns.get(KEYS)?, columns.get(SEQUENCES)?);
     if keys.len() != sequences.len() {
         return Err(columns.unknown(SEQUENCES));
     }
+    let key_of = |bytes: &[u8]| Ok(KeyHash::from_bytes(bytes.try_into().map_err(|_| columns.unknown(KEYS))?));
     let doubts = keys.into_iter().zip(sequences).map(|(key, digits)| {
         Ok(Doubt {
-            key: KeyHash::from_bytes(key.try_into().map_err(|_| columns.unknown(KEYS))?),
+            key: key.map(key_of).transpose()?,
             sequence: digits.parse().map_err(|_| columns.unknown(SEQUENCES))?,
         })
     });
@@ -66,7 +67,7 @@ pub(super) struct Stored<'a> {
     key: Option<&'a [u8]>,
     sequence: Option<String>,
     lease_until: Option<i64>,
-    doubt_keys: Vec<&'a [u8]>,
+    doubt_keys: Vec<Option<&'a [u8]>>,
     doubt_sequences: Vec<String>,
     expiration: i64,
 }
@@ -80,7 +81,11 @@ impl<'a> Stored<'a> {
             key: holder.map(|holder| holder.key.as_bytes().as_slice()),
             sequence: holder.map(|holder| holder.sequence.to_digits()),
             lease_until: holder.map(|holder| row::timestamp(holder.lease_until)),
-            doubt_keys: mark.doubt.iter().map(|doubt| doubt.key.as_bytes().as_slice()).collect(),
+            doubt_keys: mark
+                .doubt
+                .iter()
+                .map(|doubt| doubt.key.as_ref().map(|key| key.as_bytes().as_slice()))
+                .collect(),
             doubt_sequences: mark.doubt.iter().map(|doubt| doubt.sequence.to_digits()).collect(),
             expiration: row::seconds(mark.expiration),
         }

@@ -193,7 +193,8 @@ impl PostgresStore {
         .await;
         let granted = granted?;
         marked?;
-        Ok(granted)
+        let has_merged_doubt = ordering::begins_to_merge(state.mark.as_ref(), state.now);
+        Ok(granted.map(|grant| Grant { has_merged_doubt, ..grant }))
     }
 
     /// Writes a settle that may be applied. Returns the lease that is then on record, if it is still there; `None` if the settle

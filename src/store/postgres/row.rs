@@ -64,6 +64,7 @@ pub(super) fn grant(row: &Row) -> Result<(KeyHash, Grant), Error> {
         lease_until: columns.time("lease_until")?,
         attempt: columns.number("attempt")?,
         prior_status: columns.get::<Option<i16>>("prior_status")?.and_then(status),
+        has_merged_doubt: false,
     };
     Ok((columns.key()?, grant))
 }

@@ -63,14 +63,15 @@ pub(super) fn settled(request: &SettleRequest, answer: Result<Value, Failure>) -
 /// The grant of a claim that found no record.
 fn first_grant(lease_until: i64) -> Option<Grant> {
     let lease_until = Timestamp::from_millis(lease_until.try_into().ok()?);
-    Some(Grant { lease_until, attempt: 1, prior_status: None })
+    Some(Grant { lease_until, attempt: 1, prior_status: None, has_merged_doubt: false })
 }
 
 fn grant(text: &[u8]) -> Option<Grant> {
-    let mut words = std::str::from_utf8(text).ok()?.splitn(3, ' ');
+    let mut words = std::str::from_utf8(text).ok()?.split(' ');
     let (lease_until, attempt) = (number(words.next())?, number(words.next())?);
     let prior_status = Status::from_word(words.next()?);
-    Some(Grant { lease_until: Timestamp::from_millis(lease_until), attempt, prior_status })
+    let has_merged_doubt = words.next().is_some();
+    Some(Grant { lease_until: Timestamp::from_millis(lease_until), attempt, prior_status, has_merged_doubt })
 }
 
 fn number(digits: Option<&str>) -> Option<u64> {

@@ -4,7 +4,7 @@
 --       lease + margin + 1)), whether it may take over (1|0), version of the format, newest known version, whether a refusal
 --       has the data of the result (1|0), now (nothing for the server's clock)
 -- Granted: lease_until if there was no record, else 'lease_until attempt prior_status'; both are quicker to parse than an
--- array. Refused: {now, the record's fields} and, of an ordered operation, the mark's fields, explained by the client.
+-- array. ' merged' follows where mark.claim says so. Refused: {now, the record's fields} and, of an ordered operation, the mark's fields, explained by the client.
 -- Older servers compile this script and not the one that settles: work would run, and its outcome never be recorded.
 if not redis.REDIS_VERSION_NUM then return redis.error_reply('UNSUPPORTED use Redis 7.0, Valkey 7.2, or later') end
 local key, owner, fingerprint = KEYS[1], ARGV[1], ARGV[2]
@@ -46,6 +46,6 @@ if status then
   redis.call('HDEL', key, 'data', 'deflated', 'result_dropped', 'superseded', fingerprint == '' and 'validation' or 'data')
 end
 redis.call('PEXPIREAT', key, expiration * 1000)
-if mark then mark.claim(owner, ends, margin, now) end
-if not status and attempt == 1 then return ends end
-return text(ends) .. ' ' .. text(attempt) .. ' ' .. prior
+local begins_to_merge = mark and mark.claim(owner, ends, margin, now)
+if not status and attempt == 1 and not begins_to_merge then return ends end
+return text(ends) .. ' ' .. text(attempt) .. ' ' .. prior .. (begins_to_merge and ' merged' or '')

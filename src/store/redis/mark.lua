@@ -1,11 +1,11 @@
 -- Keeps the operations of an entity in order, by the rules of `store::ordering`. KEYS[2]: the entity's mark. Times are in ms.
 -- The last two of ARGV: the sequence of the operation, and how long the mark stays.
 -- Sequences have 64 digits, so they compare as text. An operation is named by the second half of its key. `doubt` has
--- 'sequence operation,' for each operation in doubt.
+-- 'sequence operation,' for each operation in doubt, and 'sequence ,' for those that have merged.
 mark = {is_live = false}
 do
   local NAMES = {'newest', 'owner', 'operation', 'sequence', 'in_progress_expiration', 'doubt', 'expiration'}
-  local FULL = 64 * #(string.rep('0', 64) .. ' ' .. string.rep('0', 32) .. ',')
+  local MAX_DOUBT = 64
   local operation, sequence, retention = string.sub(KEYS[1], -32), ARGV[#ARGV - 1], tonumber(ARGV[#ARGV])
   local fields = {doubt = ''}
 
@@ -24,7 +24,7 @@ do
   local function is_unknown()
     local is_known = number(fields.expiration) and (not fields.newest or is_sequence(fields.newest))
       and (not fields.owner or is_sequence(fields.sequence) and number(fields.in_progress_expiration) and fields.operation)
-    return not is_known or string.gsub(fields.doubt, '%d+ %x+,', '') ~= ''
+    return not is_known or string.gsub(fields.doubt, '%d+ %x*,', '') ~= ''
   end
 
   -- Whether the end of the holder's lease leaves doubt that is not listed yet.
@@ -33,12 +33,14 @@ do
       and not string.find(fields.doubt, ' ' .. fields.operation .. ',', 1, true)
   end
 
-  -- Whether the mark takes no claim of this operation because of all that is in doubt. What is in doubt itself is claimed
-  -- again nevertheless: that alone can end the doubt.
-  local function is_full()
-    local adds_another = fields.owner and fields.operation ~= operation and adds_doubt()
-    local is_listed = string.find(fields.doubt, ' ' .. operation .. ',', 1, true)
-    return adds_another and #fields.doubt >= FULL or #fields.doubt > FULL and not is_listed
+  -- Takes the lowest entry out of the list, and returns its sequence; of equal ones the first.
+  local function take_lowest()
+    local lowest
+    for doubted in string.gmatch(fields.doubt, '(%d+) %x*,') do
+      if not lowest or doubted < lowest then lowest = doubted end
+    end
+    fields.doubt = string.gsub(fields.doubt, lowest .. ' %x*,', '', 1)
+    return lowest
   end
 
   -- Whether a claim is superseded or has to wait.
@@ -49,8 +51,7 @@ do
       local is_held = fields.owner ~= owner and number(fields.in_progress_expiration) >= math.max(now - margin, 0)
       if is_held or sequence < fields.sequence then return true end
     end
-    if is_full() then return true end
-    for doubted in string.gmatch(fields.doubt, '(%d+) %x+,') do
+    for doubted in string.gmatch(fields.doubt, '(%d+) %x*,') do
       if sequence < doubted then return true end
     end
     return false
@@ -78,17 +79,25 @@ do
     redis.call('PEXPIREAT', KEYS[2], text(expiration * 1000))
   end
 
-  -- Writes a claim that is granted until `lease`.
+  -- Writes a claim that is granted until `lease`. Returns whether it is the first to merge operations in doubt.
   function mark.claim(owner, lease, margin, now)
+    local begins_to_merge = false
     local lapsed = fields.owner and ' ' .. fields.operation .. ','
     local listed = lapsed and string.match(fields.doubt, '(%d+)' .. lapsed)
     if listed and listed < fields.sequence then
       fields.doubt = string.gsub(fields.doubt, listed .. lapsed, fields.sequence .. lapsed)
     elseif not listed and fields.owner and adds_doubt() then
+      local _, count = string.gsub(fields.doubt, ',', ',')
+      if count >= MAX_DOUBT then
+        begins_to_merge = not string.find(fields.doubt, ' ,', 1, true)
+        take_lowest()
+        fields.doubt = take_lowest() .. ' ,' .. fields.doubt
+      end
       fields.doubt = fields.doubt .. fields.sequence .. lapsed
     end
     fields.owner, fields.operation, fields.sequence, fields.in_progress_expiration = owner, operation, sequence, text(lease)
     write(math.max(now + retention, lease + margin + 1))
+    return begins_to_merge
   end
 
   -- Writes a settle, which its record allows.
@@ -97,7 +106,7 @@ do
     local ends = now + retention
     if what == 'COMPLETED' then
       if not (fields.newest and fields.newest >= sequence) then fields.newest = sequence end
-      fields.doubt = string.gsub(fields.doubt, '(%d+) %x+,', function(doubted) return doubted <= sequence and '' or nil end)
+      fields.doubt = string.gsub(fields.doubt, '(%d+) %x*,', function(doubted) return doubted <= sequence and '' or nil end)
     elseif what == 'FAILED' then
       fields.doubt = string.gsub(fields.doubt, '%d+ ' .. operation .. ',', '')
     elseif what == 'renew' then

@@ -49,7 +49,8 @@ fn of_digits(digits: &str) -> Option<Sequence> {
 
 fn of_entry(entity: Entity, entry: &str) -> Option<Doubt> {
     let (sequence, half) = entry.split_once(' ')?;
-    Some(Doubt { key: key_of(entity, half)?, sequence: of_digits(sequence)? })
+    let key = if half.is_empty() { None } else { Some(key_of(entity, half)?) };
+    Some(Doubt { key, sequence: of_digits(sequence)? })
 }
 
 /// The key of the entity's operation whose second half this is.

@@ -10,7 +10,9 @@ use lambda_once::{
     store::fault::{Call, Fault},
 };
 
-use super::{CHARGE, LEASE, MARGIN, MILLISECOND, UNTIL_STOP, World, assert_outcome};
+use tracing::Level;
+
+use super::{CHARGE, LEASE, MARGIN, MILLISECOND, UNTIL_STOP, World, assert_outcome, support::collector::Collector};
 
 const ENTITY: &str = "account 3";
 
@@ -137,6 +139,37 @@ async fn a_permanent_failure_ends_the_doubt_of_earlier_runs() {
     assert_outcome!(world.run_at("event 5", 5, Ok(1)).await, Ok(Outcome::InProgress { lease_until: None, .. }));
     assert_outcome!(world.run_at("event 6", 6, Err(Failure::permanent("closed"))).await, Ok(Outcome::Failed(_)));
     world.done_at("event 5", 5).await;
+}
+
+/// What a run logs of the entity.
+async fn warnings(run: impl Future<Output = ()>) -> Vec<(Level, String)> {
+    let (collector, guard) = Collector::install();
+    run.await;
+    drop(guard);
+    let lines = collector.lines().into_iter().filter(|line| !line.get("entity").is_empty());
+    lines.map(|line| (line.level, line.get("entity").to_owned())).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn operations_in_doubt_that_merge_are_warned_of_once() {
+    let world = World::new();
+    let lose = async |range: std::ops::RangeInclusive<u64>| {
+        for sequence in range {
+            let end = Err(Failure::unknown("timed out"));
+            let lost = world.run_at(&format!("event {sequence}"), sequence, end).await;
+            assert_outcome!(lost, Ok(Outcome::Failed(_)));
+            tokio::time::advance(LEASE + MARGIN + MILLISECOND).await;
+        }
+    };
+    assert_eq!(warnings(lose(1..=65)).await, []);
+    let entity = world.ordered_key("event 1").to_hex()[..32].to_owned();
+    assert_eq!(warnings(lose(66..=66)).await, [(Level::WARN, entity.clone())]);
+    assert_eq!(warnings(lose(67..=70)).await, []);
+    assert_outcome!(world.run_at("event 2", 2, Ok(1)).await, Ok(Outcome::InProgress { lease_until: None, .. }));
+    world.done_at("event 71", 71).await;
+    assert_eq!(newest(world.run_at("event 2", 2, Ok(1)).await), Some(71_u64.into()));
+    // The completion has ended all doubt, so that this is another case.
+    assert_eq!(warnings(lose(72..=137)).await, [(Level::WARN, entity)]);
 }
 
 #[tokio::test(start_paused = true)]

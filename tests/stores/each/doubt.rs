@@ -59,4 +59,23 @@ async fn the_loss_of_a_record_and_a_release_end_no_doubt(backend: Backend) {
     assert_eq!(world.set(5, Ok(5)).await, Superseded);
 }
 
-on_each_store!(the_loss_of_a_record_and_a_release_end_no_doubt);
+async fn after_many_lost_operations_a_newer_one_runs_and_ends_all_doubt(backend: Backend) {
+    use OutcomeKind::{Executed, InProgress, Superseded};
+    let world = World::new(backend).await;
+    for version in 1..=70 {
+        world.lose(version).await;
+    }
+    for older in [1, 6, 69] {
+        assert_eq!(world.set(older, Ok(older)).await, InProgress, "version {older}");
+    }
+    assert_eq!(world.set(71, Ok(71)).await, Executed);
+    for older in [1, 6, 69] {
+        assert_eq!(world.set(older, Ok(older)).await, Superseded, "version {older}");
+    }
+    assert_eq!(world.set(72, Ok(72)).await, Executed);
+}
+
+on_each_store!(
+    the_loss_of_a_record_and_a_release_end_no_doubt,
+    after_many_lost_operations_a_newer_one_runs_and_ends_all_doubt,
+);

@@ -63,6 +63,26 @@ async fn an_entity_has_one_row_and_operations_without_an_order_none() {
     assert_eq!((row.get::<_, Option<&[u8]>>(1), row.get::<_, i32>(2)), (None, 0));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn merged_doubt_is_stored_without_a_key() {
+    let marks = Marks::new().await;
+    let entity = entity();
+    let mut lost = Vec::new();
+    for sequence in 1..=67 {
+        let claim = ordered(&entity, sequence);
+        granted(&marks.store, &claim).await;
+        marks.clock.advance(LAPSE);
+        lost.push(claim);
+    }
+    let row = marks.admin.query_one(&format!("SELECT doubt_keys, doubt_sequences FROM {}", marks.table), &[]).await;
+    let row = row.unwrap();
+    let keys: Vec<Option<&[u8]>> = row.get(0);
+    let listed = lost[3..66].iter().map(|claim| Some(&claim.key.as_bytes()[..]));
+    assert_eq!(keys, std::iter::once(None).chain(listed).collect::<Vec<_>>(), "the last is the holder still");
+    let sequences: Vec<String> = row.get(1);
+    assert_eq!(sequences, (3..=66).map(|sequence| format!("{sequence:064}")).collect::<Vec<_>>());
+}
+
 /// The lock on an entity without a mark is a row that counts as absent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_claim_leaves_no_mark() {

@@ -121,6 +121,20 @@ async fn a_mark_has_the_documented_fields_and_a_time_to_live() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn merged_doubt_is_stored_without_an_operation() {
+    let mut world = World::new().await;
+    let entity = claim();
+    let mut lost = Vec::new();
+    for sequence in 1..=67 {
+        lost.push(world.abandoned(&entity, sequence).await);
+    }
+    let listed =
+        lost[3..66].iter().zip(4..).map(|(claim, sequence)| format!("{} {},", digits(sequence), operation(claim)));
+    let doubt = format!("{} ,{}", digits(3), listed.collect::<String>());
+    assert_eq!(world.mark(&lost[66]).await["doubt"], doubt, "the last is the holder still");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_mark_has_the_slot_of_its_entitys_records() {
     let urls = server("REDIS_CLUSTER_URL");
     let mut direct = direct(urls.split(',').next().unwrap()).await;

@@ -86,7 +86,7 @@ impl History {
     fn claim(&self, candidate: Candidate) -> Claim {
         let prior_status = (self.window.stop > self.now && candidate.key.as_bytes()[0].is_multiple_of(7))
             .then_some(Status::InProgress);
-        let grant = Grant { lease_until: self.window.lease_until, attempt: 1, prior_status };
+        let grant = Grant { lease_until: self.window.lease_until, attempt: 1, prior_status, has_merged_doubt: false };
         Claim::new(candidate.key, None, Owner::from_bytes([1; 16]), grant, self.window)
     }
 

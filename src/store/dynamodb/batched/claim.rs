@@ -91,7 +91,7 @@ impl Claims<'_> {
     }
 
     fn grant(&mut self, i: usize, attempt: u64, prior_status: Option<Status>) {
-        let grant = Grant { lease_until: self.lease_until(i), attempt, prior_status };
+        let grant = Grant { lease_until: self.lease_until(i), attempt, prior_status, has_merged_doubt: false };
         self.answers[i] = Some(Ok(Claimed::Granted(grant)));
     }
 

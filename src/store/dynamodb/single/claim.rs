@@ -44,7 +44,8 @@ impl DynamoDbStore {
                 match self.update("claim", &request.key, expression, values, Some(ReturnValue::UpdatedNew)).await? {
                     Write::Applied(updated) => {
                         let (attempt, prior_status) = self.granted(&updated.unwrap_or_default());
-                        return Ok(Claimed::Granted(Grant { lease_until, attempt, prior_status }));
+                        let grant = Grant { lease_until, attempt, prior_status, has_merged_doubt: false };
+                        return Ok(Claimed::Granted(grant));
                     }
                     Write::Refused(Some(item)) => Some(item),
                     // An old emulator may not say on what the condition failed.

@@ -61,8 +61,8 @@ impl DynamoDbStore {
                 Judgement::Mine(grant) => return Ok(Claimed::Granted(grant)),
                 Judgement::Refused(refusal) => return Ok(Claimed::Refused(refusal)),
             }
-            let (record, grant) = self.claimed_record(item.as_ref(), request, lease_until, now)?;
-            let writes = [record, self.schema.claimed_mark(&mark, request, order, lease_until, now)?];
+            let (record, mut grant) = self.claimed_record(item.as_ref(), request, lease_until, now)?;
+            let writes = [record, self.schema.claimed_mark(&mark, request, order, &mut grant, now)?];
             match self.write_both("claim", writes).await? {
                 Written::Applied => return Ok(Claimed::Granted(grant)),
                 Written::Refused { record, mark: found } => {
@@ -141,7 +141,7 @@ impl DynamoDbStore {
         let prior_status = seen(&names.status).and_then(|value| Status::from_word(value.as_s().ok()?));
         let pinned = Expression { update: expression.update.clone(), condition, names: aliases };
         let write = self.update_within(&request.key, &pinned, values)?;
-        Ok((write, Grant { lease_until, attempt, prior_status }))
+        Ok((write, Grant { lease_until, attempt, prior_status, has_merged_doubt: false }))
     }
 
     pub(in crate::store::dynamodb) async fn settle_ordered(
@@ -211,7 +211,12 @@ impl DynamoDbStore {
         }
     }
 
-    fn known_mark(&self, item: Option<&Item>, key: &KeyHash, operation: &'static str) -> Result<Option<Mark>, Error> {
+    pub(super) fn known_mark(
+        &self,
+        item: Option<&Item>,
+        key: &KeyHash,
+        operation: &'static str,
+    ) -> Result<Option<Mark>, Error> {
         item.map(|item| self.schema.mark(&Entity::of(key), item, operation)).transpose()
     }
 

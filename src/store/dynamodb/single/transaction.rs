@@ -29,6 +29,7 @@ use crate::{
             mark::Seen,
             schema::Schema,
         },
+        ordering,
         rules::Judgement,
         transaction::Transactional,
     },
@@ -151,19 +152,24 @@ impl Transactional for DynamoDbStore {
             return Box::pin(std::future::ready(Err(error)));
         }
         let lease_until = self.clock.now().after(request.lease);
-        let granted = Claimed::Granted(Grant { lease_until, attempt: 1, prior_status: None });
+        let granted = move |has_merged_doubt| {
+            Claimed::Granted(Grant { lease_until, attempt: 1, prior_status: None, has_merged_doubt })
+        };
         let claim = |mark| Some(Claimless { claim: request.clone(), mark });
         let Some(order) = request.order() else {
             transaction.lock().claim = claim(Seen::Nothing);
-            return Box::pin(std::future::ready(Ok(granted)));
+            return Box::pin(std::future::ready(Ok(granted(false))));
         };
         Box::pin(async move {
-            let mark = Seen::Item(self.read_mark(&request.key, "claim").await?);
+            let item = self.read_mark(&request.key, "claim").await?;
+            let known = self.known_mark(item.as_ref(), &request.key, "claim")?;
+            let has_merged_doubt = ordering::begins_to_merge(known.as_ref(), self.clock.now());
+            let mark = Seen::Item(item);
             if let Judgement::Refused(refusal) = self.judge_claimless(&mark, request, order).await? {
                 return Ok(Claimed::Refused(refusal));
             }
             transaction.lock().claim = claim(mark);
-            Ok(granted)
+            Ok(granted(has_merged_doubt))
         })
     }
 
