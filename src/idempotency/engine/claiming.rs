@@ -140,7 +140,7 @@ impl Idempotency {
             }
         }
         let unanswered = requests.iter().zip(&answers).zip(doubtful);
-        let unanswered = unanswered.filter(|((_, answer), doubtful)| *doubtful && answer.is_err());
+        let unanswered = unanswered.filter(|((_, answer), doubtful)| *doubtful && may_stand(answer));
         withdrawal.doubtful.extend(unanswered.map(|((request, _), _)| request.clone()));
         answers
     }
@@ -220,6 +220,12 @@ pub(super) fn warn_of_merged_doubt(request: &ClaimRequest, grant: &Grant) {
 /// Whether a claim may have been applied although it was answered by an error.
 fn is_doubtful(answer: &Result<Claimed, Error>) -> bool {
     answer.as_ref().is_err_and(|error| error.retry_helps() || error.status() == ErrorStatus::Ambiguous)
+}
+
+/// Whether a claim that was in doubt may stand or be applied yet. A key that is in progress may be so by its own first request,
+/// of which a later one has met a lock or a transaction.
+fn may_stand(answer: &Result<Claimed, Error>) -> bool {
+    matches!(answer, Err(_) | Ok(Claimed::Refused(Refusal::InProgress { .. })))
 }
 
 /// Fresh tokens. Never drawn in init: sandboxes restored from one snapshot would share them.

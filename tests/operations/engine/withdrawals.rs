@@ -1,12 +1,20 @@
 //! A claim that may stand although nobody will act on it is given back.
 
-use lambda_once::{
-    AfterUnknown, ErrorKind, Outcome,
-    record::Status,
-    store::fault::{Call, Fault},
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
 };
 
-use super::{World, assert_outcome};
+use lambda_once::{
+    AfterUnknown, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Outcome, Store,
+    record::{KeyHash, Record, Status},
+    store::{
+        Answers, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, StoreId,
+        fault::{Call, Fault},
+    },
+};
+
+use super::{CHARGE, KEY, World, assert_outcome};
 
 /// A world whose claims are applied and their answers lost, until it is healed.
 fn without_answers(policy: AfterUnknown) -> World {
@@ -67,4 +75,62 @@ async fn a_withdrawal_leaves_the_claim_of_another_alone() {
     assert_outcome!(world.run().await, Err(_));
     assert_eq!(world.record().await, before);
     assert_eq!(world.count(Call::Settle), 0);
+}
+
+/// Answers the first claim by an error, and applies it late: when the second one has come, which finds the key busy. So does a
+/// database in which the first request still holds a lock.
+#[derive(Clone, Debug)]
+struct Busy {
+    records: MemoryStore,
+    claims: Arc<AtomicU32>,
+}
+
+type Future<'a, T> = std::pin::Pin<Box<dyn std::future::Future<Output = T> + Send + 'a>>;
+
+impl Store for Busy {
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> Future<'a, Answers<Claimed>> {
+        Box::pin(async move {
+            match self.claims.fetch_add(1, Ordering::SeqCst) {
+                0 => vec![Err(Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, "claim", "no answer"))],
+                1 => {
+                    assert!(matches!(self.records.claim(requests).await[..], [Ok(Claimed::Granted(_))]));
+                    vec![Ok(Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 }))]
+                }
+                _ => self.records.claim(requests).await,
+            }
+        })
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> Future<'a, Answers<Settled>> {
+        self.records.settle(requests)
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> Future<'a, Answers<Option<Record>>> {
+        self.records.read(keys, data)
+    }
+
+    fn limits(&self) -> Limits {
+        self.records.limits()
+    }
+
+    fn id(&self) -> StoreId {
+        self.records.id()
+    }
+
+    fn warm(&self) -> Future<'_, Result<(), Error>> {
+        self.records.warm()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_without_an_answer_whose_repetition_finds_the_key_busy_is_withdrawn() {
+    for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
+        let store = Busy { records: MemoryStore::new(), claims: Arc::default() };
+        let once = Idempotency::builder(store.clone()).after_unknown(policy).build().unwrap();
+        let run = || once.operation(CHARGE, KEY).run(|| async { Ok::<_, Failure>(1) });
+        assert_outcome!(run().await, Ok(Outcome::InProgress { .. }));
+        let key = once.key_hash(CHARGE, KEY).unwrap();
+        assert_eq!(store.records.remove(&key), None, "{policy:?}");
+        assert_outcome!(run().await, Ok(Outcome::Executed(1)));
+    }
 }

@@ -10,6 +10,7 @@ mod calls;
 mod deliveries;
 mod items;
 mod leases;
+mod orders;
 mod refusals;
 mod set_up;
 

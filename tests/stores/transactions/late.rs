@@ -173,13 +173,6 @@ async fn on_dynamodb_a_repeated_commit_is_applied_once() {
     }
 }
 
-/// The answer to a transaction that is cancelled for these reasons, the record's first.
-fn canceled(reasons: &[&str]) -> Value {
-    let reasons: Vec<Value> = reasons.iter().map(|code| json!({ "Code": code })).collect();
-    let code = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException";
-    json!({ "__type": code, "CancellationReasons": reasons })
-}
-
 #[tokio::test]
 async fn on_dynamodb_a_conflict_or_throttling_is_met_by_the_same_request() {
     for reasons in [
@@ -191,7 +184,7 @@ async fn on_dynamodb_a_conflict_or_throttling_is_met_by_the_same_request() {
     ] {
         for mode in super::MODES {
             let world = World::<DynamoDbStore>::new().await;
-            world.proxy.on(DynamoDbStore::commits).respond_json(400, &canceled(&reasons));
+            world.proxy.on(DynamoDbStore::commits).cancel(&reasons);
             assert_outcome!(world.debit(mode).await, Ok(Outcome::Executed(_)));
             let commits: Vec<Value> =
                 world.proxy.requests().iter().filter(|r| DynamoDbStore::commits(r)).map(|r| r.body()).collect();
@@ -205,14 +198,11 @@ async fn on_dynamodb_a_conflict_or_throttling_is_met_by_the_same_request() {
 #[tokio::test]
 async fn on_dynamodb_a_condition_of_the_handlers_own_comes_after_the_records() {
     let world = World::<DynamoDbStore>::new().await;
-    world.proxy.on(DynamoDbStore::commits).respond_json(400, &canceled(&["None", "ConditionalCheckFailed"]));
+    world.proxy.on(DynamoDbStore::commits).cancel(&["None", "ConditionalCheckFailed"]);
     assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Failed(_)));
     assert_eq!(world.record().await, None, "it is released");
     // The record's condition fails, without the item: it is read, and is still this claim's. Nothing was committed.
-    world
-        .proxy
-        .on(DynamoDbStore::commits)
-        .respond_json(400, &canceled(&["ConditionalCheckFailed", "ConditionalCheckFailed"]));
+    world.proxy.on(DynamoDbStore::commits).cancel(&["ConditionalCheckFailed", "ConditionalCheckFailed"]);
     assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::LeaseLost));
     assert_eq!(world.rows().await, [""; 0]);
 }
@@ -233,7 +223,7 @@ async fn on_dynamodb_a_token_mismatch_is_decided_by_the_release() {
 async fn on_dynamodb_without_a_claim_a_refusal_after_silence_is_undecided() {
     let world = World::<DynamoDbStore>::new().await;
     world.proxy.on(DynamoDbStore::commits).drop_request();
-    world.proxy.on(DynamoDbStore::commits).nth(2).respond_json(400, &canceled(&["None", "ConditionalCheckFailed"]));
+    world.proxy.on(DynamoDbStore::commits).nth(2).cancel(&["None", "ConditionalCheckFailed"]);
     let outcome = world.debit(Mode::Claimless).await;
     assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Unknown);
     assert_outcome!(world.debit(Mode::Claimless).await, Ok(Outcome::Executed(_)));

@@ -91,6 +91,13 @@ impl Fault<'_> {
         self.respond(http::answer(status, &body.to_string()));
     }
 
+    /// DynamoDB cancels the transaction for these reasons, one for each of its items.
+    pub fn cancel(self, reasons: &[&str]) {
+        let reasons: Vec<Value> = reasons.iter().map(|code| json!({ "Code": code })).collect();
+        let code = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException";
+        self.respond_json(400, &json!({ "__type": code, "CancellationReasons": reasons }));
+    }
+
     /// The statement at this place of a batch fails with this code, without being applied; the others are executed.
     pub fn fail_member(self, place: usize, code: &'static str) {
         let without_it = move |request: &Bytes| {

@@ -6,7 +6,7 @@
 
 use aws_sdk_dynamodb::{
     operation::transact_write_items::TransactWriteItemsError,
-    types::{Delete, ReturnValuesOnConditionCheckFailure::AllOld, TransactWriteItem, Update},
+    types::{CancellationReason, Delete, ReturnValuesOnConditionCheckFailure::AllOld, TransactWriteItem, Update},
 };
 
 use super::{Expression, Values, claim::claim_values, settle::still_mine};
@@ -31,6 +31,9 @@ use crate::{
 /// How often a claim or a settle is tried where others change the record or the mark meanwhile.
 const MAX_TRIES: u32 = 5;
 
+/// Why DynamoDB cancels a transaction that meets another one on an item.
+const CONFLICT: &str = "TransactionConflict";
+
 /// What a transaction came to.
 enum Written {
     Applied,
@@ -39,6 +42,8 @@ enum Written {
         record: Option<Found>,
         mark: Option<Found>,
     },
+    /// Another transaction was changing the record or the mark.
+    Conflict(Error),
 }
 
 /// The item that did not meet a condition; `None` if there was none, or if an emulator does not show it.
@@ -54,9 +59,10 @@ impl DynamoDbStore {
     ) -> Result<Claimed, Error> {
         let lease_until = begun.after(request.lease);
         let (mut item, mut mark) = (None, Seen::Nothing);
-        for _ in 0..MAX_TRIES {
+        for left in (0..=MAX_TRIES).rev() {
             let now = self.clock.now();
             match self.judge_ordered(item.as_ref(), &mut mark, request, order, now).await? {
+                Judgement::Free if left == 0 => break,
                 Judgement::Free => {}
                 Judgement::Mine(grant) => return Ok(Claimed::Granted(grant)),
                 Judgement::Refused(refusal) => return Ok(Claimed::Refused(refusal)),
@@ -72,6 +78,12 @@ impl DynamoDbStore {
                     if let Some(found) = found {
                         mark = Seen::Item(self.mark_of(found, &request.key, "claim").await?);
                     }
+                }
+                // The mark before the record: what completes in between is then replayed, and not found superseded by itself.
+                // The record also shows whether an earlier attempt of this request was applied.
+                Written::Conflict(_) => {
+                    mark = Seen::Item(self.read_mark(&request.key, "claim").await?);
+                    item = self.read_item(&request.key, request.result_data, "claim").await?;
                 }
             }
         }
@@ -167,6 +179,7 @@ impl DynamoDbStore {
                     });
                 }
                 Written::Refused { record, mark } => (record, mark),
+                Written::Conflict(error) => return Err(error),
             };
             if let Some(found) = found {
                 mark = Seen::Item(self.mark_of(found, &request.key, operation).await?);
@@ -331,9 +344,16 @@ impl DynamoDbStore {
             (None, None) => {}
             (record, mark) => return Ok(Written::Refused { record, mark }),
         }
-        let reason = reasons.iter().find(|reason| reason.code().is_some_and(|code| code != "None"));
+        let mut failed = reasons.iter().filter(|reason| reason.code().is_some_and(|code| code != "None"));
+        let is_conflict = |reason: &CancellationReason| reason.code() == Some(CONFLICT);
+        // Throttling, say, is trouble with the store.
+        let reason = failed.clone().find(|reason| !is_conflict(reason)).or_else(|| failed.next());
         let (code, said) = reason.map_or(("", None), |reason| (reason.code().unwrap_or_default(), reason.message()));
-        Err(error::of_statement(code, said, operation).with_source(failure))
+        let error = error::of_statement(code, said, operation);
+        if reason.is_some_and(is_conflict) {
+            return Ok(Written::Conflict(error.with_source(failure)));
+        }
+        Err(error.with_source(failure))
     }
 
     async fn item_of(&self, found: Found, key: &KeyHash, data: ResultData) -> Result<Option<Item>, Error> {

@@ -1,0 +1,142 @@
+//! Marks as they stand in the table, and ordered operations that meet other transactions on an entity.
+
+use lambda_once::{Error, Failure, Outcome, record::KeyHash};
+
+use super::{CHARGE, Item, LEASE, MARGIN, World, assert_outcome, text};
+
+const ENTITY: &str = "account 3";
+/// What DynamoDB says of the record and of the mark if another transaction is changing this.
+const BUSY: [&[&str]; 3] = [
+    &["None", "TransactionConflict"],
+    &["TransactionConflict", "None"],
+    &["TransactionConflict", "TransactionConflict"],
+];
+
+impl World {
+    /// Runs the operation with this sequence, through the proxy.
+    async fn set(&self, sequence: u64) -> Result<Outcome<u32>, Error> {
+        self.once.operation(CHARGE, &sequence).ordered_by(ENTITY, sequence).run(|| self.work()).await
+    }
+
+    /// The same past the proxy, with work that ends as given.
+    async fn set_elsewhere(&self, sequence: u64, end: Result<u32, Failure>) -> Result<Outcome<u32>, Error> {
+        let operation = self.elsewhere.operation(CHARGE, &sequence).ordered_by(ENTITY, sequence);
+        operation.run(|| async { end }).await
+    }
+
+    /// Fails transactions, from this one on.
+    fn conflict(&self, from: usize, times: usize, reasons: &[&str]) {
+        self.proxy.on_command("TransactWriteItems").nth(from).times(times).cancel(reasons);
+    }
+
+    async fn get(&self, id: String) -> Option<Item> {
+        let get = self.direct.get_item().table_name(&self.table).key("id", text(&id)).consistent_read(true);
+        get.send().await.unwrap().item
+    }
+
+    async fn mark(&self) -> Item {
+        let entity = self.once.key_hash(CHARGE, ENTITY).unwrap().to_hex();
+        self.get(format!("once#{}mark", &entity[..32])).await.expect("a mark")
+    }
+
+    fn ordered_key(&self, sequence: u64) -> KeyHash {
+        let (entity, operation) = (self.once.key_hash(CHARGE, ENTITY), self.once.key_hash(CHARGE, &sequence));
+        KeyHash::ordered(&entity.unwrap(), &operation.unwrap())
+    }
+}
+
+#[tokio::test]
+async fn doubt_is_stored_as_documented_and_merged_doubt_without_an_operation() {
+    let world = World::new().await;
+    let lose = async |sequence| {
+        let lost = world.set_elsewhere(sequence, Err(Failure::unknown("timed out"))).await;
+        assert_outcome!(lost, Ok(Outcome::Failed(_)));
+        world.lapse();
+    };
+    let doubt = async || world.mark().await["doubt"].as_s().unwrap().clone();
+    let entry = |sequence| format!("{sequence:064} {}", &world.ordered_key(sequence).to_hex()[32..]);
+    for sequence in 1..=3 {
+        lose(sequence).await;
+    }
+    assert_eq!(doubt().await, format!("{},{}", entry(1), entry(2)), "the third is the holder still");
+    for sequence in 4..=67 {
+        lose(sequence).await;
+    }
+    let merged: Vec<_> = std::iter::once(format!("{:064} ", 3)).chain((4..=66).map(entry)).collect();
+    assert_eq!(doubt().await, merged.join(","));
+}
+
+#[tokio::test]
+async fn an_entity_that_other_transactions_change_all_the_time_is_in_progress() {
+    for reasons in BUSY {
+        let world = World::new().await;
+        world.conflict(1, usize::MAX, reasons);
+        assert_outcome!(world.set(5).await, Ok(Outcome::InProgress { lease_until: None, .. }));
+        assert_eq!(world.runs(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_meets_another_transaction_once_is_granted() {
+    for reasons in BUSY {
+        let world = World::new().await;
+        world.conflict(1, 1, reasons);
+        assert_outcome!(world.set(5).await, Ok(Outcome::Executed(1)));
+        world.all_struck();
+    }
+}
+
+#[tokio::test]
+async fn after_a_conflict_the_claim_is_answered_by_what_the_other_transaction_has_written() {
+    let world = World::new().await;
+    assert_outcome!(world.set_elsewhere(5, Ok(7)).await, Ok(Outcome::Executed(7)));
+    for reasons in BUSY {
+        world.conflict(1, 1, reasons);
+        assert_outcome!(world.set(4).await, Ok(Outcome::Superseded { newest: Some(_) }));
+        world.conflict(1, 1, reasons);
+        assert_outcome!(world.set(5).await, Ok(Outcome::Replayed(7)));
+        world.all_struck();
+    }
+    let lost = world.set_elsewhere(6, Err(Failure::unknown("timed out"))).await;
+    assert_outcome!(lost, Ok(Outcome::Failed(_)));
+    for reasons in BUSY {
+        world.conflict(1, 1, reasons);
+        assert_outcome!(world.set(8).await, Ok(Outcome::InProgress { lease_until: Some(_), .. }));
+    }
+    world.clock.jump(LEASE + MARGIN + MARGIN);
+    world.conflict(1, 1, BUSY[0]);
+    assert_outcome!(world.set(8).await, Ok(Outcome::Executed(1)));
+}
+
+/// The SDK repeats a request whose answer was lost, and reports what the last attempt has met.
+#[tokio::test]
+async fn a_claim_that_was_applied_before_a_conflict_is_recognised() {
+    for reasons in BUSY {
+        let world = World::new().await;
+        world.proxy.on_command("TransactWriteItems").drop_response();
+        world.conflict(2, 1, reasons);
+        assert_outcome!(world.set(5).await, Ok(Outcome::Executed(1)));
+        world.all_struck();
+        assert_outcome!(world.set(5).await, Ok(Outcome::Replayed(1)));
+    }
+}
+
+#[tokio::test]
+async fn a_completion_that_meets_another_transaction_is_sent_again() {
+    for reasons in BUSY {
+        let world = World::new().await;
+        world.conflict(2, 2, reasons);
+        assert_outcome!(world.set(5).await, Ok(Outcome::Executed(1)));
+        world.all_struck();
+        assert_outcome!(world.set(5).await, Ok(Outcome::Replayed(1)));
+    }
+}
+
+/// Throttling says nothing of the entity: it is trouble with the store.
+#[tokio::test]
+async fn a_conflict_beside_throttling_is_no_sign_of_a_busy_entity() {
+    let world = World::new().await;
+    world.conflict(1, usize::MAX, &["TransactionConflict", "ThrottlingError"]);
+    let error = world.set(5).await.unwrap_err();
+    assert!(error.redelivery_helps(), "{error}");
+}
