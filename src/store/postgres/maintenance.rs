@@ -81,6 +81,7 @@ impl PostgresStore {
     /// Deletes expired records of the table and then expired marks, in every scope, up to `limit` of both together, and returns
     /// their number. It skips locked rows, so it never waits for a lock. Repeat it until it returns less than `limit`.
     ///
+    /// It reads and deletes only what expired on days (UTC) that are over: a record stays for up to a day after it has expired.
     /// What has expired counts as absent in any case: this only frees storage.
     ///
     /// # Errors

@@ -1,11 +1,12 @@
 -- $1 most rows  $2 now in ms, or NULL for the server's clock
 -- Repeat until it deletes fewer. It skips what is locked, so it waits for nobody.
+-- Whole days that are over: of the current day the index would find every row that has yet to expire, in each call.
 WITH clock AS MATERIALIZED (
-  SELECT coalesce($2::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) / 1000 AS now
+  SELECT (coalesce($2::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) / 86400000)::integer AS today
 ), expired AS MATERIALIZED (
   SELECT scope, entity
   FROM once_marks
-  WHERE purge_day <= (SELECT now / 86400 FROM clock)::integer AND expiration <= (SELECT now FROM clock)
+  WHERE purge_day < (SELECT today FROM clock)
   ORDER BY purge_day
   LIMIT $1::bigint
   FOR UPDATE SKIP LOCKED

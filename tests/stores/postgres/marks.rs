@@ -99,15 +99,16 @@ async fn a_refused_claim_leaves_no_mark() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_purge_deletes_expired_marks_after_the_records_within_its_limit() {
     let marks = Marks::new().await;
+    marks.clock.set(MIDNIGHT.before(RETENTION + Duration::from_secs(1)));
     let entities: Vec<_> = (0..6).map(|_| entity()).collect();
     for entity in &entities {
         marks.complete(entity, 5).await;
     }
-    marks.clock.advance(RETENTION - Duration::from_secs(1));
+    marks.clock.set(MIDNIGHT.before(Duration::from_secs(1)));
     let living = entity();
     marks.complete(&living, 5).await;
-    assert_eq!(marks.store.purge_expired(100).await.unwrap(), 0);
-    marks.clock.advance(Duration::from_secs(1));
+    assert_eq!(marks.store.purge_expired(100).await.unwrap(), 0, "the day is not over");
+    marks.clock.set(MIDNIGHT);
 
     let transaction = Transaction::begin().await;
     let hexadecimal = entities[0].to_string();

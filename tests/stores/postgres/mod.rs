@@ -17,11 +17,15 @@ use std::time::Duration;
 
 use lambda_once::{
     Error, ErrorKind, ErrorStatus, Store,
+    clock::Timestamp,
     record::Record,
     store::{ClaimRequest, Claimed, Grant, ResultData, Settled, Settlement},
 };
 
 use crate::support::{self, requests::*};
+
+/// The first midnight after the time at which [`future_clock`](support::future_clock) stands.
+const MIDNIGHT: Timestamp = Timestamp::from_seconds(46_297 * 86_400);
 
 fn of(error: &Error) -> (ErrorKind, ErrorStatus) {
     (error.kind(), error.status())
