@@ -25,6 +25,9 @@ const ADVISORY_LOCK: i64 = 0x6f6e_6365_5f70_6731;
 /// How long [`warm`](crate::Store::warm) waits for the server's answers.
 const WARM_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// How many pages of the table one statement of [`PostgresStore::abandoned`] reads: a quarter of a second at 125 MB/s.
+const PAGES: usize = 4_096;
+
 /// A claim that ended without an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -111,30 +114,50 @@ impl PostgresStore {
     /// have not been taken over. They are sorted by the end of the lease.
     ///
     /// Use it for an alarm, or to find operations that are blocked under
-    /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse). It reads the whole scope.
+    /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse). It reads the whole table, 4,096 pages (32 MiB) in each statement, so that
+    /// `statement_timeout` applies to that part. A call that is dropped stops after the current one.
     ///
     /// # Errors
     ///
     /// Those of PostgreSQL.
     pub async fn abandoned(&self, older_than: Duration, limit: u32) -> Result<Vec<Abandoned>, Error> {
-        const OPERATION: &str = "abandoned";
-        let (age, limit, now) = (row::millis(older_than), i64::from(limit), self.now());
         let connection = self.connections.get().await?;
-        let rows = connection
-            .query(
-                OPERATION,
-                &self.statements.abandoned,
-                &[(&self.scope.as_ref(), Type::TEXT), (&age, Type::INT8), (&limit, Type::INT8), (&now, Type::INT8)],
-            )
-            .await;
+        let found = self.abandoned_on(&connection, older_than, limit).await;
         connection.give_back();
-        let rows = rows.map_err(|failure| failure.error)?;
-        rows.iter()
-            .map(|row| {
-                let (key, lease_until) = row::key_and_lease(row, OPERATION)?;
-                Ok(Abandoned { key, attempt: row::attempt(row, OPERATION)?, lease_until })
-            })
-            .collect()
+        found.map_err(|failure| failure.error)
+    }
+
+    async fn abandoned_on(
+        &self,
+        connection: &Connection,
+        older_than: Duration,
+        limit: u32,
+    ) -> Result<Vec<Abandoned>, Failure> {
+        const OPERATION: &str = "abandoned";
+        let [Table { name, .. }, _] = &self.statements.tables;
+        let rows = connection.query(OPERATION, include_str!("pages.sql"), &[(name, Type::TEXT)]).await?;
+        // Claims that are added meanwhile are not abandoned yet.
+        let pages = rows.first().map_or(Ok(0), |row| row::pages(row, OPERATION))?;
+        let (age, most) = (row::millis(older_than), i64::from(limit));
+        let mut found: Vec<Abandoned> = Vec::new();
+        for first in (0..pages).step_by(PAGES) {
+            let (now, end) = (self.now(), pages.min(first.saturating_add_unsigned(PAGES as u64)));
+            let parameters: [Parameter<'_>; 6] = [
+                (&self.scope.as_ref(), Type::TEXT),
+                (&age, Type::INT8),
+                (&most, Type::INT8),
+                (&now, Type::INT8),
+                (&first, Type::INT8),
+                (&end, Type::INT8),
+            ];
+            for row in connection.query(OPERATION, &self.statements.abandoned, &parameters).await? {
+                let (key, lease_until) = row::key_and_lease(&row, OPERATION)?;
+                found.push(Abandoned { key, attempt: row::attempt(&row, OPERATION)?, lease_until });
+            }
+            found.sort_by_key(|claim| claim.lease_until);
+            found.truncate(limit as usize);
+        }
+        Ok(found)
     }
 
     /// Opens a connection, reads from the table, and warns if the role has no `lock_timeout`.

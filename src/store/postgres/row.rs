@@ -85,6 +85,11 @@ pub(super) fn attempt(row: &Row, operation: &'static str) -> Result<u64, Error> 
     Columns { row, operation }.number("attempt")
 }
 
+/// The row of `pages.sql`.
+pub(super) fn pages(row: &Row, operation: &'static str) -> Result<i64, Error> {
+    Columns { row, operation }.get("pages")
+}
+
 fn record(columns: &Columns<'_>, data: ResultData) -> Result<Record, Error> {
     Ok(Record {
         status: status(columns.get("status")?).ok_or_else(|| columns.unknown("status"))?,

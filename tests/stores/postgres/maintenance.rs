@@ -7,7 +7,7 @@ use lambda_once::{
 };
 use tracing::Level;
 
-use super::{sessions::*, *};
+use super::{proxy::Proxy, sessions::*, *};
 use crate::support::collector::{Collector, Line};
 
 /// A store on a table of its own, on a clock.
@@ -171,6 +171,33 @@ async fn abandoned_claims_are_listed_until_somebody_takes_over() {
     assert_eq!(found(Duration::ZERO, 10).await, []);
 }
 
+/// So that a `statement_timeout` that suits claims suits them, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn abandoned_claims_of_a_large_table_are_read_in_parts() {
+    let proxy = Proxy::start(&support::postgres::connection().await).await;
+    let table = support::unique_name("records");
+    let store = support::postgres::config(proxy.connection()).scope("").table(&table).build().unwrap();
+    store.migrate().await.unwrap();
+    let admin = support::postgres::client(&support::postgres::connection().await).await;
+    // One row on each of 4,500 pages. The claims are on the first, the 4,200th and the last of them; the oldest is in the middle.
+    let fill = format!(
+        "ALTER TABLE \"{table}\" ALTER COLUMN data SET STORAGE PLAIN;
+         INSERT INTO \"{table}\" (key_hash, status, attempt, lease_until, expiration, data, v)
+         SELECT decode(lpad(to_hex(i), 64, '0'), 'hex'), CASE WHEN i IN (1, 4200, 4500) THEN 0 ELSE 1 END, 1,
+                CASE i WHEN 4200 THEN 1 ELSE 1000 + i END, 5000000000, repeat('x', 7000)::bytea, 1
+         FROM generate_series(1, 4500) AS i ORDER BY i"
+    );
+    admin.batch_execute(&fill).await.unwrap();
+    for (limit, expected) in [(10, [4_200, 1, 4_500].as_slice()), (2, &[4_200, 1])] {
+        proxy.expect_round_trips(&[]);
+        let found = store.abandoned(Duration::ZERO, limit).await.unwrap();
+        let numbers: Vec<u16> =
+            found.iter().map(|found| u16::from_str_radix(&found.key.to_hex()[60..], 16).unwrap()).collect();
+        assert_eq!(numbers, expected);
+        assert_eq!(proxy.statements(), 3, "the size, pages 0 to 4,095, and the rest");
+    }
+}
+
 #[tokio::test]
 async fn warming_warns_of_a_role_without_a_lock_timeout() {
     for (settings, warnings) in [(&[][..], 1), (&["lock_timeout = '200ms'"], 0)] {
@@ -259,6 +286,13 @@ async fn a_table_that_is_partitioned_by_scope_serves_as_well() {
     }
     // A scope without a partition.
     assert_eq!(of(&claim_one(&store("three"), &claims[0]).await.unwrap_err()), TABLE);
+    clock.advance(LEASE + MARGIN);
+    for scope in ["one", "two"] {
+        // The claims that were settled are done or gone.
+        granted(&store(scope), &claims[19]).await;
+    }
+    clock.advance(LEASE + MARGIN);
+    assert_eq!(store("two").abandoned(Duration::ZERO, 10).await.unwrap().len(), 1);
     clock.advance(Duration::from_secs(86_400));
-    assert_eq!(store("one").purge_expired(100).await.unwrap(), 24);
+    assert_eq!(store("one").purge_expired(100).await.unwrap(), 26);
 }
