@@ -1,7 +1,8 @@
 //! Permissions of a Redis user.
 
-use lambda_once::{Error, ErrorKind, ErrorStatus, Store};
-use redis::Value;
+use futures_util::future::join_all;
+use lambda_once::{Error, ErrorKind, ErrorStatus, RedisStore, Store, store::redis::Config};
+use redis::{Value, aio::MultiplexedConnection};
 
 use super::{command, direct, orders::ordered, store};
 use crate::support::requests::{HAND_BACK, RELEASE, RENEW, claim, claim_one, complete, is_granted, settle_one};
@@ -22,35 +23,101 @@ async fn a_wrong_password_is_told_apart_from_a_server_that_is_away() {
     }
 }
 
-/// The permissions that the documentation asks for.
+/// The permissions that the documentation asks for: of a node, and what a cluster needs besides.
+const RULES: &str = "on >secret ~once:* +evalsha +eval +hmget +hset +hdel +del +pexpireat +time +ping +info +select";
+const RULES_OF_A_CLUSTER: &str = "+cluster|slots +asking";
+
+async fn allow(server: &mut MultiplexedConnection, rules: &str) {
+    let words: Vec<_> = ["ACL", "SETUSER", "once"].into_iter().chain(rules.split(' ')).collect();
+    command::<()>(server, &words).await;
+}
+
+/// Allows what the documentation asks for.
+async fn allow_documented(server: &mut MultiplexedConnection) {
+    allow(server, RULES).await;
+    // Redis 7.0 refuses a rule with a command that it does not know.
+    let known: Vec<Value> = command(server, &["COMMAND", "INFO", "client|setinfo"]).await;
+    if known != [Value::Nil] {
+        allow(server, "+client|setinfo").await;
+    }
+}
+
+fn as_user(url: &str) -> String {
+    url.replace("redis://", "redis://once:secret@")
+}
+
+async fn assert_usable(store: &RedisStore) {
+    store.warm().await.unwrap();
+    for settlement in [complete("1"), RELEASE, HAND_BACK, RENEW] {
+        for request in [claim(), ordered(&claim(), 1)] {
+            assert!(is_granted(&claim_one(store, &request).await));
+            settle_one(store, &request, settlement.clone()).await.unwrap();
+            assert!(store.read(&[request.key], request.result_data).await.remove(0).is_ok());
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_with_the_documented_permissions_can_use_the_store_and_no_other_keys() {
     let server = Server::start("valkey", &[]);
     let mut direct = direct(server.url()).await;
-    let rules = "on >secret ~once:* +evalsha +eval +hmget +hset +hdel +del +pexpireat +time +ping +info +select";
-    let mut words: Vec<_> = ["ACL", "SETUSER", "once"].into_iter().chain(rules.split(' ')).collect();
-    // Redis 7.0 refuses a rule with a command that it does not know.
-    let known: Vec<Value> = command(&mut direct, &["COMMAND", "INFO", "client|setinfo"]).await;
-    if known != [Value::Nil] {
-        words.push("+client|setinfo");
-    }
-    command::<()>(&mut direct, &words).await;
-    let url = server.url().replace("redis://", "redis://once:secret@");
+    allow_documented(&mut direct).await;
+    let url = as_user(server.url());
     for store in [store(&format!("{url}/1")), store(&url)] {
-        store.warm().await.unwrap();
-        for settlement in [complete("1"), RELEASE, HAND_BACK, RENEW] {
-            for request in [claim(), ordered(&claim(), 1)] {
-                assert!(is_granted(&claim_one(&store, &request).await));
-                settle_one(&store, &request, settlement.clone()).await.unwrap();
-                assert!(store.read(&[request.key], request.result_data).await.remove(0).is_ok());
-            }
-        }
+        assert_usable(&store).await;
     }
     let store = store(&url);
-    for rules in [&["-hset"][..], &["+hset", "resetkeys", "~other:*"]] {
-        let words: Vec<_> = ["ACL", "SETUSER", "once"].iter().chain(rules).copied().collect();
-        command::<()>(&mut direct, &words).await;
+    for rules in ["-hset", "+hset resetkeys ~other:*"] {
+        allow(&mut direct, rules).await;
         let error = claim_one(&store, &claim()).await.unwrap_err();
-        assert!(denied(&error), "{rules:?}: {error}");
+        assert!(denied(&error), "{rules}: {error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_with_the_documented_permissions_can_use_a_cluster() {
+    let cluster = Server::start("valkey-cluster", &[]);
+    let urls: Vec<&str> = cluster.url().split(',').collect();
+    let mut nodes = join_all(urls.iter().map(|url| direct(url))).await;
+    for node in &mut nodes {
+        allow_documented(node).await;
+    }
+    let store = Config::cluster(urls.iter().map(|url| as_user(url))).build().unwrap();
+    let error = claim_one(&store, &claim()).await.unwrap_err();
+    assert!(denied(&error), "a node's permissions are not enough: {error}");
+    for node in &mut nodes {
+        allow(node, RULES_OF_A_CLUSTER).await;
+    }
+    assert_usable(&store).await;
+}
+
+/// Keys of a slot that is about to move are asked for at the node that it moves to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_with_the_documented_permissions_can_claim_while_a_slot_moves() {
+    let cluster = Server::start("valkey-cluster", &[]);
+    let urls: Vec<&str> = cluster.url().split(',').collect();
+    let mut nodes = join_all(urls.iter().map(|url| direct(url))).await;
+    for node in &mut nodes {
+        allow_documented(node).await;
+        allow(node, "+cluster|slots").await;
+    }
+    let store = Config::cluster(urls.iter().map(|url| as_user(url))).build().unwrap();
+    store.warm().await.unwrap();
+    let request = claim();
+    let slot: u32 = command(&mut nodes[0], &["CLUSTER", "KEYSLOT", &request.key.to_hex()[..32]]).await;
+    // Each node has a third of the slots.
+    let from = (slot / 5_461).min(2) as usize;
+    let to = (from + 1) % nodes.len();
+    let slot = slot.to_string();
+    for (node, other, state) in [(to, from, "IMPORTING"), (from, to, "MIGRATING")] {
+        let other: String = command(&mut nodes[other], &["CLUSTER", "MYID"]).await;
+        command::<()>(&mut nodes[node], &["CLUSTER", "SETSLOT", &slot, state, &other]).await;
+    }
+    // The client asks the two nodes in turn.
+    assert!(claim_one(&store, &request).await.is_err());
+    for node in &mut nodes {
+        allow(node, "+asking").await;
+    }
+    assert!(is_granted(&claim_one(&store, &request).await));
+    settle_one(&store, &request, complete("1")).await.unwrap();
 }
