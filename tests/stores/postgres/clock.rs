@@ -6,6 +6,7 @@ use lambda_once::{
 };
 
 use super::*;
+use crate::support::wire::{Protocol, Proxy, host_and_port};
 
 /// The server's time.
 async fn now(admin: &Client) -> Timestamp {
@@ -34,6 +35,28 @@ async fn leases_and_expirations_are_counted_from_the_servers_time() {
     };
     let after = now(&admin).await;
     assert!((before.after(2 * LEASE)..=after.after(2 * LEASE)).contains(&lease_until));
+}
+
+/// So it may block its key for longer than the run that sent it could have lasted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_arrives_late_has_its_lease_from_its_arrival() {
+    let admin = support::postgres::client(&support::postgres::connection().await).await;
+    let url = support::postgres::url();
+    let proxy = Proxy::start(Protocol::Postgres, host_and_port(&url)).await;
+    let store = support::postgres::config(proxy.in_place_of(&url).parse().unwrap()).build().unwrap();
+    let mut held = proxy.on_command("INSERT INTO").hold();
+    let claim = claim();
+    let late = async {
+        held.arrived().await;
+        let (sent, mut arrives) = (now(&admin).await, now(&admin).await);
+        while arrives <= sent {
+            arrives = now(&admin).await;
+        }
+        held.release();
+        arrives
+    };
+    let (grant, arrives) = tokio::join!(granted(&store, &claim), late);
+    assert!(grant.lease_until >= arrives.after(LEASE), "{arrives:?} {grant:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,17 +1,23 @@
 //! Records that another version, or somebody else, has written.
 
-use lambda_once::{Error, ErrorKind, ErrorStatus, RedisStore, Store, store::Settled};
+use lambda_once::{
+    Error, ErrorKind, ErrorStatus, RedisStore, Store,
+    clock::Timestamp,
+    store::{ClaimRequest, Claimed, Settled},
+};
 use redis::aio::MultiplexedConnection;
 
 use super::{command, direct, store};
 use crate::support::requests::{
-    HAND_BACK, RELEASE, RENEW, claim, claim_one, complete, is_granted, json, rival, settle_one,
+    HAND_BACK, LEASE, RELEASE, RENEW, claim, claim_one, complete, is_granted, json, rival, settle_one,
 };
-use crate::support::servers::Server;
-use lambda_once::store::ClaimRequest;
+use crate::support::{
+    servers::Server,
+    wire::{Protocol, Proxy, host_and_port},
+};
 
 struct World {
-    _server: Server,
+    server: Server,
     store: RedisStore,
     direct: MultiplexedConnection,
 }
@@ -19,7 +25,7 @@ struct World {
 impl World {
     async fn new() -> Self {
         let server = Server::start("valkey", &[]);
-        Self { store: store(server.url()), direct: direct(server.url()).await, _server: server }
+        Self { store: store(server.url()), direct: direct(server.url()).await, server }
     }
 
     /// A claim on record, of which one field is set to something else.
@@ -39,6 +45,35 @@ fn name(request: &ClaimRequest) -> String {
 
 fn is_of_format(error: &Error) -> bool {
     (error.kind(), error.status()) == (ErrorKind::Format, ErrorStatus::Temporary)
+}
+
+/// The server's time.
+async fn now(direct: &mut MultiplexedConnection) -> Timestamp {
+    let (seconds, micros): (u64, u64) = command(direct, &["TIME"]).await;
+    Timestamp::from_millis(seconds * 1_000 + micros / 1_000)
+}
+
+/// So it may block its key for longer than the run that sent it could have lasted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_arrives_late_has_its_lease_from_its_arrival() {
+    let mut world = World::new().await;
+    let url = world.server.url();
+    let proxy = Proxy::start(Protocol::Resp, host_and_port(url)).await;
+    let late_store = store(&proxy.in_place_of(url));
+    let mut held = proxy.on_command("EVALSHA").hold();
+    let request = claim();
+    let late = async {
+        held.arrived().await;
+        let (sent, mut arrives) = (now(&mut world.direct).await, now(&mut world.direct).await);
+        while arrives <= sent {
+            arrives = now(&mut world.direct).await;
+        }
+        held.release();
+        arrives
+    };
+    let (granted, arrives) = tokio::join!(claim_one(&late_store, &request), late);
+    let Ok(Claimed::Granted(grant)) = granted else { panic!("expected a grant, got {granted:?}") };
+    assert!(grant.lease_until >= arrives.after(LEASE), "{arrives:?} {grant:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,7 +158,7 @@ async fn sent(direct: &mut MultiplexedConnection) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_settle_that_needs_no_result_is_refused_without_it() {
-    let World { _server, store, mut direct } = World::new().await;
+    let World { server: _server, store, mut direct } = World::new().await;
     let large = format!("\"{}\"", "x".repeat(500_000));
     let request = claim();
     assert!(is_granted(&claim_one(&store, &request).await));
