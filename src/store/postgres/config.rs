@@ -46,6 +46,7 @@ const POOL_SIZE: usize = 16;
 /// | [`schema`](Self::schema) | none: the role's `search_path` decides |
 /// | [`pool_size`](Self::pool_size) | 16 |
 /// | [`connect_timeout`](Self::connect_timeout) | the URL's `connect_timeout`, or 1 s |
+/// | [`lock_timeout`](Self::lock_timeout) | none: the role's |
 /// | [`password`](Self::password) | the URL's |
 /// | `root_certificates` (feature `postgres-tls`) | the public ones that Mozilla trusts |
 #[derive(Clone)]
@@ -56,6 +57,7 @@ pub struct Config {
     table: TableName,
     pool_size: usize,
     connect_timeout: Duration,
+    lock_timeout: Option<Duration>,
     password: Option<Password>,
     root_certificates: Option<Vec<u8>>,
 }
@@ -70,6 +72,7 @@ impl Config {
             table: TableName::default(),
             pool_size: POOL_SIZE,
             connect_timeout,
+            lock_timeout: None,
             password: None,
             root_certificates: None,
         }
@@ -141,6 +144,16 @@ impl Config {
         self
     }
 
+    /// The longest time that a statement waits for a lock, 1 ms or longer; 50 to 200 ms is a good value. It applies to the statements of
+    /// [transactions](super::Transaction) as well, and replaces what the role has. Without it and without the role's setting an open
+    /// transaction on one record blocks whole batches for as long as it lasts.
+    ///
+    /// It is sent as a start-up option, which PgBouncer and RDS Proxy refuse: behind them set it on the role.
+    pub fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_timeout = Some(timeout);
+        self
+    }
+
     /// Fetches the password for each new connection, for passwords that expire. An IAM token for RDS is valid for 15 minutes,
     /// and is needed only while a connection is opened.
     ///
@@ -170,7 +183,7 @@ impl Config {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there is no host, a name is empty or too long, the pool size is
-    /// 0, the root certificates cannot be read, `sslmode` requires TLS without the feature `postgres-tls`, or TLS has no
+    /// 0, the lock timeout is shorter than a millisecond or longer than 24 days, the root certificates cannot be read, `sslmode` requires TLS without the feature `postgres-tls`, or TLS has no
     /// cryptography provider.
     pub fn build(mut self) -> Result<PostgresStore, Error> {
         self.table.check()?;
@@ -183,6 +196,13 @@ impl Config {
         let hosts = self.connection.get_hosts().len().max(self.connection.get_hostaddrs().len());
         if hosts == 0 {
             return Err(Error::config("the host of the database is missing"));
+        }
+        if let Some(timeout) = self.lock_timeout {
+            let millis = i32::try_from(timeout.as_millis()).ok().filter(|millis| *millis > 0);
+            let millis =
+                millis.ok_or_else(|| Error::config("the lock timeout must be 1 ms or longer, and at most 24 days"))?;
+            let options = self.connection.get_options().map_or(String::new(), |options| format!("{options} "));
+            self.connection.options(format!("{options}-c lock_timeout={millis}"));
         }
         // The client applies it to each host, but only until the socket is open.
         self.connection.connect_timeout(self.connect_timeout);
@@ -227,7 +247,10 @@ mod tests {
     #[test]
     fn what_cannot_work_is_refused() {
         let no_host = Config::new(tokio_postgres::Config::new());
-        for config in [local().pool_size(0), local().scope("a\0"), local().table(""), local().schema(""), no_host] {
+        let no_wait = local().lock_timeout(Duration::from_micros(999));
+        let no_end = local().lock_timeout(Duration::MAX);
+        let names = [local().scope("a\0"), local().table(""), local().schema("")];
+        for config in names.into_iter().chain([local().pool_size(0), no_wait, no_end, no_host]) {
             assert_eq!(config.clone().build().unwrap_err().kind(), ErrorKind::Config, "{config:?}");
         }
         assert!(local().build().is_ok());

@@ -95,7 +95,9 @@ impl Manager {
             })?;
             config.password(password);
         }
-        let (client, connection) = config.connect(Clone::clone(&self.tls)).await.map_err(error::of_connect)?;
+        let connection = config.connect(Clone::clone(&self.tls)).await;
+        let (client, connection) =
+            connection.map_err(|error| error::of_connect(error, config.get_options().is_some()))?;
         let driver = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(target: "lambda_once", %error, "a connection to PostgreSQL ended");

@@ -92,15 +92,23 @@ pub(super) fn of_statement(error: tokio_postgres::Error, operation: &'static str
         _ => Verdict::Usable,
     };
     let is_lock_timeout = *database.code() == SqlState::LOCK_NOT_AVAILABLE;
-    Failure { error: answered(kind, status, operation, error), is_lock_timeout, connection }
+    let hint = if kind == ErrorKind::Table { "; `PostgresStore::migrate` creates the table" } else { "" };
+    Failure { error: answered(kind, status, operation, error, hint), is_lock_timeout, connection }
 }
 
-/// The failure of an attempt to connect: no statement was sent.
-pub(super) fn of_connect(error: tokio_postgres::Error) -> Error {
+/// The failure of an attempt to connect: no statement was sent. PgBouncer answers 08P01 to start-up options, RDS Proxy 0A000.
+pub(super) fn of_connect(error: tokio_postgres::Error, has_options: bool) -> Error {
     const OPERATION: &str = "connect";
     if let Some(database) = error.as_db_error() {
-        let (kind, _) = of_code(database.code().code(), false);
-        return answered(kind, ErrorStatus::Temporary, OPERATION, error);
+        let code = database.code().code();
+        let (kind, _) = of_code(code, false);
+        let hint = match code {
+            "08P01" | "0A000" if has_options => {
+                "; behind a pooler that refuses start-up options set `lock_timeout` on the role, not on `Config`"
+            }
+            _ => "",
+        };
+        return answered(kind, ErrorStatus::Temporary, OPERATION, error, hint);
     }
     // Not a failure of the network: a missing password, or a server without TLS.
     let is_refused = !error.is_closed() && !causes(&error).any(|cause| cause.is::<io::Error>());
@@ -149,7 +157,13 @@ pub(super) fn for_each<T>(error: Error, count: usize) -> Answers<T> {
     error.for_each(count).map(Err).collect()
 }
 
-fn answered(kind: ErrorKind, status: ErrorStatus, operation: &'static str, error: tokio_postgres::Error) -> Error {
+fn answered(
+    kind: ErrorKind,
+    status: ErrorStatus,
+    operation: &'static str,
+    error: tokio_postgres::Error,
+    hint: &'static str,
+) -> Error {
     let Some(database) = error.as_db_error() else {
         return Error::new(kind, status, operation, "PostgreSQL answered with an error").with_source(error);
     };
@@ -160,7 +174,6 @@ fn answered(kind: ErrorKind, status: ErrorStatus, operation: &'static str, error
         let violation = Violation { code, constraint: database.constraint().map(str::to_owned) };
         return Error::new(kind, status, operation, message).with_source(violation);
     }
-    let hint = if kind == ErrorKind::Table { "; `PostgresStore::migrate` creates the table" } else { "" };
     let message = format!("PostgreSQL answered {code}: {}{hint}", database.message());
     Error::new(kind, status, operation, message).with_source(error)
 }

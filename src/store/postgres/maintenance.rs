@@ -9,7 +9,7 @@ use super::{
     PostgresStore,
     connection::{Connection, Parameter},
     error::Failure,
-    row,
+    row::{self, Session},
     statements::Table,
 };
 use crate::{
@@ -160,34 +160,60 @@ impl PostgresStore {
         Ok(found)
     }
 
-    /// Opens a connection, reads from the table, and warns if the role has no `lock_timeout`.
+    /// Opens a connection, reads from the table, and warns of the session's settings that do harm.
     pub(super) async fn warm_up(&self) -> Result<(), Error> {
+        const OPERATION: &str = "warm";
         let warmed = tokio::time::timeout(WARM_TIMEOUT, async {
             let connection = self.connections.get().await?;
             let key = KeyHash::from_bytes([0; 32]);
             let keys = [key.as_bytes().as_slice()];
-            let (read, has_lock_timeout) =
-                join(self.select(&connection, &keys, ResultData::Omit, OPERATION), has_lock_timeout(&connection)).await;
+            let (read, settings) = join(
+                self.select(&connection, &keys, ResultData::Omit, OPERATION),
+                connection.query(OPERATION, include_str!("session.sql"), &[]),
+            )
+            .await;
             connection.give_back();
-            read.and(has_lock_timeout).map_err(|failure| failure.error)
+            read.and(settings).map_err(|failure| failure.error)
         });
-        const OPERATION: &str = "warm";
-        let has_lock_timeout = warmed.await.unwrap_or_else(|_| {
+        let settings = warmed.await.unwrap_or_else(|_| {
             let message = "PostgreSQL did not answer in time";
             Err(Error::new(ErrorKind::Timeout, ErrorStatus::Temporary, OPERATION, message))
         })?;
-        if !has_lock_timeout {
-            tracing::warn!(
-                target: "lambda_once",
-                "the role has no lock_timeout: an open transaction on one record blocks whole batches for as long as it \
-                 lasts; ALTER ROLE … SET lock_timeout = '200ms'"
-            );
+        if let Some(row) = settings.first() {
+            warn_of(&row::session(row, OPERATION)?);
         }
         Ok(())
     }
 }
 
-async fn has_lock_timeout(connection: &Connection) -> Result<bool, Failure> {
-    let rows = connection.query("warm", "SELECT current_setting('lock_timeout') <> '0'", &[]).await?;
-    Ok(rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)))
+fn warn_of(session: &Session<'_>) {
+    if session.lock_timeout == "0" {
+        tracing::warn!(
+            target: "lambda_once",
+            "the role has no lock_timeout: an open transaction on one record blocks whole batches for as long as it \
+             lasts; ALTER ROLE … SET lock_timeout = '200ms', or `Config::lock_timeout`"
+        );
+        // A wait for a lock is what keeps a statement for long after its call was dropped.
+        if session.client_connection_check_interval == "0" {
+            tracing::warn!(
+                target: "lambda_once",
+                "the role has no client_connection_check_interval: the statements of dropped calls keep waiting, and their \
+                 connections stay open; ALTER ROLE … SET client_connection_check_interval = '1s'"
+            );
+        }
+    }
+    if session.synchronous_commit == "off" {
+        tracing::warn!(
+            target: "lambda_once",
+            "the role has synchronous_commit = off: a crash of the server loses claims and outcomes that were \
+             acknowledged, and operations run again; ALTER ROLE … SET synchronous_commit = on"
+        );
+    }
+    if session.default_transaction_isolation != "read committed" {
+        tracing::warn!(
+            target: "lambda_once", default_transaction_isolation = session.default_transaction_isolation,
+            "conflicts between claims are errors at this isolation level; \
+             ALTER ROLE … SET default_transaction_isolation = 'read committed'"
+        );
+    }
 }

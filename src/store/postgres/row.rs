@@ -85,6 +85,24 @@ pub(super) fn attempt(row: &Row, operation: &'static str) -> Result<u64, Error> 
     Columns { row, operation }.number("attempt")
 }
 
+/// The row of `session.sql`.
+pub(super) struct Session<'a> {
+    pub(super) lock_timeout: &'a str,
+    pub(super) client_connection_check_interval: &'a str,
+    pub(super) synchronous_commit: &'a str,
+    pub(super) default_transaction_isolation: &'a str,
+}
+
+pub(super) fn session<'a>(row: &'a Row, operation: &'static str) -> Result<Session<'a>, Error> {
+    let columns = Columns { row, operation };
+    Ok(Session {
+        lock_timeout: columns.get("lock_timeout")?,
+        client_connection_check_interval: columns.get("client_connection_check_interval")?,
+        synchronous_commit: columns.get("synchronous_commit")?,
+        default_transaction_isolation: columns.get("default_transaction_isolation")?,
+    })
+}
+
 /// The row of `pages.sql`.
 pub(super) fn pages(row: &Row, operation: &'static str) -> Result<i64, Error> {
     Columns { row, operation }.get("pages")

@@ -35,6 +35,23 @@ async fn a_claim_that_is_being_settled_is_in_progress_until_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_lock_timeout_of_the_configuration_needs_none_on_the_role() {
+    for settings in [&[][..], &["lock_timeout = '1h'"]] {
+        let mut role = support::postgres::role(settings).await;
+        role.options("-c statement_timeout=1h");
+        let config = support::postgres::config(role).lock_timeout(Duration::from_millis(200));
+        let store = config.build().unwrap();
+        let claim = claim();
+        let grant = granted(&store, &claim).await;
+        let transaction = Transaction::holding(&[&claim]).await;
+        let claimed = tokio::time::timeout(Duration::from_secs(30), claimed_around(&store, &claim)).await;
+        let held = Refusal::InProgress { lease_until: Some(grant.lease_until), attempt: 1 };
+        assert_eq!(claimed.expect("it waits for 200 ms"), Claimed::Refused(held));
+        transaction.roll_back().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_completed_record_is_replayed_although_it_is_locked() {
     let store = store().await;
     let claim = claim();

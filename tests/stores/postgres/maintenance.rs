@@ -8,7 +8,7 @@ use lambda_once::{
 use tracing::Level;
 
 use super::{proxy::Proxy, sessions::*, *};
-use crate::support::collector::{Collector, Line};
+use crate::support::collector::Collector;
 
 /// A store on a table of its own, on a clock.
 async fn on_own_table(clock: &ManualClock) -> (PostgresStore, String) {
@@ -199,14 +199,28 @@ async fn abandoned_claims_of_a_large_table_are_read_in_parts() {
 }
 
 #[tokio::test]
-async fn warming_warns_of_a_role_without_a_lock_timeout() {
-    for (settings, warnings) in [(&[][..], 1), (&["lock_timeout = '200ms'"], 0)] {
+async fn warming_warns_of_settings_that_do_harm() {
+    const NAMES: [&str; 4] =
+        ["no lock_timeout", "no client_connection_check_interval", "synchronous_commit = off", "isolation level"];
+    let checked = "client_connection_check_interval = '1s'";
+    let locks = "lock_timeout = '200ms'";
+    for (settings, warnings) in [
+        (&[][..], &NAMES[..2]),
+        (&[checked], &NAMES[..1]),
+        (&[locks], &[]),
+        (&[locks, "synchronous_commit = off"], &NAMES[2..3]),
+        (&[locks, "default_transaction_isolation = 'repeatable read'"], &NAMES[3..]),
+    ] {
         let store = support::postgres::config(support::postgres::role(settings).await).build().unwrap();
         let (collector, _guard) = Collector::install();
         store.warm().await.unwrap();
         let lines = collector.lines();
-        let about = |line: &&Line| line.level == Level::WARN && line.get("message").contains("lock_timeout");
-        assert_eq!(lines.iter().filter(about).count(), warnings, "{lines:?}");
+        let told: Vec<&str> = lines
+            .iter()
+            .filter(|line| line.level == Level::WARN)
+            .flat_map(|line| NAMES.into_iter().filter(|name| line.get("message").contains(name)))
+            .collect();
+        assert_eq!(told, warnings, "{settings:?}: {lines:?}");
     }
 }
 
