@@ -37,7 +37,8 @@ pub enum ErrorKind {
     Table,
     /// The store did not accept the request.
     Request,
-    /// A transaction was not committed: a condition or a constraint refused what the handler wrote.
+    /// A transaction was not committed: a condition or a constraint refused what the handler wrote. With
+    /// [`Ambiguous`](ErrorStatus::Ambiguous): its handler has ended it itself, and what it wrote may be committed.
     Transaction,
     /// A record was written by a newer version, or holds a status that is not known.
     Format,

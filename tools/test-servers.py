@@ -56,7 +56,7 @@ def valkey_and_postgres(running):
 # What goes through the store. The other tests of `postgres::` need sessions of their own: roles that PgBouncer does not know,
 # prepared statements, locks, connections that they count and end. `wire::` tests the proxy, not the store.
 POOLED = [
-    "conformance::postgres", "sequences::", "each::", "network::", "races::",
+    "conformance::postgres", "sequences::", "each::", "network::", "races::", "transactions::ended",
     "--skip", "dynamodb", "--skip", "redis", "--skip", "::memory",
 ]
 # Each with its title, whether it comes from Debian, how it is started, the program of its tests, and their filters.

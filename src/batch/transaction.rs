@@ -8,9 +8,11 @@ use super::{Handler, RecordContext, context::TransactionSlot};
 use crate::{
     error::Error,
     idempotency::{
-        engine::{Classifier, OpenTransaction},
+        claim::Claim,
+        engine::{Classifier, OpenTransaction, tell_doubt},
         verdict::{Failure, Verdict},
     },
+    record::KeyHash,
     store::{StoreId, transaction::Transactional},
 };
 
@@ -70,6 +72,7 @@ impl<S: Transactional, F: Sync> InTransaction<S, F> {
     async fn run<R: Send, E: Into<Failure>, Fut>(
         &self,
         slot: Option<TransactionSlot>,
+        key: Option<KeyHash>,
         handle: impl FnOnce(S::Transaction) -> Fut + Send,
     ) -> Result<R, Failure>
     where
@@ -85,8 +88,10 @@ impl<S: Transactional, F: Sync> InTransaction<S, F> {
         let result = handle(transaction).await.map_err(Into::into);
         if result.is_err()
             && let Some(transaction) = slot.take()
+            && let Err(error) = transaction.abandon().await
         {
-            transaction.abandon().await;
+            tell_doubt(key, &error);
+            return Err(Failure::unknown(error));
         }
         result
     }
@@ -120,7 +125,8 @@ where
     const TAKES_SEVERAL: bool = false;
 
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
-        self.run(context.transaction, |transaction| (self.handle)(payload, transaction)).await
+        let key = context.claim.as_ref().map(Claim::key);
+        self.run(context.transaction, key, |transaction| (self.handle)(payload, transaction)).await
     }
 
     fn store(&self) -> Option<StoreId> {
@@ -142,8 +148,8 @@ where
     const TAKES_SEVERAL: bool = false;
 
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
-        let slot = context.transaction.clone();
-        self.run(slot, |transaction| (self.handle)(payload, context, transaction)).await
+        let (slot, key) = (context.transaction.clone(), context.claim.as_ref().map(Claim::key));
+        self.run(slot, key, |transaction| (self.handle)(payload, context, transaction)).await
     }
 
     fn store(&self) -> Option<StoreId> {

@@ -40,7 +40,9 @@ pub trait Transactional: Store + Clone {
     /// finds out by a release: it waits for a commit in progress, and makes a later one fail. If the key was claimed
     /// [within](Self::claim_within) the transaction, the store finds out itself.
     ///
-    /// [`ErrorKind::Transaction`](crate::ErrorKind::Transaction) if a condition or a constraint refused the handler's writes.
+    /// [`ErrorKind::Transaction`](crate::ErrorKind::Transaction) if a condition or a constraint refused the handler's writes. With
+    /// [`Ambiguous`](crate::ErrorStatus::Ambiguous): the handler has ended the transaction itself, which a release would not show;
+    /// the claim is kept.
     fn commit<'a>(
         &'a self,
         transaction: &'a Self::Transaction,
@@ -49,5 +51,10 @@ pub trait Transactional: Store + Clone {
 
     /// Ends a transaction without any effect. Its handles are closed when this is called; the future hands its connection back
     /// cleanly, and need not be awaited. Does nothing once [`commit`](Self::commit) was called.
-    fn abandon(&self, transaction: &Self::Transaction) -> BoxFuture<'static, ()>;
+    ///
+    /// # Errors
+    ///
+    /// If the handler has ended the transaction itself, so that its writes may have taken effect. It is no error if that cannot be
+    /// known, or if the transaction could not be ended: then it never takes effect.
+    fn abandon(&self, transaction: &Self::Transaction) -> BoxFuture<'static, Result<(), Error>>;
 }

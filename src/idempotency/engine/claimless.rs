@@ -3,7 +3,7 @@
 use super::{
     Candidate, ClaimAnswer,
     claiming::warn_of_merged_doubt,
-    committing::{COMMIT, Commit, verdict_of},
+    committing::{COMMIT, Commit, doubt, is_ended_by_the_handler, tell_doubt, verdict_of},
     ending::{Conclusion, End},
     settling::request_of,
 };
@@ -62,7 +62,9 @@ impl Idempotency {
             // A release is of a failure that the store cannot record, and there is no claim to release.
             Some(due) if is_recorded && !matches!(due.1, Settlement::Release { .. }) => due,
             _ => {
-                writes.abandon().await;
+                if let Err(error) = writes.abandon().await {
+                    doubt(Some(request.key), error, &mut end);
+                }
                 return end;
             }
         };
@@ -73,6 +75,10 @@ impl Idempotency {
         match answer {
             Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}
             Ok(Settled::LeaseLost { current }) => end.conclude(self.refused(request, current)),
+            Err(error) if is_ended_by_the_handler(&error) => {
+                tell_doubt(Some(claim.key()), &error);
+                end.conclude(Conclusion::NotCommitted(Failure::unknown(error)));
+            }
             // The failure counts even if it could not be recorded.
             Err(error) if is_permanent => {
                 tracing::error!(target: "lambda_once", key = %claim.key(), %error, "the permanent failure could not be recorded; the operation may run again");

@@ -19,7 +19,7 @@ use crate::{
         handle::Idempotency,
         verdict::{Failure, Verdict},
     },
-    record::{Owner, Record, Status},
+    record::{KeyHash, Owner, Record, Status},
     store::{ClaimRequest, Claimed, ResultData, SettleRequest, Settled, Settlement, transaction::Transactional},
 };
 
@@ -32,7 +32,7 @@ pub(crate) type Classifier = Arc<dyn Fn(&Error) -> Verdict + Send + Sync>;
 pub(crate) trait Commit: Send + Sync {
     fn claim<'a>(&'a self, request: &'a ClaimRequest) -> BoxFuture<'a, Result<Claimed, Error>>;
     fn commit<'a>(&'a self, request: Option<&'a SettleRequest>) -> BoxFuture<'a, Result<Settled, Error>>;
-    fn abandon(&self) -> BoxFuture<'static, ()>;
+    fn abandon(&self) -> BoxFuture<'static, Result<(), Error>>;
     fn verdict(&self, error: &Error) -> Verdict;
 }
 
@@ -52,7 +52,7 @@ impl<S: Transactional> Commit for OpenTransaction<S> {
         self.store.commit(&self.transaction, request)
     }
 
-    fn abandon(&self) -> BoxFuture<'static, ()> {
+    fn abandon(&self) -> BoxFuture<'static, Result<(), Error>> {
         self.store.abandon(&self.transaction)
     }
 
@@ -85,13 +85,20 @@ impl Idempotency {
     /// in the end.
     pub(crate) async fn commit<T: Send>(&self, mut end: End<T>, writes: Box<dyn Commit>) -> End<T> {
         if !matches!(end.conclusion, Conclusion::Completed(_)) {
-            writes.abandon().await;
+            if let Err(error) = writes.abandon().await {
+                let key = end.claim.as_ref().map(Claim::key);
+                doubt(key, error, &mut end);
+                end.held_until = end.claim.as_ref().map(Claim::lease_until);
+            }
             return end;
         }
         match end.take_due() {
             Some((claim, settlement)) => self.commit_claimed(claim, settlement, end, writes).await,
             None => {
                 if let Err(error) = self.within_transaction(Duration::MAX, COMMIT, writes.commit(None)).await {
+                    if is_ended_by_the_handler(&error) {
+                        tell_doubt(None, &error);
+                    }
                     let verdict = verdict_of(&error, Verdict::Unknown, &*writes);
                     end.conclude(Conclusion::NotCommitted(Failure::new(verdict, error)));
                 }
@@ -116,6 +123,9 @@ impl Idempotency {
             Ok(Settled::LeaseLost { current }) => self.lose(&claim, current, &mut end),
             Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}
             Err(error) => {
+                if is_ended_by_the_handler(&error) {
+                    tell_doubt(Some(claim.key()), &error);
+                }
                 let verdict = verdict_of(&error, Verdict::Transient, &*writes);
                 // The settle that follows may need its connection.
                 drop(writes);
@@ -186,9 +196,30 @@ impl Idempotency {
     }
 }
 
+/// The handler has ended its transaction itself, and something may have taken effect: whatever it has returned, the claim, if there is
+/// one, is kept.
+pub(super) fn doubt<T>(key: Option<KeyHash>, error: Error, end: &mut End<T>) {
+    tell_doubt(key, &error);
+    // One that was interrupted without a settlement is in doubt already.
+    if end.settlement.take().is_some() || !matches!(end.conclusion, Conclusion::Interrupted(_)) {
+        end.conclude(Conclusion::NotCommitted(Failure::unknown(error)));
+    }
+}
+
+pub(crate) fn tell_doubt(key: Option<KeyHash>, error: &Error) {
+    let key = key.map(tracing::field::display);
+    tracing::error!(target: "lambda_once", key, %error, "the operation may have taken effect without an outcome: look at its data before it runs again, and mend the handler");
+}
+
+/// Whether a commit failed because of that.
+pub(super) fn is_ended_by_the_handler(error: &Error) -> bool {
+    (error.status(), error.kind()) == (ErrorStatus::Ambiguous, ErrorKind::Transaction)
+}
+
 /// Only a refusal of what the handler wrote says something about the operation.
 pub(super) fn verdict_of(error: &Error, if_open: Verdict, writes: &dyn Commit) -> Verdict {
     match (error.status(), error.kind()) {
+        _ if is_ended_by_the_handler(error) => Verdict::Unknown,
         (ErrorStatus::Ambiguous, _) => if_open,
         (_, ErrorKind::Transaction) => writes.verdict(error),
         _ => Verdict::Transient,

@@ -219,6 +219,7 @@ impl Config {
             statements: Arc::new(Statements::new(&self.table)),
             scope: self.scope.into(),
             clock: None,
+            isolation_level: None,
             id: StoreId::unique(),
         })
     }

@@ -15,7 +15,7 @@ use deadpool::{
 };
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_postgres::{
-    Client, Row,
+    Client, Row, SimpleQueryMessage, SimpleQueryRow,
     types::{ToSql, Type},
 };
 
@@ -203,6 +203,19 @@ impl Connection {
     /// Sends several statements without parameters, which the server runs as one transaction.
     pub(super) async fn execute_all(&self, operation: &'static str, sql: &str) -> Result<(), Failure> {
         self.session.client.batch_execute(sql).await.map_err(|error| self.failed(error, operation))
+    }
+
+    /// Sends several statements without parameters, and returns the last row that they return, as text.
+    pub(super) async fn query_all(
+        &self,
+        operation: &'static str,
+        sql: &str,
+    ) -> Result<Option<SimpleQueryRow>, Failure> {
+        let messages = self.session.client.simple_query(sql).await.map_err(|error| self.failed(error, operation))?;
+        Ok(messages.into_iter().rev().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        }))
     }
 
     fn is_usable(&self) -> bool {

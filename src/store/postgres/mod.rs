@@ -60,7 +60,7 @@ pub use config::Config;
 pub use error::Violation;
 pub use maintenance::Abandoned;
 pub use tokio_postgres;
-pub use transaction::Transaction;
+pub use transaction::{IsolationLevel, Transaction};
 
 use connection::Connections;
 use statements::Statements;
@@ -91,6 +91,8 @@ pub struct PostgresStore {
     scope: Arc<str>,
     /// `None` for the server's clock.
     clock: Option<Arc<dyn Clock>>,
+    /// Of transactions; `None` for the session's.
+    isolation_level: Option<IsolationLevel>,
     id: StoreId,
 }
 

@@ -20,7 +20,7 @@ use super::{
     mark::Stored,
     settle,
     state::State,
-    transaction::{is_rolled_back, roll_back, unanswered},
+    transaction::{is_rolled_back, is_within, roll_back, unanswered},
 };
 use crate::{
     clock::Timestamp,
@@ -160,15 +160,25 @@ impl PostgresStore {
         Ok(rules::explain_settle(request, state.into_record())?)
     }
 
-    /// Records an outcome within a transaction, if the claim holds the entity and nothing newer was completed. Returns whether
-    /// it was applied.
+    /// Records an outcome within this transaction, if the claim holds the entity and nothing newer was completed. Returns
+    /// whether it was applied.
     pub(super) async fn settle_ordered_within(
         &self,
         connection: &Connection,
         request: &SettleRequest,
         order: &Order,
+        transaction: &str,
     ) -> Result<bool, Failure> {
-        let state = self.hold(connection, &request.key, ResultData::Omit, SETTLE).await?;
+        // One round trip: no statement of the handler can come in between.
+        let (is_within, state) = join(
+            is_within(connection, transaction, SETTLE),
+            self.hold(connection, &request.key, ResultData::Omit, SETTLE),
+        )
+        .await;
+        let state = state?;
+        if !is_within? {
+            return Ok(false);
+        }
         if !(state.may_settle(request) && ordering::may_commit(state.mark.as_ref(), request, order, state.now)) {
             return Ok(false);
         }

@@ -108,6 +108,11 @@ pub(super) fn pages(row: &Row, operation: &'static str) -> Result<i64, Error> {
     Columns { row, operation }.get("pages")
 }
 
+/// The row of `transaction_id.sql`.
+pub(super) fn transaction<'a>(row: &'a Row, operation: &'static str) -> Result<Option<&'a str>, Error> {
+    Columns { row, operation }.get("id")
+}
+
 fn record(columns: &Columns<'_>, data: ResultData) -> Result<Record, Error> {
     Ok(Record {
         status: status(columns.get("status")?).ok_or_else(|| columns.unknown("status"))?,

@@ -148,7 +148,7 @@ impl PostgresStore {
     ) -> Vec<(Vec<Member<'a>>, Result<Applied, Failure>)> {
         join_all(statements.into_iter().map(async |statement| match statement {
             Statement::Update(members) => {
-                let applied = self.update(connection, &members, self.now()).await;
+                let applied = self.update(connection, &members, self.now(), None).await;
                 (members, applied)
             }
             Statement::Delete(members) => {
@@ -159,17 +159,21 @@ impl PostgresStore {
         .await
     }
 
-    /// Records an outcome within a transaction. Returns whether it was applied.
+    /// Records an outcome within this transaction. Returns whether it was applied: not, if the connection is in another one or
+    /// in none.
     pub(super) async fn settle_within(
         &self,
         connection: &Connection,
         request: &SettleRequest,
+        transaction: &str,
     ) -> Result<bool, Failure> {
         if let Some(order) = request.order() {
-            let settle: BoxFuture<'_, _> = Box::pin(self.settle_ordered_within(connection, request, order));
+            let settle: BoxFuture<'_, _> =
+                Box::pin(self.settle_ordered_within(connection, request, order, transaction));
             return settle.await;
         }
-        Ok(self.update(connection, &[(0, request)], self.now()).await?.contains_key(&request.key))
+        let applied = self.update(connection, &[(0, request)], self.now(), Some(transaction)).await?;
+        Ok(applied.contains_key(&request.key))
     }
 
     /// Settles one record at a given time. Returns the lease that is then on record, if it is still there; `None` if the settle
@@ -183,7 +187,7 @@ impl PostgresStore {
         let members = [(0, request)];
         let mut applied = match request.settlement {
             Settlement::Release { took_over: false } => self.delete(connection, &members).await?,
-            _ => self.update(connection, &members, Some(row::timestamp(now))).await?,
+            _ => self.update(connection, &members, Some(row::timestamp(now)), None).await?,
         };
         Ok(applied.remove(&request.key))
     }
@@ -193,6 +197,7 @@ impl PostgresStore {
         connection: &Connection,
         members: &[Member<'_>],
         now: Option<i64>,
+        transaction: Option<&str>,
     ) -> Result<Applied, Failure> {
         let (keys, owners) = keys_and_owners(members);
         let changes: Vec<Change<'_>> = members.iter().map(|(_, request)| Change::of(&request.settlement)).collect();
@@ -202,7 +207,7 @@ impl PostgresStore {
         let margins: Vec<i64> = changes.iter().map(|change| change.margin).collect();
         let data: Vec<Option<&[u8]>> = changes.iter().map(|change| change.data).collect();
         let encodings: Vec<Option<i16>> = changes.iter().map(|change| change.encoding).collect();
-        let parameters: [Parameter<'_>; 10] = [
+        let parameters: [Parameter<'_>; 11] = [
             (&self.scope.as_ref(), Type::TEXT),
             (&keys, Type::BYTEA_ARRAY),
             (&owners, Type::BYTEA_ARRAY),
@@ -213,6 +218,7 @@ impl PostgresStore {
             (&data, Type::BYTEA_ARRAY),
             (&encodings, Type::INT2_ARRAY),
             (&now, Type::INT8),
+            (&transaction, Type::TEXT),
         ];
         let rows = connection.query(OPERATION, &self.statements.settle, &parameters).await?;
         let applied = rows.iter().map(|row| row::key_and_lease(row, OPERATION).map(|(key, lease)| (key, Some(lease))));

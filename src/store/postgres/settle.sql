@@ -1,5 +1,7 @@
 -- $1 scope  $2 keys  $3 owners  $4 what: 1 complete, 2 fail, 3 renew, 4 hand back  $5 retentions ms
 -- $6 leases ms (renew)  $7 skew margins ms (renew)  $8 data  $9 encodings  $10 now in ms, or NULL for the server's clock
+-- $11 the transaction, if the settle is to be applied in that one alone: its handler may have ended it, and each statement
+-- would then be committed by itself
 WITH w AS MATERIALIZED (
   SELECT *, coalesce($10::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
   FROM unnest($2::bytea[], $3::bytea[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[], $9::smallint[])
@@ -8,6 +10,7 @@ WITH w AS MATERIALIZED (
   SELECT r.key_hash
   FROM once_records r JOIN w ON k = r.key_hash
   WHERE r.scope = $1::text AND r.owner = o AND r.status = 0
+    AND ($11::text IS NULL OR pg_current_xact_id_if_assigned()::text = $11::text)
     AND (what <> 3 OR r.lease_until >= greatest(now - margin, 0))  -- a late renewal would revive a claim whose holder has stopped
   ORDER BY r.key_hash  -- in the order of claims, so that the two cannot deadlock
   FOR UPDATE OF r

@@ -1,5 +1,9 @@
 //! The statements, for tables of any name.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio_postgres::SimpleQueryRow;
+
 use crate::error::Error;
 
 /// The tables' names in the `.sql` files, and what their indexes are called there in addition.
@@ -14,16 +18,18 @@ const MARKS_SUFFIX: &str = "_marks";
 const MAX_NAME_BYTES: usize = 63 - MARKS_SUFFIX.len() - INDEX_SUFFIX.len();
 
 /// The name of the records' table. That of the marks follows from it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TableName {
     /// `None` for the first schema of the role's `search_path` that has the table.
     pub(super) schema: Option<String>,
     pub(super) table: String,
+    /// That of the marks, if it is another one.
+    pub(super) schema_of_marks: Option<String>,
 }
 
 impl Default for TableName {
     fn default() -> Self {
-        Self { schema: None, table: RECORDS.to_owned() }
+        Self { schema: None, table: RECORDS.to_owned(), schema_of_marks: None }
     }
 }
 
@@ -45,14 +51,13 @@ impl TableName {
         if self.table == RECORDS { MARKS.to_owned() } else { format!("{}{MARKS_SUFFIX}", self.table) }
     }
 
-    /// Both tables: what they are called in the `.sql` files, and in the database.
-    fn names(&self) -> [(&'static str, String); 2] {
-        [(RECORDS, self.table.clone()), (MARKS, self.marks())]
-    }
-
-    fn qualified(&self, table: &str) -> String {
-        let schema = self.schema.as_ref().map_or(String::new(), |schema| format!("{}.", quoted(schema)));
-        schema + &quoted(table)
+    /// Both tables: what they are called in the `.sql` files, and in the database, there with the schema as well.
+    fn names(&self) -> [(&'static str, String, String); 2] {
+        let marks = self.marks();
+        let schema_of_marks = self.schema_of_marks.as_ref().or(self.schema.as_ref());
+        let qualified = [qualified(self.schema.as_ref(), &self.table), qualified(schema_of_marks, &marks)];
+        let [records_in, marks_in] = qualified;
+        [(RECORDS, self.table.clone(), records_in), (MARKS, marks, marks_in)]
     }
 
     /// A statement for these tables.
@@ -60,11 +65,10 @@ impl TableName {
         let names = self.names();
         let (mut filled, mut rest) = (String::new(), sql);
         let next = |text: &str| {
-            let found =
-                names.iter().filter_map(|(placeholder, name)| Some((text.find(placeholder)?, placeholder, name)));
-            found.min_by_key(|(start, ..)| *start)
+            let found = names.iter().filter_map(|names| Some((text.find(names.0)?, names)));
+            found.min_by_key(|(start, _)| *start)
         };
-        while let Some((start, placeholder, name)) = next(rest) {
+        while let Some((start, (placeholder, name, qualified))) = next(rest) {
             filled.push_str(&rest[..start]);
             rest = &rest[start + placeholder.len()..];
             match rest.strip_prefix(INDEX_SUFFIX) {
@@ -72,15 +76,41 @@ impl TableName {
                     filled.push_str(&quoted(&index(name)));
                     rest = after;
                 }
-                None => filled.push_str(&self.qualified(name)),
+                None => filled.push_str(qualified),
             }
         }
         filled + rest
     }
 
-    fn table(&self, name: &str, schema: &str) -> Table {
-        Table { name: self.qualified(name), index: index(name), schema: self.fill(schema) }
+    /// Both tables, as they are created.
+    fn tables(&self) -> [Table; 2] {
+        let [(_, records, records_in), (_, marks, marks_in)] = self.names();
+        let [of_records, of_marks] = [include_str!("schema.sql"), include_str!("schema_marks.sql")];
+        [
+            Table { name: records_in, index: index(&records), schema: self.fill(of_records) },
+            Table { name: marks_in, index: index(&marks), schema: self.fill(of_marks) },
+        ]
     }
+
+    /// A statement that returns the transaction's id, and begins to write in it. Without a schema it also returns where the tables
+    /// are: the handler's statements may change the `search_path` until the outcome is recorded.
+    fn of_transaction(&self) -> String {
+        let mut sql = "SELECT pg_current_xact_id()::text AS id".to_owned();
+        if self.schema.is_none() {
+            for (column, _, name) in self.names() {
+                let name = name.replace('\\', r"\\").replace('\'', "''");
+                sql += &format!(
+                    ", (SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace \
+                     WHERE c.oid = to_regclass(E'{name}')) AS {column}"
+                );
+            }
+        }
+        sql
+    }
+}
+
+fn qualified(schema: Option<&String>, table: &str) -> String {
+    schema.map_or(String::new(), |schema| format!("{}.", quoted(schema))) + &quoted(table)
 }
 
 fn index(table: &str) -> String {
@@ -120,15 +150,17 @@ pub(super) struct Statements {
     pub(super) tables: [Table; 2],
     /// The statements that create all of them.
     pub(super) schema: String,
+    /// Follows `BEGIN`.
+    pub(super) of_transaction: String,
+    names: TableName,
+    /// The same with the schemas that were found last.
+    found: Mutex<Option<Arc<Self>>>,
 }
 
 impl Statements {
     pub(super) fn new(names: &TableName) -> Self {
         let select = names.fill(include_str!("select.sql"));
-        let tables = [
-            names.table(&names.table, include_str!("schema.sql")),
-            names.table(&names.marks(), include_str!("schema_marks.sql")),
-        ];
+        let tables = names.tables();
         Self {
             records: names.schema.iter().chain([&names.table]).cloned().collect::<Vec<_>>().join("."),
             claim: names.fill(include_str!("claim.sql")),
@@ -145,6 +177,26 @@ impl Statements {
             abandoned: names.fill(include_str!("abandoned.sql")),
             schema: tables.iter().map(|table| table.schema.as_str()).collect(),
             tables,
+            of_transaction: names.of_transaction(),
+            names: names.clone(),
+            found: Mutex::default(),
+        }
+    }
+
+    /// The statements of a transaction, whatever its handler makes of the `search_path`: for the schemas that the row of
+    /// `of_transaction` names. Without the table the statements stay as they are, and fail.
+    pub(super) fn within(self: &Arc<Self>, row: &SimpleQueryRow) -> Arc<Self> {
+        let schema = |column| row.try_get(column).ok().flatten().map(str::to_owned);
+        let Some(schema_of_records) = schema(RECORDS) else { return Arc::clone(self) };
+        let names = TableName {
+            schema: Some(schema_of_records),
+            schema_of_marks: schema(MARKS),
+            table: self.names.table.clone(),
+        };
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*found {
+            Some(statements) if statements.names == names => Arc::clone(statements),
+            _ => Arc::clone(found.insert(Arc::new(Self::new(&names)))),
         }
     }
 }
@@ -155,7 +207,7 @@ mod tests {
 
     #[test]
     fn names_are_quoted_wherever_they_stand() {
-        let name = TableName { schema: Some("a.b".into()), table: "say \"once\"".into() };
+        let name = TableName { schema: Some("a.b".into()), table: "say \"once\"".into(), schema_of_marks: None };
         let statements = Statements::new(&name);
         let [records, marks] = &statements.tables;
         assert!(
@@ -180,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_name_that_holds_a_placeholder_stays_as_it_is() {
-        let name = TableName { schema: None, table: "once_marks of once_records".into() };
+        let name = TableName { table: "once_marks of once_records".into(), ..TableName::default() };
         let write = Statements::new(&name).write_mark;
         assert!(write.contains("UPDATE \"once_marks of once_records_marks\" SET"), "{write}");
         assert!(write.contains("SELECT FROM \"once_marks of once_records\" WHERE"), "{write}");
@@ -189,9 +241,9 @@ mod tests {
     #[test]
     fn names_that_postgresql_would_change_are_refused() {
         for table in ["", "a\0b", &"x".repeat(52)] {
-            assert!(TableName { schema: None, table: table.to_owned() }.check().is_err(), "{table:?}");
+            assert!(TableName { table: table.to_owned(), ..TableName::default() }.check().is_err(), "{table:?}");
         }
         assert!(TableName { schema: Some(String::new()), ..TableName::default() }.check().is_err());
-        assert!(TableName { schema: None, table: "x".repeat(51) }.check().is_ok());
+        assert!(TableName { table: "x".repeat(51), ..TableName::default() }.check().is_ok());
     }
 }

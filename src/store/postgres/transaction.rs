@@ -3,6 +3,7 @@
 use std::{
     error::Error as _,
     fmt,
+    future::ready,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -10,16 +11,18 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join;
 use tokio::{
     sync::OnceCell,
     time::{sleep, timeout},
 };
-use tokio_postgres::Client;
+use tokio_postgres::{Client, error::SqlState};
 
 use super::{
     PostgresStore,
-    connection::{Connection, Connections},
-    error::{Failure, Verdict, Violation},
+    connection::Connection,
+    error::{self, Failure, Verdict, Violation},
+    row,
 };
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
@@ -36,6 +39,27 @@ const ROLLBACK_TIMEOUT: Duration = Duration::from_millis(250);
 /// The most attempts to resolve a commit whose answer was lost.
 const MAX_ATTEMPTS: u32 = 5;
 
+/// The isolation level of a [`Transaction`]: see [`PostgresStore::with_isolation_level`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IsolationLevel {
+    /// Each statement sees what was committed before it.
+    ReadCommitted,
+    /// All statements see what was committed before the transaction began.
+    RepeatableRead,
+    /// As if all transactions of this level ran one after the other.
+    Serializable,
+}
+
+impl IsolationLevel {
+    const fn as_sql(self) -> &'static str {
+        match self {
+            Self::ReadCommitted => " ISOLATION LEVEL READ COMMITTED",
+            Self::RepeatableRead => " ISOLATION LEVEL REPEATABLE READ",
+            Self::Serializable => " ISOLATION LEVEL SERIALIZABLE",
+        }
+    }
+}
+
 /// A transaction for the handler's statements. It begins at its first use, and ends with the handler: committed together with
 /// the operation's outcome, or rolled back.
 ///
@@ -44,11 +68,11 @@ const MAX_ATTEMPTS: u32 = 5;
 pub struct Transaction(Arc<Shared>);
 
 struct Shared {
-    connections: Connections,
+    store: PostgresStore,
     /// That of the connection, once the transaction has begun.
     client: OnceCell<Arc<Client>>,
-    /// Taken out by what ends the transaction. Dropped without that it is closed, and the server rolls back.
-    connection: Mutex<Option<Connection>>,
+    /// Taken out by what ends the transaction. Dropped without that its connection is closed, and the server rolls back.
+    begun: Mutex<Option<Begun>>,
     /// Committed, abandoned, or about to be.
     has_ended: AtomicBool,
     /// The claim that the transaction began with.
@@ -59,13 +83,14 @@ impl Transaction {
     /// The client to send statements with; the first call takes a connection and begins the transaction. Calls that are
     /// awaited together are sent together.
     ///
-    /// * Statements must not end the transaction (`COMMIT`, `ROLLBACK`): writes and outcome would be committed apart.
+    /// * Statements must not end the transaction (`COMMIT`, `ROLLBACK`, a script with its own `BEGIN`): writes and outcome would be
+    ///   committed apart. That is noticed when the handler has returned. The outcome is then [`Outcome::Failed`](crate::Outcome),
+    ///   unknown, whatever the handler has returned: the claim is kept, and an error is logged.
     /// * They must leave nothing behind in the session, since other calls use its connection afterwards: `SET LOCAL` instead of
-    ///   `SET`, and no session-level advisory locks.
-    /// * To choose another isolation level, send `SET TRANSACTION ISOLATION LEVEL …` first. At a level above READ COMMITTED the
-    ///   commit fails (40001) if the lease was renewed since the first statement: switch the
-    ///   [heartbeat](crate::Operation::without_heartbeat) off, or be faster than a third of the lease. A
-    ///   [claimless](crate::InTransaction::claimless) transaction has begun before the handler, and keeps its level.
+    ///   `SET`, and no session-level advisory locks. The outcome is recorded under what was set last: after `SET LOCAL ROLE` send
+    ///   `RESET ROLE`, and set shortened timeouts back.
+    /// * The isolation level is chosen by [`PostgresStore::with_isolation_level`]. `SET TRANSACTION ISOLATION LEVEL` fails (25001,
+    ///   "must be called before any query"), as the transaction begins with a query.
     /// * Behind a pooler such as PgBouncer use [`query_typed`](Client::query_typed) and its siblings, which prepare nothing by
     ///   name.
     ///
@@ -76,9 +101,9 @@ impl Transaction {
         self.check_open()?;
         let client = self.0.client.get_or_try_init(async || {
             // Boxed: opening a connection is so deep a future that work with it could exceed the recursion limit of its crate.
-            let connection = Box::pin(begin(&self.0.connections)).await?;
-            let client = connection.client();
-            *self.0.lock() = Some(connection);
+            let begun = Box::pin(self.0.store.begin()).await?;
+            let client = begun.connection.client();
+            *self.0.lock() = Some(begun);
             Ok::<_, Error>(client)
         });
         let client = client.await?;
@@ -97,8 +122,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Ends the transaction for its handles. Returns its connection, if it has begun; an error if it had ended already.
-    fn end(&self) -> Result<Option<Connection>, Error> {
+    /// Ends the transaction for its handles. Returns what has begun, if anything; an error if it had ended already.
+    fn end(&self) -> Result<Option<Begun>, Error> {
         if self.0.has_ended.swap(true, Ordering::SeqCst) {
             return Err(Error::config("the transaction has already ended"));
         }
@@ -112,8 +137,8 @@ impl Transaction {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Option<Connection>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Begun>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,10 +151,44 @@ impl fmt::Debug for Transaction {
     }
 }
 
-async fn begin(connections: &Connections) -> Result<Connection, Error> {
-    let connection = connections.get().await?;
-    connection.execute_all("begin", "BEGIN").await.map_err(|failure| failure.error)?;
-    Ok(connection)
+/// A transaction that the store has begun.
+struct Begun {
+    connection: Connection,
+    id: String,
+    /// With the statements for this transaction.
+    store: PostgresStore,
+}
+
+impl Begun {
+    /// Rolls back, and returns the connection to the pool. If that takes long or fails, or if it is in use elsewhere, the connection is
+    /// closed.
+    ///
+    /// An error if the handler has ended the transaction itself. That cannot be known once a statement has failed (25P02) or the
+    /// connection is lost.
+    async fn roll_back(self, is_unshared: bool) -> Result<(), Error> {
+        let Self { connection, id, .. } = self;
+        // A message of its own, since an error in it must not keep the other from being run.
+        let sent = join(is_within(&connection, &id, COMMIT), connection.execute_all(COMMIT, "ROLLBACK"));
+        let Ok((is_within, rolled_back)) = timeout(ROLLBACK_TIMEOUT, sent).await else { return Ok(()) };
+        if is_unshared && rolled_back.is_ok() {
+            connection.give_back();
+        }
+        match is_within {
+            Ok(false) => Err(ended_by_the_handler()),
+            Ok(true) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Whether the connection is in this transaction, which the handler may have ended.
+pub(super) async fn is_within(
+    connection: &Connection,
+    transaction: &str,
+    operation: &'static str,
+) -> Result<bool, Failure> {
+    let rows = connection.query(operation, include_str!("transaction_id.sql"), &[]).await?;
+    let row = rows.first().ok_or_else(|| error::no_row(operation))?;
+    Ok(row::transaction(row, operation)? == Some(transaction))
 }
 
 /// Rolls back, and returns the connection to the pool. If that takes long or fails, the connection is closed.
@@ -144,9 +203,9 @@ impl Transactional for PostgresStore {
 
     fn open(&self) -> Transaction {
         Transaction(Arc::new(Shared {
-            connections: self.connections.clone(),
+            store: self.clone(),
             client: OnceCell::new(),
-            connection: Mutex::default(),
+            begun: Mutex::default(),
             has_ended: AtomicBool::new(false),
             claim: OnceCell::new(),
         }))
@@ -159,16 +218,16 @@ impl Transactional for PostgresStore {
     ) -> BoxFuture<'a, Result<Claimed, Error>> {
         Box::pin(async move {
             transaction.client().await?;
-            let connection = transaction.0.lock().take();
-            let connection = connection.ok_or_else(|| Error::config("the transaction has already ended"))?;
-            let claimed = PostgresStore::claim_within(self, &connection, request).await;
+            let begun = transaction.0.lock().take();
+            let begun = begun.ok_or_else(|| Error::config("the transaction has already ended"))?;
+            let claimed = PostgresStore::claim_within(self, &begun.connection, request).await;
             if matches!(claimed, Ok(Claimed::Granted(_))) {
                 // It is the only claim of this transaction.
                 let _ = transaction.0.claim.set(request.clone());
-                *transaction.0.lock() = Some(connection);
+                *transaction.0.lock() = Some(begun);
             } else {
                 transaction.0.has_ended.store(true, Ordering::SeqCst);
-                roll_back(connection).await;
+                roll_back(begun.connection).await;
             }
             claimed
         })
@@ -180,15 +239,18 @@ impl Transactional for PostgresStore {
         request: Option<&'a SettleRequest>,
     ) -> BoxFuture<'a, Result<Settled, Error>> {
         Box::pin(async move {
-            let connection = transaction.end()?;
+            let begun = transaction.end()?;
             if !transaction.is_unshared() {
+                if let Some(begun) = begun {
+                    begun.roll_back(false).await?;
+                }
                 // What it may write yet would be missing.
                 return Err(Error::config(
                     "a clone of the transaction is still alive after the handler returned: do not move it into a task",
                 ));
             }
-            match (connection, request) {
-                (Some(connection), request) => self.commit_on(connection, transaction.0.claim.get(), request).await,
+            match (begun, request) {
+                (Some(begun), request) => self.commit_on(begun, transaction.0.claim.get(), request).await,
                 // The handler wrote nothing.
                 (None, Some(request)) => {
                     let mut answers = self.settle_all(std::slice::from_ref(request)).await;
@@ -199,20 +261,59 @@ impl Transactional for PostgresStore {
         })
     }
 
-    fn abandon(&self, transaction: &Transaction) -> BoxFuture<'static, ()> {
+    fn abandon(&self, transaction: &Transaction) -> BoxFuture<'static, Result<(), Error>> {
         match transaction.end() {
-            Ok(Some(connection)) if transaction.is_unshared() => Box::pin(roll_back(connection)),
-            // Nothing to roll back; or a clone could still send statements, so the connection is dropped, which closes it.
-            _ => Box::pin(async {}),
+            // A clone could still send statements.
+            Ok(Some(begun)) => Box::pin(begun.roll_back(transaction.is_unshared())),
+            // Nothing to roll back.
+            Ok(None) | Err(_) => Box::pin(ready(Ok(()))),
         }
     }
 }
 
 impl PostgresStore {
+    /// Sets the isolation level of the [transactions](Transaction) of this clone, and of its own clones; the default is the
+    /// session's `default_transaction_isolation`. The store's other statements keep to that.
+    ///
+    /// ```no_run
+    /// # use lambda_once::{Error, Failure, Idempotency, Outcome, PostgresStore};
+    /// # async fn book(once: &Idempotency, store: &PostgresStore) -> Result<Outcome<()>, Error> {
+    /// use lambda_once::store::postgres::IsolationLevel;
+    ///
+    /// let serializable = store.clone().with_isolation_level(IsolationLevel::Serializable);
+    /// once.operation("book", "room 7").in_transaction(&serializable).run(|_| async { Ok::<_, Failure>(()) }).await
+    /// # }
+    /// ```
+    ///
+    /// It is sent with `BEGIN`. Above READ COMMITTED the commit fails (40001) if the lease was renewed since the transaction began:
+    /// switch the [heartbeat](crate::Operation::without_heartbeat) off, or be faster than a third of the lease.
+    #[must_use]
+    pub fn with_isolation_level(mut self, level: IsolationLevel) -> Self {
+        self.isolation_level = Some(level);
+        self
+    }
+
+    async fn begin(&self) -> Result<Begun, Error> {
+        let connection = self.connections.get().await?;
+        self.begin_on(connection, "BEGIN").await.map_err(|failure| failure.error)
+    }
+
+    /// Begins, and learns which transaction that is, in one message.
+    async fn begin_on(&self, connection: Connection, begin: &str) -> Result<Begun, Failure> {
+        const OPERATION: &str = "begin";
+        let level = self.isolation_level.map_or("", IsolationLevel::as_sql);
+        let sql = format!("{begin}{level}; {}", self.statements.of_transaction);
+        let row = connection.query_all(OPERATION, &sql).await?.ok_or_else(|| error::no_row(OPERATION))?;
+        let id = row.try_get("id").map_err(|error| error::of_shape(error, OPERATION))?;
+        let id = id.ok_or_else(|| error::no_row(OPERATION))?.to_owned();
+        let store = Self { statements: self.statements.within(&row), ..self.clone() };
+        Ok(Begun { connection, id, store })
+    }
+
     /// An early return drops the connection, which closes it, and the server rolls back.
     async fn commit_on(
         &self,
-        connection: Connection,
+        mut begun: Begun,
         claim: Option<&ClaimRequest>,
         request: Option<&SettleRequest>,
     ) -> Result<Settled, Error> {
@@ -220,21 +321,22 @@ impl PostgresStore {
             && !request.settlement.took_effect()
         {
             // Without the writes.
-            self.begin_again(&connection, claim).await?;
+            begun = self.begin_again(begun, claim).await?;
         }
         let settled = match request {
-            Some(request) => self.settle_within(&connection, request).await,
+            Some(request) => begun.store.settle_within(&begun.connection, request, &begun.id).await,
             // Fails if a statement of the handler failed. `COMMIT` alone would roll back and still report success.
-            None => connection.execute_all(COMMIT, "SELECT 1").await.map(|()| true),
+            None => is_within(&begun.connection, &begun.id, COMMIT).await,
         };
         match settled {
             Ok(true) => {}
-            Ok(false) => return self.lost(connection, request).await,
+            Ok(false) => return self.lost(begun, request).await,
             Err(failure) => {
-                roll_back(connection).await;
+                begun.roll_back(true).await?;
                 return Err(undone(failure.error));
             }
         }
+        let connection = begun.connection;
         // Not pipelined with the settle: if that changes no row, `COMMIT` would commit the writes without their outcome.
         match connection.execute_all(COMMIT, "COMMIT").await {
             Ok(()) => {
@@ -256,16 +358,30 @@ impl PostgresStore {
     }
 
     /// Starts over with the claim alone.
-    async fn begin_again(&self, connection: &Connection, claim: &ClaimRequest) -> Result<(), Error> {
-        connection.execute_all(COMMIT, "ROLLBACK; BEGIN").await.map_err(|failure| undone(failure.error))?;
+    async fn begin_again(&self, begun: Begun, claim: &ClaimRequest) -> Result<Begun, Error> {
+        let Begun { connection, id, .. } = begun;
+        // Once a statement has failed it cannot be known.
+        if matches!(is_within(&connection, &id, COMMIT).await, Ok(false)) {
+            roll_back(connection).await;
+            return Err(ended_by_the_handler());
+        }
+        let begun = self.begin_on(connection, "ROLLBACK; BEGIN").await.map_err(|failure| undone(failure.error))?;
         // If another claim got in between, the settle changes no row, and that claim decides.
-        PostgresStore::claim_within(self, connection, claim).await.map(drop).map_err(undone)
+        PostgresStore::claim_within(self, &begun.connection, claim).await.map_err(undone)?;
+        Ok(begun)
     }
 
     /// The record that stood in the way of a commit.
-    async fn lost(&self, connection: Connection, request: Option<&SettleRequest>) -> Result<Settled, Error> {
+    async fn lost(&self, begun: Begun, request: Option<&SettleRequest>) -> Result<Settled, Error> {
+        let Begun { connection, id, .. } = begun;
         // Before the read: others may wait for the locked rows.
-        connection.execute_all(COMMIT, "ROLLBACK").await.map_err(|failure| undone(failure.error))?;
+        let (is_within, rolled_back) =
+            join(is_within(&connection, &id, COMMIT), connection.execute_all(COMMIT, "ROLLBACK")).await;
+        rolled_back.map_err(|failure| undone(failure.error))?;
+        if !is_within.map_err(|failure| undone(failure.error))? {
+            connection.give_back();
+            return Err(ended_by_the_handler());
+        }
         let keys: Vec<KeyHash> = request.iter().map(|request| request.key).collect();
         let found = self.read_on(&connection, &keys, ResultData::Include, COMMIT).await.pop();
         connection.give_back();
@@ -305,7 +421,7 @@ impl PostgresStore {
     }
 
     async fn claim_and_roll_back(&self, claim: &ClaimRequest) -> Result<Claimed, Error> {
-        let connection = begin(&self.connections).await?;
+        let Begun { connection, .. } = self.begin().await?;
         let claimed = PostgresStore::claim_within(self, &connection, claim).await;
         connection.execute_all(COMMIT, "ROLLBACK").await.map_err(|failure| failure.error)?;
         connection.give_back();
@@ -324,10 +440,25 @@ pub(super) fn is_rolled_back(failure: &Failure) -> bool {
     failure.error.status() != ErrorStatus::Ambiguous && failure.connection == Verdict::Usable
 }
 
+/// The error of a transaction that its handler has ended: what it wrote may be committed.
+fn ended_by_the_handler() -> Error {
+    let message = "the handler has ended the transaction itself, so it is not known which of its writes are committed; \
+                   take `COMMIT`, `ROLLBACK` and `BEGIN` out of its statements";
+    Error::new(ErrorKind::Transaction, ErrorStatus::Ambiguous, COMMIT, message)
+}
+
 /// The error of a transaction that was certainly not committed.
 fn undone(error: Error) -> Error {
     let kind = if is_of_the_handler(&error) { ErrorKind::Transaction } else { error.kind() };
-    let message = format!("the transaction was rolled back: {}", error.message());
+    let hint = match error.source().and_then(|source| source.downcast_ref()).and_then(tokio_postgres::Error::code) {
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "; a handler that changes its role sends `RESET ROLE` last",
+        Some(&SqlState::IN_FAILED_SQL_TRANSACTION) => {
+            "; the handler has ignored an error of one of its statements; if that was `SET TRANSACTION ISOLATION LEVEL` (25001), \
+             use `PostgresStore::with_isolation_level`"
+        }
+        _ => "",
+    };
+    let message = format!("the transaction was rolled back: {}{hint}", error.message());
     Error::new(kind, ErrorStatus::Temporary, COMMIT, message).with_source(error)
 }
 

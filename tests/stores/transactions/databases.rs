@@ -198,7 +198,7 @@ impl Database for PostgresStore {
     }
 
     fn settles(request: &Request) -> bool {
-        request.command.contains("UPDATE \"once_records\"")
+        request.command.contains("UPDATE \"public\".\"once_records\"")
     }
 
     fn refuse(fault: Fault<'_>) {
@@ -208,7 +208,7 @@ impl Database for PostgresStore {
     }
 
     async fn rows(client: &tokio_postgres::Client, ledger: &str) -> Vec<(String, String)> {
-        let rows = client.query(&format!("SELECT id, key FROM \"{ledger}\""), &[]).await.unwrap();
+        let rows = client.query_typed(&format!("SELECT id, key FROM \"{ledger}\""), &[]).await.unwrap();
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
     }
 }

@@ -2,7 +2,10 @@
 
 use lambda_once::{
     DynamoDbStore, Failure, Outcome, PostgresStore,
-    store::{dynamodb::Writes, postgres::Transaction},
+    store::{
+        dynamodb::Writes,
+        postgres::{IsolationLevel, Transaction},
+    },
 };
 use tokio::sync::Notify;
 
@@ -11,13 +14,18 @@ use crate::support::{assert_outcome, wire::Request};
 
 type Postgres = World<PostgresStore>;
 
+/// Whether a request locks the mark of an entity.
+fn holds_entity(request: &Request) -> bool {
+    request.command.contains("INSERT INTO") && request.command.contains("\"once_marks\"")
+}
+
 /// An operation that is slower than its lease loses its entity to the next. Whether that has completed or still runs, nothing
 /// of the slow one is committed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operation_whose_entity_was_claimed_by_another_commits_nothing() {
     for completes in [true, false] {
         let world = Postgres::new().await;
-        let mut settle = world.proxy.on(|request| request.command.contains("INSERT INTO \"once_marks\"")).nth(2).hold();
+        let mut settle = world.proxy.on(holds_entity).nth(2).hold();
         let rival = async {
             // The commit is about to lock the entity.
             settle.arrived().await;
@@ -96,8 +104,7 @@ async fn beside_a_late_completion_of_the_same_sequence<D: Database>(settles: fn(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_postgresql_nothing_is_committed_beside_a_late_completion_of_the_same_sequence() {
-    let holds = |request: &Request| request.command.contains("INSERT INTO \"once_marks\"");
-    beside_a_late_completion_of_the_same_sequence::<PostgresStore>(holds).await;
+    beside_a_late_completion_of_the_same_sequence::<PostgresStore>(holds_entity).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,16 +112,14 @@ async fn on_dynamodb_nothing_is_committed_beside_a_late_completion_of_the_same_s
     beside_a_late_completion_of_the_same_sequence::<DynamoDbStore>(DynamoDbStore::commits).await;
 }
 
-/// At an isolation level that sees no change since the first statement, a change of the mark is a conflict.
+/// At an isolation level that sees no change since the transaction began, a change of the mark is a conflict.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_a_higher_isolation_level_a_lost_entity_is_a_conflict() {
     let world = Postgres::new().await;
-    let mut settle = world.proxy.on(|request| request.command.contains("INSERT INTO \"once_marks\"")).nth(2).hold();
-    let work = async |transaction: Transaction| {
-        transaction.client().await?.batch_execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE").await?;
-        world.ledger.enter(&transaction, "5").await
-    };
-    let slow = world.once.operation(DEBIT, "5").ordered_by(ACCOUNT, 5_u64).in_transaction(&world.store);
+    let mut settle = world.proxy.on(holds_entity).nth(2).hold();
+    let work = async |transaction: Transaction| world.ledger.enter(&transaction, "5").await;
+    let serializable = world.store.clone().with_isolation_level(IsolationLevel::Serializable);
+    let slow = world.once.operation(DEBIT, "5").ordered_by(ACCOUNT, 5_u64).in_transaction(&serializable);
     let rival = async {
         settle.arrived().await;
         world.lapse();

@@ -5,6 +5,7 @@ mod claimless;
 mod commits;
 mod cuts;
 mod databases;
+mod ended;
 mod http;
 mod interleavings;
 mod late;

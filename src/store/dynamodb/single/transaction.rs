@@ -203,9 +203,9 @@ impl Transactional for DynamoDbStore {
         })
     }
 
-    fn abandon(&self, transaction: &Writes) -> BoxFuture<'static, ()> {
+    fn abandon(&self, transaction: &Writes) -> BoxFuture<'static, Result<(), Error>> {
         transaction.end();
-        Box::pin(std::future::ready(()))
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 
