@@ -1,72 +1,267 @@
 //! Texts of a decoder's errors, without what they quote of the body.
+//!
+//! A text is cut before anything else, and the body is looked at once: the work grows with the body alone.
 
-use serde_json::Value;
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Display, Write},
+};
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Number;
 
 /// Longer texts are cut.
 const MAX_CHARS: usize = 200;
 
-/// A shorter part of a value is no quotation: it occurs in any text.
-const SHORTEST_PART: usize = 4;
+/// So many bytes in a row of a value are a quotation wherever they stand; fewer occur in any text, and are one as a word only.
+const QUOTED_BYTES: usize = 4;
 
 const REDACTED: &str = "…";
 
-/// The text, with each word left out that is a value in the body, or a part of one.
-pub(super) fn redacted(text: &str, body: &[u8]) -> String {
-    let values = Values::of(body);
-    let mut out = String::new();
+/// How many slots the filter has that most of a body is passed over by.
+const SLOTS: usize = 4096;
+
+/// What an error says, with each word left out that quotes a value in the body: one that has [`QUOTED_BYTES`] in a row of a
+/// value, or a shorter one that is a word of a value.
+pub(super) fn redacted(said: &dyn Display, body: &[u8]) -> String {
+    let mut text = Beginning::default();
+    // What it is written into never fails, so an error is of the `Display` itself, and what it has written counts.
+    let _ = write!(text, "{said}");
+    let text = text.into_text();
+    let mut quotations = Quotations::of(&text);
+    quotations.look_at_body(body);
+    let mut out = String::with_capacity(text.len());
+    for (run, is_word) in runs(&text) {
+        out.push_str(if is_word && quotations.are_in(run) { REDACTED } else { run });
+    }
+    out
+}
+
+/// The beginning of a text that is written into it.
+#[derive(Default)]
+struct Beginning {
+    text: String,
+    chars: usize,
+    is_cut: bool,
+}
+
+impl Write for Beginning {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        match part.char_indices().nth(MAX_CHARS - self.chars) {
+            _ if self.is_cut => {}
+            Some((end, _)) => {
+                self.text.push_str(&part[..end]);
+                self.chars = MAX_CHARS;
+                self.is_cut = true;
+            }
+            None => {
+                self.text.push_str(part);
+                self.chars += part.chars().count();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Beginning {
+    fn into_text(mut self) -> String {
+        if self.is_cut {
+            // Of a word that is cut short, too little may be left to recognize it by.
+            if let Some((rest, true)) = runs(&self.text).last()
+                && rest.len() < QUOTED_BYTES
+            {
+                self.text.truncate(self.text.len() - rest.len());
+            }
+            self.text.push_str(REDACTED);
+        }
+        self.text
+    }
+}
+
+/// A text in words and what is between them; and whether each is a word.
+fn runs(text: &str) -> impl Iterator<Item = (&str, bool)> {
     let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let len = rest.find(|next| is_separator(next) != is_separator(first)).unwrap_or(rest.len());
+    std::iter::from_fn(move || {
+        let is_between = is_separator(rest.chars().next()?);
+        let len = rest.find(|next| is_separator(next) != is_between).unwrap_or(rest.len());
         let (run, tail) = rest.split_at(len);
-        let is_quoted = !is_separator(first) && values.have(run.trim_end_matches(['.', ':', '!', '?']));
-        out.push_str(if is_quoted { REDACTED } else { run });
         rest = tail;
-    }
-    match out.char_indices().nth(MAX_CHARS) {
-        Some((end, _)) => out[..end].to_owned() + REDACTED,
-        None => out,
-    }
+        Some((run, !is_between))
+    })
 }
 
 fn is_separator(character: char) -> bool {
     character.is_whitespace() || "\"'`,;()[]{}<>=|".contains(character)
 }
 
-/// The values of a body.
-enum Values<'a> {
-    Json(Vec<String>),
-    /// Not JSON: any part of it counts.
-    Bytes(&'a [u8]),
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    runs(text).filter_map(|(run, is_word)| is_word.then_some(run))
 }
 
-impl<'a> Values<'a> {
-    fn of(body: &'a [u8]) -> Self {
-        let Ok(json) = serde_json::from_slice::<Value>(body) else { return Self::Bytes(body) };
-        let (mut values, mut open) = (Vec::new(), vec![json]);
-        while let Some(value) = open.pop() {
-            match value {
-                Value::Array(elements) => open.extend(elements),
-                Value::Object(members) => open.extend(members.into_iter().map(|(_, value)| value)),
-                Value::String(text) => values.push(text),
-                Value::Number(number) => values.push(number.to_string()),
-                Value::Null | Value::Bool(_) => {}
-            }
+/// The words of a text that are shorter than the shortest quotation.
+fn short_words(text: &str) -> impl Iterator<Item = &str> {
+    words(text)
+        .map(|word| word.trim_matches(['.', ':', '!', '?']))
+        .filter(|word| (1..QUOTED_BYTES).contains(&word.len()))
+}
+
+/// What in a text may be a quotation, and whether the values that were looked at have it.
+struct Quotations<'t> {
+    /// All that is as long as the shortest quotation.
+    parts: BTreeMap<&'t [u8], bool>,
+    /// Which slots those are in.
+    slots: Vec<bool>,
+    /// The words that are shorter.
+    short_words: BTreeMap<&'t str, bool>,
+    #[cfg(test)]
+    lookups: usize,
+}
+
+impl<'t> Quotations<'t> {
+    fn of(text: &'t str) -> Self {
+        let parts = words(text).flat_map(|word| word.as_bytes().windows(QUOTED_BYTES));
+        let parts: BTreeMap<_, _> = parts.map(|part| (part, false)).collect();
+        let mut slots = vec![false; SLOTS];
+        parts.keys().for_each(|part| slots[slot(part)] = true);
+        Self {
+            parts,
+            slots,
+            short_words: short_words(text).map(|word| (word, false)).collect(),
+            #[cfg(test)]
+            lookups: 0,
         }
-        Self::Json(values)
     }
 
-    fn have(&self, word: &str) -> bool {
-        let is_part = word.len() >= SHORTEST_PART;
-        match self {
-            Self::Json(values) => values.iter().any(|value| value == word || is_part && value.contains(word)),
-            Self::Bytes(body) => is_part && body.windows(word.len()).any(|part| part == word.as_bytes()),
+    fn are_in(&self, word: &str) -> bool {
+        word.as_bytes().windows(QUOTED_BYTES).any(|part| self.parts.get(part) == Some(&true))
+            || short_words(word).any(|word| self.short_words.get(word) == Some(&true))
+    }
+
+    fn look_at_body(&mut self, body: &[u8]) {
+        let mut json = serde_json::Deserializer::from_slice(body);
+        let is_json = Values(self).deserialize(&mut json).and_then(|()| json.end()).is_ok();
+        if !is_json {
+            // Then any part of it counts.
+            self.look_at(&String::from_utf8_lossy(body));
         }
+    }
+
+    fn look_at(&mut self, value: &str) {
+        for part in value.as_bytes().windows(QUOTED_BYTES) {
+            self.looks_up();
+            if self.slots[slot(part)]
+                && let Some(is_quoted) = self.parts.get_mut(part)
+            {
+                *is_quoted = true;
+            }
+        }
+        if self.short_words.is_empty() {
+            return;
+        }
+        for word in short_words(value) {
+            self.looks_up();
+            if let Some(is_quoted) = self.short_words.get_mut(word) {
+                *is_quoted = true;
+            }
+        }
+    }
+
+    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "only the tests count"))]
+    fn looks_up(&mut self) {
+        #[cfg(test)]
+        {
+            self.lookups += 1;
+        }
+    }
+}
+
+fn slot(part: &[u8]) -> usize {
+    let number = part.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
+    // The upper bits of a product depend on all of its factor.
+    (number.wrapping_mul(0x9E37_79B1) >> 20) as usize % SLOTS
+}
+
+/// Looks at each value in JSON: the names of members are the type's, not the sender's.
+struct Values<'q, 't>(&'q mut Quotations<'t>);
+
+impl<'t> Values<'_, 't> {
+    fn again(&mut self) -> Values<'_, 't> {
+        Values(self.0)
+    }
+
+    fn look_at(self, value: &dyn Display) {
+        self.0.look_at(&value.to_string());
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Values<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Values<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
+        self.look_at(&number);
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
+        self.look_at(&number);
+        Ok(())
+    }
+
+    fn visit_f64<E>(mut self, number: f64) -> Result<(), E> {
+        // Large and small ones are written in several ways.
+        if let Some(number) = Number::from_f64(number) {
+            self.again().look_at(&number);
+        }
+        self.again().look_at(&format_args!("{number:e}"));
+        self.look_at(&number);
+        Ok(())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.0.look_at(text);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut elements: A) -> Result<(), A::Error> {
+        while elements.next_element_seed(self.again())?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
+        while members.next_key::<serde::de::IgnoredAny>()?.is_some() {
+            members.next_value_seed(self.again())?;
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn redacted(text: &str, body: &[u8]) -> String {
+        super::redacted(&text, body)
+    }
 
     #[test]
     fn what_an_error_says_by_itself_is_told() {
@@ -84,6 +279,7 @@ mod tests {
             ("no card 4111 1111 1111 1111.", "no card … … … …"),
             ("who is Jürgen?", "who is …"),
             ("note=secret", "note=…"),
+            ("note:secret-8", "…"),
         ] {
             assert_eq!(redacted(text, body), said);
         }
@@ -91,8 +287,57 @@ mod tests {
     }
 
     #[test]
+    fn short_words_of_values_are_left_out() {
+        for body in [&br#"{"name":"Li Wu","amount":0.5}"#[..], b"name: Li Wu, amount: 0.5"] {
+            assert_eq!(redacted("no customer Li Wu.", body), "no customer … …");
+            assert_eq!(redacted("0.5 is too little", body), "… is too little");
+        }
+        for value in ["Wuhan", "secret-7"] {
+            let body = serde_json::to_vec(&[value]).unwrap();
+            assert_eq!(redacted("schema 7 of Wu", &body), "schema 7 of Wu", "in {value} they are no words");
+        }
+    }
+
+    #[test]
+    fn numbers_are_left_out_however_they_are_written() {
+        let body = b"[1e21, 1.50]";
+        for text in ["1e+21", "1e21", "1000000000000000000000", "1.5"] {
+            assert_eq!(redacted(text, body), REDACTED, "{text}");
+        }
+    }
+
+    #[test]
     fn a_long_text_is_cut() {
         let long = redacted(&"ä".repeat(1_000), b"{}");
         assert_eq!((long.chars().count(), long.ends_with(REDACTED)), (201, true));
+    }
+
+    #[test]
+    fn what_is_left_of_a_word_that_is_cut_says_nothing() {
+        for hidden in 0..12 {
+            let text = format!("{} Hummel", "x".repeat(MAX_CHARS - hidden));
+            let said = redacted(&text, br#"{"name":"Hummel"}"#);
+            assert!(!said.contains('H'), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_work_is_that_of_reading_the_body_once() {
+        const MIB: usize = 1024 * 1024;
+        let lines: String = (0..MIB / 16).map(|line| format!("{line:07},name{line:03x}\n")).collect();
+        let json = serde_json::to_string(&lines.split('\n').collect::<Vec<_>>()).unwrap();
+        for body in [lines, json, "a".repeat(MIB), "a ".repeat(MIB / 2)] {
+            let mut text = Beginning::default();
+            for _ in 0..2 {
+                text.write_str(&body).unwrap();
+            }
+            let text = text.into_text();
+            assert!(text.chars().count() <= MAX_CHARS + 1);
+            let mut quotations = Quotations::of(&text);
+            assert!(quotations.parts.len() + quotations.short_words.len() <= text.len());
+            quotations.look_at_body(body.as_bytes());
+            // Twice where most of it looked like JSON.
+            assert!(quotations.lookups <= 4 * body.len(), "{} lookups in {}", quotations.lookups, body.len());
+        }
     }
 }

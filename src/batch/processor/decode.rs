@@ -113,7 +113,7 @@ fn no_work(source: &BoxError, classifiers: &Classifiers, body: &[u8]) -> NoWork 
 fn undecodable(source: &BoxError, classifiers: &Classifiers, body: &[u8]) -> Error {
     match classifiers.verdict(&**source) {
         Some(Verdict::Transient | Verdict::Unknown) => {
-            let said = redacted(&source.to_string(), body);
+            let said = redacted(source, body);
             Error::not_decoded(format!("the decoder failed, and says that this may pass: {said}"))
         }
         Some(Verdict::Permanent | Verdict::Superseded) | None => Error::undecodable(what_is_wrong(&**source, body)),
@@ -127,7 +127,7 @@ fn what_is_wrong(source: &(dyn std::error::Error + Send + Sync + 'static), body:
         return error.to_string();
     }
     let Some(error) = source.downcast_ref::<serde_json::Error>() else {
-        let said = redacted(&source.to_string(), body);
+        let said = redacted(source, body);
         return format!("the body is not what the handler takes: {said}");
     };
     let text = error.to_string();
