@@ -39,4 +39,4 @@ pub use store::dynamodb::DynamoDbStore;
 pub use store::postgres::PostgresStore;
 #[cfg(feature = "redis")]
 pub use store::redis::RedisStore;
-pub use store::{Store, memory::MemoryStore, transaction::Transactional};
+pub use store::{Mismatch, Store, memory::MemoryStore, transaction::Transactional};

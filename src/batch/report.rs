@@ -13,7 +13,7 @@ use crate::{
         outcome::{Outcome, OutcomeKind, StoredFailure},
     },
     record::{KeyHash, StoredResult},
-    store::Refusal,
+    store::{Mismatch, Refusal},
     telemetry::{self, EntryPoint},
 };
 
@@ -51,6 +51,8 @@ pub(super) struct Report {
     /// Whether the record is in the list of failures.
     pub(super) reported: bool,
     pub(super) outcome: Result<OutcomeKind, ErrorKind>,
+    /// Whether no retry can help.
+    pub(super) is_permanent: bool,
 }
 
 /// What is known of a record's outcome.
@@ -70,8 +72,10 @@ impl Decision {
             Ok(_) => None,
             Err(error) => Some(error.to_string()),
         };
+        let report = Report::new(outcome.as_ref().map(Outcome::kind).map_err(Error::kind), policy);
+        let may_change = matches!(outcome, Ok(Outcome::Mismatch(mismatch)) if !mismatch.is_final());
         Self {
-            report: Report::new(outcome.as_ref().map(Outcome::kind).map_err(Error::kind), policy),
+            report: if may_change { report.for_now() } else { report },
             error,
             dead_lettered: false,
             held_until: None,
@@ -81,19 +85,18 @@ impl Decision {
 
 impl Report {
     pub(super) fn new(outcome: Result<OutcomeKind, ErrorKind>, policy: PermanentFailures) -> Self {
-        let report = Self { reported: !outcome.is_ok_and(OutcomeKind::needs_no_redelivery), outcome };
-        Self {
-            reported: report.reported && !(report.is_permanent() && policy == PermanentFailures::Acknowledge),
-            ..report
-        }
-    }
-
-    /// Whether no retry can help.
-    pub(super) fn is_permanent(self) -> bool {
-        match self.outcome {
+        let is_permanent = match outcome {
             Ok(outcome) => outcome.has_failed_for_good() || outcome == OutcomeKind::Mismatch,
             Err(kind) => matches!(kind, ErrorKind::KeyMissing | ErrorKind::Payload | ErrorKind::Order),
-        }
+        };
+        let needs_redelivery = !outcome.is_ok_and(OutcomeKind::needs_no_redelivery);
+        let reported = needs_redelivery && !(is_permanent && policy == PermanentFailures::Acknowledge);
+        Self { reported, outcome, is_permanent }
+    }
+
+    /// The same of a record that a retry may help: no policy lets go of it.
+    fn for_now(self) -> Self {
+        Self { reported: true, is_permanent: false, ..self }
     }
 
     /// Whether the record's handler ran and failed, panicked or was cut off.
@@ -101,28 +104,11 @@ impl Report {
         self.outcome.is_ok_and(|outcome| matches!(outcome, OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_)))
     }
 
-    /// The name of the outcome.
-    pub(super) const fn name(self) -> &'static str {
-        match self.outcome {
-            Ok(outcome) => outcome.as_str(),
-            Err(kind) => kind.as_str(),
-        }
-    }
-
-    /// How loudly that is logged.
-    pub(super) const fn level(self) -> tracing::Level {
-        match self.outcome {
-            Ok(outcome) => telemetry::level(outcome),
-            Err(ErrorKind::KeyMissing | ErrorKind::Payload | ErrorKind::Order) => tracing::Level::WARN,
-            Err(_) => tracing::Level::ERROR,
-        }
-    }
-
     /// What the source is told about a record that has the key of an earlier one for another payload. Only a record that
     /// stands makes that a misuse of its key.
     pub(super) fn of_misuse(self, leader: Self) -> Self {
         let is_final = leader.outcome.is_ok_and(|outcome| outcome.is_done() || outcome.has_failed_for_good());
-        Self { reported: self.reported || !is_final, ..self }
+        if is_final { self } else { self.for_now() }
     }
 
     /// What the source is told about a record with the same key as an earlier one of the batch.
@@ -134,8 +120,29 @@ impl Report {
     }
 }
 
-/// The outcome of a record that did not run. A queue acknowledges what is done without decoding its result.
+/// The name of a record's outcome.
+pub(super) const fn name(outcome: Result<OutcomeKind, ErrorKind>) -> &'static str {
+    match outcome {
+        Ok(outcome) => outcome.as_str(),
+        Err(kind) => kind.as_str(),
+    }
+}
+
+/// How loudly a record's outcome is logged.
+pub(super) const fn level(outcome: Result<OutcomeKind, ErrorKind>) -> tracing::Level {
+    match outcome {
+        Ok(outcome) => telemetry::level(outcome),
+        Err(ErrorKind::KeyMissing | ErrorKind::Payload | ErrorKind::Order) => tracing::Level::WARN,
+        Err(_) => tracing::Level::ERROR,
+    }
+}
+
+/// The outcome of a record that did not run. A queue acknowledges what is done without decoding its result. Where the claim of
+/// another payload has lapsed, nobody knows what came of the key, as where a record's own may not be taken over.
 pub(super) fn outcome_of(refusal: Refusal) -> Outcome<()> {
+    if let Refusal::Mismatch(Mismatch::Abandoned { attempt }) = refusal {
+        return Outcome::Abandoned { attempt };
+    }
     let failure = |_: &StoredResult| Ok(StoredFailure { message: None });
     let Ok(outcome) = Outcome::of_refusal::<Infallible>(refusal, |_| Ok(Some(())), failure);
     outcome
@@ -201,6 +208,8 @@ mod tests {
             Outcome::Interrupted(Interruption::CutOff),
             Outcome::InProgress { lease_until: None, attempt: 1 },
             Outcome::Abandoned { attempt: 1 },
+            Outcome::Mismatch(Mismatch::InProgress { lease_until: None, attempt: 1 }),
+            outcome_of(Refusal::Mismatch(Mismatch::Abandoned { attempt: 1 })),
             Outcome::LeaseLost,
             Outcome::NotStarted,
             Outcome::Skipped,
@@ -217,7 +226,7 @@ mod tests {
         for outcome in [
             Ok(Outcome::Failed(Failure::permanent("p"))),
             Ok(Outcome::ReplayedFailure(StoredFailure { message: None })),
-            Ok(Outcome::Mismatch),
+            Ok(Outcome::Mismatch(Mismatch::Final)),
             Err(Error::key_missing("")),
             Err(Error::payload("")),
         ] {

@@ -66,7 +66,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     }
 
     /// Whether [`dead_letters`](Self::dead_letters) also takes records that are abandoned: an earlier run left no outcome, and
-    /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids another. Such a record may or may not have taken effect, and
+    /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids another, or it was one of another payload. Such a record may or may not have taken effect, and
     /// dead-lettering does not decide it: the operation stays abandoned in the store, and whoever reads the dead-letter queue
     /// has to find out. Otherwise it is reported, and stops a shard or a partition until its retries end. On its last receive an abandoned record in an order is dead-lettered in any case, where
     /// [`max_receive_count`](Self::max_receive_count) is known.

@@ -144,7 +144,7 @@ impl LayerSettings {
                 return self.marked(refusal);
             }
             Outcome::ReplayedFailure(_) => Problem::FAILED_BEFORE,
-            Outcome::Mismatch => Problem::MISMATCH.status(self.mismatch_status),
+            Outcome::Mismatch(_) => Problem::MISMATCH.status(self.mismatch_status),
             Outcome::Superseded { .. } => Problem::SUPERSEDED,
             Outcome::Abandoned { .. } => Problem::ABANDONED,
             Outcome::InProgress { lease_until, .. } => {

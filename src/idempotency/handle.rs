@@ -69,7 +69,7 @@ use crate::{
 /// let second = once.operation("charge", "order 7").payload(&(7, 995)).run(charge_card).await?;
 /// assert!(matches!(second, Outcome::Replayed(1)));
 /// let other = once.operation("charge", "order 7").payload(&(7, 996)).run(charge_card).await?;
-/// assert!(matches!(other, Outcome::Mismatch));
+/// assert!(matches!(other, Outcome::Mismatch(_)));
 /// # Ok(()) }
 /// # async fn charge_card() -> Result<u32, Failure> { Ok(1) }
 /// ```

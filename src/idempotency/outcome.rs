@@ -1,7 +1,7 @@
 //! Outcomes of operations.
 
 use super::verdict::{Failure, Verdict};
-use crate::{clock::Timestamp, order::Sequence};
+use crate::{clock::Timestamp, order::Sequence, store::Mismatch};
 
 /// The outcome of an operation, as far as this call knows.
 ///
@@ -40,15 +40,17 @@ pub enum Outcome<T> {
         /// How often the key has been granted.
         attempt: u64,
     },
-    /// The key belongs to another payload. Nothing ran.
-    Mismatch,
+    /// The key belongs to another payload. Nothing ran, and nothing was waited for. That operation may be running still: what it
+    /// has come to says whether a retry can help.
+    Mismatch(Mismatch),
     /// It does not run, and never will: a newer operation on its [entity](crate::Operation::ordered_by) has taken effect, or the work
     /// itself [said so](Verdict::Superseded), now or before. A run of it that was lost may have taken effect before the newer one.
     Superseded {
         /// The greatest sequence that was completed; `None` where the work said so.
         newest: Option<Sequence>,
     },
-    /// An earlier claim ended without an outcome, and [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids to run again.
+    /// An earlier claim ended without an outcome, and [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids to run again;
+    /// of a record of a batch also: it was another payload's.
     Abandoned {
         /// How often the key has been granted.
         attempt: u64,
@@ -122,7 +124,7 @@ impl<T> Outcome<T> {
             Self::Failed(failure) => OutcomeKind::Failed(failure.verdict()),
             Self::Interrupted(interruption) => OutcomeKind::Interrupted(*interruption),
             Self::InProgress { .. } => OutcomeKind::InProgress,
-            Self::Mismatch => OutcomeKind::Mismatch,
+            Self::Mismatch(_) => OutcomeKind::Mismatch,
             Self::Superseded { .. } => OutcomeKind::Superseded,
             Self::Abandoned { .. } => OutcomeKind::Abandoned,
             Self::LeaseLost => OutcomeKind::LeaseLost,

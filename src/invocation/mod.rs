@@ -13,7 +13,7 @@
 //! | failed now | the handler's own error | runs; after a permanent error: [`FailedBefore`](crate::ErrorKind::FailedBefore) |
 //! | failed for good before | [`FailedBefore`](crate::ErrorKind::FailedBefore), with what that error said | ends the same way |
 //! | running elsewhere, or overtaken by a run that is not done | [`InProgress`](crate::ErrorKind::InProgress) | helps |
-//! | key used for another payload | [`Mismatch`](crate::ErrorKind::Mismatch) | ends the same way |
+//! | key used for another payload | [`Mismatch`](crate::ErrorKind::Mismatch) | ends the same way; helps if that operation is running, and fails for now |
 //! | ended without an outcome before, under `Refuse` | [`Abandoned`](crate::ErrorKind::Abandoned) | ends the same way, until an operator deletes the record |
 //! | panicked | [`Panicked`](crate::ErrorKind::Panicked) | finds out, once the lease has ended |
 //! | cut off at the stop point | [`OutOfTime`](crate::ErrorKind::OutOfTime) | finds out, once the lease has ended |

@@ -35,6 +35,7 @@ use crate::{
     },
     key::delivery::{Body, Delivery, NoMetadata},
     record::KeyHash,
+    store::Mismatch,
     telemetry::{EntryPoint, spans},
 };
 
@@ -278,9 +279,17 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
             let message = "the handler outlived its lease, and another invocation is running the operation";
             Error::new(ErrorKind::InProgress, ErrorStatus::Ambiguous, "invoke", message)
         }
-        Outcome::Mismatch => {
-            let message = "the key was used with another payload";
-            Error::new(ErrorKind::Mismatch, ErrorStatus::Permanent, "invoke", message)
+        Outcome::Mismatch(mismatch) => {
+            let (status, message) = match mismatch {
+                Mismatch::InProgress { .. } => (
+                    ErrorStatus::Temporary,
+                    "another invocation is running an operation with this key and another payload",
+                ),
+                Mismatch::Final | Mismatch::Abandoned { .. } => {
+                    (ErrorStatus::Permanent, "the key was used with another payload")
+                }
+            };
+            Error::new(ErrorKind::Mismatch, status, "invoke", message)
         }
         Outcome::Superseded { .. } => match own {
             Some(error) => return Err(InvocationError::Handler(error)),

@@ -410,13 +410,52 @@ pub enum Refusal {
         /// How often the record has been granted.
         attempt: u64,
     },
-    /// The key was used with another payload.
-    Mismatch,
+    /// The key is used with another payload.
+    Mismatch(Mismatch),
     /// The operation is in an order, and a newer one of its entity has taken effect.
     Superseded {
         /// The greatest sequence that was completed.
         newest: Sequence,
     },
+}
+
+impl Refusal {
+    /// The end of the lease in the way, if a claim stands and its record has one.
+    pub(crate) fn lease_until(&self) -> Option<Timestamp> {
+        match self {
+            Self::InProgress { lease_until, .. } | Self::Mismatch(Mismatch::InProgress { lease_until, .. }) => {
+                *lease_until
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How far the operation has come that a key belongs to, where the key is used with another payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mismatch {
+    /// It is done, or failed for good. The key is its own as long as its record stands.
+    Final,
+    /// A claim on it stands until `lease_until`; `None` if its record says no lease. If that is released, the key is free for any
+    /// payload.
+    InProgress {
+        /// When the standing claim's lease ends.
+        lease_until: Option<Timestamp>,
+        /// How often the record has been granted.
+        attempt: u64,
+    },
+    /// A claim on it ended without an outcome. Its own payload alone may take that over, where that is allowed.
+    Abandoned {
+        /// How often the record has been granted.
+        attempt: u64,
+    },
+}
+
+impl Mismatch {
+    /// Whether no retry with this payload can help as long as the record stands.
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Final)
+    }
 }
 
 /// A request to end or renew a claim.

@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use super::{ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement, Takeover};
+use super::{
+    ClaimRequest, Claimed, Grant, Mismatch, Refusal, ResultData, SettleRequest, Settled, Settlement, Takeover,
+};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
@@ -129,7 +131,8 @@ pub enum Judgement {
 /// Judges a claim made at `now` against the record that exists. The rules, in order:
 ///
 /// 1. The record's expiration has passed: it counts as absent.
-/// 2. Both have a fingerprint and they differ: mismatch, whatever the status.
+/// 2. Both have a fingerprint and they differ: mismatch, whatever the status. It says whether the record is final, or its claim
+///    stands, or the lease and the skew margin of that have both passed.
 /// 3. COMPLETED or FAILED: the outcome is replayed.
 /// 4. INPROGRESS, and the lease and the skew margin have both passed: free where the request allows a takeover. This holds
 ///    for the request's own token too, since the condition of a claim's write does not name the owner.
@@ -165,7 +168,7 @@ pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) ->
     if let (Some(theirs), Some(ours)) = (record.fingerprint, claimant.fingerprint)
         && theirs != ours
     {
-        return Ok(Judgement::Refused(Refusal::Mismatch));
+        return Ok(Judgement::Refused(Refusal::Mismatch(mismatch(record, claimant.skew_margin, now))));
     }
     let attempt = record.attempt;
     Ok(match record.status {
@@ -175,7 +178,7 @@ pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) ->
             let Some(lease_until) = record.lease_until else {
                 return Ok(Judgement::Refused(Refusal::InProgress { lease_until: None, attempt }));
             };
-            let is_lapsed = lease_until < now.before(claimant.skew_margin);
+            let is_lapsed = has_lapsed(lease_until, claimant.skew_margin, now);
             let is_mine = claimant.owner.is_some() && record.owner == claimant.owner;
             match claimant.takeover {
                 Takeover::Allowed if is_lapsed => Judgement::Free,
@@ -188,6 +191,21 @@ pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) ->
             }
         }
     })
+}
+
+/// What the record of another payload says to a claim that may not have its key.
+fn mismatch(record: &Record, skew_margin: Duration, now: Timestamp) -> Mismatch {
+    let Record { status, lease_until, attempt, .. } = *record;
+    match (status, lease_until) {
+        (Status::Completed | Status::Failed, _) => Mismatch::Final,
+        (Status::InProgress, Some(until)) if has_lapsed(until, skew_margin, now) => Mismatch::Abandoned { attempt },
+        (Status::InProgress, lease_until) => Mismatch::InProgress { lease_until, attempt },
+    }
+}
+
+/// Whether the lease and the margin have both passed at `now`.
+fn has_lapsed(lease_until: Timestamp, skew_margin: Duration, now: Timestamp) -> bool {
+    lease_until < now.before(skew_margin)
 }
 
 /// Whether the record counts as absent at `now`.

@@ -1,6 +1,6 @@
 //! Payload validation: the same key with another payload.
 
-use lambda_once::{Failure, Outcome};
+use lambda_once::{Failure, Mismatch, Outcome};
 use serde_json::{Value, json};
 
 use crate::{
@@ -34,7 +34,7 @@ async fn run(world: &World, cents: u32) -> Outcome<Value> {
 async fn what_they_validate_is_compared(world: World) {
     gives(&call(&world, 995), &their_result(), true);
     assert_outcome!(run(&world, 995).await, Outcome::Replayed(_));
-    assert_outcome!(run(&world, 996).await, Outcome::Mismatch);
+    assert_outcome!(run(&world, 996).await, Outcome::Mismatch(Mismatch::Final));
 }
 
 async fn what_is_compared_here_they_validate(world: World) {

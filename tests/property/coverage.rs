@@ -19,6 +19,7 @@ use crate::{
 fn occurrences(history: &History) -> BTreeSet<String> {
     let claims = history.calls.claims.iter().map(|claim| match claim.told {
         Told::InProgress(_) => "claim InProgress".to_owned(),
+        Told::MismatchInProgress(_) => "claim MismatchInProgress".to_owned(),
         told => format!("claim {told:?}"),
     });
     let settles = history.calls.settles.iter().map(|settle| match settle.told {
@@ -63,13 +64,15 @@ fn are_consecutive(history: &History) -> bool {
         .any(|pair| pair[0].began == pair[1].began && lane(&pair[0]).is_some() && lane(&pair[0]) == lane(&pair[1]))
 }
 
-const ALL: [&str; 63] = [
+const ALL: [&str; 65] = [
     "claim Granted",
     "claim Completed",
     "claim Failed",
     "claim InProgress",
     "claim Abandoned",
     "claim Mismatch",
+    "claim MismatchInProgress",
+    "claim MismatchAbandoned",
     "claim Nothing",
     "Complete Done",
     "Complete Nothing",

@@ -29,6 +29,7 @@ pub(crate) enum PlantedBug {
     OwnerIgnored,
     GrantedTwice,
     InProgressToldAsCompleted,
+    MismatchToldAsFinal,
     SettleLostAndAcknowledged,
     ChunkIgnored,
     SettlesHeldBack,
@@ -121,6 +122,11 @@ const PLANTED: &[(&str, &str, Found)] = &[
         "B7",
         "a failure does not fail the invocation that it should fail",
         Here(PlantedBug::AllOrErrorForgotten, &[Promise::Answer]),
+    ),
+    (
+        "B7",
+        "a key that another payload is using is told as that payload's for good",
+        Here(PlantedBug::MismatchToldAsFinal, &[Promise::Record]),
     ),
     (
         "B7",

@@ -7,8 +7,8 @@ use lambda_once::{
     clock::Timestamp,
     record::{Fingerprint, KeyHash, Owner, Record, Status},
     store::{
-        Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, Settlement,
-        StoreId, fault::FaultStore,
+        Answers, BoxFuture, ClaimRequest, Claimed, Limits, Mismatch, Refusal, ResultData, SettleRequest, Settled,
+        Settlement, StoreId, fault::FaultStore,
     },
 };
 
@@ -27,9 +27,24 @@ pub(crate) enum Told {
     /// The end of the lease in the way, in milliseconds, if there is one.
     InProgress(Option<u64>),
     Abandoned,
+    /// Another payload's outcome stands.
     Mismatch,
+    /// Another payload's claim stands, until then.
+    MismatchInProgress(Option<u64>),
+    /// Another payload's claim has lapsed.
+    MismatchAbandoned,
     /// An error, no answer at all, or no record.
     Nothing,
+}
+
+impl Told {
+    /// The end of the lease in the way, in milliseconds, where any claim is.
+    pub(crate) fn held_until(self) -> Option<Option<u64>> {
+        match self {
+            Self::InProgress(until) | Self::MismatchInProgress(until) => Some(until),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -175,7 +190,11 @@ pub(crate) fn told_by_claim(answer: &Claimed) -> Told {
             Told::InProgress(lease_until.map(Timestamp::as_millis))
         }
         Claimed::Refused(Refusal::Abandoned { .. }) => Told::Abandoned,
-        Claimed::Refused(Refusal::Mismatch) => Told::Mismatch,
+        Claimed::Refused(Refusal::Mismatch(Mismatch::Final)) => Told::Mismatch,
+        Claimed::Refused(Refusal::Mismatch(Mismatch::InProgress { lease_until, .. })) => {
+            Told::MismatchInProgress(lease_until.map(Timestamp::as_millis))
+        }
+        Claimed::Refused(Refusal::Mismatch(Mismatch::Abandoned { .. })) => Told::MismatchAbandoned,
         Claimed::Refused(Refusal::Superseded { .. }) => unreachable!("these operations have no order"),
     }
 }

@@ -11,8 +11,8 @@ use lambda_once::{
     clock::{Clock, Timestamp},
     record::{KeyHash, Record, Status},
     store::{
-        Answers, BoxFuture, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, Settlement,
-        StoreId,
+        Answers, BoxFuture, ClaimRequest, Claimed, Limits, Mismatch, Refusal, ResultData, SettleRequest, Settled,
+        Settlement, StoreId,
     },
 };
 
@@ -150,6 +150,10 @@ impl TestStore {
                 }
                 _ => {}
             }
+        }
+        let is_final = self.bug == Some(PlantedBug::MismatchToldAsFinal);
+        if is_final && matches!(answer, Claimed::Refused(Refusal::Mismatch(_))) {
+            answer = Claimed::Refused(Refusal::Mismatch(Mismatch::Final));
         }
         self.note(Applied::Claim(request, answer.clone()));
         Ok(answer)

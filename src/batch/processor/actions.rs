@@ -17,7 +17,7 @@ use crate::{
         dead_letters::{DeadLetter, DeadLetters},
         handler::Handler,
         record::RecordInfo,
-        report::{Decision, Report},
+        report::{self, Decision},
         source::Source,
         spans::{self, HandlerSpans},
     },
@@ -216,8 +216,8 @@ async fn dead_letter(
     key: Option<KeyHash>,
 ) -> Result<(), Option<String>> {
     let letters = letters.ok_or(None)?;
-    let Report { outcome, .. } = decision.report;
-    let (reason, error) = (decision.report.name(), decision.error.as_deref());
+    let outcome = decision.report.outcome;
+    let (reason, error) = (report::name(outcome), decision.error.as_deref());
     let letter = DeadLetter { record, body, key, outcome, reason, error };
     // The call is made inside, so that a panic in making it is caught too.
     match bounded(async { letters.send(letter).await }, left).await {

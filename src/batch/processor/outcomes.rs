@@ -11,7 +11,7 @@ use super::{
 use crate::{
     batch::{
         PermanentFailures,
-        report::{Decision, RecordOutcome, RecordReport, Report},
+        report::{self, Decision, RecordOutcome, RecordReport, Report},
         source::{Answer, Source},
     },
     clock::Timestamp,
@@ -87,7 +87,7 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
             self.entities.end_turn(index);
             // What is older waits until its outcome is recorded, so it is delivered again until then.
             decision.report.reported |= lease_until.is_some();
-            if lease_until.is_some() && decision.report.is_permanent() {
+            if lease_until.is_some() && decision.report.is_permanent {
                 self.decided(index, decision);
                 return claim;
             }
@@ -118,7 +118,7 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
     fn is_dead(&self, index: usize, report: Report) -> bool {
         let is_abandoned = report.outcome == Ok(OutcomeKind::Abandoned);
         self.records.has_body(index)
-            && (report.is_permanent()
+            && (report.is_permanent
                 || is_abandoned && self.terms.options.dead_letter_abandoned
                 || (is_abandoned || report.is_failure()) && self.is_last_in_order(index))
     }
@@ -175,7 +175,7 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
                 decision.report.reported = false;
             }
             Err(error) => {
-                tracing::error!(target: "lambda_once", error, outcome = decision.report.name(), "the record could not be dead-lettered, so it is reported");
+                tracing::error!(target: "lambda_once", error, outcome = report::name(decision.report.outcome), "the record could not be dead-lettered, so it is reported");
             }
         }
         self.decided(index, decision);
@@ -288,12 +288,12 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
 
     /// Logs the report, and gives it to the observer.
     fn tell(&self, report: &RecordReport) {
-        let said = Report { reported: report.reported, outcome: report.outcome };
+        let outcome = report::name(report.outcome);
         event_at!(
-            said.level(),
+            report::level(report.outcome),
             message_id = report.record.id(),
             receive_count = report.record.receive_count(),
-            outcome = said.name(),
+            outcome,
             reported = report.reported,
             dead_lettered = report.dead_lettered.then_some(true),
             operation = self.terms.operation,
@@ -305,7 +305,7 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
             observer.observe(report);
         }
         if report.reported && self.is_last_in_order(report.index) {
-            tracing::warn!(target: "lambda_once", message_id = report.record.id(), outcome = said.name(), "the last delivery of a message in an order has failed: the queue moves it to its dead-letter queue next, and with it those behind it that were delivered as often");
+            tracing::warn!(target: "lambda_once", message_id = report.record.id(), outcome, "the last delivery of a message in an order has failed: the queue moves it to its dead-letter queue next, and with it those behind it that were delivered as often");
         }
     }
 

@@ -190,7 +190,7 @@ impl<T> Outcome<T> {
             Refusal::Failed(record) => Self::ReplayedFailure(failure(&record.result)?),
             Refusal::InProgress { lease_until, attempt } => Self::InProgress { lease_until, attempt },
             Refusal::Abandoned { attempt } => Self::Abandoned { attempt },
-            Refusal::Mismatch => Self::Mismatch,
+            Refusal::Mismatch(mismatch) => Self::Mismatch(mismatch),
             Refusal::Superseded { newest } => Self::Superseded { newest: Some(newest) },
         })
     }

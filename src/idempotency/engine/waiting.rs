@@ -14,7 +14,7 @@ use crate::{
     },
     record::Record,
     store::{
-        Refusal, ResultData,
+        Mismatch, Refusal, ResultData,
         rules::{self, Claimant, Judgement},
     },
 };
@@ -55,16 +55,25 @@ pub(crate) struct LeaseWait {
     poll_at: Timestamp,
     backoff: Backoff,
     skew_margin: Duration,
+    /// Whether the claim of another payload is waited for, too.
+    for_any_payload: bool,
 }
 
 impl LeaseWait {
     /// A wait that begins at `now`, since a claim was refused with `refusal`, and ends at `ends`.
     pub(crate) fn new(refusal: Refusal, now: Timestamp, ends: Timestamp, skew_margin: Duration) -> Self {
         let backoff = Backoff::default();
-        let mut wait = Self { refusal, ends, free_at: None, poll_at: now, backoff, skew_margin };
+        let mut wait =
+            Self { refusal, ends, free_at: None, poll_at: now, backoff, skew_margin, for_any_payload: false };
         wait.poll_later(now);
         wait.free_at = wait.lapses_after(now);
         wait
+    }
+
+    /// The same wait, also for claims of another payload.
+    #[cfg(feature = "batch")]
+    pub(crate) fn for_any_payload(self) -> Self {
+        Self { for_any_payload: true, ..self }
     }
 
     /// What to do at `now`.
@@ -89,7 +98,7 @@ impl LeaseWait {
     pub(crate) fn polled(&mut self, polled: Polled, now: Timestamp) -> Option<Refusal> {
         match polled {
             Polled::Free => self.free_at = Some(self.free_at.map_or(now, |free_at| free_at.min(now))),
-            Polled::Refused(refusal @ Refusal::InProgress { .. }) => self.refused_again(refusal, now),
+            Polled::Refused(refusal) if self.is_waited_for(&refusal) => self.refused_again(refusal, now),
             Polled::Refused(refusal) => return Some(refusal),
             Polled::Trouble(_) => self.poll_later(now),
         }
@@ -125,11 +134,18 @@ impl LeaseWait {
         &self.refusal
     }
 
+    fn is_waited_for(&self, refusal: &Refusal) -> bool {
+        match refusal {
+            Refusal::InProgress { .. } => true,
+            Refusal::Mismatch(Mismatch::InProgress { .. }) => self.for_any_payload,
+            _ => false,
+        }
+    }
+
     /// When the lease in the way is over. Where it has passed by our clock, but not by the store's, the key is claimed at
     /// the usual pauses.
     fn lapses_after(&self, now: Timestamp) -> Option<Timestamp> {
-        let Refusal::InProgress { lease_until: Some(lease_until), .. } = self.refusal else { return None };
-        let lapses = rules::lapses(lease_until, self.skew_margin);
+        let lapses = rules::lapses(self.refusal.lease_until()?, self.skew_margin);
         Some(if lapses <= now { self.poll_at } else { lapses })
     }
 

@@ -7,7 +7,7 @@ use crate::{
     clock::ManualClock,
     record::{Fingerprint, NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Status},
     store::{
-        Settlement, Takeover,
+        Mismatch, Settlement, Takeover,
         fault::{Call, FaultStore},
         memory::MemoryStore,
     },
@@ -210,7 +210,7 @@ async fn another_payload_is_a_mismatch_without_a_call() {
     let claim = sandbox.known(complete("1")).await;
     let calls = sandbox.calls(Call::Claim).len();
     let misuse = ClaimRequest { fingerprint: Some(Fingerprint::from_bytes([2; 32])), ..rival(&claim) };
-    assert_eq!(sandbox.claim(&misuse).await, Claimed::Refused(Refusal::Mismatch));
+    assert_eq!(sandbox.claim(&misuse).await, Claimed::Refused(Refusal::Mismatch(Mismatch::Final)));
     let unnamed = ClaimRequest { fingerprint: None, ..rival(&claim) };
     assert!(matches!(sandbox.claim(&unnamed).await, Claimed::Refused(Refusal::Completed(_))));
     assert_eq!(sandbox.calls(Call::Claim).len(), calls);
@@ -275,12 +275,16 @@ async fn a_claim_that_stands_is_never_kept() {
     let sandbox = Sandbox::new();
     let claim = new_claim();
     sandbox.granted(&claim).await;
+    let mut lease = None;
     for asked in 2..5 {
-        assert!(matches!(sandbox.claim(&rival(&claim)).await, Claimed::Refused(Refusal::InProgress { .. })));
+        let refused = sandbox.claim(&rival(&claim)).await;
+        let Claimed::Refused(Refusal::InProgress { lease_until, .. }) = refused else { panic!("{refused:?}") };
+        lease = lease_until;
         assert_eq!(sandbox.calls(Call::Claim).len(), asked);
     }
     let misuse = ClaimRequest { fingerprint: Some(Fingerprint::from_bytes([2; 32])), ..rival(&claim) };
-    assert_eq!(sandbox.claim(&misuse).await, Claimed::Refused(Refusal::Mismatch));
+    let standing = Refusal::Mismatch(Mismatch::InProgress { lease_until: lease, attempt: 1 });
+    assert_eq!(sandbox.claim(&misuse).await, Claimed::Refused(standing));
     let renew = Settlement::Renew { lease: LEASE, skew_margin: Duration::ZERO, retention: RETENTION };
     assert!(matches!(sandbox.settle(&claim, renew).await.unwrap(), Settled::Renewed { .. }));
     assert_eq!(

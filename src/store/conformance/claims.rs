@@ -126,23 +126,29 @@ pub async fn an_abandoned_claim_stays_so_where_takeover_is_refused(subject: &Sub
 }
 
 /// Another payload under the same key is a mismatch while the record stands: in progress, lapsed, handed back,
-/// completed, failed. It takes nothing over.
+/// completed, failed. It is told which, and takes nothing over.
 pub async fn another_payload_is_a_mismatch_whatever_the_status(subject: &Subject) {
     let claim = new_claim();
-    subject.granted(&claim).await;
-    subject.mismatch(&misuse(&claim), "while a claim stands").await;
-    subject.advance(LAPSE).await;
-    subject.mismatch(&misuse(&claim), "after the lease").await;
+    let grant = subject.granted(&claim).await;
+    let standing = Mismatch::InProgress { lease_until: Some(grant.lease_until), attempt: 1 };
+    subject.mismatch(&misuse(&claim), "while a claim stands", standing).await;
+    subject.advance(LEASE).await;
+    subject.mismatch(&misuse(&claim), "within the margin after its lease", standing).await;
+    subject.advance(LAPSE - LEASE).await;
+    for takeover in [Takeover::Allowed, Takeover::Refused] {
+        let misuse = ClaimRequest { takeover, ..misuse(&claim) };
+        subject.mismatch(&misuse, "after the lease and the margin", Mismatch::Abandoned { attempt: 1 }).await;
+    }
     let taker = rival(&claim);
     expect("C2: a mismatch is no attempt", subject.granted(&taker).await.attempt, 2);
     subject.done(&taker, HAND_BACK).await;
-    subject.mismatch(&misuse(&claim), "after a hand-back").await;
+    subject.mismatch(&misuse(&claim), "after a hand-back", Mismatch::Abandoned { attempt: 2 }).await;
 
     for outcome in [complete("1"), fail("1")] {
         let claim = new_claim();
         subject.granted(&claim).await;
         subject.done(&claim, outcome.clone()).await;
-        subject.mismatch(&misuse(&claim), &format!("after {}", outcome.as_str())).await;
+        subject.mismatch(&misuse(&claim), &format!("after {}", outcome.as_str()), Mismatch::Final).await;
     }
 }
 
@@ -194,11 +200,12 @@ pub async fn an_expired_record_counts_as_absent(subject: &Subject) {
 pub async fn a_live_claim_never_counts_as_expired(subject: &Subject) {
     for retention in [Duration::ZERO, LEASE / 2] {
         let claim = ClaimRequest { retention, ..new_claim() };
-        subject.granted(&claim).await;
+        let lease_until = Some(subject.granted(&claim).await.lease_until);
         for _ in 0..2 {
             subject.advance(LEASE / 2).await;
-            subject.in_progress(&rival(&claim), "while a claim of a short retention stands (L4)").await;
-            subject.mismatch(&misuse(&claim), "while a claim of a short retention stands (L4)").await;
+            let when = "while a claim of a short retention stands (L4)";
+            subject.in_progress(&rival(&claim), when).await;
+            subject.mismatch(&misuse(&claim), when, Mismatch::InProgress { lease_until, attempt: 1 }).await;
         }
         subject.done(&claim, complete("1")).await;
     }
@@ -216,17 +223,20 @@ pub async fn batches_are_answered_in_order(subject: &Subject) {
     let mut claims: Vec<_> = (0..30).map(|_| new_claim()).collect();
     claims[3] = rival(&done);
     claims[17] = rival(&running);
+    claims[22] = misuse(&running);
     claims[28] = misuse(&done);
     let answers = subject.store.claim(&claims).await;
     let kinds = answers.iter().map(|answer| match answer {
         Ok(Claimed::Granted(_)) => "granted",
         Ok(Claimed::Refused(Refusal::Completed(record))) if record.result == json("1") => "completed",
         Ok(Claimed::Refused(Refusal::InProgress { .. })) => "in progress",
-        Ok(Claimed::Refused(Refusal::Mismatch)) => "mismatch",
+        Ok(Claimed::Refused(Refusal::Mismatch(Mismatch::InProgress { lease_until: Some(_), attempt: 1 }))) => "held",
+        Ok(Claimed::Refused(Refusal::Mismatch(Mismatch::Final))) => "mismatch",
         _ => "another answer",
     });
     let mut expected = ["granted"; 30];
-    (expected[3], expected[17], expected[28]) = ("completed", "in progress", "mismatch");
+    (expected[3], expected[17]) = ("completed", "in progress");
+    (expected[22], expected[28]) = ("held", "mismatch");
     expect(RULE, kinds.collect::<Vec<_>>(), expected.to_vec());
     let settles: Vec<_> = claims.iter().map(|claim| settle_request(claim, complete("2"))).collect();
     let settled = subject.store.settle(&settles).await;

@@ -21,8 +21,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement, Store,
-    Takeover,
+    Answers, BoxFuture, ClaimRequest, Claimed, Grant, Mismatch, Refusal, ResultData, SettleRequest, Settled,
+    Settlement, Store, Takeover,
 };
 use crate::{
     clock::{ManualClock, Timestamp},
@@ -176,9 +176,9 @@ impl Subject {
         }
     }
 
-    async fn mismatch(&self, request: &ClaimRequest, when: &str) {
-        let rule = format!("C2: {when}, another payload is a mismatch");
-        expect(&rule, self.refused(request).await, Refusal::Mismatch);
+    async fn mismatch(&self, request: &ClaimRequest, when: &str, with: Mismatch) {
+        let rule = format!("C2: {when}, another payload is a mismatch, and is told with what");
+        expect(&rule, self.refused(request).await, Refusal::Mismatch(with));
     }
 
     /// The result of a completed operation. Its record is the one on record, as far as a replay depends on it.

@@ -403,7 +403,7 @@ impl PostgresStore {
                 Ok(Claimed::Refused(
                     Refusal::InProgress { lease_until: Some(_), .. }
                     | Refusal::Abandoned { .. }
-                    | Refusal::Mismatch
+                    | Refusal::Mismatch(_)
                     | Refusal::Superseded { .. },
                 )) => return Err(undone(error)),
                 Ok(Claimed::Refused(Refusal::Completed(record) | Refusal::Failed(record))) => {

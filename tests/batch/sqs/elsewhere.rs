@@ -81,8 +81,8 @@ async fn an_abandoned_claim_under_refuse_is_reported_by_any_policy_and_does_not_
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_payload_for_a_key_that_is_done_running_or_abandoned_is_a_mismatch() {
-    for act in ["succeed", "permanent", "unknown"] {
+async fn another_payload_for_a_key_that_is_decided_follows_the_policy() {
+    for act in ["succeed", "permanent"] {
         let world = World::new();
         world.deliver([work("A", act, 0)]).await;
         let runs = world.journal.keys().len();

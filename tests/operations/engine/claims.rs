@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lambda_once::{
-    AfterUnknown, Deadline, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Outcome,
+    AfterUnknown, Deadline, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Mismatch, Outcome,
     clock::{Clock, Timestamp},
     record::{RECORD_VERSION, Status},
     store::fault::{Call, Fault},
@@ -118,14 +118,15 @@ async fn a_claim_that_gets_no_answer_is_given_back_in_the_time_for_settling() {
 async fn another_payload_is_a_mismatch_whatever_became_of_the_first() {
     let world = World::new();
     let running = world.once.operation(CHARGE, KEY).payload("995 cents").run(|| async {
-        assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Mismatch));
+        let standing = Mismatch::InProgress { lease_until: Some(world.clock.now().after(LEASE)), attempt: 1 };
+        assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Mismatch(mismatch)) if mismatch == standing);
         Err::<u32, _>(lambda_once::Failure::unknown("timed out"))
     });
     assert_outcome!(running.await, Ok(Outcome::Failed(_)));
     world.lapse().await;
-    assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Mismatch));
+    assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Mismatch(Mismatch::Abandoned { attempt: 1 })));
     assert_outcome!(world.run_on("995 cents").await, Ok(Outcome::TookOver(1)));
-    assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Mismatch));
+    assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Mismatch(Mismatch::Final)));
     assert_outcome!(world.run_on("995 cents").await, Ok(Outcome::Replayed(1)));
 }
 

@@ -114,7 +114,11 @@ impl Evidence<'_> {
 fn judge(entry: Option<&Entry>, request: &ClaimRequest, now: Timestamp) -> Told {
     let Some(entry) = entry else { return Told::Granted };
     if entry.fingerprint.is_some() && request.fingerprint.is_some() && entry.fingerprint != request.fingerprint {
-        return Told::Mismatch;
+        return match (entry.status, entry.lease_until) {
+            (Status::Completed | Status::Failed, _) => Told::Mismatch,
+            (Status::InProgress, Some(until)) if until.after(millis(MARGIN_MS)) < now => Told::MismatchAbandoned,
+            (Status::InProgress, until) => Told::MismatchInProgress(until.map(Timestamp::as_millis)),
+        };
     }
     match (entry.status, entry.lease_until) {
         (Status::Completed, _) => Told::Completed,

@@ -99,8 +99,17 @@ impl Evidence<'_> {
 
     fn leader(&self, invocation: &Invocation, place: usize) -> Expected {
         let possible = self.possible_outcomes(invocation, place);
-        let outcome = told_of(&possible, invocation, place);
+        let mut outcome = told_of(&possible, invocation, place);
         let letters = self.dead_letters(invocation, place);
+        // Both have one name.
+        let is_reported = invocation.reports.get(place).is_some_and(|report| report.reported);
+        if outcome == Outcome::Mismatch
+            && is_reported
+            && letters.is_empty()
+            && possible.contains(&Outcome::MismatchForNow)
+        {
+            outcome = Outcome::MismatchForNow;
+        }
         let is_dead = self.is_dead(invocation, place, outcome);
         let may_be_dead = is_dead != Some(false);
         let is_dead_lettered = may_be_dead && letters.iter().any(|letter| letter.was_sent);
@@ -142,7 +151,7 @@ impl Evidence<'_> {
             Body::NoKey => run.map_or(Outcome::NotStarted, |run| outcome_of_run(run)),
             Body::Order { key, .. } => match self.claims(invocation.number, key).last() {
                 None => Outcome::NotStarted,
-                Some(claim) if matches!(claim.told, Told::InProgress(_)) => {
+                Some(claim) if claim.told.held_until().is_some() => {
                     return self.outcomes_of_wait(invocation, place, claim);
                 }
                 // A claim is not acted on if its lease has passed when the others of its call are answered.
@@ -156,10 +165,32 @@ impl Evidence<'_> {
 
     /// A record that waits for a claim has the outcome that a poll shows, unless it has stopped waiting before.
     fn outcomes_of_wait(&self, invocation: &Invocation, place: usize, claim: &Claim) -> Vec<Outcome> {
-        let Some(read) = self.last_read(claim) else { return vec![Outcome::InProgress] };
-        let shown = match (read.told, claim.fingerprint.zip(read.fingerprint)) {
+        let mut waited_for = vec![match claim.told {
+            Told::MismatchInProgress(_) => Outcome::MismatchForNow,
+            _ => Outcome::InProgress,
+        }];
+        let Some(read) = self.last_read(claim) else { return waited_for };
+        let shown = self.shown_by(read, claim);
+        let reads = self.reads_of(claim.invocation).iter().filter(|read| read.key == claim.key);
+        let earlier = reads.map(|read| self.shown_by(read, claim)).filter(|outcome| outcome.is_in_progress());
+        waited_for.extend(earlier);
+        waited_for.dedup();
+        if !shown.is_in_progress() && self.waits_until_answer(invocation, place, read) {
+            return vec![shown];
+        }
+        waited_for.insert(0, shown);
+        waited_for.dedup();
+        waited_for
+    }
+
+    /// What a read shows to the claim that waits.
+    fn shown_by(&self, read: &Read, claim: &Claim) -> Outcome {
+        let is_other = claim.fingerprint.zip(read.fingerprint).is_some_and(|(ours, theirs)| ours != theirs);
+        match (read.told, is_other) {
             (Told::Nothing, _) => Outcome::InProgress,
-            (_, Some((ours, theirs))) if ours != theirs => Outcome::Mismatch,
+            (Told::Completed | Told::Failed, true) => Outcome::Mismatch,
+            (told, true) if self.is_held(told, read) => Outcome::MismatchForNow,
+            (_, true) => Outcome::Abandoned,
             (Told::Completed, _) => Outcome::Replayed,
             (Told::Failed, _) => Outcome::ReplayedFailure,
             (told, _) => match self.history.plan.settings.after_unknown {
@@ -167,11 +198,7 @@ impl Evidence<'_> {
                 Policy::Refuse if !self.is_held(told, read) => Outcome::Abandoned,
                 _ => Outcome::InProgress,
             },
-        };
-        if shown == Outcome::InProgress {
-            return vec![shown];
         }
-        if self.waits_until_answer(invocation, place, read) { vec![shown] } else { vec![shown, Outcome::InProgress] }
     }
 
     fn is_held(&self, told: Told, read: &Read) -> bool {
@@ -197,8 +224,9 @@ impl Evidence<'_> {
             Told::Completed => Outcome::Replayed,
             Told::Failed => Outcome::ReplayedFailure,
             Told::Mismatch => Outcome::Mismatch,
+            Told::MismatchInProgress(_) => Outcome::MismatchForNow,
             Told::InProgress(_) => Outcome::InProgress,
-            Told::Abandoned => Outcome::Abandoned,
+            Told::Abandoned | Told::MismatchAbandoned => Outcome::Abandoned,
             Told::Nothing => Outcome::StoreTrouble,
             Told::Granted => match run.filter(|run| run.began > claim.asked) {
                 None => Outcome::NotStarted,
@@ -237,7 +265,7 @@ fn told_of(possible: &[Outcome], invocation: &Invocation, place: usize) -> Outco
     }
     let name = invocation.reports.get(place).map(|report| format!("{:?}", report.outcome));
     // What was skipped had not begun, or waited still.
-    let is_open = |outcome: &Outcome| matches!(outcome, Outcome::NotStarted | Outcome::InProgress);
+    let is_open = |outcome: &Outcome| *outcome == Outcome::NotStarted || outcome.is_in_progress();
     let is_told = |outcome: &&Outcome| {
         name.as_deref().is_some_and(|name| outcome.names().contains(&name) || name == "Ok(Skipped)" && is_open(outcome))
     };

@@ -57,7 +57,7 @@ impl Evidence<'_> {
         let leader = expected[place].leader;
         let first = leader.unwrap_or(place);
         let began = !self.runs(invocation, first).is_empty();
-        let is_open = |outcome: &Outcome| matches!(outcome, Outcome::NotStarted | Outcome::InProgress);
+        let is_open = |outcome: &Outcome| *outcome == Outcome::NotStarted || outcome.is_in_progress();
         // What waits to be dead-lettered in its turn is open too.
         let is_open = !began && expected[first].possible.iter().any(is_open)
             || leader.is_some() && expected[first].is_dead != Some(false);
@@ -96,11 +96,8 @@ impl Evidence<'_> {
         let is_unsettled = self.settles(claim.owner).last().is_none_or(|settle| settle.told == Settling::Nothing);
         match outcome {
             Outcome::InProgress if claim.told == Told::Granted => vec![own],
-            Outcome::InProgress => {
-                let told = |told: Told| match told {
-                    Told::InProgress(until) => until.map(Timestamp::from_millis).map(lapses),
-                    _ => None,
-                };
+            Outcome::InProgress | Outcome::MismatchForNow => {
+                let told = |told: Told| told.held_until().flatten().map(Timestamp::from_millis).map(lapses);
                 let reads = self.reads_of(invocation.number).iter().filter(|read| read.key == claim.key);
                 std::iter::once(told(claim.told)).chain(reads.map(|read| told(read.told))).collect()
             }

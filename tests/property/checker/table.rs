@@ -17,7 +17,10 @@ pub(super) enum Outcome {
     LeaseLost,
     InProgress,
     Abandoned,
+    /// Another payload's outcome stands.
     Mismatch,
+    /// Another payload's claim stands.
+    MismatchForNow,
     KeyMissing,
     /// No work, as the service is told.
     Ignored,
@@ -86,7 +89,7 @@ impl Outcome {
             Self::LeaseLost => &["Ok(LeaseLost)"],
             Self::InProgress => &["Ok(InProgress)"],
             Self::Abandoned => &["Ok(Abandoned)"],
-            Self::Mismatch => &["Ok(Mismatch)"],
+            Self::Mismatch | Self::MismatchForNow => &["Ok(Mismatch)"],
             Self::KeyMissing => &["Err(KeyMissing)"],
             Self::Ignored => &["Ok(Ignored)"],
             Self::Undecodable => &["Err(Payload)"],
@@ -97,12 +100,20 @@ impl Outcome {
     }
 
     pub(super) fn rule(self) -> Rule {
-        rule_of(self.names()[0]).unwrap_or(Rule::Reported)
+        match self {
+            Self::MismatchForNow => Rule::Reported,
+            _ => rule_of(self.names()[0]).unwrap_or(Rule::Reported),
+        }
     }
 
     /// Whether the operation has an outcome, so that another payload is a misuse of its key.
     pub(super) fn stands(self) -> bool {
         self.rule() == Rule::Acknowledged || matches!(self, Self::FailedForGood | Self::ReplayedFailure)
+    }
+
+    /// Whether a claim of whichever payload was in its way at last.
+    pub(super) fn is_in_progress(self) -> bool {
+        matches!(self, Self::InProgress | Self::MismatchForNow)
     }
 
     /// Whether its handler ran to its end and failed, and a retry may help.

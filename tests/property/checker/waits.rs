@@ -57,10 +57,7 @@ impl Evidence<'_> {
     fn last_known_lease(&self, refused: &Claim, read: &Read) -> Option<Timestamp> {
         let is_earlier =
             |earlier: &&&Read| earlier.key == read.key && earlier.answered.is_some_and(|at| at < read.asked);
-        let lease = |told| match told {
-            Told::InProgress(until) => until.map(Timestamp::from_millis),
-            _ => None,
-        };
+        let lease = |told: Told| told.held_until().flatten().map(Timestamp::from_millis);
         let reads = self.reads_of(read.invocation).iter().filter(is_earlier);
         let known = reads.filter_map(|read| lease(read.told)).next_back().or_else(|| lease(refused.told));
         known.map(lapses)
@@ -69,7 +66,7 @@ impl Evidence<'_> {
     /// The first refusal of a record's claim.
     fn refused(&self, invocation: &Invocation, place: usize) -> Option<&Claim> {
         let key = self.record(invocation, place).key()?;
-        let is_refused = |claim: &&&Claim| matches!(claim.told, Told::InProgress(_));
+        let is_refused = |claim: &&&Claim| claim.told.held_until().is_some();
         self.claims(invocation.number, key).iter().find(is_refused).copied()
     }
 
@@ -82,7 +79,7 @@ impl Evidence<'_> {
         let claims = self.claims(invocation.number, key);
         let owners: HashSet<_> = claims.iter().map(|claim| claim.owner).collect();
         let Some(claim) = claims.last() else { return Ok(()) };
-        let Told::InProgress(Some(until)) = claim.told else { return Ok(()) };
+        let Some(Some(until)) = claim.told.held_until() else { return Ok(()) };
         let is_fixed = self.history.plan.settings.is_all_or_nothing()
             && reported.iter().enumerate().any(|(other, reported)| *reported && other != place);
         let until = match self.last_read(claim) {
@@ -90,6 +87,7 @@ impl Evidence<'_> {
             Some(read) => match read.told {
                 // A poll that takes its time may see the lease over, and that is an answer where nobody may take over.
                 Told::InProgress(_) if self.history.plan.settings.after_unknown == Policy::Refuse => return Ok(()),
+                Told::InProgress(_) if read.fingerprint != claim.fingerprint => return Ok(()),
                 Told::InProgress(Some(renewed)) => renewed,
                 _ => return Ok(()),
             },
@@ -118,7 +116,7 @@ impl Evidence<'_> {
         let is_poll = |read: &&Read| {
             let claims = self.claims.get(&(invocation.number, read.key)).map_or(&[][..], Vec::as_slice);
             let last = claims.iter().rev().find(|claim| claim.asked < read.asked);
-            last.is_some_and(|claim| matches!(claim.told, Told::InProgress(_)))
+            last.is_some_and(|claim| claim.told.held_until().is_some())
         };
         let polls: Vec<&Read> = self.reads_of(invocation.number).iter().copied().filter(is_poll).collect();
         for (nth, poll) in polls.iter().enumerate() {
@@ -150,7 +148,7 @@ impl Evidence<'_> {
         let with_calls = |at: Timestamp| self.free_from(at.after(millis(slack)));
         let limit = |claim: &Claim| Some(with_calls(claim.answered?.at.after(millis(self.wait_up_to_ms()))));
         let claims = self.claims_of(invocation).iter().copied();
-        let refused = claims.clone().filter(|claim| matches!(claim.told, Told::InProgress(_)));
+        let refused = claims.clone().filter(|claim| claim.told.held_until().is_some());
         let mut waits: Option<Timestamp> = None;
         for claim in refused {
             let Some(limit) = limit(claim) else { continue };
@@ -184,10 +182,8 @@ impl Evidence<'_> {
 
     /// Whether all that the engine was told until then says that the key is held beyond that.
     fn is_held_beyond(&self, claim: &Claim, limit: Timestamp) -> bool {
-        let is_beyond = |told: Told| match told {
-            Told::InProgress(Some(until)) => lapses(Timestamp::from_millis(until)) > limit,
-            _ => false,
-        };
+        let is_beyond =
+            |told: Told| told.held_until().flatten().is_some_and(|until| lapses(Timestamp::from_millis(until)) > limit);
         let mut reads = self
             .history
             .calls

@@ -26,6 +26,8 @@ impl<H: Handler<Value, Args>, Args: 'static> Queue<H, Args> {
 }
 
 impl<H: Handler<Value, Args>, Args: 'static> Layer for Queue<H, Args> {
+    const LAPSED: OutcomeKind = OutcomeKind::Abandoned;
+
     async fn deliver(&self, id: &str, cents: u32) -> OutcomeKind {
         self.outcomes([json!({ "id": id, "cents": cents })]).await[0]
     }

@@ -16,6 +16,8 @@ use crate::support::stores::{Backend, on_each_store};
 struct Stream<H, Args>(KinesisService<H, Value, Args>);
 
 impl<H: Handler<Value, Args>, Args: 'static> Layer for Stream<H, Args> {
+    const LAPSED: OutcomeKind = OutcomeKind::Abandoned;
+
     async fn deliver(&self, id: &str, cents: u32) -> OutcomeKind {
         let batch = kinesis::batch([kinesis::record(&json!({ "id": id, "cents": cents }))]);
         let processed = self.0.process(LambdaEvent::new(batch.delivery(1), Context::default())).await;

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::{Machine, Outcomes, lease_of};
+use super::{Machine, Outcomes};
 use crate::{
     batch::{
         processor::{
@@ -154,7 +154,7 @@ impl<S: Source, T> Machine<'_, S, T> {
             Ok(ClaimAnswer::Refused(refusal)) if self.may_wait(index, &refusal) => {
                 let wait = self.outcomes.entities.wait(index, refusal, self.now, |refusal| {
                     let ends = self.now.after(self.terms.options.wait_up_to);
-                    LeaseWait::new(refusal, self.now, ends, self.terms.engine.settings.skew_margin)
+                    LeaseWait::new(refusal, self.now, ends, self.terms.engine.settings.skew_margin).for_any_payload()
                 });
                 self.waits.insert(index, &wait);
                 return self.outcomes.records.wait(index, wait);
@@ -170,7 +170,7 @@ impl<S: Source, T> Machine<'_, S, T> {
     /// tries, if the lease in the way ends while there is time to run, and once. One that waits for its entity may find that
     /// taken again, and waits on.
     fn may_wait(&self, index: usize, refusal: &Refusal) -> bool {
-        let Some(lease_until) = lease_of(refusal) else { return false };
+        let Some(lease_until) = refusal.lease_until() else { return false };
         let Outcomes { records, lanes, entities, .. } = &self.outcomes;
         let is_in_order = entities.has(index);
         (self.terms.options.waits_for_lease::<S>() || lanes.is_ordered(index) || is_in_order)
@@ -205,7 +205,7 @@ impl<S: Source, T> Machine<'_, S, T> {
 
     /// The claim was refused for good.
     pub(super) fn refuse(&mut self, index: usize, refusal: Refusal) {
-        let held_until = lease_of(&refusal);
+        let held_until = refusal.lease_until();
         self.outcomes.decide(index, Ok(outcome_of(refusal)), held_until);
     }
 }

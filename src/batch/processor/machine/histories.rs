@@ -24,7 +24,7 @@ use crate::{
         window::Window,
     },
     record::{KeyHash, Owner, Status, StoredResult},
-    store::{Grant, Refusal, Settlement, memory::MemoryStore},
+    store::{Grant, Mismatch, Refusal, Settlement, memory::MemoryStore},
 };
 
 const HISTORIES: u64 = 5_000;
@@ -93,7 +93,7 @@ impl History {
     fn answer(&mut self, candidate: Candidate) -> Result<ClaimAnswer, Error> {
         match self.random.u8(0..10) {
             0 => Err(Error::new(ErrorKind::Throttled, ErrorStatus::Temporary, "claim", "the history says so")),
-            1 => Ok(ClaimAnswer::Refused(Refusal::Mismatch)),
+            1 => Ok(ClaimAnswer::Refused(Refusal::Mismatch(Mismatch::Final))),
             2 | 3 => {
                 let lease_until = Some(self.now.after(Duration::from_millis(self.random.u64(0..30_000))));
                 Ok(ClaimAnswer::Refused(Refusal::InProgress { lease_until, attempt: 1 }))

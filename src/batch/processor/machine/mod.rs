@@ -28,7 +28,6 @@ use crate::{
         window::Window,
     },
     record::{Fingerprint, KeyHash},
-    store::Refusal,
 };
 
 mod events;
@@ -368,13 +367,5 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     /// One report for each record, in the order of the event.
     pub(super) fn into_reports(self) -> Vec<RecordReport> {
         self.outcomes.into_reports()
-    }
-}
-
-/// The lease of whoever holds the key.
-fn lease_of(refusal: &Refusal) -> Option<Timestamp> {
-    match refusal {
-        Refusal::InProgress { lease_until, .. } => *lease_until,
-        _ => None,
     }
 }

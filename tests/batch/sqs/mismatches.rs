@@ -1,0 +1,172 @@
+//! A message whose key another payload is using: it is lost only to an outcome that stands.
+
+use lambda_once::{
+    AfterUnknown, OutcomeKind, PermanentFailures,
+    batch::RecordReport,
+    clock::Clock,
+    record::{Fingerprint, Record, Status},
+    store::fault::Call,
+};
+use lambda_runtime::LambdaEvent;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::dead_letters::Letters;
+use crate::world::{World, batch, fifo, ids, invoke, millis, order, reported, seconds, work};
+
+/// Has the record of `A` be another payload's.
+async fn correct(world: &World) {
+    let record = world.record("A").await.unwrap();
+    let fingerprint = Some(Fingerprint::from_bytes([9; 32]));
+    world.memory.insert(world.hash("A"), Record { fingerprint, ..record });
+}
+
+fn outcome(report: &RecordReport) -> (OutcomeKind, bool, bool) {
+    (report.outcome.unwrap(), report.reported, report.dead_lettered)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_corrected_message_is_not_lost_to_a_run_that_fails_for_now() {
+    for policy in [Some(PermanentFailures::Report), Some(PermanentFailures::Acknowledge), None] {
+        let (world, letters) = (World::new(), Letters::new());
+        let (service, corrected) = (world.service(), batch([order("A")]));
+        let service = match policy {
+            Some(policy) => service.permanent_failures(policy),
+            None => service.dead_letters(letters.clone()).dead_letter_abandoned(true),
+        };
+        let first = world.deliver([work("A", "transient", 1_000)]);
+        let meanwhile = async {
+            tokio::time::sleep(millis(500)).await;
+            world.process(&service, corrected.clone()).await
+        };
+        let (failed, met) = tokio::join!(first, meanwhile);
+        assert_eq!((failed, reported(&met)), (ids(0..1), ids(0..1)), "{policy:?}");
+        assert_eq!(outcome(&met.records[0]), (OutcomeKind::Mismatch, true, false), "{policy:?}");
+        assert!(letters.ids().is_empty());
+        let again = world.process(&service, corrected).await;
+        assert_eq!(outcome(&again.records[0]), (OutcomeKind::Executed, false, false), "{policy:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_meets_a_run_of_another_payload_says_until_when_and_costs_one_call() {
+    let world = World::new();
+    world.put("A", Status::InProgress, "");
+    correct(&world).await;
+    let met = world.process(&world.service(), batch([order("A")])).await;
+    // The lease of ten seconds, and the margin.
+    let lapses = world.clock.now().after(seconds(11)).after(millis(1));
+    assert_eq!(met.records[0].held_until, Some(lapses));
+    assert_eq!(world.store.calls(), [(Call::Claim, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_meets_an_outcome_of_another_payload_follows_the_policy() {
+    for status in [Status::Completed, Status::Failed] {
+        let (world, letters) = (World::new(), Letters::new());
+        world.put("A", status, "1");
+        correct(&world).await;
+        assert_eq!(world.deliver([order("A")]).await, ids(0..1));
+        let acknowledging = world.service().permanent_failures(PermanentFailures::Acknowledge);
+        assert!(world.deliver_to(&acknowledging, [order("A")]).await.is_empty());
+        let met = world.process(&world.service().dead_letters(letters.clone()), batch([order("A")])).await;
+        assert_eq!(outcome(&met.records[0]), (OutcomeKind::Mismatch, false, true), "{status:?}");
+        assert!(world.journal.keys().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lapsed_claim_of_another_payload_counts_as_abandoned() {
+    for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
+        let (world, letters) = (World::with(|builder| builder.after_unknown(policy)), Letters::new());
+        world.abandon("A");
+        correct(&world).await;
+        let acknowledging = world.service().permanent_failures(PermanentFailures::Acknowledge);
+        let met = world.process(&acknowledging, batch([order("A")])).await;
+        assert_eq!(outcome(&met.records[0]), (OutcomeKind::Abandoned, true, false), "{policy:?}");
+        let waits = world.service().dead_letters(letters.clone());
+        let met = world.process(&waits, batch([order("A")])).await;
+        assert_eq!(outcome(&met.records[0]), (OutcomeKind::Abandoned, true, false), "{policy:?}");
+        let met = world.process(&waits.dead_letter_abandoned(true), batch([order("A")])).await;
+        assert_eq!(outcome(&met.records[0]), (OutcomeKind::Abandoned, false, true), "{policy:?}");
+        assert!(world.journal.keys().is_empty());
+    }
+}
+
+/// Delivers two messages of a group while another payload than the first's holds its key, for ten seconds. After two of them
+/// that becomes `status`, or is released. The outcomes, and how long the answer took.
+async fn in_order(world: &World, status: Option<Status>) -> (Vec<&'static str>, std::time::Duration) {
+    world.put("A", Status::InProgress, "");
+    correct(world).await;
+    let began = Instant::now();
+    let end = async {
+        tokio::time::sleep(seconds(2)).await;
+        match status {
+            Some(Status::InProgress) => {}
+            Some(status) => {
+                world.put("A", status, "1");
+                correct(world).await;
+            }
+            None => drop(world.memory.remove(&world.hash("A"))),
+        }
+    };
+    let event = LambdaEvent::new(fifo([("a", order("A")), ("a", order("B"))]), world.left(seconds(60)));
+    let service = world.service().permanent_failures(PermanentFailures::Acknowledge);
+    let (processed, ()) = tokio::join!(service.process(event), end);
+    let names = processed.records.iter().map(|report| report.outcome.unwrap().as_str()).collect();
+    (names, began.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_an_order_a_run_of_another_payload_is_waited_for() {
+    for (status, outcomes) in [
+        (None, ["executed", "executed"]),
+        (Some(Status::Completed), ["mismatch", "executed"]),
+        (Some(Status::Failed), ["mismatch", "executed"]),
+    ] {
+        let world = World::new();
+        let (found, took) = in_order(&world, status).await;
+        assert_eq!(found, outcomes, "{status:?}");
+        assert!(took >= seconds(2) && took <= seconds(4), "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_an_order_a_run_of_another_payload_that_lapses_blocks_those_behind_it() {
+    let world = World::new();
+    let (found, took) = in_order(&world, Some(Status::InProgress)).await;
+    assert_eq!(found, ["abandoned", "skipped"]);
+    assert!(took >= seconds(11) && took < millis(11_100), "{took:?}");
+    assert!(world.journal.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_an_order_a_lapsed_claim_of_another_payload_is_not_waited_for() {
+    let (world, letters) = (World::new(), Letters::new());
+    world.abandon("A");
+    correct(&world).await;
+    let began = Instant::now();
+    let event = || fifo([("a", order("A")), ("a", order("B"))]);
+    assert_eq!(invoke(&world.service(), event(), world.left(seconds(60))).await.unwrap(), ids(0..2));
+    // On its last receive it takes none along.
+    let service = world.service().dead_letters(letters.clone()).max_receive_count(3);
+    assert!(invoke(&service, event(), world.left(seconds(60))).await.unwrap().is_empty());
+    assert_eq!((letters.ids(), world.journal.keys()), (ids(0..1), vec!["B".to_owned()]));
+    assert!(began.elapsed().is_zero());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_ones_own_payload_goes_on_for_another() {
+    let world = World::new();
+    world.put("A", Status::InProgress, "");
+    let corrects = async {
+        tokio::time::sleep(seconds(2)).await;
+        correct(&world).await;
+        tokio::time::sleep(seconds(4)).await;
+        drop(world.memory.remove(&world.hash("A")));
+    };
+    let event = fifo([("a", json!({ "order_id": "A", "act": "succeed", "ms": 0 }))]);
+    let service = world.service();
+    let (left, ()) = tokio::join!(invoke(&service, event, world.left(seconds(60))), corrects);
+    assert_eq!((left.unwrap(), world.journal.keys()), (vec![], vec!["A".to_owned()]));
+}
