@@ -18,7 +18,7 @@ pub enum ErrorKind {
     /// The entity or the sequence of an [ordered](crate::Operation::ordered_by) operation is missing, or the sequence is not a
     /// whole number of 1 to 64 digits.
     Order,
-    /// The decoder of a record failed for now, or panicked. Nothing of the record ran.
+    /// The decoder of a record, or the function of its key, failed for now or panicked. Nothing of the record ran.
     Decode,
     /// The event is not what its source sends. Nothing of it was claimed.
     Event,
@@ -203,7 +203,7 @@ impl Error {
         Self::new(ErrorKind::Payload, ErrorStatus::Permanent, "decode", message)
     }
 
-    #[cfg(feature = "batch")]
+    #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
     pub(crate) fn not_decoded(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Decode, ErrorStatus::Temporary, "decode", message)
     }

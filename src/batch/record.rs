@@ -169,6 +169,11 @@ impl RecordInfo {
         self.receive_count.unwrap_or(1)
     }
 
+    /// Whether its source says how often it has been delivered.
+    pub(super) fn counts_deliveries(&self) -> bool {
+        self.receive_count.is_some()
+    }
+
     /// Whether no delivery follows this one, by the source's own count.
     pub(super) fn is_last_of(&self, max_receive_count: u32) -> bool {
         self.receive_count.is_some_and(|count| count >= max_receive_count)

@@ -1,6 +1,6 @@
 //! From the outcome of a record to what its source is told.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, error::Error as StdError, fmt, sync::Arc};
 
 use super::{options::PermanentFailures, record::RecordInfo};
 use crate::{
@@ -53,7 +53,21 @@ pub(super) struct Report {
     pub(super) outcome: Result<OutcomeKind, ErrorKind>,
     /// Whether no retry can help.
     pub(super) is_permanent: bool,
+    /// Whether code of the user's panicked that was to make work of the record.
+    pub(super) is_panic: bool,
 }
+
+/// Code of the user's panicked that was to make work of a record: a decoder, say. It is where an error of the record has its source.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Panicked;
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a panic")
+    }
+}
+
+impl StdError for Panicked {}
 
 /// What is known of a record's outcome.
 pub(super) struct Decision {
@@ -73,6 +87,9 @@ impl Decision {
             Err(error) => Some(error.to_string()),
         };
         let report = Report::new(outcome.as_ref().map(Outcome::kind).map_err(Error::kind), policy);
+        let is_panic =
+            outcome.as_ref().is_err_and(|error| error.source().is_some_and(|source| source.is::<Panicked>()));
+        let report = Report { is_panic, ..report };
         let may_change = matches!(outcome, Ok(Outcome::Mismatch(mismatch)) if !mismatch.is_final());
         Self {
             report: if may_change { report.for_now() } else { report },
@@ -91,7 +108,7 @@ impl Report {
         };
         let needs_redelivery = !outcome.is_ok_and(OutcomeKind::needs_no_redelivery);
         let reported = needs_redelivery && !(is_permanent && policy == PermanentFailures::Acknowledge);
-        Self { reported, outcome, is_permanent }
+        Self { reported, outcome, is_permanent, is_panic: false }
     }
 
     /// The same of a record that a retry may help: no policy lets go of it.
@@ -99,9 +116,12 @@ impl Report {
         Self { reported: true, is_permanent: false, ..self }
     }
 
-    /// Whether the record's handler ran and failed, panicked or was cut off.
+    /// Whether the record's handler ran and failed, panicked or was cut off; or it could not be decoded for now.
     pub(super) fn is_failure(self) -> bool {
-        self.outcome.is_ok_and(|outcome| matches!(outcome, OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_)))
+        match self.outcome {
+            Ok(outcome) => matches!(outcome, OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_)),
+            Err(kind) => kind == ErrorKind::Decode,
+        }
     }
 
     /// What the source is told about a record that has the key of an earlier one for another payload. Only a record that

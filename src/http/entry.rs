@@ -128,8 +128,10 @@ impl LayerSettings {
             if headers.is_ambiguous.get() {
                 return Problem::malformed("the header with the entity or the sequence is repeated, or not printable ASCII");
             }
+            let settings = &self.engine.settings;
+            let error = settings.classifiers.key_error(error, settings.on_panic);
             tracing::warn!(target: "lambda_once", operation = &*self.operation, %error, "a request has no place in an order");
-            Problem::ORDER_MISSING
+            if error.redelivery_helps() { Problem::UNAVAILABLE } else { Problem::ORDER_MISSING }
         })
     }
 

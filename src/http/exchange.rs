@@ -310,7 +310,8 @@ impl LayerSettings {
     /// Whether nobody knows, by an error of the service, if the operation took effect. Only boxed errors can be looked into, as
     /// those of `lambda_http` are, and errors that have a classifier.
     fn is_doubtful<E: 'static>(&self, error: &E) -> bool {
-        self.engine.settings.classifiers.verdict_of_any(error) == Some(Verdict::Unknown)
+        let settings = &self.engine.settings;
+        settings.classifiers.verdict_of_any(error, settings.on_panic) == Some(Verdict::Unknown)
     }
 
     fn ran<R, E>(&self, mut parts: response::Parts, body: ResponseBody<R>) -> HandlerEnd<'_, R, E> {

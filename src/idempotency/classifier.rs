@@ -4,12 +4,17 @@
 use std::any::Any;
 use std::{error::Error as StdError, fmt, marker::PhantomData, sync::Arc};
 
+use tokio::task::JoinError;
+
 use super::{
     guard::catch_panic,
+    policy::OnPanic,
     verdict::{Failure, Verdict, chain},
 };
 #[cfg(feature = "http")]
 use crate::error::BoxError;
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+use crate::error::Error;
 
 /// The classifiers of an engine, in the order in which they are asked.
 #[derive(Clone, Default)]
@@ -25,12 +30,12 @@ impl Classifiers {
         self.0.push(Arc::new(OfType { verdict, error: PhantomData::<fn(&E)> }));
     }
 
-    /// The failure with its verdict: its mark, or what the classifiers say of it.
-    pub(crate) fn judge(&self, failure: Failure) -> Failure {
-        if failure.is_judged() || self.0.is_empty() {
+    /// The failure with its verdict: its mark, or what the classifiers say of it, or that a task panicked.
+    pub(crate) fn judge(&self, failure: Failure, on_panic: OnPanic) -> Failure {
+        if failure.is_judged() {
             return failure;
         }
-        match self.of(failure.source()) {
+        match self.of(failure.source(), on_panic) {
             Some(verdict) => Failure::new(verdict, failure.into_source()),
             None => failure,
         }
@@ -38,29 +43,49 @@ impl Classifiers {
 
     /// What an error says by its mark or, without one, by its type.
     #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
-    pub(crate) fn verdict(&self, error: &(dyn StdError + 'static)) -> Option<Verdict> {
-        Verdict::marked(error).or_else(|| self.of(error))
+    pub(crate) fn verdict(&self, error: &(dyn StdError + 'static), on_panic: OnPanic) -> Option<Verdict> {
+        Verdict::marked(error).or_else(|| self.of(error, on_panic))
+    }
+
+    /// The error of a key, a payload's part or an order, by what a function of the user's says in it: one that may pass is no
+    /// property of the delivery. Nothing ran, so what is unknown may pass too.
+    #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+    pub(crate) fn key_error(&self, error: Error, on_panic: OnPanic) -> Error {
+        let verdict = chain(&error).find(|error| !error.is::<Error>()).and_then(|error| self.verdict(error, on_panic));
+        match verdict {
+            Some(Verdict::Transient | Verdict::Unknown) => {
+                let message =
+                    "the key, the payload or the order cannot be found, and its function says that this may pass";
+                Error::not_decoded(message).with_source(error)
+            }
+            Some(Verdict::Permanent | Verdict::Superseded) | None => error,
+        }
     }
 
     /// The same of a value that may be an error, a boxed one included.
     #[cfg(feature = "http")]
-    pub(crate) fn verdict_of_any(&self, value: &dyn Any) -> Option<Verdict> {
+    pub(crate) fn verdict_of_any(&self, value: &dyn Any, on_panic: OnPanic) -> Option<Verdict> {
         if let Some(failure) = value.downcast_ref::<Failure>() {
-            return Some(failure.verdict()).filter(|_| failure.is_judged()).or_else(|| self.of(failure.source()));
+            let verdict = Some(failure.verdict()).filter(|_| failure.is_judged());
+            return verdict.or_else(|| self.of(failure.source(), on_panic));
         }
         if let Some(error) = value.downcast_ref::<BoxError>() {
-            return self.verdict(&**error);
+            return self.verdict(&**error, on_panic);
         }
         #[cfg(feature = "anyhow")]
         if let Some(error) = value.downcast_ref::<anyhow::Error>() {
-            return self.verdict(&**error);
+            return self.verdict(&**error, on_panic);
         }
-        self.verdict(self.0.iter().find_map(|classifier| classifier.as_error(value))?)
+        let is_task = || value.downcast_ref::<JoinError>().map(|error| error as _);
+        self.verdict(self.0.iter().find_map(|classifier| classifier.as_error(value)).or_else(is_task)?, on_panic)
     }
 
-    /// What the classifiers say of the outermost error of a chain that one of them knows.
-    fn of(&self, error: &(dyn StdError + 'static)) -> Option<Verdict> {
-        chain(error).find_map(|error| self.0.iter().find_map(|classifier| classifier.verdict(error)))
+    /// What the classifiers say of the outermost error of a chain that one of them knows; else what the end of a task says that
+    /// was awaited.
+    fn of(&self, error: &(dyn StdError + 'static), on_panic: OnPanic) -> Option<Verdict> {
+        let by_type = chain(error).find_map(|error| self.0.iter().find_map(|classifier| classifier.verdict(error)));
+        by_type
+            .or_else(|| chain(error).find_map(|error| found::<JoinError>(error)).map(|ended| of_task(ended, on_panic)))
     }
 }
 
@@ -68,6 +93,23 @@ impl fmt::Debug for Classifiers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|classifier| classifier.name())).finish()
     }
+}
+
+/// A panic in a task is as one in the handler that awaits it. A task that was cancelled ended at any of its awaits, as a handler
+/// that is cut off does.
+fn of_task(ended: &JoinError, on_panic: OnPanic) -> Verdict {
+    match on_panic {
+        OnPanic::Transient if ended.is_panic() => Verdict::Transient,
+        _ => Verdict::Unknown,
+    }
+}
+
+/// The error as this type. As sources, the standard library's pointers pass over what they point to.
+fn found<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+    error
+        .downcast_ref::<E>()
+        .or_else(|| error.downcast_ref::<Arc<E>>().map(|error| &**error))
+        .or_else(|| error.downcast_ref::<Box<E>>().map(|error| &**error))
 }
 
 /// A classifier, without the type of its errors.
@@ -97,11 +139,7 @@ where
     }
 
     fn verdict(&self, error: &(dyn StdError + 'static)) -> Option<Verdict> {
-        // As sources, the standard library's pointers pass over what they point to.
-        let error = error
-            .downcast_ref::<E>()
-            .or_else(|| error.downcast_ref::<Arc<E>>().map(|error| &**error))
-            .or_else(|| error.downcast_ref::<Box<E>>().map(|error| &**error))?;
+        let error = found::<E>(error)?;
         catch_panic(|| (self.verdict)(error)).unwrap_or_else(|| {
             let classifier = self.name();
             tracing::error!(target: "lambda_once", classifier, "the classifier of an error panicked: whether the operation took effect is not known");
@@ -112,5 +150,29 @@ where
     #[cfg(feature = "http")]
     fn as_error<'a>(&self, value: &'a dyn Any) -> Option<&'a (dyn StdError + 'static)> {
         value.downcast_ref::<E>().map(|error| error as _)
+    }
+}
+
+#[cfg(all(test, feature = "http"))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test panics")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn of_a_service_too_a_task_that_panicked_says_what_a_panic_says() {
+        let ended = || async { tokio::spawn(async { std::panic::resume_unwind(Box::new(7)) }).await.unwrap_err() };
+        let classifiers = Classifiers::default();
+        for (on_panic, verdict) in [(OnPanic::Unknown, Verdict::Unknown), (OnPanic::Transient, Verdict::Transient)] {
+            let values: [Box<dyn Any>; 3] = [
+                Box::new(ended().await),
+                Box::new(BoxError::from(ended().await)),
+                Box::new(Failure::from(std::io::Error::other(ended().await))),
+            ];
+            for value in values {
+                assert_eq!(classifiers.verdict_of_any(&*value, on_panic), Some(verdict));
+            }
+        }
+        assert_eq!(classifiers.verdict_of_any(&"no error", OnPanic::Unknown), None);
     }
 }

@@ -39,7 +39,8 @@ impl AfterUnknown {
     }
 }
 
-/// What a panic in the handler says about the operation.
+/// What a panic in the handler says about the operation. So does one in a task that the handler awaits: a
+/// `tokio::task::JoinError` of a panic, as the handler's error or in its chain of sources, without a mark or a classifier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnPanic {

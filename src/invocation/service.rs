@@ -23,13 +23,13 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
     idempotency::{
-        classifier::Classifiers,
         engine::Candidate,
         guard::catch_panic,
         invoked::note_tenant,
         observing::Subject,
         outcome::{Interruption, Outcome},
         probe::Unprobed,
+        settings::EngineSettings,
         verdict::Failure,
         window::Window,
     },
@@ -149,7 +149,7 @@ impl LayerSettings {
             match with_claim(claim, async { inner.call(event).await }).await {
                 Ok(value) => Ok(value),
                 Err(error) => {
-                    let failure = failure_of(&error, &engine.settings.classifiers);
+                    let failure = failure_of(&error, &engine.settings);
                     *own.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                     Err(failure)
                 }
@@ -215,11 +215,14 @@ impl LayerSettings {
         let body = Body::new(event.payload.get().as_bytes());
         let delivery = Delivery::new(&body, &NoMetadata);
         let mut buffer = Vec::new();
-        let key = self.key.select(&delivery, &mut buffer)?;
+        let settings = &self.engine.settings;
+        let for_now = |error| settings.classifiers.key_error(error, settings.on_panic);
+        let key = self.key.select(&delivery, &mut buffer).map_err(for_now)?;
         let tenant = event.context.tenant_id.as_deref().map(str::as_bytes);
         let hasher = self.engine.hasher(OPERATION, tenant);
         let key = hasher.hash(key);
-        Ok(Candidate { key, fingerprint: self.payload.fingerprint(&body, &delivery, &hasher)?, sequence: None })
+        let fingerprint = self.payload.fingerprint(&body, &delivery, &hasher).map_err(for_now)?;
+        Ok(Candidate { key, fingerprint, sequence: None })
     }
 }
 
@@ -237,10 +240,10 @@ fn undecodable(error: &serde_json::Error) -> Error {
 }
 
 /// The engine's view of the handler's error, which itself is handed on. It runs within the work, where a panic is contained.
-fn failure_of<E: HandlerError>(error: &E, classifiers: &Classifiers) -> Failure {
+fn failure_of<E: HandlerError>(error: &E, settings: &EngineSettings) -> Failure {
     // The text is the user's, and printing it may panic.
     let text = catch_panic(|| error.to_string()).unwrap_or_else(|| "the error's text is not known".to_owned());
-    let verdict = error.verdict().or_else(|| classifiers.verdict(error.as_error()));
+    let verdict = error.verdict().or_else(|| settings.classifiers.verdict(error.as_error(), settings.on_panic));
     Failure::new(verdict.unwrap_or_default(), text)
 }
 

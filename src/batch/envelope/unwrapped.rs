@@ -7,11 +7,12 @@ use crate::{
     batch::{
         messaging::Messaging,
         record::RecordInfo,
+        report::Panicked,
         service::BatchService,
         source::{Answer, Source},
     },
     error::{BoxError, Error as OnceError},
-    idempotency::{guard::catch_panic, verdict::Classify},
+    idempotency::guard::catch_panic,
 };
 
 /// The records of a source, taken out of their envelopes. Made by
@@ -100,7 +101,7 @@ impl<B> Opened<B> {
             Inside::Message { .. } => Ok(&self.body),
             Inside::Nothing => Err(NothingInside.into()),
             Inside::Malformed(error) => Err(error.clone().into()),
-            Inside::Unknown => Err("opening the envelope panicked").transient().map_err(Into::into),
+            Inside::Unknown => Err(Panicked.into()),
         }
     }
 }

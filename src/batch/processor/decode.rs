@@ -13,10 +13,11 @@ use crate::{
         ignore::Ignore,
         record::RecordInfo,
         redaction::redacted,
+        report::Panicked,
         source::Source,
     },
     error::{BoxError, Error, ErrorKind},
-    idempotency::{classifier::Classifiers, guard::catch_panic, verdict::Verdict},
+    idempotency::{guard::catch_panic, settings::EngineSettings, verdict::Verdict},
     key::{
         delivery::{Body, Delivery},
         hash::KeyHasher,
@@ -46,8 +47,8 @@ impl<S: Source, H, T> Processor<S, H, T> {
             return Err(no_work);
         }
         let work = catch_panic(|| {
-            let payload = (self.decode)(info, body)
-                .map_err(|source| no_work(&source, &self.engine.settings.classifiers, body.as_ref()))?;
+            let payload =
+                (self.decode)(info, body).map_err(|source| no_work(&source, &self.engine.settings, body.as_ref()))?;
             if self.engine.settings.disabled {
                 return Ok((Work { payload, operation: None }, None));
             }
@@ -62,11 +63,17 @@ impl<S: Source, H, T> Processor<S, H, T> {
                     tracing::warn!(target: "lambda_once", message_id = info.id(), "the record has no key and runs unprotected");
                     (None, None)
                 }
-                Err(error) => return Err(NoWork::Failed(error)),
+                Err(error) => return Err(NoWork::Failed(self.key_error(error))),
             };
             Ok((Work { payload, operation }, sequence))
         });
         work.unwrap_or_else(|| Err(panicked("decoding the body, or finding its key, panicked")))
+    }
+
+    #[cold]
+    fn key_error(&self, error: Error) -> Error {
+        let settings = &self.engine.settings;
+        settings.classifiers.key_error(error, settings.on_panic)
     }
 
     fn operation(
@@ -99,19 +106,25 @@ fn ignored(ignore: &Ignore, info: &RecordInfo, body: &[u8]) -> Option<NoWork> {
 
 #[cold]
 fn panicked(what: &'static str) -> NoWork {
-    NoWork::Failed(Error::not_decoded(what))
+    NoWork::Failed(Error::not_decoded(what).with_source(Panicked))
 }
 
 /// Why there is nothing to do for a record, by its decoder's error.
 #[cold]
-fn no_work(source: &BoxError, classifiers: &Classifiers, body: &[u8]) -> NoWork {
-    if source.is::<NothingInside>() { NoWork::Ignored } else { NoWork::Failed(undecodable(source, classifiers, body)) }
+fn no_work(source: &BoxError, settings: &EngineSettings, body: &[u8]) -> NoWork {
+    if source.is::<NothingInside>() {
+        NoWork::Ignored
+    } else if source.is::<Panicked>() {
+        panicked("opening the envelope panicked")
+    } else {
+        NoWork::Failed(undecodable(source, settings, body))
+    }
 }
 
 /// What a decoder's error says of the record: that it stays so, unless a mark or a classifier says that it may pass. Nothing ran,
 /// so what is unknown may pass too.
-fn undecodable(source: &BoxError, classifiers: &Classifiers, body: &[u8]) -> Error {
-    match classifiers.verdict(&**source) {
+fn undecodable(source: &BoxError, settings: &EngineSettings, body: &[u8]) -> Error {
+    match settings.classifiers.verdict(&**source, settings.on_panic) {
         Some(Verdict::Transient | Verdict::Unknown) => {
             let said = redacted(source, body);
             Error::not_decoded(format!("the decoder failed, and says that this may pass: {said}"))
@@ -152,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_decoded_is_said_without_anything_of_the_body() {
-        let undecodable = |error: BoxError| undecodable(&error, &Classifiers::default(), b"secret").to_string();
+        let undecodable = |error: BoxError| undecodable(&error, &EngineSettings::default(), b"secret").to_string();
         let said = |body: &str| undecodable(serde_json::from_str::<Order>(body).unwrap_err().into());
         let place = "at line 1 column";
         assert_eq!(said("{}"), format!("decode (invalid_payload): the body has a missing field `order_id` {place} 2"));

@@ -114,12 +114,13 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
     }
 
     /// Whether the record is dead-lettered: no retry can help it, or none will be made and its place in an order would take
-    /// the healthy ones behind it along (B11).
+    /// the healthy ones behind it along (B11). A stream counts no deliveries: what makes a decoder panic would stop it.
     fn is_dead(&self, index: usize, report: Report) -> bool {
         let is_abandoned = report.outcome == Ok(OutcomeKind::Abandoned);
         self.records.has_body(index)
             && (report.is_permanent
                 || is_abandoned && self.terms.options.dead_letter_abandoned
+                || report.is_panic && self.stops_stream(index)
                 || (is_abandoned || report.is_failure()) && self.is_last_in_order(index))
     }
 
@@ -132,6 +133,12 @@ impl<'a, S: Source, T> Outcomes<'a, S, T> {
     pub(super) fn is_last_in_order(&self, index: usize) -> bool {
         let is_last = |max| self.records.known(index).is_some_and(|info| info.is_last_of(max));
         self.lanes.is_ordered(index) && self.terms.options.max_receive_count.is_some_and(is_last)
+    }
+
+    /// Whether a record that fails holds back those behind it, in a source that counts no deliveries.
+    fn stops_stream(&self, index: usize) -> bool {
+        let holds_back = self.lanes.is_ordered(index) || S::ANSWER == Answer::FirstFailure;
+        holds_back && self.records.known(index).is_some_and(|info| !info.counts_deliveries())
     }
 
     /// What the claim of a record that waits would be.

@@ -3,8 +3,9 @@
 use std::{borrow::Cow, sync::Arc};
 
 use lambda_once::{
-    BoxError, Classify, Error, Failure, Key, PermanentFailures, Verdict,
-    batch::{BatchService, Handler, Processed, RecordInfo, Source},
+    BoxError, Classify, Error, ErrorKind, Failure, Key, PermanentFailures, Verdict,
+    batch::{BatchService, Handler, Payload, Processed, RecordInfo, Source},
+    idempotency::Builder,
     store::fault::Call,
 };
 use lambda_runtime::LambdaEvent;
@@ -133,5 +134,70 @@ async fn what_can_never_be_decoded_follows_the_policy_marked_or_not() {
         assert!(deliver(&world, &service(&world, false).dead_letters(letters.clone()), act).await.is_empty());
         assert_eq!(letters.ids(), ids(0..1));
         assert_eq!(world.calls(Call::Claim), [1; 3], "of the second; no failure of the first is recorded");
+    }
+}
+
+/// A function of the user's that says what the body's `act` says, and else finds the key.
+fn found() -> Key {
+    Key::from_fn(|delivery| Ok(decode(std::str::from_utf8(delivery.body())?)?["order_id"].as_str().map(str::to_owned)))
+}
+
+/// Services in which such a function finds the key, the payload, the entity or the sequence.
+fn finding(world: &World, nth: usize) -> BatchService<Bodies, impl Handler<Value, (Value,)> + use<>, Value, (Value,)> {
+    let pointer = || Key::pointer("/order_id");
+    let handler = |_: Value| async { Ok::<_, Failure>(()) };
+    let decode = |body: &String| serde_json::from_str::<Value>(body).map_err(BoxError::from);
+    let key = if nth == 0 { found() } else { pointer() };
+    let service = world.once.batch(Bodies { in_order: false }, key, decode, handler);
+    let service = service.permanent_failures(PermanentFailures::Acknowledge);
+    match nth {
+        1 => service.payload(Payload::Part(found())),
+        2 => service.ordered_by(found(), Key::pointer("/ms")),
+        3 => service.ordered_by(pointer(), found().json("")),
+        _ => service,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_function_of_a_key_says_of_its_error_counts() {
+    for nth in 0..4 {
+        for act in FOR_NOW {
+            let world = World::new();
+            let service = finding(&world, nth);
+            let event = LambdaEvent::new(vec![work("1", act, 0)], world.left(seconds(60)));
+            let Processed { response, records, .. } = service.process(event).await;
+            assert_eq!((response.unwrap(), records[0].outcome), (ids(0..1), Err(ErrorKind::Decode)), "{act}, {nth}");
+            assert!(world.store.calls().is_empty());
+        }
+        for act in ["unmarked", "permanent"] {
+            let world = World::new();
+            let service = finding(&world, nth);
+            let event = LambdaEvent::new(vec![work("1", act, 0)], world.left(seconds(60)));
+            let Processed { response, records, .. } = service.process(event).await;
+            let kind = if nth < 2 { ErrorKind::Payload } else { ErrorKind::Order };
+            assert_eq!((response.unwrap(), records[0].outcome), (vec![], Err(kind)), "{act}, {nth}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_a_key_has_the_verdict_that_a_classifier_gives() {
+    let classified = |builder: Builder| builder.classify(|_: &std::io::Error| Verdict::Transient);
+    let world = World::with(classified);
+    let service = finding(&world, 0);
+    let event = LambdaEvent::new(vec![work("1", "unmarked", 0)], world.left(seconds(60)));
+    assert_eq!(service.process(event).await.response.unwrap(), ids(0..1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decoder_that_panics_does_not_stop_a_stream_that_has_dead_letters() {
+    let (world, letters) = (World::new(), Letters::new());
+    let service = service(&world, true).dead_letters(letters.clone());
+    assert_eq!((deliver(&world, &service, "panic").await, letters.ids()), (vec![], ids(0..1)));
+    assert_eq!(letters.sent()[0].outcome, Err(ErrorKind::Decode));
+    for act in ["transient", "unknown"] {
+        let (world, letters) = (World::new(), Letters::new());
+        let service = self::service(&world, true).dead_letters(letters.clone());
+        assert_eq!((deliver(&world, &service, act).await, letters.ids()), (ids(0..2), vec![]), "it may pass: {act}");
     }
 }

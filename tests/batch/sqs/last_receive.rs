@@ -2,7 +2,7 @@
 
 use aws_lambda_events::sqs::SqsEvent;
 use lambda_once::{
-    AfterUnknown, OutcomeKind, Verdict,
+    AfterUnknown, BoxError, Classify, ErrorKind, Failure, Key, OutcomeKind, Verdict,
     batch::{Handler, OnFailure, sqs::SqsService},
     clock::Clock,
     record::Status,
@@ -209,4 +209,61 @@ async fn what_could_not_be_put_aside_on_its_last_delivery_is_warned_of_too() {
     let service = world.service().dead_letters(letters).max_receive_count(DELIVERIES);
     let expected = pairs([("m0", "failed"), ("m1", "skipped"), ("m2", "skipped")]);
     assert_eq!(warned(&world, &service, group("transient")).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_cannot_be_decoded_on_its_last_delivery_takes_none_along() {
+    let burn = || std::panic::resume_unwind(Box::new("the shop is on fire"));
+    let decode = move |act: &str| match act {
+        "panic" => burn(),
+        "transient" | "unknown" => {
+            let verdict = if act == "transient" { Verdict::Transient } else { Verdict::Unknown };
+            Err::<(), BoxError>("the schemas are away".into()).classify(|_| verdict).map_err(BoxError::from)
+        }
+        _ => Ok(()),
+    };
+    for act in ["panic", "transient", "unknown"] {
+        for at in ["the decoder", "the key", "what is ignored"] {
+            if at == "what is ignored" && act != "panic" {
+                continue;
+            }
+            for deliveries in [DELIVERIES, DELIVERIES + 1] {
+                let (world, letters) = (World::new(), Letters::new());
+                let act_of = |body: &[u8]| {
+                    let job: Value = serde_json::from_slice(body).unwrap_or_default();
+                    job["act"].as_str().unwrap_or_default().to_owned()
+                };
+                let key = Key::from_fn(move |delivery| {
+                    if at == "the key" {
+                        decode(&act_of(delivery.body()))?;
+                    }
+                    Ok(delivery.message_id().map(str::to_owned))
+                });
+                let decoder = move |body: &str| {
+                    if at == "the decoder" {
+                        decode(&act_of(body.as_bytes()))?;
+                    }
+                    Ok(serde_json::from_str::<Value>(body)?)
+                };
+                let journal = world.journal.clone();
+                let handler = move |job: Value| {
+                    journal.ran(job["order_id"].as_str().unwrap_or_default());
+                    async { Ok::<_, Failure>(()) }
+                };
+                let service = world.once.sqs_with(key, decoder, handler).dead_letters(letters.clone());
+                let service = service.max_receive_count(deliveries).ignore(move |delivery| {
+                    if at == "what is ignored" {
+                        let _ = decode(&act_of(delivery.body()));
+                    }
+                    false
+                });
+                let processed = world.process(&service, group(act)).await;
+                let is_last = deliveries == DELIVERIES;
+                let (failed, dead) = if is_last { (vec![], ids(0..1)) } else { (ids(0..3), vec![]) };
+                assert_eq!((reported(&processed), letters.ids()), (failed, dead), "{act} in {at}");
+                assert_eq!(processed.records[0].outcome, Err(ErrorKind::Decode));
+                assert_eq!(world.journal.keys(), if is_last { vec!["B", "C"] } else { vec![] }, "{act} in {at}");
+            }
+        }
+    }
 }

@@ -2,8 +2,9 @@
 
 use std::{io, sync::Arc};
 
-use lambda_once::{BoxError, Classify, Failure, Outcome, Verdict, idempotency::Builder, record::Status};
+use lambda_once::{BoxError, Classify, Failure, OnPanic, Outcome, Verdict, idempotency::Builder, record::Status};
 use thiserror::Error;
+use tokio::task::JoinError;
 
 use crate::engine::{CHARGE, KEY, World};
 
@@ -187,4 +188,66 @@ async fn without_protection_an_error_has_its_verdict_too() {
     let work = || async { Err::<(), _>(PaymentError::Declined) };
     let outcome = world.once.operation(CHARGE, KEY).run(work).await.unwrap();
     assert!(matches!(outcome, Outcome::Failed(failure) if failure.verdict() == Verdict::Permanent));
+}
+
+/// The error of a task that panicked, or was cancelled.
+async fn ended(panics: bool) -> JoinError {
+    let task = tokio::spawn(async move {
+        if panics {
+            std::panic::resume_unwind(Box::new("the bank is on fire"));
+        }
+        std::future::pending::<()>().await;
+    });
+    if !panics {
+        task.abort();
+    }
+    task.await.unwrap_err()
+}
+
+#[derive(Debug, Error)]
+#[error("the order was not paid")]
+struct Unpaid(#[source] JoinError);
+
+fn wraps() -> [fn(JoinError) -> Failure; 8] {
+    [
+        Failure::from,
+        |error| BoxError::from(error).into(),
+        |error| anyhow::Error::from(error).into(),
+        |error| anyhow::Error::from(error).context("while charging").into(),
+        |error| BoxError::from(anyhow::Error::from(Unpaid(error)).context("while charging")).into(),
+        |error| io::Error::other(error).into(),
+        |error| Arc::new(Unpaid(error)).into(),
+        |error| io::Error::other(Unpaid(error)).into(),
+    ]
+}
+
+fn transient_panics(builder: Builder) -> Builder {
+    builder.on_panic(OnPanic::Transient)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_task_that_is_awaited_counts_as_a_panic() {
+    for (number, wrap) in wraps().into_iter().enumerate() {
+        assert_eq!(verdict(|builder| builder, wrap(ended(true).await)).await, Verdict::Unknown, "{number}");
+        assert_eq!(verdict(payments, wrap(ended(true).await)).await, Verdict::Unknown, "{number}");
+        assert_eq!(verdict(transient_panics, wrap(ended(true).await)).await, Verdict::Transient, "{number}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_was_cancelled_may_have_taken_effect() {
+    for (number, wrap) in wraps().into_iter().enumerate() {
+        assert_eq!(verdict(|builder| builder, wrap(ended(false).await)).await, Verdict::Unknown, "{number}");
+        assert_eq!(verdict(transient_panics, wrap(ended(false).await)).await, Verdict::Unknown, "{number}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mark_or_a_classifier_says_more_of_a_task_than_its_end() {
+    let marked = Err::<(), _>(ended(true).await).permanent().unwrap_err();
+    assert_eq!(verdict(|builder| builder, marked).await, Verdict::Permanent);
+    let of_tasks =
+        |builder: Builder| builder.classify(|error: &JoinError| error.is_cancelled().then_some(Verdict::Transient));
+    assert_eq!(verdict(of_tasks, ended(false).await).await, Verdict::Transient);
+    assert_eq!(verdict(of_tasks, ended(true).await).await, Verdict::Unknown, "of which it says nothing");
 }

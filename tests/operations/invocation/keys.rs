@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use lambda_once::{
-    BoxError, ErrorKind, Idempotency, Key, MemoryStore, MissingKey,
+    BoxError, Classify, ErrorKind, Idempotency, Key, MemoryStore, MissingKey, Verdict,
     invocation::{InvocationLayer, Payload},
     store::{ResultData, fault::FaultStore},
 };
@@ -264,4 +264,25 @@ async fn an_event_that_the_handler_does_not_take_is_refused_before_anything_is_c
     assert!(text.contains("the event has a missing field `id` at line 1 column 12"), "{text}");
     let text = refused::<Panics>(MissingKey::Reject, r#"{"id":7}"#).await;
     assert!(text.contains("decoding the event panicked"), "{text}");
+}
+
+#[tokio::test]
+async fn what_the_function_of_a_key_says_of_its_error_counts() {
+    for (verdict, kind) in [
+        (Verdict::Transient, ErrorKind::Decode),
+        (Verdict::Unknown, ErrorKind::Decode),
+        (Verdict::Permanent, ErrorKind::Payload),
+    ] {
+        let fails =
+            move || Key::from_fn(move |_| Ok(Err::<Option<String>, _>("the directory is away").classify(|_| verdict)?));
+        let engine = || Idempotency::new(MemoryStore::new());
+        let layers: [fn(Idempotency, Key) -> InvocationLayer<Value>; 2] = [InvocationLayer::new, |engine, key| {
+            InvocationLayer::new(engine, Key::pointer("/id")).payload(Payload::Part(key))
+        }];
+        for layer in layers {
+            let function = Function::with(|engine| engine, |_| layer(engine(), fails()), numbered);
+            assert_eq!(refusal(function.invoke(order()).await), (kind, kind == ErrorKind::Decode), "{verdict:?}");
+            assert_eq!(function.runs(), 0);
+        }
+    }
 }

@@ -133,7 +133,7 @@ impl Evidence<'_> {
                 let (_, ended) = run.end?;
                 (ended.at < invocation.stop()).then_some(true)
             }
-            Outcome::LeaseLost | Outcome::NotDecoded if is_last => None,
+            Outcome::LeaseLost if is_last => None,
             _ => Some(false),
         }
     }

@@ -116,8 +116,8 @@ impl Outcome {
         matches!(self, Self::InProgress | Self::MismatchForNow)
     }
 
-    /// Whether its handler ran to its end and failed, and a retry may help.
+    /// Whether its handler ran to its end and failed, or it could not be decoded, and a retry may help.
     pub(super) fn has_failed(self) -> bool {
-        matches!(self, Self::FailedForNow | Self::FailedUnknown | Self::Panicked)
+        matches!(self, Self::FailedForNow | Self::FailedUnknown | Self::Panicked | Self::NotDecoded)
     }
 }
