@@ -13,6 +13,7 @@ pub mod idempotency;
 pub mod invocation;
 pub mod key;
 pub mod order;
+mod panics;
 pub mod record;
 pub mod store;
 pub mod telemetry;

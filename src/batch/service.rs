@@ -179,6 +179,11 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
                 "the longest run must be at least a millisecond, or a message would never run on its last delivery",
             ));
         }
+        if self.options.max_receive_count == Some(0) {
+            return Err(Error::config(
+                "`max_receive_count` must be at least 1, as that of a redrive policy is, or every delivery would be the last",
+            ));
+        }
         self.key.check()?;
         if let Some(place) = &self.options.place {
             self.engine.check_order()?;

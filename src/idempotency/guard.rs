@@ -17,6 +17,7 @@ use tokio::time::Sleep;
 
 use super::{invoked::Enclosing, window::Window};
 use crate::clock::{Clock, Timestamp};
+pub(crate) use crate::panics::{catch_panic, drop_contained, drop_panic};
 
 /// Why a user's future returned nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,24 +120,6 @@ pub(crate) async fn bounded<F: Future>(hook: F, time: Duration) -> Result<F::Out
             drop_panic(panic);
             Err(Unfinished::Panicked(message))
         }
-    }
-}
-
-/// Runs user code where a panic must not end the caller: in a drop, or when an error is printed. `None` if it
-/// panicked.
-pub(crate) fn catch_panic<T>(code: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(code)).map_err(drop_panic).ok()
-}
-
-/// Drops a user's value, which may panic.
-pub(crate) fn drop_contained<T>(value: T) {
-    let _ = catch_panic(|| drop(value));
-}
-
-/// Drops the payload of a panic, which may panic once more.
-pub(crate) fn drop_panic(panic: Box<dyn Any + Send>) {
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(again);
     }
 }
 

@@ -1,7 +1,5 @@
 //! Results in their stored form.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use miniz_oxide::{
     deflate::core::{CompressorOxide, TDEFLFlush, TDEFLStatus, compress, create_comp_flags_from_zip_params},
     inflate::decompress_to_vec_with_limit,
@@ -37,13 +35,13 @@ pub(crate) fn encode<T: Serialize>(value: &T, settings: &EngineSettings, limits:
         return StoredResult::DROPPED;
     }
     // A user's `Serialize` may panic; the effect has happened, so that must not end the run.
-    let text = match catch_unwind(AssertUnwindSafe(|| serde_json::to_string(value))) {
-        Ok(Ok(text)) => text,
-        Ok(Err(error)) => {
+    let text = match catch_panic(|| serde_json::to_string(value)) {
+        Some(Ok(text)) => text,
+        Some(Err(error)) => {
             tracing::error!(target: "lambda_once", %error, "the result is not serialisable, so it is not kept; the operation stays done");
             return StoredResult::DROPPED;
         }
-        Err(_) => {
+        None => {
             tracing::error!(target: "lambda_once", "serialising the result panicked, so it is not kept; the operation stays done");
             return StoredResult::DROPPED;
         }
@@ -194,7 +192,13 @@ mod tests {
         struct Panics;
         impl Serialize for Panics {
             fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
-                panic!("in serialize");
+                std::panic::resume_unwind(Box::new(PanicsAgain));
+            }
+        }
+        struct PanicsAgain;
+        impl Drop for PanicsAgain {
+            fn drop(&mut self) {
+                std::panic::resume_unwind(Box::new("in drop"));
             }
         }
         let map = HashMap::from([((1, 2), 3)]);

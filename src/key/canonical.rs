@@ -3,7 +3,8 @@
 //! Members are sorted by name, white space is dropped, strings are written with the fewest escapes. Numbers keep the
 //! digits they were written with, so that two numbers that differ never share a form, however large they are: RFC 8785
 //! would merge integers beyond 2^53, and with them two different orders. `1` and `1.0` stay apart for the same reason.
-//! A member that occurs twice is an error, since readers disagree on which one counts.
+//! A member that occurs twice is an error, since readers disagree on which one counts. An escape of half a surrogate pair stands for
+//! no character, and RFC 8259 allows it (8.2): it stays an escape.
 //!
 //! One pass over the bytes, without a tree, and without a copy of any string.
 
@@ -323,7 +324,13 @@ impl Writer<'_> {
             b'n' => '\n',
             b'r' => '\r',
             b't' => '\t',
-            b'u' => self.unicode_escape().ok_or(Problem::Syntax { at: start })?,
+            b'u' => match self.unicode_escape().ok_or(Problem::Syntax { at: start })? {
+                Ok(character) => character,
+                Err(surrogate) => {
+                    self.out.extend_from_slice(format!("\\u{surrogate:04x}").as_bytes());
+                    return Ok(true);
+                }
+            },
             _ => return Err(Problem::Syntax { at: start }),
         };
         let before = self.out.len();
@@ -331,21 +338,20 @@ impl Writer<'_> {
         Ok(self.out[before] == b'\\')
     }
 
-    /// After `\u`. A high surrogate must be followed by the escape of a low one; neither may stand alone.
-    fn unicode_escape(&mut self) -> Option<char> {
+    /// After `\u`: the character, or the code of a surrogate that stands alone. A high one that the escape of a low one follows is a
+    /// character with it.
+    fn unicode_escape(&mut self) -> Option<Result<char, u32>> {
         let high = self.four_digits()?;
-        if !(0xd800..0xdc00).contains(&high) {
-            return char::from_u32(high);
+        let behind = self.at;
+        if (0xd800..0xdc00).contains(&high) && self.text[self.at..].starts_with(br"\u") {
+            self.at += 2;
+            let low = self.four_digits()?;
+            if (0xdc00..0xe000).contains(&low) {
+                return char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)).map(Ok);
+            }
+            self.at = behind;
         }
-        if !self.text[self.at..].starts_with(br"\u") {
-            return None;
-        }
-        self.at += 2;
-        let low = self.four_digits()?;
-        if !(0xdc00..0xe000).contains(&low) {
-            return None;
-        }
-        char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00))
+        Some(char::from_u32(high).ok_or(high))
     }
 
     fn four_digits(&mut self) -> Option<u32> {

@@ -13,6 +13,7 @@ pub mod canonical;
 pub(crate) mod delivery;
 #[cfg(all(feature = "jmespath", any(feature = "batch", feature = "http", feature = "invocation")))]
 mod expression;
+mod finite;
 pub(crate) mod hash;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 mod json_text;

@@ -9,10 +9,10 @@ use super::{
     delivery::{Body, Delivery},
     hash::{KeyScope, fingerprint},
     pointer::{Pointer, find},
-    value::of_value,
+    value::{canonical_value, of_value},
     *,
 };
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 
 fn text(json: &str) -> String {
     String::from_utf8(canonical(json.as_bytes()).unwrap()).unwrap()
@@ -62,6 +62,84 @@ fn what_ends_a_string_is_found_wherever_it_stands() {
 }
 
 #[test]
+fn half_of_a_surrogate_pair_stays_an_escape() {
+    for (json, form) in [
+        (r#""thanks \uD83d""#, r#""thanks \ud83d""#),
+        (r#""\uDE00 first""#, r#""\ude00 first""#),
+        (r#""\uD83D\uD83D\uDE00""#, r#""\ud83d😀""#),
+        (r#""\ud83d\u0041""#, r#""\ud83dA""#),
+        (r#""\ud83d\n\ude00""#, r#""\ud83d\u000a\ude00""#),
+        (r#""\ud83d\\ude00""#, r#""\ud83d\\ude00""#),
+        // Their order is that of their codes, which lie between those of other characters.
+        (
+            r#"{"\uffff":1,"\uD83D":2,"\ud83c":3,"é":4,"ud83d":5}"#,
+            "{\"ud83d\":5,\"é\":4,\"\\ud83c\":3,\"\\ud83d\":2,\"\u{ffff}\":1}",
+        ),
+    ] {
+        assert_eq!(text(json), form);
+        assert_eq!(text(form), form);
+    }
+    for twice in [r#"{"\ud83d":1,"\uD83D":2}"#, r#"{"b\ud83d":1,"a":2,"b\uD83D":3}"#] {
+        assert!(matches!(canonical(twice.as_bytes()), Err(Problem::DuplicateMember { .. })), "{twice}");
+    }
+    let body = r#"{"order_id":"7","note":"thanks \ud83d"}"#;
+    assert_eq!(select(&Key::pointer("/order_id"), body).as_deref(), Ok("\"7\""));
+    assert_eq!(select(&Key::pointer("/note"), body).as_deref(), Ok(r#""thanks \ud83d""#));
+    // As a text it could only be merged with others.
+    assert_eq!(select(&Key::pointer("/note").json("/a"), body), Err(ErrorKind::Payload));
+}
+
+#[test]
+fn what_json_does_not_hold_is_an_error_and_never_null() {
+    #[derive(serde::Serialize)]
+    enum Amount {
+        Newtype(f64),
+        Tuple(f64, f32),
+        Struct { amount: Option<f64> },
+    }
+    let kind = |found: Result<Vec<u8>, Error>| found.map_err(|error| error.kind());
+    for none in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        #[expect(clippy::cast_possible_truncation, reason = "it is not finite in either type")]
+        let short = none as f32;
+        assert_eq!(kind(of_value(&none)), Err(ErrorKind::Payload));
+        for found in [
+            canonical_value(&none),
+            canonical_value(&short),
+            canonical_value(&("order 7", [1.0, none])),
+            canonical_value(&vec![Some(1.0), Some(none)]),
+            canonical_value(&BTreeMap::from([("amount", (none,))])),
+            canonical_value(&serde_json::json!({ "a": null })).and_then(|_| canonical_value(&Amount::Newtype(none))),
+            canonical_value(&Amount::Tuple(1.0, short)),
+            canonical_value(&Amount::Struct { amount: Some(none) }),
+        ] {
+            assert_eq!(kind(found), Err(ErrorKind::Payload));
+        }
+    }
+    let null = |found: Result<Vec<u8>, Error>| String::from_utf8(found.unwrap()).unwrap();
+    assert_eq!(null(canonical_value(&(None::<f64>, (), 0.5, "null"))), r#"[null,null,0.5,"null"]"#);
+    assert_eq!(null(canonical_value(&Amount::Struct { amount: None })), r#"{"Struct":{"amount":null}}"#);
+}
+
+#[test]
+fn a_value_that_panics_when_it_is_serialized_is_an_error() {
+    struct PanicsAgain;
+    impl Drop for PanicsAgain {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("in drop"));
+        }
+    }
+    struct Panics;
+    impl serde::Serialize for Panics {
+        fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+            std::panic::resume_unwind(Box::new(PanicsAgain))
+        }
+    }
+    for found in [of_value(&Panics), of_value(&("order 7", Panics)), canonical_value(&[Panics])] {
+        assert_eq!(found.map_err(|error| error.kind()), Err(ErrorKind::Payload));
+    }
+}
+
+#[test]
 fn errors_name_the_byte() {
     for (json, at) in [
         (&b"[1,x]"[..], 3),
@@ -70,7 +148,7 @@ fn errors_name_the_byte() {
         (b"\"a\x01\"", 2),
         (b"\"a\\x\"", 2),
         (b"\"\\u00e\"", 1),
-        (b"\"\\ud800\\u0041\"", 1),
+        (b"\"\\ud83d\\u00e\"", 1),
         (b"[\"a\xff\",1]", 4),
         (b"[\"\xc3\\u00a9\"]", 9),
         (b"[\xff]", 1),
@@ -135,9 +213,7 @@ fn what_is_not_json_is_refused() {
         "\"x",
         "\"\\x\"",
         "\"\\u12\"",
-        "\"\\ud800\"",
-        "\"\\ud800\\u0041\"",
-        "\"\\udc00\"",
+        "\"\\ud83d\\ude0\"",
         "\"\n\"",
         "1 1",
         "{} x",

@@ -48,19 +48,64 @@ const fn below(word: u64, limit: u8) -> u64 {
     word.wrapping_sub(each(limit)) & !word & each(0x80)
 }
 
-/// The text that a canonical string stands for.
+/// The text that a canonical string stands for. An unpaired surrogate is no character, so that a text has
+/// [`char::REPLACEMENT_CHARACTER`] in its place.
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation", feature = "powertools"))]
 pub(crate) fn text(string: &[u8]) -> String {
-    let bytes: Vec<u8> = unescaped(&string[1..string.len() - 1]).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+    characters(string).map(|character| character.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
 }
 
-/// The bytes that the inner part of a canonical string stands for.
+/// The characters that a canonical string stands for, and the codes of its unpaired surrogates.
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation", feature = "powertools"))]
+pub(crate) fn characters(string: &[u8]) -> impl Iterator<Item = Result<char, u32>> {
+    let mut rest = std::str::from_utf8(&string[1..string.len() - 1]).unwrap_or_default();
+    std::iter::from_fn(move || {
+        if let Some(code) = rest.strip_prefix(r"\u").and_then(|digits| digits.get(..4)) {
+            rest = &rest[6..];
+            let code = code.bytes().fold(0, |code, digit| code << 4 | u32::from(hex_digit(digit)));
+            return Some(char::from_u32(code).ok_or(code));
+        }
+        rest = rest.strip_prefix('\\').unwrap_or(rest);
+        let mut characters = rest.chars();
+        let character = characters.next()?;
+        rest = characters.as_str();
+        Some(Ok(character))
+    })
+}
+
+/// Whether a string in canonical JSON has an unpaired surrogate.
+#[cfg(all(feature = "jmespath", any(feature = "batch", feature = "http", feature = "invocation")))]
+pub(super) fn has_surrogates(json: &[u8]) -> bool {
+    let mut rest = json;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        rest = &rest[at + 1..];
+        if rest.starts_with(b"ud") {
+            return true;
+        }
+        rest = rest.get(1..).unwrap_or_default();
+    }
+    false
+}
+
+/// The bytes that the inner part of a canonical string stands for. Those of an unpaired surrogate are those that UTF-8 would have
+/// for its code, which no text has.
 pub(super) fn unescaped(string: &[u8]) -> impl Iterator<Item = u8> {
     let mut rest = string;
+    let (mut surrogate, mut left) = ([0; 2], 0);
     std::iter::from_fn(move || {
+        if left > 0 {
+            left -= 1;
+            return Some(surrogate[1 - left]);
+        }
         let (byte, tail) = match rest {
             [b'\\', b'u', b'0', b'0', high, low, tail @ ..] => (hex_digit(*high) << 4 | hex_digit(*low), tail),
+            [b'\\', b'u', b'd', digits @ ..] => {
+                let (digits, tail) = digits.split_at(3);
+                let [high, middle, low] = [0, 1, 2].map(|nth| hex_digit(digits[nth]));
+                surrogate = [0x80 | high << 2 | middle >> 2, 0x80 | (middle & 3) << 4 | low];
+                left = 2;
+                (0xed, tail)
+            }
             [b'\\', byte, tail @ ..] | [byte, tail @ ..] => (*byte, tail),
             [] => return None,
         };

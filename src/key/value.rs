@@ -2,8 +2,12 @@
 
 use serde::Serialize;
 
-use super::{canonical::canonical, missing::is_missing};
-use crate::error::Error;
+use super::{
+    canonical::canonical,
+    finite::{Finite, NotFinite},
+    missing::is_missing,
+};
+use crate::{error::Error, panics::catch_panic};
 
 /// A key given as a value, in canonical JSON.
 pub(crate) fn of_value<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>, Error> {
@@ -16,6 +20,16 @@ pub(crate) fn of_value<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>, Error>
 
 /// A value in canonical JSON.
 pub(crate) fn canonical_value<V: Serialize + ?Sized>(value: &V) -> Result<Vec<u8>, Error> {
-    let text = serde_json::to_vec(value).map_err(|source| Error::payload("not serialisable").with_source(source))?;
+    // A user's `Serialize` may panic.
+    let text = catch_panic(|| json(value)).unwrap_or_else(|| Err(Error::payload("its `Serialize` panicked")))?;
     canonical(&text).map_err(|problem| Error::payload(problem.to_string()))
+}
+
+fn json<V: Serialize + ?Sized>(value: &V) -> Result<Vec<u8>, Error> {
+    let text = serde_json::to_vec(value).map_err(|source| Error::payload("not serialisable").with_source(source))?;
+    // `serde_json` writes numbers that JSON does not have as `null`: different payloads would be one, and a key missing.
+    if text.windows(4).any(|part| part == b"null") {
+        value.serialize(Finite).map_err(|NotFinite| Error::payload("JSON holds neither NaN nor infinity"))?;
+    }
+    Ok(text)
 }

@@ -172,6 +172,11 @@ fn take_out<B: From<String>>(
 ) {
     let whole = |body, content| Opened { body, content };
     let body = match content {
+        Some(Ok(Content::Messages(messages))) if messages.len() > 1 && messages.iter().any(Message::is_nameless) => {
+            let error =
+                EnvelopeError::new("the envelope holds several messages, and gives one no id: their keys could be one");
+            whole(body, Inside::Malformed(error))
+        }
         Some(Ok(Content::Messages(messages))) if !messages.is_empty() => {
             return take_out_messages(&lane, info, body, messages, records);
         }

@@ -139,6 +139,10 @@ fn what_is_wrong(source: &(dyn std::error::Error + Send + Sync + 'static), body:
     if let Some(error) = source.downcast_ref::<EnvelopeError>() {
         return error.to_string();
     }
+    if body == b"null" && source.is::<serde_json::Error>() {
+        return "the body is `null`, as that of a tombstone of Kafka is, and the handler does not take an `Option`"
+            .to_owned();
+    }
     let Some(error) = source.downcast_ref::<serde_json::Error>() else {
         let said = redacted(source, body);
         return format!("the body is not what the handler takes: {said}");

@@ -69,6 +69,15 @@ struct Data {
     approximate_arrival_timestamp: Option<Number>,
 }
 
+/// The stream's ARN. That of a consumer of it is the same with more behind, the time at which it was registered among that.
+/// <https://docs.aws.amazon.com/kinesis/latest/APIReference/API_ConsumerDescription.html>
+fn stream(mut source: String) -> String {
+    if let Some(end) = source.find("/consumer/") {
+        source.truncate(end);
+    }
+    source
+}
+
 impl std::fmt::Debug for KinesisRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KinesisRecord").field("event_id", &self.event_id).finish_non_exhaustive()
@@ -102,7 +111,7 @@ impl Source for Kinesis {
     fn open(&self, record: KinesisRecord) -> (RecordInfo, Vec<u8>) {
         let Data { partition_key, sequence_number, data, approximate_arrival_timestamp } = record.kinesis;
         let id = record.event_id.unwrap_or_else(|| sequence_number.clone());
-        let mut info = RecordInfo::local(record.stream, id)
+        let mut info = RecordInfo::local(record.stream.map(stream), id)
             .with_attribute("partitionKey", partition_key)
             .with_attribute(SEQUENCE_NUMBER, sequence_number);
         if let Some(time) = approximate_arrival_timestamp {

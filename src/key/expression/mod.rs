@@ -8,7 +8,7 @@ use jmespath::{
     interpret, parse,
 };
 
-use crate::error::Error;
+use crate::{error::Error, key::text::has_surrogates};
 
 mod encoded;
 mod functions;
@@ -70,6 +70,12 @@ impl Expression {
             let mut out = Vec::new();
             tree::write(&mut out, &found)
                 .map_err(|problem| Error::payload(format!("what {self} finds is no key: {problem}")))?;
+            // Two that differ would have become one.
+            let replaced = char::REPLACEMENT_CHARACTER.encode_utf8(&mut [0; 4]).as_bytes().to_vec();
+            if has_surrogates(json) && out.windows(replaced.len()).any(|part| part == replaced) {
+                let message = format!("what {self} finds is no key: half of a surrogate pair, which is no character");
+                return Err(Error::payload(message));
+            }
             Ok(out)
         })
     }

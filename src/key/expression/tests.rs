@@ -276,3 +276,14 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn half_of_a_surrogate_pair_does_not_merge_two_keys() {
+    let body = r#"{"order_id":"7","note":"thanks \ud83d","\ud83c":{"id":1},"replaced":"\ufffd"}"#;
+    assert_eq!(select("order_id", body).as_deref(), Ok("\"7\""));
+    assert_eq!(select("[order_id, length(note)]", body).as_deref(), Ok("[\"7\",8]"));
+    for merged in ["note", "[order_id, note]", "@", "join('/', [order_id, note])", "keys(@)"] {
+        assert_eq!(select(merged, body), Err(ErrorKind::Payload), "{merged}");
+    }
+    assert_eq!(select("a", r#"{"a":"\ufffd","b":"\\ud83d"}"#).as_deref(), Ok("\"\u{fffd}\""));
+}

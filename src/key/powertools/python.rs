@@ -1,7 +1,7 @@
 //! JSON text as Python's `json.dumps(value, sort_keys=True)` writes it.
 
 use super::number;
-use crate::key::text::{elements, members, text};
+use crate::key::text::{characters, elements, members};
 
 /// Of a value in canonical JSON, which has the members in the order that Python sorts them in: that of their code points.
 pub(super) fn write(out: &mut Vec<u8>, json: &[u8]) {
@@ -37,7 +37,14 @@ pub(super) fn write(out: &mut Vec<u8>, json: &[u8]) {
 /// What is not printable ASCII is escaped, with the digits in lower case.
 fn write_string(out: &mut Vec<u8>, string: &[u8]) {
     out.push(b'"');
-    for character in text(string).chars() {
+    for character in characters(string) {
+        let character = match character {
+            Ok(character) => character,
+            Err(surrogate) => {
+                out.extend(format!("\\u{surrogate:04x}").bytes());
+                continue;
+            }
+        };
         match character {
             '"' => out.extend_from_slice(br#"\""#),
             '\\' => out.extend_from_slice(br"\\"),
@@ -55,4 +62,20 @@ fn write_string(out: &mut Vec<u8>, string: &[u8]) {
         }
     }
     out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::canonical::canonical;
+
+    #[test]
+    fn half_of_a_surrogate_pair_is_an_escape() {
+        let json = canonical(br#"["\uD83D","\ud83d\ude00","\u00e9"]"#).expect("it is JSON");
+        let (mut python, mut typescript) = (Vec::new(), Vec::new());
+        write(&mut python, &json);
+        crate::key::powertools::typescript::write(&mut typescript, &json);
+        assert_eq!(String::from_utf8_lossy(&python), r#"["\ud83d", "\ud83d\ude00", "\u00e9"]"#);
+        assert_eq!(String::from_utf8_lossy(&typescript), "[\"\\ud83d\",\"😀\",\"é\"]");
+    }
 }

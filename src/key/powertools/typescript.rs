@@ -1,7 +1,7 @@
 //! JSON text as `JSON.stringify(deepSort(value))` writes it.
 
 use super::number;
-use crate::key::text::{elements, members, text};
+use crate::key::text::{characters, elements, members, text};
 
 /// The largest array index of ECMAScript; greater numbers are names like others.
 /// <https://tc39.es/ecma262/#array-index>
@@ -10,7 +10,7 @@ const MAX_INDEX: u32 = u32::MAX - 1;
 /// Of a value in canonical JSON.
 pub(super) fn write(out: &mut Vec<u8>, json: &[u8]) {
     match json.first() {
-        Some(b'"') => write_string(out, &text(json)),
+        Some(b'"') => write_string(out, json),
         Some(b'[') => {
             out.push(b'[');
             for (i, element) in elements(json).enumerate() {
@@ -29,11 +29,10 @@ pub(super) fn write(out: &mut Vec<u8>, json: &[u8]) {
 
 /// An object has its array indices first and in order, and then the names in the order in which `deepSort` adds them.
 fn write_object(out: &mut Vec<u8>, json: &[u8]) {
-    let mut sorted: Vec<(Place, String, &[u8])> = members(json)
-        .map(|(name, value)| (text(name), value))
+    let mut sorted: Vec<(Place, &[u8], &[u8])> = members(json)
         // Assigned, this sets the prototype, and no member.
-        .filter(|(name, _)| name != "__proto__")
-        .map(|(name, value)| (Place::of(&name), name, value))
+        .filter(|(name, _)| *name != br#""__proto__""#)
+        .map(|(name, value)| (Place::of(&text(name)), name, value))
         .collect();
     sorted.sort_by(|(one, ..), (other, ..)| one.cmp(other));
     out.push(b'{');
@@ -66,10 +65,17 @@ impl Place {
     }
 }
 
-/// Only quotes, backslashes and control characters are escaped.
-fn write_string(out: &mut Vec<u8>, string: &str) {
+/// Only quotes, backslashes, control characters and unpaired surrogates are escaped.
+fn write_string(out: &mut Vec<u8>, string: &[u8]) {
     out.push(b'"');
-    for character in string.chars() {
+    for character in characters(string) {
+        let character = match character {
+            Ok(character) => character,
+            Err(surrogate) => {
+                out.extend(format!("\\u{surrogate:04x}").bytes());
+                continue;
+            }
+        };
         match character {
             '"' => out.extend_from_slice(br#"\""#),
             '\\' => out.extend_from_slice(br"\\"),

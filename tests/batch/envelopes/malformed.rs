@@ -149,3 +149,40 @@ async fn a_dlq_message_has_its_envelope() {
     let again = [Ok(OutcomeKind::ReplayedFailure), BAD];
     assert!(redriven.outcomes().iter().all(|outcome| again.contains(outcome)), "{:?}", redriven.outcomes());
 }
+
+/// Holds the messages that its body lists, with these ids.
+#[derive(Clone, Debug)]
+struct Listed(&'static [Option<&'static str>]);
+
+impl Envelope for Listed {
+    fn open(&self, body: &[u8]) -> Result<Content, EnvelopeError> {
+        let orders: Vec<Value> = serde_json::from_slice(body).map_err(|_| EnvelopeError::new("it is no list"))?;
+        let message = |(order, id): (Value, &Option<&str>)| match id {
+            Some(id) => Message::new(order.to_string()).with_id(*id),
+            None => Message::new(order.to_string()),
+        };
+        Ok(Content::Messages(orders.into_iter().zip(self.0).map(message).collect()))
+    }
+}
+
+#[tokio::test]
+async fn of_several_messages_each_needs_an_id_or_none_of_them_runs() {
+    let list = json!([1, 2, 3]).to_string();
+    for ids in [&[None, None, None], &[Some("a"), None, Some("c")], &[Some("a"), Some("b"), Some("")]] {
+        for policy in [PermanentFailures::Report, PermanentFailures::Acknowledge] {
+            let journal = Journal::<Value>::new();
+            let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(Listed(ids));
+            let delivered = deliver(&service.permanent_failures(policy), batch(&[&list])).await;
+            assert_eq!(delivered.outcomes(), [BAD], "{ids:?}");
+            assert!(journal.payloads().is_empty());
+            let error = delivered.records[0].error.as_deref().unwrap();
+            assert!(error.contains("no id"), "{error}");
+        }
+    }
+    let journal = Journal::<Value>::new();
+    let named = testing::engine().sqs(Key::message_id(), journal.handler());
+    let named = named.unwrapping(Listed(&[Some("a"), Some("b"), Some("c")]));
+    assert_eq!(deliver(&named, batch(&[&list])).await.outcomes(), [DONE; 3]);
+    let one = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(Listed(&[None]));
+    assert_eq!(deliver(&one, batch(&["[4]"])).await.outcomes(), [DONE], "one has the id of the record around it");
+}

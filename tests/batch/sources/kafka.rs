@@ -1,13 +1,14 @@
 //! Kafka: order within partitions, and what is answered.
 
 use lambda_once::{
-    ErrorKind, Failure, Key,
+    ErrorKind, Failure, Key, OutcomeKind,
     batch::{
         Handler,
         kafka::{KafkaEvent, KafkaService},
     },
     store::fault::Call,
 };
+use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 
 use crate::{
@@ -229,4 +230,38 @@ async fn without_provisioned_mode_any_failure_fails_the_invocation() {
     assert_eq!(world.fail(&service, &event()).await.kind(), ErrorKind::Batch);
     assert_eq!(world.answer(&service, &event()).await, ALL_DONE);
     assert_eq!(world.journal.keys(), ["A", "C", "A", "B"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tombstone_without_a_key_in_its_body_says_what_to_do() {
+    let world = World::new();
+    let tombstone = |offset| {
+        let mut tombstone = record(0, offset, &json!(0));
+        tombstone["value"] = Value::Null;
+        tombstone
+    };
+    let records = || {
+        let event = event([tombstone(1), record(0, 2, &order("2"))]);
+        LambdaEvent::new(serde_json::from_str(&event.to_string()).unwrap(), world.left(seconds(60)))
+    };
+    let reports = service(&world, Key::pointer("/order_id")).process(records()).await.records;
+    assert_eq!(reports[0].outcome, Err(ErrorKind::KeyMissing));
+    let error = reports[0].error.as_deref().unwrap();
+    assert!(error.contains("tombstone") && error.contains("`ignore`") && error.contains("Key::attribute"), "{error}");
+    let ignoring = service(&world, Key::pointer("/order_id")).ignore(|record| record.body() == b"null");
+    let reports = ignoring.process(records()).await.records;
+    let outcomes: Vec<_> = reports.iter().map(|report| report.outcome).collect();
+    assert_eq!(outcomes, [Ok(OutcomeKind::Ignored), Ok(OutcomeKind::Executed)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tombstone_that_the_handler_does_not_take_says_that_it_is_one() {
+    let world = World::new();
+    let mut tombstone = record(0, 1, &json!(0));
+    tombstone["value"] = Value::Null;
+    let service = world.once.kafka(Key::message_id(), world.handler());
+    let event = serde_json::from_str(&event([tombstone]).to_string()).unwrap();
+    let reports = service.process(LambdaEvent::new(event, world.left(seconds(60)))).await.records;
+    let error = reports[0].error.as_deref().unwrap();
+    assert!(error.contains("tombstone") && error.contains("Option"), "{error}");
 }

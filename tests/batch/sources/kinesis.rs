@@ -175,3 +175,19 @@ async fn no_delivery_is_known_to_be_the_last_one_of_a_record() {
     assert_eq!(world.answer(&service, &event).await, checkpoint(0));
     assert_eq!(letters.0.load(Ordering::Relaxed), 0, "a retry may help it");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_record_is_the_same_whichever_consumer_of_its_stream_brings_it() {
+    let world = World::new();
+    let service = service(&world, Key::message_id());
+    let by = |source: String| {
+        let mut record = record(0, "a", order("A").to_string());
+        record["eventSourceARN"] = json!(source);
+        event([record])
+    };
+    let consumers = ["/consumer/fan-out:1600000000", "/consumer/fan-out:1700000000", "/consumer/other:1600000000"];
+    for source in [""].into_iter().chain(consumers) {
+        assert_eq!(world.answer(&service, &by(format!("{STREAM}{source}"))).await, ALL_DONE);
+    }
+    assert_eq!(world.journal.keys(), ["A"]);
+}

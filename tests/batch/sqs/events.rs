@@ -113,13 +113,24 @@ async fn a_body_that_cannot_be_read_is_reported_alone() {
         r#"{"order_id":"C","order_id":"D","act":"succeed","ms":0}"#.to_owned(),
         r#"{"order_id":"\ud800","act":"succeed","ms":0}"#.to_owned(),
         r#"{"order_id":"\udc00\ud800","act":"succeed","ms":0}"#.to_owned(),
-        member(r#""\ud800x""#),
+        member(r#""\ud800\u12""#),
         member(r#""\uZZZZ""#),
         member("\"\u{1}\""),
     ] {
         let shown: String = body.chars().take(60).collect();
         assert!(alone_is_reported(message("m1", &body)).await, "{shown}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_with_half_of_a_surrogate_pair_runs_once_however_it_is_written() {
+    let world = World::new();
+    let note = |note: &str| format!(r#"{{"order_id":"A","act":"succeed","ms":0,"note":"thanks {note}"}}"#);
+    for body in [r"\ud83d", r"\uD83D"] {
+        assert!(world.deliver([note(body)]).await.is_empty(), "{body}");
+    }
+    assert_eq!(world.deliver([note(r"\ud83c")]).await, ["m0"], "another payload");
+    assert_eq!(world.journal.keys(), ["A"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -267,3 +267,13 @@ async fn a_head_that_cannot_be_decoded_on_its_last_delivery_takes_none_along() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_delivers_no_message_at_all_is_a_configuration_error() {
+    let world = World::new();
+    let error = world.service().max_receive_count(0).checked().unwrap_err();
+    assert!(error.kind() == ErrorKind::Config && error.to_string().contains("max_receive_count"), "{error}");
+    let refused = world.process(&world.service().max_receive_count(0), group("transient")).await;
+    assert_eq!(refused.response.unwrap_err().kind(), ErrorKind::Config);
+    assert!(world.service().max_receive_count(1).checked().is_ok());
+}
