@@ -15,10 +15,14 @@ use futures_util::FutureExt;
 use http::Request;
 use http_body_util::Full;
 use lambda_once::{
-    AfterUnknown, BoxError, Claim, Classify, Failure, Idempotency, MemoryStore, Verdict,
+    AfterUnknown, BoxError, Claim, Classify, Failure, Idempotency, MemoryStore, Store, Verdict,
     http::{IdempotencyKeyLayer, Scope},
     idempotency::Builder,
-    store::fault::{Call, Fault},
+    record::Record,
+    store::{
+        ResultData,
+        fault::{Call, Fault},
+    },
 };
 use lambda_runtime::Context;
 use tower::{Layer, ServiceExt};
@@ -111,6 +115,27 @@ async fn without_the_store_requests_are_refused_unless_failing_open_is_chosen() 
     app.store.always(Call::Claim, Fault::ErrorBefore);
     assert_eq!(app.post("k", "{}").await.status, 201);
     assert_eq!(app.post("k", "{}").await.header("x-run"), Some("2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_of_a_newer_format_is_no_trouble_with_the_store_that_may_fail_open() {
+    let key = Arc::new(OnceLock::new());
+    let noted = Arc::clone(&key);
+    let handler = move |run, request: Request<Full<Bytes>>| {
+        noted.set(request.extensions().get::<Claim>().unwrap().key()).unwrap();
+        numbered(run, request)
+    };
+    let app = App::with(|engine| engine, |layer| layer.fail_open(), handler);
+    assert_eq!(app.post("k", "{}").await.status, 201);
+    let key = *key.get().unwrap();
+    let record = app.records.read(&[key], ResultData::Include).await.pop().unwrap().unwrap().unwrap();
+    app.records.insert(key, Record { version: u32::MAX, ..record });
+    for body in ["{}", "{\"other\":1}"] {
+        let got = app.post("k", body).await;
+        assert_eq!((got.status, got.code(), got.header("retry-after")), (503, "unavailable".to_owned(), Some("1")));
+        assert_eq!(got.header("idempotency-unprotected"), None);
+    }
+    assert_eq!(app.runs(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -277,3 +277,23 @@ async fn a_queue_that_delivers_no_message_at_all_is_a_configuration_error() {
     assert_eq!(refused.response.unwrap_err().kind(), ErrorKind::Config);
     assert!(world.service().max_receive_count(1).checked().is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_was_cut_off_says_nothing_of_how_long_others_take() {
+    let (world, letters) = (World::new(), Letters::new());
+    let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES).longest_run(seconds(20));
+    // When the head is cut off there are less than ten seconds left.
+    let processed = world.process_within(&service, group("hang"), seconds(30)).await;
+    assert_eq!((reported(&processed), letters.ids()), (vec![], ids(0..1)));
+    assert_eq!(world.journal.keys(), ["A", "B", "C"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_ended_by_itself_says_how_long_others_take() {
+    let (world, letters) = (World::new(), Letters::new());
+    let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES).longest_run(seconds(25));
+    let event = fifo([work("A", "transient", 20_000), order("B"), order("C")].map(|body| ("a", body)));
+    let processed = world.process_within(&service, event, seconds(30)).await;
+    assert_eq!((reported(&processed), letters.ids()), (ids(1..3), ids(0..1)));
+    assert_eq!(world.journal.keys(), ["A"]);
+}

@@ -2,7 +2,11 @@
 
 use std::future::Future;
 
-use lambda_once::{Error, Failure, Outcome, Verdict, record::Status};
+use lambda_once::{
+    Error, Failure, Outcome, Verdict,
+    clock::Clock,
+    record::{Record, Status},
+};
 
 use super::{CHARGE, KEY, LEASE, MARGIN, MILLISECOND, World, assert_outcome};
 
@@ -113,4 +117,23 @@ async fn a_late_permanent_failure_gives_way_to_the_successors_result() {
     let world = World::new();
     let late = world.run_late(world.succeeds(), Err(Failure::permanent("late"))).await;
     assert_outcome!(late, Ok(Outcome::Replayed(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successors_outcome_that_has_expired_decides_nothing() {
+    for status in [Status::Completed, Status::Failed] {
+        let world = World::new();
+        let expired = async {
+            match status {
+                Status::Failed => world.fails().await,
+                _ => world.succeeds().await,
+            }
+            let record = world.record().await.unwrap();
+            assert_eq!(record.status, status);
+            let now = world.clock.now().seconds_rounded_down();
+            let key = world.once.key_hash(CHARGE, KEY).unwrap();
+            world.records.insert(key, Record { expiration: Some(now), ..record });
+        };
+        assert_outcome!(world.run_late(expired, Ok(99)).await, Ok(Outcome::LeaseLost));
+    }
 }

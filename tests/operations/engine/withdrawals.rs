@@ -134,3 +134,27 @@ async fn a_claim_without_an_answer_whose_repetition_finds_the_key_busy_is_withdr
         assert_outcome!(run().await, Ok(Outcome::Executed(1)));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_in_doubt_is_withdrawn_though_its_repetition_fails_for_certain() {
+    for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
+        for certain in [Fault::AccessDenied, Fault::Throttled] {
+            let world = World::with(|builder| builder.after_unknown(policy));
+            world.store.next(Call::Claim, Fault::ErrorAfter);
+            world.store.always(Call::Claim, certain);
+            assert_outcome!(world.run().await, Err(error) if error.kind() != ErrorKind::Unavailable);
+            assert_eq!(world.record().await, None, "{policy:?}, {certain:?}: the first request was applied");
+            assert_eq!(world.count(Call::Settle), 1);
+            world.store.heal();
+            assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_certainly_failed_each_time_is_not_looked_for() {
+    let world = World::new();
+    world.store.always(Call::Claim, Fault::AccessDenied);
+    assert_outcome!(world.run().await, Err(error) if error.kind() == ErrorKind::AccessDenied);
+    assert_eq!((world.count(Call::Claim), world.count(Call::Read)), (1, 0));
+}
