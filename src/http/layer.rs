@@ -84,7 +84,8 @@ impl IdempotencyKeyLayer {
         Ok(self)
     }
 
-    /// Sets the methods that are covered. GET, HEAD, PUT and DELETE should be idempotent by themselves.
+    /// Sets the methods that are covered. GET, HEAD, PUT and DELETE should be idempotent by themselves. Names of methods are
+    /// case-sensitive (RFC 9110, section 9.1): `post` is another method than `POST`.
     pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.settings.methods = methods.into_iter().collect();
         self
@@ -157,7 +158,7 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Stores these headers too, except hop-by-hop headers and `Content-Length`.
+    /// Stores these headers too, except hop-by-hop headers, `Content-Length` and `Authorization`.
     pub fn store_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
         self.settings.stored_headers.stored.extend(names);
         self

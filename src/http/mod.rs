@@ -102,7 +102,7 @@
 //! unknown](crate::Classify::unknown).
 //!
 //! Status, headers and body are stored, except headers of one exchange: hop-by-hop and framing headers,
-//! `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value is `*` or its name is
+//! `Authorization`, `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value is `*` or its name is
 //! in [`store_headers`](IdempotencyKeyLayer::store_headers): any other value was chosen for the origin that asked first.
 //!
 //! # Disconnects

@@ -35,8 +35,9 @@ pub(super) struct HeaderPolicy {
     pub(super) dropped: Vec<HeaderName>,
 }
 
-/// Hop-by-hop headers, and those that frame the message.
-const OF_THE_CONNECTION: [HeaderName; 9] = [
+/// Never stored: hop-by-hop headers, those that frame the message, and credentials, which are no part of a response.
+const NEVER_STORED: [HeaderName; 10] = [
+    header::AUTHORIZATION,
     header::CONNECTION,
     header::CONTENT_LENGTH,
     header::PROXY_AUTHENTICATE,
@@ -77,7 +78,7 @@ const OF_THE_EXCHANGE_BEGIN_WITH: [&str; 4] = ["ratelimit-", "x-b3-", "x-ratelim
 
 impl HeaderPolicy {
     fn keeps(&self, name: &HeaderName, value: &HeaderValue) -> bool {
-        if OF_THE_CONNECTION.contains(name) || self.dropped.contains(name) {
+        if NEVER_STORED.contains(name) || self.dropped.contains(name) {
             return false;
         }
         if self.stored.contains(name) {
@@ -204,10 +205,16 @@ mod tests {
             ("access-control-expose-headers", b"Retry-After"),
         ];
         let policy = HeaderPolicy {
-            stored: vec![header::SET_COOKIE, header::CONTENT_LENGTH, header::ACCESS_CONTROL_EXPOSE_HEADERS],
+            stored: vec![
+                header::SET_COOKIE,
+                header::CONTENT_LENGTH,
+                header::AUTHORIZATION,
+                header::ACCESS_CONTROL_EXPOSE_HEADERS,
+            ],
             dropped: vec![HeaderName::from_static("x-secret")],
         };
         let response = replay(&policy, 200, headers, b"");
         assert_eq!(names(&response), ["set-cookie", "access-control-allow-headers", "access-control-expose-headers"]);
     }
 }
+            ("authorization", b"Bearer t"),

@@ -102,6 +102,25 @@ async fn methods_that_are_not_covered_pass_through() {
     assert_eq!(app.runs(), 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_name_of_a_method_is_compared_with_its_case() {
+    let post = |method: &str| {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        Request::builder().method(method).uri("/charges").header("idempotency-key", "k").body(Full::default()).unwrap()
+    };
+    let app = App::new();
+    for name in ["post", "Post"] {
+        assert_eq!(app.send(post(name)).await.status, 201);
+    }
+    assert!(app.store.calls().is_empty(), "they are not covered");
+
+    let both = ["POST", "post"].map(|name| Method::from_bytes(name.as_bytes()).unwrap());
+    let app = App::with(|engine| engine, |layer| layer.methods(both), numbered);
+    assert_eq!(app.send(post("POST")).await.status, 201);
+    assert_eq!(app.send(post("post")).await.code(), "key_reused", "another method is another request");
+    assert_eq!(app.runs(), 1);
+}
+
 async fn answering(status: u16) -> App {
     let handler = move |run, _| async move {
         Response::builder().status(status).header("x-run", run).body(Full::default()).unwrap()
