@@ -308,7 +308,7 @@ impl LayerSettings {
     }
 
     /// Whether nobody knows, by an error of the service, if the operation took effect. Only boxed errors can be looked into, as
-    /// those of `lambda_http` are, and errors that have a classifier.
+    /// those of `lambda_http` and of `tower`'s layers are, and errors that have a classifier.
     fn is_doubtful<E: 'static>(&self, error: &E) -> bool {
         let settings = &self.engine.settings;
         settings.classifiers.verdict_of_any(error, settings.on_panic) == Some(Verdict::Unknown)

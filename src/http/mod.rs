@@ -98,8 +98,10 @@
 //!
 //! By default responses with 2xx, 3xx, and 4xx except 401, 403, 404, 405, 406, 408, 409, 415, 425 and 429. A 504 keeps the key
 //! until its lease ends; other responses, and errors of the service, release it. [`Decision`] says otherwise, per status or per
-//! response. Errors are released too, unless they are boxed (as `lambda_http::Error` is) and [marked as
-//! unknown](crate::Classify::unknown).
+//! response. An error of the service keeps the key if it is [marked as unknown](crate::Classify::unknown), or if the error of a
+//! time-out (`tower::timeout`, `tokio::time::timeout`) is among its sources and it has no mark: the time-out dropped a future
+//! that may have taken effect. Other errors release it. Marks and sources are found in boxed errors (as `lambda_http::Error` is)
+//! and in errors with a [classifier](crate::idempotency::Builder::classify).
 //!
 //! Status, headers and body are stored, except headers of one exchange: hop-by-hop and framing headers,
 //! `Authorization`, `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value is `*` or its name is

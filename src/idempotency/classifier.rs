@@ -62,22 +62,31 @@ impl Classifiers {
         }
     }
 
+    /// The verdict on an error of a service: its mark, or what the classifiers say of it. Without either it is unknown if the
+    /// error says that a future was dropped.
+    #[cfg(any(feature = "http", feature = "invocation"))]
+    pub(crate) fn verdict_of_service(&self, error: &(dyn StdError + 'static), on_panic: OnPanic) -> Option<Verdict> {
+        self.verdict(error, on_panic).or_else(|| chain(error).any(is_elapsed).then_some(Verdict::Unknown))
+    }
+
     /// The same of a value that may be an error, a boxed one included.
     #[cfg(feature = "http")]
     pub(crate) fn verdict_of_any(&self, value: &dyn Any, on_panic: OnPanic) -> Option<Verdict> {
         if let Some(failure) = value.downcast_ref::<Failure>() {
-            let verdict = Some(failure.verdict()).filter(|_| failure.is_judged());
-            return verdict.or_else(|| self.of(failure.source(), on_panic));
+            let said = Some(failure.verdict()).filter(|_| failure.is_judged());
+            return said.or_else(|| self.verdict_of_service(failure.source(), on_panic));
         }
         if let Some(error) = value.downcast_ref::<BoxError>() {
-            return self.verdict(&**error, on_panic);
+            return self.verdict_of_service(&**error, on_panic);
         }
         #[cfg(feature = "anyhow")]
         if let Some(error) = value.downcast_ref::<anyhow::Error>() {
-            return self.verdict(&**error, on_panic);
+            return self.verdict_of_service(&**error, on_panic);
         }
+        let known = self.0.iter().find_map(|classifier| classifier.as_error(value));
         let is_task = || value.downcast_ref::<JoinError>().map(|error| error as _);
-        self.verdict(self.0.iter().find_map(|classifier| classifier.as_error(value)).or_else(is_task)?, on_panic)
+        let is_elapsed = || value.downcast_ref::<tokio::time::error::Elapsed>().map(|error| error as _);
+        self.verdict_of_service(known.or_else(is_task).or_else(is_elapsed)?, on_panic)
     }
 
     /// What the classifiers say of the outermost error of a chain that one of them knows; else what the end of a task says that
@@ -87,6 +96,12 @@ impl Classifiers {
         by_type
             .or_else(|| chain(error).find_map(|error| found::<JoinError>(error)).map(|ended| of_task(ended, on_panic)))
     }
+}
+
+/// Whether a time-out of `tower` or `tokio` dropped a future, which may have taken effect.
+#[cfg(any(feature = "http", feature = "invocation"))]
+fn is_elapsed(error: &(dyn StdError + 'static)) -> bool {
+    error.is::<tower::timeout::error::Elapsed>() || error.is::<tokio::time::error::Elapsed>()
 }
 
 impl fmt::Debug for Classifiers {

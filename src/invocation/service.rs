@@ -243,7 +243,8 @@ fn undecodable(error: &serde_json::Error) -> Error {
 fn failure_of<E: HandlerError>(error: &E, settings: &EngineSettings) -> Failure {
     // The text is the user's, and printing it may panic.
     let text = catch_panic(|| error.to_string()).unwrap_or_else(|| "the error's text is not known".to_owned());
-    let verdict = error.verdict().or_else(|| settings.classifiers.verdict(error.as_error(), settings.on_panic));
+    let verdict =
+        error.verdict().or_else(|| settings.classifiers.verdict_of_service(error.as_error(), settings.on_panic));
     Failure::new(verdict.unwrap_or_default(), text)
 }
 

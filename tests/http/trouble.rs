@@ -251,6 +251,80 @@ async fn an_error_of_the_service_with_a_classifier_keeps_the_key_if_its_outcome_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_handler_that_an_inner_time_out_drops_keeps_its_key() {
+    let runs = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&runs);
+    let handler = tower::service_fn(move |_: Request<Full<Bytes>>| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        future::pending::<Result<http::Response<Full<Bytes>>, Infallible>>()
+    });
+    let once = Idempotency::builder(MemoryStore::new()).scope("tests").build().unwrap();
+    let timed = tower::timeout::Timeout::new(handler, Duration::from_secs(1));
+    let service = IdempotencyKeyLayer::new(once, Scope::shared()).layer(timed);
+    let error = service.clone().oneshot(post("k", "{}")).await.unwrap_err();
+    assert!(error.is::<tower::timeout::error::Elapsed>(), "the error is handed on");
+    let retry = service.oneshot(post("k", "{}")).await.unwrap();
+    assert_eq!((retry.status().as_u16(), runs.load(Ordering::SeqCst)), (409, 1));
+}
+
+/// The error of `tokio::time::timeout`, from a runtime of its own.
+fn elapsed() -> tokio::time::error::Elapsed {
+    let late = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async { tokio::time::timeout(Duration::ZERO, future::pending::<()>()).await.unwrap_err() })
+    };
+    std::thread::spawn(late).join().unwrap()
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the bank is slow")]
+struct Slow(#[source] tokio::time::error::Elapsed);
+
+#[tokio::test]
+async fn an_error_with_a_time_out_among_its_sources_keeps_the_key() {
+    assert_eq!(after(|| Err(elapsed().into())).await, 409, "itself");
+    assert_eq!(after(|| Err(Slow(elapsed()).into())).await, 409, "its source");
+    assert_eq!(after_on(|builder| builder, || Err(elapsed())).await, 409, "not boxed");
+    assert_eq!(after_on(|builder| builder, || Err(Failure::from(Slow(elapsed())))).await, 409, "a failure");
+    assert_eq!(after(|| Ok(Err(elapsed()).transient()?)).await, 200, "the mark counts");
+    let settings = |builder: Builder| builder.classify(|_: &Slow| Verdict::Transient);
+    assert_eq!(after_on(settings, || Err(Slow(elapsed()))).await, 200, "the classifier counts");
+}
+
+/// The code of the refusal and the status of a retry, after a response whose body breaks off.
+async fn broken_off(status: u16) -> (Got, u16) {
+    let runs = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&runs);
+    let handler = move || {
+        let first = counter.fetch_add(1, Ordering::SeqCst) == 0;
+        let frames = [Ok("half"), Err(std::io::Error::other("broken"))].into_iter().take(if first { 2 } else { 1 });
+        let body = axum::body::Body::from_stream(futures_util::stream::iter(frames));
+        async move { http::Response::builder().status(if first { status } else { 201 }).body(body).unwrap() }
+    };
+    let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::shared());
+    let app = axum::Router::new().route("/charges", axum::routing::post(handler)).route_layer(layer);
+    let send = || {
+        let request = Request::post("/charges").header("idempotency-key", "k").body(axum::body::Body::empty());
+        app.clone().oneshot(request.unwrap())
+    };
+    let (parts, body) = send().await.unwrap().into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let got = Got { status: parts.status.as_u16(), headers: parts.headers, body };
+    (got, send().await.unwrap().status().as_u16())
+}
+
+#[tokio::test]
+async fn an_answer_that_releases_the_key_does_so_although_its_body_breaks_off() {
+    for (status, retry) in [(503, 201), (429, 201), (201, 409), (504, 409)] {
+        let (got, retried) = broken_off(status).await;
+        assert_eq!((got.status, got.code(), retried), (500, "answer_broken".to_owned(), retry), "{status}");
+        let problem: serde_json::Value = serde_json::from_slice(&got.body).unwrap();
+        let is_unknown = problem["detail"].as_str().unwrap().contains("not known");
+        assert_eq!((&problem["retryable"], is_unknown), (&true.into(), retry == 409), "{status}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_handler_finds_its_claim_among_the_extensions() {
     let app = App::with(
         |engine| engine,

@@ -1,6 +1,6 @@
 //! The handler's errors: the claim's settlement, and the caller's view.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use anyhow::Context as _;
 use lambda_once::{
@@ -117,6 +117,19 @@ async fn an_error_without_a_mark_is_left_to_the_classifiers() {
         let marked = move || Charge(if verdict == Verdict::Unknown { Verdict::Transient } else { verdict });
         assert_eq!(after(marked).await, if verdict == Verdict::Unknown { Ok(2) } else { expected }, "its own word");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_with_a_time_out_among_its_sources_keeps_the_claim() {
+    let late = || tokio::time::timeout(Duration::from_secs(1), std::future::pending::<u32>());
+    let function = Function::of(move |_, _| async move { Ok::<_, anyhow::Error>(late().await.context("the bank")?) });
+    assert!(own(function.invoke(order()).await).is::<tokio::time::error::Elapsed>());
+    assert_eq!(refusal(function.invoke(order()).await).0, ErrorKind::InProgress);
+
+    let marked =
+        Function::of(move |run, _| async move { if run == 1 { Ok(late().await.transient()?) } else { Ok(run) } });
+    let _: BoxError = own(marked.invoke(order()).await);
+    assert_eq!(marked.invoke(order()).await.ok(), Some(2), "the mark counts");
 }
 
 #[tokio::test]
