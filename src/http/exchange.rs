@@ -161,7 +161,9 @@ impl LayerSettings {
                 Attempted::Answered(answer) => return answer,
                 Attempted::Busy(refusal, back) => (refusal, back),
                 Attempted::Unprotected(work, pending_claim) => {
-                    return self.pass_unprotected(work, pending_claim, entry).await;
+                    let to_completion = entry.to_completion;
+                    let passing = Arc::clone(&self).pass_unprotected(work, pending_claim, entry);
+                    return if to_completion { self.in_flight.run(passing).await } else { passing.await };
                 }
             };
             match self.engine.wait_until_free(&entry.candidate, refusal, &mut wait, entry.wait_until).await {
@@ -327,7 +329,7 @@ impl LayerSettings {
 
     /// Runs the inner service as without the layer, since the store is in trouble.
     async fn pass_unprotected<S: Inner<B>, B: RequestBody>(
-        &self,
+        self: Arc<Self>,
         work: Work<S, B>,
         pending_claim: PendingClaim,
         entry: Entry,

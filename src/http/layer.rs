@@ -313,7 +313,8 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Refuses a response above [`max_body`](Self::max_body) with 500, instead of passing it through to the first client.
+    /// Refuses a response that is too large ([`max_body`](Self::max_body)) with 500, instead of passing it through to the first
+    /// client.
     pub fn refuse_large_answers(mut self) -> Self {
         self.settings.refuses_large_answers = true;
         self
@@ -322,7 +323,8 @@ impl IdempotencyKeyLayer {
     /// Runs requests unprotected while the store is unavailable, instead of refusing them with 503. Their responses have the
     /// header `Idempotency-Unprotected: true`. A retry then takes effect again.
     ///
-    /// The store gets a quarter of the time left, at most three seconds.
+    /// The store gets a quarter of the time left, at most three seconds. These requests run [to
+    /// completion](Self::run_to_completion) too, and are not cut off.
     pub fn fail_open(mut self) -> Self {
         self.settings.fails_open = true;
         self

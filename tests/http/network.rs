@@ -16,7 +16,10 @@ use lambda_once::{
     http::{IdempotencyKeyLayer, InFlight, Scope},
     idempotency::Builder,
     record::Status,
-    store::{ResultData, Store},
+    store::{
+        ResultData, Store,
+        fault::{Call, Fault, FaultStore},
+    },
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -310,6 +313,36 @@ async fn at_shutdown_what_runs_for_clients_that_have_gone_is_finished_and_record
     draining.await;
     let record = store.read(&[key], ResultData::Include).await.remove(0).unwrap().unwrap();
     assert_eq!((record.status, in_flight.is_empty()), (Status::Completed, true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_fails_open_is_finished_when_its_client_has_gone() {
+    let store = FaultStore::new(MemoryStore::new(), 1);
+    store.always(Call::Claim, Fault::AccessDenied);
+    let layer = layer(Idempotency::builder(store)).fail_open();
+    let in_flight = layer.in_flight();
+    let ((begun, mut has_begun), (ended, mut has_ended)) = (mpsc::channel(1), mpsc::channel(1));
+    let may_end = Arc::new(Notify::new());
+    let gate = Arc::clone(&may_end);
+    let handler = move || async move {
+        begun.send(()).await.unwrap();
+        gate.notified().await;
+        ended.send(()).await.unwrap();
+        created(1)
+    };
+    let watch = Watch::default();
+    let app = Router::new().route("/charges", post(handler)).route_layer(layer).layer(watch.clone());
+    let server = Server::start(app).await;
+
+    let client = server.begin("k", WATCHED, "{}").await;
+    has_begun.recv().await.unwrap();
+    drop(client);
+    watch.gone().await;
+    may_end.notify_one();
+    // It never does if the handler was dropped.
+    let ended = tokio::time::timeout(Duration::from_secs(10), has_ended.recv()).await;
+    assert_eq!(ended, Ok(Some(())));
+    in_flight.drain().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
