@@ -3,7 +3,7 @@
 use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, request::Parts};
+use http::{HeaderMap, HeaderValue, Response, header, request::Parts};
 
 use super::{
     ResponseBody, StoredResponse, handler_end::HandlerEnd, lambda, problem::Problem, settings::LayerSettings,
@@ -58,6 +58,10 @@ impl LayerSettings {
     ) -> Result<Response<ResponseBody<R>>, E> {
         let log = |outcome: OutcomeKind| self.log(outcome, asked);
         let ran = match end.into_conclusion() {
+            Conclusion::Released(HandlerEnd::Broken) => {
+                let outcome = OutcomeKind::Failed(Verdict::Transient);
+                return Ok(self.problem(Problem::ANSWER_BROKEN_RELEASED, outcome, asked));
+            }
             Conclusion::Released(ran) => {
                 log(OutcomeKind::Failed(Verdict::Transient));
                 ran
@@ -81,18 +85,14 @@ impl LayerSettings {
                     | Outcome::Recovered(ran)
                     | Outcome::Unrecorded(ran) => {
                         log(kind);
-                        return match ran {
-                            HandlerEnd::Answered { body, .. }
-                                if self.refuses_large_answers && body.whole().is_none() =>
-                            {
-                                Ok(self.refusal(Problem::ANSWER_TOO_LARGE, asked.parts))
-                            }
-                            ran => self.first(ran),
+                        return if self.refuses_large_answers && ran.is_too_large() {
+                            Ok(self.refusal(Problem::ANSWER_TOO_LARGE, asked.parts))
+                        } else {
+                            self.first(ran, asked)
                         };
                     }
-                    // Only a probe fails as transient; a response body that breaks off leaves the outcome unknown.
-                    Outcome::Failed(failure) if failure.verdict() == Verdict::Transient => Problem::PROBE_FAILED,
-                    Outcome::Failed(_) => Problem::ANSWER_BROKEN,
+                    // Only a probe fails in this way.
+                    Outcome::Failed(_) => Problem::PROBE_FAILED,
                     Outcome::Interrupted(Interruption::Panicked) => Problem::PANICKED,
                     Outcome::Interrupted(Interruption::CutOff) => Problem::CUT_OFF,
                     Outcome::NotStarted => Problem::UNAVAILABLE,
@@ -102,16 +102,17 @@ impl LayerSettings {
                 return Ok(self.problem(problem, kind, asked));
             }
         };
-        self.first(ran)
+        self.first(ran, asked)
     }
 
     /// The inner service's own response, or its error.
-    fn first<R, E>(&self, ran: HandlerEnd<'_, R, E>) -> Result<Response<ResponseBody<R>>, E> {
+    fn first<R, E>(&self, ran: HandlerEnd<'_, R, E>, asked: Asked<'_>) -> Result<Response<ResponseBody<R>>, E> {
         match ran {
             HandlerEnd::Answered { mut parts, body, .. } => {
                 self.mark_first(&mut parts.headers);
                 Ok(Response::from_parts(parts, body))
             }
+            HandlerEnd::Broken => Ok(self.refusal(Problem::ANSWER_BROKEN, asked.parts)),
             HandlerEnd::Error(error) => Err(error),
         }
     }
@@ -136,13 +137,14 @@ impl LayerSettings {
         let kind = outcome.kind();
         let problem = match outcome {
             Outcome::Replayed(stored) => match stored.into_response() {
+                Some(StoredResponse { mut response, answered: Some(status) }) => {
+                    let location = response.headers_mut().remove(header::LOCATION);
+                    return self.gone(Problem::ANSWER_NOT_KEPT.answered(status, location), asked);
+                }
                 Some(stored) => return self.replay(stored, asked).await,
                 None => Problem::ANSWER_UNREADABLE,
             },
-            Outcome::ReplayedWithoutResult => {
-                let refusal = self.problem(Problem::ANSWER_NOT_KEPT, kind, asked);
-                return self.marked(refusal);
-            }
+            Outcome::ReplayedWithoutResult => return self.gone(Problem::ANSWER_NOT_KEPT, asked),
             Outcome::ReplayedFailure(_) => Problem::FAILED_BEFORE,
             Outcome::Mismatch(_) => Problem::MISMATCH.status(self.mismatch_status),
             Outcome::Superseded { .. } => Problem::SUPERSEDED,
@@ -173,6 +175,11 @@ impl LayerSettings {
             }
         }
         self.marked(stored.response.map(ResponseBody::of_bytes))
+    }
+
+    /// The operation is done, and its response was not kept.
+    fn gone<R>(&self, problem: Problem, asked: Asked<'_>) -> Response<ResponseBody<R>> {
+        self.marked(self.problem(problem, OutcomeKind::ReplayedWithoutResult, asked))
     }
 
     fn marked<R>(&self, mut response: Response<R>) -> Response<R> {

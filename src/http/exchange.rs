@@ -27,7 +27,7 @@ use crate::{
         outcome::OutcomeKind,
         policy::AfterUnknown,
         probe::Probed,
-        verdict::{Failure, Verdict},
+        verdict::Verdict,
         window::Window,
     },
     key::delivery::Body,
@@ -256,7 +256,7 @@ impl LayerSettings {
                 && let Probed::Done(found) = probed(&own, |claim| probe(&parts, claim)).await?
             {
                 let (parts, bytes) = found.into_parts();
-                return Ok(Success::Recover(self.ran(parts, ResponseBody::of_bytes(bytes))));
+                return Ok(Success::Recover(self.ran(parts, ResponseBody::of_bytes(bytes), is_invocation)));
             }
             let timer = self.engine.handler_begins(Some(&own));
             let called = inner.call(Request::from_parts(parts, body)).await;
@@ -268,8 +268,13 @@ impl LayerSettings {
             };
             let (parts, body) = response.into_parts();
             let decision = self.decision_on(&parts.extensions, parts.status);
-            let body = ResponseBody::read(body, self.max_body).await.map_err(Failure::unknown)?;
-            let ran = self.ran(parts, body);
+            let Ok(body) = ResponseBody::read(body, self.max_body).await else {
+                return Ok(match decision {
+                    Decision::Release => Success::Release(HandlerEnd::Broken),
+                    Decision::Store | Decision::Keep => Success::Keep(HandlerEnd::Broken),
+                });
+            };
+            let ran = self.ran(parts, body, is_invocation);
             Ok(match decision {
                 Decision::Store => Success::Complete(ran),
                 Decision::Release => Success::Release(ran),
@@ -316,9 +321,16 @@ impl LayerSettings {
         settings.classifiers.verdict_of_any(error, settings.on_panic) == Some(Verdict::Unknown)
     }
 
-    fn ran<R, E>(&self, mut parts: response::Parts, body: ResponseBody<R>) -> HandlerEnd<'_, R, E> {
+    fn ran<R, E>(
+        &self,
+        mut parts: response::Parts,
+        body: ResponseBody<R>,
+        is_invocation: bool,
+    ) -> HandlerEnd<'_, R, E> {
         self.remove_marks(&mut parts.headers);
-        HandlerEnd::Answered { parts, body, headers: &self.stored_headers }
+        let is_replayable =
+            !is_invocation || body.whole().is_none_or(|bytes| lambda::takes_response(&parts.headers, bytes));
+        HandlerEnd::Answered { parts, body, headers: &self.stored_headers, is_replayable }
     }
 
     /// Only the layer says whether a response is a replay, or unprotected.

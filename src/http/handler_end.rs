@@ -1,28 +1,54 @@
 //! The handler's result, and its recorded form.
 
 use http::response::Parts;
-use serde::{Serialize, Serializer, ser::Error as _};
 
 use super::{
     ResponseBody,
     stored::{HeaderPolicy, StoredForm},
 };
+use crate::{
+    idempotency::{
+        result::{Recorded, encode},
+        settings::EngineSettings,
+    },
+    record::StoredResult,
+    store::Limits,
+};
 
-/// How the inner service ended: its response, or its error.
+/// How the inner service ended.
 #[allow(clippy::large_enum_variant, reason = "there is one for each request, and it is moved once")]
 pub(super) enum HandlerEnd<'s, R, E> {
-    Answered { parts: Parts, body: ResponseBody<R>, headers: &'s HeaderPolicy },
+    /// With a response. It is replayed if `is_replayable`: a front door may not take it.
+    Answered {
+        parts: Parts,
+        body: ResponseBody<R>,
+        headers: &'s HeaderPolicy,
+        is_replayable: bool,
+    },
+    /// With a response whose body broke off.
+    Broken,
     Error(E),
 }
 
-impl<R, E> Serialize for HandlerEnd<'_, R, E> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Answered { parts, body, headers } => match body.whole() {
-                Some(bytes) => StoredForm::new(parts.status, &parts.headers, bytes, headers).serialize(serializer),
-                None => Err(S::Error::custom("the answer's body is beyond the cap")),
-            },
-            Self::Error(_) => Err(S::Error::custom("an error of the service is not an answer")),
+impl<R, E> HandlerEnd<'_, R, E> {
+    /// Whether it is a response that cannot be replayed, whatever the store takes.
+    pub(super) fn is_too_large(&self) -> bool {
+        matches!(self, Self::Answered { body, is_replayable, .. } if !is_replayable || body.whole().is_none())
+    }
+}
+
+impl<R, E> Recorded for HandlerEnd<'_, R, E> {
+    /// A response that is too large is recorded without its body.
+    fn recorded(&self, settings: &EngineSettings, limits: Limits) -> StoredResult {
+        let Self::Answered { parts, body, headers, is_replayable } = self else { return StoredResult::DROPPED };
+        if let Some(bytes) = body.whole().filter(|_| *is_replayable) {
+            let whole = encode(&StoredForm::new(parts.status, &parts.headers, bytes, headers), settings, limits);
+            if whole.data.is_some() {
+                return whole;
+            }
+        } else {
+            tracing::warn!(target: "lambda_once", "the response is too large to be replayed, so its body is not kept; the operation stays done");
         }
+        encode(&StoredForm::without_body(parts.status, &parts.headers, headers), settings, limits)
     }
 }

@@ -13,10 +13,12 @@ pub(super) use outside::*;
 
 #[cfg(feature = "http-lambda")]
 mod in_lambda {
+    use http::{HeaderMap, header};
     use lambda_http::{RequestExt, request::RequestContext};
     use lambda_runtime::Context;
 
     use super::{Deadline, Duration, Parts};
+    use crate::idempotency::result::MAX_RESPONSE_BYTES;
 
     /// API Gateway times out after 29 seconds (REST) or 30 (HTTP).
     const GATEWAY: Duration = Duration::from_secs(28);
@@ -47,6 +49,48 @@ mod in_lambda {
             #[allow(unreachable_patterns, reason = "other features of lambda_http add variants")]
             _ => None,
         }
+    }
+
+    /// What the rest of the response may take: the names of its members, and headers of outer layers.
+    const FRAME_BYTES: usize = 16 * 1024;
+
+    /// Whether Lambda takes this response, as `lambda_http` encodes it.
+    pub(in crate::http) fn takes_response(headers: &HeaderMap, body: &[u8]) -> bool {
+        // No encoding takes more.
+        if body.len() < MAX_RESPONSE_BYTES / 8 {
+            return true;
+        }
+        let encoded = if is_text(headers) { escaped(body) } else { body.len().div_ceil(3) * 4 };
+        // Load balancers get the headers twice.
+        let headers = headers.iter().map(|(name, value)| 2 * (name.as_str().len() + escaped(value.as_bytes()) + 8));
+        encoded + headers.sum::<usize>() + FRAME_BYTES <= MAX_RESPONSE_BYTES
+    }
+
+    /// Whether `lambda_http` sends the body as text. It sends others in Base64.
+    fn is_text(headers: &HeaderMap) -> bool {
+        if headers.contains_key(header::CONTENT_ENCODING) {
+            return false;
+        }
+        let Some(value) = headers.get(header::CONTENT_TYPE) else { return true };
+        let value = value.to_str().unwrap_or_default();
+        let name = value.split(';').next().unwrap_or_default().trim();
+        let kinds = ["text", "application/json", "application/javascript", "application/xml", "application/yaml"];
+        kinds.iter().any(|kind| value.starts_with(kind))
+            || ["+xml", "+yaml", "+json"].iter().any(|kind| name.ends_with(kind))
+            || headers.get("x-lambda-http-content-encoding").is_some_and(|value| value == "text")
+    }
+
+    /// The length of a text in JSON.
+    fn escaped(text: &[u8]) -> usize {
+        // Text in another encoding gets longer.
+        let beyond_ascii = if std::str::from_utf8(text).is_ok() { 1 } else { 3 };
+        let length = |&byte: &u8| match byte {
+            b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+            0..0x20 => 6,
+            0x80.. => beyond_ascii,
+            _ => 1,
+        };
+        text.iter().map(length).sum()
     }
 
     /// The path as the client sent it, without the stage. Only events of HTTP APIs have the stage in the path, and only at the
@@ -89,7 +133,13 @@ mod in_lambda {
 
 #[cfg(not(feature = "http-lambda"))]
 mod outside {
+    use http::HeaderMap;
+
     use super::{Deadline, Duration, Parts};
+
+    pub(in crate::http) fn takes_response(_: &HeaderMap, _: &[u8]) -> bool {
+        true
+    }
 
     pub(in crate::http) fn deadline(_: &Parts) -> Option<Deadline> {
         None

@@ -307,7 +307,8 @@ impl IdempotencyKeyLayer {
     }
 
     /// Sets the largest request body, and the largest response body that is stored, in bytes. A larger request is refused with
-    /// 413. A larger response is passed through and not stored, so a retry gets 410.
+    /// 413. A larger response is passed through and stored without its body, so a retry gets 410. In Lambda the same holds for
+    /// a response above its limit of 6,291,556 bytes, as `lambda_http` encodes it: the function could not replay it either.
     pub fn max_body(mut self, bytes: usize) -> Self {
         self.settings.max_body = bytes;
         self

@@ -57,7 +57,8 @@
 //!
 //! A refusal is `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with the members `type`, `title`,
 //! `status`, `detail`, `code`, `retryable` (whether the same request may be sent again) and, where there is a time to wait for,
-//! `retry_after_ms` (milliseconds). While another request holds the key, that is the rest of its lease (a long request renews
+//! `retry_after_ms` (milliseconds). An `answer_not_kept` has the status of the response as `response_status` and its `Location`
+//! as a header, unless the engine keeps [no results](crate::idempotency::Builder::keep_results). While another request holds the key, that is the rest of its lease (a long request renews
 //! it) and the margin for clocks; `Retry-After` stays at one or two seconds, since a request that is running usually ends much sooner.
 //!
 //! | `code` | status | retryable | when |
@@ -71,11 +72,11 @@
 //! | <a id="in_progress"></a>`in_progress` | 409 | yes | another request holds the key: it is running, or has ended without an outcome |
 //! | <a id="superseded"></a>`superseded` | 409 | no | a newer request of its entity has taken effect |
 //! | <a id="outcome_unknown"></a>`outcome_unknown` | 409 | no | an earlier request ended without an outcome, under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) |
-//! | <a id="answer_not_kept"></a>`answer_not_kept` | 410 | no | the operation is done, and its response was too large to store |
+//! | <a id="answer_not_kept"></a>`answer_not_kept` | 410 | no | the operation is done, and its response was too large to store, or for Lambda |
 //! | <a id="body_too_large"></a>`body_too_large` | 413 | no | the request body exceeds [`max_body`](IdempotencyKeyLayer::max_body) |
 //! | <a id="key_reused"></a>`key_reused` | 422 | no | the key was used with another method, path, query, media type or body |
 //! | <a id="handler_failed"></a>`handler_failed` | 500 | yes | the handler panicked; its effect is unknown |
-//! | <a id="answer_broken"></a>`answer_broken` | 500 | yes | the handler's response body broke off; its effect is unknown |
+//! | <a id="answer_broken"></a>`answer_broken` | 500 | yes | the handler's response body broke off; its effect is unknown, unless the response was to release the key |
 //! | <a id="answer_too_large"></a>`answer_too_large` | 500 | no | the operation is done, and its response exceeds the cap ([`refuse_large_answers`](IdempotencyKeyLayer::refuse_large_answers)) |
 //! | <a id="answer_unreadable"></a>`answer_unreadable` | 500 | no | the operation is done, and its record cannot be read |
 //! | <a id="failed_before"></a>`failed_before` | 500 | no | the record says that the operation failed for good |

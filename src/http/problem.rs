@@ -20,6 +20,8 @@ pub(super) struct Problem {
     code: &'static str,
     detail: Cow<'static, str>,
     retry: Retry,
+    /// What is kept of the response: its status, and its `Location`.
+    answered: Option<(StatusCode, Option<HeaderValue>)>,
 }
 
 /// Whether the same request may succeed later.
@@ -36,7 +38,7 @@ enum Retry {
 
 impl Problem {
     const fn new(status: StatusCode, code: &'static str, detail: &'static str) -> Self {
-        Self { status, code, detail: Cow::Borrowed(detail), retry: Retry::Never }
+        Self { status, code, detail: Cow::Borrowed(detail), retry: Retry::Never, answered: None }
     }
 
     const fn retryable(mut self) -> Self {
@@ -75,6 +77,12 @@ impl Problem {
         StatusCode::INTERNAL_SERVER_ERROR,
         "answer_broken",
         "the answer broke off; whether the operation took effect is not known",
+    )
+    .retryable();
+    pub(super) const ANSWER_BROKEN_RELEASED: Self = Self::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "answer_broken",
+        "the answer broke off; the operation may be tried again",
     )
     .retryable();
     pub(super) const ANSWER_NOT_KEPT: Self =
@@ -185,6 +193,12 @@ impl Problem {
         self
     }
 
+    /// Adds what is kept of the response.
+    pub(super) fn answered(mut self, status: StatusCode, location: Option<HeaderValue>) -> Self {
+        self.answered = Some((status, location));
+        self
+    }
+
     pub(super) fn status(self, status: StatusCode) -> Self {
         Self { status, ..self }
     }
@@ -202,10 +216,16 @@ impl Problem {
         if let Retry::After(time) = self.retry {
             body["retry_after_ms"] = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).into();
         }
+        if let Some((status, _)) = &self.answered {
+            body["response_status"] = status.as_u16().into();
+        }
         let mut response = Response::new(Bytes::from(body.to_string()));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(location) = self.answered.and_then(|(_, location)| location) {
+            headers.insert(header::LOCATION, location);
+        }
         let pause = match self.retry {
             Retry::Never | Retry::Possible => None,
             Retry::Soon => Some(MAX_RETRY_AFTER),

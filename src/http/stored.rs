@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug)]
 pub struct StoredResponse {
     pub(super) response: Response<Bytes>,
+    /// The status of the response if its body is not kept.
+    pub(super) answered: Option<StatusCode>,
 }
 
 impl StoredResponse {
@@ -96,7 +98,11 @@ impl HeaderPolicy {
 /// The stored form of a response.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StoredForm {
+    /// The status of a retry: 410 if the body is not kept.
     status: u16,
+    /// Then the status of the response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    answered: Option<u16>,
     /// Values may be any bytes; each byte is one character here.
     headers: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,14 +116,24 @@ impl StoredForm {
     pub(super) fn new(status: StatusCode, headers: &HeaderMap, body: &Bytes, policy: &HeaderPolicy) -> Self {
         let kept =
             headers.iter().filter(|(name, value)| policy.keeps(name, value) && !is_named_by_connection(headers, name));
-        let headers = kept.map(|(name, value)| {
-            (name.as_str().to_owned(), value.as_bytes().iter().map(|&byte| char::from(byte)).collect())
-        });
+        let headers = kept.map(stored).collect();
         let (text, base64) = match std::str::from_utf8(body) {
             Ok(text) => (Some(text.to_owned()), None),
             Err(_) => (None, Some(BASE64.encode(body))),
         };
-        Self { status: status.as_u16(), headers: headers.collect(), text, base64 }
+        Self { status: status.as_u16(), answered: None, headers, text, base64 }
+    }
+
+    /// Of a response whose body is too large: its status, and where it is.
+    pub(super) fn without_body(status: StatusCode, headers: &HeaderMap, policy: &HeaderPolicy) -> Self {
+        let location = headers.get(header::LOCATION).map(|value| (&header::LOCATION, value));
+        Self {
+            status: StatusCode::GONE.as_u16(),
+            answered: Some(status.as_u16()),
+            headers: location.filter(|(name, value)| policy.keeps(name, value)).map(stored).into_iter().collect(),
+            text: None,
+            base64: None,
+        }
     }
 
     /// Returns `None` if the stored data is not a response.
@@ -134,8 +150,13 @@ impl StoredForm {
             let value: Vec<u8> = value.chars().map(|character| u8::try_from(character).ok()).collect::<Option<_>>()?;
             response.headers_mut().try_append(name, HeaderValue::from_bytes(&value).ok()?).ok()?;
         }
-        Some(StoredResponse { response })
+        let answered = self.answered.map(StatusCode::from_u16).transpose().ok()?;
+        Some(StoredResponse { response, answered })
     }
+}
+
+fn stored((name, value): (&HeaderName, &HeaderValue)) -> (String, String) {
+    (name.as_str().to_owned(), value.as_bytes().iter().map(|&byte| char::from(byte)).collect())
 }
 
 /// Whether `Connection` names this header, which makes it hop-by-hop (RFC 9110, section 7.6.1).
@@ -195,10 +216,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_can_be_chosen_but_for_the_frame_of_the_message() {
+    fn what_is_stored_can_be_chosen_but_for_frames_and_credentials() {
         let headers: &[(_, &[u8])] = &[
             ("set-cookie", b"consent=1"),
             ("content-length", b"9"),
+            ("authorization", b"Bearer t"),
             ("x-secret", b"x"),
             ("access-control-allow-origin", b"https://a.example"),
             ("access-control-allow-headers", b"*"),
@@ -217,4 +239,3 @@ mod tests {
         assert_eq!(names(&response), ["set-cookie", "access-control-allow-headers", "access-control-expose-headers"]);
     }
 }
-            ("authorization", b"Bearer t"),

@@ -153,6 +153,13 @@ impl Idempotency {
         Self { settings: Arc::new(settings), ..self.clone() }
     }
 
+    /// The same engine; it keeps no result that is longer than this as JSON.
+    #[cfg(feature = "invocation")]
+    pub(crate) fn with_max_result_bytes(&self, max_result_bytes: usize) -> Self {
+        let settings = EngineSettings { max_result_bytes, ..(*self.settings).clone() };
+        Self { settings: Arc::new(settings), ..self.clone() }
+    }
+
     /// What an operation is called in logs: its own name, and that of the engine before it.
     pub(crate) fn log_name<'a>(&self, operation: &'a str) -> Cow<'a, str> {
         match &self.settings.name {

@@ -16,6 +16,10 @@ use crate::{
 /// The most that a stored result may grow to when it is decompressed. Lambda takes responses of up to 6 MB.
 const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 
+/// Lambda's limit for the response of an invocation, as JSON. A larger one fails the invocation, and so would each replay.
+#[cfg(any(feature = "http-lambda", feature = "invocation"))]
+pub(crate) const MAX_RESPONSE_BYTES: usize = 6_291_556;
+
 /// The largest result that is compressed. That happens after the handler, in the reserve, and no other record of the batch
 /// moves meanwhile: as measured it takes 4 ms of a whole vCPU, 9 ms at worst, so some 50 to 125 ms of what a function with
 /// 128 MB has. The first half of the shortest default reserve is 250 ms.
@@ -27,6 +31,17 @@ const COMPRESSION_LEVEL: i32 = 1;
 #[derive(Serialize, Deserialize)]
 struct FailureData<'a> {
     error: std::borrow::Cow<'a, str>,
+}
+
+/// What a run ended with, as its record keeps it.
+pub(crate) trait Recorded {
+    fn recorded(&self, settings: &EngineSettings, limits: Limits) -> StoredResult;
+}
+
+impl<T: Serialize> Recorded for T {
+    fn recorded(&self, settings: &EngineSettings, limits: Limits) -> StoredResult {
+        encode(self, settings, limits)
+    }
 }
 
 /// A result that is too large, or that cannot be serialised, is dropped: the work is done all the same.
@@ -47,6 +62,10 @@ pub(crate) fn encode<T: Serialize>(value: &T, settings: &EngineSettings, limits:
         }
     };
     let bytes = text.len();
+    if bytes > settings.max_result_bytes {
+        tracing::warn!(target: "lambda_once", bytes, limit = settings.max_result_bytes, "the result is larger than Lambda takes, so it is not kept: each replay would fail; the operation stays done");
+        return StoredResult::DROPPED;
+    }
     let is_compressed = bytes > settings.compress_above && bytes <= MAX_COMPRESSED_BYTES;
     let deflated = if is_compressed { deflate(&text, limits.max_result_bytes) } else { None };
     let data = deflated.map_or(StoredData::Json(text), StoredData::Deflated);

@@ -46,6 +46,8 @@ pub(crate) struct EngineSettings {
     pub(crate) missing_key: MissingKey,
     pub(crate) keep_results: bool,
     pub(crate) compress_above: usize,
+    /// The largest result that can be replayed, as JSON; the store may take less.
+    pub(crate) max_result_bytes: usize,
     pub(crate) classifiers: Classifiers,
     pub(crate) observers: Observers,
     pub(crate) disabled: bool,
@@ -71,6 +73,7 @@ impl Default for EngineSettings {
             keep_results: true,
             // What DynamoDB reads for one unit; from here on each byte saved is money saved.
             compress_above: 4096,
+            max_result_bytes: usize::MAX,
             classifiers: Classifiers::default(),
             observers: Observers::default(),
             disabled: false,

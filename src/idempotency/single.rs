@@ -12,7 +12,7 @@ use super::{
     handle::Idempotency,
     outcome::Outcome,
     probe::{Probe, Probed},
-    result,
+    result::{self, Recorded},
     verdict::Failure,
     window::Window,
 };
@@ -89,7 +89,7 @@ impl Idempotency {
     /// Runs a claimed operation and settles the claim by its verdict, in one transaction with `writes`.
     pub(crate) async fn run_and_settle<T, F>(&self, claim: Claim, writes: Option<Box<dyn Commit>>, work: F) -> End<T>
     where
-        T: Serialize + Send,
+        T: Recorded + Send,
         F: Future<Output = Result<Success<T>, Failure>> + Send,
     {
         let claim_of_panic = claim.clone();

@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
-    idempotency::{guard::catch_panic, handle::Idempotency, names::Registration, policy::Heartbeat},
+    idempotency::{
+        guard::catch_panic, handle::Idempotency, names::Registration, policy::Heartbeat, result::MAX_RESPONSE_BYTES,
+    },
     key::{payload::Payload, selector::Key},
 };
 
@@ -69,7 +71,7 @@ impl LayerSettings {
         Self {
             registration: engine.register::<()>(OPERATION),
             operation: engine.log_name(OPERATION),
-            engine,
+            engine: engine.with_max_result_bytes(MAX_RESPONSE_BYTES),
             key,
             payload: Payload::default(),
             patience: Duration::ZERO,

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::Request;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use lambda_once::{
     AfterUnknown, BoxError, Claim, Classify, Failure, Idempotency, MemoryStore, Store, Verdict,
     http::{IdempotencyKeyLayer, Scope},

@@ -13,7 +13,6 @@ use std::{
 
 use futures_util::FutureExt;
 use pin_project_lite::pin_project;
-use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -30,6 +29,7 @@ use crate::{
         claim::Claim,
         guard::{Bounds, Guarded, Unfinished},
         handle::Idempotency,
+        result::Recorded,
         verdict::Failure,
         window::{MIN_CALL_TIME, Window},
     },
@@ -49,7 +49,7 @@ impl Idempotency {
         keep: impl FnOnce(T) -> U + Send,
     ) -> impl Future<Output = End<U>> + Send
     where
-        T: Serialize + Send,
+        T: Recorded + Send,
         F: Future<Output = Result<Success<T>, Failure>> + Send,
     {
         let claim_of_panic = claim.clone();

@@ -3,7 +3,6 @@
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
-use serde::Serialize;
 
 use super::ending::{Conclusion, End, Success};
 #[cfg(feature = "batch")]
@@ -16,7 +15,7 @@ use crate::{
         handle::Idempotency,
         outcome::Interruption,
         policy::OnPanic,
-        result,
+        result::{self, Recorded},
         verdict::{Failure, Verdict},
     },
     record::StoredResult,
@@ -36,7 +35,7 @@ impl Idempotency {
         keep: impl FnOnce(T) -> U + Send,
     ) -> impl Future<Output = End<U>> + Send
     where
-        T: Serialize + Send,
+        T: Recorded + Send,
         F: Future<Output = Result<Success<T>, Failure>> + Send,
     {
         let claim_of_panic = claim.clone();
@@ -50,7 +49,7 @@ impl Idempotency {
     #[cfg(feature = "batch")]
     pub(crate) async fn run_all<T, F>(&self, claims: Vec<Option<Claim>>, bounds: Bounds, work: F) -> Vec<End<()>>
     where
-        T: Serialize + Send,
+        T: Recorded + Send,
         F: Future<Output = Vec<Result<T, Failure>>> + Send,
     {
         // The future is dropped within what catches panics, as soon as it has ended.
@@ -72,7 +71,7 @@ impl Idempotency {
     }
 
     /// What the end of a run asks of the store, by the handler's verdict.
-    pub(super) fn end<T: Serialize, U>(
+    pub(super) fn end<T: Recorded, U>(
         &self,
         claim: Option<Claim>,
         ended: Result<Result<Success<T>, Failure>, Unfinished>,
@@ -119,8 +118,8 @@ impl Idempotency {
         }
     }
 
-    fn completion<T: Serialize>(&self, value: &T) -> Settlement {
-        let result = result::encode(value, &self.settings, self.store.limits());
+    fn completion(&self, value: &impl Recorded) -> Settlement {
+        let result = value.recorded(&self.settings, self.store.limits());
         Settlement::Complete { result, retention: self.settings.retention() }
     }
 

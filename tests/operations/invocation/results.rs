@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use lambda_once::{BoxError, ErrorKind, Failure, invocation::claim, store::fault::Call};
 use serde_json::{Value, json};
 
-use crate::invocation::setup::{Function, LAPSE, order};
+use crate::invocation::setup::{Function, LAPSE, order, refusal};
 
 #[tokio::test]
 async fn a_repeated_event_gets_the_first_ones_result_and_does_not_run() {
@@ -47,6 +47,20 @@ async fn results_of_any_type_come_back_equal() {
     twice(Value::Null).await;
     twice(u64::MAX).await;
     twice(vec![("a".to_owned(), 1.5)]).await;
+}
+
+#[tokio::test]
+async fn a_result_that_lambda_does_not_take_is_not_replayed() {
+    // Lambda's documented limit, less the quotes.
+    for (bytes, fits) in [(6_291_554, true), (6_291_555, false)] {
+        let function = Function::of(move |_, _| async move { Ok::<_, BoxError>("a".repeat(bytes)) });
+        assert_eq!(function.invoke(order()).await.unwrap().len(), bytes, "the first caller gets it");
+        match function.invoke(order()).await {
+            Ok(result) => assert!(fits && result.len() == bytes),
+            error => assert!(!fits && refusal(error).0 == ErrorKind::ResultNotKept),
+        }
+        assert_eq!(function.runs(), 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]

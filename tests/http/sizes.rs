@@ -1,0 +1,158 @@
+//! Responses that are too large: for the layer, for the store, for Lambda.
+
+use std::convert::Infallible;
+
+use axum::{Router, routing::post};
+use bytes::Bytes;
+use http::{Request, Response, header};
+use http_body_util::{BodyExt, Full};
+use lambda_http::{Body, IntoResponse};
+use lambda_once::{
+    Idempotency, MemoryStore,
+    http::{IdempotencyKeyLayer, Scope},
+};
+use tower::{Layer, ServiceExt};
+
+use crate::{
+    setup::{App, Got, in_lambda, post as request},
+    stores::Limited,
+};
+
+/// Lambda's documented limit for a response.
+const LAMBDA_TAKES: usize = 6_291_556;
+
+fn problem(got: &Got) -> serde_json::Value {
+    serde_json::from_slice(&got.body).unwrap()
+}
+
+async fn made(body: &'static str) -> Response<Full<Bytes>> {
+    let made = Response::builder().status(201).header("location", "/charges/7").header("x-run", "1");
+    made.body(Full::from(body)).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_is_told_the_status_and_the_place_of_an_answer_beyond_the_cap() {
+    let app = App::with(|engine| engine, |layer| layer.max_body(4), |_, _| made("12345"));
+    assert_eq!(app.post("k", "1").await.body, "12345");
+    let again = app.post("k", "1").await;
+    assert_eq!((again.status, again.code(), again.is_replay()), (410, "answer_not_kept".to_owned(), true));
+    assert_eq!((&problem(&again)["response_status"], again.header("location")), (&201.into(), Some("/charges/7")));
+    assert_eq!((again.header("x-run"), app.runs()), (None, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_is_told_the_status_and_the_place_of_an_answer_that_the_store_does_not_take() {
+    let run = |max_result_bytes: usize| async move {
+        let store = Limited { store: MemoryStore::new(), max_result_bytes };
+        let once = Idempotency::builder(store).scope("tests").build().unwrap();
+        // Letters that compress to no less than 1,000 bytes.
+        let mut random = fastrand::Rng::with_seed(1);
+        let text: String = std::iter::repeat_with(|| random.alphanumeric()).take(4_000).collect();
+        let handler = move || {
+            let text = text.clone();
+            async move { (http::StatusCode::CREATED, [(header::LOCATION, "/charges/7")], text) }
+        };
+        let layer = IdempotencyKeyLayer::new(once, Scope::shared());
+        let app = Router::new().route("/charges", post(handler)).route_layer(layer);
+        let mut got = Vec::new();
+        for _ in 0..2 {
+            let request = Request::post("/charges").header("idempotency-key", "k").body(axum::body::Body::empty());
+            let (parts, body) = app.clone().oneshot(request.unwrap()).await.unwrap().into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            got.push(Got { status: parts.status.as_u16(), headers: parts.headers, body });
+        }
+        got
+    };
+    let kept = run(8_000).await;
+    assert_eq!((kept[0].status, kept[1].status, kept[1].is_replay()), (201, 201, true));
+    let dropped = run(1_000).await;
+    assert_eq!((dropped[0].status, dropped[0].body.len()), (201, 4_000));
+    assert_eq!((dropped[1].status, dropped[1].code(), dropped[1].is_replay()), (410, "answer_not_kept".into(), true));
+    assert_eq!(
+        (&problem(&dropped[1])["response_status"], dropped[1].header("location")),
+        (&201.into(), Some("/charges/7"))
+    );
+    // Not even that.
+    let nothing = run(10).await;
+    assert_eq!((nothing[1].status, nothing[1].header("location")), (410, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_results_are_not_to_be_kept_nothing_is_kept_of_an_answer() {
+    let app = App::with(|engine| engine.keep_results(false), |layer| layer, |_, _| made("12345"));
+    assert_eq!(app.post("k", "1").await.status, 201);
+    let again = app.post("k", "1").await;
+    assert_eq!((again.status, again.header("location")), (410, None));
+    assert_eq!(problem(&again).get("response_status"), None);
+}
+
+/// The length of the event that `lambda_http` makes of a response for an HTTP API.
+async fn event_length(
+    answer: Response<impl http_body::Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static>,
+) -> usize {
+    let answer = answer.into_response().await;
+    let headers: Vec<_> =
+        answer.headers().iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+    let body = match answer.body() {
+        Body::Text(text) => serde_json::to_string(text).unwrap().len(),
+        Body::Binary(bytes) => bytes.len().div_ceil(3) * 4,
+        _ => 0,
+    };
+    body + serde_json::to_string(&headers).unwrap().len()
+}
+
+/// The statuses of a first request and its retry, the lengths of their events, and whether the retry is a replay.
+async fn twice(content_type: &'static str, body: &Bytes, is_in_lambda: bool) -> ([(u16, usize); 2], bool) {
+    let once = Idempotency::builder(MemoryStore::new()).scope("tests").build().unwrap();
+    let body = body.clone();
+    let handler = tower::service_fn(move |_: Request<Full<Bytes>>| {
+        let answer = Response::builder().status(201).header("content-type", content_type);
+        let answer = answer.body(Full::new(body.clone())).unwrap();
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let service = IdempotencyKeyLayer::new(once, Scope::shared()).layer(handler);
+    let mut ends = [(0, 0); 2];
+    let mut is_replay = false;
+    for end in &mut ends {
+        let request = request("k", "{}");
+        let request = if is_in_lambda { in_lambda(request) } else { request };
+        let answer = service.clone().oneshot(request).await.unwrap();
+        is_replay = answer.headers().contains_key("idempotency-replayed") && answer.status() == 201;
+        *end = (answer.status().as_u16(), event_length(answer).await);
+    }
+    (ends, is_replay)
+}
+
+#[tokio::test]
+async fn in_lambda_an_answer_that_is_too_large_once_encoded_is_not_replayed() {
+    let binary = "application/octet-stream";
+    for (content_type, body, fits) in [
+        // 6,990,508 bytes in Base64.
+        (binary, Bytes::from(vec![0xff; 5 << 20]), false),
+        (binary, Bytes::from(vec![b'a'; 5 << 20]), false),
+        (binary, Bytes::from(vec![0xff; 4 << 20]), true),
+        // Each quote is two characters in JSON, a control character six.
+        ("application/json", Bytes::from(vec![b'"'; 4 << 20]), false),
+        ("text/plain", Bytes::from(vec![0x01; 2 << 20]), false),
+        ("application/problem+json; charset=utf-8", Bytes::from(vec![b'a'; 5 << 20]), true),
+        ("text/plain", Bytes::from("é".repeat(2_500_000)), true),
+    ] {
+        let ([first, retry], is_replay) = twice(content_type, &body, true).await;
+        assert_eq!((first.0, first.1 <= LAMBDA_TAKES), (201, fits), "the first client gets it: {content_type}");
+        assert!(retry.1 <= LAMBDA_TAKES, "{content_type}: {} bytes", retry.1);
+        assert_eq!((retry.0, is_replay), (if fits { 201 } else { 410 }, fits), "{content_type}");
+    }
+    // Elsewhere there is no such limit.
+    let ([_, retry], is_replay) = twice(binary, &Bytes::from(vec![0xff; 5 << 20]), false).await;
+    assert_eq!((retry.0, is_replay), (201, true));
+}
+
+#[tokio::test]
+async fn in_lambda_an_answer_that_is_too_large_once_encoded_can_be_refused() {
+    let handler = |_, _| async { Response::new(Full::from(vec![0xff; 5 << 20])) };
+    let app = App::with(|engine| engine, IdempotencyKeyLayer::refuse_large_answers, handler);
+    let got = app.send(in_lambda(request("k", "{}"))).await;
+    assert_eq!((got.status, got.code()), (500, "answer_too_large".to_owned()));
+    let again = app.send(in_lambda(request("k", "{}"))).await;
+    assert_eq!((again.status, &problem(&again)["response_status"], app.runs()), (410, &200.into(), 1));
+}
