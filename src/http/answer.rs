@@ -13,7 +13,7 @@ use crate::{
     clock::Timestamp,
     idempotency::{
         engine::{Conclusion, End},
-        guard::bounded,
+        guard::{bounded, catch_panic},
         observing::Subject,
         outcome::{Interruption, Outcome, OutcomeKind, StoredFailure},
         result,
@@ -137,7 +137,7 @@ impl LayerSettings {
         let kind = outcome.kind();
         let problem = match outcome {
             Outcome::Replayed(stored) => match stored.into_response() {
-                Some(StoredResponse { mut response, answered: Some(status) }) => {
+                Some(StoredResponse { mut response, answered: Some(status), .. }) => {
                     let location = response.headers_mut().remove(header::LOCATION);
                     return self.gone(Problem::ANSWER_NOT_KEPT.answered(status, location), asked);
                 }
@@ -174,7 +174,8 @@ impl LayerSettings {
                 Err(_) => return self.refusal(Problem::REPLAY_UNCHECKED, Some(request)),
             }
         }
-        self.marked(stored.response.map(ResponseBody::of_bytes))
+        let StoredResponse { response, trailers, .. } = stored;
+        self.marked(response.map(|bytes| ResponseBody::with_trailers(bytes, trailers)))
     }
 
     /// The operation is done, and its response was not kept.
@@ -215,10 +216,19 @@ impl LayerSettings {
 
     /// Refuses the request.
     pub(super) fn refusal<R>(&self, problem: Problem, request: Option<&Parts>) -> Response<ResponseBody<R>> {
-        let mut response: Response<Bytes> = problem.into_response(&self.problem_base);
-        if let (Some(decorate), Some(request)) = (&self.on_refusal, request) {
+        let base = &*self.problem_base;
+        let (Some(decorate), Some(request)) = (&self.on_refusal, request) else {
+            return problem.into_response(base).map(ResponseBody::of_bytes);
+        };
+        let decorated = catch_panic(|| {
+            let mut response: Response<Bytes> = problem.clone().into_response(base);
             decorate(request, &mut response);
-        }
+            response
+        });
+        let response = decorated.unwrap_or_else(|| {
+            tracing::error!(target: "lambda_once", operation = &*self.operation, "`on_refusal` panicked");
+            Problem::HOOK_FAILED.in_place_of(&problem).into_response(base)
+        });
         response.map(ResponseBody::of_bytes)
     }
 }

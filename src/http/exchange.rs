@@ -1,18 +1,21 @@
 //! Handles one request, from its key to its response.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{future::pending, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, request::Parts, response};
-use tokio::time::timeout;
+use http::{
+    Extensions, HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header, request::Parts, response,
+};
+use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 use tower_service::Service;
 
 use super::{
-    BodyProblem, Decision, RequestBody, ResponseBody,
+    BodyProblem, BodyReader, Decision, RequestBody, ResponseBody,
     answer::Asked,
     entry::Participation,
     handler_end::HandlerEnd,
+    in_flight::Client,
     lambda,
     pending_claim::{PendingClaim, Refused},
     problem::Problem,
@@ -24,10 +27,11 @@ use crate::{
     idempotency::{
         claim::Claim,
         engine::{Candidate, Conclusion, End, Success, probed},
+        guard::catch_panic,
         outcome::OutcomeKind,
         policy::AfterUnknown,
         probe::Probed,
-        verdict::Verdict,
+        verdict::{Failure, Verdict},
         window::Window,
     },
     key::delivery::Body,
@@ -37,6 +41,8 @@ use crate::{
 
 /// Marks responses to requests that ran without a claim.
 const UNPROTECTED: HeaderName = HeaderName::from_static("idempotency-unprotected");
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// The longest that a request waits for the store before it fails open.
 const FAIL_OPEN_AFTER: Duration = Duration::from_secs(3);
@@ -52,6 +58,8 @@ struct Work<S, B> {
     inner: S,
     parts: Parts,
     body: B,
+    /// Has read the body, which counts while it is held.
+    reader: BodyReader,
 }
 
 /// The operation of a request, and where it runs.
@@ -76,8 +84,13 @@ enum Attempted<S: Inner<B>, B> {
     /// Another request holds the key, and there is time to wait for it.
     Busy(Refusal, Work<S, B>),
     /// The store is in trouble, and the request runs without it.
-    Unprotected(Work<S, B>, PendingClaim),
+    Unprotected(Work<S, B>, PendingClaim, Permit),
+    /// The client has left before the handler began.
+    GivenUp,
 }
+
+/// Of a handler, until it has ended; `None` if any number may run.
+type Permit = Option<OwnedSemaphorePermit>;
 
 type Answer<S, B> = Result<Response<ResponseBody<<S as Inner<B>>::Body>>, <S as Service<Request<B>>>::Error>;
 
@@ -103,28 +116,71 @@ pub(super) async fn answer<S: Inner<B>, B: RequestBody>(
     request: Request<B>,
 ) -> Answer<S, B> {
     let (parts, body) = request.into_parts();
-    let participation = match settings.participation(&parts) {
-        Ok(Participation::PassThrough) => return settings.pass(Work { inner, parts, body }).await,
+    let mut reader = BodyReader::new(settings.max_body, settings.body_idle_timeout, settings.room.clone());
+    let participation = match settings.hooked(|| settings.participation(&parts)) {
+        Ok(Participation::PassThrough) => return settings.pass(Work { inner, parts, body, reader }).await,
         Ok(participation) => participation,
         Err(problem) => return Ok(settings.refusal(problem, Some(&parts))),
     };
-    let (bytes, body) = match body.read(settings.max_body).await {
+    let (bytes, body) = match settings.read(body, &parts, &mut reader).await {
         Ok(read) => read,
-        Err(BodyProblem::TooLarge) => return Ok(settings.refusal(Problem::BODY_TOO_LARGE, Some(&parts))),
-        Err(BodyProblem::Broken(_)) => return Ok(settings.refusal(Problem::BODY_BROKEN, Some(&parts))),
+        Err(problem) => return Ok(settings.refusal(problem, Some(&parts))),
     };
-    let candidate = match settings.candidate(participation, &parts, &Body::new(&bytes)) {
+    let candidate = match settings.hooked(|| settings.candidate(participation, &parts, &Body::new(&bytes))) {
         Ok(Some(candidate)) => candidate,
-        Ok(None) => return settings.pass(Work { inner, parts, body }).await,
+        Ok(None) => return settings.pass(Work { inner, parts, body, reader }).await,
         Err(problem) => return Ok(settings.refusal(problem, Some(&parts))),
     };
     drop(bytes);
     let entry = settings.enter(candidate, &parts);
-    let served = Arc::clone(&settings).answer_or_wait(Work { inner, parts, body }, entry);
+    let served = Arc::clone(&settings).answer_or_wait(Work { inner, parts, body, reader }, entry);
     settings.engine.observed(EntryPoint::Http, &settings.operation, spans::request(&settings.operation), served).await
 }
 
 impl LayerSettings {
+    /// Calls hooks of the application, which may panic. Nothing is claimed yet.
+    fn hooked<T>(&self, hooks: impl FnOnce() -> Result<T, Problem>) -> Result<T, Problem> {
+        catch_panic(hooks).unwrap_or_else(|| {
+            tracing::error!(target: "lambda_once", operation = &*self.operation, "a function of the application panicked; the request is refused");
+            Err(Problem::HOOK_FAILED)
+        })
+    }
+
+    /// Reads the request's body. One that is known to be too large is not begun, so that its client need not send it.
+    async fn read<B: RequestBody>(
+        &self,
+        body: B,
+        parts: &Parts,
+        reader: &mut BodyReader,
+    ) -> Result<(Bytes, B), Problem> {
+        let declared = parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        if declared.is_some_and(|bytes: u64| bytes > self.max_body as u64) {
+            return Err(Problem::BODY_TOO_LARGE);
+        }
+        body.read(reader).await.map_err(|problem| match problem {
+            BodyProblem::TooLarge => Problem::BODY_TOO_LARGE,
+            BodyProblem::TimedOut => Problem::BODY_TIMED_OUT,
+            BodyProblem::NoRoom => {
+                self.warn_overloaded("the layer holds as many bytes of bodies as it may");
+                Problem::OVERLOADED
+            }
+            BodyProblem::Broken(_) => Problem::BODY_BROKEN,
+        })
+    }
+
+    /// The permit of a request to run; `Err` if as many handlers are running as may.
+    fn admit(&self) -> Result<Permit, Problem> {
+        let Some(permits) = &self.permits else { return Ok(None) };
+        Arc::clone(permits).try_acquire_owned().map(Some).map_err(|_| {
+            self.warn_overloaded("as many handlers are running as may");
+            Problem::OVERLOADED
+        })
+    }
+
+    fn warn_overloaded(&self, why: &'static str) {
+        tracing::warn!(target: "lambda_once", operation = &*self.operation, why, "a request is refused");
+    }
+
     /// Called once the body has been read: a slow upload takes none of the time to wait and to run.
     fn enter(&self, candidate: Candidate, parts: &Parts) -> Entry {
         let now = self.engine.clock.now();
@@ -155,16 +211,31 @@ impl LayerSettings {
         let key = entry.candidate.key;
         let mut wait = None;
         loop {
-            let trying = Arc::clone(&self).attempt(work, entry.clone());
-            let tried = if entry.to_completion { self.in_flight.run(trying).await } else { trying.await };
+            // Those that wait hold none.
+            let permit = match self.admit() {
+                Ok(permit) => permit,
+                Err(problem) => return Ok(self.refusal(problem, Some(&work.parts))),
+            };
+            let attempt = |client| Arc::clone(&self).attempt(work, entry.clone(), client, permit);
+            let tried = if entry.to_completion {
+                self.in_flight.run_for_client(attempt).await
+            } else {
+                attempt(Client::default()).await
+            };
             let (refusal, back) = match tried {
                 Attempted::Answered(answer) => return answer,
                 Attempted::Busy(refusal, back) => (refusal, back),
-                Attempted::Unprotected(work, pending_claim) => {
+                Attempted::Unprotected(work, pending_claim, permit) => {
                     let to_completion = entry.to_completion;
-                    let passing = Arc::clone(&self).pass_unprotected(work, pending_claim, entry);
-                    return if to_completion { self.in_flight.run(passing).await } else { passing.await };
+                    let pass = |client| Arc::clone(&self).pass_unprotected(work, pending_claim, entry, client, permit);
+                    return if to_completion {
+                        self.in_flight.run_for_client(pass).await
+                    } else {
+                        pass(Client::default()).await
+                    };
                 }
+                // This future has been dropped.
+                Attempted::GivenUp => return pending().await,
             };
             match self.engine.wait_until_free(&entry.candidate, refusal, &mut wait, entry.wait_until).await {
                 Ok(None) => work = back,
@@ -181,14 +252,25 @@ impl LayerSettings {
 
     /// Claims the operation, and runs it if the claim is granted. Where the deadline is not known, each attempt has the
     /// whole lease.
-    async fn attempt<S: Inner<B>, B: RequestBody>(self: Arc<Self>, work: Work<S, B>, entry: Entry) -> Attempted<S, B> {
+    async fn attempt<S: Inner<B>, B: RequestBody>(
+        self: Arc<Self>,
+        work: Work<S, B>,
+        entry: Entry,
+        client: Client,
+        permit: Permit,
+    ) -> Attempted<S, B> {
         let (key, window) = (entry.candidate.key, self.window(&work.parts));
         let mut pending_claim = self.claim(&entry, window).await;
+        if client.has_left() {
+            // The claim is given back when it is dropped. What does not begin has no effect, and a queue of such requests would
+            // keep out those whose clients are there.
+            return Attempted::GivenUp;
+        }
         let refused = match pending_claim.take() {
             Ok(claim) => {
                 // Nothing is awaited before the handler's first poll, so a request dropped after this has begun.
                 let claim = claim.stopping_at(window.stop);
-                return Attempted::Answered(self.run(claim, work).await);
+                return Attempted::Answered(self.run(claim, work, &client).await);
             }
             Err(refused) => refused,
         };
@@ -201,7 +283,7 @@ impl LayerSettings {
                 self.refuse(refusal, Asked::not_granted(&work.parts, key, entry.answer_by)).await
             }
             Ok(Refused::OutOfTime) if self.fails_open && self.engine.clock.now() < window.stop => {
-                return Attempted::Unprotected(work, pending_claim);
+                return Attempted::Unprotected(work, pending_claim, permit);
             }
             Ok(Refused::OutOfTime) => self.problem(
                 Problem::UNAVAILABLE,
@@ -211,7 +293,7 @@ impl LayerSettings {
             Err(error) => {
                 if self.fails_open && error.kind() != ErrorKind::Format {
                     self.engine.tell_trouble(self.subject(key), &error);
-                    return Attempted::Unprotected(work, pending_claim);
+                    return Attempted::Unprotected(work, pending_claim, permit);
                 }
                 self.engine.tell_error(self.subject(key), &error);
                 self.refusal(Problem::UNAVAILABLE, Some(&work.parts))
@@ -244,11 +326,12 @@ impl LayerSettings {
     }
 
     /// Runs the inner service under a claim.
-    async fn run<S: Inner<B>, B: RequestBody>(&self, claim: Claim, work: Work<S, B>) -> Answer<S, B> {
-        let Work { mut inner, mut parts, body } = work;
+    async fn run<S: Inner<B>, B: RequestBody>(&self, claim: Claim, work: Work<S, B>, client: &Client) -> Answer<S, B> {
+        let Work { mut inner, mut parts, body, reader: _reader } = work;
         let request = self.needs_request_later().then(|| parts.clone());
         let is_invocation = lambda::is_invocation(&parts);
         parts.extensions.insert(claim.clone());
+        parts.extensions.insert(client.clone());
         let transaction = self.transactions.as_ref().map(|transactions| (transactions.begin)(&mut parts.extensions));
         let own = claim.clone();
         let running = async move {
@@ -257,6 +340,10 @@ impl LayerSettings {
             {
                 let (parts, bytes) = found.into_parts();
                 return Ok(Success::Recover(self.ran(parts, ResponseBody::of_bytes(bytes), is_invocation)));
+            }
+            if client.has_left() {
+                // While it was probed.
+                return Err(Failure::transient("the client has left before the handler began"));
             }
             let timer = self.engine.handler_begins(Some(&own));
             let called = inner.call(Request::from_parts(parts, body)).await;
@@ -274,6 +361,9 @@ impl LayerSettings {
                     Decision::Store | Decision::Keep => Success::Keep(HandlerEnd::Broken),
                 });
             };
+            let is_decided = parts.extensions.get::<Decision>().is_some();
+            let decision =
+                if !is_decided && is_grpc_error(&parts.headers, body.trailers()) { Decision::Keep } else { decision };
             let ran = self.ran(parts, body, is_invocation);
             Ok(match decision {
                 Decision::Store => Success::Complete(ran),
@@ -294,9 +384,10 @@ impl LayerSettings {
         let request = self.needs_request_later().then(|| work.parts.clone());
         let transaction = (transactions.begin)(&mut work.parts.extensions);
         let response = work.pass().await?;
-        let conclusion = match self.decision_on(response.extensions(), response.status()) {
-            Decision::Store => Conclusion::Completed(response),
-            Decision::Release | Decision::Keep => Conclusion::Released(response),
+        let conclusion = match self.hooked(|| Ok(self.decision_on(response.extensions(), response.status()))) {
+            Ok(Decision::Store) => Conclusion::Completed(response),
+            Ok(Decision::Release | Decision::Keep) => Conclusion::Released(response),
+            Err(problem) => Conclusion::Released(self.refusal(problem, request.as_ref())),
         };
         match self.engine.commit(End::settled_by(None, None, conclusion), transaction).await.into_conclusion() {
             Conclusion::Completed(response) | Conclusion::Released(response) => Ok(response),
@@ -342,10 +433,13 @@ impl LayerSettings {
     /// Runs the inner service as without the layer, since the store is in trouble.
     async fn pass_unprotected<S: Inner<B>, B: RequestBody>(
         self: Arc<Self>,
-        work: Work<S, B>,
+        mut work: Work<S, B>,
         pending_claim: PendingClaim,
         entry: Entry,
+        client: Client,
+        permit: Permit,
     ) -> Answer<S, B> {
+        work.parts.extensions.insert(client);
         let (operation, key) = (&*self.operation, entry.candidate.key);
         tracing::warn!(target: "lambda_once", outcome = "unprotected", operation, %key, "operation");
         spans::conclude_unprotected(key);
@@ -367,12 +461,20 @@ impl LayerSettings {
             }
             Either::Right(((), handling)) => handling.await,
         };
+        drop(permit);
         let mut response = answer?;
         self.remove_marks(response.headers_mut());
         self.mark_first(response.headers_mut());
         response.headers_mut().insert(UNPROTECTED, HeaderValue::from_static("true"));
         Ok(response)
     }
+}
+
+/// Whether the status of gRPC, which comes in the trailers or without a body in the headers, is an error. The status of HTTP is 200
+/// nevertheless.
+fn is_grpc_error(headers: &HeaderMap, trailers: Option<&HeaderMap>) -> bool {
+    let status = trailers.and_then(|trailers| trailers.get(GRPC_STATUS)).or_else(|| headers.get(GRPC_STATUS));
+    status.is_some_and(|status| status != "0")
 }
 
 impl<S: Inner<B>, B: RequestBody> Work<S, B> {

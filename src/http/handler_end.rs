@@ -42,7 +42,8 @@ impl<R, E> Recorded for HandlerEnd<'_, R, E> {
     fn recorded(&self, settings: &EngineSettings, limits: Limits) -> StoredResult {
         let Self::Answered { parts, body, headers, is_replayable } = self else { return StoredResult::DROPPED };
         if let Some(bytes) = body.whole().filter(|_| *is_replayable) {
-            let whole = encode(&StoredForm::new(parts.status, &parts.headers, bytes, headers), settings, limits);
+            let form = StoredForm::new(parts.status, &parts.headers, bytes, body.trailers(), headers);
+            let whole = encode(&form, settings, limits);
             if whole.data.is_some() {
                 return whole;
             }

@@ -3,6 +3,10 @@
 use std::{
     future::{Future, pending},
     panic::resume_unwind,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::{
@@ -30,6 +34,27 @@ use crate::telemetry::{Tallied, Tally};
 /// ```
 #[derive(Clone, Debug)]
 pub struct InFlight(TaskTracker);
+
+/// Whether the client of a request is still there.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Client {
+    has_left: Arc<AtomicBool>,
+}
+
+impl Client {
+    pub(super) fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::Relaxed)
+    }
+}
+
+/// A part of the future that a server drops when the client leaves.
+struct Presence(Client);
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.0.has_left.store(true, Ordering::Relaxed);
+    }
+}
 
 impl InFlight {
     pub(super) fn new() -> Self {
@@ -65,6 +90,15 @@ impl InFlight {
             // The runtime shuts down, and drops this next.
             Err(Err(_)) => pending().await,
         }
+    }
+
+    /// The same of work that asks whether this future has been dropped.
+    pub(super) async fn run_for_client<F>(&self, work: impl FnOnce(Client) -> F) -> F::Output
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        let presence = Presence(Client::default());
+        self.run(work(presence.0.clone())).await
     }
 
     /// Starts `work` in its own task if there is a runtime.

@@ -4,10 +4,12 @@ use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderName, Method, Response, StatusCode, request::Parts};
+use tokio::sync::Semaphore;
 use tower_layer::Layer;
 
 use super::{
     Decision, IdempotencyKeyService, InFlight, Scope, StoredResponse,
+    request_body::Room,
     settings::{KeySource, LayerSettings, Transactions},
 };
 #[cfg(feature = "order")]
@@ -39,6 +41,8 @@ use crate::{
 /// | [`wait_up_to`](Self::wait_up_to) | no wait |
 /// | [`mismatch_status`](Self::mismatch_status), [`in_progress_status`](Self::in_progress_status) | 422, 409 |
 /// | [`max_body`](Self::max_body), [`refuse_large_answers`](Self::refuse_large_answers) | 6 MiB; a larger response is passed through |
+/// | [`max_buffered`](Self::max_buffered), [`body_idle_timeout`](Self::body_idle_timeout) | 128 MiB, 30 seconds |
+/// | [`max_in_flight`](Self::max_in_flight) | no limit |
 /// | [`fail_open`](Self::fail_open) | no |
 /// | [`heartbeat`](Self::heartbeat) | the engine's: outside Lambda, 15 minutes |
 /// | [`run_to_completion`](Self::run_to_completion) | outside Lambda |
@@ -78,6 +82,7 @@ impl IdempotencyKeyLayer {
     /// * the [transactions](Self::in_transaction) are of another store than the engine's, or requests [fail open](Self::fail_open);
     /// * the [`key`](Self::key) is malformed, or given together with [`check_key`](Self::check_key);
     /// * a status for refusals is below 400;
+    /// * [`max_in_flight`](Self::max_in_flight) is zero;
     /// * the longest duration of the [`heartbeat`](Self::heartbeat) is zero.
     pub fn checked(self) -> Result<Self, Error> {
         self.settings.check()?;
@@ -314,6 +319,46 @@ impl IdempotencyKeyLayer {
         self
     }
 
+    /// Sets how many bytes of request bodies the layer holds at most, 128 MiB by default: while they arrive, while their requests
+    /// wait, and until their handlers have ended. A body for which there is no room is refused with 503 `overloaded`. Bodies that
+    /// `lambda_http` has in memory already do not count, nor do requests that pass through.
+    ///
+    /// Clones of this layer, and the services that it wraps, have one limit together.
+    pub fn max_buffered(mut self, bytes: usize) -> Self {
+        self.settings.room = Room::of(bytes);
+        self
+    }
+
+    /// Sets for how long a request body may pause, 30 seconds by default. Then the request is refused with 408 `body_timed_out`.
+    /// The whole upload has no limit: an outer layer sets one, such as `tower_http::timeout::TimeoutLayer`.
+    pub fn body_idle_timeout(mut self, time: Duration) -> Self {
+        self.settings.body_idle_timeout = time;
+        self
+    }
+
+    /// Sets how many handlers run at once. Beyond them a request is refused with 503 `overloaded` and `Retry-After`, before its
+    /// operation is claimed. By default there is no limit.
+    ///
+    /// A handler counts until it has ended, whether its client is there or not ([`run_to_completion`](Self::run_to_completion)):
+    /// a concurrency limit outside of this layer is free again once the client has left, and does not limit handlers. Requests
+    /// whose claim is under way count too. Those that [wait](Self::wait_up_to) for another request do not, nor do those that
+    /// pass through.
+    ///
+    /// Clones of this layer, and the services that it wraps, have one limit together.
+    ///
+    /// ```
+    /// use lambda_once::http::IdempotencyKeyLayer;
+    ///
+    /// # fn set_up(layer: IdempotencyKeyLayer) -> IdempotencyKeyLayer {
+    /// layer.max_in_flight(100)
+    /// # }
+    /// ```
+    pub fn max_in_flight(mut self, handlers: usize) -> Self {
+        self.settings.max_in_flight = Some(handlers);
+        self.settings.permits = Some(Arc::new(Semaphore::new(handlers.min(Semaphore::MAX_PERMITS))));
+        self
+    }
+
     /// Refuses a response that is too large ([`max_body`](Self::max_body)) with 500, instead of passing it through to the first
     /// client.
     pub fn refuse_large_answers(mut self) -> Self {
@@ -370,6 +415,10 @@ impl IdempotencyKeyLayer {
     /// is lost, and a retry takes effect again. With this setting the request runs in its own task, and a retry gets the stored
     /// response; [`in_flight`](Self::in_flight) waits for these tasks at shutdown. The [`heartbeat`](Self::heartbeat) keeps its
     /// claim for as long as it runs. The tasks inherit the tracing span, but not the values of `tokio::task_local!`.
+    ///
+    /// A request whose client has left before its handler has begun is given up, and its claim is given back. The handler has
+    /// begun when the inner service has been called, also if that holds the request back: see
+    /// [`GiveUpLayer`](super::GiveUpLayer).
     ///
     /// In Lambda no client can disconnect from a function, and no task outlives the invocation.
     pub fn run_to_completion(mut self, to_completion: bool) -> Self {

@@ -66,6 +66,7 @@
 //! | <a id="key_missing"></a>`key_missing` | 400 | no | the request has no key |
 //! | <a id="key_malformed"></a>`key_malformed` | 400 | no | the key is empty, longer than 255 characters, repeated, not printable ASCII or badly quoted, or [`check_key`](IdempotencyKeyLayer::check_key) rejects it |
 //! | <a id="body_broken"></a>`body_broken` | 400 | yes | reading the body failed |
+//! | <a id="body_timed_out"></a>`body_timed_out` | 408 | yes | the request body [paused for too long](IdempotencyKeyLayer::body_idle_timeout) |
 //! | <a id="body_rejected"></a>`body_rejected` | 400 | no | the key cannot be selected from the body, or [`fingerprint`](IdempotencyKeyLayer::fingerprint) rejects it |
 //! | <a id="order_missing"></a>`order_missing` | 400 | no | the request has no entity or no sequence, and is [in order](IdempotencyKeyLayer::ordered_by) |
 //! | <a id="caller_unknown"></a>`caller_unknown` | 403 | no | the [scope](Scope) finds no caller |
@@ -80,7 +81,9 @@
 //! | <a id="answer_too_large"></a>`answer_too_large` | 500 | no | the operation is done, and its response exceeds the cap ([`refuse_large_answers`](IdempotencyKeyLayer::refuse_large_answers)) |
 //! | <a id="answer_unreadable"></a>`answer_unreadable` | 500 | no | the operation is done, and its record cannot be read |
 //! | <a id="failed_before"></a>`failed_before` | 500 | no | the record says that the operation failed for good |
+//! | <a id="hook_failed"></a>`hook_failed` | 500 | yes | a function that the application gave to the layer panicked before anything ran; in place of a refusal that [`on_refusal`](IdempotencyKeyLayer::on_refusal) could not decorate, it is retryable as that is |
 //! | <a id="misconfigured"></a>`misconfigured` | 500 | no | the settings contradict each other ([`checked`](IdempotencyKeyLayer::checked)), or the layer is applied twice |
+//! | <a id="overloaded"></a>`overloaded` | 503 | yes | [as many handlers](IdempotencyKeyLayer::max_in_flight) are running as may, or the layer [holds as many bytes](IdempotencyKeyLayer::max_buffered) of bodies as it may; nothing ran |
 //! | <a id="unavailable"></a>`unavailable` | 503 | yes | the store is unavailable, or no time is left; nothing ran |
 //! | <a id="not_committed"></a>`not_committed` | 503 | yes | the [transaction](IdempotencyKeyLayer::in_transaction) was rolled back |
 //! | <a id="commit_unknown"></a>`commit_unknown` | 503 | yes | whether the transaction was committed is not known; a later request finds out |
@@ -104,7 +107,10 @@
 //! that may have taken effect. Other errors release it. Marks and sources are found in boxed errors (as `lambda_http::Error` is)
 //! and in errors with a [classifier](crate::idempotency::Builder::classify).
 //!
-//! Status, headers and body are stored, except headers of one exchange: hop-by-hop and framing headers,
+//! A `grpc-status` other than 0, in the trailers or the headers, keeps the key, unless a [`Decision`] is among the extensions of the
+//! response.
+//!
+//! Status, headers, body and trailers are stored, except headers of one exchange: hop-by-hop and framing headers,
 //! `Authorization`, `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value is `*` or its name is
 //! in [`store_headers`](IdempotencyKeyLayer::store_headers): any other value was chosen for the origin that asked first.
 //!
@@ -112,7 +118,8 @@
 //!
 //! hyper drops a request whose client disconnects. Outside Lambda the layer therefore runs each request in a task
 //! ([`run_to_completion`](IdempotencyKeyLayer::run_to_completion)), so that the retry gets the stored response. Wait for these
-//! tasks at shutdown: [`InFlight`].
+//! tasks at shutdown: [`InFlight`]. A request whose client leaves before its handler begins is given up. Limit these tasks by
+//! [`max_in_flight`](IdempotencyKeyLayer::max_in_flight): a limit outside of the layer counts clients, not handlers.
 
 mod answer;
 #[cfg(feature = "http-lambda")]
@@ -121,6 +128,7 @@ mod decision;
 mod entry;
 mod exchange;
 mod fingerprint;
+mod give_up;
 mod handler_end;
 mod header_key;
 mod in_flight;
@@ -136,9 +144,10 @@ mod settings;
 mod stored;
 
 pub use decision::Decision;
+pub use give_up::{GiveUpLayer, GiveUpService};
 pub use in_flight::InFlight;
 pub use layer::IdempotencyKeyLayer;
-pub use request_body::{BodyProblem, RequestBody};
+pub use request_body::{BodyProblem, BodyReader, RequestBody};
 pub use response_body::ResponseBody;
 pub use scope::Scope;
 pub use service::IdempotencyKeyService;

@@ -61,6 +61,9 @@ impl Problem {
         "body_too_large",
         "the request's body is too large for an idempotent operation",
     );
+    pub(super) const BODY_TIMED_OUT: Self =
+        Self::new(StatusCode::REQUEST_TIMEOUT, "body_timed_out", "the request's body did not arrive in time")
+            .retryable();
     pub(super) const BODY_BROKEN: Self =
         Self::new(StatusCode::BAD_REQUEST, "body_broken", "the request's body could not be read").retryable();
     pub(super) const BODY_REJECTED: Self = Self::new(
@@ -165,6 +168,18 @@ impl Problem {
         "misconfigured",
         "the settings of this operation's protection contradict each other; the request was not processed",
     );
+    pub(super) const HOOK_FAILED: Self = Self::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "hook_failed",
+        "the request could not be handled, because of an error in the service",
+    )
+    .retryable();
+    pub(super) const OVERLOADED: Self = Self::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "overloaded",
+        "too many requests are being processed, and this one was not; try again",
+    )
+    .retry_after(Duration::from_secs(1));
     pub(super) const UNAVAILABLE: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "unavailable",
@@ -197,6 +212,11 @@ impl Problem {
     pub(super) fn answered(mut self, status: StatusCode, location: Option<HeaderValue>) -> Self {
         self.answered = Some((status, location));
         self
+    }
+
+    /// Takes the place of another problem, which says whether a retry helps.
+    pub(super) fn in_place_of(self, other: &Self) -> Self {
+        Self { retry: other.retry, ..self }
     }
 
     pub(super) fn status(self, status: StatusCode) -> Self {

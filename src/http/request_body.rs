@@ -1,13 +1,25 @@
 //! Request bodies: read once for the fingerprint, and passed on unchanged.
 
-use std::future::Future;
 #[cfg(feature = "axum")]
 use std::future::ready;
+use std::{
+    future::Future,
+    mem,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Collected, Full, LengthLimitError, Limited};
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::Body;
+use http_body_util::{BodyExt, Full, LengthLimitError};
+use tokio::time::{Instant, timeout_at};
 
-use crate::error::BoxError;
+use crate::{error::BoxError, idempotency::verdict::chain};
 
 /// Why a body could not be read.
 #[derive(Debug)]
@@ -15,6 +27,10 @@ use crate::error::BoxError;
 pub enum BodyProblem {
     /// The body is larger than the limit.
     TooLarge,
+    /// Nothing more of it arrived for too long.
+    TimedOut,
+    /// The layer holds as many bytes of bodies as it may.
+    NoRoom,
     /// The body could not be read to its end.
     Broken(BoxError),
 }
@@ -22,19 +38,20 @@ pub enum BodyProblem {
 /// A request body that can be read into bytes and passed on as the same type, so that text stays text.
 ///
 /// Implemented for `Full<Bytes>`, `axum::body::Body` (feature `axum`) and `lambda_http::Body` (feature `http-lambda`). For your
-/// own type, [collect](http_body_util::BodyExt::collect) the body and create a new one from the bytes. For a type of another
-/// crate, such as `hyper::body::Incoming`, convert the body in an outer layer, for example with
+/// own type, let the [reader](BodyReader::read) read the body, and create a new one from the bytes. For a type of another crate,
+/// such as `hyper::body::Incoming`, convert the body in an outer layer, for example with
 /// [`ServiceBuilder::map_request`](https://docs.rs/tower/0.5/tower/builder/struct.ServiceBuilder.html#method.map_request).
 pub trait RequestBody: Sized + Send + 'static {
-    /// Returns the bytes, at most `limit` of them, and a body that yields the same bytes.
-    fn read(self, limit: usize) -> impl Future<Output = Result<(Bytes, Self), BodyProblem>> + Send;
+    /// Returns the bytes, at most [`max_bytes`](BodyReader::max_bytes) of them, and a body that yields the same bytes.
+    fn read(self, reader: &mut BodyReader) -> impl Future<Output = Result<(Bytes, Self), BodyProblem>> + Send;
 }
 
 #[cfg(feature = "http-lambda")]
 impl RequestBody for lambda_http::Body {
-    async fn read(self, limit: usize) -> Result<(Bytes, Self), BodyProblem> {
+    async fn read(self, reader: &mut BodyReader) -> Result<(Bytes, Self), BodyProblem> {
+        // The event is in memory already.
         let bytes: &[u8] = &self;
-        if bytes.len() > limit {
+        if bytes.len() > reader.max_bytes() {
             return Err(BodyProblem::TooLarge);
         }
         Ok((Bytes::copy_from_slice(bytes), self))
@@ -42,18 +59,16 @@ impl RequestBody for lambda_http::Body {
 }
 
 impl RequestBody for Full<Bytes> {
-    async fn read(self, limit: usize) -> Result<(Bytes, Self), BodyProblem> {
-        let bytes = collect(self, limit).await?.to_bytes();
+    async fn read(self, reader: &mut BodyReader) -> Result<(Bytes, Self), BodyProblem> {
+        let (bytes, _) = reader.read(self).await?;
         Ok((bytes.clone(), Self::new(bytes)))
     }
 }
 
 #[cfg(feature = "axum")]
 impl RequestBody for axum::body::Body {
-    async fn read(self, limit: usize) -> Result<(Bytes, Self), BodyProblem> {
-        let collected = collect(self, limit).await?;
-        let trailers = collected.trailers().cloned();
-        let bytes = collected.to_bytes();
+    async fn read(self, reader: &mut BodyReader) -> Result<(Bytes, Self), BodyProblem> {
+        let (bytes, trailers) = reader.read(self).await?;
         let body = match trailers {
             None => Self::from(bytes.clone()),
             Some(trailers) => Self::new(Full::new(bytes.clone()).with_trailers(ready(Some(Ok(trailers))))),
@@ -62,15 +77,113 @@ impl RequestBody for axum::body::Body {
     }
 }
 
-async fn collect<B>(body: B, limit: usize) -> Result<Collected<B::Data>, BodyProblem>
-where
-    B: http_body::Body + Send,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
-    match Limited::new(body, limit).collect().await {
-        Ok(collected) => Ok(collected),
-        Err(error) if error.is::<LengthLimitError>() => Err(BodyProblem::TooLarge),
-        Err(error) => Err(BodyProblem::Broken(error)),
+/// The bytes of request bodies that a layer holds.
+#[derive(Clone, Debug)]
+pub(super) struct Room {
+    pub(super) max_bytes: usize,
+    held: Arc<AtomicUsize>,
+}
+
+impl Room {
+    pub(super) fn of(max_bytes: usize) -> Self {
+        Self { max_bytes, held: Arc::default() }
+    }
+
+    fn take(&self, bytes: usize) -> Result<(), BodyProblem> {
+        let add = |held: usize| held.checked_add(bytes).filter(|held| *held <= self.max_bytes);
+        let added = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        added.map(drop).map_err(|_| BodyProblem::NoRoom)
+    }
+}
+
+/// Reads a request body within the limits of the layer:
+/// [`max_body`](super::IdempotencyKeyLayer::max_body), [`max_buffered`](super::IdempotencyKeyLayer::max_buffered) and
+/// [`body_idle_timeout`](super::IdempotencyKeyLayer::body_idle_timeout).
+#[derive(Debug)]
+pub struct BodyReader {
+    max_bytes: usize,
+    idle_timeout: Duration,
+    room: Room,
+    /// What it has taken of the room, until it is dropped.
+    taken: usize,
+}
+
+impl BodyReader {
+    pub(super) fn new(max_bytes: usize, idle_timeout: Duration, room: Room) -> Self {
+        Self { max_bytes, idle_timeout, room, taken: 0 }
+    }
+
+    /// The largest body, in bytes.
+    pub fn max_bytes(&self) -> usize {
+        self.max_bytes
+    }
+
+    /// Returns the bytes of a body, and its trailers.
+    ///
+    /// # Errors
+    ///
+    /// The body is too large, arrives too slowly, or breaks off, or the layer holds too many bodies.
+    pub async fn read<B>(&mut self, body: B) -> Result<(Bytes, Option<HeaderMap>), BodyProblem>
+    where
+        B: Body<Data = Bytes> + Send,
+        B::Error: Into<BoxError>,
+    {
+        let mut body = pin!(body);
+        if body.size_hint().lower() > self.max_bytes as u64 {
+            return Err(BodyProblem::TooLarge);
+        }
+        let (mut first, mut more) = (Bytes::new(), BytesMut::new());
+        let mut idle_until = self.idle_until();
+        loop {
+            let frame = match idle_until {
+                Some(until) => timeout_at(until, body.frame()).await.map_err(|_| BodyProblem::TimedOut)?,
+                None => body.frame().await,
+            };
+            let Some(frame) = frame else { break };
+            let data = match frame.map_err(|error| problem_of(error.into()))?.into_data() {
+                Ok(data) => data,
+                Err(frame) => return Ok((joined(first, more), frame.into_trailers().ok())),
+            };
+            if data.is_empty() {
+                continue;
+            }
+            idle_until = self.idle_until();
+            if data.len() > self.max_bytes - self.taken {
+                return Err(BodyProblem::TooLarge);
+            }
+            self.room.take(data.len())?;
+            self.taken += data.len();
+            // The first frame is often the only one: it is not copied.
+            if first.is_empty() && more.is_empty() {
+                first = data;
+            } else {
+                more.extend_from_slice(&mem::take(&mut first));
+                more.extend_from_slice(&data);
+            }
+        }
+        Ok((joined(first, more), None))
+    }
+
+    fn idle_until(&self) -> Option<Instant> {
+        Instant::now().checked_add(self.idle_timeout)
+    }
+}
+
+impl Drop for BodyReader {
+    fn drop(&mut self) {
+        self.room.held.fetch_sub(self.taken, Ordering::Relaxed);
+    }
+}
+
+fn joined(first: Bytes, more: BytesMut) -> Bytes {
+    if more.is_empty() { first } else { more.freeze() }
+}
+
+/// An outer layer may limit bodies too, and other layers wrap its error.
+fn problem_of(error: BoxError) -> BodyProblem {
+    if chain(&*error).any(|error| error.is::<LengthLimitError>()) {
+        BodyProblem::TooLarge
+    } else {
+        BodyProblem::Broken(error)
     }
 }

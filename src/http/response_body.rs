@@ -32,7 +32,16 @@ impl<B> ResponseBody<B> {
     }
 
     pub(super) fn of_bytes(bytes: Bytes) -> Self {
-        Self { bytes, trailers: None, rest: None }
+        Self::with_trailers(bytes, None)
+    }
+
+    pub(super) fn with_trailers(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self { bytes, trailers, rest: None }
+    }
+
+    /// The trailers of a whole body.
+    pub(super) fn trailers(&self) -> Option<&HeaderMap> {
+        self.trailers.as_ref()
     }
 
     /// The whole body; `None` if it exceeds the limit.

@@ -4,9 +4,11 @@ use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Extensions, HeaderName, Method, Response, StatusCode, request::Parts};
+use tokio::sync::Semaphore;
 
 use super::{
-    Decision, InFlight, Scope, StoredResponse, fingerprint::FingerprintHook, problem::BASE, stored::HeaderPolicy,
+    Decision, InFlight, Scope, StoredResponse, fingerprint::FingerprintHook, problem::BASE, request_body::Room,
+    stored::HeaderPolicy,
 };
 use crate::{
     error::{BoxError, Error},
@@ -28,6 +30,12 @@ const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Lambda's limit for requests and responses.
 const MAX_BODY_BYTES: usize = 6 * 1024 * 1024;
+
+/// The bodies of 21 requests of the largest size, or of thousands that are small.
+const MAX_BUFFERED_BYTES: usize = 128 * 1024 * 1024;
+
+/// The longest that a request's body may pause.
+const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The name of the layer's operations.
 pub(super) const OPERATION: &str = "http";
@@ -94,6 +102,13 @@ pub(super) struct LayerSettings {
     pub(super) wait_budget: Duration,
     pub(super) heartbeat: Heartbeat,
     pub(super) max_body: usize,
+    /// For request bodies.
+    pub(super) room: Room,
+    pub(super) body_idle_timeout: Duration,
+    /// `None`: any number.
+    pub(super) max_in_flight: Option<usize>,
+    /// As many permits to run.
+    pub(super) permits: Option<Arc<Semaphore>>,
     pub(super) refuses_large_answers: bool,
     pub(super) fails_open: bool,
     /// `None`: outside Lambda.
@@ -130,6 +145,10 @@ impl LayerSettings {
             wait_budget: Duration::ZERO,
             heartbeat: Heartbeat::AsEngine,
             max_body: MAX_BODY_BYTES,
+            room: Room::of(MAX_BUFFERED_BYTES),
+            body_idle_timeout: BODY_IDLE_TIMEOUT,
+            max_in_flight: None,
+            permits: None,
             refuses_large_answers: false,
             fails_open: false,
             runs_to_completion: None,
@@ -168,6 +187,9 @@ impl LayerSettings {
             }
         }
         self.heartbeat.check()?;
+        if self.max_in_flight == Some(0) {
+            return Err(Error::config("`max_in_flight(0)` refuses every request"));
+        }
         let statuses = [self.mismatch_status, self.in_progress_status];
         if let Some(status) = statuses.iter().find(|status| !status.is_client_error() && !status.is_server_error()) {
             return Err(Error::config(format!("{status} does not refuse a request: choose a status of 400 or more")));
@@ -195,6 +217,7 @@ impl fmt::Debug for LayerSettings {
             .field("methods", &self.methods)
             .field("wait_budget", &self.wait_budget)
             .field("max_body", &self.max_body)
+            .field("max_in_flight", &self.max_in_flight)
             .finish_non_exhaustive()
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug)]
 pub struct StoredResponse {
     pub(super) response: Response<Bytes>,
+    pub(super) trailers: Option<HeaderMap>,
     /// The status of the response if its body is not kept.
     pub(super) answered: Option<StatusCode>,
 }
@@ -22,6 +23,11 @@ impl StoredResponse {
     /// The stored headers.
     pub fn headers(&self) -> &HeaderMap {
         self.response.headers()
+    }
+
+    /// The stored trailers; `None` if there is none.
+    pub fn trailers(&self) -> Option<&HeaderMap> {
+        self.trailers.as_ref()
     }
 
     /// The body.
@@ -110,18 +116,31 @@ pub(super) struct StoredForm {
     /// For bodies that are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    trailers: Vec<(String, String)>,
 }
 
 impl StoredForm {
-    pub(super) fn new(status: StatusCode, headers: &HeaderMap, body: &Bytes, policy: &HeaderPolicy) -> Self {
-        let kept =
-            headers.iter().filter(|(name, value)| policy.keeps(name, value) && !is_named_by_connection(headers, name));
+    pub(super) fn new(
+        status: StatusCode,
+        headers: &HeaderMap,
+        body: &Bytes,
+        trailers: Option<&HeaderMap>,
+        policy: &HeaderPolicy,
+    ) -> Self {
+        let trailers = trailers.into_iter().flatten().filter(|(name, value)| policy.keeps(name, value));
+        let trailers: Vec<_> = trailers.map(stored).collect();
+        // HTTP/1.1 sends those that this header announces.
+        let announces = |name: &HeaderName| !trailers.is_empty() && *name == header::TRAILER;
+        let kept = headers.iter().filter(|(name, value)| {
+            (policy.keeps(name, value) || announces(name)) && !is_named_by_connection(headers, name)
+        });
         let headers = kept.map(stored).collect();
         let (text, base64) = match std::str::from_utf8(body) {
             Ok(text) => (Some(text.to_owned()), None),
             Err(_) => (None, Some(BASE64.encode(body))),
         };
-        Self { status: status.as_u16(), answered: None, headers, text, base64 }
+        Self { status: status.as_u16(), answered: None, headers, text, base64, trailers }
     }
 
     /// Of a response whose body is too large: its status, and where it is.
@@ -133,6 +152,7 @@ impl StoredForm {
             headers: location.filter(|(name, value)| policy.keeps(name, value)).map(stored).into_iter().collect(),
             text: None,
             base64: None,
+            trailers: Vec::new(),
         }
     }
 
@@ -145,14 +165,21 @@ impl StoredForm {
         };
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::from_u16(self.status).ok()?;
-        for (name, value) in self.headers {
-            let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-            let value: Vec<u8> = value.chars().map(|character| u8::try_from(character).ok()).collect::<Option<_>>()?;
-            response.headers_mut().try_append(name, HeaderValue::from_bytes(&value).ok()?).ok()?;
-        }
+        *response.headers_mut() = restored(self.headers)?;
+        let trailers = restored(self.trailers)?;
         let answered = self.answered.map(StatusCode::from_u16).transpose().ok()?;
-        Some(StoredResponse { response, answered })
+        Some(StoredResponse { response, trailers: (!trailers.is_empty()).then_some(trailers), answered })
     }
+}
+
+fn restored(stored: Vec<(String, String)>) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in stored {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        let value: Vec<u8> = value.chars().map(|character| u8::try_from(character).ok()).collect::<Option<_>>()?;
+        headers.try_append(name, HeaderValue::from_bytes(&value).ok()?).ok()?;
+    }
+    Some(headers)
 }
 
 fn stored((name, value): (&HeaderName, &HeaderValue)) -> (String, String) {
@@ -175,7 +202,7 @@ mod tests {
             map.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap());
         }
         let status = StatusCode::from_u16(status).unwrap();
-        let stored = StoredForm::new(status, &map, &Bytes::copy_from_slice(body), policy);
+        let stored = StoredForm::new(status, &map, &Bytes::copy_from_slice(body), None, policy);
         let stored: StoredForm = serde_json::from_str(&serde_json::to_string(&stored).unwrap()).unwrap();
         stored.into_response().unwrap()
     }

@@ -242,6 +242,20 @@ async fn a_client_that_disconnects_at_any_poll_of_its_request_gets_the_answer_wh
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_client_leaves_before_its_handler_begins_is_given_up() {
+    for at in [1, 2] {
+        let service =
+            Stepped::start(Steps::stopping_at(at), Watch::default(), AfterUnknown::Refuse, |layer| layer).await;
+        assert!(service.is_cut().await, "while the claim is on its way, and while its answer is");
+        service.in_flight.drain().await;
+        assert_eq!(service.begun(), 0, "{at}");
+        // The claim has been given back, or it would be refused.
+        let got = service.retry().await;
+        assert_eq!((got.status, got.is_replay(), service.effects()), (201, false, 1), "{at}");
+    }
+}
+
 /// Asserts that the retry of a disconnected client runs the handler if it had not started, and does not run it again if it had.
 async fn is_not_wedged(service: &Stepped, at: usize) {
     service.in_flight.drain().await;

@@ -129,6 +129,11 @@ impl Watch {
         self.0.gone.notified().await;
     }
 
+    /// How many requests have arrived, watched or not.
+    pub(crate) fn arrivals(&self) -> usize {
+        self.0.arrived.load(Ordering::SeqCst)
+    }
+
     /// Completes when this many requests have arrived, watched or not.
     pub(crate) async fn arrived(&self, requests: usize) {
         while self.0.arrived.load(Ordering::SeqCst) < requests {
@@ -165,20 +170,24 @@ impl<S: Service<Request<Body>, Future: Send + 'static>> Service<Request<Body>> f
         watching.arrived.fetch_add(1, Ordering::SeqCst);
         watching.arrival.notify_one();
         let watching = request.headers().contains_key("x-watched").then(|| Arc::clone(watching));
-        WatchedFuture { inner: Box::pin(self.inner.call(request)), watching }
+        WatchedFuture { inner: Box::pin(self.inner.call(request)), watched: Gone(watching) }
     }
 }
 
 pub(crate) struct WatchedFuture<F> {
+    // Dropped before it is told.
     inner: Pin<Box<F>>,
-    watching: Option<Arc<Watching>>,
+    watched: Gone,
 }
+
+/// Tells that a request has been dropped.
+struct Gone(Option<Arc<Watching>>);
 
 impl<F: Future> Future for WatchedFuture<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        if let Some(watching) = &self.watching {
+        if let Some(watching) = &self.watched.0 {
             let (poll, at) = (watching.polls.fetch_add(1, Ordering::SeqCst) + 1, watching.at.load(Ordering::SeqCst));
             if poll == at {
                 watching.reached.notify_one();
@@ -191,9 +200,9 @@ impl<F: Future> Future for WatchedFuture<F> {
     }
 }
 
-impl<F> Drop for WatchedFuture<F> {
+impl Drop for Gone {
     fn drop(&mut self) {
-        if let Some(watching) = &self.watching {
+        if let Some(watching) = &self.0 {
             watching.gone.notify_one();
         }
     }

@@ -8,7 +8,7 @@ use futures_util::stream;
 use http::{HeaderMap, HeaderName, Request, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
-use lambda_once::http::{IdempotencyKeyLayer, Scope};
+use lambda_once::http::{Decision, IdempotencyKeyLayer, Scope};
 use tokio::io::AsyncReadExt;
 use tower::ServiceExt;
 
@@ -24,9 +24,13 @@ fn layer() -> IdempotencyKeyLayer {
     IdempotencyKeyLayer::new(crate::setup::engine(), Scope::shared())
 }
 
-/// The bytes that a server sends to a client that accepts trailers.
-async fn received(app: Router) -> String {
+/// The bytes that a server sends to a client that accepts trailers, and to its retry.
+async fn received(app: Router) -> [String; 2] {
     let server = Server::start(app).await;
+    [read(&server).await, read(&server).await]
+}
+
+async fn read(server: &Server) -> String {
     let mut client = server.begin_raw(b"idempotency-key: k\r\nte: trailers\r\n").await;
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.unwrap();
@@ -34,7 +38,7 @@ async fn received(app: Router) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_trailers_of_a_first_answer_arrive_over_the_network_as_they_do_without_the_layer() {
+async fn trailers_arrive_over_the_network_as_without_the_layer_also_replayed() {
     let handler = || async {
         let frames = [Frame::data(Bytes::from("charged")), Frame::trailers(checksum())];
         let body = Body::new(StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>))));
@@ -42,10 +46,63 @@ async fn the_trailers_of_a_first_answer_arrive_over_the_network_as_they_do_witho
     };
     let bare = Router::new().route("/charges", post(handler));
     for (app, how) in [(bare.clone(), "without the layer"), (bare.route_layer(layer()), "with the layer")] {
-        let answer = received(app).await;
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("charged"), "{how}: {answer}");
-        assert!(answer.ends_with("\r\nx-checksum: 17\r\n\r\n"), "{how}: {answer}");
+        for (try_, answer) in received(app).await.into_iter().enumerate() {
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("charged"), "{how}: {answer}");
+            assert!(answer.ends_with("\r\nx-checksum: 17\r\n\r\n"), "{how}: {answer}");
+            let is_replay = answer.contains("idempotency-replayed: true");
+            assert_eq!(is_replay, try_ == 1 && how == "with the layer", "{answer}");
+        }
     }
+}
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// The first response of a service of gRPC, and the retry's: status, trailers, and whether it is a replay.
+async fn of_grpc(
+    header: Option<&'static str>,
+    trailer: Option<&'static str>,
+    decision: Option<Decision>,
+) -> [(u16, Option<String>, bool); 2] {
+    let handler = move || async move {
+        let trailers = trailer.map(|status| HeaderMap::from_iter([(GRPC_STATUS, status.parse().unwrap())]));
+        let frames = [Frame::data(Bytes::from("charged"))].into_iter().chain(trailers.map(Frame::trailers));
+        let body = Body::new(StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>))));
+        let mut answer = Response::builder().header("content-type", "application/grpc").body(body).unwrap();
+        if let Some(status) = header {
+            answer.headers_mut().insert(GRPC_STATUS, status.parse().unwrap());
+        }
+        if let Some(decision) = decision {
+            answer.extensions_mut().insert(decision);
+        }
+        answer
+    };
+    let app = Router::new().route("/charges", post(handler)).route_layer(layer());
+    let send = || async {
+        let request = Request::post("/charges").header("idempotency-key", "k").body(Body::from("charge")).unwrap();
+        let (parts, body) = app.clone().oneshot(request).await.unwrap().into_parts();
+        let body = body.collect().await.unwrap();
+        let status = body
+            .trailers()
+            .and_then(|trailers| trailers.get(GRPC_STATUS))
+            .map(|status| status.to_str().unwrap().to_owned());
+        (parts.status.as_u16(), status, parts.headers.contains_key("idempotency-replayed"))
+    };
+    [send().await, send().await]
+}
+
+#[tokio::test]
+async fn an_error_of_grpc_keeps_the_key_unless_the_application_decides() {
+    let status = |status: &str| Some(status.to_owned());
+    assert_eq!(of_grpc(None, Some("0"), None).await, [(200, status("0"), false), (200, status("0"), true)]);
+    assert_eq!(of_grpc(Some("0"), None, None).await[1], (200, None, true));
+    assert_eq!(of_grpc(None, Some("14"), None).await, [(200, status("14"), false), (409, None, false)]);
+    assert_eq!(of_grpc(Some("5"), None, None).await[1], (409, None, false));
+    // Trailers count, where both are there.
+    assert_eq!(of_grpc(Some("0"), Some("13"), None).await[1].0, 409);
+    let store = of_grpc(None, Some("3"), Some(Decision::Store)).await;
+    assert_eq!(store[1], (200, status("3"), true));
+    let release = of_grpc(None, Some("14"), Some(Decision::Release)).await;
+    assert_eq!(release[1], (200, status("14"), false));
 }
 
 #[tokio::test]
