@@ -101,6 +101,38 @@ async fn one_key_for_two_accounts_is_refused_in_lambda_too_where_a_header_has_be
     service.keeps_accounts_apart(request).await;
 }
 
+/// Sends a key from two accounts, and again from the first, to `/pay`, whose handler is behind a rewriting of the URI. Asserts
+/// that the second account is refused, and the first one's retry is a replay.
+async fn keeps_accounts_apart(request: fn(&str) -> Request<Body>, rewrite: fn(&Request<Body>) -> String) {
+    let charge = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
+    let charge = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::shared()).layer(charge);
+    let rewrite = service_fn(move |mut request: Request<Body>| {
+        *request.uri_mut() = rewrite(&request).parse().unwrap();
+        let charge = charge.clone();
+        async move { Ok::<_, Infallible>(charge.oneshot(request).await.unwrap().map(Body::new)) }
+    });
+    let app = Router::new().route_service("/pay", rewrite);
+    let mut got = Vec::new();
+    for account in ["1", "2", "1"] {
+        let answer = app.clone().oneshot(request(account)).await.unwrap();
+        got.push((answer.status().as_u16(), answer.headers().contains_key("idempotency-replayed")));
+    }
+    assert_eq!(got, [(200, false), (422, false), (200, true)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rewritten_query_counts_although_the_path_stays() {
+    let rewrite =
+        |request: &Request<Body>| format!("/pay?account={}", request.headers()["x-account"].to_str().unwrap());
+    keeps_accounts_apart(|account| to("/pay", account), rewrite).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_query_counts_as_the_client_sent_it_although_a_rewrite_drops_it() {
+    keeps_accounts_apart(|account| to(&format!("/pay?account={account}"), ""), |_| "/charges".to_owned()).await;
+    keeps_accounts_apart(|account| to(&format!("/pay?account={account}"), ""), |_| "/pay?x=1".to_owned()).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn in_lambda_one_key_for_two_accounts_is_refused_where_a_header_has_been_moved_into_the_query() {
     for shape in [Shape::RestNone, Shape::HttpNone] {
