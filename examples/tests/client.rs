@@ -79,6 +79,14 @@ async fn what_stays_as_it_is_is_not_asked_again() {
 }
 
 #[tokio::test]
+async fn for_a_key_of_another_charge_it_warns_against_a_new_key() {
+    let reused = answer("422 Unprocessable Content", "", r#"{"code":"key_reused","retryable":false}"#);
+    let (output, tries) = run(&[&reused, DONE], &[]).await;
+    assert_eq!((tries, output.status.code()), (1, Some(1)), "{}", printed(&output));
+    assert!(printed(&output).contains("do not repeat that charge with a new key"), "{}", printed(&output));
+}
+
+#[tokio::test]
 async fn the_pause_is_as_long_as_the_service_asks_for() {
     let busy = answer("409 Conflict", "retry-after: 1\r\n", r#"{"retryable":true,"retry_after_ms":60000}"#);
     let (output, tries) = run(&[&busy, DONE], &[]).await;

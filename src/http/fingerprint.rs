@@ -2,17 +2,20 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use http::{HeaderMap, Uri, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Uri, header, request::Parts};
 use percent_encoding::percent_decode;
 
-use super::lambda;
+use super::{lambda, multipart};
 use crate::{
     error::BoxError,
     key::{canonical::Form, delivery::Body, hash::fingerprint},
     record::Fingerprint,
 };
 
-/// The names and values of a query, decoded.
+/// A form with more fields is compared byte by byte: decoded, it would take many times its size.
+const MAX_FIELDS: usize = 10_000;
+
+/// The names and values of a query or a form, decoded.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Returns what the application compares in place of the body.
@@ -29,17 +32,18 @@ pub(super) fn of_request(
     hook: Option<&FingerprintHook>,
 ) -> Result<Fingerprint, BoxError> {
     let media_type = media_type(&parts.headers);
+    let content_type = parts.headers.get(header::CONTENT_TYPE);
     let (form, view) = match hook {
-        Some(hook) => (Form::Bytes, Cow::Owned(hook(parts, body.bytes())?)),
+        Some(hook) => (Form::Bytes, vec![Cow::Owned(hook(parts, body.bytes())?)]),
         None if is_json(&media_type) => match body.canonical() {
-            Ok(json) => (Form::CanonicalJson, Cow::Borrowed(json)),
-            Err(_) => (Form::Bytes, Cow::Borrowed(body.bytes())),
+            Ok(json) => (Form::CanonicalJson, vec![json.into()]),
+            Err(_) => (Form::Bytes, vec![body.bytes().into()]),
         },
-        None => (Form::Bytes, Cow::Borrowed(body.bytes())),
+        None => (Form::Bytes, view(&media_type, content_type, body.bytes())),
     };
     let (api, stage) = lambda::api(parts).unwrap_or_default();
     let (sent, routed) = targets(parts);
-    let pieces = [
+    let mut pieces = vec![
         parts.method.as_str().as_bytes(),
         api.as_bytes(),
         stage.as_bytes(),
@@ -48,15 +52,33 @@ pub(super) fn of_request(
         routed.path.as_bytes(),
         &routed.query,
         media_type.as_bytes(),
-        &view,
     ];
+    pieces.extend(view.iter().map(|piece| &piece[..]));
     Ok(fingerprint(form, &pieces))
+}
+
+/// What is compared of a body that is not JSON.
+fn view<'a>(media_type: &str, content_type: Option<&'a HeaderValue>, body: &'a [u8]) -> Vec<Cow<'a, [u8]>> {
+    if media_type == "application/x-www-form-urlencoded" {
+        return match body.split(|&byte| byte == b'&').nth(MAX_FIELDS) {
+            None => vec![joined(pairs(body)).into()],
+            Some(_) => vec![content_type.map_or(&b""[..], HeaderValue::as_bytes).into(), body.into()],
+        };
+    }
+    let Some(content_type) = content_type.filter(|_| media_type.starts_with("multipart/")) else {
+        return vec![body.into()];
+    };
+    match multipart::pieces(content_type, body) {
+        // A content type is never the constant in place of the boundary.
+        Some(pieces) => [&b"--"[..]].into_iter().chain(pieces).map(Cow::Borrowed).collect(),
+        None => vec![content_type.as_bytes().into(), body.into()],
+    }
 }
 
 /// A path and its query.
 #[derive(Default)]
 struct Target<'a> {
-    path: &'a str,
+    path: Cow<'a, str>,
     query: Vec<u8>,
 }
 
@@ -67,7 +89,7 @@ fn targets(parts: &Parts) -> (Target<'_>, Target<'_>) {
     let is_routed = *original != parts.uri || lambda::is_rewritten(parts);
     let routed = if is_routed { Target::of(&parts.uri) } else { Target::default() };
     let original = Target::of(original);
-    (Target { path: lambda::path(parts).unwrap_or(original.path), ..original }, routed)
+    (Target { path: lambda::path(parts).map_or(original.path, normalized), ..original }, routed)
 }
 
 /// The URI before any axum router has changed it.
@@ -81,13 +103,35 @@ fn original_uri(parts: &Parts) -> &Uri {
 
 impl<'a> Target<'a> {
     fn of(uri: &'a Uri) -> Self {
-        Self { path: uri.path(), query: joined(pairs(uri.query().unwrap_or_default())) }
+        Self { path: normalized(uri.path()), query: joined(pairs(uri.query().unwrap_or_default().as_bytes())) }
     }
 }
 
-/// Encodes a query sorted by name: `lambda_http` makes those of REST APIs and load balancers from a map, in an order that
-/// differs from one delivery to the next. Repeated values keep their order, which may be significant. Each name and value
-/// is preceded by its length, so that no two queries have the same encoding.
+/// Normalizes the percent-encoding of a path (RFC 3986, sections 6.2.2.1 and 6.2.2.2): unreserved characters are decoded, and
+/// the digits of others are in upper case. `%2F` remains another path than `/`.
+fn normalized(path: &str) -> Cow<'_, str> {
+    let mut escapes = path.split('%');
+    let mut text = Cow::Borrowed(escapes.next().unwrap_or_default());
+    for escape in escapes {
+        let text = text.to_mut();
+        let byte = escape.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        match byte.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) => text.push(char::from(byte)),
+            Some(byte) => text.push_str(&format!("%{byte:02X}")),
+            None => {
+                text.push('%');
+                text.push_str(escape);
+                continue;
+            }
+        }
+        text.push_str(&escape[2..]);
+    }
+    text
+}
+
+/// Encodes pairs sorted by name: `lambda_http` makes the queries of REST APIs and load balancers from a map, in an order that
+/// differs from one delivery to the next, and clients make forms from maps. Repeated values keep their order, which may be
+/// significant. Each name and value is preceded by its length, so that no two sets of pairs have the same encoding.
 fn joined(mut pairs: Pairs) -> Vec<u8> {
     pairs.sort_by(|(one, _), (other, _)| one.cmp(other));
     let parts = pairs.into_iter().flat_map(|(name, value)| [name, value]);
@@ -95,16 +139,17 @@ fn joined(mut pairs: Pairs) -> Vec<u8> {
 }
 
 /// Decodes `application/x-www-form-urlencoded` into bytes: decoded into text, two values that are not UTF-8 would be equal.
-fn pairs(query: &str) -> Pairs {
-    let decode = |text: &str| percent_decode(text.replace('+', " ").as_bytes()).collect();
-    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+fn pairs(form: &[u8]) -> Pairs {
+    let spaced = |text: &[u8]| text.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }).collect::<Vec<_>>();
+    let decode = |text: &[u8]| percent_decode(&spaced(text)).collect();
+    let pairs = form.split(|&byte| byte == b'&').filter(|pair| !pair.is_empty());
     pairs
-        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-        .map(|(name, value)| (decode(name), decode(value)))
+        .map(|pair| pair.split_at(pair.iter().position(|&byte| byte == b'=').unwrap_or(pair.len())))
+        .map(|(name, value)| (decode(name), decode(value.get(1..).unwrap_or_default())))
         .collect()
 }
 
-/// Returns the media type without its parameters: a retry may choose another boundary for a multipart form.
+/// Returns the media type without its parameters.
 fn media_type(headers: &HeaderMap) -> String {
     let value = headers.get(header::CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
     let name = value.split(|&byte| byte == b';').next().unwrap_or_default();
@@ -139,6 +184,78 @@ mod tests {
         assert_ne!(of("/a?x=1&x=2", JSON, "{}"), of("/a?x=2&x=1", JSON, "{}"));
         assert_ne!(of("/a?x=%FE", JSON, "{}"), of("/a?x=%FF", JSON, "{}"), "neither is UTF-8");
         assert_ne!(of("/a?x=1%26y=2", JSON, "{}"), of("/a?x=1&y=2", JSON, "{}"));
+    }
+
+    const FORM: &str = "application/x-www-form-urlencoded";
+
+    #[test]
+    fn the_order_of_a_forms_fields_does_not_count_that_of_its_values_does() {
+        let one = of("/", FORM, "amount=1&to=%C3%A9+b&item=1&item=2");
+        for same in ["to=%c3%a9%20b&item=1&amount=1&item=2", "item=1&item=2&&%61mount=1&to=\u{e9}+b&"] {
+            assert_eq!(one, of("/", &format!("{FORM};charset=utf-8"), same), "{same}");
+        }
+        for other in ["amount=1&to=%C3%A9+b&item=2&item=1", "amount=1&to=%C3%A9%2Bb&item=1&item=2", "amount=1", ""] {
+            assert_ne!(one, of("/", FORM, other), "{other}");
+        }
+        assert_ne!(of("/", FORM, "a=1%26b=2"), of("/", FORM, "a=1&b=2"));
+        assert_ne!(of("/", FORM, "a=%FE"), of("/", FORM, "a=%FF"), "neither is UTF-8");
+        assert_ne!(of("/", "text/plain", "a=1&b=2"), of("/", "text/plain", "b=2&a=1"));
+    }
+
+    #[test]
+    fn a_form_of_very_many_fields_is_compared_byte_by_byte() {
+        let form = |fields: usize, last: &str| format!("{}{last}", "a=1&".repeat(fields - 1));
+        let (most, more) = (MAX_FIELDS, MAX_FIELDS + 1);
+        assert_eq!(of("/", FORM, &form(most, "b=%7E")), of("/", FORM, &form(most, "b=~")));
+        assert_ne!(of("/", FORM, &form(more, "b=%7E")), of("/", FORM, &form(more, "b=~")));
+        assert_eq!(of("/", FORM, &form(more, "b=~")), of("/", FORM, &form(more, "b=~")));
+    }
+
+    #[test]
+    fn the_percent_encoding_of_a_path_is_normalized_except_slashes() {
+        for (path, same) in [
+            ("/~a/b-c", "/%7Ea/b%2dc"),
+            ("/caf%C3%A9", "/c%61f%c3%a9"),
+            ("/a%2Fb", "/a%2fb"),
+            ("/100%", "/100%"),
+            ("/%zz%4", "/%zz%4"),
+            ("/%25", "/%25"),
+            ("/%3F", "/%3f?"),
+        ] {
+            assert_eq!(of(path, JSON, "{}"), of(same, JSON, "{}"), "{path} and {same}");
+        }
+        for (path, other) in
+            [("/a%2Fb", "/a/b"), ("/a%20b", "/a+b"), ("/%257E", "/%7E"), ("/a", "/A"), ("/a", "/a/"), ("/%zz", "/%ZZ")]
+        {
+            assert_ne!(of(path, JSON, "{}"), of(other, JSON, "{}"), "{path} and {other}");
+        }
+    }
+
+    #[test]
+    fn a_multipart_boundary_does_not_count_and_everything_within_does() {
+        let form = |boundary: &str, note: &str| {
+            let part = |name: &str, value: &str| {
+                format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+            };
+            format!("{}{}--{boundary}--\r\n", part("amount", "1"), part("note", note))
+        };
+        let with = |boundary: &str, body: &str| {
+            of("/", &format!("multipart/form-data; charset=utf-8; boundary={boundary}"), body)
+        };
+        let one = with("x", &form("x", "hello"));
+        assert_eq!(one, with("\"a b\"", &form("a b", "hello")));
+        assert_ne!(one, with("x", &form("x", "hello ")));
+        assert_ne!(one, with("x", &form("x", "hello").replace("note", "memo")));
+        assert_ne!(one, of("/", "multipart/mixed; boundary=x", &form("x", "hello")));
+        assert_ne!(one, of("/", "text/plain; boundary=x", &form("x", "hello")));
+        // A boundary that the value contains is a part of the value.
+        assert_ne!(with("x", &form("x", "y")), with("y", &form("y", "x")));
+        assert_ne!(with("x", &form("x", "--y--")), with("y", &form("y", "--x--")));
+        // What is malformed is compared byte by byte, its content type included.
+        let torn = |boundary: &str| form(boundary, "hello").replace("--\r\n", "");
+        assert_eq!(with("x", &torn("x")), with("x", &torn("x")));
+        assert_ne!(with("x", &torn("x")), with("y", &torn("y")));
+        assert_ne!(with("x", &form("z", "hello")), with("y", &form("z", "hello")));
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::{
 /// | [`optional`](Self::optional), [`optional_for`](Self::optional_for) | the key is required |
 /// | [`header`](Self::header), [`key`](Self::key) | `Idempotency-Key` |
 /// | [`check_key`](Self::check_key) | up to 255 characters of printable ASCII |
-/// | [`fingerprint`](Self::fingerprint) | the body, canonical if its media type is JSON |
+/// | [`fingerprint`](Self::fingerprint) | the body, [by its media type](super#what-is-compared) |
 /// | [`decide`](Self::decide) | [`Decision::by_status`] |
 /// | [`store_headers`](Self::store_headers), [`drop_headers`](Self::drop_headers) | all but those of one exchange |
 /// | [`replay_header`](Self::replay_header), [`mark_first_answers`](Self::mark_first_answers) | `Idempotency-Replayed`, on replays |
@@ -136,8 +136,8 @@ impl IdempotencyKeyLayer {
     }
 
     /// Replaces the body where two requests with one key are compared. Use it to leave out a field that changes with each
-    /// attempt or the boundaries of a multipart form, or to add headers. Method, path, query and media type are compared
-    /// anyway.
+    /// attempt. Method, path, query and media type are compared anyway. Without it the body is compared [by its media
+    /// type](super#what-is-compared).
     ///
     /// An error refuses the request with 400.
     pub fn fingerprint(

@@ -94,9 +94,19 @@
 //!
 //! # What is compared
 //!
-//! Two requests with one key are the same if these are: method; API Gateway's API and stage; path as the client sent it,
-//! without the stage, and what a router has made of it; the decoded query, by name, with repeated values in order; media type
-//! without parameters; body, in canonical form if the media type is JSON (`application/json`, `+json`).
+//! Two requests with one key are the same if these are:
+//!
+//! * method;
+//! * API Gateway's API and stage;
+//! * path as the client sent it, without the stage, and what a router has made of it, with percent-encoding normalized
+//!   (RFC 3986, section 6.2.2): `%7E` is `~`, `%2f` is `%2F`, and neither is `/`;
+//! * the decoded query, by name, with repeated values in order;
+//! * media type without parameters;
+//! * body: in canonical form if the media type is JSON (`application/json`, `+json`); the decoded fields by name, with repeated
+//!   values in order, if it is `application/x-www-form-urlencoded` (up to 10,000 fields); preamble, parts and epilogue if it is
+//!   `multipart/*`, whatever the boundary. Other bodies, and those that are malformed, are compared byte by byte.
+//!
+//! Headers are not compared. `Host` is none of these either: a retry may arrive by another domain.
 //!
 //! # What is stored
 //!
@@ -134,6 +144,7 @@ mod header_key;
 mod in_flight;
 mod lambda;
 mod layer;
+mod multipart;
 mod pending_claim;
 mod problem;
 mod request_body;

@@ -138,7 +138,7 @@ impl Problem {
     pub(super) const MISMATCH: Self = Self::new(
         StatusCode::UNPROCESSABLE_ENTITY,
         "key_reused",
-        "this idempotency key was used for another request; use a new key",
+        "this idempotency key was used with another request, whose outcome stands; a retry must repeat that request unchanged",
     );
     pub(super) const IN_PROGRESS: Self = Self::new(
         StatusCode::CONFLICT,

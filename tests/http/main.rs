@@ -24,6 +24,7 @@ mod probes;
 mod refusals;
 mod replays;
 mod requests;
+mod retries;
 mod rewrites;
 mod routers;
 mod server;

@@ -71,6 +71,11 @@ impl Answer {
         pause.or_else(|| self.problem()["retry_after_ms"].as_u64().map(Duration::from_millis))
     }
 
+    /// Whether the key belongs to another request. Its operation stands: with a new key it would be carried out twice.
+    fn is_of_another_request(&self) -> bool {
+        self.problem()["code"] == "key_reused"
+    }
+
     fn is_replay(&self) -> bool {
         self.headers.get("idempotency-replayed").is_some_and(|value| value == "true")
     }
@@ -158,6 +163,11 @@ async fn main() -> ExitCode {
     match charge().await {
         Ok(answer) => {
             println!("{}: {}", if answer.is_replay() { "replay" } else { "first answer" }, answer.text());
+            if answer.is_of_another_request() {
+                eprintln!(
+                    "client: the key was used for another charge, which stands; do not repeat that charge with a new key"
+                );
+            }
             if answer.status.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
