@@ -9,6 +9,8 @@
 //! | IAM, Cognito identity pool | `identity` | `authorizer.iam` |
 //! | API key | `identity.apiKeyId` | |
 
+use std::sync::Once;
+
 use http::request::Parts;
 use lambda_http::{
     aws_lambda_events::apigw::{
@@ -27,24 +29,79 @@ enum Found<'a> {
     Claims(&'a dyn Fn(&str) -> Option<&'a str>),
     /// The context that a Lambda authorizer has returned.
     Context(&'a dyn Fn(&str) -> Option<String>),
-    /// The caller's own id.
-    Iam(Option<String>),
+    /// The identity behind a signature.
+    Iam(Iam<'a>),
+}
+
+/// The identity that signed a request.
+#[derive(Clone, Copy)]
+struct Iam<'a> {
+    /// The id within a Cognito identity pool, whose users share the ARN of its role.
+    cognito: Option<&'a str>,
+    arn: Option<&'a str>,
+}
+
+/// The session of a role: `arn:PARTITION:sts::ACCOUNT:assumed-role/ROLE/SESSION`.
+#[derive(Clone, Copy)]
+struct RoleSession<'a> {
+    /// The ARN without the session.
+    role_arn: &'a str,
+    role: &'a str,
+    session: &'a str,
 }
 
 impl Scope {
     /// Identifies the caller by the authorizer's principal:
     /// * JWT or Cognito user pool: issuer and subject;
     /// * Lambda authorizer of a REST API: `principalId`, which must differ between callers (many samples return a constant);
-    /// * Cognito identity pool: the identity's id;
-    /// * IAM: the caller's ARN. For an assumed role it contains the session name, so another session is another caller.
+    /// * Cognito identity pool: the identity's id. Function URLs and VPC Lattice do not pass it on, so such a caller is refused
+    ///   there;
+    /// * IAM: the caller's ARN. For an assumed role it contains the session name, so another session is another caller. That is
+    ///   right for people, who share roles. **For machines it is not**: each task, instance or pod has a session of its own, and
+    ///   a retry from another one runs again. Use [`iam_role`](Self::iam_role) for them. A warning is logged at the first
+    ///   assumed role.
     ///
     /// A request without a principal is refused with 403. Use [`jwt_claim`](Self::jwt_claim) for a JWT without a subject, and
     /// [`lambda_authorizer`](Self::lambda_authorizer) for a Lambda authorizer of an HTTP API.
     pub fn authorizer() -> Self {
-        by(|found| match found {
+        let warned = Once::new();
+        by(move |found| match found {
             Found::Claims(claim) => token(claim, "sub"),
             Found::Context(field) => field("principalId").map(|id| joined("lambda", &[&id])),
-            Found::Iam(caller) => caller,
+            Found::Iam(caller) => {
+                let session = caller.role_session().filter(|session| !session.is_of_a_person());
+                if session.is_some() && caller.given_cognito().is_none() {
+                    warned.call_once(|| {
+                        tracing::warn!(
+                            target: "lambda_once",
+                            "a caller is the session of an assumed role, so a retry from another session runs again: if the \
+                             callers are machines, identify them by `Scope::iam_role()`"
+                        );
+                    });
+                }
+                caller.name()
+            }
+        })
+    }
+
+    /// Identifies a caller by its IAM role, for machines: a retry from another task, instance, pod or function of the same role
+    /// is a retry.
+    /// * Assumed role: the role's ARN, without the session name. All that assume the role are one caller, so it must not be one
+    ///   that people assume: roles of IAM Identity Center (`AWSReservedSSO_…`) are refused.
+    /// * Cognito identity pool: the identity's id.
+    /// * Other IAM callers, such as users: their ARN.
+    ///
+    /// A request without an IAM caller is refused with 403.
+    ///
+    /// ```no_run
+    /// use lambda_once::{Idempotency, MemoryStore, http::{IdempotencyKeyLayer, Scope}};
+    ///
+    /// let layer = IdempotencyKeyLayer::new(Idempotency::new(MemoryStore::new()), Scope::iam_role());
+    /// ```
+    pub fn iam_role() -> Self {
+        by(|found| match found {
+            Found::Iam(caller) => caller.name_by_role(),
+            _ => None,
         })
     }
 
@@ -147,9 +204,14 @@ fn caller_of_rest(context: &ApiGatewayProxyRequestContext, principal: Principal<
     if !fields.iter().all(is_empty) {
         return known(principal(Found::Context(&|name| fields.get(name).and_then(scalar))));
     }
-    if has_iam(&context.identity) {
-        let (cognito, arn) = (&context.identity.cognito_identity_id, &context.identity.user_arn);
-        return known(principal(Found::Iam(iam(cognito.as_deref(), arn.as_deref()))));
+    let identity = &context.identity;
+    if has_iam(identity) {
+        let (cognito, arn) = (identity.cognito_identity_id.as_deref(), identity.user_arn.as_deref());
+        return known(principal(Found::Iam(Iam { cognito, arn })));
+    }
+    // Callers with different keys are different callers, and this scope does not tell them apart.
+    if [&identity.api_key_id, &identity.api_key].into_iter().any(is_given) {
+        return Caller::Unknown;
     }
     Caller::Anonymous
 }
@@ -157,7 +219,11 @@ fn caller_of_rest(context: &ApiGatewayProxyRequestContext, principal: Principal<
 /// Whether the request was signed. An unsigned one has none of these.
 fn has_iam(identity: &ApiGatewayRequestIdentity) -> bool {
     let fields = [&identity.user_arn, &identity.caller, &identity.access_key, &identity.cognito_identity_id];
-    fields.into_iter().any(|field| field.as_deref().is_some_and(|text| !text.is_empty()))
+    fields.into_iter().any(is_given)
+}
+
+fn is_given(field: &Option<String>) -> bool {
+    field.as_deref().is_some_and(|text| !text.is_empty())
 }
 
 fn of_version_2(authorizer: &ApiGatewayRequestAuthorizer, principal: Principal<'_>) -> Option<String> {
@@ -166,7 +232,7 @@ fn of_version_2(authorizer: &ApiGatewayRequestAuthorizer, principal: Principal<'
     }
     if let Some(caller) = &authorizer.iam {
         let cognito = caller.cognito_identity.as_ref().and_then(|identity| identity.identity_id.as_deref());
-        return principal(Found::Iam(iam(cognito, caller.user_arn.as_deref())));
+        return principal(Found::Iam(Iam { cognito, arn: caller.user_arn.as_deref() }));
     }
     principal(Found::Context(&|name| authorizer.fields.get(name).and_then(scalar)))
 }
@@ -177,7 +243,7 @@ fn caller_of_others(parts: &Parts, context: &RequestContext, principal: Principa
     let context = serde_json::to_value(context).unwrap_or_default();
     if let Some(identity) = context["identity"].as_object().filter(|identity| identity.contains_key("sourceVpcArn")) {
         return match text(identity, "principal") {
-            Some(arn) => known(principal(Found::Iam(iam(None, Some(arn))))),
+            Some(arn) => known(principal(Found::Iam(Iam { cognito: None, arn: Some(arn) }))),
             None if text(identity, "type").is_some_and(|kind| kind == "AWS_IAM") => Caller::Unknown,
             None => Caller::Anonymous,
         };
@@ -196,11 +262,57 @@ fn token<'a>(claim: &dyn Fn(&str) -> Option<&'a str>, name: &str) -> Option<Stri
     Some(if name == "sub" { joined("jwt", &[issuer, value]) } else { joined("jwt claim", &[issuer, name, value]) })
 }
 
-/// Prefers the identity's id: all users of a Cognito identity pool share the ARN of the pool's role.
-fn iam(cognito_identity: Option<&str>, arn: Option<&str>) -> Option<String> {
-    let given = |text: &&str| !text.is_empty();
-    let cognito = cognito_identity.filter(given).map(|id| joined("cognito", &[id]));
-    cognito.or_else(|| arn.filter(given).map(|arn| joined("iam", &[arn])))
+impl<'a> Iam<'a> {
+    fn given_cognito(&self) -> Option<&'a str> {
+        self.cognito.filter(|id| !id.is_empty())
+    }
+
+    /// The session of an assumed role, if it is one.
+    fn role_session(&self) -> Option<RoleSession<'a>> {
+        RoleSession::of(self.arn?)
+    }
+
+    /// The name of one identity.
+    fn name(&self) -> Option<String> {
+        if let Some(id) = self.given_cognito() {
+            return Some(joined("cognito", &[id]));
+        }
+        // All users of an identity pool have this session. An event without their ids does not tell them apart.
+        if self.role_session().is_some_and(|session| session.session == "CognitoIdentityCredentials") {
+            return None;
+        }
+        self.arn.filter(|arn| !arn.is_empty()).map(|arn| joined("iam", &[arn]))
+    }
+
+    /// The name that all sessions of a role share.
+    fn name_by_role(&self) -> Option<String> {
+        let name = self.name()?;
+        match self.role_session().filter(|_| self.given_cognito().is_none()) {
+            None => Some(name),
+            Some(session) if session.is_of_a_person() => None,
+            Some(session) => Some(joined("iam role", &[session.role_arn])),
+        }
+    }
+}
+
+impl<'a> RoleSession<'a> {
+    fn of(arn: &'a str) -> Option<Self> {
+        // Neither a role's name nor a session's holds a slash, and the ARN of a session leaves the role's path out.
+        let (role_arn, session) = arn.rsplit_once('/')?;
+        let (head, role) = role_arn.rsplit_once('/')?;
+        let mut head = head.split(':');
+        let is_session = head.next() == Some("arn")
+            && head.next().is_some()
+            && head.next() == Some("sts")
+            && head.nth(2) == Some("assumed-role")
+            && head.next().is_none();
+        (is_session && !role.is_empty() && !session.is_empty()).then_some(Self { role_arn, role, session })
+    }
+
+    /// Whether IAM Identity Center has made the role: its sessions are named after their users.
+    fn is_of_a_person(&self) -> bool {
+        self.role.starts_with("AWSReservedSSO_")
+    }
 }
 
 fn text<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a str> {

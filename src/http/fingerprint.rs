@@ -93,7 +93,7 @@ fn targets(parts: &Parts) -> (Target<'_>, Target<'_>) {
 }
 
 /// The URI before any axum router has changed it.
-fn original_uri(parts: &Parts) -> &Uri {
+pub(super) fn original_uri(parts: &Parts) -> &Uri {
     #[cfg(feature = "axum")]
     if let Some(original) = parts.extensions.get::<axum::extract::OriginalUri>() {
         return &original.0;

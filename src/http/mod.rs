@@ -106,7 +106,8 @@
 //!   values in order, if it is `application/x-www-form-urlencoded` (up to 10,000 fields); preamble, parts and epilogue if it is
 //!   `multipart/*`, whatever the boundary. Other bodies, and those that are malformed, are compared byte by byte.
 //!
-//! Headers are not compared. `Host` is none of these either: a retry may arrive by another domain.
+//! Headers are not compared, nor is the host: a retry may arrive by another domain. Where hosts are tenants, they
+//! belong to the [scope](Scope::per_host).
 //!
 //! # What is stored
 //!

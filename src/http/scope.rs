@@ -2,7 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use http::{HeaderName, request::Parts};
+use http::{HeaderName, header, request::Parts, uri::Authority};
+
+use super::fingerprint::original_uri;
 
 type Identify = dyn Fn(&Parts) -> Caller + Send + Sync;
 
@@ -23,11 +25,12 @@ pub(super) enum Caller {
 pub struct Scope {
     identify: Arc<Identify>,
     anonymous: bool,
+    per_host: bool,
 }
 
 impl Scope {
     pub(super) fn new(identify: impl Fn(&Parts) -> Caller + Send + Sync + 'static) -> Self {
-        Self { identify: Arc::new(identify), anonymous: false }
+        Self { identify: Arc::new(identify), anonymous: false, per_host: false }
     }
 
     /// Identifies the caller by a header that a trusted proxy sets. The proxy must replace any value that a client sends. A
@@ -57,7 +60,8 @@ impl Scope {
     }
 
     /// Also admits requests on routes without authentication. They share [one scope](Self::shared).
-    /// A request that was authenticated but has no name in this scope is still refused with 403. Mutual TLS on a REST API
+    /// A request that was authenticated but has no name in this scope is still refused with 403, and so is one with an API key of
+    /// a REST API, unless the scope is [`api_key`](Self::api_key). Mutual TLS on a REST API
     /// cannot be detected, because `lambda_http` drops the certificate.
     #[must_use]
     pub fn or_anonymous(mut self) -> Self {
@@ -65,14 +69,60 @@ impl Scope {
         self
     }
 
+    /// Keeps hosts apart, for services whose tenants have a host each, such as `acme.example.com`: the same caller with the same
+    /// key on another host is another operation. Without it a request to another host is a retry, as the host is not
+    /// [compared](super#what-is-compared).
+    ///
+    /// The host is that of the target URI (RFC 9110, section 7.1): the authority that the request line or `:authority` names, else
+    /// the `Host` header (RFC 9112, section 3.2.2; RFC 9113, section 8.3.1). It is lower-cased, and loses the port if that is 80
+    /// or 443, as the scheme is not known behind a proxy that ends TLS. A request without a host is refused with 403, and so is
+    /// one whose `Host` is needed and is repeated or malformed. Behind a proxy that changes the host, use
+    /// [`from_fn`](Self::from_fn).
+    #[must_use]
+    pub fn per_host(mut self) -> Self {
+        self.per_host = true;
+        self
+    }
+
     /// Returns the caller's part of the key, or `None` if the request is to be refused.
     pub(super) fn of(&self, parts: &Parts) -> Option<Vec<u8>> {
-        match (self.identify)(parts) {
-            Caller::Known(caller) => Some([b"caller ", caller.as_bytes()].concat()),
-            Caller::Anonymous => self.anonymous.then(|| b"anonymous".to_vec()),
-            Caller::Unknown => None,
+        let caller = match (self.identify)(parts) {
+            Caller::Known(caller) => [b"caller ", caller.as_bytes()].concat(),
+            Caller::Anonymous if self.anonymous => b"anonymous".to_vec(),
+            Caller::Anonymous | Caller::Unknown => return None,
+        };
+        if !self.per_host {
+            return Some(caller);
         }
+        // A host contains no space.
+        Some([b"host ", host(parts)?.as_bytes(), b" ", &caller].concat())
     }
+}
+
+/// The host of the target URI and its port, unless that is a default one.
+fn host(parts: &Parts) -> Option<String> {
+    let of_header;
+    let authority = match original_uri(parts).authority() {
+        Some(authority) => authority,
+        None => {
+            let mut values = parts.headers.get_all(header::HOST).iter();
+            let value = values.next().filter(|value| !value.as_bytes().contains(&b'@'))?;
+            of_header = Authority::try_from(value.as_bytes()).ok().filter(|_| values.next().is_none())?;
+            &of_header
+        }
+    };
+    let host = authority.host();
+    let after_user = authority.as_str().rsplit('@').next()?;
+    let port = match after_user.strip_prefix(host)?.strip_prefix(':') {
+        _ if host.is_empty() => return None,
+        None | Some("") => None,
+        Some(port) => Some(port.parse::<u16>().ok()?),
+    };
+    let host = host.to_ascii_lowercase();
+    Some(match port {
+        None | Some(80 | 443) => host,
+        Some(port) => format!("{host}:{port}"),
+    })
 }
 
 /// An empty name is not a missing one: the caller was looked up, and has no name.
@@ -86,6 +136,9 @@ fn named(caller: Option<String>) -> Caller {
 
 impl fmt::Debug for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope").field("anonymous", &self.anonymous).finish_non_exhaustive()
+        f.debug_struct("Scope")
+            .field("anonymous", &self.anonymous)
+            .field("per_host", &self.per_host)
+            .finish_non_exhaustive()
     }
 }

@@ -8,6 +8,9 @@ use lambda_once::{
 };
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
+use tracing::Level;
+
+use crate::support::collector::Collector;
 
 /// All users of an identity pool have this ARN.
 const POOL_ROLE: &str = "arn:aws:sts::123456789012:assumed-role/pool/CognitoIdentityCredentials";
@@ -59,7 +62,7 @@ pub(crate) enum Who {
     /// No authorizer ran.
     Nobody,
     Known(String),
-    /// An authorizer ran, but named no principal.
+    /// An authorizer ran, but named no principal, or an API key was checked.
     Unnamed,
 }
 
@@ -148,8 +151,9 @@ impl Shape {
     pub(crate) fn principal(self, who: &str) -> Who {
         let known = |kind: &str| Who::Known(format!("{kind} {who}"));
         match self {
-            // An API key is for metering, not for authentication.
-            RestNone | RestApiKey | Payload1None | HttpNone | UrlNone => Who::Nobody,
+            RestNone | Payload1None | HttpNone | UrlNone => Who::Nobody,
+            // An API key authenticates nobody, and yet tells callers apart.
+            RestApiKey => Who::Unnamed,
             RestLambda | RestLambdaWithClaims => known("lambda"),
             RestCognito | Payload1Jwt | HttpJwt => known("token"),
             RestIam | Payload1Iam | HttpIam | UrlIam => known("iam"),
@@ -277,4 +281,152 @@ async fn the_id_of_an_api_key_can_be_the_caller() {
     assert_eq!(answered(&once, scope(), &both, "key-1".to_owned()).await.0, 200);
     assert_eq!(answered(&once, scope(), &RestLambda.event("alice", "k", "{}"), String::new()).await.0, 403);
     assert!(!answered(&once, scope(), &RestNone.event("alice", "k", "{}"), String::new()).await.2);
+}
+
+/// The ARN of a session of a role, as STS writes it.
+fn session(role: &str, session: &str) -> String {
+    format!("arn:aws:sts::123456789012:assumed-role/{role}/{session}")
+}
+
+/// The shapes of callers that sign their requests.
+const WITH_ARN: [Shape; 4] = [RestIam, Payload1Iam, HttpIam, UrlIam];
+
+/// Sends one request from each caller with the same key. Returns status and whether it was a replay.
+async fn from_each(shape: Shape, scope: fn() -> Scope, callers: &[String]) -> Vec<(u16, bool)> {
+    let once = crate::setup::engine();
+    let mut got = Vec::new();
+    for caller in callers {
+        let (status, body, is_replay) =
+            answered(&once, scope(), &shape.event(caller, "k", "{}"), caller.to_owned()).await;
+        assert!(is_replay || status != 200 || body == *caller, "{shape:?}: {body}");
+        got.push((status, is_replay));
+    }
+    got
+}
+
+const NEW: (u16, bool) = (200, false);
+const REPLAY: (u16, bool) = (200, true);
+const REFUSED: (u16, bool) = (403, false);
+
+#[tokio::test]
+async fn a_retry_from_another_task_of_a_role_is_a_retry_of_its_role() {
+    let callers = [
+        session("orders-worker", "ecs-task-1f3c"),
+        session("orders-worker", "ecs-task-9a77"),
+        session("refunds-worker", "ecs-task-1f3c"),
+        session("orders-worker", "ecs-task-1f3c").replace("123456789012", "210987654321"),
+        session("orders-worker", "ecs-task-1f3c").replace("aws", "aws-cn"),
+        session("orders-worker", "ecs-task-9a77").replace("aws", "aws-cn"),
+    ];
+    for shape in WITH_ARN {
+        assert_eq!(
+            from_each(shape, Scope::iam_role, &callers).await,
+            [NEW, REPLAY, NEW, NEW, NEW, REPLAY],
+            "{shape:?}"
+        );
+        assert_eq!(from_each(shape, Scope::authorizer, &callers).await, [NEW; 6], "{shape:?}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_but_the_session_of_an_assumed_role_is_left_out() {
+    let callers = [
+        "arn:aws:iam::123456789012:user/team/alice",
+        "arn:aws:iam::123456789012:user/team/bob",
+        "arn:aws:iam::123456789012:role/team/alice",
+        "arn:aws:sts::123456789012:federated-user/alice",
+        "arn:aws:sts::123456789012:federated-user/bob",
+        "arn:aws:sts::123456789012:assumed-role/alice",
+        "arn:aws:sts::123456789012:assumed-role/a/b/alice",
+        "arn:aws:sts::123456789012:assumed-role/a/b/bob",
+        "arn:aws:iam::123456789012:assumed-role/a/alice",
+        "arn:aws:iam::123456789012:assumed-role/a/bob",
+        "assumed-role/a/alice",
+        "assumed-role/a/bob",
+        "alice",
+    ];
+    let callers = callers.map(str::to_owned);
+    for shape in WITH_ARN {
+        assert_eq!(from_each(shape, Scope::iam_role, &callers).await, [NEW; 13], "{shape:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_role_of_people_is_refused_where_roles_are_callers() {
+    let callers = ["alice", "bob"].map(|user| session("AWSReservedSSO_Admin_0123456789abcdef", user));
+    for shape in WITH_ARN {
+        assert_eq!(from_each(shape, Scope::iam_role, &callers).await, [REFUSED; 2], "{shape:?}");
+        assert_eq!(from_each(shape, || Scope::iam_role().or_anonymous(), &callers).await, [REFUSED; 2], "{shape:?}");
+        assert_eq!(from_each(shape, Scope::authorizer, &callers).await, [NEW; 2], "{shape:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_role_is_the_caller_in_signed_requests_only() {
+    const SIGNED: [Shape; 6] = [RestIam, RestIdentityPool, Payload1Iam, HttpIam, HttpIdentityPool, UrlIam];
+    // Cognito's identities are callers of their own, although they share a role.
+    knows(Scope::iam_role, &SIGNED).await;
+}
+
+#[tokio::test]
+async fn users_of_an_identity_pool_whose_ids_are_not_known_are_refused() {
+    let callers = [POOL_ROLE.to_owned(), POOL_ROLE.to_owned()];
+    for shape in WITH_ARN {
+        for scope in [Scope::authorizer as fn() -> Scope, Scope::iam_role] {
+            assert_eq!(from_each(shape, scope, &callers).await, [REFUSED; 2], "{shape:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn callers_with_api_keys_never_share_answers() {
+    let callers = ["key-of-alice", "key-of-bob"].map(str::to_owned);
+    for scope in [
+        || Scope::authorizer().or_anonymous(),
+        || Scope::jwt_claim("sub").or_anonymous(),
+        || Scope::lambda_authorizer("user").or_anonymous(),
+        || Scope::iam_role().or_anonymous(),
+        || Scope::client_certificate().or_anonymous(),
+    ] as [fn() -> Scope; 5]
+    {
+        assert_eq!(from_each(RestApiKey, scope, &callers).await, [REFUSED; 2]);
+    }
+    assert_eq!(from_each(RestApiKey, || Scope::api_key().or_anonymous(), &callers).await, [NEW; 2]);
+    // Without its id it is a key all the same.
+    let mut event = RestNone.event("", "k", "{}");
+    event["requestContext"]["identity"]["apiKey"] = "secret".into();
+    for scope in [Scope::authorizer(), Scope::api_key()] {
+        let got = answered(&crate::setup::engine(), scope.or_anonymous(), &event, String::new()).await;
+        assert_eq!((got.0, got.2), REFUSED);
+    }
+}
+
+#[tokio::test]
+async fn the_first_session_of_a_role_is_warned_of_once() {
+    let once = crate::setup::engine();
+    let handler =
+        tower::service_fn(|_: Request<Body>| async { Ok::<_, lambda_http::Error>(Response::new(Body::Empty)) });
+    let warned = async |scope: Scope, callers: &[(Shape, String)]| {
+        let service = IdempotencyKeyLayer::new(once.clone(), scope).layer(handler);
+        let (collector, guard) = Collector::install();
+        for (shape, caller) in callers {
+            service.clone().oneshot(from_str(&shape.event(caller, "k", "{}").to_string()).unwrap()).await.unwrap();
+        }
+        drop(guard);
+        let lines: Vec<_> = collector.lines().into_iter().filter(|line| line.level == Level::WARN).collect();
+        assert!(lines.iter().all(|line| line.get("message").contains("Scope::iam_role()")), "{lines:?}");
+        assert!(!format!("{lines:?}").contains("worker"), "{lines:?}");
+        lines.len()
+    };
+    let of = |shape, role: &str, name: &str| (shape, session(role, name));
+    let tasks = [of(HttpIam, "worker", "1"), of(HttpIam, "worker", "2"), of(RestIam, "other-worker", "1")];
+    assert_eq!(warned(Scope::authorizer(), &tasks).await, 1);
+    assert_eq!(warned(Scope::iam_role(), &tasks).await, 0);
+    let others = [
+        (HttpIam, "arn:aws:iam::123456789012:user/worker".to_owned()),
+        of(HttpIam, "AWSReservedSSO_Admin_0123456789abcdef", "worker"),
+        (HttpIdentityPool, "worker".to_owned()),
+        (HttpJwt, "worker".to_owned()),
+    ];
+    assert_eq!(warned(Scope::authorizer(), &others).await, 0);
 }

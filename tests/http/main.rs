@@ -14,6 +14,7 @@ mod compile;
 mod events;
 mod heartbeat;
 mod hooks;
+mod hosts;
 mod invocations;
 mod keys;
 mod load;

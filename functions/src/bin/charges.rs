@@ -86,7 +86,8 @@ fn problem(status: StatusCode, detail: &str) -> Result<Response<Body>, Error> {
 async fn main() -> Result<(), Error> {
     lambda_http::tracing::init_default_subscriber();
     let Setup { once, ledger, .. } = init().await?;
-    // With an authorizer in front of the API, leave `or_anonymous` out: then each caller has keys of its own.
+    // With an authorizer in front of the API, leave `or_anonymous` out: then each caller has keys of its own. If the callers are
+    // machines that sign their requests, use `Scope::iam_role()`.
     let layer = IdempotencyKeyLayer::new(once, Scope::authorizer().or_anonymous())
         // A refused body may be corrected under the same key, so only a charge that was made decides it.
         .decide(|status| match Decision::by_status(status) {
