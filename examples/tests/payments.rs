@@ -68,6 +68,14 @@ async fn a_page_of_another_origin_may_send_a_key_and_read_every_answer() {
 }
 
 #[tokio::test]
+async fn a_rejected_charge_may_be_corrected_under_its_key() {
+    let payments = Payments::start(0).await;
+    assert_eq!(payments.charge(ALICE, "k-1", "{}").await.status, 422);
+    assert_eq!(payments.charge(ALICE, "k-1", CHARGE).await.status, 201);
+    assert_eq!(payments.charges(ALICE).await.len(), 1);
+}
+
+#[tokio::test]
 async fn a_charge_goes_on_without_its_client_and_the_retry_gets_its_answer() {
     let mut payments = Payments::start(500).await;
     send_and_disconnect(&mut payments, "k-1").await;

@@ -16,7 +16,8 @@ use http::StatusCode;
 /// # Ok::<(), http::Error>(())
 /// ```
 ///
-/// In axum: `(StatusCode::SERVICE_UNAVAILABLE, Extension(Decision::Keep))`.
+/// In axum: `(StatusCode::SERVICE_UNAVAILABLE, Extension(Decision::Keep))`. After an effect, respond with `Store` or `Keep`,
+/// whatever the status: with `Release` a retry takes effect again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// The operation is done. The response is stored, and replayed to every retry.
@@ -31,9 +32,11 @@ pub enum Decision {
 impl Decision {
     /// The default decision by status.
     ///
-    /// * `Store`: 2xx, 3xx, and 4xx except those that a retry may change;
-    /// * `Keep`: 504, after which an upstream may still be working;
-    /// * `Release`: all others.
+    /// * `Release`: those that a retry may change, because it brings other credentials or headers, or comes at another time: 401,
+    ///   403, 404, 405, 406, 409, 412, 413, 415, 416, 417, 421, 423, 425, 426, 428, 429 and 431. Also 307 and 308, which send the
+    ///   same request elsewhere, with the same key, and 5xx except 504.
+    /// * `Keep`: 408, 424, 499 and 504, which say that something was given up or has failed, not whether it took effect.
+    /// * `Store`: 2xx, other 3xx and other 4xx, 400 and 422 among them.
     pub fn by_status(status: StatusCode) -> Self {
         match status {
             StatusCode::UNAUTHORIZED
@@ -41,12 +44,25 @@ impl Decision {
             | StatusCode::NOT_FOUND
             | StatusCode::METHOD_NOT_ALLOWED
             | StatusCode::NOT_ACCEPTABLE
-            | StatusCode::REQUEST_TIMEOUT
             | StatusCode::CONFLICT
+            | StatusCode::PRECONDITION_FAILED
+            | StatusCode::PAYLOAD_TOO_LARGE
             | StatusCode::UNSUPPORTED_MEDIA_TYPE
+            | StatusCode::RANGE_NOT_SATISFIABLE
+            | StatusCode::EXPECTATION_FAILED
+            | StatusCode::MISDIRECTED_REQUEST
+            | StatusCode::LOCKED
             | StatusCode::TOO_EARLY
-            | StatusCode::TOO_MANY_REQUESTS => Self::Release,
-            StatusCode::GATEWAY_TIMEOUT => Self::Keep,
+            | StatusCode::UPGRADE_REQUIRED
+            | StatusCode::PRECONDITION_REQUIRED
+            | StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+            // The client sends the same request to another place. Stored, it would be refused there as another one.
+            | StatusCode::TEMPORARY_REDIRECT
+            | StatusCode::PERMANENT_REDIRECT => Self::Release,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::FAILED_DEPENDENCY | StatusCode::GATEWAY_TIMEOUT => Self::Keep,
+            // nginx's: the client has closed the connection.
+            _ if status.as_u16() == 499 => Self::Keep,
             _ if status.is_success() || status.is_redirection() || status.is_client_error() => Self::Store,
             _ => Self::Release,
         }
@@ -63,8 +79,10 @@ mod tests {
             (100..600).filter(move |&code| Decision::by_status(StatusCode::from_u16(code).unwrap()) == decision)
         };
         let released: Vec<u16> = of(Decision::Release).filter(|code| (200..500).contains(code)).collect();
-        assert_eq!(released, [401, 403, 404, 405, 406, 408, 409, 415, 425, 429]);
-        assert_eq!(of(Decision::Keep).collect::<Vec<_>>(), [504]);
+        let expected =
+            [307, 308, 401, 403, 404, 405, 406, 409, 412, 413, 415, 416, 417, 421, 423, 425, 426, 428, 429, 431];
+        assert_eq!(released, expected);
+        assert_eq!(of(Decision::Keep).collect::<Vec<_>>(), [408, 424, 499, 504]);
         assert!(of(Decision::Store).all(|code| (200..500).contains(&code)));
     }
 }

@@ -91,7 +91,8 @@ impl LayerSettings {
         if parts.extensions.get::<Claim>().is_some_and(|claim| claim.key() == key) {
             return Err(self.misconfigured(&"the layer is applied twice: the request has been claimed already"));
         }
-        let fingerprint = fingerprint::of_request(parts, body, self.fingerprint.as_ref()).map_err(|error| {
+        let (hook, headers) = (self.fingerprint.as_ref(), &self.compared_headers);
+        let fingerprint = fingerprint::of_request(parts, body, hook, headers).map_err(|error| {
             tracing::warn!(target: "lambda_once", operation = &*self.operation, %error, "a request has no fingerprint");
             Problem::BODY_REJECTED
         })?;

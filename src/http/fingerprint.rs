@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use http::{HeaderMap, HeaderValue, Uri, header, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header, request::Parts};
 use percent_encoding::percent_decode;
 
 use super::{lambda, multipart};
@@ -21,7 +21,7 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 /// Returns what the application compares in place of the body.
 pub(super) type FingerprintHook = Arc<dyn Fn(&Parts, &[u8]) -> Result<Vec<u8>, BoxError> + Send + Sync>;
 
-/// Returns the fingerprint of a request. `hook` replaces its body.
+/// Returns the fingerprint of a request. `hook` replaces its body; `headers` are compared as well.
 ///
 /// # Errors
 ///
@@ -30,6 +30,7 @@ pub(super) fn of_request(
     parts: &Parts,
     body: &Body<'_>,
     hook: Option<&FingerprintHook>,
+    headers: &[HeaderName],
 ) -> Result<Fingerprint, BoxError> {
     let media_type = media_type(&parts.headers);
     let content_type = parts.headers.get(header::CONTENT_TYPE);
@@ -43,6 +44,7 @@ pub(super) fn of_request(
     };
     let (api, stage) = lambda::api(parts).unwrap_or_default();
     let (sent, routed) = targets(parts);
+    let headers = encoded(&parts.headers, headers);
     let mut pieces = vec![
         parts.method.as_str().as_bytes(),
         api.as_bytes(),
@@ -53,8 +55,18 @@ pub(super) fn of_request(
         &routed.query,
         media_type.as_bytes(),
     ];
+    pieces.extend(headers.as_deref());
     pieces.extend(view.iter().map(|piece| &piece[..]));
     Ok(fingerprint(form, &pieces))
+}
+
+/// Encodes these headers: repeated values in order, an absent one as none. `None` if there are no names.
+fn encoded(headers: &HeaderMap, names: &[HeaderName]) -> Option<Vec<u8>> {
+    let values = |name: &HeaderName| -> Pairs {
+        let values = headers.get_all(name).iter();
+        values.map(|value| (name.as_str().into(), value.as_bytes().into())).collect()
+    };
+    (!names.is_empty()).then(|| joined(names.iter().flat_map(values).collect()))
 }
 
 /// What is compared of a body that is not JSON.
@@ -168,7 +180,7 @@ mod tests {
 
     fn of(uri: &str, content_type: &str, body: &str) -> Fingerprint {
         let request = Request::post(uri).header("content-type", content_type).body(()).unwrap();
-        of_request(&request.into_parts().0, &Body::new(body.as_bytes()), None).unwrap()
+        of_request(&request.into_parts().0, &Body::new(body.as_bytes()), None, &[]).unwrap()
     }
 
     const JSON: &str = "application/json";

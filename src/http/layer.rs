@@ -35,6 +35,7 @@ use crate::{
 /// | [`header`](Self::header), [`key`](Self::key) | `Idempotency-Key` |
 /// | [`check_key`](Self::check_key) | up to 255 characters of printable ASCII |
 /// | [`fingerprint`](Self::fingerprint) | the body, [by its media type](super#what-is-compared) |
+/// | [`compare_headers`](Self::compare_headers) | none |
 /// | [`decide`](Self::decide) | [`Decision::by_status`] |
 /// | [`store_headers`](Self::store_headers), [`drop_headers`](Self::drop_headers) | all but those of one exchange |
 /// | [`replay_header`](Self::replay_header), [`mark_first_answers`](Self::mark_first_answers) | `Idempotency-Replayed`, on replays |
@@ -145,6 +146,30 @@ impl IdempotencyKeyLayer {
         view: impl Fn(&Parts, &[u8]) -> Result<Vec<u8>, BoxError> + Send + Sync + 'static,
     ) -> Self {
         self.settings.fingerprint = Some(Arc::new(view));
+        self
+    }
+
+    /// Compares these request headers as well: a request with the same key and another value of one of them is refused with
+    /// 422. By default no header is compared.
+    ///
+    /// For example `If-Match` of a PATCH, if a client must not get the response to an update of another version:
+    ///
+    /// ```
+    /// use http::header::IF_MATCH;
+    /// use lambda_once::http::IdempotencyKeyLayer;
+    ///
+    /// # fn set_up(layer: IdempotencyKeyLayer) -> IdempotencyKeyLayer {
+    /// layer.compare_headers([IF_MATCH])
+    /// # }
+    /// ```
+    ///
+    /// Do not name headers that change from one attempt to the next, such as tracing headers.
+    pub fn compare_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
+        for name in names {
+            if !self.settings.compared_headers.contains(&name) {
+                self.settings.compared_headers.push(name);
+            }
+        }
         self
     }
 

@@ -106,17 +106,19 @@
 //!   values in order, if it is `application/x-www-form-urlencoded` (up to 10,000 fields); preamble, parts and epilogue if it is
 //!   `multipart/*`, whatever the boundary. Other bodies, and those that are malformed, are compared byte by byte.
 //!
-//! Headers are not compared, nor is the host: a retry may arrive by another domain. Where hosts are tenants, they
+//! Headers are not compared, save those that [`compare_headers`](IdempotencyKeyLayer::compare_headers) names, nor is the host: a retry may arrive by another domain. Where hosts are tenants, they
 //! belong to the [scope](Scope::per_host).
 //!
 //! # What is stored
 //!
-//! By default responses with 2xx, 3xx, and 4xx except 401, 403, 404, 405, 406, 408, 409, 415, 425 and 429. A 504 keeps the key
-//! until its lease ends; other responses, and errors of the service, release it. [`Decision`] says otherwise, per status or per
-//! response. An error of the service keeps the key if it is [marked as unknown](crate::Classify::unknown), or if the error of a
-//! time-out (`tower::timeout`, `tokio::time::timeout`) is among its sources and it has no mark: the time-out dropped a future
-//! that may have taken effect. Other errors release it. Marks and sources are found in boxed errors (as `lambda_http::Error` is)
-//! and in errors with a [classifier](crate::idempotency::Builder::classify).
+//! By default responses with 2xx, 3xx and 4xx, except those that a retry may change ([`Decision::by_status`]). 408, 424, 499 and
+//! 504 keep the key until its lease ends; other responses release it. [`Decision`] says otherwise, per status or per response:
+//! after an effect, respond with [`Decision::Store`] or [`Decision::Keep`], whatever the status.
+//!
+//! An error of the service keeps the key if it is [marked as unknown](crate::Classify::unknown), or if it has no mark and the error
+//! of a timeout (`tower::timeout`, `tokio::time::timeout`) is among its sources: the timeout dropped a future that may have taken
+//! effect. Other errors release it. Marks and sources are found in boxed errors (as `lambda_http::Error` is) and in errors with a
+//! [classifier](crate::idempotency::Builder::classify).
 //!
 //! A `grpc-status` other than 0, in the trailers or the headers, keeps the key, unless a [`Decision`] is among the extensions of the
 //! response.
@@ -138,6 +140,8 @@ mod authorizer;
 mod decision;
 mod entry;
 mod exchange;
+#[cfg(feature = "axum")]
+mod extract;
 mod fingerprint;
 mod give_up;
 mod handler_end;
@@ -156,6 +160,8 @@ mod settings;
 mod stored;
 
 pub use decision::Decision;
+#[cfg(feature = "axum")]
+pub use extract::ReleaseRejection;
 pub use give_up::{GiveUpLayer, GiveUpService};
 pub use in_flight::InFlight;
 pub use layer::IdempotencyKeyLayer;

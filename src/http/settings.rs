@@ -92,6 +92,8 @@ pub(super) struct LayerSettings {
     /// Where the requests stand in the order of their entities, if they have one.
     pub(super) place: Option<Place>,
     pub(super) fingerprint: Option<FingerprintHook>,
+    /// The request headers that are compared, too.
+    pub(super) compared_headers: Vec<HeaderName>,
     pub(super) decide: Decide,
     pub(super) stored_headers: HeaderPolicy,
     pub(super) replay_header: HeaderName,
@@ -135,6 +137,7 @@ impl LayerSettings {
             key_check: None,
             place: None,
             fingerprint: None,
+            compared_headers: Vec::new(),
             decide: Arc::new(Decision::by_status),
             stored_headers: HeaderPolicy::default(),
             replay_header: HeaderName::from_static("idempotency-replayed"),

@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, header::IF_MATCH};
 use http_body_util::Full;
-use lambda_once::http::Decision;
+use lambda_once::http::{Decision, IdempotencyKeyLayer};
 use tokio::sync::Notify;
 
 use crate::setup::{App, numbered, post};
@@ -130,7 +130,9 @@ async fn answering(status: u16) -> App {
 
 #[tokio::test(start_paused = true)]
 async fn answers_that_a_retry_may_change_release_the_key() {
-    for status in [401, 403, 404, 405, 406, 408, 409, 415, 425, 429, 500, 502, 503] {
+    let by_credentials_or_request = [401, 403, 404, 405, 406, 412, 413, 415, 416, 417, 421, 426, 428, 431];
+    let by_time_or_place = [307, 308, 409, 423, 425, 429, 500, 502, 503];
+    for status in by_credentials_or_request.into_iter().chain(by_time_or_place) {
         let app = answering(status).await;
         assert_eq!(app.post("k", "{}").await.status, status);
         let again = app.post("k", "other").await;
@@ -140,12 +142,74 @@ async fn answers_that_a_retry_may_change_release_the_key() {
 
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_the_last_word_are_replayed() {
-    for status in [200, 204, 303, 400, 410, 422] {
+    for status in [200, 204, 301, 302, 303, 400, 402, 410, 422, 451] {
         let app = answering(status).await;
         app.post("k", "{}").await;
         let again = app.post("k", "{}").await;
         assert_eq!((again.status, again.is_replay(), app.runs()), (status, true, 1));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_after_which_the_effect_is_unknown_keep_the_key() {
+    for status in [408, 424, 499, 504] {
+        let app = answering(status).await;
+        assert_eq!(app.post("k", "{}").await.status, status);
+        assert_eq!(app.post("k", "{}").await.code(), "in_progress", "{status}");
+        tokio::time::advance(crate::setup::LAPSE).await;
+        assert_eq!((app.post("k", "{}").await.status, app.runs()), (status, 2));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_precondition_can_be_corrected_under_the_same_key() {
+    let patch = |run: u32, request: Request<Full<Bytes>>| async move {
+        let is_current = request.headers()["if-match"] == "\"v2\"";
+        let status = if is_current { 200 } else { 412 };
+        Response::builder().status(status).header("x-run", run).body(Full::default()).unwrap()
+    };
+    let with = |etag: &str| {
+        let request = Request::patch("/charges/1").header("idempotency-key", "k").header("if-match", etag);
+        request.body(Full::from("{}")).unwrap()
+    };
+    for compared in [false, true] {
+        let set_up = |layer: IdempotencyKeyLayer| if compared { layer.compare_headers([IF_MATCH]) } else { layer };
+        let app = App::with(|engine| engine, set_up, patch);
+        assert_eq!(app.send(with("\"v1\"")).await.status, 412);
+        assert_eq!(app.send(with("\"v2\"")).await.status, 200);
+        assert!(app.send(with("\"v2\"")).await.is_replay());
+        // Done, it is another request by its version only where that is compared.
+        let other = app.send(with("\"v1\"")).await;
+        assert_eq!((other.status, other.is_replay()), if compared { (422, false) } else { (200, true) });
+        assert_eq!(app.runs(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn headers_that_are_compared_tell_requests_apart() {
+    let names = ["x-b", "x-a", "x-a"].map(http::HeaderName::from_static);
+    let app = App::with(|engine| engine, |layer| layer.compare_headers(names), numbered);
+    let with = |headers: &[(&'static str, &'static str)]| {
+        let mut request = post("k", "{}");
+        for (name, value) in headers {
+            request.headers_mut().append(*name, value.parse().unwrap());
+        }
+        request
+    };
+    app.send(with(&[("x-a", "1"), ("x-a", "2"), ("x-c", "1")])).await;
+    assert!(app.send(with(&[("x-c", "2"), ("x-a", "1"), ("x-a", "2")])).await.is_replay());
+    let others: [&[(&str, &str)]; 6] = [
+        &[],
+        &[("x-a", "1")],
+        &[("x-a", "2"), ("x-a", "1")],
+        &[("x-a", "1, 2")],
+        &[("x-a", "1"), ("x-b", "2")],
+        &[("x-a", "1"), ("x-a", "2"), ("x-b", "")],
+    ];
+    for other in others {
+        assert_eq!(app.send(with(other)).await.code(), "key_reused", "{other:?}");
+    }
+    assert_eq!(app.runs(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ mod callers;
 mod certificates;
 mod compile;
 mod events;
+mod extractors;
 mod heartbeat;
 mod hooks;
 mod hosts;

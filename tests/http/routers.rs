@@ -198,28 +198,19 @@ async fn outside_the_layer_a_time_out_ends_the_wait_and_not_the_work() {
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
-/// The wrong order: a 408 means an incomplete request, so the key is released.
+/// The wrong order: the handler was dropped, and nobody knows what it has done.
 #[tokio::test(start_paused = true)]
-async fn within_the_layer_a_time_out_that_answers_408_has_the_retry_run_again() {
-    let (routes, runs) = slow();
-    let time_out = from_fn(|request, next| within_5_seconds(request, next, StatusCode::REQUEST_TIMEOUT));
-    let app = routes.route_layer(time_out).route_layer(layer().0);
-    assert_eq!(post_to(&app, "/charges").await.status, 408);
-    let got = post_to(&app, "/charges").await;
-    assert_eq!((got.status, &got.body[..], got.is_replay()), (201, &b"2"[..], false));
-    assert_eq!(runs.load(Ordering::SeqCst), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn within_the_layer_a_time_out_that_answers_504_keeps_the_key_until_the_lease_ends() {
-    let (routes, runs) = slow();
-    let time_out = from_fn(|request, next| within_5_seconds(request, next, StatusCode::GATEWAY_TIMEOUT));
-    let app = routes.route_layer(time_out).route_layer(layer().0);
-    assert_eq!(post_to(&app, "/charges").await.status, 504);
-    assert_eq!(post_to(&app, "/charges").await.code(), "in_progress");
-    assert_eq!(runs.load(Ordering::SeqCst), 1);
-    tokio::time::advance(crate::setup::LAPSE).await;
-    assert_eq!(&post_to(&app, "/charges").await.body[..], b"2");
+async fn within_the_layer_a_time_out_keeps_the_key_until_the_lease_ends() {
+    for status in [StatusCode::REQUEST_TIMEOUT, StatusCode::GATEWAY_TIMEOUT] {
+        let (routes, runs) = slow();
+        let time_out = from_fn(move |request, next| within_5_seconds(request, next, status));
+        let app = routes.route_layer(time_out).route_layer(layer().0);
+        assert_eq!(post_to(&app, "/charges").await.status, status);
+        assert_eq!(post_to(&app, "/charges").await.code(), "in_progress", "{status}");
+        assert_eq!(runs.load(Ordering::SeqCst), 1, "{status}");
+        tokio::time::advance(crate::setup::LAPSE).await;
+        assert_eq!(&post_to(&app, "/charges").await.body[..], b"2", "{status}");
+    }
 }
 
 /// The right order: the layer sees the panic, after which the outcome is unknown.

@@ -22,7 +22,7 @@ use axum::{
 };
 use lambda_once::{
     Claim, Idempotency,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{IdempotencyKeyLayer, ReleaseRejection, Scope},
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -93,7 +93,8 @@ async fn charge(
     Path(account): Path<String>,
     Extension(merchant): Extension<Merchant>,
     Extension(claim): Extension<Claim>,
-    Json(new): Json<NewCharge>,
+    // A rejected body may be corrected under the same key, as nothing has happened yet.
+    ReleaseRejection(Json(new)): ReleaseRejection<Json<NewCharge>>,
 ) -> (StatusCode, Json<Charge>) {
     info!(merchant = merchant.0, account, "a charge begins");
     sleep(ledger.delay).await;

@@ -1,0 +1,54 @@
+//! Extractors whose rejections leave the key free.
+
+use axum::{
+    extract::{FromRequest, FromRequestParts, Request},
+    response::{IntoResponse, Response},
+};
+use http::request::Parts;
+
+use super::Decision;
+
+/// An axum extractor whose rejection releases the key.
+///
+/// An extractor runs before the handler: if it rejects the request, nothing has happened. By its status alone a rejection of
+/// 400 or 422, as that of `Json`, is stored, since a handler may give the same status after its effect. Within this type it
+/// carries [`Decision::Release`], so that a client may correct the request under the same key. A rejection that carries a decision
+/// of its own keeps it.
+///
+/// ```
+/// use axum::{Json, http::StatusCode};
+/// use lambda_once::http::ReleaseRejection;
+///
+/// async fn charge(ReleaseRejection(Json(amount)): ReleaseRejection<Json<u64>>) -> StatusCode {
+///     // …
+///     # let _ = amount;
+///     StatusCode::CREATED
+/// }
+/// # let _: axum::Router = axum::Router::new().route("/charges", axum::routing::post(charge));
+/// ```
+///
+/// Needs the feature `axum`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReleaseRejection<E>(pub E);
+
+impl<S: Send + Sync, E: FromRequest<S>> FromRequest<S> for ReleaseRejection<E> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        E::from_request(request, state).await.map(Self).map_err(released)
+    }
+}
+
+impl<S: Send + Sync, E: FromRequestParts<S>> FromRequestParts<S> for ReleaseRejection<E> {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        E::from_request_parts(parts, state).await.map(Self).map_err(released)
+    }
+}
+
+fn released(rejection: impl IntoResponse) -> Response {
+    let mut response = rejection.into_response();
+    response.extensions_mut().get_or_insert(Decision::Release);
+    response
+}
