@@ -65,6 +65,18 @@ async fn a_key_with_another_payload_is_refused_for_good() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_that_another_payload_is_running_under_may_be_free_later() {
+    let function = Function::of(|run, _| async move {
+        tokio::task::yield_now().await;
+        if run == 1 { Err(BoxError::from("the bank is busy")) } else { Ok(run) }
+    });
+    let other = || json!({"id": "A", "cents": 996});
+    let (first, second) = tokio::join!(function.invoke(order()), function.invoke(other()));
+    assert_eq!((first.is_err(), refusal(second)), (true, (ErrorKind::Mismatch, true)));
+    assert_eq!(function.invoke(other()).await.unwrap(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn under_refuse_an_unknown_outcome_stays_unknown() {
     let fails = |_, _| async { Err::<u32, _>(Failure::unknown("timed out")) };
     let function = Function::with(|engine| engine.after_unknown(AfterUnknown::Refuse), |layer| layer, fails);
