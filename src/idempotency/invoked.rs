@@ -61,7 +61,7 @@ static HAS_TENANTS: AtomicBool = AtomicBool::new(false);
 
 /// An invocation begins, for this tenant.
 #[cfg_attr(
-    not(any(feature = "batch", feature = "http-lambda", feature = "invocation")),
+    not(any(feature = "batch", feature = "http", feature = "invocation")),
     expect(dead_code, reason = "without Lambda there are no tenants")
 )]
 pub(crate) fn note_tenant(tenant: Option<&str>) {

@@ -35,13 +35,12 @@ fn a_check_of_keys_in_a_header_is_refused_where_keys_come_from_somewhere_else() 
 }
 
 #[test]
-fn an_empty_name_of_a_service_is_none() {
-    let layer = |name: &'static str| {
-        let once = Idempotency::builder(MemoryStore::new()).scope(name).build().unwrap();
-        IdempotencyKeyLayer::new(once, Scope::shared())
-    };
-    assert!(is_refused(layer("")));
-    assert!(!is_refused(layer("charges")));
+fn an_empty_name_of_a_service_is_refused() {
+    let scope = |name: &'static str| Idempotency::builder(MemoryStore::new()).scope(name).build();
+    assert_eq!(scope("").unwrap_err().kind(), ErrorKind::Config);
+    assert!(!is_refused(IdempotencyKeyLayer::new(scope("charges").unwrap(), Scope::shared())));
+    let nameless = scope("charges").unwrap().named("");
+    assert!(is_refused(IdempotencyKeyLayer::new(nameless, Scope::shared())));
 }
 
 #[test]

@@ -291,6 +291,11 @@ impl Invocation {
         self.began.after(millis(if self.left_ms == 0 { LEASE_MS } else { self.left_ms }))
     }
 
+    /// When its claims end for their holder: a second after a deadline that is known.
+    fn lease_until(&self) -> Timestamp {
+        if self.left_ms == 0 { self.deadline() } else { self.deadline().after(millis(1_000)) }
+    }
+
     /// The documented default: a twentieth of the time left, at least half a second, at most two.
     fn reserve(&self) -> Duration {
         (self.deadline().since(self.began) / 20).clamp(millis(500), millis(2_000))

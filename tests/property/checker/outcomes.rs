@@ -154,8 +154,11 @@ impl Evidence<'_> {
                 Some(claim) if claim.told.held_until().is_some() => {
                     return self.outcomes_of_wait(invocation, place, claim);
                 }
-                // A claim is not acted on if its lease has passed when the others of its call are answered.
-                Some(claim) if run.is_none() && claim.lease_until.is_some_and(|until| until <= invocation.ended) => {
+                // A claim is not acted on if its lease has passed when the others of its call are answered. It counts from when the
+                // invocation began, whatever the store has made of it.
+                Some(claim)
+                    if run.is_none() && claim.lease_until.is_some() && invocation.lease_until() <= invocation.ended =>
+                {
                     return vec![Outcome::NotStarted, Outcome::InProgress];
                 }
                 Some(claim) => self.outcome_of_claim(claim, run.copied()),

@@ -116,7 +116,11 @@ impl Evidence<'_> {
         let is_poll = |read: &&Read| {
             let claims = self.claims.get(&(invocation.number, read.key)).map_or(&[][..], Vec::as_slice);
             let last = claims.iter().rev().find(|claim| claim.asked < read.asked);
-            last.is_some_and(|claim| claim.told.held_until().is_some())
+            // One that a repetition of the same claim was told of may be looked for as well, to be withdrawn.
+            let was_in_doubt = |refused: &Claim| {
+                claims.iter().any(|claim| claim.owner == refused.owner && claim.told == Told::Nothing)
+            };
+            last.is_some_and(|claim| claim.told.held_until().is_some() && !was_in_doubt(claim))
         };
         let polls: Vec<&Read> = self.reads_of(invocation.number).iter().copied().filter(is_poll).collect();
         for (nth, poll) in polls.iter().enumerate() {
