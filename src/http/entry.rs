@@ -36,6 +36,8 @@ pub(super) enum Participation {
 
 impl LayerSettings {
     pub(super) fn participation(&self, parts: &Parts) -> Result<Participation, Problem> {
+        // Also of a request that passes through: its handler may run operations.
+        note_tenant(lambda::tenant(parts));
         let is_covered =
             self.methods.contains(&parts.method) && self.covers.as_ref().is_none_or(|covers| covers(parts));
         if self.engine.settings.disabled || !is_covered {
@@ -139,7 +141,6 @@ impl LayerSettings {
     fn hasher(&self, parts: &Parts, caller: &[u8]) -> KeyHasher {
         // Both as one: each is preceded by its length, so that neither can pose as the other.
         let tenant = lambda::tenant(parts);
-        note_tenant(tenant);
         let tenant = tenant.unwrap_or_default().as_bytes();
         let whose = [&(tenant.len() as u64).to_be_bytes(), tenant, caller].concat();
         self.engine.hasher(OPERATION, Some(&whose))

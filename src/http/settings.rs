@@ -165,7 +165,9 @@ impl LayerSettings {
 
     /// Refuses settings that contradict each other.
     pub(super) fn check(&self) -> Result<(), Error> {
-        self.registration.check(Vec::new, self)?;
+        let keys = || if let KeySource::Request(key) = &self.key { vec![key.clone()] } else { Vec::new() };
+        let settings = (&self.engine.settings, &self.methods, self.wait_budget, self.max_body, self.max_in_flight);
+        self.registration.check(keys, settings)?;
         self.engine.check_settings()?;
         self.engine.check_probe(self.probe.is_some())?;
         self.engine.settings.check_scope()?;

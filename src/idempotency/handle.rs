@@ -38,9 +38,9 @@ use crate::{
 /// So the unnamed engines of a scope and a store serve one service of each kind, and any number of operations with names of their
 /// own. A second service of one kind would take the first one's records for its own, and skip work that has never run. It is refused
 /// ([`ErrorKind::Config`](crate::ErrorKind::Config)), and so is the first while both are alive: by `checked`, or at the first
-/// event. Clones of one service are one, and so are services that are made by one line of the program of the same handler type,
-/// with equal keys and settings, as in a function that makes its service for each event. A [`Key::from_fn`](crate::Key::from_fn) that
-/// captures something equals no other. Give each an engine with a name:
+/// event. Clones of one service are one, and so are services that are created at the same source line with the
+/// same handler, equal keys and equal settings, as in a function that makes its service for each event. A handler or a
+/// [`Key::from_fn`](crate::Key::from_fn) that captures something, or is a function pointer, equals no other. Give each an engine with a name:
 ///
 /// ```
 /// # #[cfg(feature = "sqs")] {

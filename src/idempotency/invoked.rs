@@ -31,6 +31,7 @@ impl From<Timestamp> for InvocationContext {
 #[cfg(any(feature = "batch", feature = "http-lambda", feature = "invocation"))]
 impl From<&lambda_runtime::Context> for InvocationContext {
     fn from(context: &lambda_runtime::Context) -> Self {
+        note_tenant(context.tenant_id.as_deref());
         Self { deadline: context.into(), tenant: Some(context.tenant_id.clone()) }
     }
 }

@@ -66,7 +66,8 @@ struct Service {
     /// Where the program makes it, and of which handler. A function that makes its service anew for each event makes the same
     /// one each time.
     place: &'static Location<'static>,
-    handler: TypeId,
+    /// `None` if it captures something, or is a pointer: its type does not say what it does.
+    handler: Option<TypeId>,
     /// Its keys and settings, once they were needed.
     terms: Option<Terms>,
 }
@@ -86,14 +87,14 @@ impl Service {
     }
 
     fn is(&self, other: &Self) -> bool {
-        let (Some(ours), Some(theirs)) = (&self.terms, &other.terms) else {
-            // The one whose terms are not known yet will be compared when it is checked.
-            return (self.place, self.handler) == (other.place, other.handler);
-        };
-        let are_same = |keys: (&Key, &Key)| keys.0.is_same(keys.1);
-        (self.place, self.handler) == (other.place, other.handler)
-            && ours.keys.len() == theirs.keys.len()
-            && ours.keys.iter().zip(&theirs.keys).all(are_same)
+        if self.handler.is_none() || (self.place, self.handler) != (other.place, other.handler) {
+            return false;
+        }
+        // One whose terms are not known yet is compared when it is checked itself.
+        let (Some(ours), Some(theirs)) = (&self.terms, &other.terms) else { return true };
+        let mut keys = ours.keys.iter().zip(&theirs.keys);
+        ours.keys.len() == theirs.keys.len()
+            && keys.all(|(ours, theirs)| ours.is_same(theirs))
             && ours.settings == theirs.settings
     }
 }
@@ -134,7 +135,7 @@ impl Idempotency {
         }
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let (store, scope) = (self.store.id(), self.settings.scope().into());
-        let (place, handler) = (Location::caller(), TypeId::of::<H>());
+        let (place, handler) = (Location::caller(), (size_of::<H>() == 0).then(TypeId::of::<H>));
         alive().push(Service { id, store, scope, kind, place, handler, terms: None });
         Registration { unnamed: Some(Arc::new(Unnamed(id))) }
     }

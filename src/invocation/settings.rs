@@ -81,7 +81,8 @@ impl LayerSettings {
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        self.registration.check(|| vec![self.key.clone()], self)?;
+        let settings = (&self.engine.settings, &self.payload, self.patience, self.heartbeat, &self.before_replay);
+        self.registration.check(|| vec![self.key.clone()], settings)?;
         self.engine.check_settings()?;
         self.engine.check_probe(false)?;
         self.key.check()?;

@@ -86,6 +86,29 @@ async fn a_service_that_is_made_for_each_event_is_one_service() {
 }
 
 #[tokio::test]
+async fn a_layer_that_is_made_for_each_event_is_one_layer() {
+    let once = testing::engine();
+    let made = || InvocationLayer::<Value>::new(once.clone(), Key::pointer("/id"));
+    let (first, second) = (made(), made());
+    assert!(first.clone().checked().is_ok() && second.clone().checked().is_ok());
+    let _ = once.operation("other", "7").run(|| async { Ok::<_, Failure>(()) }).await.unwrap();
+    assert!(first.checked().is_ok() && second.checked().is_ok(), "a record in the store changes nothing");
+}
+
+#[tokio::test]
+async fn handlers_that_capture_something_are_two_although_one_line_makes_their_services() {
+    let once = testing::engine();
+    let made = |to: &'static str| {
+        let handler = move |_: Value| async move { Ok::<_, Failure>(to) };
+        once.sqs(Key::pointer("/id"), handler)
+    };
+    let (charges, mails) = (made("charge"), made("mail"));
+    for service in [&charges, &mails] {
+        assert_eq!(service.clone().checked().err().unwrap().kind(), ErrorKind::Config);
+    }
+}
+
+#[tokio::test]
 async fn services_made_by_one_line_with_other_keys_settings_or_handlers_are_two() {
     async fn refund(_: Value) -> Result<(), Failure> {
         Ok(())

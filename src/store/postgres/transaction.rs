@@ -167,10 +167,17 @@ impl Begun {
     /// connection is lost.
     async fn roll_back(self, is_unshared: bool) -> Result<(), Error> {
         let Self { connection, id, .. } = self;
+        if !is_unshared {
+            // A clone may send statements until the connection is closed, and after a `ROLLBACK` they would be committed.
+            return match timeout(ROLLBACK_TIMEOUT, is_within(&connection, &id, COMMIT)).await {
+                Ok(Ok(false)) => Err(ended_by_the_handler()),
+                _ => Ok(()),
+            };
+        }
         // A message of its own, since an error in it must not keep the other from being run.
         let sent = join(is_within(&connection, &id, COMMIT), connection.execute_all(COMMIT, "ROLLBACK"));
         let Ok((is_within, rolled_back)) = timeout(ROLLBACK_TIMEOUT, sent).await else { return Ok(()) };
-        if is_unshared && rolled_back.is_ok() {
+        if rolled_back.is_ok() {
             connection.give_back();
         }
         match is_within {
