@@ -73,7 +73,7 @@ fn encoded(headers: &HeaderMap, names: &[HeaderName]) -> Option<Vec<u8>> {
 fn view<'a>(media_type: &str, content_type: Option<&'a HeaderValue>, body: &'a [u8]) -> Vec<Cow<'a, [u8]>> {
     if media_type == "application/x-www-form-urlencoded" {
         return match body.split(|&byte| byte == b'&').nth(MAX_FIELDS) {
-            None => vec![joined(pairs(body)).into()],
+            None => vec![form(pairs(body)).into()],
             Some(_) => vec![content_type.map_or(&b""[..], HeaderValue::as_bytes).into(), body.into()],
         };
     }
@@ -120,25 +120,30 @@ impl<'a> Target<'a> {
 }
 
 /// Normalizes the percent-encoding of a path (RFC 3986, sections 6.2.2.1 and 6.2.2.2): unreserved characters are decoded, and
-/// the digits of others are in upper case. `%2F` remains another path than `/`.
+/// the digits of others are in upper case. `%2F` remains another path than `/`. A path with a malformed escape stays as it is: what
+/// is decoded beside a stray `%` could become an escape.
 fn normalized(path: &str) -> Cow<'_, str> {
     let mut escapes = path.split('%');
     let mut text = Cow::Borrowed(escapes.next().unwrap_or_default());
     for escape in escapes {
+        let digits = escape.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) else { return path.into() };
         let text = text.to_mut();
-        let byte = escape.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
-        match byte.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) => text.push(char::from(byte)),
-            Some(byte) => text.push_str(&format!("%{byte:02X}")),
-            None => {
-                text.push('%');
-                text.push_str(escape);
-                continue;
-            }
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
         }
         text.push_str(&escape[2..]);
     }
     text
+}
+
+/// Encodes the fields of a form. Without an index in its names, as in `items[][id]`, their order says which of them belong together.
+fn form(pairs: Pairs) -> Vec<u8> {
+    // More than a list of values: something follows the brackets.
+    let is_nested = pairs.iter().any(|(name, _)| name.windows(3).any(|three| three.starts_with(b"[]")));
+    if is_nested { encode(pairs) } else { joined(pairs) }
 }
 
 /// Encodes pairs sorted by name: `lambda_http` makes the queries of REST APIs and load balancers from a map, in an order that
@@ -146,6 +151,10 @@ fn normalized(path: &str) -> Cow<'_, str> {
 /// significant. Each name and value is preceded by its length, so that no two sets of pairs have the same encoding.
 fn joined(mut pairs: Pairs) -> Vec<u8> {
     pairs.sort_by(|(one, _), (other, _)| one.cmp(other));
+    encode(pairs)
+}
+
+fn encode(pairs: Pairs) -> Vec<u8> {
     let parts = pairs.into_iter().flat_map(|(name, value)| [name, value]);
     parts.flat_map(|part| (part.len() as u64).to_be_bytes().into_iter().chain(part)).collect()
 }
@@ -209,6 +218,10 @@ mod tests {
         for other in ["amount=1&to=%C3%A9+b&item=2&item=1", "amount=1&to=%C3%A9%2Bb&item=1&item=2", "amount=1", ""] {
             assert_ne!(one, of("/", FORM, other), "{other}");
         }
+        let items = |form: &str| of("/", FORM, form);
+        let two = "items[][id]=1&items[][qty]=2&items[][id]=3";
+        assert_ne!(items(two), items("items[][id]=1&items[][id]=3&items[][qty]=2"), "the quantity is of another item");
+        assert_eq!(items(two), items(&two.replace("[]", "%5B%5D")));
         assert_ne!(of("/", FORM, "a=1%26b=2"), of("/", FORM, "a=1&b=2"));
         assert_ne!(of("/", FORM, "a=%FE"), of("/", FORM, "a=%FF"), "neither is UTF-8");
         assert_ne!(of("/", "text/plain", "a=1&b=2"), of("/", "text/plain", "b=2&a=1"));
@@ -236,9 +249,16 @@ mod tests {
         ] {
             assert_eq!(of(path, JSON, "{}"), of(same, JSON, "{}"), "{path} and {same}");
         }
-        for (path, other) in
-            [("/a%2Fb", "/a/b"), ("/a%20b", "/a+b"), ("/%257E", "/%7E"), ("/a", "/A"), ("/a", "/a/"), ("/%zz", "/%ZZ")]
-        {
+        for (path, other) in [
+            ("/a%2Fb", "/a/b"),
+            ("/a%20b", "/a+b"),
+            ("/%257E", "/%7E"),
+            ("/a", "/A"),
+            ("/a", "/a/"),
+            ("/%zz", "/%ZZ"),
+            ("/f/%%32F", "/f/%2F"),
+            ("/f/%2%46", "/f/%2F"),
+        ] {
             assert_ne!(of(path, JSON, "{}"), of(other, JSON, "{}"), "{path} and {other}");
         }
     }

@@ -71,7 +71,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if !request.extensions().get::<Client>().is_some_and(Client::has_left) {
+        if !request.extensions().get::<Client>().is_some_and(Client::gives_up) {
             return Either::Left(self.inner.call(request));
         }
         // Nobody reads it.

@@ -35,13 +35,24 @@ use crate::telemetry::{Tallied, Tally};
 #[derive(Clone, Debug)]
 pub struct InFlight(TaskTracker);
 
-/// Whether the client of a request is still there.
+/// Whether the client of a request is still there, and whether its handler has begun.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Client {
     has_left: Arc<AtomicBool>,
+    has_begun: Arc<AtomicBool>,
 }
 
 impl Client {
+    /// Whether the request can be given up: its client has left, and no handler has begun, not even in an earlier try of a layer
+    /// that repeats requests. If not, it begins now.
+    pub(super) fn gives_up(&self) -> bool {
+        let gives_up = self.has_left() && !self.has_begun.load(Ordering::Relaxed);
+        if !gives_up {
+            self.has_begun.store(true, Ordering::Relaxed);
+        }
+        gives_up
+    }
+
     pub(super) fn has_left(&self) -> bool {
         self.has_left.load(Ordering::Relaxed)
     }
@@ -130,6 +141,15 @@ mod tests {
     use tokio::sync::Notify;
 
     use super::*;
+
+    #[test]
+    fn a_request_whose_handler_has_begun_is_not_given_up() {
+        let (client, tried) = (Client::default(), Client::default());
+        assert!(!tried.gives_up());
+        drop([Presence(client.clone()), Presence(tried.clone())]);
+        assert!(client.gives_up() && client.gives_up());
+        assert!(!tried.gives_up(), "a retry inside the layer");
+    }
 
     /// Notes whether anything is in flight when it is dropped.
     struct Output(InFlight, Arc<Mutex<Option<bool>>>);

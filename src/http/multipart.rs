@@ -7,8 +7,8 @@ use http::HeaderValue;
 const MAX_BOUNDARY: usize = 70;
 
 /// Returns the preamble, the parts with their headers, and the epilogue, or `None` if the body is not exactly what its boundary
-/// promises. Two bodies that give the same pieces differ in their boundaries alone: no piece contains a line that begins with
-/// its own.
+/// promises. Two bodies that give the same pieces differ in their boundaries alone: no piece contains its own, in which some
+/// parsers would find a part more.
 pub(super) fn pieces<'a>(content_type: &HeaderValue, body: &'a [u8]) -> Option<Vec<&'a [u8]>> {
     let dashed = [b"--", &boundary(content_type.as_bytes())?[..]].concat();
     let delimiter = [b"\r\n", &dashed[..]].concat();
@@ -20,7 +20,8 @@ pub(super) fn pieces<'a>(content_type: &HeaderValue, body: &'a [u8]) -> Option<V
     loop {
         if let Some(end) = rest.strip_prefix(b"--") {
             pieces.push(after_line(end).or_else(|| without_padding(end).is_empty().then_some(b""))?);
-            return Some(pieces);
+            let has_boundary = |piece: &&[u8]| piece.windows(dashed.len()).any(|bytes| bytes == dashed);
+            return (!pieces.iter().any(has_boundary)).then_some(pieces);
         }
         let begin = after_line(rest)?;
         // Parsers disagree on a delimiter line right after another.
@@ -149,6 +150,8 @@ mod tests {
             "--x\r\n\r\none\r\n--x--y",
             "--x\n\none\n--x--\n",
             "--x\r\n--x--",
+            "junk--x\r\n--x\r\n\r\none\r\n--x--",
+            "--x\r\n\r\none\n--x\n\ntwo\r\n--x--",
         ] {
             assert_eq!(of("x", body), None, "{body:?}");
         }
@@ -173,7 +176,7 @@ mod tests {
         fn the_pieces_are_the_parts_whatever_the_boundary(
             boundary in "[0-9A-Za-z'+_,./:=?()-]{1,70}", parts in vec("[\r\n a;:-]{0,12}", 0..4),
         ) {
-            prop_assume!(parts.iter().all(|part| !format!("\r\n{part}\r\n").contains(&format!("\r\n--{boundary}"))));
+            prop_assume!(parts.iter().all(|part| !format!("{part}\r\n").contains(&format!("--{boundary}"))));
             let pieces = of(&format!("\"{boundary}\""), &built(&boundary, &parts)).unwrap();
             prop_assert_eq!(&pieces[1..pieces.len() - 1], &parts[..]);
         }
