@@ -17,7 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{command, direct, store};
+use super::{PATIENCE, command, direct, store};
 use crate::support::requests::{RELEASE, claim, claim_one, claims, is_granted, settle_of};
 use crate::support::servers::Server;
 
@@ -174,8 +174,7 @@ async fn behind_a_network(server: &Server) -> (String, watch::Sender<bool>) {
 async fn a_connection_that_died_while_it_was_idle_costs_a_quarter_of_a_second() {
     let server = Server::start("valkey", &[]);
     let (url, cut) = behind_a_network(&server).await;
-    // A busy machine takes its time to connect anew.
-    let config = Config::new(url).connect_timeout(Duration::from_secs(8)).response_timeout(Duration::from_secs(60));
+    let config = Config::new(url).connect_timeout(PATIENCE).response_timeout(Duration::from_secs(60));
     let store = config.build().unwrap();
     assert!(is_granted(&claim_one(&store, &claim()).await));
     // This test is about real time.
@@ -190,7 +189,7 @@ async fn a_connection_that_died_while_it_was_idle_costs_a_quarter_of_a_second() 
 async fn a_call_that_is_dropped_without_an_answer_has_the_next_one_check_the_connection() {
     let server = Server::start("valkey", &[]);
     let (url, cut) = behind_a_network(&server).await;
-    let store = Config::new(url).response_timeout(Duration::from_secs(60)).build().unwrap();
+    let store = Config::new(url).connect_timeout(PATIENCE).response_timeout(Duration::from_secs(60)).build().unwrap();
     assert!(is_granted(&claim_one(&store, &claim()).await));
     cut.send(true).unwrap();
     let request = claim();

@@ -15,9 +15,12 @@ mod warnings;
 use lambda_once::{RedisStore, store::redis::Config};
 use redis::aio::MultiplexedConnection;
 
+/// A busy machine takes its time to connect and to answer.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(8);
+
 /// A store on a server of the test's own.
 fn store(url: &str) -> RedisStore {
-    Config::new(url).build().unwrap()
+    Config::new(url).connect_timeout(PATIENCE).response_timeout(PATIENCE).build().unwrap()
 }
 
 /// A connection past the store.
