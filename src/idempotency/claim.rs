@@ -10,7 +10,7 @@ use crate::{
     clock::Timestamp,
     order::Order,
     record::{Fingerprint, KeyHash, Owner, Status},
-    store::{ClaimRequest, Grant},
+    store::{ClaimRequest, Grant, Settlement},
 };
 
 /// The right to run an operation. Handlers that want to know about it get it as an argument.
@@ -89,6 +89,11 @@ impl Claim {
     /// longest duration: this is where it stands now.
     pub fn stop_point(&self) -> Timestamp {
         self.moved(|more| &more.stop).unwrap_or(self.window.stop)
+    }
+
+    /// Returns how the claim is released: a claim that took over is handed back (S9).
+    pub(crate) fn release(&self) -> Settlement {
+        if self.took_over() { Settlement::HandBack } else { Settlement::Release }
     }
 
     fn moved(&self, time: impl FnOnce(&More) -> &AtomicU64) -> Option<Timestamp> {

@@ -480,31 +480,25 @@ impl SettleRequest {
     }
 }
 
-/// What becomes of a claim.
+/// The end of a claim, or its renewal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settlement {
-    /// The operation took effect. The record stays for `retention`.
-    Complete {
-        /// The result to replay.
+    /// Records the outcome of the operation.
+    Record {
+        /// The outcome.
+        outcome: FinalStatus,
+        /// The result to replay, or the error.
         result: StoredResult,
-        /// How long the record stays.
+        /// How long the record stays, from now on.
         retention: Duration,
     },
-    /// The operation failed for good. The record stays for `retention`.
-    Fail {
-        /// The error to replay.
-        result: StoredResult,
-        /// How long the record stays.
-        retention: Duration,
-    },
-    /// The operation may run again.
-    Release {
-        /// Whether the claim took over. Then the record is handed back (no owner, lease over) instead of deleted, so that
-        /// the next claim still learns that an outcome was lost. Without it, a record whose own claim took over is not
-        /// deleted: the lease is lost. A release that arrives late cannot know of that.
-        took_over: bool,
-    },
-    /// The claim stands for another `lease` from now. A renewal never lowers the lease or the expiration on record: a
+    /// Deletes the record, so that the operation may run again. A record whose own claim took over is not deleted: the lease is
+    /// lost. A release that arrives late cannot know of that.
+    Release,
+    /// Releases a claim that took over: the record stays INPROGRESS without an owner, and its lease is over. So the next claim
+    /// still learns that an outcome was lost.
+    HandBack,
+    /// Extends the claim by another `lease` from now. A renewal never lowers the lease or the expiration on record: a
     /// late copy of an older renewal changes nothing. Once the lease and the margin have passed it is refused
     /// ([`Settled::LeaseLost`]).
     Renew {
@@ -517,18 +511,62 @@ pub enum Settlement {
     },
 }
 
+/// The status of a record whose operation is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FinalStatus {
+    /// The operation took effect.
+    Completed,
+    /// The operation failed permanently.
+    Failed,
+}
+
+impl From<FinalStatus> for Status {
+    fn from(status: FinalStatus) -> Self {
+        match status {
+            FinalStatus::Completed => Self::Completed,
+            FinalStatus::Failed => Self::Failed,
+        }
+    }
+}
+
 impl Settlement {
-    /// Whether the operation took effect, and with it what its handler wrote in a transaction.
-    pub const fn took_effect(&self) -> bool {
-        matches!(self, Self::Complete { result: StoredResult { superseded: false, .. }, .. })
+    /// Records that the operation took effect.
+    pub const fn complete(result: StoredResult, retention: Duration) -> Self {
+        Self::Record { outcome: FinalStatus::Completed, result, retention }
     }
 
-    /// The word for it in errors and logs.
+    /// Records that the operation failed permanently.
+    pub const fn fail(result: StoredResult, retention: Duration) -> Self {
+        Self::Record { outcome: FinalStatus::Failed, result, retention }
+    }
+
+    /// Returns whether the operation may run again.
+    pub const fn is_release(&self) -> bool {
+        matches!(self, Self::Release | Self::HandBack)
+    }
+
+    /// Returns whether the operation took effect, and with it the writes of its handler in a transaction.
+    pub const fn took_effect(&self) -> bool {
+        matches!(
+            self,
+            Self::Record { outcome: FinalStatus::Completed, result: StoredResult { superseded: false, .. }, .. }
+        )
+    }
+
+    /// The result to be recorded.
+    pub(crate) const fn result(&self) -> Option<&StoredResult> {
+        match self {
+            Self::Record { result, .. } => Some(result),
+            _ => None,
+        }
+    }
+
+    /// Returns the name for errors and logs.
     pub const fn as_str(&self) -> &'static str {
         match self {
-            Self::Complete { .. } => "complete",
-            Self::Fail { .. } => "fail",
-            Self::Release { .. } => "release",
+            Self::Record { outcome: FinalStatus::Completed, .. } => "complete",
+            Self::Record { outcome: FinalStatus::Failed, .. } => "fail",
+            Self::Release | Self::HandBack => "release",
             Self::Renew { .. } => "renew",
         }
     }

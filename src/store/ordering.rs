@@ -16,7 +16,7 @@
 //! 5. A mark lives as long as its newest outcome is replayed. Then it counts as absent.
 
 use super::{
-    ClaimRequest, Grant, Refusal, SettleRequest, Settlement,
+    ClaimRequest, FinalStatus, Grant, Refusal, SettleRequest, Settlement,
     rules::{self, Judgement},
 };
 use crate::{
@@ -160,19 +160,21 @@ fn is_held(mark: Option<&Mark>, request: &SettleRequest, now: Timestamp) -> bool
 /// The mark after a settle made at `now` was applied to its record; `None` if there is nothing to write.
 pub fn settled(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now: Timestamp) -> Option<Mark> {
     let live = mark.filter(|mark| !is_expired(mark, now));
-    let completes = matches!(request.settlement, Settlement::Complete { .. });
+    let completes = matches!(request.settlement, Settlement::Record { outcome: FinalStatus::Completed, .. });
     if live.is_none() && !completes {
         return None;
     }
     let mut mark = live.cloned().unwrap_or_default();
     let mut until = now.after(order.retention);
     match request.settlement {
-        Settlement::Complete { .. } => {
+        Settlement::Record { outcome: FinalStatus::Completed, .. } => {
             mark.newest = mark.newest.max(Some(order.sequence));
             mark.doubt.retain(|doubt| doubt.sequence > order.sequence);
         }
-        Settlement::Fail { .. } => mark.doubt.retain(|doubt| doubt.key != Some(request.key)),
-        Settlement::Release { .. } => {}
+        Settlement::Record { outcome: FinalStatus::Failed, .. } => {
+            mark.doubt.retain(|doubt| doubt.key != Some(request.key))
+        }
+        Settlement::Release | Settlement::HandBack => {}
         Settlement::Renew { lease, skew_margin, .. } => {
             let holder = mark.holder.as_mut().filter(|holder| holder.owner == request.owner)?;
             holder.lease_until = holder.lease_until.max(now.after(lease));

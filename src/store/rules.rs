@@ -91,30 +91,78 @@ pub(crate) fn claimed(replaced: Option<&Record>, request: &ClaimRequest, now: Ti
 
 /// Applies a settle at `now` to its record. `None` if the record is to be deleted.
 pub(crate) fn apply(record: &mut Record, request: &SettleRequest, now: Timestamp) -> Option<Settled> {
-    match &request.settlement {
-        Settlement::Complete { result, retention } => {
-            record.status = Status::Completed;
+    match resolved(&request.settlement, now) {
+        Resolved::Record { status, result, expiration } => {
+            record.status = status;
             record.result = result.clone();
-            record.expiration = Some(now.after(*retention).seconds_rounded_up());
+            record.expiration = Some(expiration);
         }
-        Settlement::Fail { result, retention } => {
-            record.status = Status::Failed;
-            record.result = result.clone();
-            record.expiration = Some(now.after(*retention).seconds_rounded_up());
-        }
-        Settlement::Release { took_over: false } => return None,
-        Settlement::Release { took_over: true } => {
+        Resolved::Release => return None,
+        Resolved::HandBack => {
             record.owner = None;
             record.lease_until = Some(Timestamp::EPOCH);
         }
-        Settlement::Renew { lease, skew_margin, retention } => {
-            let (lease_until, expiration) = renewed(record, now, *lease, *skew_margin, *retention);
+        Resolved::Renew(renewal) => {
+            let Renewal { lease_until, expiration, .. } = renewal.raised_to(record);
             record.lease_until = Some(lease_until);
             record.expiration = Some(expiration);
             return Some(Settled::Renewed { lease_until });
         }
     }
     Some(Settled::Done { found: None })
+}
+
+/// A settlement whose durations have become times.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Resolved<'a> {
+    Record {
+        status: Status,
+        result: &'a StoredResult,
+        /// In seconds.
+        expiration: u64,
+    },
+    Release,
+    HandBack,
+    Renew(Renewal),
+}
+
+/// The times of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Renewal {
+    pub(crate) lease_until: Timestamp,
+    /// In seconds.
+    pub(crate) expiration: u64,
+    /// The earliest lease on record that may be renewed. Others may take over an earlier one.
+    pub(crate) lapsed: Timestamp,
+    skew_margin: Duration,
+}
+
+/// Resolves a settlement that a store without a clock of its own applies at `now`.
+pub(crate) fn resolved(settlement: &Settlement, now: Timestamp) -> Resolved<'_> {
+    match settlement {
+        Settlement::Record { outcome, result, retention } => Resolved::Record {
+            status: (*outcome).into(),
+            result,
+            expiration: now.after(*retention).seconds_rounded_up(),
+        },
+        Settlement::Release => Resolved::Release,
+        Settlement::HandBack => Resolved::HandBack,
+        Settlement::Renew { lease, skew_margin, retention } => {
+            let (lease_until, skew_margin) = (now.after(*lease), *skew_margin);
+            let expiration = in_progress_expiration(now, lease_until, skew_margin, *retention);
+            Resolved::Renew(Renewal { lease_until, expiration, lapsed: now.before(skew_margin), skew_margin })
+        }
+    }
+}
+
+impl Renewal {
+    /// Raises the times to those on record: a copy of an older renewal may arrive after a newer one was applied.
+    pub(crate) fn raised_to(self, record: &Record) -> Self {
+        let lease_until = record.lease_until.map_or(self.lease_until, |stored| stored.max(self.lease_until));
+        let expiration = self.expiration.max(lapses(lease_until, self.skew_margin).seconds_rounded_up());
+        let expiration = record.expiration.map_or(expiration, |stored| stored.max(expiration));
+        Self { lease_until, expiration, ..self }
+    }
 }
 
 /// What an existing record means for a claim.
@@ -220,7 +268,7 @@ pub fn is_expired(record: &Record, now: Timestamp) -> bool {
 /// * A renewal also needs the lease and the margin not to have passed: it would revive a claim whose holder has stopped.
 pub fn may_settle(request: &SettleRequest, record: &Record, now: Timestamp) -> bool {
     let is_allowed = match request.settlement {
-        Settlement::Release { took_over: false } => record.prior_status != Some(Status::InProgress),
+        Settlement::Release => record.prior_status != Some(Status::InProgress),
         Settlement::Renew { skew_margin, .. } => record.lease_until >= Some(now.before(skew_margin)),
         _ => true,
     };
@@ -229,12 +277,11 @@ pub fn may_settle(request: &SettleRequest, record: &Record, now: Timestamp) -> b
 
 /// Whether a settle whose condition failed turns out to have been applied before: the record shows the request's owner
 /// and the state that was wanted. A release wants anything but INPROGRESS under its own token.
-pub fn is_settled(request: &SettleRequest, current: Option<&Record>) -> bool {
+fn is_settled(request: &SettleRequest, current: Option<&Record>) -> bool {
     let mine = |status| current.is_some_and(|record| record.owner == Some(request.owner) && record.status == status);
     match request.settlement {
-        Settlement::Complete { .. } => mine(Status::Completed),
-        Settlement::Fail { .. } => mine(Status::Failed),
-        Settlement::Release { .. } => !mine(Status::InProgress),
+        Settlement::Record { outcome, .. } => mine(outcome.into()),
+        Settlement::Release | Settlement::HandBack => !mine(Status::InProgress),
         Settlement::Renew { .. } => false,
     }
 }
@@ -265,20 +312,6 @@ pub fn in_progress_expiration(
     retention: Duration,
 ) -> u64 {
     now.after(retention).max(lapses(lease_until, skew_margin)).seconds_rounded_up()
-}
-
-/// The lease of a record that is renewed at `now`, and its expiration in seconds: never earlier than those it has. A copy
-/// of an older renewal may arrive after a newer one was applied.
-pub fn renewed(
-    record: &Record,
-    now: Timestamp,
-    lease: Duration,
-    skew_margin: Duration,
-    retention: Duration,
-) -> (Timestamp, u64) {
-    let lease_until = record.lease_until.map_or(now.after(lease), |stored| stored.max(now.after(lease)));
-    let expiration = in_progress_expiration(now, lease_until, skew_margin, retention);
-    (lease_until, record.expiration.map_or(expiration, |stored| stored.max(expiration)))
 }
 
 /// When a lease is over for others: the first millisecond after it and the margin for clocks.

@@ -28,9 +28,9 @@ pub trait Transactional: Store + Clone {
     ) -> BoxFuture<'a, Result<Claimed, Error>>;
 
     /// Commits the writes, and with them the outcome of the operation: a
-    /// [`Settlement::Complete`](super::Settlement::Complete) under the request's owner. Without a request the writes alone.
+    /// [completion](super::Settlement::complete) under the request's owner. Without a request the writes alone.
     ///
-    /// A [`Settlement::Fail`](super::Settlement::Fail) after [`claim_within`](Self::claim_within) is recorded without the
+    /// A [permanent failure](super::Settlement::fail) after [`claim_within`](Self::claim_within) is recorded without the
     /// writes.
     ///
     /// # Errors

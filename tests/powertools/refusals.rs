@@ -106,14 +106,14 @@ async fn settles_that_only_another_store_can_make() {
         async move { store.settle(&[request]).await.remove(0) }
     };
     let retention = std::time::Duration::from_secs(1);
-    assert_config(settle(key, Settlement::Fail { result: StoredResult::DROPPED, retention }).await, "failures");
-    let superseded = Settlement::Complete { result: StoredResult::SUPERSEDED, retention };
+    assert_config(settle(key, Settlement::fail(StoredResult::DROPPED, retention)).await, "failures");
+    let superseded = Settlement::complete(StoredResult::SUPERSEDED, retention);
     assert_config(settle(key, superseded).await, "superseded");
     let of_another_store = KeyHash::from_bytes([7; 32]);
-    assert_config(settle(of_another_store, Settlement::Release { took_over: false }).await, "format");
+    assert_config(settle(of_another_store, Settlement::Release).await, "format");
 
     let writes = store.open();
-    let settlement = Settlement::Fail { result: StoredResult::DROPPED, retention };
+    let settlement = Settlement::fail(StoredResult::DROPPED, retention);
     let owner = Owner::from_bytes([7; 16]);
     let request = SettleRequest { key, owner, fingerprint: None, settlement, order: None };
     assert_config(store.commit(&writes, Some(&request)).await, "failures");

@@ -7,8 +7,8 @@ use lambda_once::{
     clock::Timestamp,
     record::{Fingerprint, KeyHash, Owner, Record, Status},
     store::{
-        Answers, BoxFuture, ClaimRequest, Claimed, Limits, Mismatch, Refusal, ResultData, SettleRequest, Settled,
-        Settlement, StoreId, fault::FaultStore,
+        Answers, BoxFuture, ClaimRequest, Claimed, FinalStatus, Limits, Mismatch, Refusal, ResultData, SettleRequest,
+        Settled, Settlement, StoreId, fault::FaultStore,
     },
 };
 
@@ -73,9 +73,9 @@ pub(crate) enum Ending {
 impl From<&Settlement> for Ending {
     fn from(settlement: &Settlement) -> Self {
         match settlement {
-            Settlement::Complete { .. } => Self::Complete,
-            Settlement::Fail { .. } => Self::Fail,
-            Settlement::Release { .. } => Self::Release,
+            Settlement::Record { outcome: FinalStatus::Completed, .. } => Self::Complete,
+            Settlement::Record { outcome: FinalStatus::Failed, .. } => Self::Fail,
+            Settlement::Release | Settlement::HandBack => Self::Release,
             Settlement::Renew { .. } => Self::Renew,
         }
     }

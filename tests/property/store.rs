@@ -11,8 +11,8 @@ use lambda_once::{
     clock::{Clock, Timestamp},
     record::{KeyHash, Record, Status},
     store::{
-        Answers, BoxFuture, ClaimRequest, Claimed, Limits, Mismatch, Refusal, ResultData, SettleRequest, Settled,
-        Settlement, StoreId,
+        Answers, BoxFuture, ClaimRequest, Claimed, FinalStatus, Limits, Mismatch, Refusal, ResultData, SettleRequest,
+        Settled, Settlement, StoreId,
     },
 };
 
@@ -161,9 +161,9 @@ impl TestStore {
 
     async fn apply_settle(&self, request: SettleRequest) -> Result<Settled, Error> {
         let mut sent = request.clone();
-        let completes = matches!(sent.settlement, Settlement::Complete { .. });
+        let completes = matches!(sent.settlement, Settlement::Record { outcome: FinalStatus::Completed, .. });
         if self.bug == Some(PlantedBug::ReleasedAfterSuccess) && completes {
-            sent.settlement = Settlement::Release { took_over: false };
+            sent.settlement = Settlement::Release;
         }
         if self.bug == Some(PlantedBug::OwnerIgnored)
             && let Some(record) = self.read_one(request.key).await
@@ -235,7 +235,9 @@ impl Store for TestStore {
                 let is_lost = self.bug == Some(PlantedBug::SettleLostAndAcknowledged);
                 answers.push(match request.settlement {
                     _ if is_late => Err(lost()),
-                    Settlement::Complete { .. } if is_lost => Ok(Settled::Done { found: None }),
+                    Settlement::Record { outcome: FinalStatus::Completed, .. } if is_lost => {
+                        Ok(Settled::Done { found: None })
+                    }
                     _ => self.apply_settle(request.clone()).await,
                 });
             }

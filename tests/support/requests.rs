@@ -17,8 +17,8 @@ pub const RETENTION: Duration = Duration::from_secs(3_600);
 /// Past the lease, for others too.
 pub const LAPSE: Duration = Duration::from_millis(31_001);
 
-pub const RELEASE: Settlement = Settlement::Release { took_over: false };
-pub const HAND_BACK: Settlement = Settlement::Release { took_over: true };
+pub const RELEASE: Settlement = Settlement::Release;
+pub const HAND_BACK: Settlement = Settlement::HandBack;
 pub const RENEW: Settlement = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: RETENTION };
 
 fn random<const N: usize>() -> [u8; N] {
@@ -66,7 +66,7 @@ pub fn json(text: impl Into<String>) -> StoredResult {
 }
 
 pub fn complete(text: impl Into<String>) -> Settlement {
-    Settlement::Complete { result: json(text), retention: RETENTION }
+    Settlement::complete(json(text), RETENTION)
 }
 
 pub fn settle_of(claim: &ClaimRequest, settlement: Settlement) -> SettleRequest {

@@ -17,7 +17,7 @@ use crate::{
     },
     record::Record,
     store::{
-        ClaimRequest, Claimed, Refusal, ResultData, Settled, Settlement,
+        ClaimRequest, Claimed, Refusal, ResultData, Settled,
         rules::{self, Judgement},
     },
 };
@@ -60,7 +60,7 @@ impl Idempotency {
         let is_recorded = is_permanent || matches!(end.conclusion, Conclusion::Completed(_) | Conclusion::Superseded);
         let (claim, settlement) = match end.take_due() {
             // A release is of a failure that the store cannot record, and there is no claim to release.
-            Some(due) if is_recorded && !matches!(due.1, Settlement::Release { .. }) => due,
+            Some(due) if is_recorded && !due.1.is_release() => due,
             _ => {
                 if let Err(error) = writes.abandon().await {
                     doubt(Some(request.key), error, &mut end);

@@ -139,14 +139,14 @@ impl Idempotency {
     /// A read cannot exclude the late one. A settle can: the store applies either the commit or the settle.
     async fn resolve<T: Send>(&self, claim: &Claim, failure: Failure, until: Timestamp, end: &mut End<T>) {
         let (failure, settlement) = match failure.verdict() {
-            Verdict::Transient => (failure, Settlement::Release { took_over: claim.took_over() }),
+            Verdict::Transient => (failure, claim.release()),
             Verdict::Permanent => {
                 let settlement = self.failure(claim, &failure);
                 (failure, settlement)
             }
             Verdict::Superseded => match self.supersession() {
                 Ok(settlement) => (failure, settlement),
-                Err(error) => (Failure::permanent(error), Settlement::Release { took_over: claim.took_over() }),
+                Err(error) => (Failure::permanent(error), claim.release()),
             },
             Verdict::Unknown => return self.keep(claim, failure, end),
         };

@@ -85,9 +85,9 @@ impl<T> End<T> {
         Self { claim, settlement, conclusion, held_until: None }
     }
 
-    /// The claim is released, or handed back if it took over (S9).
+    /// The claim is released.
     pub(crate) fn released(claim: Option<Claim>, conclusion: Conclusion<T>) -> Self {
-        let settlement = claim.as_ref().map(|claim| Settlement::Release { took_over: claim.took_over() });
+        let settlement = claim.as_ref().map(Claim::release);
         Self::settled_by(claim, settlement, conclusion)
     }
 
@@ -117,7 +117,7 @@ impl<T> End<T> {
     /// the store's records cannot say so.
     #[cfg(feature = "batch")]
     pub(crate) fn is_release(&self) -> bool {
-        matches!(self.settlement, Some(Settlement::Release { .. }))
+        self.settlement.as_ref().is_some_and(Settlement::is_release)
             && !matches!(&self.conclusion, Conclusion::Failed(failure) if failure.verdict() == Verdict::Permanent)
     }
 

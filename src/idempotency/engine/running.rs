@@ -120,7 +120,7 @@ impl Idempotency {
 
     fn completion(&self, value: &impl Recorded) -> Settlement {
         let result = value.recorded(&self.settings, self.store.limits());
-        Settlement::Complete { result, retention: self.settings.retention() }
+        Settlement::complete(result, self.settings.retention())
     }
 
     /// The operation is done with, and did nothing.
@@ -132,16 +132,16 @@ impl Idempotency {
         if !self.store.format().keeps_every_outcome() {
             return Err(Error::config("records of AWS Powertools cannot say that an operation is superseded"));
         }
-        Ok(Settlement::Complete { result: StoredResult::SUPERSEDED, retention: self.settings.retention() })
+        Ok(Settlement::complete(StoredResult::SUPERSEDED, self.settings.retention()))
     }
 
     /// The operation has failed for good. Where the store's records cannot say so, it may run again.
     pub(super) fn failure(&self, claim: &Claim, failure: &Failure) -> Settlement {
         if !self.store.format().keeps_every_outcome() {
-            return Settlement::Release { took_over: claim.took_over() };
+            return claim.release();
         }
         let result = result::encode_failure(failure, &self.settings, self.store.limits());
-        Settlement::Fail { result, retention: self.settings.failed_retention() }
+        Settlement::fail(result, self.settings.failed_retention())
     }
 }
 

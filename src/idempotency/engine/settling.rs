@@ -11,7 +11,7 @@ use crate::{
     error::{Error, ErrorKind},
     idempotency::{claim::Claim, handle::Idempotency, verdict::Failure},
     record::{Record, Status, StoredResult},
-    store::{Refusal, SettleRequest, Settled as Answer, Settlement, rules},
+    store::{FinalStatus, Refusal, SettleRequest, Settled as Answer, Settlement, rules},
 };
 
 /// An end that a call to the store did not settle, and that is to be sent again.
@@ -68,7 +68,7 @@ impl Idempotency {
             }
         }
         let Some((first, _)) = kept.first() else { return result };
-        let records_outcome = requests.iter().any(|request| !is_release(&request.settlement));
+        let records_outcome = requests.iter().any(|request| !request.settlement.is_release());
         let now = self.clock.now();
         let until = until.unwrap_or_else(|| first.window.settles_until(now, records_outcome));
         let operation = name_of(&requests);
@@ -129,7 +129,7 @@ impl Idempotency {
             }
             Err(error) => Ok(unrecorded(claim, &settlement, end, &error)),
             // A run that is not recorded decides nothing, not even its failure. What was to be released may be lost.
-            Ok(Answer::LeaseLost { current }) if !is_release(&settlement) => {
+            Ok(Answer::LeaseLost { current }) if !settlement.is_release() => {
                 self.lose(&claim, current, &mut end);
                 Ok(End { claim: Some(claim), ..end })
             }
@@ -221,19 +221,15 @@ fn name_of(requests: &[SettleRequest]) -> &'static str {
     if names.all(|name| name == first) { first } else { "settle" }
 }
 
-fn is_release(settlement: &Settlement) -> bool {
-    matches!(settlement, Settlement::Release { .. })
-}
-
 fn has_data(settlement: &Settlement) -> bool {
-    matches!(settlement, Settlement::Complete { result, .. } | Settlement::Fail { result, .. } if result.data.is_some())
+    settlement.result().is_some_and(|result| result.data.is_some())
 }
 
 fn without_data(settlement: Settlement) -> Settlement {
-    let result = StoredResult::DROPPED;
     match settlement {
-        Settlement::Complete { retention, .. } => Settlement::Complete { result, retention },
-        Settlement::Fail { retention, .. } => Settlement::Fail { result, retention },
+        Settlement::Record { outcome, retention, .. } => {
+            Settlement::Record { outcome, result: StoredResult::DROPPED, retention }
+        }
         other => other,
     }
 }
@@ -241,10 +237,10 @@ fn without_data(settlement: Settlement) -> Settlement {
 fn log_unsettled(claim: &Claim, settlement: &Settlement, error: &Error) {
     let key = claim.key();
     match settlement {
-        Settlement::Complete { .. } => {
+        Settlement::Record { outcome: FinalStatus::Completed, .. } => {
             tracing::error!(target: "lambda_once", %key, %error, "the operation is done but could not be recorded; it may run again after its lease");
         }
-        Settlement::Fail { .. } => {
+        Settlement::Record { outcome: FinalStatus::Failed, .. } => {
             tracing::error!(target: "lambda_once", %key, %error, "the permanent failure could not be recorded; the operation may run again after its lease");
         }
         _ => {

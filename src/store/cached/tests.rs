@@ -131,17 +131,17 @@ fn json(text: &str) -> StoredResult {
 }
 
 fn complete(text: &str) -> Settlement {
-    Settlement::Complete { result: json(text), retention: RETENTION }
+    Settlement::complete(json(text), RETENTION)
 }
 
 fn fail(text: &str) -> Settlement {
-    Settlement::Fail { result: json(text), retention: RETENTION }
+    Settlement::fail(json(text), RETENTION)
 }
 
 #[tokio::test]
 async fn an_outcome_of_this_sandbox_costs_its_first_duplicate_one_call_and_the_others_none() {
     let sandbox = Sandbox::new();
-    let dropped = Settlement::Complete { result: StoredResult::DROPPED, retention: RETENTION };
+    let dropped = Settlement::complete(StoredResult::DROPPED, RETENTION);
     for (settlement, status, result) in [
         (complete("[1]"), Status::Completed, json("[1]")),
         (fail("{}"), Status::Failed, json("{}")),
@@ -220,7 +220,7 @@ async fn another_payload_is_a_mismatch_without_a_call() {
 async fn an_entry_expires_no_later_than_the_record() {
     let retention = Duration::from_secs(20);
     let sandbox = Sandbox::new();
-    let claim = sandbox.known(Settlement::Complete { result: json("1"), retention }).await;
+    let claim = sandbox.known(Settlement::complete(json("1"), retention)).await;
     let stored = sandbox.memory.read(&[claim.key], ResultData::Include).await.remove(0).unwrap().unwrap();
     assert_eq!(stored.expiration, Some(2_000_000_021));
 
@@ -287,10 +287,7 @@ async fn a_claim_that_stands_is_never_kept() {
     assert_eq!(sandbox.claim(&misuse).await, Claimed::Refused(standing));
     let renew = Settlement::Renew { lease: LEASE, skew_margin: Duration::ZERO, retention: RETENTION };
     assert!(matches!(sandbox.settle(&claim, renew).await.unwrap(), Settled::Renewed { .. }));
-    assert_eq!(
-        sandbox.settle(&claim, Settlement::Release { took_over: false }).await.unwrap(),
-        Settled::Done { found: None }
-    );
+    assert_eq!(sandbox.settle(&claim, Settlement::Release).await.unwrap(), Settled::Done { found: None });
     assert!(!sandbox.keeps(&claim));
     assert_eq!(sandbox.calls(Call::Settle), [1, 1]);
     sandbox.granted(&rival(&claim)).await;

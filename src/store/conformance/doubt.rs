@@ -1,7 +1,7 @@
 //! Checks of operations in order that may have taken effect without an outcome.
 
 use super::{orders::Entity, *};
-use crate::order::Order;
+use crate::{order::Order, store::FinalStatus};
 
 /// What is older than an operation that may have taken effect waits: while nobody has claimed the entity since, and after
 /// that.
@@ -35,8 +35,12 @@ pub async fn doubt_ends_with_its_operation_or_a_newer_one(subject: &Subject) {
         subject.took_over(&again).await;
         subject.done(&again, settlement.clone()).await;
         match settlement {
-            Settlement::Complete { .. } => subject.superseded_by(&entity.claim(4_u64), 5_u64).await,
-            Settlement::Fail { .. } => drop(subject.granted(&entity.claim(4_u64)).await),
+            Settlement::Record { outcome: FinalStatus::Completed, .. } => {
+                subject.superseded_by(&entity.claim(4_u64), 5_u64).await
+            }
+            Settlement::Record { outcome: FinalStatus::Failed, .. } => {
+                subject.granted(&entity.claim(4_u64)).await;
+            }
             _ => subject.waits(&entity.claim(4_u64), None, "after a hand-back of what is in doubt").await,
         }
     }

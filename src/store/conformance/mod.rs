@@ -329,15 +329,15 @@ fn json(text: &str) -> StoredResult {
 }
 
 fn complete(text: &str) -> Settlement {
-    Settlement::Complete { result: json(text), retention: RETENTION }
+    Settlement::complete(json(text), RETENTION)
 }
 
 fn fail(text: &str) -> Settlement {
-    Settlement::Fail { result: json(text), retention: RETENTION }
+    Settlement::fail(json(text), RETENTION)
 }
 
-const RELEASE: Settlement = Settlement::Release { took_over: false };
-const HAND_BACK: Settlement = Settlement::Release { took_over: true };
+const RELEASE: Settlement = Settlement::Release;
+const HAND_BACK: Settlement = Settlement::HandBack;
 
 const A_MILLISECOND: Duration = Duration::from_millis(1);
 

@@ -38,7 +38,7 @@ pub async fn results_come_back_as_they_were_stored(subject: &Subject) {
     ] {
         let claim = new_claim();
         subject.granted(&claim).await;
-        let settlement = Settlement::Complete { result: result.clone(), retention: RETENTION };
+        let settlement = Settlement::complete(result.clone(), RETENTION);
         subject.done(&claim, settlement).await;
         subject.replays(&rival(&claim), result).await;
     }
@@ -67,7 +67,7 @@ pub async fn results_are_left_out_where_they_are_not_asked_for(subject: &Subject
     // Whether a result was dropped is said in any case.
     let claim = new_claim();
     subject.granted(&claim).await;
-    subject.done(&claim, Settlement::Complete { result: StoredResult::DROPPED, retention: RETENTION }).await;
+    subject.done(&claim, Settlement::complete(StoredResult::DROPPED, RETENTION)).await;
     let without = ClaimRequest { result_data: ResultData::Omit, ..rival(&claim) };
     match subject.refused(&without).await {
         Refusal::Completed(record) => {
@@ -83,7 +83,7 @@ pub async fn the_largest_result_fits(subject: &Subject) {
     let result = json(&format!("\"{}\"", "x".repeat(size - 2)));
     let claim = new_claim();
     subject.granted(&claim).await;
-    let settlement = Settlement::Complete { result: result.clone(), retention: RETENTION };
+    let settlement = Settlement::complete(result.clone(), RETENTION);
     subject.done(&claim, settlement).await;
     subject.replays(&rival(&claim), result).await;
 }
@@ -140,7 +140,7 @@ pub async fn a_late_holder_changes_nothing(subject: &Subject) {
             }
             let before = subject.record(claim.key, "the successor's claim or outcome").await;
             for settlement in &late {
-                if matches!(settlement, Settlement::Release { .. }) {
+                if settlement.is_release() {
                     let found = shown(subject.settle(&claim, settlement.clone()).await);
                     expect("S2: a late release finds nothing left to release", found, Some(before.without_data()));
                 } else {
@@ -161,7 +161,7 @@ pub async fn a_settle_creates_no_record(subject: &Subject) {
         subject.granted(&claim).await;
         subject.done(&claim, RELEASE).await;
         let rule = format!("S1: {} creates no record", settlement.as_str());
-        if matches!(settlement, Settlement::Release { .. }) {
+        if settlement.is_release() {
             subject.done(&claim, settlement).await;
         } else {
             subject.lost(&claim, settlement, None).await;

@@ -13,7 +13,7 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     order::{Doubt, Entity, Holder, Mark, Order, Sequence},
     record::{KeyHash, Owner},
-    store::{ClaimRequest, Grant, SettleRequest, Settlement, ordering, rules},
+    store::{ClaimRequest, FinalStatus, Grant, SettleRequest, Settlement, ordering, rules},
 };
 
 /// What is known of a mark that is to be written.
@@ -155,7 +155,7 @@ impl Schema {
         let mut values = vec![(":owner", text(request.owner.to_hex())), (":now", number(now.seconds_rounded_down()))];
         let ends = "REMOVE #owner, #operation, #sequence, #lease";
         let (update, older) = match &request.settlement {
-            Settlement::Complete { .. } => {
+            Settlement::Record { outcome: FinalStatus::Completed, .. } => {
                 values.push((":sequence", text(order.sequence.to_digits())));
                 let older = " AND (attribute_not_exists(#newest) OR #newest < :sequence)";
                 (format!("SET #expiration = :expiration, #newest = :sequence {ends}"), older)
@@ -166,7 +166,7 @@ impl Schema {
                 values.push((":lease", number(lease_until.as_millis())));
                 ("SET #expiration = :expiration, #lease = :lease".to_owned(), " AND #lease <= :lease")
             }
-            Settlement::Fail { .. } | Settlement::Release { .. } => {
+            Settlement::Record { outcome: FinalStatus::Failed, .. } | Settlement::Release | Settlement::HandBack => {
                 (format!("SET #expiration = :expiration {ends}"), "")
             }
         };

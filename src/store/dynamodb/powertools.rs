@@ -7,7 +7,7 @@ use crate::{
     error::Error,
     key::powertools::{Dialect, PowertoolsKeys},
     record::{Fingerprint, KeyHash, StoredData},
-    store::{ClaimRequest, SettleRequest, Settlement},
+    store::{ClaimRequest, FinalStatus, SettleRequest, Settlement},
 };
 
 /// The function whose records a store shares: one written with the idempotency utility of AWS Powertools, in Python or in
@@ -133,10 +133,10 @@ impl Shared {
         self.check_key(&request.key)?;
         match &request.settlement {
             _ if request.order().is_some() => Err(in_order()),
-            Settlement::Fail { .. } => {
+            Settlement::Record { outcome: FinalStatus::Failed, .. } => {
                 Err(Error::config("records of AWS Powertools hold no failures: release the claim"))
             }
-            Settlement::Complete { result, .. } if result.superseded => {
+            Settlement::Record { result, .. } if result.superseded => {
                 Err(Error::config("records of AWS Powertools cannot say that an operation is superseded"))
             }
             _ => Ok(()),

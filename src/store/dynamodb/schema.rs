@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use super::powertools::Shared;
 use crate::{
     error::Error,
-    record::{Fingerprint, KeyHash, StoredData},
+    record::{Fingerprint, KeyHash, StoredData, StoredResult},
     store::{ClaimRequest, SettleRequest},
 };
 
@@ -82,6 +82,14 @@ impl AttributeNames {
     fn all(&self) -> impl Iterator<Item = &str> {
         self.without_data().into_iter().chain([self.data.as_str()])
     }
+}
+
+/// The attribute that a result is stored as.
+pub(super) enum Stored {
+    Nothing,
+    Data(AttributeValue),
+    Dropped,
+    Superseded,
 }
 
 /// What the store needs to know of the table.
@@ -160,7 +168,7 @@ impl Schema {
     }
 
     /// A result as it is stored; `None` if it cannot be, so that it is dropped.
-    pub(super) fn data(&self, data: &StoredData) -> Option<AttributeValue> {
+    fn data(&self, data: &StoredData) -> Option<AttributeValue> {
         #[cfg(feature = "powertools")]
         if let Some(powertools) = &self.powertools {
             let stored = powertools.data(data, self.max_result_bytes());
@@ -173,6 +181,17 @@ impl Schema {
             StoredData::Json(text) => AttributeValue::S(text.clone()),
             StoredData::Deflated(bytes) => AttributeValue::B(Blob::new(bytes.clone())),
         })
+    }
+
+    /// The attribute that a result is stored as.
+    pub(super) fn stored(&self, result: &StoredResult) -> Stored {
+        match result.data.as_ref().map(|data| self.data(data)) {
+            // A result that is kept was not dropped.
+            Some(Some(data)) => Stored::Data(data),
+            stored if result.dropped || stored.is_some() => Stored::Dropped,
+            _ if result.superseded => Stored::Superseded,
+            _ => Stored::Nothing,
+        }
     }
 
     /// The result that is stored so.

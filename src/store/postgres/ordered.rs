@@ -28,7 +28,7 @@ use crate::{
     future::BoxFuture,
     order::{Entity, Mark, Order},
     record::{KeyHash, Owner},
-    store::{ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Settlement, ordering, rules},
+    store::{ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, ordering, rules},
 };
 
 const CLAIM: &str = "claim";
@@ -136,10 +136,7 @@ impl PostgresStore {
         request: &SettleRequest,
         order: &Order,
     ) -> Result<Settled, Failure> {
-        let data = match request.settlement {
-            Settlement::Release { .. } => ResultData::Omit,
-            _ => ResultData::Include,
-        };
+        let data = if request.settlement.is_release() { ResultData::Omit } else { ResultData::Include };
         let state = match begin(&connection, SETTLE, self.hold(&connection, &request.key, data, SETTLE)).await {
             Ok(state) => state,
             Err(failure) => {

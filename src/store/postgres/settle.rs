@@ -16,7 +16,7 @@ use crate::{
     error::Error,
     future::BoxFuture,
     record::{KeyHash, StoredData},
-    store::{Answers, ResultData, SettleRequest, Settled, Settlement, chunks::chunks, rules},
+    store::{Answers, FinalStatus, ResultData, SettleRequest, Settled, Settlement, chunks::chunks, rules},
 };
 
 const OPERATION: &str = "settle";
@@ -55,13 +55,13 @@ struct Change<'a> {
 impl<'a> Change<'a> {
     fn of(settlement: &'a Settlement) -> Self {
         match settlement {
-            Settlement::Complete { result, retention } => {
+            Settlement::Record { outcome, result, retention } => {
+                let what = match outcome {
+                    FinalStatus::Completed => 1,
+                    FinalStatus::Failed => 2,
+                };
                 let (data, encoding) = row::stored(result);
-                Self { what: 1, retention: row::millis(*retention), data, encoding, ..Self::default() }
-            }
-            Settlement::Fail { result, retention } => {
-                let (data, encoding) = row::stored(result);
-                Self { what: 2, retention: row::millis(*retention), data, encoding, ..Self::default() }
+                Self { what, retention: row::millis(*retention), data, encoding, ..Self::default() }
             }
             Settlement::Renew { lease, skew_margin, retention } => Self {
                 what: 3,
@@ -70,7 +70,7 @@ impl<'a> Change<'a> {
                 margin: row::millis(*skew_margin),
                 ..Self::default()
             },
-            Settlement::Release { .. } => Self { what: 4, ..Self::default() },
+            Settlement::Release | Settlement::HandBack => Self { what: 4, ..Self::default() },
         }
     }
 }
@@ -110,7 +110,7 @@ impl PostgresStore {
             }
         }
         let keys: Vec<KeyHash> = refused.iter().map(|(_, request)| request.key).collect();
-        let needs_data = refused.iter().any(|(_, request)| !matches!(request.settlement, Settlement::Release { .. }));
+        let needs_data = refused.iter().any(|(_, request)| !request.settlement.is_release());
         let data = if needs_data { ResultData::Include } else { ResultData::Omit };
         let current = self.read_on(&connection, &keys, data, OPERATION).await;
         connection.give_back();
@@ -186,7 +186,7 @@ impl PostgresStore {
     ) -> Result<Option<Option<Timestamp>>, Failure> {
         let members = [(0, request)];
         let mut applied = match request.settlement {
-            Settlement::Release { took_over: false } => self.delete(connection, &members).await?,
+            Settlement::Release => self.delete(connection, &members).await?,
             _ => self.update(connection, &members, Some(row::timestamp(now)), None).await?,
         };
         Ok(applied.remove(&request.key))
@@ -277,7 +277,7 @@ fn members(requests: &[SettleRequest]) -> impl Iterator<Item = Member<'_>> {
 }
 
 fn statements<'a>(members: impl Iterator<Item = Member<'a>>) -> Vec<Statement<'a>> {
-    let is_delete = |(_, request): &Member<'_>| matches!(request.settlement, Settlement::Release { took_over: false });
+    let is_delete = |(_, request): &Member<'_>| matches!(request.settlement, Settlement::Release);
     let (deletes, updates): (Vec<_>, Vec<_>) = members.partition(is_delete);
     let sizes: Vec<usize> = updates.iter().map(|(_, request)| size(request)).collect();
     let updates = chunks(&sizes, BATCH, MAX_BYTES).into_iter().map(|chunk| Statement::Update(updates[chunk].to_vec()));
@@ -286,12 +286,7 @@ fn statements<'a>(members: impl Iterator<Item = Member<'a>>) -> Vec<Statement<'a
 
 /// The size of a settle's result, in bytes.
 fn size(request: &SettleRequest) -> usize {
-    match &request.settlement {
-        Settlement::Complete { result, .. } | Settlement::Fail { result, .. } => {
-            result.data.as_ref().map_or(0, StoredData::len)
-        }
-        _ => 0,
-    }
+    request.settlement.result().and_then(|result| result.data.as_ref()).map_or(0, StoredData::len)
 }
 
 fn keys_and_owners<'a>(members: &[Member<'a>]) -> (Vec<&'a [u8]>, Vec<&'a [u8]>) {

@@ -81,10 +81,9 @@ pub(super) struct SettleTerms {
 pub(super) fn of_settle(request: &SettleRequest, terms: &mut Repeated<SettleTerms>, now: &str, command: &mut Cmd) {
     const NONE: Duration = Duration::ZERO;
     let (what, [retention, lease, margin]) = match &request.settlement {
-        Settlement::Complete { retention, .. } => (Status::Completed.as_str(), [*retention, NONE, NONE]),
-        Settlement::Fail { retention, .. } => (Status::Failed.as_str(), [*retention, NONE, NONE]),
-        Settlement::Release { took_over: false } => ("release", [NONE; 3]),
-        Settlement::Release { took_over: true } => ("hand_back", [NONE; 3]),
+        Settlement::Record { outcome, retention, .. } => (Status::from(*outcome).as_str(), [*retention, NONE, NONE]),
+        Settlement::Release => ("release", [NONE; 3]),
+        Settlement::HandBack => ("hand_back", [NONE; 3]),
         Settlement::Renew { lease, skew_margin, retention } => ("renew", [*retention, *lease, *skew_margin]),
     };
     let (field, value) = result(&request.settlement).unwrap_or(("-", b""));
@@ -125,10 +124,7 @@ fn of_order(order: Option<&Order>, command: &mut Cmd) {
 
 /// The field that holds the result, and its value.
 pub(super) fn result(settlement: &Settlement) -> Option<(&'static str, &[u8])> {
-    let (Settlement::Complete { result, .. } | Settlement::Fail { result, .. }) = settlement else {
-        return None;
-    };
-    match result {
+    match settlement.result()? {
         StoredResult { data: Some(StoredData::Json(text)), .. } => Some(("data", text.as_bytes())),
         StoredResult { data: Some(StoredData::Deflated(bytes)), .. } => Some(("deflated", bytes)),
         StoredResult { dropped: true, .. } => Some(("result_dropped", b"1")),

@@ -85,12 +85,12 @@ impl Store for Recorder {
             let answers = inner.settle(&requests).await;
             for (request, answer) in requests.iter().zip(&answers) {
                 match request.settlement {
-                    Settlement::Complete { .. } | Settlement::Fail { .. } => {
+                    Settlement::Record { .. } => {
                         if let Ok(Settled::Done { .. }) = answer {
                             journal.note(Event::Recorded(request.key));
                         }
                     }
-                    Settlement::Release { .. } => journal.note(Event::Released(request.key)),
+                    Settlement::Release | Settlement::HandBack => journal.note(Event::Released(request.key)),
                     Settlement::Renew { .. } => {}
                 }
             }

@@ -163,28 +163,23 @@ fn settle(ledger: &mut Ledger, request: &SettleRequest, answer: &Settled) -> Che
     let status = entry.as_ref().map(|entry| entry.status);
     let holds = is_mine && status == Some(Status::InProgress);
     let is_done = match request.settlement {
-        Settlement::Complete { .. } => holds || is_mine && status == Some(Status::Completed),
-        Settlement::Fail { .. } => holds || is_mine && status == Some(Status::Failed),
+        Settlement::Record { outcome, .. } => holds || is_mine && status == Some(outcome.into()),
         // A late copy of a release says what its claim was told at first: it must not forget what is known since.
-        Settlement::Release { took_over } => {
-            !holds || took_over || !entry.as_ref().is_some_and(|entry| entry.took_over)
-        }
+        Settlement::Release => !holds || !entry.as_ref().is_some_and(|entry| entry.took_over),
+        Settlement::HandBack => true,
         Settlement::Renew { .. } => holds,
     };
     let told = matches!(answer, Settled::Done { .. });
     ensure!(told == is_done, Record, "{request:?} is answered by {answer:?}, and the record is {entry:?}");
     let Some(entry) = entry.filter(|_| holds && is_done) else { return Ok(()) };
     match request.settlement {
-        Settlement::Complete { .. } => drop(ledger.insert(request.key, Entry { status: Status::Completed, ..entry })),
-        Settlement::Fail { .. } => drop(ledger.insert(request.key, Entry { status: Status::Failed, ..entry })),
-        Settlement::Release { took_over } => {
-            ensure!(took_over == entry.took_over, Record, "{request:?} is not true of {entry:?}");
-            if took_over {
-                let lease_until = Some(Timestamp::EPOCH);
-                ledger.insert(request.key, Entry { owner: None, lease_until, ..entry });
-            } else {
-                ledger.remove(&request.key);
-            }
+        Settlement::Record { outcome, .. } => {
+            ledger.insert(request.key, Entry { status: outcome.into(), ..entry });
+        }
+        Settlement::Release => drop(ledger.remove(&request.key)),
+        Settlement::HandBack => {
+            ensure!(entry.took_over, Record, "{request:?} is not true of {entry:?}");
+            ledger.insert(request.key, Entry { owner: None, lease_until: Some(Timestamp::EPOCH), ..entry });
         }
         Settlement::Renew { .. } => ensure!(false, Settlement, "nobody renews the claims of a batch"),
     }

@@ -128,7 +128,7 @@ impl World {
     /// Deletes the record of a claim, past the proxy.
     async fn delete(&self) {
         let owner = self.record().await.unwrap().owner.unwrap();
-        let settlement = Settlement::Release { took_over: false };
+        let settlement = Settlement::Release;
         let release = SettleRequest { key: self.key(), owner, fingerprint: None, settlement, order: None };
         assert_eq!(self.direct.settle(&[release]).await.remove(0).unwrap(), Settled::Done { found: None });
         assert_eq!(self.record().await, None);

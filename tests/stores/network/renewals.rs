@@ -209,7 +209,7 @@ async fn a_late_copy_changes_neither_a_successors_claim_nor_an_outcome(backend: 
     world.lapse().await;
     let rival = ClaimRequest { lease: LONG, ..world.rival() };
     granted(&*world.direct, &rival).await;
-    for settlement in [None, Some(Settlement::Complete { result: StoredResult::DROPPED, retention: RETENTION })] {
+    for settlement in [None, Some(Settlement::complete(StoredResult::DROPPED, RETENTION))] {
         if let Some(settlement) = settlement {
             let settle = SettleRequest { settlement, ..renewal(&rival, LONG) };
             assert_eq!(world.direct.settle(&[settle]).await.remove(0).unwrap(), Settled::Done { found: None });

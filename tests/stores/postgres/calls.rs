@@ -53,7 +53,7 @@ async fn settles_of_all_kinds_share_one_round_trip_and_refusals_take_another() {
     let claims = claims(5);
     store.claim(&claims).await;
     let renew = Settlement::Renew { lease: 2 * LEASE, skew_margin: MARGIN, retention: RETENTION };
-    let fail = Settlement::Fail { result: json("2"), retention: RETENTION };
+    let fail = Settlement::fail(json("2"), RETENTION);
     let settlements = [complete("1"), fail, renew, HAND_BACK, RELEASE];
     let settles: Vec<_> =
         claims.iter().zip(settlements).map(|(claim, settlement)| settle_of(claim, settlement)).collect();

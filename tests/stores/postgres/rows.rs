@@ -76,7 +76,7 @@ async fn times_beyond_all_bounds_are_stored_as_the_latest_that_fit() {
     let renew = Settlement::Renew { lease: forever, skew_margin: forever, retention: forever };
     assert!(matches!(settle_one(&store, &claim, renew).await.unwrap(), Settled::Renewed { .. }));
     assert!(matches!(claim_one(&store, &rival(&claim)).await.unwrap(), Claimed::Refused(Refusal::InProgress { .. })));
-    let complete = Settlement::Complete { result: json("1"), retention: forever };
+    let complete = Settlement::complete(json("1"), forever);
     assert_eq!(settle_one(&store, &claim, complete).await.unwrap(), Settled::Done { found: None });
 }
 

@@ -143,8 +143,7 @@ async fn a_record_is_deleted_by_the_server_when_it_expires_and_never_without_a_t
     assert!(is_granted(&claim_one(&world.store, &brief).await));
     let left: i64 = command(&mut world.direct, &["TTL", &name(&brief)]).await;
     assert!((31..=33).contains(&left), "as long as the lease and the margin: {left}");
-    let settlement =
-        lambda_once::store::Settlement::Complete { result: json("1"), retention: std::time::Duration::ZERO };
+    let settlement = lambda_once::store::Settlement::complete(json("1"), std::time::Duration::ZERO);
     assert_eq!(settle_one(&world.store, &brief, settlement).await.unwrap(), Settled::Done { found: None });
     let left: i64 = command(&mut world.direct, &["TTL", &name(&brief)]).await;
     assert!((-2..=1).contains(&left) && left != -1, "gone, or about to be: {left}");

@@ -209,10 +209,10 @@ fn distinct(random: &mut Rng, claims: &[Claim]) -> Vec<usize> {
 
 fn settlement(random: &mut Rng) -> Settlement {
     match random.u8(0..10) {
-        0..3 => Settlement::Complete { result: result(random), retention: duration(random, &[0, 3_000, 60_000]) },
-        3 => Settlement::Fail { result: result(random), retention: duration(random, &[0, 3_000, 60_000]) },
-        4..6 => Settlement::Release { took_over: false },
-        6 => Settlement::Release { took_over: true },
+        0..3 => Settlement::complete(result(random), duration(random, &[0, 3_000, 60_000])),
+        3 => Settlement::fail(result(random), duration(random, &[0, 3_000, 60_000])),
+        4..6 => Settlement::Release,
+        6 => Settlement::HandBack,
         _ => Settlement::Renew {
             lease: duration(random, &[500, 1_000, 3_000]),
             skew_margin: duration(random, &[0, 500]),

@@ -107,7 +107,7 @@ impl History {
     }
 
     fn end(&mut self, claim: Option<Claim>) -> End<()> {
-        let completion = Settlement::Complete { result: StoredResult::DROPPED, retention: LEFT };
+        let completion = Settlement::complete(StoredResult::DROPPED, LEFT);
         match self.random.u8(0..6) {
             0 => End::released(claim, Conclusion::Failed(Failure::transient("t"))),
             1 => End::kept(claim, Conclusion::Failed(Failure::unknown("u"))),

@@ -2,22 +2,25 @@
 
 use super::StatementResult;
 use crate::store::{
-    Answers, SettleRequest, Settled, Settlement,
+    Answers, SettleRequest, Settled,
     dynamodb::{DynamoDbStore, single::side_by_side},
+    rules::{self, Renewal, Resolved},
 };
 
 impl DynamoDbStore {
     pub(in crate::store::dynamodb) async fn settle_batched(&self, requests: &[SettleRequest]) -> Answers<Settled> {
         let now = self.clock.now();
-        let statements = requests.iter().map(|request| self.statements.settle(&self.schema, request, now));
+        let settlements: Vec<_> = requests.iter().map(|request| rules::resolved(&request.settlement, now)).collect();
+        let each = requests.iter().zip(&settlements);
+        let statements = each.map(|(request, settlement)| self.statements.settle(&self.schema, request, settlement));
         let results = self.execute("settle", statements.collect()).await;
         let mut answers: Answers<Settled> = Vec::with_capacity(requests.len());
         // Those that take another request: their place, and what stood in the way or that they go alone.
         let mut open = Vec::new();
         for (i, (request, result)) in requests.iter().zip(results).enumerate() {
             answers.push(match result {
-                StatementResult::Done(_) => Ok(match request.settlement {
-                    Settlement::Renew { lease, .. } => Settled::Renewed { lease_until: now.after(lease) },
+                StatementResult::Done(_) => Ok(match settlements[i] {
+                    Resolved::Renew(Renewal { lease_until, .. }) => Settled::Renewed { lease_until },
                     _ => Settled::Done { found: None },
                 }),
                 StatementResult::Refused(_) | StatementResult::Unfit => {

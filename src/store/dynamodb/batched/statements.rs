@@ -6,14 +6,14 @@ use aws_sdk_dynamodb::types::{
 
 use crate::{
     clock::Timestamp,
-    record::{KeyHash, RECORD_VERSION, Status, StoredResult},
+    record::{KeyHash, RECORD_VERSION, Status},
     store::{
-        ClaimRequest, ResultData, SettleRequest, Settlement,
+        ClaimRequest, ResultData, SettleRequest,
         dynamodb::{
             item::{NO_STATUS, attempts, number, text},
-            schema::Schema,
+            schema::{Schema, Stored},
         },
-        rules,
+        rules::{self, Renewal, Resolved},
     },
 };
 
@@ -118,61 +118,48 @@ impl Statements {
     }
 
     /// Ends or renews the claim, if the record is still in progress under its owner.
-    pub(super) fn settle(&self, schema: &Schema, request: &SettleRequest, now: Timestamp) -> BatchStatementRequest {
+    pub(super) fn settle(
+        &self,
+        schema: &Schema,
+        request: &SettleRequest,
+        settlement: &Resolved<'_>,
+    ) -> BatchStatementRequest {
         let mut values = Vec::with_capacity(8);
-        let statement = match &request.settlement {
-            Settlement::Complete { result, retention } => {
-                values.extend([text(Status::Completed.as_str()), number(now.after(*retention).seconds_rounded_up())]);
-                self.outcome(schema, result, &mut values)
+        let mut more = None;
+        let statement = match settlement {
+            Resolved::Record { status, result, expiration } => {
+                values.extend([text(status.as_str()), number(*expiration)]);
+                let (statement, value) = match schema.stored(result) {
+                    Stored::Nothing => (&self.record, None),
+                    Stored::Data(data) => (&self.record_with_data, Some(data)),
+                    Stored::Dropped => (&self.record_dropped, Some(AttributeValue::Bool(true))),
+                    Stored::Superseded => (&self.record_superseded, Some(AttributeValue::Bool(true))),
+                };
+                values.extend(value);
+                statement
             }
-            Settlement::Fail { result, retention } => {
-                values.extend([text(Status::Failed.as_str()), number(now.after(*retention).seconds_rounded_up())]);
-                self.outcome(schema, result, &mut values)
+            Resolved::Release => {
+                more = Some(text(Status::InProgress.as_str()));
+                &self.delete
             }
-            Settlement::Release { took_over: false } => &self.delete,
-            Settlement::Release { took_over: true } => {
+            Resolved::HandBack => {
                 values.push(number(Timestamp::EPOCH.as_millis()));
                 &self.hand_back
             }
-            Settlement::Renew { lease, skew_margin, retention } => {
-                let lease_until = now.after(*lease);
-                let expiration = rules::in_progress_expiration(now, lease_until, *skew_margin, *retention);
-                values.extend([number(lease_until.as_millis()), number(expiration)]);
+            Resolved::Renew(Renewal { lease_until, expiration, lapsed, .. }) => {
+                values.extend([number(lease_until.as_millis()), number(*expiration)]);
+                more = Some(number(lapsed.as_millis()));
                 &self.renew
             }
         };
         values.extend(schema.key_values(&request.key));
         values.extend([text(request.owner.to_hex()), text(Status::InProgress.as_str())]);
-        match &request.settlement {
-            Settlement::Release { took_over: false } => values.push(text(Status::InProgress.as_str())),
+        if matches!(settlement, Resolved::Renew(_)) {
             // What is set is the most that may be there.
-            Settlement::Renew { skew_margin, .. } => {
-                values.extend_from_within(..2);
-                // Others may take over what ended before.
-                values.push(number(now.before(*skew_margin).as_millis()));
-            }
-            _ => {}
+            values.extend_from_within(..2);
         }
+        values.extend(more);
         write_statement(statement.as_str(), values)
-    }
-
-    fn outcome(&self, schema: &Schema, result: &StoredResult, values: &mut Vec<AttributeValue>) -> &String {
-        match result.data.as_ref().map(|data| schema.data(data)) {
-            // A result that is kept was not dropped.
-            Some(Some(stored)) => {
-                values.push(stored);
-                &self.record_with_data
-            }
-            stored if result.dropped || stored.is_some() => {
-                values.push(AttributeValue::Bool(true));
-                &self.record_dropped
-            }
-            _ if result.superseded => {
-                values.push(AttributeValue::Bool(true));
-                &self.record_superseded
-            }
-            _ => &self.record,
-        }
     }
 }
 

@@ -13,7 +13,6 @@ use tokio::time::sleep;
 
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
-    record::Record,
     store::{
         ResultData, SettleRequest, Settled,
         dynamodb::{DynamoDbStore, error, item::Item},
@@ -153,15 +152,7 @@ impl Commit<'_> {
             Some(item) => self.store.schema.record(&item, ResultData::Include, COMMIT).map(Some),
             None => self.store.read_one(&request.key, ResultData::Include, COMMIT).await,
         };
-        let current: Option<Record> = match found {
-            Err(error) if error.kind() == ErrorKind::Format => None,
-            found => found?,
-        };
-        Ok(if rules::is_settled(request, current.as_ref()) {
-            Settled::Done { found: current.map(Box::new) }
-        } else {
-            Settled::LeaseLost { current: current.map(Box::new) }
-        })
+        rules::explain_settle(request, found)
     }
 }
 

@@ -9,22 +9,22 @@ use aws_sdk_dynamodb::{
     types::{CancellationReason, Delete, ReturnValuesOnConditionCheckFailure::AllOld, TransactWriteItem, Update},
 };
 
-use super::{Expression, Values, claim::claim_values, settle::still_mine};
+use super::{Expression, Values, claim::claim_values};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     order::{Entity, Mark, Order},
     record::{KeyHash, Status},
     store::{
-        ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement,
+        ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled,
         dynamodb::{
             DynamoDbStore,
             error::{self, unbuilt},
-            item::{Item, attempts, number},
+            item::{Item, attempts},
             mark::Seen,
         },
         ordering,
-        rules::{self, Judgement},
+        rules::{self, Judgement, Renewal, Resolved},
     },
 };
 
@@ -162,20 +162,21 @@ impl DynamoDbStore {
         order: &Order,
     ) -> Result<Settled, Error> {
         let operation = request.settlement.as_str();
-        let (mut mark, mut renewed) = (Seen::Nothing, None);
+        let (mut mark, mut raised) = (Seen::Nothing, None);
         for _ in 0..MAX_TRIES {
             let now = self.clock.now();
             if !self.may_settle(&mark, request, now)? {
                 let current = self.read_one(&request.key, ResultData::Include, operation).await?;
                 return Ok(Settled::LeaseLost { current: current.map(Box::new) });
             }
-            let (record, lease_until) = self.settled_record(request, renewed, now)?;
+            let settlement = raised.map_or_else(|| rules::resolved(&request.settlement, now), Resolved::Renew);
+            let record = self.settled_record(request, &settlement)?;
             let writes = [record, self.schema.settled_mark(&mark, request, order, now)?];
             let (record, found) = match self.write_both(operation, writes).await? {
                 Written::Applied => {
-                    return Ok(match lease_until {
-                        Some(lease_until) => Settled::Renewed { lease_until },
-                        None => Settled::Done { found: None },
+                    return Ok(match settlement {
+                        Resolved::Renew(Renewal { lease_until, .. }) => Settled::Renewed { lease_until },
+                        _ => Settled::Done { found: None },
                     });
                 }
                 Written::Refused { record, mark } => (record, mark),
@@ -187,7 +188,7 @@ impl DynamoDbStore {
             if let Some(found) = record {
                 match self.explain_ordered(request, found, now).await? {
                     Explained::Settled(settled) => return Ok(settled),
-                    Explained::Later(lease_until, expiration) => renewed = Some((lease_until, expiration)),
+                    Explained::Later(renewal) => raised = Some(renewal),
                 }
             }
         }
@@ -245,63 +246,39 @@ impl DynamoDbStore {
         let item = self.item_of(found, &request.key, ResultData::Include).await?;
         let record = item.map(|item| self.schema.record(&item, ResultData::Include, operation)).transpose();
         let settled = rules::explain_settle(request, record)?;
-        Ok(match (&request.settlement, &settled) {
+        Ok(match (rules::resolved(&request.settlement, now), &settled) {
             // It is later on record than was asked for.
-            (Settlement::Renew { lease, skew_margin, retention }, Settled::LeaseLost { current: Some(record) })
+            (Resolved::Renew(renewal), Settled::LeaseLost { current: Some(record) })
                 if rules::may_settle(request, record, now) =>
             {
-                let (lease_until, expiration) = rules::renewed(record, now, *lease, *skew_margin, *retention);
-                Explained::Later(lease_until, expiration)
+                Explained::Later(renewal.raised_to(record))
             }
             _ => Explained::Settled(settled),
         })
     }
 
-    /// The write of a settle to its record, and the lease of a renewal.
-    fn settled_record(
-        &self,
-        request: &SettleRequest,
-        renewed: Option<(Timestamp, u64)>,
-        now: Timestamp,
-    ) -> Result<(TransactWriteItem, Option<Timestamp>), Error> {
-        let expires = |retention| now.after(retention).seconds_rounded_up();
-        let (expression, values, lease_until) = match &request.settlement {
-            Settlement::Complete { result, retention } => {
-                let (expression, values) = self.outcome(request, Status::Completed, result, expires(*retention));
-                (expression, values, None)
-            }
-            Settlement::Fail { result, retention } => {
-                let (expression, values) = self.outcome(request, Status::Failed, result, expires(*retention));
-                (expression, values, None)
-            }
-            Settlement::Release { took_over: false } => return Ok((self.deleted_record(request)?, None)),
-            Settlement::Release { took_over: true } => {
-                let mut values = still_mine(request);
-                values.insert(":ended".to_owned(), number(Timestamp::EPOCH.as_millis()));
-                (&self.expressions.hand_back, values, None)
-            }
-            Settlement::Renew { lease, skew_margin, retention } => {
-                let lease_until = now.after(*lease);
-                let expiration = rules::in_progress_expiration(now, lease_until, *skew_margin, *retention);
-                let (lease_until, expiration) = renewed.unwrap_or((lease_until, expiration));
-                let mut values = still_mine(request);
-                values.insert(":lease".to_owned(), number(lease_until.as_millis()));
-                values.insert(":expiration".to_owned(), number(expiration));
-                values.insert(":lapsed".to_owned(), number(now.before(*skew_margin).as_millis()));
-                (&self.expressions.renew, values, Some(lease_until))
-            }
-        };
-        Ok((self.update_within(&request.key, expression, values)?, lease_until))
+    /// The write of a settle to its record.
+    fn settled_record(&self, request: &SettleRequest, settlement: &Resolved<'_>) -> Result<TransactWriteItem, Error> {
+        let (expression, values) = self.settled_expression(request, settlement);
+        match settlement {
+            Resolved::Release => self.delete_within(&request.key, expression, values),
+            _ => self.update_within(&request.key, expression, values),
+        }
     }
 
-    fn deleted_record(&self, request: &SettleRequest) -> Result<TransactWriteItem, Error> {
-        let Expression { condition, names, .. } = &self.expressions.delete;
+    /// A deletion of a record as a part of a transaction.
+    fn delete_within(
+        &self,
+        key: &KeyHash,
+        Expression { condition, names, .. }: &Expression,
+        values: Values,
+    ) -> Result<TransactWriteItem, Error> {
         let delete = Delete::builder()
             .table_name(&self.schema.table)
-            .set_key(Some(self.schema.key(&request.key)))
+            .set_key(Some(self.schema.key(key)))
             .condition_expression(condition)
             .set_expression_attribute_names(names.clone())
-            .set_expression_attribute_values(Some(still_mine(request)))
+            .set_expression_attribute_values(Some(values))
             .return_values_on_condition_check_failure(AllOld)
             .build()
             .map_err(unbuilt)?;
@@ -381,5 +358,5 @@ impl DynamoDbStore {
 enum Explained {
     Settled(Settled),
     /// The lease, or the expiration, of the record is later than the renewal's: these are not lowered.
-    Later(Timestamp, u64),
+    Later(Renewal),
 }

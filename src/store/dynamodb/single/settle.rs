@@ -11,14 +11,15 @@ use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
-    record::{Record, Status, StoredResult},
+    record::{Record, Status},
     store::{
-        ResultData, SettleRequest, Settled, Settlement,
+        ResultData, SettleRequest, Settled,
         dynamodb::{
             DynamoDbStore, error,
             item::{Item, number, text},
+            schema::Stored,
         },
-        rules,
+        rules::{self, Renewal, Resolved},
     },
 };
 
@@ -35,31 +36,14 @@ impl DynamoDbStore {
 
     async fn settle_unordered(&self, request: &SettleRequest) -> Result<Settled, Error> {
         let now = self.clock.now();
-        let write = match &request.settlement {
-            Settlement::Complete { result, retention } => {
-                let expiration = now.after(*retention).seconds_rounded_up();
-                self.record_outcome(request, Status::Completed, result, expiration).await?
+        let settlement = rules::resolved(&request.settlement, now);
+        let item = match self.write_settle(request, &settlement).await? {
+            Write::Applied(_) => {
+                return Ok(match settlement {
+                    Resolved::Renew(Renewal { lease_until, .. }) => Settled::Renewed { lease_until },
+                    _ => Settled::Done { found: None },
+                });
             }
-            Settlement::Fail { result, retention } => {
-                let expiration = now.after(*retention).seconds_rounded_up();
-                self.record_outcome(request, Status::Failed, result, expiration).await?
-            }
-            Settlement::Release { took_over: false } => self.delete(request).await?,
-            Settlement::Release { took_over: true } => {
-                let ended = number(Timestamp::EPOCH.as_millis());
-                self.change(request, &self.expressions.hand_back, [(":ended", ended)]).await?
-            }
-            Settlement::Renew { lease, skew_margin, retention } => {
-                let lease_until = now.after(*lease);
-                let expiration = rules::in_progress_expiration(now, lease_until, *skew_margin, *retention);
-                match self.renew(request, lease_until, expiration, now.before(*skew_margin)).await? {
-                    Write::Applied(_) => return Ok(Settled::Renewed { lease_until }),
-                    refused @ Write::Refused(_) => refused,
-                }
-            }
-        };
-        let item = match write {
-            Write::Applied(_) => return Ok(Settled::Done { found: None }),
             Write::Refused(item) => item,
         };
         self.explain(request, item.as_ref(), now).await
@@ -77,35 +61,26 @@ impl DynamoDbStore {
         let found = match item {
             Some(item) => self.schema.record(item, ResultData::Include, operation).map(Some),
             // Nothing is left to release. (Where an emulator keeps the item to itself it may be there, and stays as it is.)
-            None if matches!(request.settlement, Settlement::Release { .. }) => {
-                return Ok(Settled::Done { found: None });
-            }
+            None if request.settlement.is_release() => return Ok(Settled::Done { found: None }),
             None => self.read_one(&request.key, ResultData::Include, operation).await,
         };
-        match (&request.settlement, rules::explain_settle(request, found)?) {
-            (Settlement::Renew { lease, skew_margin, retention }, Settled::LeaseLost { current: Some(record) })
+        match (rules::resolved(&request.settlement, now), rules::explain_settle(request, found)?) {
+            (Resolved::Renew(renewal), Settled::LeaseLost { current: Some(record) })
                 if rules::may_settle(request, &record, now) =>
             {
-                let (lease_until, expiration) = rules::renewed(&record, now, *lease, *skew_margin, *retention);
-                self.raise(request, &record, lease_until, expiration, now.before(*skew_margin)).await
+                self.raise(request, &record, renewal.raised_to(&record)).await
             }
             (_, settled) => Ok(settled),
         }
     }
 
     /// Renews a claim whose record has a later lease, or a later expiration, than was asked for.
-    async fn raise(
-        &self,
-        request: &SettleRequest,
-        record: &Record,
-        lease_until: Timestamp,
-        expiration: u64,
-        lapsed: Timestamp,
-    ) -> Result<Settled, Error> {
-        if record.lease_until == Some(lease_until) && record.expiration == Some(expiration) {
+    async fn raise(&self, request: &SettleRequest, record: &Record, renewal: Renewal) -> Result<Settled, Error> {
+        let lease_until = renewal.lease_until;
+        if record.lease_until == Some(lease_until) && record.expiration == Some(renewal.expiration) {
             return Ok(Settled::Renewed { lease_until });
         }
-        match self.renew(request, lease_until, expiration, lapsed).await? {
+        match self.write_settle(request, &Resolved::Renew(renewal)).await? {
             Write::Applied(_) => Ok(Settled::Renewed { lease_until }),
             Write::Refused(_) => {
                 let message = "the record was changed while its lease was renewed";
@@ -114,76 +89,67 @@ impl DynamoDbStore {
         }
     }
 
-    /// Lowers neither the lease nor the expiration, and revives no claim whose lease ended before `lapsed`.
-    async fn renew(
-        &self,
-        request: &SettleRequest,
-        lease_until: Timestamp,
-        expiration: u64,
-        lapsed: Timestamp,
-    ) -> Result<Write, Error> {
-        let values = [
-            (":lease", number(lease_until.as_millis())),
-            (":expiration", number(expiration)),
-            (":lapsed", number(lapsed.as_millis())),
-        ];
-        self.change(request, &self.expressions.renew, values).await
+    async fn write_settle(&self, request: &SettleRequest, settlement: &Resolved<'_>) -> Result<Write, Error> {
+        let (expression, values) = self.settled_expression(request, settlement);
+        match settlement {
+            Resolved::Release => self.delete(request, expression, values).await,
+            _ => self.update(request.settlement.as_str(), &request.key, expression, values, None).await,
+        }
     }
 
-    async fn record_outcome(
+    /// The expression of a settle, that of a release for a deletion, and its values. Whoever writes it, the record has to be in
+    /// progress under the request's owner.
+    pub(super) fn settled_expression(
         &self,
         request: &SettleRequest,
-        status: Status,
-        result: &StoredResult,
-        expiration: u64,
-    ) -> Result<Write, Error> {
-        let (expression, values) = self.outcome(request, status, result, expiration);
-        self.update(request.settlement.as_str(), &request.key, expression, values, None).await
-    }
-
-    /// The update that records an outcome.
-    pub(super) fn outcome(
-        &self,
-        request: &SettleRequest,
-        status: Status,
-        result: &StoredResult,
-        expiration: u64,
+        settlement: &Resolved<'_>,
     ) -> (&Expression, Values) {
-        let mut values = still_mine(request);
-        values.insert(":outcome".to_owned(), text(status.as_str()));
-        values.insert(":expiration".to_owned(), number(expiration));
-        let expression = match result.data.as_ref().map(|data| self.schema.data(data)) {
-            // A result that is kept was not dropped.
-            Some(Some(stored)) => {
-                values.insert(":data".to_owned(), stored);
-                &self.expressions.record_with_data
+        let expressions = &self.expressions;
+        let mut values =
+            values([(":owner", text(request.owner.to_hex())), (":inprogress", text(Status::InProgress.as_str()))]);
+        let mut set = |placeholder: &str, value| drop(values.insert(placeholder.to_owned(), value));
+        let expression = match settlement {
+            Resolved::Record { status, result, expiration } => {
+                set(":outcome", text(status.as_str()));
+                set(":expiration", number(*expiration));
+                match self.schema.stored(result) {
+                    Stored::Nothing => &expressions.record,
+                    Stored::Data(data) => {
+                        set(":data", data);
+                        &expressions.record_with_data
+                    }
+                    Stored::Dropped => {
+                        set(":true", AttributeValue::Bool(true));
+                        &expressions.record_dropped
+                    }
+                    Stored::Superseded => {
+                        set(":true", AttributeValue::Bool(true));
+                        &expressions.record_superseded
+                    }
+                }
             }
-            stored if result.dropped || stored.is_some() => {
-                values.insert(":true".to_owned(), AttributeValue::Bool(true));
-                &self.expressions.record_dropped
+            Resolved::Release => &expressions.delete,
+            Resolved::HandBack => {
+                set(":ended", number(Timestamp::EPOCH.as_millis()));
+                &expressions.hand_back
             }
-            _ if result.superseded => {
-                values.insert(":true".to_owned(), AttributeValue::Bool(true));
-                &self.expressions.record_superseded
+            // Lowers neither the lease nor the expiration, and revives no claim that has lapsed.
+            Resolved::Renew(Renewal { lease_until, expiration, lapsed, .. }) => {
+                set(":lease", number(lease_until.as_millis()));
+                set(":expiration", number(*expiration));
+                set(":lapsed", number(lapsed.as_millis()));
+                &expressions.renew
             }
-            _ => &self.expressions.record,
         };
         (expression, values)
     }
 
-    async fn change<const N: usize>(
+    async fn delete(
         &self,
         request: &SettleRequest,
-        expression: &Expression,
-        more: [(&str, AttributeValue); N],
+        Expression { condition, names, .. }: &Expression,
+        values: Values,
     ) -> Result<Write, Error> {
-        let mut values = still_mine(request);
-        values.extend(more.map(|(placeholder, value)| (placeholder.to_owned(), value)));
-        self.update(request.settlement.as_str(), &request.key, expression, values, None).await
-    }
-
-    async fn delete(&self, request: &SettleRequest) -> Result<Write, Error> {
-        let Expression { condition, names, .. } = &self.expressions.delete;
         let answer = self
             .client
             .delete_item()
@@ -191,7 +157,7 @@ impl DynamoDbStore {
             .set_key(Some(self.schema.key(&request.key)))
             .condition_expression(condition)
             .set_expression_attribute_names(names.clone())
-            .set_expression_attribute_values(Some(still_mine(request)))
+            .set_expression_attribute_values(Some(values))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .send()
             .await;
@@ -206,9 +172,4 @@ impl DynamoDbStore {
             _ => Err(error::from_sdk(failure, request.settlement.as_str())),
         }
     }
-}
-
-/// The values of the condition that every settle has.
-pub(super) fn still_mine(request: &SettleRequest) -> Values {
-    values([(":owner", text(request.owner.to_hex())), (":inprogress", text(Status::InProgress.as_str()))])
 }

@@ -3,7 +3,6 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use aws_sdk_dynamodb::types::{
@@ -22,15 +21,15 @@ use crate::{
     order::Order,
     record::{NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Status, StoredResult},
     store::{
-        ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Settlement, Takeover,
+        ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Takeover,
         dynamodb::{
             DynamoDbStore, error,
             item::{Item, NO_STATUS, number, text},
             mark::Seen,
-            schema::Schema,
+            schema::{Schema, Stored},
         },
         ordering,
-        rules::Judgement,
+        rules::{self, Judgement, Resolved},
         transaction::Transactional,
     },
 };
@@ -291,28 +290,24 @@ impl DynamoDbStore {
 
     /// The write that records the outcome of a claim.
     fn record_within(&self, request: &SettleRequest, claim: Option<&ClaimRequest>) -> Result<TransactWriteItem, Error> {
-        let (status, result, retention) = outcome_of(request)?;
+        let now = self.clock.now();
+        let settlement = rules::resolved(&request.settlement, now);
+        let Resolved::Record { status, result, expiration } = settlement else {
+            return Err(Error::config("a transaction commits outcomes, and neither releases nor renews claims"));
+        };
         if let Some(claim) = claim {
-            return self.put_record(claim, status, result, retention);
+            return self.put_record(claim, self.item(claim, status, result, expiration), now);
         }
-        let expiration = self.clock.now().after(retention).seconds_rounded_up();
-        let (expression, values) = self.outcome(request, status, result, expiration);
+        let (expression, values) = self.settled_expression(request, &settlement);
         self.update_within(&request.key, expression, values)
     }
 
     /// The write that records an outcome without a claim before it, where a claim would be granted.
-    fn put_record(
-        &self,
-        claim: &ClaimRequest,
-        status: Status,
-        result: &StoredResult,
-        retention: Duration,
-    ) -> Result<TransactWriteItem, Error> {
-        let now = self.clock.now();
+    fn put_record(&self, claim: &ClaimRequest, item: Item, now: Timestamp) -> Result<TransactWriteItem, Error> {
         let Expression { condition, names, .. } = self.expressions.commit(claim);
         let put = Put::builder()
             .table_name(&self.schema.table)
-            .set_item(Some(self.item(claim, status, result, now.after(retention).seconds_rounded_up())))
+            .set_item(Some(item))
             .condition_expression(condition)
             .set_expression_attribute_names(names.clone())
             .set_expression_attribute_values(Some(replaceable(&self.schema, claim, now)))
@@ -335,26 +330,13 @@ impl DynamoDbStore {
         if let Some(fingerprint) = &claim.fingerprint {
             set(&names.validation, self.schema.validation(fingerprint));
         }
-        let stored = result.data.as_ref().map(|data| self.schema.data(data));
-        if let Some(Some(stored)) = stored {
-            set(&names.data, stored);
-        } else if result.dropped || stored.is_some() {
-            set(&names.result_dropped, AttributeValue::Bool(true));
-        } else if result.superseded {
-            set(&names.superseded, AttributeValue::Bool(true));
+        match self.schema.stored(result) {
+            Stored::Nothing => {}
+            Stored::Data(data) => set(&names.data, data),
+            Stored::Dropped => set(&names.result_dropped, AttributeValue::Bool(true)),
+            Stored::Superseded => set(&names.superseded, AttributeValue::Bool(true)),
         }
         item
-    }
-}
-
-/// What a request records.
-fn outcome_of(request: &SettleRequest) -> Result<(Status, &StoredResult, Duration), Error> {
-    match &request.settlement {
-        Settlement::Complete { result, retention } => Ok((Status::Completed, result, *retention)),
-        Settlement::Fail { result, retention } => Ok((Status::Failed, result, *retention)),
-        Settlement::Release { .. } | Settlement::Renew { .. } => {
-            Err(Error::config("a transaction commits outcomes, and neither releases nor renews claims"))
-        }
     }
 }
 

@@ -86,7 +86,7 @@ async fn a_takeover_that_failed_inside_dynamodb_is_ambiguous_and_can_be_sent_aga
 
 #[tokio::test]
 async fn a_settle_that_failed_inside_dynamodb_is_ambiguous_and_can_be_sent_again() {
-    let settlements = [complete(), Settlement::Release { took_over: false }, Settlement::Release { took_over: true }];
+    let settlements = [complete(), Settlement::Release, Settlement::HandBack];
     for settlement in settlements {
         let stores = Stores::new().await;
         let claims = claims(0..2);

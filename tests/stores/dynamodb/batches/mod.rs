@@ -100,7 +100,7 @@ fn complete() -> Settlement {
 
 fn complete_with(result: String) -> Settlement {
     let result = StoredResult::of(StoredData::Json(result));
-    Settlement::Complete { result, retention: RETENTION }
+    Settlement::complete(result, RETENTION)
 }
 
 fn batch(statements: usize) -> (String, usize) {

@@ -86,7 +86,7 @@ impl Stores {
                 lapse();
                 holder = claim(1);
                 self.claim_elsewhere(&holder).await;
-                self.settle_elsewhere(&holder, Settlement::Release { took_over: true }).await;
+                self.settle_elsewhere(&holder, Settlement::HandBack).await;
             }
             Start::Done => self.settle_elsewhere(&holder, complete()).await,
             Start::Expired => {
@@ -104,7 +104,7 @@ impl Stores {
             Event::Claim => drop(self.claim_elsewhere(&other).await),
             Event::ClaimAndHandBack => {
                 if matches!(self.claim_elsewhere(&other).await, Claimed::Granted(_)) {
-                    self.settle_elsewhere(&other, Settlement::Release { took_over: true }).await;
+                    self.settle_elsewhere(&other, Settlement::HandBack).await;
                 }
             }
             Event::ClaimOfAnotherPayload => {
@@ -116,7 +116,7 @@ impl Stores {
                 self.settle_elsewhere(holder, renewal).await;
             }
             Event::Completion => self.settle_elsewhere(holder, complete()).await,
-            Event::Release => self.settle_elsewhere(holder, Settlement::Release { took_over: false }).await,
+            Event::Release => self.settle_elsewhere(holder, Settlement::Release).await,
             Event::Deletion => self.delete(holder).await,
             Event::DeletionAndClaim => {
                 self.delete(holder).await;

@@ -94,15 +94,10 @@ async fn settles_of_every_kind_share_a_request() {
     let claims = claims(0..5);
     stores.grants(&claims).await;
     stores.world.proxy.reset();
-    let Settlement::Complete { result, retention } = complete() else { unreachable!() };
+    let Settlement::Record { result, retention, .. } = complete() else { unreachable!() };
     let renewal = Settlement::Renew { lease: LEASE * 2, skew_margin: MARGIN, retention };
-    let settlements = [
-        complete(),
-        Settlement::Fail { result, retention },
-        Settlement::Release { took_over: false },
-        Settlement::Release { took_over: true },
-        renewal,
-    ];
+    let failure = Settlement::fail(result, retention);
+    let settlements = [complete(), failure, Settlement::Release, Settlement::HandBack, renewal];
     let settles: Vec<_> =
         claims.iter().zip(settlements).map(|(claim, settlement)| super::settle(claim, settlement)).collect();
     let answers = stores.store.settle(&settles).await;
