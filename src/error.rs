@@ -44,22 +44,6 @@ pub enum ErrorKind {
     Format,
     /// A stored result no longer decodes into the type that is asked for.
     StoredResult,
-    /// The operation was done before, but its result is not kept.
-    ResultNotKept,
-    /// The operation failed for good before.
-    FailedBefore,
-    /// Somebody else is running the operation.
-    InProgress,
-    /// The key belongs to another payload.
-    Mismatch,
-    /// A newer operation has taken effect, so this one never will.
-    Superseded,
-    /// An earlier run ended without an outcome, and [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids another.
-    Abandoned,
-    /// The handler panicked.
-    Panicked,
-    /// The invocation's time was up before the operation could start, or end.
-    OutOfTime,
 }
 
 impl ErrorKind {
@@ -82,14 +66,6 @@ impl ErrorKind {
             Self::Transaction => "transaction",
             Self::Format => "format",
             Self::StoredResult => "stored_result",
-            Self::ResultNotKept => "result_not_kept",
-            Self::FailedBefore => "failed_before",
-            Self::InProgress => "in_progress",
-            Self::Mismatch => "mismatch",
-            Self::Superseded => "superseded",
-            Self::Abandoned => "abandoned",
-            Self::Panicked => "panicked",
-            Self::OutOfTime => "out_of_time",
         }
     }
 }

@@ -1,12 +1,15 @@
 //! Errors returned to the invoker.
 
-use std::{error::Error as StdError, fmt};
+use std::{borrow::Cow, error::Error as StdError, fmt};
 
 use lambda_runtime::Diagnostic;
 
 use crate::{
-    error::{BoxError, Error},
-    idempotency::verdict::{Failure, Verdict},
+    error::{BoxError, Error, ErrorStatus},
+    idempotency::{
+        outcome::OutcomeKind,
+        verdict::{Failure, Verdict},
+    },
 };
 
 /// An error of a handler, of which the layer reads the [`Verdict`] before it hands it on.
@@ -77,20 +80,44 @@ impl HandlerError for Failure {
 
 /// Why an invocation has no result.
 ///
-/// It prints as the error that it holds.
+/// It prints as the error that it holds, or as the outcome and its text.
 #[non_exhaustive]
 pub enum InvocationError<E> {
     /// The handler's own error, as it returned it.
     Handler(E),
-    /// What the library says instead of a result. [`Error::kind`] says what happened to the operation,
-    /// [`Error::redelivery_helps`] whether a retry can.
+    /// The outcome of the operation has no result for this caller.
+    #[non_exhaustive]
+    NoResult {
+        /// The outcome.
+        outcome: OutcomeKind,
+        /// Whether a retry can end better.
+        status: ErrorStatus,
+        /// What happened, in words. Of a [replayed failure](OutcomeKind::ReplayedFailure) it contains the text of that failure.
+        message: Cow<'static, str>,
+    },
+    /// An error of the library or of its store. Nothing ran.
     Library(Error),
+}
+
+impl<E> InvocationError<E> {
+    /// Returns whether a retry of the invocation can end better; of a handler's own error `None`.
+    pub fn redelivery_helps(&self) -> Option<bool> {
+        match self {
+            Self::Handler(_) => None,
+            Self::NoResult { status, .. } => Some(*status != ErrorStatus::Permanent),
+            Self::Library(error) => Some(error.redelivery_helps()),
+        }
+    }
 }
 
 impl<E: fmt::Debug> fmt::Debug for InvocationError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Handler(error) => error.fmt(f),
+            Self::NoResult { outcome, status, message } => {
+                let mut f = f.debug_struct("NoResult");
+                f.field("outcome", outcome).field("status", status).field("message", message).finish()
+            }
             Self::Library(error) => error.fmt(f),
         }
     }
@@ -100,6 +127,7 @@ impl<E: fmt::Display> fmt::Display for InvocationError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Handler(error) => error.fmt(f),
+            Self::NoResult { outcome, message, .. } => write!(f, "{}: {message}", outcome.as_str()),
             Self::Library(error) => error.fmt(f),
         }
     }
@@ -109,6 +137,7 @@ impl<E: StdError> StdError for InvocationError<E> {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             Self::Handler(error) => error.source(),
+            Self::NoResult { .. } => None,
             Self::Library(error) => error.source(),
         }
     }
@@ -121,20 +150,26 @@ impl<E> From<Error> for InvocationError<E> {
 }
 
 impl<E: Into<BoxError>> InvocationError<E> {
-    /// The error that it holds.
+    /// Returns the error that it holds; of an operation without a result its text.
     pub fn into_inner(self) -> BoxError {
         match self {
             Self::Handler(error) => error.into(),
+            Self::NoResult { outcome, message, .. } => format!("{}: {message}", outcome.as_str()).into(),
             Self::Library(error) => error.into(),
         }
     }
 }
 
 impl<E: Into<Diagnostic>> From<InvocationError<E>> for Diagnostic {
-    /// A handler's error is reported as without the layer.
+    /// A handler's error is reported as without the layer. Of the others, `errorType` is `lambda_once.` and the name of the outcome,
+    /// or of the [kind](Error::kind) of the library's error.
     fn from(error: InvocationError<E>) -> Self {
         match error {
             InvocationError::Handler(error) => error.into(),
+            InvocationError::NoResult { outcome, message, .. } => {
+                let error_type = format!("lambda_once.{}", outcome.as_str());
+                Self { error_type, error_message: message.into_owned() }
+            }
             InvocationError::Library(error) => error.into(),
         }
     }

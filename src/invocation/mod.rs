@@ -2,29 +2,30 @@
 //!
 //! One `tower` layer over a service for `LambdaEvent<T>`: functions that are invoked directly, or by Step Functions, Cognito,
 //! EventBridge. A repeated event gets the first one's result, and the handler does not run. Queues and HTTP requests have
-//! services of their own, which know what a record and an answer are.
+//! services of their own, which know what a record and a response are.
 //!
 //! | outcome of the operation | the caller gets | a retry |
 //! |---|---|---|
 //! | done now or before, also after a takeover | the result | |
 //! | done, but not recorded | the result: the work is done | |
-//! | done before, its result is not kept | [`ResultNotKept`](crate::ErrorKind::ResultNotKept); `()` and unit structs need no keeping | ends the same way |
+//! | done before, its result is not kept | [`ReplayedWithoutResult`](crate::OutcomeKind::ReplayedWithoutResult); `()` and unit structs need no keeping | ends the same way |
 //! | done before, its result no longer decodes | [`StoredResult`](crate::ErrorKind::StoredResult) | ends the same way |
-//! | failed now | the handler's own error | runs; after a permanent error: [`FailedBefore`](crate::ErrorKind::FailedBefore) |
-//! | failed for good before | [`FailedBefore`](crate::ErrorKind::FailedBefore), with what that error said | ends the same way |
-//! | running elsewhere, or overtaken by a run that is not done | [`InProgress`](crate::ErrorKind::InProgress) | helps |
-//! | key used for another payload | [`Mismatch`](crate::ErrorKind::Mismatch) | ends the same way; helps if that operation is running, and fails for now |
-//! | ended without an outcome before, under `Refuse` | [`Abandoned`](crate::ErrorKind::Abandoned) | ends the same way, until an operator deletes the record |
-//! | panicked | [`Panicked`](crate::ErrorKind::Panicked) | finds out, once the lease has ended |
-//! | cut off at the stop point | [`OutOfTime`](crate::ErrorKind::OutOfTime) | finds out, once the lease has ended |
-//! | no time left to start | [`OutOfTime`](crate::ErrorKind::OutOfTime) | helps |
+//! | failed now | the handler's own error | runs; after a permanent error: [`ReplayedFailure`](crate::OutcomeKind::ReplayedFailure) |
+//! | failed for good before | [`ReplayedFailure`](crate::OutcomeKind::ReplayedFailure), with what that error said | ends the same way |
+//! | running elsewhere | [`InProgress`](crate::OutcomeKind::InProgress) | helps |
+//! | overtaken by a run that is not done | [`LeaseLost`](crate::OutcomeKind::LeaseLost) | helps |
+//! | key used for another payload | [`Mismatch`](crate::OutcomeKind::Mismatch) | ends the same way; helps if that operation is running, and fails for now |
+//! | ended without an outcome before, under `Refuse` | [`Abandoned`](crate::OutcomeKind::Abandoned) | ends the same way, until an operator deletes the record |
+//! | panicked | [`Interrupted`](crate::OutcomeKind::Interrupted) | finds out, once the lease has ended |
+//! | cut off at the stop point | [`Interrupted`](crate::OutcomeKind::Interrupted) | finds out, once the lease has ended |
+//! | no time left to start | [`NotStarted`](crate::OutcomeKind::NotStarted) | helps |
 //! | no key, under `Reject` | [`KeyMissing`](crate::ErrorKind::KeyMissing) | ends the same way |
 //! | event or key not readable, or event not what the handler takes | [`Payload`](crate::ErrorKind::Payload) | ends the same way |
 //! | store in trouble at the claim | the store's error, such as [`Throttled`](crate::ErrorKind::Throttled) | by [`Error::status`](crate::Error::status) |
 //!
-//! Where the caller gets one of these kinds, the error is [`InvocationError::Library`], and Lambda reports it as
-//! `lambda_once.` and the kind's name: `lambda_once.in_progress`, say. A handler's own error keeps the `errorType` that it
-//! has without the layer.
+//! An outcome without a result is an [`InvocationError::NoResult`], and an error of the library an [`InvocationError::Library`].
+//! Lambda reports them as `lambda_once.` and the name of the outcome or of the error's kind, such as `lambda_once.in_progress`. A
+//! handler's own error keeps the `errorType` that it has without the layer.
 //!
 //! # What is compared
 //!

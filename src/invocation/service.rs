@@ -1,6 +1,7 @@
 //! One event, from its key to its result.
 
 use std::{
+    borrow::Cow,
     fmt,
     marker::PhantomData,
     mem,
@@ -248,77 +249,53 @@ fn failure_of<E: HandlerError>(error: &E, settings: &EngineSettings) -> Failure 
     Failure::new(verdict.unwrap_or_default(), text)
 }
 
-/// What the caller gets; `own` is the handler's error, if it returned one.
+/// Returns what the caller gets; `own` is the handler's error, if it returned one.
 fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result<R, InvocationError<E>> {
-    let error = match outcome {
-        Outcome::Executed(value)
-        | Outcome::TookOver(value)
-        | Outcome::Recovered(value)
-        | Outcome::Unrecorded(value)
-        | Outcome::Replayed(value) => {
-            return Ok(value);
-        }
-        Outcome::Failed(failure) => match own {
-            Some(error) => return Err(InvocationError::Handler(error)),
-            // It is always there: only a handler's error makes a failure.
-            None => Error::new(ErrorKind::Panicked, ErrorStatus::Ambiguous, "invoke", failure.to_string()),
-        },
-        Outcome::ReplayedWithoutResult => match unit_value() {
+    use ErrorStatus::{Ambiguous, Permanent, Temporary};
+    let kind = outcome.kind();
+    let (status, message): (_, Cow<'static, str>) = match (outcome, own) {
+        (
+            Outcome::Executed(value)
+            | Outcome::TookOver(value)
+            | Outcome::Recovered(value)
+            | Outcome::Unrecorded(value)
+            | Outcome::Replayed(value),
+            _,
+        ) => return Ok(value),
+        (Outcome::Failed(_) | Outcome::Superseded { .. }, Some(error)) => return Err(InvocationError::Handler(error)),
+        // Only a handler's error makes a failure, so this does not occur.
+        (Outcome::Failed(failure), None) => (Ambiguous, failure.to_string().into()),
+        (Outcome::ReplayedWithoutResult, _) => match unit_value() {
             Some(value) => return Ok(value),
-            None => {
-                let message = "the operation was done before; its result is not kept";
-                Error::new(ErrorKind::ResultNotKept, ErrorStatus::Permanent, "invoke", message)
-            }
+            None => (Permanent, "the operation was done before; its result is not kept".into()),
         },
-        Outcome::ReplayedFailure(stored) => {
-            let said = stored.message.as_deref().unwrap_or("its error is not kept");
-            let message = format!("the operation failed for good before: {said}");
-            Error::new(ErrorKind::FailedBefore, ErrorStatus::Permanent, "invoke", message)
+        (Outcome::ReplayedFailure(stored), _) => {
+            let text = stored.message.as_deref().unwrap_or("its error is not kept");
+            (Permanent, format!("the operation failed permanently before: {text}").into())
         }
-        Outcome::InProgress { .. } => {
-            let message = "another invocation is running the operation";
-            Error::new(ErrorKind::InProgress, ErrorStatus::Temporary, "invoke", message)
+        (Outcome::InProgress { .. }, _) => (Temporary, "another invocation is running the operation".into()),
+        (Outcome::LeaseLost, _) => {
+            (Ambiguous, "the handler outlived its lease, and another invocation is running the operation".into())
         }
-        Outcome::LeaseLost => {
-            let message = "the handler outlived its lease, and another invocation is running the operation";
-            Error::new(ErrorKind::InProgress, ErrorStatus::Ambiguous, "invoke", message)
+        (Outcome::Mismatch(Mismatch::InProgress { .. }), _) => {
+            (Temporary, "another invocation is running an operation with this key and another payload".into())
         }
-        Outcome::Mismatch(mismatch) => {
-            let (status, message) = match mismatch {
-                Mismatch::InProgress { .. } => (
-                    ErrorStatus::Temporary,
-                    "another invocation is running an operation with this key and another payload",
-                ),
-                Mismatch::Final | Mismatch::Abandoned { .. } => {
-                    (ErrorStatus::Permanent, "the key was used with another payload")
-                }
-            };
-            Error::new(ErrorKind::Mismatch, status, "invoke", message)
+        (Outcome::Mismatch(Mismatch::Final | Mismatch::Abandoned { .. }), _) => {
+            (Permanent, "the key was used with another payload".into())
         }
-        Outcome::Superseded { .. } => match own {
-            Some(error) => return Err(InvocationError::Handler(error)),
-            None => {
-                let message = "a newer operation has taken effect";
-                Error::new(ErrorKind::Superseded, ErrorStatus::Permanent, "invoke", message)
-            }
-        },
-        Outcome::Abandoned { .. } => {
-            let message = "an earlier run ended without an outcome, so the operation may have taken effect";
-            Error::new(ErrorKind::Abandoned, ErrorStatus::Permanent, "invoke", message)
+        (Outcome::Superseded { .. }, None) => (Permanent, "a newer operation has taken effect".into()),
+        (Outcome::Abandoned { .. }, _) => {
+            (Permanent, "an earlier run ended without an outcome, so the operation may have taken effect".into())
         }
-        Outcome::Interrupted(Interruption::Panicked) => {
-            Error::new(ErrorKind::Panicked, ErrorStatus::Ambiguous, "invoke", "the handler panicked")
+        (Outcome::Interrupted(Interruption::Panicked), _) => (Ambiguous, "the handler panicked".into()),
+        (Outcome::Interrupted(Interruption::CutOff), _) => {
+            (Ambiguous, "the handler was cancelled at its deadline, and its effect is unknown".into())
         }
-        Outcome::Interrupted(Interruption::CutOff) => {
-            let message = "the handler was cut off at its stop point, and whether it took effect is not known";
-            Error::new(ErrorKind::OutOfTime, ErrorStatus::Ambiguous, "invoke", message)
-        }
-        Outcome::NotStarted | Outcome::Skipped | Outcome::Ignored => {
-            let message = "no time was left to start the handler";
-            Error::new(ErrorKind::OutOfTime, ErrorStatus::Temporary, "invoke", message)
+        (Outcome::NotStarted | Outcome::Skipped | Outcome::Ignored, _) => {
+            (Temporary, "no time was left to start the handler".into())
         }
     };
-    Err(error.into())
+    Err(InvocationError::NoResult { outcome: kind, status, message })
 }
 
 /// Of `()` or a unit struct: nothing is lost when it is not kept. Other types with one value are not written as `null`.

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use anyhow::Context as _;
 use lambda_once::{
-    BoxError, Classify, ErrorKind, Failure, Verdict,
+    BoxError, Classify, Failure, Verdict,
     invocation::{HandlerError, InvocationError},
 };
 use lambda_runtime::Diagnostic;
@@ -65,7 +65,7 @@ fn own<R, E>(answer: Result<R, InvocationError<E>>) -> E {
 /// What the second invocation comes to after the first one's error: a run, or the kind of a refusal.
 async fn after<E: HandlerError + Send + 'static>(
     error: impl Fn() -> E + Clone + Send + Sync + 'static,
-) -> Result<u32, ErrorKind> {
+) -> Result<u32, &'static str> {
     let handler = move |run, _| {
         let end = if run == 1 { Err(error()) } else { Ok(run) };
         async move { end }
@@ -89,7 +89,7 @@ async fn a_verdict_is_found_in_every_kind_of_error() {
     assert_eq!(after(|| Failure::transient("busy")).await, Ok(2));
     assert_eq!(after(|| Charge(Verdict::Transient)).await, Ok(2));
 
-    let (permanent, unknown) = (Err(ErrorKind::FailedBefore), Err(ErrorKind::InProgress));
+    let (permanent, unknown) = (Err("replayed_failure"), Err("in_progress"));
     assert_eq!(after::<BoxError>(|| broken().permanent().unwrap_err().into()).await, permanent);
     assert_eq!(after(|| broken().permanent().context("while charging").unwrap_err()).await, permanent);
     assert_eq!(after(|| Failure::permanent("declined")).await, permanent);
@@ -105,9 +105,9 @@ async fn a_verdict_is_found_in_every_kind_of_error() {
 async fn an_error_without_a_mark_is_left_to_the_classifiers() {
     let expected = [
         (Verdict::Transient, Ok(2)),
-        (Verdict::Permanent, Err(ErrorKind::FailedBefore)),
-        (Verdict::Unknown, Err(ErrorKind::InProgress)),
-        (Verdict::Superseded, Err(ErrorKind::Superseded)),
+        (Verdict::Permanent, Err("replayed_failure")),
+        (Verdict::Unknown, Err("in_progress")),
+        (Verdict::Superseded, Err("superseded")),
     ];
     for (verdict, expected) in expected {
         assert_eq!(after(move || Plain(Cause(verdict))).await, expected, "its own type");
@@ -124,7 +124,7 @@ async fn an_error_with_a_time_out_among_its_sources_keeps_the_claim() {
     let late = || tokio::time::timeout(Duration::from_secs(1), std::future::pending::<u32>());
     let function = Function::of(move |_, _| async move { late().await.context("the bank") });
     assert!(own(function.invoke(order()).await).is::<tokio::time::error::Elapsed>());
-    assert_eq!(refusal(function.invoke(order()).await).0, ErrorKind::InProgress);
+    assert_eq!(refusal(function.invoke(order()).await).0, "in_progress");
 
     let marked =
         Function::of(move |run, _| async move { if run == 1 { Ok(late().await.transient()?) } else { Ok(run) } });
@@ -174,9 +174,9 @@ async fn a_permanent_error_is_replayed_with_its_text() {
     own(function.invoke(order()).await);
     let replayed = function.invoke(order()).await.unwrap_err();
     let reported = Diagnostic::from(replayed);
-    assert_eq!(reported.error_type, "lambda_once.failed_before");
-    assert!(reported.error_message.ends_with("the operation failed for good before: card declined"));
-    assert_eq!(refusal(function.invoke(order()).await), (ErrorKind::FailedBefore, false));
+    assert_eq!(reported.error_type, "lambda_once.replayed_failure");
+    assert!(reported.error_message.ends_with("the operation failed permanently before: card declined"));
+    assert_eq!(refusal(function.invoke(order()).await), ("replayed_failure", false));
     assert_eq!(function.runs(), 1);
 }
 
@@ -185,7 +185,7 @@ async fn an_unknown_error_keeps_the_claim_until_its_lease_ends() {
     let function =
         Function::of(|run, _| async move { if run == 1 { Err(Failure::unknown("timed out")) } else { Ok(run) } });
     own(function.invoke(order()).await);
-    assert_eq!(function.refusal().await, (ErrorKind::InProgress, true));
+    assert_eq!(function.refusal().await, ("in_progress", true));
     tokio::time::advance(LAPSE).await;
     assert_eq!(function.invoke(order()).await.unwrap(), 2);
 }
@@ -216,5 +216,5 @@ async fn an_error_whose_text_panics_is_handed_on_and_remembered() {
             Some(Verdict::Permanent)
         }
     }
-    assert_eq!(after(|| Nasty).await, Err(ErrorKind::FailedBefore));
+    assert_eq!(after(|| Nasty).await, Err("replayed_failure"));
 }

@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::FutureExt;
 use lambda_once::{
-    AfterUnknown, BoxError, ErrorKind, Failure,
+    AfterUnknown, BoxError, Failure,
     store::fault::{Call, Fault},
 };
 use lambda_runtime::Diagnostic;
@@ -48,7 +48,7 @@ async fn of_many_invocations_on_several_threads_one_runs() {
                 assert_eq!(run, 1);
                 done += 1;
             }
-            error => assert_eq!(refusal(error), (ErrorKind::InProgress, true)),
+            error => assert_eq!(refusal(error), ("in_progress", true)),
         }
     }
     assert!(done >= 1);
@@ -60,7 +60,7 @@ async fn a_key_with_another_payload_is_refused_for_good() {
     let function = Function::new();
     function.invoke(order()).await.unwrap();
     let other = function.invoke(json!({"id": "A", "cents": 996})).await;
-    assert_eq!(refusal(other), (ErrorKind::Mismatch, false));
+    assert_eq!(refusal(other), ("mismatch", false));
     assert_eq!(function.runs(), 1);
 }
 
@@ -72,7 +72,7 @@ async fn a_key_that_another_payload_is_running_under_may_be_free_later() {
     });
     let other = || json!({"id": "A", "cents": 996});
     let (first, second) = tokio::join!(function.invoke(order()), function.invoke(other()));
-    assert_eq!((first.is_err(), refusal(second)), (true, (ErrorKind::Mismatch, true)));
+    assert_eq!((first.is_err(), refusal(second)), (true, ("mismatch", true)));
     assert_eq!(function.invoke(other()).await.unwrap(), 2);
 }
 
@@ -82,7 +82,7 @@ async fn under_refuse_an_unknown_outcome_stays_unknown() {
     let function = Function::with(|engine| engine.after_unknown(AfterUnknown::Refuse), |layer| layer, fails);
     function.invoke(order()).await.unwrap_err();
     tokio::time::advance(LAPSE).await;
-    assert_eq!(function.refusal().await, (ErrorKind::Abandoned, false));
+    assert_eq!(function.refusal().await, ("abandoned", false));
     assert_eq!(function.runs(), 1);
 }
 
@@ -93,17 +93,15 @@ async fn a_stored_result_that_no_longer_decodes_is_a_permanent_error_and_no_run(
     let (clock, records) = (function.clock.clone(), function.records.clone());
     let text = |_, _| async { Ok::<_, BoxError>(String::new()) };
     let texts = Function::on(clock, records, |engine| engine, |layer| layer, text);
-    assert_eq!(texts.refusal().await, (ErrorKind::StoredResult, false));
+    assert_eq!(texts.refusal().await, ("stored_result", false));
     assert_eq!(texts.runs(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_the_store_nothing_runs() {
-    for (fault, kind) in [
-        (Fault::AccessDenied, ErrorKind::AccessDenied),
-        (Fault::Throttled, ErrorKind::Throttled),
-        (Fault::ErrorBefore, ErrorKind::Unavailable),
-    ] {
+    for (fault, kind) in
+        [(Fault::AccessDenied, "access_denied"), (Fault::Throttled, "throttled"), (Fault::ErrorBefore, "unavailable")]
+    {
         let function = Function::new();
         function.store.always(Call::Claim, fault);
         assert_eq!(function.refusal().await, (kind, true));
@@ -117,7 +115,7 @@ async fn a_success_that_could_not_be_recorded_is_given_and_does_not_run_again() 
     function.store.always(Call::Settle, Fault::Throttled);
     assert_eq!(function.invoke(order()).await.unwrap(), 1);
     function.store.heal();
-    assert_eq!(function.refusal().await, (ErrorKind::InProgress, true), "kept, not released");
+    assert_eq!(function.refusal().await, ("in_progress", true), "kept, not released");
     assert_eq!(function.runs(), 1);
 }
 
@@ -131,7 +129,7 @@ async fn lost_answers_of_the_store_do_not_show() {
 }
 
 /// The first run blocks its thread until its lease has passed, while another invocation takes over, which may finish.
-async fn overtaken(successor_finishes: bool) -> Result<u32, (ErrorKind, bool)> {
+async fn overtaken(successor_finishes: bool) -> Result<u32, (&'static str, bool)> {
     let function: Arc<OnceLock<Function>> = Arc::default();
     let itself = Arc::clone(&function);
     let handler = move |run, event| {
@@ -162,5 +160,5 @@ async fn a_late_holder_gives_its_successors_result() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_holder_whose_successor_is_not_done_has_no_result() {
-    assert_eq!(overtaken(false).await, Err((ErrorKind::InProgress, true)));
+    assert_eq!(overtaken(false).await, Err(("lease_lost", true)));
 }

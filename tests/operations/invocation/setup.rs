@@ -9,7 +9,7 @@ use std::{
 };
 
 use lambda_once::{
-    BoxError, ErrorKind, Idempotency, Key, MemoryStore,
+    BoxError, Idempotency, Key, MemoryStore,
     idempotency::Builder,
     invocation::{HandlerError, InvocationError, InvocationLayer},
     store::fault::{Call, FaultStore},
@@ -111,7 +111,7 @@ where
     }
 
     /// Invokes it with the usual event, which ends in this kind of error.
-    pub(crate) async fn refusal(&self) -> (ErrorKind, bool) {
+    pub(crate) async fn refusal(&self) -> (&'static str, bool) {
         refusal(self.invoke(order()).await)
     }
 
@@ -134,11 +134,19 @@ pub(crate) async fn numbered(run: u32, _: Value) -> Result<u32, BoxError> {
     Ok(run)
 }
 
-/// The kind of an error of the library, and whether a retry helps.
-pub(crate) fn refusal<R, E>(answer: Result<R, InvocationError<E>>) -> (ErrorKind, bool) {
+/// The name by which Lambda reports an error that is not the handler's own, and whether a retry helps.
+pub(crate) fn refusal<R, E>(answer: Result<R, InvocationError<E>>) -> (&'static str, bool) {
     match answer {
-        Err(InvocationError::Library(error)) => (error.kind(), error.redelivery_helps()),
-        Err(_) => panic!("the handler's own error"),
+        Err(InvocationError::Handler(_)) => panic!("the handler's own error"),
+        Err(error) => {
+            let redelivery_helps = error.redelivery_helps().unwrap();
+            let name = match error {
+                InvocationError::NoResult { outcome, .. } => outcome.as_str(),
+                InvocationError::Library(error) => error.kind().as_str(),
+                _ => panic!("an error that these tests do not know"),
+            };
+            (name, redelivery_helps)
+        }
         Ok(_) => panic!("a result"),
     }
 }

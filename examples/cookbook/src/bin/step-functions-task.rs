@@ -26,7 +26,7 @@ async fn main() -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use lambda_once::{ErrorKind, invocation::InvocationError, testing};
+    use lambda_once::{OutcomeKind, invocation::InvocationError, testing};
     use tower::ServiceExt;
 
     use super::*;
@@ -40,7 +40,7 @@ mod tests {
             assert_eq!(booked, "2 seats are booked");
         }
         let refused = service.oneshot(event(3)).await;
-        assert!(matches!(refused, Err(InvocationError::Library(error)) if error.kind() == ErrorKind::Mismatch));
+        assert!(matches!(refused, Err(InvocationError::NoResult { outcome: OutcomeKind::Mismatch, .. })));
         Ok(())
     }
 }
