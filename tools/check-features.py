@@ -2,8 +2,8 @@
 """Checks what each choice of the library's features builds and what it depends on: tools/check-features.py [--all]
 
 - The library compiles without warnings with each feature, in a dozen selections that keep apart what belongs to each. With
-  --all every feature is alone once, and so is `testing` with each source: its builders come with their sources. `jmespath`
-  does nothing alone.
+  --all every feature is alone once, and so is `testing` with each source that has a feature: its builders come with their sources.
+  `jmespath` does nothing alone.
 - Without `dynamodb` and `sqs-client` no crate of the AWS SDK is built: users of another store do not pay for it.
 - With `http` and `axum` no crate of Lambda or AWS is built, and none is in the examples: an axum service, and a
   consumer of a Redis stream.
@@ -34,11 +34,13 @@ USES_TLS = {"dynamodb", *RUSTLS}
 # Each feature is in one of them, without most of those that could hide that it needs another. AWS-LC is left to --all: it takes
 # longer to compile than all of these.
 FEW = [
-    "", "batch", "sqs,testing", "kinesis,kafka,mq,sns,eventbridge", "dynamodb-streams,cache", "http,anyhow", "axum,order",
+    "", "batch", "sqs,testing", "dynamodb-streams,cache", "http,anyhow", "axum,order",
     "invocation,jmespath", "conformance", "postgres", "postgres-tls,ring", "redis", "redis-cluster,redis-tls", "dynamodb",
     "powertools,http-lambda", "sqs-client",
 ]
-LEFT_OUT = {"aws-lc", "default"}
+# Other names of `batch`.
+ALIASES = {"kinesis", "kafka", "mq", "sns", "eventbridge"}
+LEFT_OUT = {"aws-lc", "default", *ALIASES}
 
 
 def cargo(*arguments):
@@ -97,7 +99,9 @@ def main():
     if sys.argv[1:] not in ([], ["--all"]):
         sys.exit(__doc__)
     all_features = features()
-    alone = sorted(name for name in all_features if name != "default")
+    alone = sorted(set(all_features) - {"default", *ALIASES})
+    if wrong := [name for name in sorted(ALIASES) if all_features[name] != ["batch"]]:
+        sys.exit(f"no other names of `batch`: {', '.join(wrong)}")
     if forgotten := set(all_features) - LEFT_OUT - set(",".join(FEW).split(",")):
         sys.exit(f"in no selection of tools/check-features.py: {', '.join(sorted(forgotten))}")
     for choice in every(alone, all_features) if sys.argv[1:] else FEW:

@@ -48,8 +48,7 @@ impl<F> Bulk<F> {
     /// }
     ///
     /// let once = Idempotency::new(MemoryStore::new());
-    /// # #[cfg(feature = "kinesis")]
-    /// let service = once.kinesis(Key::message_id(), bulk(25, append_all).consecutive());
+    /// #    /// let service = once.kinesis(Key::message_id(), bulk(25, append_all).consecutive());
     /// ```
     #[must_use]
     pub fn consecutive(mut self) -> Self {

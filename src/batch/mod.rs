@@ -56,14 +56,6 @@ mod observer;
 mod options;
 mod processor;
 mod raw;
-#[cfg(any(
-    feature = "kinesis",
-    feature = "dynamodb-streams",
-    feature = "kafka",
-    feature = "mq",
-    feature = "sns",
-    feature = "eventbridge"
-))]
 mod raw_json;
 mod record;
 mod redaction;
@@ -84,14 +76,6 @@ pub use invocation::Processed;
 pub use messaging::{Messaging, Trigger};
 pub use options::{OnFailure, PermanentFailures, TotalFailure};
 pub use raw::{KeepRaw, KeepsRaw};
-#[cfg(any(
-    feature = "kinesis",
-    feature = "dynamodb-streams",
-    feature = "kafka",
-    feature = "mq",
-    feature = "sns",
-    feature = "eventbridge"
-))]
 pub use raw_json::{JsonRecords, KeepJson, RawEvent, RawRecord};
 pub use record::RecordInfo;
 pub use redelivery::Redelivery;

@@ -28,7 +28,6 @@ pub trait JsonRecords: Source<Event: DeserializeOwned> {
 /// A record as the event has it, in JSON. Of Amazon MQ it is the message, of EventBridge the event.
 ///
 /// ```
-/// # #[cfg(feature = "kinesis")] {
 /// use lambda_once::{Classify, Failure, Idempotency, Key, MemoryStore, RecordContext, batch::RawRecord};
 ///
 /// #[derive(serde::Deserialize)]
@@ -43,7 +42,6 @@ pub trait JsonRecords: Source<Event: DeserializeOwned> {
 /// let once = Idempotency::new(MemoryStore::new());
 /// let service = once.kinesis(Key::message_id(), store).keep_raw();
 /// # assert!(service.checked().is_ok());
-/// # }
 /// ```
 #[derive(Clone)]
 pub struct RawRecord(Box<RawValue>);
@@ -75,7 +73,7 @@ impl fmt::Debug for RawRecord {
 /// will do there.
 ///
 /// ```
-/// # #[cfg(all(feature = "kinesis", feature = "testing"))]
+/// # #[cfg(feature = "testing")]
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// use lambda_once::{Failure, Key, RecordContext, batch::RawRecord, testing};
 ///
@@ -88,7 +86,7 @@ impl fmt::Debug for RawRecord {
 /// let service = testing::engine().kinesis(Key::message_id(), store).keep_raw();
 /// testing::deliver_twice(&service, &|_: u32| serde_json::from_str(EVENT).unwrap()).await.assert_once();
 /// # }
-/// # #[cfg(not(all(feature = "kinesis", feature = "testing")))] fn main() {}
+/// # #[cfg(not(feature = "testing"))] fn main() {}
 /// ```
 pub struct RawEvent<E> {
     event: E,
@@ -164,7 +162,6 @@ impl<S: JsonRecords> Source for KeepJson<S> {
 }
 
 /// The records of an event that lists them as `Records`.
-#[cfg(any(feature = "kinesis", feature = "dynamodb-streams", feature = "sns"))]
 pub(super) fn listed(event: &RawValue) -> serde_json::Result<Vec<Box<RawValue>>> {
     #[derive(Deserialize)]
     struct Event {

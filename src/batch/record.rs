@@ -70,7 +70,6 @@ impl RecordInfo {
     }
 
     /// A record with an id that is unique within its source only, and this source, if the event names it.
-    #[cfg(any(feature = "kinesis", feature = "dynamodb-streams", feature = "kafka", feature = "mq"))]
     pub(super) fn local(source: Option<String>, id: String) -> Self {
         match source {
             Some(source) => Self::within(source, id),

@@ -145,7 +145,6 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     }
 
     /// The same service with its source changed: for the settings that a source has of its own.
-    #[cfg(any(feature = "kinesis", feature = "dynamodb-streams"))]
     pub(super) fn map_source(mut self, change: impl FnOnce(&mut S)) -> Self {
         change(&mut self.source);
         self

@@ -42,12 +42,10 @@ mod sns;
 mod unwrapped;
 
 pub use eventbridge::EventBridge;
-#[cfg(feature = "eventbridge")]
 pub(super) use eventbridge::unquoted;
 pub use s3::S3;
 pub use s3_detail::S3Detail;
 pub use s3_record::S3Record;
-#[cfg(feature = "sns")]
 pub(super) use sns::Attribute;
 pub use sns::Sns;
 pub(super) use unwrapped::NothingInside;

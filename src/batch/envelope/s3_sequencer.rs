@@ -49,7 +49,7 @@ impl Key {
     /// notification leave them out.
     ///
     /// ```
-    /// # #[cfg(all(feature = "eventbridge", feature = "order"))] {
+    /// # #[cfg(feature = "order")] {
     /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::envelope::S3Detail};
     ///
     /// async fn index(object: S3Detail) -> Result<(), Failure> {

@@ -26,7 +26,6 @@ impl de::Visitor<'_> for Base64 {
 }
 
 /// The same where there may be none.
-#[cfg(feature = "kafka")]
 pub(super) fn optional_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<u8>>, D::Error> {
     struct Optional;
 

@@ -12,7 +12,6 @@ use serde_json::value::RawValue;
 
 use super::parts;
 use crate::testing::unique;
-#[cfg(feature = "eventbridge")]
 use crate::{batch::eventbridge::EventBridgeEvent, testing::Redeliver};
 
 /// An event. Every delivery is the same.
@@ -87,14 +86,12 @@ impl Event {
 
     /// The message by which a topic that is a rule's target brings it: to a function, or by
     /// [`in_sqs`](super::sns::Message::in_sqs) to a queue.
-    #[cfg(any(feature = "sns", feature = "sqs"))]
     #[must_use]
     pub fn in_sns(&self) -> super::sns::Message {
         super::sns::message(self)
     }
 }
 
-#[cfg(feature = "eventbridge")]
 impl Redeliver for Event {
     type Event = EventBridgeEvent;
 

@@ -1,21 +1,10 @@
 //! Parts that the events of several sources share.
 
-#[cfg(any(feature = "kinesis", feature = "kafka", feature = "mq"))]
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Serialize, de::DeserializeOwned};
-#[cfg(any(feature = "sqs", feature = "mq", feature = "sns"))]
 use serde_json::Map;
-#[cfg(any(feature = "sqs", feature = "kinesis", feature = "dynamodb-streams", feature = "mq", feature = "sns"))]
 use serde_json::Value;
-#[cfg(any(feature = "kinesis", feature = "dynamodb-streams"))]
 use serde_json::json;
-#[cfg(any(
-    feature = "kinesis",
-    feature = "dynamodb-streams",
-    feature = "eventbridge",
-    feature = "sns",
-    feature = "sqs"
-))]
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
@@ -33,23 +22,19 @@ pub(super) fn json<T: Serialize + ?Sized>(payload: &T) -> String {
 }
 
 /// Texts by name, each written in this way.
-#[cfg(any(feature = "sqs", feature = "mq", feature = "sns"))]
 pub(super) fn object(texts: &[(String, String)], value: impl Fn(&str) -> Value) -> Map<String, Value> {
     texts.iter().map(|(name, text)| (name.clone(), value(text))).collect()
 }
 
 /// The ARN of a broker.
-#[cfg(feature = "mq")]
 pub(super) const BROKER: &str =
     "arn:aws:mq:us-east-1:123456789012:broker:orders:b-00000000-0000-4000-8000-000000000000";
 
-#[cfg(any(feature = "kinesis", feature = "kafka", feature = "mq"))]
 pub(super) fn base64(bytes: &[u8]) -> String {
     BASE64_STANDARD.encode(bytes)
 }
 
 /// What the events of streams have beside their records, in a tumbling window.
-#[cfg(any(feature = "kinesis", feature = "dynamodb-streams"))]
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct WindowEvent<'a> {
@@ -65,7 +50,6 @@ struct WindowEvent<'a> {
 }
 
 /// The event of a stream, in a tumbling window if there is a state.
-#[cfg(any(feature = "kinesis", feature = "dynamodb-streams"))]
 pub(super) fn stream_event<E: DeserializeOwned>(records: Vec<Value>, state: Option<&RawValue>, source: &str) -> E {
     let Some(state) = state else { return event(&json!({ "Records": records })) };
     event(&WindowEvent {
@@ -80,13 +64,6 @@ pub(super) fn stream_event<E: DeserializeOwned>(records: Vec<Value>, state: Opti
 }
 
 /// A value as JSON, which stays as it is.
-#[cfg(any(
-    feature = "kinesis",
-    feature = "dynamodb-streams",
-    feature = "eventbridge",
-    feature = "sns",
-    feature = "sqs"
-))]
 pub(super) fn raw<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
     to_raw_value(value).unwrap_or_else(|error| panic!("it cannot be JSON: {error}"))
 }
@@ -97,13 +74,11 @@ pub(super) fn event<E: DeserializeOwned>(event: &impl Serialize) -> E {
 }
 
 /// A time in seconds and a fraction, as streams give it.
-#[cfg(feature = "kinesis")]
 pub(super) fn seconds(time: Timestamp) -> f64 {
     std::time::Duration::from_millis(time.as_millis()).as_secs_f64()
 }
 
 /// A time as RFC 3339 writes it, such as `2027-01-31T12:00:00.000Z`.
-#[cfg(any(feature = "sns", feature = "sqs", feature = "eventbridge"))]
 pub(super) fn rfc3339(time: Timestamp) -> String {
     let (day, second) = (time.seconds_rounded_down() / 86_400, time.seconds_rounded_down() % 86_400);
     // Years are counted from a March, so that the day in leap years comes last; 719,468 days before 1970 is a start of 400.
@@ -118,7 +93,7 @@ pub(super) fn rfc3339(time: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
 }
 
-#[cfg(all(test, any(feature = "sns", feature = "sqs", feature = "eventbridge")))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -11,7 +11,6 @@
 //! # }
 //! ```
 
-#[cfg(any(feature = "sns", feature = "sqs"))]
 use serde_json::Value;
 use serde_json::json;
 
@@ -33,7 +32,6 @@ pub struct Record {
 }
 
 /// The body of a notification.
-#[cfg(any(feature = "sns", feature = "sqs"))]
 #[derive(Clone, Debug)]
 pub struct Notification(String);
 
@@ -62,7 +60,6 @@ pub fn record(event_name: impl Into<String>, bucket: impl Into<String>, key: imp
 }
 
 /// What S3 sends of these.
-#[cfg(any(feature = "sns", feature = "sqs"))]
 pub fn notification(records: impl IntoIterator<Item = Record>) -> Notification {
     let records: Vec<Value> = records.into_iter().map(|record| record.wire()).collect();
     Notification(json!({ "Records": records }).to_string())
@@ -70,7 +67,6 @@ pub fn notification(records: impl IntoIterator<Item = Record>) -> Notification {
 
 /// What S3 sends when notifications of the bucket are configured.
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>
-#[cfg(any(feature = "sns", feature = "sqs"))]
 pub fn test_event(bucket: impl Into<String>) -> Notification {
     let event = json!({
         "Service": "Amazon S3",
@@ -160,7 +156,6 @@ impl Record {
         super::eventbridge::event(&detail).source("aws.s3").detail_type(detail_type).time(&*self.event_time)
     }
 
-    #[cfg(any(feature = "sns", feature = "sqs"))]
     fn wire(&self) -> Value {
         let mut object = json!({ "key": encoded(&self.key) });
         for (name, text) in [("eTag", &self.etag), ("versionId", &self.version_id), ("sequencer", &self.sequencer)] {
@@ -194,7 +189,6 @@ impl Record {
     }
 }
 
-#[cfg(any(feature = "sns", feature = "sqs"))]
 impl Notification {
     /// The message by which a queue brings it.
     #[cfg(feature = "sqs")]
@@ -242,7 +236,6 @@ fn event_of(name: &str) -> Option<(&'static str, &'static [(&'static str, &'stat
 }
 
 /// As S3 writes a key: as in the query of a URL, with its slashes.
-#[cfg(any(feature = "sns", feature = "sqs"))]
 fn encoded(key: &str) -> String {
     let byte = |byte: u8| match byte {
         b' ' => "+".to_owned(),

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::parts;
 use crate::testing::unique;
-#[cfg(feature = "sns")]
 use crate::{batch::sns::SnsEvent, testing::Redeliver};
 
 /// A message. Every delivery is the same.
@@ -133,7 +132,6 @@ impl Message {
     }
 }
 
-#[cfg(feature = "sns")]
 impl Redeliver for Message {
     type Event = SnsEvent;
 
