@@ -97,6 +97,7 @@ lint-rest: require
 	$(PYTHON) tools/with.py sam -- sam validate --lint --region us-east-1
 	$(PYTHON) tools/with.py openapi -- python tools/check-openapi.py
 	$(PYTHON) tools/plants.py --check
+	$(PYTHON) tools/check-protocol.py
 
 powertools: require ## Functions with AWS Powertools, in Python and TypeScript, and the library do each other's work on one table
 	@$(PYTHON) tools/with-servers.py dynamodb -- $(PYTHON) tools/powertools.py -- cargo test --quiet --workspace --all-features --test powertools

@@ -3,17 +3,16 @@
 //! A mark's rules come after those of the [record](super::rules): an operation that is done is replayed, whatever is newer. Each
 //! claim and settle of an ordered operation writes the record and the mark together, or neither.
 //!
-//! 1. A claim at or below the newest sequence that was completed is superseded, and never runs. So is one that could take
-//!    over: what is newer must not be overwritten by its second run.
-//! 2. One claim at a time works on an entity. A handler writes somewhere between its claim and its completion, and the mark
-//!    cannot order what two of them write.
-//! 3. A lease that ends without a settle leaves doubt: its operation may have taken effect, although nothing says so. What is
-//!    older than an operation in doubt waits, until that completes or fails for good, or what is newer than it completes. A
-//!    permanent failure is the handler's word that nothing of the operation stands. No release ends doubt: the record may be
-//!    gone, so that its claim knows nothing of the lost run.
-//! 4. A mark lists [`MAX_DOUBT`] operations in doubt. Where another is to be added, the two lowest become one entry, which
-//!    stands for all operations up to the greater sequence. Only a completion at or above that ends it.
-//! 5. A mark lives as long as its newest outcome is replayed. Then it counts as absent.
+//! * **G1** A claim at or below the newest completed sequence is superseded and never runs, even if it could take over: its second
+//!   run must not overwrite what is newer.
+//! * **G2** One claim at a time works on an entity. A handler writes between its claim and its completion, and the mark cannot order
+//!   the writes of two handlers. A lease that ends without a settle leaves doubt: its operation may have taken effect. Operations
+//!   older than one in doubt wait until that one completes or fails permanently, or until a newer one completes. A permanent failure
+//!   is the handler's word that nothing of the operation stands. No release ends doubt: the record may be gone, so that its claim
+//!   knows nothing of the lost run. A mark lists [`MAX_DOUBT`] operations in doubt. If another is to be added, the two lowest
+//!   become one entry, which stands for all operations up to the greater sequence. Only a completion at or above that ends it.
+//! * **G3** A completion raises the newest sequence and never lowers it. A settle frees the entity only if its own claim holds it.
+//! * **G4** A mark lives as long as its newest outcome is replayed. Then it counts as absent.
 
 use super::{
     ClaimRequest, FinalStatus, Grant, Refusal, SettleRequest, Settlement,
@@ -35,12 +34,12 @@ pub fn is_expired(mark: &Mark, now: Timestamp) -> bool {
 }
 
 /// Judges an ordered claim made at `now` against the record and the mark that exist. The rules of the record come first
-/// ([`rules::judge`]), then those of the mark:
+/// ([`rules::judge`]). If they let the claim pass, the first of these conditions that holds decides:
 ///
-/// 1. The mark's expiration has passed: it counts as absent.
-/// 2. Its newest sequence is the claim's or greater: superseded, even where the record would be abandoned.
-/// 3. Another claim holds the entity, and its lease or the skew margin has not passed: in progress.
-/// 4. An operation in doubt, or one whose holder's lease has passed, has a greater sequence: in progress, without a lease.
+/// * **G4** The mark's expiration has passed: it counts as absent.
+/// * **G1** Its newest sequence is the claim's or greater: superseded, even if the record would be abandoned.
+/// * **G2** Another claim holds the entity, and its lease or the skew margin has not passed: in progress. An operation in doubt, or
+///   one whose holder's lease has passed, has a greater sequence: in progress, without a lease.
 ///
 /// # Errors
 ///

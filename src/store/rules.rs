@@ -176,17 +176,18 @@ pub enum Judgement {
     Refused(Refusal),
 }
 
-/// Judges a claim made at `now` against the record that exists. The rules, in order:
+/// Judges a claim made at `now` against the record that exists. The first condition that holds decides. A record has *lapsed* if
+/// it is INPROGRESS and its lease and the skew margin have both passed.
 ///
-/// 1. The record's expiration has passed: it counts as absent.
-/// 2. Both have a fingerprint and they differ: mismatch, whatever the status. It says whether the record is final, or its claim
-///    stands, or the lease and the skew margin of that have both passed.
-/// 3. COMPLETED or FAILED: the outcome is replayed.
-/// 4. INPROGRESS, and the lease and the skew margin have both passed: free where the request allows a takeover. This holds
-///    for the request's own token too, since the condition of a claim's write does not name the owner.
-/// 5. INPROGRESS under the request's own token: granted, as the record says.
-/// 6. INPROGRESS, and the lease and the skew margin have both passed: abandoned.
-/// 7. INPROGRESS otherwise, or without a lease: in progress.
+/// * **C1** The record's expiration has passed: it counts as absent.
+/// * **C2** Both have a fingerprint, and the two differ: a mismatch, whatever the status. The [`Mismatch`] is final, in progress,
+///   or abandoned if the record has lapsed.
+/// * **C3** COMPLETED: the result is replayed.
+/// * **C4** FAILED: the failure is replayed.
+/// * **C5** INPROGRESS under the request's own token, and not lapsed or not to be taken over: granted, as the record says. A lapsed
+///   record under its own token is taken over (C7), because the condition of a claim's write does not name the owner.
+/// * **C6** INPROGRESS, and not lapsed or without a lease: in progress.
+/// * **C7** Lapsed: free if the request allows a takeover, else abandoned.
 ///
 /// # Errors
 ///
