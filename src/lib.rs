@@ -8,7 +8,7 @@ mod error;
 mod future;
 #[cfg(feature = "http")]
 pub mod http;
-pub mod idempotency;
+mod idempotency;
 #[cfg(feature = "invocation")]
 pub mod invocation;
 pub mod key;
@@ -26,12 +26,15 @@ pub use clock::Deadline;
 pub use error::{BoxError, Error, ErrorKind, ErrorStatus};
 pub use future::BoxFuture;
 pub use idempotency::{
-    AfterUnknown, Builder, Claim, Claimless, Classified, Classify, Failure, Idempotency, InTransaction, Interruption,
-    OnPanic, Operation, Outcome, OutcomeKind, Probed, StoredFailure, Verdict,
+    AfterUnknown, Builder, Claim, Claimless, Classified, Classify, DISABLED_VARIABLE, Failure, Idempotency,
+    InTransaction, Interruption, InvocationContext, OnPanic, Operation, OperationSettings, Outcome, OutcomeKind, Probe,
+    Probed, StoredFailure, Unprobed, Verdict,
 };
+pub use key::missing::MissingKey;
+#[cfg(any(feature = "batch", feature = "invocation"))]
+pub use key::payload::Payload;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
-pub use key::Key;
-pub use key::MissingKey;
+pub use key::selector::Key;
 #[cfg(feature = "cache")]
 pub use store::cached::CachedStore;
 #[cfg(feature = "dynamodb")]

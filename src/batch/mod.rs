@@ -85,5 +85,3 @@ pub use source::{Answer, Source};
 #[allow(unused_imports, unreachable_pub, reason = "without the feature of any source there is none")]
 pub use sources::*;
 pub use transaction::{BodyAndTransaction, BodyContextAndTransaction, InTransaction, in_transaction};
-
-pub use crate::key::Payload;

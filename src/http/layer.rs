@@ -408,7 +408,7 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Sets how long a request may run outside Lambda, where the engine's [setting](crate::idempotency::Builder::heartbeat) does
+    /// Sets how long a request may run outside Lambda, where the engine's [setting](crate::Builder::heartbeat) does
     /// not suit the service. Its lease is renewed meanwhile, also after its client has disconnected
     /// ([`run_to_completion`](Self::run_to_completion)). At `max_duration` the handler is cut off, with 504.
     ///

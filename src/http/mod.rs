@@ -58,7 +58,7 @@
 //! A refusal is `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with the members `type`, `title`,
 //! `status`, `detail`, `code`, `retryable` (whether the same request may be sent again) and, where there is a time to wait for,
 //! `retry_after_ms` (milliseconds). An `answer_not_kept` has the status of the response as `response_status` and its `Location`
-//! as a header, unless the engine keeps [no results](crate::idempotency::Builder::keep_results). While another request holds the key, that is the rest of its lease (a long request renews
+//! as a header, unless the engine keeps [no results](crate::Builder::keep_results). While another request holds the key, that is the rest of its lease (a long request renews
 //! it) and the margin for clocks; `Retry-After` stays at one or two seconds, since a request that is running usually ends much sooner.
 //!
 //! | `code` | status | retryable | when |
@@ -118,7 +118,7 @@
 //! An error of the service keeps the key if it is [marked as unknown](crate::Classify::unknown), or if it has no mark and the error
 //! of a timeout (`tower::timeout`, `tokio::time::timeout`) is among its sources: the timeout dropped a future that may have taken
 //! effect. Other errors release it. Marks and sources are found in boxed errors (as `lambda_http::Error` is) and in errors with a
-//! [classifier](crate::idempotency::Builder::classify).
+//! [classifier](crate::Builder::classify).
 //!
 //! A `grpc-status` other than 0, in the trailers or the headers, keeps the key, unless a [`Decision`] is among the extensions of the
 //! response.

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     clock::{Clock, SystemClock},
     error::Error,
-    key::MissingKey,
+    key::missing::MissingKey,
     store::{Store, memory::MemoryStore},
     telemetry::{Observer, TalliedStore},
 };

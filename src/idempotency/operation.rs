@@ -253,7 +253,7 @@ impl<P> Operation<'_, P> {
         self
     }
 
-    /// Sets how long the operation may run, where the engine's [setting](crate::idempotency::Builder::heartbeat) does not suit it.
+    /// Sets how long the operation may run, where the engine's [setting](crate::Builder::heartbeat) does not suit it.
     /// Its lease is renewed meanwhile.
     ///
     /// ```

@@ -7,7 +7,7 @@ use super::{
     policy::{AfterUnknown, OnPanic},
     settings::EngineSettings,
 };
-use crate::{error::Error, key::MissingKey};
+use crate::{error::Error, key::missing::MissingKey};
 
 /// Settings of one operation, service or layer, where they differ from its engine's. What is not set here stays as the
 /// [engine's builder](super::Builder) has it.
@@ -16,7 +16,7 @@ use crate::{error::Error, key::MissingKey};
 ///
 /// ```
 /// use std::time::Duration;
-/// use lambda_once::{AfterUnknown, Failure, Idempotency, MemoryStore, Outcome, idempotency::OperationSettings};
+/// use lambda_once::{AfterUnknown, Failure, Idempotency, MemoryStore, Outcome, OperationSettings};
 ///
 /// const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 ///

@@ -6,7 +6,7 @@ use super::{
     classifier::Classifiers,
     policy::{AfterUnknown, Heartbeat, OnPanic},
 };
-use crate::{error::Error, key::MissingKey, telemetry::Observers};
+use crate::{error::Error, key::missing::MissingKey, telemetry::Observers};
 
 /// Set to `1`, it switches the protection off: handlers run, and the store is not asked.
 pub const DISABLED_VARIABLE: &str = "LAMBDA_ONCE_DISABLED";

@@ -16,7 +16,7 @@ use super::{
     verdict::Failure,
     window::Window,
 };
-use crate::{error::Error, key::MissingKey, store::Refusal};
+use crate::{error::Error, key::missing::MissingKey, store::Refusal};
 
 impl Idempotency {
     /// Claims an operation, waits for up to `budget` if somebody else is running it, runs its work and settles it. The

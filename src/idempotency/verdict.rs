@@ -66,7 +66,7 @@ const MAX_SOURCES: usize = 8;
 /// A handler's error, with its [`Verdict`].
 ///
 /// Any error becomes one through `?`. Its verdict is that of its mark ([`Classify`]), anywhere in its chain of sources; an error
-/// without one is left to the engine's [classifiers](crate::idempotency::Builder::classify), and is transient if they say
+/// without one is left to the engine's [classifiers](crate::Builder::classify), and is transient if they say
 /// nothing. A mark survives `?`, `anyhow`'s `.context()` and boxing:
 ///
 /// ```

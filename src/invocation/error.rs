@@ -15,7 +15,7 @@ use crate::{
 /// An error of a handler, of which the layer reads the [`Verdict`] before it hands it on.
 ///
 /// It is there for [`Failure`], and for the boxed errors of `lambda_runtime`, `anyhow` and others, whose chain of sources
-/// is searched for a [mark](crate::Classify), and left to the engine's [classifiers](crate::idempotency::Builder::classify). For an
+/// is searched for a [mark](crate::Classify), and left to the engine's [classifiers](crate::Builder::classify). For an
 /// error type of your own one method does the same:
 ///
 /// ```

@@ -66,7 +66,7 @@ impl<T> InvocationLayer<T> {
     }
 
     /// Sets how long a handler may run where the deadline is not known, as under `cargo lambda watch` and in tests. Its lease is
-    /// [renewed](crate::idempotency::Builder::heartbeat) meanwhile. An invocation whose deadline is known, as each in Lambda, is
+    /// [renewed](crate::Builder::heartbeat) meanwhile. An invocation whose deadline is known, as each in Lambda, is
     /// refused with it ([`ErrorKind::Config`](crate::ErrorKind::Config)): its lease lasts until then. The engine's own setting has no
     /// effect there.
     pub fn heartbeat(mut self, max_duration: Duration) -> Self {

@@ -70,5 +70,3 @@ pub use claim::claim;
 pub use error::{HandlerError, InvocationError};
 pub use layer::InvocationLayer;
 pub use service::InvocationService;
-
-pub use crate::key::Payload;

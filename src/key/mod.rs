@@ -6,7 +6,7 @@
 //! A key that selects nothing is an error, never the hash of nothing: otherwise all deliveries without a key would
 //! share one record, and all but the first would be dropped. Nothing means: no such member, `null`, or an empty string,
 //! array or object. Of a combined key, and of a key that is an array or an object, each part must be something. What
-//! happens then is up to [`MissingKey`].
+//! happens then is up to [`MissingKey`](crate::MissingKey).
 
 pub mod canonical;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
@@ -17,7 +17,7 @@ mod finite;
 pub(crate) mod hash;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 mod json_text;
-mod missing;
+pub(crate) mod missing;
 #[cfg(any(feature = "batch", feature = "invocation"))]
 pub(crate) mod payload;
 #[cfg(any(feature = "batch", feature = "http"))]
@@ -35,8 +35,3 @@ pub(crate) mod value;
 
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 pub use delivery::Delivery;
-pub use missing::MissingKey;
-#[cfg(any(feature = "batch", feature = "invocation"))]
-pub use payload::Payload;
-#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
-pub use selector::Key;

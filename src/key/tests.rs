@@ -9,8 +9,8 @@ use super::{
     delivery::{Body, Delivery},
     hash::{KeyScope, fingerprint},
     pointer::{Pointer, find},
+    selector::Key,
     value::{canonical_value, of_value},
-    *,
 };
 use crate::error::{Error, ErrorKind};
 

@@ -87,7 +87,7 @@ pub struct EndEvent<'a> {
     pub is_nested: bool,
 }
 
-/// Is told of every operation of an engine: [`Builder::observer`](crate::idempotency::Builder::observer).
+/// Is told of every operation of an engine: [`Builder::observer`](crate::Builder::observer).
 ///
 /// It is called in the invocation, so it should not block. It changes nothing, even if it panics. A closure
 /// `Fn(&OperationEvent<'_>)` is one.

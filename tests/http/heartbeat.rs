@@ -10,10 +10,9 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use lambda_once::{
-    Claim,
+    Builder, Claim,
     clock::Clock,
     http::IdempotencyKeyLayer,
-    idempotency::Builder,
     record::Owner,
     store::{
         ResultData, Store,

@@ -12,9 +12,8 @@ use axum::{Extension, Router, body::Body, routing::post};
 use futures_util::{FutureExt, future::join_all};
 use http::Response;
 use lambda_once::{
-    AfterUnknown, Claim, Idempotency, MemoryStore,
+    AfterUnknown, Builder, Claim, Idempotency, MemoryStore,
     http::{IdempotencyKeyLayer, InFlight, Scope},
-    idempotency::Builder,
     record::Status,
     store::{
         ResultData, Store,

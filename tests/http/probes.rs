@@ -11,9 +11,8 @@ use std::{
 use bytes::Bytes;
 use http::Response;
 use lambda_once::{
-    AfterUnknown, BoxError, ErrorKind, Idempotency, MemoryStore,
+    AfterUnknown, BoxError, ErrorKind, Idempotency, MemoryStore, Probed,
     http::{IdempotencyKeyLayer, Scope},
-    idempotency::Probed,
 };
 
 use crate::setup::{App, LAPSE, numbered};

@@ -13,9 +13,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use lambda_once::{
-    Idempotency, MemoryStore,
+    Builder, Idempotency, MemoryStore,
     http::{IdempotencyKeyLayer, Scope},
-    idempotency::Builder,
     store::fault::FaultStore,
 };
 use tower::{Layer, Service, ServiceExt, util::BoxCloneSyncService};

@@ -15,9 +15,8 @@ use futures_util::FutureExt;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use lambda_once::{
-    AfterUnknown, BoxError, Claim, Classify, Failure, Idempotency, MemoryStore, Store, Verdict,
+    AfterUnknown, BoxError, Builder, Claim, Classify, Failure, Idempotency, MemoryStore, Store, Verdict,
     http::{IdempotencyKeyLayer, Scope},
-    idempotency::Builder,
     record::Record,
     store::{
         ResultData,

@@ -5,10 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use lambda_once::{
-    AfterUnknown, ErrorKind, Failure, Idempotency, Key, MemoryStore, MissingKey, Outcome, Store,
+    AfterUnknown, ErrorKind, Failure, Idempotency, Key, MemoryStore, MissingKey, OperationSettings, Outcome, Store,
     clock::Clock,
     http::{IdempotencyKeyLayer, Scope},
-    idempotency::OperationSettings,
     invocation::InvocationLayer,
     record::{KeyHash, Record, Status},
     store::ResultData,

@@ -8,10 +8,10 @@ use std::{
 
 use futures_util::future::join_all;
 use lambda_once::{
-    ErrorKind, Idempotency, Key, MemoryStore, MissingKey, OnPanic, PermanentFailures, RecordContext, Store,
-    batch::{BatchService, Handler, OnFailure, Payload, Processed, RecordReport, Source, TotalFailure, bulk},
+    Builder, ErrorKind, Idempotency, Key, MemoryStore, MissingKey, OnPanic, Payload, PermanentFailures, RecordContext,
+    Store,
+    batch::{BatchService, Handler, OnFailure, Processed, RecordReport, Source, TotalFailure, bulk},
     clock::{Clock, Timestamp},
-    idempotency::Builder,
     record::{Fingerprint, KeyHash, Owner, RECORD_VERSION, Record, Status, StoredResult},
     store::{ResultData, fault::FaultStore},
 };

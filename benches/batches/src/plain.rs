@@ -4,8 +4,8 @@ use std::{borrow::Cow, sync::Arc};
 
 use anyhow::{Result, ensure};
 use lambda_once::{
-    Error, Failure, Idempotency, Key,
-    batch::{BatchService, Handler, Payload, RecordInfo, Source},
+    Error, Failure, Idempotency, Key, Payload,
+    batch::{BatchService, Handler, RecordInfo, Source},
 };
 use lambda_runtime::LambdaEvent;
 

@@ -4,10 +4,10 @@ use super::{Expression, tree};
 use crate::{
     error::{Error, ErrorKind},
     key::{
-        Payload,
         canonical::canonical,
         delivery::{Body, Delivery},
         hash::KeyScope,
+        payload::Payload,
         selector::Key,
     },
 };

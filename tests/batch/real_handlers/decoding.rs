@@ -3,9 +3,8 @@
 use std::{borrow::Cow, sync::Arc};
 
 use lambda_once::{
-    BoxError, Classify, Error, ErrorKind, Failure, Key, PermanentFailures, Verdict,
-    batch::{BatchService, Handler, Payload, Processed, RecordInfo, Source},
-    idempotency::Builder,
+    BoxError, Builder, Classify, Error, ErrorKind, Failure, Key, Payload, PermanentFailures, Verdict,
+    batch::{BatchService, Handler, Processed, RecordInfo, Source},
     store::fault::Call,
 };
 use lambda_runtime::LambdaEvent;

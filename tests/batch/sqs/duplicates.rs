@@ -1,6 +1,6 @@
 //! The same key more than once in a batch.
 
-use lambda_once::{Key, MissingKey, PermanentFailures, batch::Payload, record::Status};
+use lambda_once::{Key, MissingKey, Payload, PermanentFailures, record::Status};
 use serde_json::json;
 
 use crate::world::{World, event, ids, message, order, orders, work};

@@ -1,7 +1,7 @@
 //! Events that are not what they should be, and one that is.
 
 use aws_lambda_events::sqs::SqsEvent;
-use lambda_once::{Classify, Error, ErrorKind, Failure, Key, batch::Payload, record::Status};
+use lambda_once::{Classify, Error, ErrorKind, Failure, Key, Payload, record::Status};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

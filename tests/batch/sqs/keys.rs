@@ -1,6 +1,6 @@
 //! Keys from the outside of a message, and by JMESPath.
 
-use lambda_once::{ErrorKind, Failure, Key, RecordContext, batch::Payload};
+use lambda_once::{ErrorKind, Failure, Key, Payload, RecordContext};
 use serde_json::{Value, json};
 
 use crate::world::{World, event, fifo, invoke, message, order, seconds};

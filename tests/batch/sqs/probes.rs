@@ -40,7 +40,7 @@ impl Lab {
         Self::on(|settings| settings)
     }
 
-    fn on(settings: impl FnOnce(lambda_once::idempotency::Builder) -> lambda_once::idempotency::Builder) -> Self {
+    fn on(settings: impl FnOnce(lambda_once::Builder) -> lambda_once::Builder) -> Self {
         let world = World::with(|builder| settings(builder.after_unknown(AfterUnknown::Probe)));
         Self { world, log: Arc::default() }
     }

@@ -9,9 +9,8 @@ mod recorder;
 use std::time::Duration;
 
 use lambda_once::{
-    Failure, Idempotency, MemoryStore, Store,
+    Builder, Failure, Idempotency, MemoryStore, Store,
     clock::Clock,
-    idempotency::Builder,
     record::{KeyHash, RECORD_VERSION, Record, Status, StoredResult},
     store::{
         BoxFuture, ResultData,

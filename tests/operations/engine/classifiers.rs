@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use lambda_once::{BoxError, Classify, Failure, OnPanic, Outcome, Verdict, idempotency::Builder, record::Status};
+use lambda_once::{BoxError, Builder, Classify, Failure, OnPanic, Outcome, Verdict, record::Status};
 use thiserror::Error;
 use tokio::task::JoinError;
 

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use lambda_once::{
-    Deadline, ErrorKind, Failure, Idempotency, MemoryStore, Outcome,
-    idempotency::Builder,
+    Builder, Deadline, ErrorKind, Failure, Idempotency, MemoryStore, Outcome,
     store::fault::{Call, Fault},
 };
 use tokio::time::{Instant, sleep};

@@ -9,9 +9,8 @@ use std::{
 };
 
 use lambda_once::{
-    Deadline, Failure, Interruption, Outcome,
+    Builder, Deadline, Failure, Interruption, Outcome,
     clock::{Clock, Timestamp},
-    idempotency::Builder,
     store::fault::Call,
 };
 use tokio::{

@@ -31,8 +31,7 @@ use std::{
 };
 
 use lambda_once::{
-    Error, Failure, Idempotency, MemoryStore, Outcome, Store,
-    idempotency::Builder,
+    Builder, Error, Failure, Idempotency, MemoryStore, Outcome, Store,
     record::Record,
     store::{
         ResultData,

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use lambda_once::{
-    Classify, Error, ErrorKind, ErrorStatus, Failure, MissingKey, Outcome, Verdict,
-    idempotency::Builder,
+    Builder, Classify, Error, ErrorKind, ErrorStatus, Failure, MissingKey, Outcome, Verdict,
     order::Sequence,
     record::{KeyHash, Status},
     store::fault::{Call, Fault},

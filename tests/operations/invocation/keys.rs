@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use lambda_once::{
-    BoxError, Classify, ErrorKind, Idempotency, Key, MemoryStore, MissingKey, Verdict,
-    invocation::{InvocationLayer, Payload},
+    BoxError, Classify, ErrorKind, Idempotency, Key, MemoryStore, MissingKey, Payload, Verdict,
+    invocation::InvocationLayer,
     store::{ResultData, fault::FaultStore},
 };
 use lambda_runtime::{Context, LambdaEvent};
@@ -25,7 +25,7 @@ async fn an_event_without_a_key_is_refused_and_makes_no_call() {
 
 #[tokio::test]
 async fn an_event_without_a_key_runs_unprotected_if_that_is_chosen() {
-    let choose = |engine: lambda_once::idempotency::Builder| engine.missing_key(MissingKey::RunUnprotected);
+    let choose = |engine: lambda_once::Builder| engine.missing_key(MissingKey::RunUnprotected);
     let function = Function::with(choose, |layer| layer, numbered);
     assert_eq!(function.invoke(json!({})).await.unwrap(), 1);
     assert_eq!(function.invoke(json!({})).await.unwrap(), 2);
@@ -117,7 +117,7 @@ async fn a_selector_that_can_find_nothing_is_a_configuration_error() {
         Key::message_attribute("id"),
         Key::all([Key::pointer("/id"), Key::message_id()]),
     ] {
-        let unprotected = |engine: lambda_once::idempotency::Builder| engine.missing_key(MissingKey::RunUnprotected);
+        let unprotected = |engine: lambda_once::Builder| engine.missing_key(MissingKey::RunUnprotected);
         assert_eq!(layer(key.clone()).checked().unwrap_err().kind(), ErrorKind::Config, "{key:?}");
         let part = layer(Key::pointer("/id")).payload(Payload::Part(key.clone()));
         assert_eq!(part.checked().unwrap_err().kind(), ErrorKind::Config, "{key:?}");

@@ -9,8 +9,7 @@ use std::{
 };
 
 use lambda_once::{
-    BoxError, Idempotency, Key, MemoryStore,
-    idempotency::Builder,
+    BoxError, Builder, Idempotency, Key, MemoryStore,
     invocation::{HandlerError, InvocationError, InvocationLayer},
     store::fault::{Call, FaultStore},
 };

@@ -3,8 +3,8 @@
 use std::{future, time::Duration};
 
 use lambda_once::{
-    BoxError, ErrorKind, Idempotency, Key, MemoryStore, OnPanic, clock::Clock, idempotency::Builder,
-    invocation::InvocationLayer, store::fault::Call,
+    BoxError, Builder, ErrorKind, Idempotency, Key, MemoryStore, OnPanic, clock::Clock, invocation::InvocationLayer,
+    store::fault::Call,
 };
 use lambda_runtime::{Context, LambdaEvent};
 use serde_json::Value;

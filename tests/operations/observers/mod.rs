@@ -14,9 +14,8 @@ use std::{
 use bytes::Bytes;
 use http_body_util::Full;
 use lambda_once::{
-    ErrorKind, Failure, Idempotency, Key, MemoryStore, OutcomeKind,
+    Builder, ErrorKind, Failure, Idempotency, Key, MemoryStore, OutcomeKind,
     http::{IdempotencyKeyLayer, Scope},
-    idempotency::Builder,
     invocation::InvocationLayer,
     record::KeyHash,
     store::fault::FaultStore,

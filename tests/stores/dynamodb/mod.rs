@@ -27,8 +27,7 @@ use std::{
 use crate::purpose::Purpose;
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use lambda_once::{
-    Error, Failure, Idempotency, Outcome,
-    idempotency::Builder,
+    Builder, Error, Failure, Idempotency, Outcome,
     store::dynamodb::{Calls, Config},
 };
 use support::{

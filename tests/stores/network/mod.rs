@@ -17,8 +17,7 @@ use std::{
 };
 
 use lambda_once::{
-    Error, Failure, Idempotency, Outcome, Store,
-    idempotency::Builder,
+    Builder, Error, Failure, Idempotency, Outcome, Store,
     record::{KeyHash, Record},
     store::{ResultData, SettleRequest, Settled, Settlement, dynamodb::Calls},
 };

@@ -17,8 +17,7 @@ mod outages;
 use std::time::Duration;
 
 use lambda_once::{
-    Error, Failure, Idempotency, Outcome, Store,
-    idempotency::Builder,
+    Builder, Error, Failure, Idempotency, Outcome, Store,
     record::{KeyHash, Record},
     store::ResultData,
 };

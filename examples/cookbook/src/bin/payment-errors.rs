@@ -1,6 +1,6 @@
 //! A queue of payments, whose handler returns errors of its own type.
 
-use lambda_once::{DynamoDbStore, Idempotency, Key, Verdict, idempotency::Builder};
+use lambda_once::{Builder, DynamoDbStore, Idempotency, Key, Verdict};
 
 #[derive(serde::Deserialize, serde::Serialize)]
 struct Payment {

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use lambda_once::{AfterUnknown, Claim, Failure, Outcome, Probed, idempotency::Builder, store::fault::Call};
+use lambda_once::{AfterUnknown, Builder, Claim, Failure, Outcome, Probed, store::fault::Call};
 use tokio::time::{Instant, sleep};
 
 use super::{CHARGE, KEY, LEASE, MARGIN, MILLISECOND, UNTIL_STOP, World, assert_outcome, support};

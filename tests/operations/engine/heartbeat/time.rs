@@ -3,8 +3,8 @@
 use std::{future::pending, time::Duration};
 
 use lambda_once::{
-    Deadline, ErrorKind, Failure, Idempotency, Interruption, MemoryStore, Outcome, clock::Timestamp,
-    idempotency::Builder, store::fault::Call,
+    Builder, Deadline, ErrorKind, Failure, Idempotency, Interruption, MemoryStore, Outcome, clock::Timestamp,
+    store::fault::Call,
 };
 use lambda_runtime::Context;
 use tokio::time::{Instant, timeout};
