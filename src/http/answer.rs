@@ -6,11 +6,12 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header, request::Parts};
 
 use super::{
-    ResponseBody, StoredResponse, handler_end::HandlerEnd, lambda, problem::Problem, settings::LayerSettings,
-    stored::StoredForm,
+    ResponseBody, StoredResponse, handler_end::HandlerEnd, lambda, pending_claim::Refused, problem::Problem,
+    settings::LayerSettings, stored::StoredForm,
 };
 use crate::{
     clock::Timestamp,
+    error::Error,
     idempotency::{
         engine::{Conclusion, End},
         guard::{bounded, catch_panic},
@@ -120,6 +121,22 @@ impl LayerSettings {
     pub(super) fn mark_first(&self, headers: &mut HeaderMap) {
         if self.marks_first_answers {
             headers.insert(self.replay_header.clone(), HeaderValue::from_static("false"));
+        }
+    }
+
+    /// Refuses a request whose claim was not granted, or replays a response.
+    pub(super) async fn refuse_claim<R>(
+        &self,
+        refused: Result<Refused, Error>,
+        asked: Asked<'_>,
+    ) -> Response<ResponseBody<R>> {
+        match refused {
+            Ok(Refused::Refusal(refusal)) => self.refuse(refusal, asked).await,
+            Ok(Refused::OutOfTime) => self.problem(Problem::UNAVAILABLE, OutcomeKind::NotStarted, asked),
+            Err(error) => {
+                self.engine.tell_error(self.subject(asked.key), &error);
+                self.refusal(Problem::UNAVAILABLE, asked.parts)
+            }
         }
     }
 

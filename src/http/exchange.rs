@@ -1,17 +1,23 @@
 //! Handles one request, from its key to its response.
 
-use std::{future::pending, pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::{pending, poll_fn},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
 use http::{
     Extensions, HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header, request::Parts, response,
 };
-use tokio::{sync::OwnedSemaphorePermit, time::timeout};
+use tokio::time::timeout;
 use tower_service::Service;
 
 use super::{
     BodyProblem, BodyReader, Decision, RequestBody, ResponseBody,
+    admission::{NotAdmitted, Permit},
     answer::Asked,
     entry::Participation,
     handler_end::HandlerEnd,
@@ -23,12 +29,11 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    error::{BoxError, ErrorKind},
+    error::{BoxError, Error, ErrorKind},
     idempotency::{
         claim::Claim,
         engine::{Candidate, Conclusion, End, Success, probed},
         guard::catch_panic,
-        outcome::OutcomeKind,
         policy::AfterUnknown,
         probe::Probed,
         verdict::{Failure, Verdict},
@@ -64,46 +69,43 @@ struct Work<S, B> {
 
 /// The operation of a request, and where it runs.
 #[derive(Clone)]
-struct Entry {
-    candidate: Candidate,
+pub(super) struct Entry {
+    pub(super) candidate: Candidate,
     /// When the front door gives up, if it does.
     answer_by: Option<Timestamp>,
     /// Until when, in Lambda, its claim is withdrawn before it is refused.
     withdraw_until: Timestamp,
     /// When it stops waiting for another request with its key.
-    wait_until: Timestamp,
+    pub(super) wait_until: Timestamp,
     /// Whether it goes on if its client disconnects.
     to_completion: bool,
-    is_in_lambda: bool,
+    pub(super) is_in_lambda: bool,
 }
 
 /// The result of one attempt to claim and run an operation.
 #[allow(clippy::large_enum_variant, reason = "there is one for each request, and it is moved once")]
 enum Attempted<S: Inner<B>, B> {
     Answered(Answer<S, B>),
-    /// Another request holds the key, and there is time to wait for it.
-    Busy(Refusal, Work<S, B>),
+    /// The claim was not granted. Neither a permit nor a ready service is held any more.
+    NotGranted(Result<Refused, Error>, Work<S, B>, PendingClaim),
     /// The store is in trouble, and the request runs without it.
     Unprotected(Work<S, B>, PendingClaim, Permit),
     /// The client has left before the handler began.
     GivenUp,
 }
 
-/// Of a handler, until it has ended; `None` if any number may run.
-type Permit = Option<OwnedSemaphorePermit>;
-
 type Answer<S, B> = Result<Response<ResponseBody<<S as Inner<B>>::Body>>, <S as Service<Request<B>>>::Error>;
 
 /// A service that the layer can wrap.
 pub(super) trait Inner<B>:
-    Service<Request<B>, Response = Response<Self::Body>, Future: Send, Error: Send + 'static> + Send + 'static
+    Service<Request<B>, Response = Response<Self::Body>, Future: Send, Error: Send + 'static> + Clone + Send + 'static
 {
     type Body: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
 }
 
 impl<S, B, R> Inner<B> for S
 where
-    S: Service<Request<B>, Response = Response<R>, Future: Send, Error: Send + 'static> + Send + 'static,
+    S: Service<Request<B>, Response = Response<R>, Future: Send, Error: Send + 'static> + Clone + Send + 'static,
     R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     type Body = R;
@@ -168,19 +170,6 @@ impl LayerSettings {
         })
     }
 
-    /// The permit of a request to run; `Err` if as many handlers are running as may.
-    fn admit(&self) -> Result<Permit, Problem> {
-        let Some(permits) = &self.permits else { return Ok(None) };
-        Arc::clone(permits).try_acquire_owned().map(Some).map_err(|_| {
-            self.warn_overloaded("as many handlers are running as may");
-            Problem::OVERLOADED
-        })
-    }
-
-    fn warn_overloaded(&self, why: &'static str) {
-        tracing::warn!(target: "lambda_once", operation = &*self.operation, why, "a request is refused");
-    }
-
     /// Called once the body has been read: a slow upload takes none of the time to wait and to run.
     fn enter(&self, candidate: Candidate, parts: &Parts) -> Entry {
         let now = self.engine.clock.now();
@@ -211,42 +200,61 @@ impl LayerSettings {
         let key = entry.candidate.key;
         let mut wait = None;
         loop {
-            // Those that wait hold none.
-            let permit = match self.admit() {
-                Ok(permit) => permit,
-                Err(problem) => return Ok(self.refusal(problem, Some(&work.parts))),
-            };
-            let attempt = |client| Arc::clone(&self).attempt(work, entry.clone(), client, permit);
-            let tried = if entry.to_completion {
-                self.in_flight.run_for_client(attempt).await
-            } else {
-                attempt(Client::default()).await
-            };
-            let (refusal, back) = match tried {
-                Attempted::Answered(answer) => return answer,
-                Attempted::Busy(refusal, back) => (refusal, back),
-                Attempted::Unprotected(work, pending_claim, permit) => {
-                    let to_completion = entry.to_completion;
-                    let pass = |client| Arc::clone(&self).pass_unprotected(work, pending_claim, entry, client, permit);
-                    return if to_completion {
-                        self.in_flight.run_for_client(pass).await
+            let admitted = self.admit(&mut work.inner, &work.parts, &entry, wait.is_some()).await;
+            let (refused, mut pending_claim) = match admitted {
+                Ok(permit) => {
+                    let attempt = |client| Arc::clone(&self).attempt(work, entry.clone(), client, permit);
+                    let tried = if entry.to_completion {
+                        self.in_flight.run_for_client(attempt).await
                     } else {
-                        pass(Client::default()).await
+                        attempt(Client::default()).await
                     };
+                    match tried {
+                        Attempted::Answered(answer) => return answer,
+                        Attempted::NotGranted(refused, back, pending_claim) => {
+                            work = back;
+                            (refused, Some(pending_claim))
+                        }
+                        Attempted::Unprotected(work, pending_claim, permit) => {
+                            let to_completion = entry.to_completion;
+                            let pass =
+                                |client| Arc::clone(&self).pass_unprotected(work, pending_claim, entry, client, permit);
+                            return if to_completion {
+                                self.in_flight.run_for_client(pass).await
+                            } else {
+                                pass(Client::default()).await
+                            };
+                        }
+                        // This future has been dropped.
+                        Attempted::GivenUp => return pending().await,
+                    }
                 }
-                // This future has been dropped.
-                Attempted::GivenUp => return pending().await,
+                Err(NotAdmitted::Refused(refusal)) => {
+                    work.rest();
+                    (Ok(Refused::Refusal(refusal)), None)
+                }
+                Err(NotAdmitted::Overloaded) => return Ok(self.refusal(Problem::OVERLOADED, Some(&work.parts))),
+                Err(NotAdmitted::Failed(error)) => return Err(error),
             };
-            match self.engine.wait_until_free(&entry.candidate, refusal, &mut wait, entry.wait_until).await {
-                Ok(None) => work = back,
-                Ok(Some(refusal)) => {
-                    return Ok(self.refuse(refusal, Asked::not_granted(&back.parts, key, entry.answer_by)).await);
+            let refused = match refused {
+                Ok(Refused::Refusal(refusal @ Refusal::InProgress { .. }))
+                    if self.engine.clock.now() < entry.wait_until =>
+                {
+                    pending_claim = None;
+                    match self.engine.wait_until_free(&entry.candidate, refusal, &mut wait, entry.wait_until).await {
+                        Ok(None) => continue,
+                        Ok(Some(refusal)) => Ok(Refused::Refusal(refusal)),
+                        Err(error) => Err(error),
+                    }
                 }
-                Err(error) => {
-                    self.engine.tell_error(self.subject(key), &error);
-                    return Ok(self.refusal(Problem::UNAVAILABLE, Some(&back.parts)));
-                }
+                refused => refused,
+            };
+            let answer = self.refuse_claim(refused, Asked::not_granted(&work.parts, key, entry.answer_by)).await;
+            // Outside Lambda the client does not wait for this: dropping the pending claim withdraws it in a task.
+            if let Some(pending_claim) = pending_claim.filter(|_| entry.is_in_lambda) {
+                pending_claim.withdraw(entry.withdraw_until).await;
             }
+            return Ok(answer);
         }
     }
 
@@ -254,7 +262,7 @@ impl LayerSettings {
     /// whole lease.
     async fn attempt<S: Inner<B>, B: RequestBody>(
         self: Arc<Self>,
-        work: Work<S, B>,
+        mut work: Work<S, B>,
         entry: Entry,
         client: Client,
         permit: Permit,
@@ -262,48 +270,31 @@ impl LayerSettings {
         let (key, window) = (entry.candidate.key, self.window(&work.parts));
         let mut pending_claim = self.claim(&entry, window).await;
         if client.has_left() {
-            // The claim is given back when it is dropped. What does not begin has no effect, and a queue of such requests would
-            // keep out those whose clients are there.
+            // Dropping the claim releases it. A handler that does not begin has no effect, and such requests would keep out those
+            // whose clients are still there.
             return Attempted::GivenUp;
         }
         let refused = match pending_claim.take() {
             Ok(claim) => {
                 // Nothing is awaited before the handler's first poll, so a request dropped after this has begun.
                 let claim = claim.stopping_at(window.stop);
-                return Attempted::Answered(self.run(claim, work, &client).await);
+                return Attempted::Answered(self.run(claim, work, &client, permit).await);
             }
             Err(refused) => refused,
         };
-        let may_wait = self.engine.clock.now() < entry.wait_until;
-        let answer = match refused {
-            Ok(Refused::Refusal(refusal @ Refusal::InProgress { .. })) if may_wait => {
-                return Attempted::Busy(refusal, work);
-            }
-            Ok(Refused::Refusal(refusal)) => {
-                self.refuse(refusal, Asked::not_granted(&work.parts, key, entry.answer_by)).await
-            }
-            Ok(Refused::OutOfTime) if self.fails_open && self.engine.clock.now() < window.stop => {
-                return Attempted::Unprotected(work, pending_claim, permit);
-            }
-            Ok(Refused::OutOfTime) => self.problem(
-                Problem::UNAVAILABLE,
-                OutcomeKind::NotStarted,
-                Asked::not_granted(&work.parts, key, entry.answer_by),
-            ),
-            Err(error) => {
-                if self.fails_open && error.kind() != ErrorKind::Format {
-                    self.engine.tell_trouble(self.subject(key), &error);
-                    return Attempted::Unprotected(work, pending_claim, permit);
-                }
-                self.engine.tell_error(self.subject(key), &error);
-                self.refusal(Problem::UNAVAILABLE, Some(&work.parts))
-            }
+        let is_trouble = match &refused {
+            Ok(Refused::Refusal(_)) => false,
+            Ok(Refused::OutOfTime) => self.engine.clock.now() < window.stop,
+            Err(error) => error.kind() != ErrorKind::Format,
         };
-        // Outside Lambda the client does not wait for this: dropping the pending claim withdraws it in a task.
-        if entry.is_in_lambda {
-            pending_claim.withdraw(entry.withdraw_until).await;
+        if self.fails_open && is_trouble {
+            if let Err(error) = &refused {
+                self.engine.tell_trouble(self.subject(key), error);
+            }
+            return Attempted::Unprotected(work, pending_claim, permit);
         }
-        Attempted::Answered(Ok(answer))
+        work.rest();
+        Attempted::NotGranted(refused, work, pending_claim)
     }
 
     async fn claim(&self, entry: &Entry, window: Window) -> PendingClaim {
@@ -326,7 +317,13 @@ impl LayerSettings {
     }
 
     /// Runs the inner service under a claim.
-    async fn run<S: Inner<B>, B: RequestBody>(&self, claim: Claim, work: Work<S, B>, client: &Client) -> Answer<S, B> {
+    async fn run<S: Inner<B>, B: RequestBody>(
+        &self,
+        claim: Claim,
+        work: Work<S, B>,
+        client: &Client,
+        permit: Permit,
+    ) -> Answer<S, B> {
         let Work { mut inner, mut parts, body, reader: _reader } = work;
         let request = self.needs_request_later().then(|| parts.clone());
         let is_invocation = lambda::is_invocation(&parts);
@@ -375,6 +372,8 @@ impl LayerSettings {
         let asked = Asked { parts: request.as_ref(), key, attempt, answer_by: None, is_invocation };
         let took_over = claim.took_over();
         let end = self.engine.run_and_settle(claim, transaction, running).await;
+        // The response may be a replay, which needs none.
+        drop(permit);
         self.conclude(end, asked, took_over).await
     }
 
@@ -478,8 +477,14 @@ fn is_grpc_error(headers: &HeaderMap, trailers: Option<&HeaderMap>) -> bool {
 }
 
 impl<S: Inner<B>, B: RequestBody> Work<S, B> {
+    /// Gives up the place that a ready service reserves, such as the permit of a concurrency limit.
+    fn rest(&mut self) {
+        self.inner = self.inner.clone();
+    }
+
     /// Handles the request as without the layer.
     async fn pass(mut self) -> Answer<S, B> {
+        poll_fn(|context| self.inner.poll_ready(context)).await?;
         let request = Request::from_parts(self.parts, self.body);
         Ok(self.inner.call(request).await?.map(ResponseBody::passed))
     }

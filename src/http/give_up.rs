@@ -1,4 +1,4 @@
-//! Gives up requests that a queue has held back for too long.
+//! Gives up requests whose clients disconnected while a queue held them back.
 
 use std::task::{Context, Poll};
 
@@ -9,12 +9,16 @@ use tower_service::Service;
 
 use super::{Decision, in_flight::Client};
 
-/// Gives up a request whose client has left before its handler began. For handlers behind a queue, such as a concurrency limit.
+/// Gives up a request whose client disconnected before its handler began. For handlers behind a queue, such as a concurrency
+/// limit.
 ///
-/// [`IdempotencyKeyLayer`](super::IdempotencyKeyLayer) gives up such a request by itself, unless something between the layer and
-/// the handler holds it back: the layer cannot know whether that has begun, and [lets it
-/// go on](super::IdempotencyKeyLayer::run_to_completion). Put this layer between the queue and the handler. When the queue lets
-/// an abandoned request pass, its claim is given back, and the handler does not run.
+/// [`IdempotencyKeyLayer`](super::IdempotencyKeyLayer) gives up such a request by itself, unless a service between the layer and
+/// the handler holds it back. Then the layer cannot tell whether the handler has begun, and [lets the request go
+/// on](super::IdempotencyKeyLayer::run_to_completion). Put this layer between the queue and the handler. When an abandoned request
+/// leaves the queue, its claim is released, and the handler does not run.
+///
+/// A queue whose `poll_ready` waits, such as `tower::limit::ConcurrencyLimit`, needs no `GiveUpLayer` if it is in one
+/// `tower::ServiceBuilder` with the layer, directly inside it. The layer waits for it before it claims the operation.
 ///
 /// ```
 /// # #[cfg(feature = "axum")] {

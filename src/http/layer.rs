@@ -317,7 +317,8 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Sets how long a request waits for another one with its key before it is refused with 409. Behind API Gateway, which
+    /// Sets how long a request waits for another one with its key before it is refused with 409, or with 503 if the key becomes
+    /// free but all permits of [`max_in_flight`](Self::max_in_flight) are in use. Behind API Gateway, which
     /// times out after 29 or 30 seconds, the wait is at most 28 seconds.
     pub fn wait_up_to(mut self, time: Duration) -> Self {
         self.settings.wait_budget = time;
@@ -361,15 +362,19 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Sets how many handlers run at once. Beyond them a request is refused with 503 `overloaded` and `Retry-After`, before its
+    /// Sets how many handlers run at once. A further request is refused with 503 `overloaded` and `Retry-After`, before its
     /// operation is claimed. By default there is no limit.
     ///
-    /// A handler counts until it has ended, whether its client is there or not ([`run_to_completion`](Self::run_to_completion)):
-    /// a concurrency limit outside of this layer is free again once the client has left, and does not limit handlers. Requests
-    /// whose claim is under way count too. Those that [wait](Self::wait_up_to) for another request do not, nor do those that
-    /// pass through.
+    /// A request counts from the moment its body has been read and it is about to claim its operation until its handler has ended,
+    /// even if its client has disconnected ([`run_to_completion`](Self::run_to_completion)). A concurrency limit outside this layer
+    /// is released when the client disconnects, so it does not limit handlers. To have further requests wait in a queue instead, see
+    /// [`GiveUpLayer`](super::GiveUpLayer).
     ///
-    /// Clones of this layer, and the services that it wraps, have one limit together.
+    /// Requests that [wait](Self::wait_up_to) for another request, replays and requests that pass through do not count. If no
+    /// permit is free, the layer reads the record, so that a replay is not refused. A request that has waited for its key also
+    /// waits for a permit, within the time it may wait.
+    ///
+    /// Clones of this layer and the services that it wraps share one limit.
     ///
     /// ```
     /// use lambda_once::http::IdempotencyKeyLayer;
@@ -441,8 +446,8 @@ impl IdempotencyKeyLayer {
     /// response; [`in_flight`](Self::in_flight) waits for these tasks at shutdown. The [`heartbeat`](Self::heartbeat) keeps its
     /// claim for as long as it runs. The tasks inherit the tracing span, but not the values of `tokio::task_local!`.
     ///
-    /// A request whose client has left before its handler has begun is given up, and its claim is given back. The handler has
-    /// begun when the inner service has been called, also if that holds the request back: see
+    /// A request whose client disconnects before its handler begins is given up, and its claim is released. The handler counts as
+    /// begun once the inner service has been called, even if that holds the request back in a queue: see
     /// [`GiveUpLayer`](super::GiveUpLayer).
     ///
     /// In Lambda no client can disconnect from a function, and no task outlives the invocation.

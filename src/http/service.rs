@@ -1,7 +1,7 @@
 //! The `tower` service.
 
 use std::{
-    fmt, mem,
+    fmt,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -53,14 +53,12 @@ where
     type Error = S::Error;
     type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(context)
+    /// Always ready: the inner service is waited for once the request's body has been read, and not for replays.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The clone is not ready; the service that was polled is.
-        let clone = self.inner.clone();
-        let inner = mem::replace(&mut self.inner, clone);
-        Box::pin(exchange::answer(Arc::clone(&self.settings), inner, request))
+        Box::pin(exchange::answer(Arc::clone(&self.settings), self.inner.clone(), request))
     }
 }

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admission;
 mod answers;
 mod bodies;
 mod callers;

@@ -29,8 +29,10 @@ pub(crate) use ending::{End, Success};
 pub(crate) use probing::probed;
 #[cfg(feature = "batch")]
 pub(crate) use settling::{Settled, Unsettled};
+#[cfg(any(feature = "batch", feature = "http"))]
+pub(crate) use waiting::Polled;
 #[cfg(feature = "batch")]
-pub(crate) use waiting::{LeaseWait, Polled, WaitStep};
+pub(crate) use waiting::{LeaseWait, WaitStep};
 
 /// An operation that wants to be claimed.
 #[derive(Clone, Debug)]

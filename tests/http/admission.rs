@@ -1,0 +1,267 @@
+//! When a request takes its place among the handlers: once its body has been read, and not for a replay.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{Router, routing::post};
+use http::Response;
+use http_body_util::Full;
+use lambda_once::{
+    Idempotency, MemoryStore,
+    http::{IdempotencyKeyLayer, Scope},
+    store::fault::{Call, FaultStore},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::{Notify, Semaphore},
+    time::{Instant, timeout},
+};
+use tower::{ServiceBuilder, limit::GlobalConcurrencyLimitLayer};
+
+use crate::{
+    load::Handlers,
+    server::{Server, created},
+    setup::{App, Got, engine, numbered},
+};
+
+fn layer() -> IdempotencyKeyLayer {
+    IdempotencyKeyLayer::new(engine(), Scope::shared())
+}
+
+/// A server with the layer and a queue inside it for so many handlers, as docs/http.md has it.
+async fn queue(layer: IdempotencyKeyLayer, handlers: &Handlers, max: usize) -> Server {
+    let handler = handlers.clone();
+    let stack = ServiceBuilder::new().layer(layer).layer(GlobalConcurrencyLimitLayer::new(max));
+    Server::start(Router::new().route("/charges", post(move || handler.run()).route_layer(stack))).await
+}
+
+/// The response, which a request that has to wait for a place would not get.
+async fn at_once(response: impl Future<Output = Got>) -> Got {
+    timeout(Duration::from_secs(20), response).await.expect("the request waits for a place")
+}
+
+/// A client that has begun its upload, and that the layer waits for.
+async fn uploading(server: &Server) -> TcpStream {
+    let mut client = server.begin("slow", "content-length: 2\r\nexpect: 100-continue\r\n", "").await;
+    let mut head = [0; 12];
+    client.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 100");
+    client.write_all(b"{").await.unwrap();
+    client
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_upload_takes_no_place_in_a_queue_inside_the_layer() {
+    let handlers = Handlers::new();
+    handlers.may_end.add_permits(2);
+    let server = queue(layer(), &handlers, 1).await;
+    let mut slow = uploading(&server).await;
+    assert_eq!(at_once(server.post("/charges", "quick", "{}")).await.status, 201);
+    slow.write_all(b"}").await.unwrap();
+    handlers.have_begun(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_upload_holds_no_permit() {
+    let handlers = Handlers::new();
+    handlers.may_end.add_permits(2);
+    let handler = handlers.clone();
+    let app = Router::new().route("/charges", post(move || handler.run())).route_layer(layer().max_in_flight(1));
+    let server = Server::start(app).await;
+    let mut slow = uploading(&server).await;
+    assert_eq!(at_once(server.post("/charges", "quick", "{}")).await.status, 201);
+    slow.write_all(b"}").await.unwrap();
+    handlers.have_begun(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_does_not_wait_in_a_queue_inside_the_layer() {
+    let handlers = Handlers::new();
+    handlers.may_end.add_permits(1);
+    let server = queue(layer(), &handlers, 1).await;
+    assert_eq!(server.post("/charges", "done", "{}").await.status, 201);
+    let running = server.begin("running", "content-length: 2\r\n", "{}").await;
+    handlers.have_begun(2).await;
+    assert!(at_once(server.post("/charges", "done", "{}")).await.is_replay());
+    assert_eq!(at_once(server.post("/charges", "done", "[]")).await.code(), "key_reused");
+    assert_eq!(at_once(server.post("/charges", "running", "{}")).await.code(), "in_progress");
+    handlers.may_end.add_permits(1);
+    drop(running);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_waits_for_its_key_has_no_place_in_the_queue() {
+    let (handlers, store) = (Handlers::new(), FaultStore::new(MemoryStore::new(), 1));
+    let once = Idempotency::builder(store.clone()).scope("tests").build().unwrap();
+    let layer = IdempotencyKeyLayer::new(once, Scope::shared()).wait_up_to(Duration::from_secs(60));
+    let server = queue(layer, &handlers, 2).await;
+    let first = server.begin("k", "content-length: 2\r\n", "{}").await;
+    handlers.have_begun(1).await;
+    let meanwhile = async {
+        // It polls the record, so its own claim has been refused.
+        while !store.calls().iter().any(|(call, _)| *call == Call::Read) {
+            tokio::task::yield_now().await;
+        }
+        let other = server.begin("other", "content-length: 2\r\n", "{}").await;
+        timeout(Duration::from_secs(20), handlers.have_begun(2)).await.expect("there is a place");
+        handlers.may_end.add_permits(2);
+        other
+    };
+    let (waited, _other) = tokio::join!(server.post("/charges", "k", "{}"), meanwhile);
+    assert!(waited.is_replay(), "{waited:?}");
+    drop(first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_needs_no_permit() {
+    let go = Arc::new(Semaphore::new(1));
+    let gate = Arc::clone(&go);
+    let handler = move |run, request| {
+        let gate = Arc::clone(&gate);
+        async move {
+            gate.acquire().await.unwrap().forget();
+            numbered(run, request).await
+        }
+    };
+    let app = App::with(|engine| engine, |layer| layer.max_in_flight(1), handler);
+    assert_eq!(app.post("done", "{}").await.status, 201);
+    let meanwhile = async {
+        while app.runs() < 2 {
+            tokio::task::yield_now().await;
+        }
+        assert!(app.post("done", "{}").await.is_replay());
+        assert_eq!(app.post("done", "[]").await.code(), "key_reused");
+        assert_eq!(app.post("running", "{}").await.code(), "in_progress");
+        assert_eq!(app.post("new", "{}").await.code(), "overloaded");
+        go.add_permits(1);
+    };
+    let (running, ()) = tokio::join!(app.post("running", "{}"), meanwhile);
+    assert_eq!((running.status, app.runs()), (201, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_that_is_being_checked_holds_no_permit() {
+    let (began, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (told, gate) = (Arc::clone(&began), Arc::clone(&go));
+    let checking = move |layer: IdempotencyKeyLayer| {
+        layer.max_in_flight(1).before_replay(move |_, _| {
+            let (told, gate) = (Arc::clone(&told), Arc::clone(&gate));
+            Box::pin(async move {
+                told.notify_one();
+                gate.notified().await;
+                Ok(())
+            })
+        })
+    };
+    let app = App::with(|engine| engine, checking, numbered);
+    assert_eq!(app.post("done", "{}").await.status, 201);
+    let meanwhile = async {
+        began.notified().await;
+        assert_eq!(app.post("new", "{}").await.status, 201);
+        go.notify_one();
+    };
+    let (replay, ()) = tokio::join!(app.post("done", "{}"), meanwhile);
+    assert!(replay.is_replay());
+}
+
+/// Tells that it has been dropped.
+struct Dropped(Arc<Notify>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_before_a_replay_ends_when_its_client_leaves() {
+    let (began, ended) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (told, dropped) = (Arc::clone(&began), Arc::clone(&ended));
+    let layer = layer().before_replay(move |_, _| {
+        let (told, dropped) = (Arc::clone(&told), Dropped(Arc::clone(&dropped)));
+        Box::pin(async move {
+            told.notify_one();
+            std::future::pending::<()>().await;
+            drop(dropped);
+            Ok(())
+        })
+    });
+    let in_flight = layer.in_flight();
+    let app = Router::new().route("/charges", post(|| async { created(1) })).route_layer(layer);
+    let server = Server::start(app).await;
+    assert_eq!(server.post("/charges", "k", "{}").await.status, 201);
+    let client = server.begin("k", "content-length: 2\r\n", "{}").await;
+    began.notified().await;
+    assert!(in_flight.is_empty(), "a check is no work to be completed");
+    drop(client);
+    // The check itself may take ten seconds.
+    timeout(Duration::from_secs(8), ended.notified()).await.expect("nobody waits for the replay");
+}
+
+/// An application for one handler at a time, whose first run fails for now. The handlers end when `go` lets them.
+fn one_at_a_time(go: &Arc<Semaphore>) -> App {
+    let gate = Arc::clone(go);
+    let handler = move |run, request| {
+        let gate = Arc::clone(&gate);
+        async move {
+            gate.acquire().await.unwrap().forget();
+            if run == 1 {
+                return Response::builder().status(503).body(Full::default()).unwrap();
+            }
+            numbered(run, request).await
+        }
+    };
+    App::with(|engine| engine, |layer| layer.max_in_flight(1).wait_up_to(Duration::from_secs(20)), handler)
+}
+
+/// Completes when so many handlers have begun.
+async fn begun(app: &App, runs: u32) {
+    while app.runs() < runs {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The response of a request whose key becomes free while another handler runs, for so many seconds, and how long it took.
+async fn waited(seconds: u64) -> (Got, Duration, App) {
+    let go = Arc::new(Semaphore::new(0));
+    let app = one_at_a_time(&go);
+    let first = async {
+        assert_eq!(app.post("k", "{}").await.status, 503);
+        // Nobody has asked for its permit in between.
+        assert_eq!(app.post("other", "{}").await.status, 201);
+    };
+    let waiting = async {
+        begun(&app, 1).await;
+        let began = Instant::now();
+        (app.post("k", "{}").await, began.elapsed())
+    };
+    let ends = async {
+        // The request that waits has found its key in use.
+        let mut turns = 0..10_000;
+        while app.store.calls().len() < 2 {
+            assert!(turns.next().is_some(), "it has not asked the store");
+            tokio::task::yield_now().await;
+        }
+        go.add_permits(1);
+        begun(&app, 2).await;
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        go.add_permits(2);
+    };
+    let ((), (got, time), ()) = tokio::join!(first, waiting, ends);
+    (got, time, app)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waited_for_its_key_waits_for_a_permit_too() {
+    let (got, time, app) = waited(5).await;
+    assert_eq!((got.status, got.is_replay(), app.runs()), (201, false, 3));
+    assert_eq!(time.as_secs(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_for_a_permit_no_longer_than_it_may_wait() {
+    let (got, time, app) = waited(60).await;
+    assert_eq!((got.status, got.code()), (503, "overloaded".to_owned()));
+    let claims = app.store.calls().iter().filter(|(call, _)| *call == Call::Claim).count();
+    assert_eq!((time.as_secs(), claims, app.runs()), (20, 2, 2), "it has claimed nothing");
+}
