@@ -21,7 +21,7 @@ use crate::{
         verdict::Verdict,
     },
     record::KeyHash,
-    store::Refusal,
+    store::{Mismatch, Refusal},
     telemetry::EntryPoint,
 };
 
@@ -163,14 +163,16 @@ impl LayerSettings {
             },
             Outcome::ReplayedWithoutResult => return self.gone(Problem::ANSWER_NOT_KEPT, asked),
             Outcome::ReplayedFailure(_) => Problem::FAILED_BEFORE,
-            Outcome::Mismatch(_) => Problem::MISMATCH.status(self.mismatch_status),
+            Outcome::Mismatch(mismatch) => {
+                let problem = Problem::of_mismatch(mismatch).status(self.mismatch_status);
+                match mismatch {
+                    Mismatch::InProgress { lease_until, .. } => self.until_free(problem, lease_until),
+                    Mismatch::Final | Mismatch::Abandoned { .. } => problem,
+                }
+            }
             Outcome::Superseded { .. } => Problem::SUPERSEDED,
             Outcome::Abandoned { .. } => Problem::ABANDONED,
-            Outcome::InProgress { lease_until, .. } => {
-                // Until then nobody else may claim it.
-                let free_at = lease_until.map(|until| until.after(self.engine.settings.skew_margin));
-                self.in_progress(free_at.map(|free_at| free_at.since(self.engine.clock.now())))
-            }
+            Outcome::InProgress { lease_until, .. } => self.in_progress(lease_until),
             // No refusal becomes another outcome.
             _ => Problem::UNAVAILABLE,
         };
@@ -205,10 +207,15 @@ impl LayerSettings {
         response
     }
 
-    /// `left` is how long the key is held at most, if that is known.
-    fn in_progress(&self, left: Option<Duration>) -> Problem {
-        let problem = Problem::IN_PROGRESS.status(self.in_progress_status);
-        left.map_or(problem.clone().retry_soon(), |left| problem.retry_after(left))
+    fn in_progress(&self, lease_until: Option<Timestamp>) -> Problem {
+        self.until_free(Problem::IN_PROGRESS.status(self.in_progress_status), lease_until)
+    }
+
+    /// Asks the client to retry while another request holds the key, until the lease and the margin have passed.
+    fn until_free(&self, problem: Problem, lease_until: Option<Timestamp>) -> Problem {
+        let Some(lease_until) = lease_until else { return problem.retry_soon() };
+        let free_at = lease_until.after(self.engine.settings.skew_margin);
+        problem.retry_after(free_at.since(self.engine.clock.now()))
     }
 
     /// Logs the outcome, and refuses the request.

@@ -75,7 +75,7 @@
 //! | <a id="outcome_unknown"></a>`outcome_unknown` | 409 | no | an earlier request ended without an outcome, under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) |
 //! | <a id="answer_not_kept"></a>`answer_not_kept` | 410 | no | the operation is done, and its response was too large to store, or for Lambda |
 //! | <a id="body_too_large"></a>`body_too_large` | 413 | no | the request body exceeds [`max_body`](IdempotencyKeyLayer::max_body) |
-//! | <a id="key_reused"></a>`key_reused` | 422 | no | the key was used with another method, path, query, media type or body |
+//! | <a id="key_reused"></a>`key_reused` | 422 | while that request is running | the key was used with another method, path, query, media type or body |
 //! | <a id="handler_failed"></a>`handler_failed` | 500 | yes | the handler panicked; its effect is unknown |
 //! | <a id="answer_broken"></a>`answer_broken` | 500 | yes | the handler's response body broke off; its effect is unknown, unless the response was to release the key |
 //! | <a id="answer_too_large"></a>`answer_too_large` | 500 | no | the operation is done, and its response exceeds the cap ([`refuse_large_answers`](IdempotencyKeyLayer::refuse_large_answers)) |

@@ -5,7 +5,10 @@ use std::{borrow::Cow, time::Duration};
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
-use crate::idempotency::verdict::{Failure, Verdict};
+use crate::{
+    idempotency::verdict::{Failure, Verdict},
+    store::Mismatch,
+};
 
 /// The default of [`problem_base`](super::IdempotencyKeyLayer::problem_base).
 pub(super) const BASE: &str = "https://docs.rs/lambda-once/latest/lambda_once/http/index.html#";
@@ -135,21 +138,24 @@ impl Problem {
         "the operation was carried out, but its place in the order could not be recorded; try again",
     )
     .retry_after(Duration::from_secs(1));
-    pub(super) const MISMATCH: Self = Self::new(
+    const MISMATCH: Self = Self::new(
         StatusCode::UNPROCESSABLE_ENTITY,
         "key_reused",
-        "this idempotency key was used with another request, whose outcome stands; a retry must repeat that request unchanged",
+        "this idempotency key was used with another request, whose outcome stands; a retry must repeat that request \
+         unchanged",
     );
     pub(super) const IN_PROGRESS: Self = Self::new(
         StatusCode::CONFLICT,
         "in_progress",
-        "a request with this idempotency key is being processed, or ended without an outcome; try again",
+        "a request with this idempotency key is being processed, or ended without an outcome; send the same request again, \
+         with the same key",
     )
     .retryable();
     pub(super) const ABANDONED: Self = Self::new(
         StatusCode::CONFLICT,
         "outcome_unknown",
-        "a request with this idempotency key ended without an outcome; it may have taken effect, and is not run again",
+        "a request with this idempotency key ended without an outcome; it may have taken effect, and does not run again \
+         unless an operator of this service releases the key",
     );
     pub(super) const PANICKED: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
@@ -186,6 +192,23 @@ impl Problem {
         "the request could not be protected against repetition and was not processed; try again",
     )
     .retry_after(Duration::from_secs(1));
+
+    /// Returns the refusal of a key that was used with another request, by the state of that request. None advises another key: if
+    /// the client meant to retry that request, it would take effect twice.
+    pub(super) fn of_mismatch(mismatch: Mismatch) -> Self {
+        let detail = match mismatch {
+            Mismatch::Final => return Self::MISMATCH,
+            Mismatch::InProgress { .. } => {
+                "this idempotency key is in use by another request, which is being processed; a retry must repeat that request \
+                 unchanged, and another request can have the key only if that one ends without taking effect"
+            }
+            Mismatch::Abandoned { .. } => {
+                "this idempotency key was used with another request, which ended without an outcome and may have taken effect; a \
+                 retry must repeat that request unchanged"
+            }
+        };
+        Self { detail: Cow::Borrowed(detail), ..Self::MISMATCH }
+    }
 
     /// Of a transaction that was not committed, or may not have been.
     pub(super) fn of_commit(failure: &Failure) -> Self {

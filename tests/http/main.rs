@@ -21,6 +21,7 @@ mod invocations;
 mod keys;
 mod load;
 mod logs;
+mod mismatches;
 mod network;
 mod orders;
 mod probes;

@@ -185,17 +185,3 @@ async fn within_the_layer_decompression_comes_too_late_for_a_retry() {
     assert_eq!(send(&server, "/charges", &[], "{}").await.code(), "key_reused");
     server.shut_down().await;
 }
-
-/// Whoever sends the same operation with a new key has it carried out twice.
-#[tokio::test]
-async fn a_client_is_never_advised_to_send_its_operation_with_a_new_key() {
-    let server = Server::start(routes().route_layer(layer())).await;
-    assert!(is_first(&send(&server, "/charges", &[], "one").await));
-    let got = send(&server, "/charges", &[], "another").await;
-    assert_eq!((got.status, got.code()), (422, "key_reused".to_owned()));
-    let problem: Value = serde_json::from_slice(&got.body).unwrap();
-    let detail = problem["detail"].as_str().unwrap();
-    assert!(detail.contains("outcome stands") && !detail.contains("new key"), "{detail}");
-    assert_eq!((&problem["retryable"], got.headers.get("retry-after")), (&Value::Bool(false), None));
-    server.shut_down().await;
-}

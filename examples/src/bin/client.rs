@@ -71,7 +71,7 @@ impl Answer {
         pause.or_else(|| self.problem()["retry_after_ms"].as_u64().map(Duration::from_millis))
     }
 
-    /// Whether the key belongs to another request. Its operation stands: with a new key it would be carried out twice.
+    /// Whether the key belongs to another request, which has taken effect or may still do so.
     fn is_of_another_request(&self) -> bool {
         self.problem()["code"] == "key_reused"
     }
@@ -165,7 +165,7 @@ async fn main() -> ExitCode {
             println!("{}: {}", if answer.is_replay() { "replay" } else { "first answer" }, answer.text());
             if answer.is_of_another_request() {
                 eprintln!(
-                    "client: the key was used for another charge, which stands; do not repeat that charge with a new key"
+                    "client: the key was used for another charge, which was made or may still be; do not repeat that charge with a new key"
                 );
             }
             if answer.status.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
