@@ -84,6 +84,7 @@ impl IdempotencyKeyLayer {
     /// * the [`key`](Self::key) is malformed, or given together with [`check_key`](Self::check_key);
     /// * a status for refusals is below 400;
     /// * [`max_in_flight`](Self::max_in_flight) is zero;
+    /// * [`max_buffered`](Self::max_buffered) is less than [`max_body`](Self::max_body);
     /// * the longest duration of the [`heartbeat`](Self::heartbeat) is zero.
     pub fn checked(self) -> Result<Self, Error> {
         self.settings.check()?;
@@ -345,11 +346,12 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Sets how many bytes of request bodies the layer holds at most, 128 MiB by default: while they arrive, while their requests
-    /// wait, and until their handlers have ended. A body for which there is no room is refused with 503 `overloaded`. Bodies that
-    /// `lambda_http` has in memory already do not count, nor do requests that pass through.
+    /// Sets how many bytes of request bodies the layer holds at most, 128 MiB by default. It must be at least
+    /// [`max_body`](Self::max_body). A body counts from its first byte until its handler has ended. A request whose body does not
+    /// fit is refused with 503 `overloaded`. Bodies that `lambda_http` already holds in memory do not count, nor do requests that
+    /// pass through.
     ///
-    /// Clones of this layer, and the services that it wraps, have one limit together.
+    /// Clones of this layer and the services that it wraps share one limit.
     pub fn max_buffered(mut self, bytes: usize) -> Self {
         self.settings.room = Room::of(bytes);
         self

@@ -195,6 +195,13 @@ impl LayerSettings {
         if self.max_in_flight == Some(0) {
             return Err(Error::config("`max_in_flight(0)` refuses every request"));
         }
+        if self.room.max_bytes < self.max_body {
+            return Err(Error::config(format!(
+                "the layer may hold {} bytes of bodies (`max_buffered`), so a body of `max_body`, {} bytes, is always refused: \
+                 raise `max_buffered` or lower `max_body`",
+                self.room.max_bytes, self.max_body
+            )));
+        }
         let statuses = [self.mismatch_status, self.in_progress_status];
         if let Some(status) = statuses.iter().find(|status| !status.is_client_error() && !status.is_server_error()) {
             return Err(Error::config(format!("{status} does not refuse a request: choose a status of 400 or more")));

@@ -59,3 +59,14 @@ fn the_status_of_a_mismatch_is_that_of_an_error() {
         assert!(!is_refused(layer().mismatch_status(status)), "{status}");
     }
 }
+
+#[test]
+fn room_for_less_than_one_body_is_refused_with_what_to_do() {
+    let error = layer().max_body(1_000).max_buffered(999).checked().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let told = error.to_string();
+    assert!(told.contains("raise `max_buffered` or lower `max_body`"), "{told}");
+    assert!(is_refused(layer().max_buffered(1 << 20)), "also of the default");
+    assert!(is_refused(layer().max_body(256 << 20)), "also by the default");
+    assert!(!is_refused(layer().max_buffered(1_000).max_body(1_000)), "in either order");
+}

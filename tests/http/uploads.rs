@@ -124,7 +124,7 @@ fn the_error_of_a_limit_is_found_behind_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_200_slow_clients_no_more_is_held_than_is_allowed() {
     const HALF: usize = 64 << 10;
-    let (service, runs) = app(layer().max_buffered(16 * HALF));
+    let (service, runs) = app(layer().max_body(2 * HALF).max_buffered(16 * HALF));
     let server = Server::start(service).await;
     let half = "a".repeat(HALF);
     let clients = (0..200).map(|key| {
@@ -162,7 +162,7 @@ async fn a_body_counts_until_its_handler_has_ended() {
             Response::new(Body::empty())
         }
     };
-    let app = Router::new().route("/charges", post(handler)).route_layer(layer().max_buffered(6));
+    let app = Router::new().route("/charges", post(handler)).route_layer(layer().max_body(6).max_buffered(6));
     let mut first = std::pin::pin!(sent(&app, Body::from("1234")));
     assert!(first.as_mut().now_or_never().is_none());
     let got = sent(&app, Body::from("567")).await;
