@@ -20,6 +20,7 @@ use super::{
     admission::{NotAdmitted, Permit},
     answer::Asked,
     entry::Participation,
+    grpc,
     handler_end::HandlerEnd,
     in_flight::Client,
     lambda,
@@ -46,8 +47,6 @@ use crate::{
 
 /// Marks responses to requests that ran without a claim.
 const UNPROTECTED: HeaderName = HeaderName::from_static("idempotency-unprotected");
-
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// The longest that a request waits for the store before it fails open.
 const FAIL_OPEN_AFTER: Duration = Duration::from_secs(3);
@@ -360,7 +359,7 @@ impl LayerSettings {
             };
             let is_decided = parts.extensions.get::<Decision>().is_some();
             let decision =
-                if !is_decided && is_grpc_error(&parts.headers, body.trailers()) { Decision::Keep } else { decision };
+                if !is_decided && grpc::may_be_error(&parts.headers, &body) { Decision::Keep } else { decision };
             let ran = self.ran(parts, body, is_invocation);
             Ok(match decision {
                 Decision::Store => Success::Complete(ran),
@@ -467,13 +466,6 @@ impl LayerSettings {
         response.headers_mut().insert(UNPROTECTED, HeaderValue::from_static("true"));
         Ok(response)
     }
-}
-
-/// Whether the status of gRPC, which comes in the trailers or without a body in the headers, is an error. The status of HTTP is 200
-/// nevertheless.
-fn is_grpc_error(headers: &HeaderMap, trailers: Option<&HeaderMap>) -> bool {
-    let status = trailers.and_then(|trailers| trailers.get(GRPC_STATUS)).or_else(|| headers.get(GRPC_STATUS));
-    status.is_some_and(|status| status != "0")
 }
 
 impl<S: Inner<B>, B: RequestBody> Work<S, B> {

@@ -121,7 +121,7 @@
 //! [classifier](crate::Builder::classify).
 //!
 //! A `grpc-status` other than 0, in the trailers or the headers, keeps the key, unless a [`Decision`] is among the extensions of the
-//! response.
+//! response. So does a gRPC response larger than [`max_body`](IdempotencyKeyLayer::max_body), whose trailers are not known yet.
 //!
 //! Status, headers, body and trailers are stored, except headers of one exchange: hop-by-hop and framing headers,
 //! `Authorization`, `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value is `*` or its name is
@@ -145,6 +145,7 @@ mod exchange;
 mod extract;
 mod fingerprint;
 mod give_up;
+mod grpc;
 mod handler_end;
 mod header_key;
 mod in_flight;

@@ -57,17 +57,35 @@ async fn trailers_arrive_over_the_network_as_without_the_layer_also_replayed() {
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// The first response of a service of gRPC, and the retry's: status, trailers, and whether it is a replay.
-async fn of_grpc(
+/// The status, the trailer and whether it is a replay, of the first response of a service of gRPC and of the retry's.
+type Told = [(u16, Option<String>, bool); 2];
+
+async fn of_grpc(header: Option<&'static str>, trailer: Option<&'static str>, decision: Option<Decision>) -> Told {
+    of_layer(layer(), "application/grpc", header, trailer, decision).await
+}
+
+/// The same with a layer whose limit the response exceeds.
+async fn too_large(
+    content_type: &'static str,
     header: Option<&'static str>,
     trailer: Option<&'static str>,
     decision: Option<Decision>,
-) -> [(u16, Option<String>, bool); 2] {
+) -> Told {
+    of_layer(layer().max_body(6), content_type, header, trailer, decision).await
+}
+
+async fn of_layer(
+    layer: IdempotencyKeyLayer,
+    content_type: &'static str,
+    header: Option<&'static str>,
+    trailer: Option<&'static str>,
+    decision: Option<Decision>,
+) -> Told {
     let handler = move || async move {
         let trailers = trailer.map(|status| HeaderMap::from_iter([(GRPC_STATUS, status.parse().unwrap())]));
         let frames = [Frame::data(Bytes::from("charged"))].into_iter().chain(trailers.map(Frame::trailers));
         let body = Body::new(StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>))));
-        let mut answer = Response::builder().header("content-type", "application/grpc").body(body).unwrap();
+        let mut answer = Response::builder().header("content-type", content_type).body(body).unwrap();
         if let Some(status) = header {
             answer.headers_mut().insert(GRPC_STATUS, status.parse().unwrap());
         }
@@ -76,7 +94,7 @@ async fn of_grpc(
         }
         answer
     };
-    let app = Router::new().route("/charges", post(handler)).route_layer(layer());
+    let app = Router::new().route("/charges", post(handler)).route_layer(layer);
     let send = || async {
         let request = Request::post("/charges").header("idempotency-key", "k").body(Body::from("charge")).unwrap();
         let (parts, body) = app.clone().oneshot(request).await.unwrap().into_parts();
@@ -103,6 +121,26 @@ async fn an_error_of_grpc_keeps_the_key_unless_the_application_decides() {
     assert_eq!(store[1], (200, status("3"), true));
     let release = of_grpc(None, Some("14"), Some(Decision::Release)).await;
     assert_eq!(release[1], (200, status("14"), false));
+}
+
+#[tokio::test]
+async fn a_large_answer_of_grpc_keeps_the_key_as_its_status_is_not_known() {
+    let status = |status: &str| Some(status.to_owned());
+    for content_type in ["application/grpc", "application/grpc+proto", "Application/GRPC; x=1"] {
+        let error = too_large(content_type, None, Some("14"), None).await;
+        assert_eq!(error, [(200, status("14"), false), (409, None, false)], "{content_type}");
+        let success = too_large(content_type, None, Some("0"), None).await;
+        assert_eq!(success, [(200, status("0"), false), (409, None, false)], "{content_type}");
+        // Its trailers count, so those in the headers do not help.
+        assert_eq!(too_large(content_type, Some("0"), Some("13"), None).await[1].0, 409, "{content_type}");
+    }
+    assert_eq!(too_large("text/plain", Some("5"), None, None).await[1].0, 409);
+    let store = too_large("application/grpc", None, Some("0"), Some(Decision::Store)).await;
+    assert_eq!(store[1], (410, None, true));
+    // The layer does not look into the bodies of gRPC-Web.
+    for content_type in ["application/grpc-web+proto", "application/grpcx", "text/plain"] {
+        assert_eq!(too_large(content_type, None, None, None).await[1], (410, None, true), "{content_type}");
+    }
 }
 
 #[tokio::test]
