@@ -32,10 +32,10 @@ pub enum Decision {
 impl Decision {
     /// The default decision by status.
     ///
-    /// * `Release`: those that a retry may change, because it brings other credentials or headers, or comes at another time: 401,
-    ///   403, 404, 405, 406, 409, 412, 413, 415, 416, 417, 421, 423, 425, 426, 428, 429 and 431. Also 307 and 308, which send the
-    ///   same request elsewhere, with the same key, and 5xx except 504.
-    /// * `Keep`: 408, 424, 499 and 504, which say that something was given up or has failed, not whether it took effect.
+    /// * `Release`: statuses that a retry may change because it has other credentials or headers, or comes at another time: 401,
+    ///   403, 404, 405, 406, 407, 409, 411, 412, 413, 415, 416, 417, 421, 423, 425, 426, 428, 429 and 431. Also 307 and 308, which
+    ///   send the same request elsewhere, with the same key, and 5xx except 504.
+    /// * `Keep`: 408, 424, 499 and 504, which report that something was given up or has failed, not whether it took effect.
     /// * `Store`: 2xx, other 3xx and other 4xx, 400 and 422 among them.
     pub fn by_status(status: StatusCode) -> Self {
         match status {
@@ -44,7 +44,9 @@ impl Decision {
             | StatusCode::NOT_FOUND
             | StatusCode::METHOD_NOT_ALLOWED
             | StatusCode::NOT_ACCEPTABLE
+            | StatusCode::PROXY_AUTHENTICATION_REQUIRED
             | StatusCode::CONFLICT
+            | StatusCode::LENGTH_REQUIRED
             | StatusCode::PRECONDITION_FAILED
             | StatusCode::PAYLOAD_TOO_LARGE
             | StatusCode::UNSUPPORTED_MEDIA_TYPE
@@ -79,8 +81,10 @@ mod tests {
             (100..600).filter(move |&code| Decision::by_status(StatusCode::from_u16(code).unwrap()) == decision)
         };
         let released: Vec<u16> = of(Decision::Release).filter(|code| (200..500).contains(code)).collect();
-        let expected =
-            [307, 308, 401, 403, 404, 405, 406, 409, 412, 413, 415, 416, 417, 421, 423, 425, 426, 428, 429, 431];
+        let expected = [
+            307, 308, 401, 403, 404, 405, 406, 407, 409, 411, 412, 413, 415, 416, 417, 421, 423, 425, 426, 428, 429,
+            431,
+        ];
         assert_eq!(released, expected);
         assert_eq!(of(Decision::Keep).collect::<Vec<_>>(), [408, 424, 499, 504]);
         assert!(of(Decision::Store).all(|code| (200..500).contains(&code)));

@@ -130,7 +130,7 @@ async fn answering(status: u16) -> App {
 
 #[tokio::test(start_paused = true)]
 async fn answers_that_a_retry_may_change_release_the_key() {
-    let by_credentials_or_request = [401, 403, 404, 405, 406, 412, 413, 415, 416, 417, 421, 426, 428, 431];
+    let by_credentials_or_request = [401, 403, 404, 405, 406, 407, 411, 412, 413, 415, 416, 417, 421, 426, 428, 431];
     let by_time_or_place = [307, 308, 409, 423, 425, 429, 500, 502, 503];
     for status in by_credentials_or_request.into_iter().chain(by_time_or_place) {
         let app = answering(status).await;
