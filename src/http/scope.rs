@@ -73,10 +73,10 @@ impl Scope {
     /// key on another host is another operation. Without it a request to another host is a retry, as the host is not
     /// [compared](super#what-is-compared).
     ///
-    /// The host is that of the target URI (RFC 9110, section 7.1): the authority that the request line or `:authority` names, else
-    /// the `Host` header (RFC 9112, section 3.2.2; RFC 9113, section 8.3.1). It is lower-cased, and loses the port if that is 80
-    /// or 443, as the scheme is not known behind a proxy that ends TLS. A request without a host is refused with 403, and so is
-    /// one whose `Host` is needed and is repeated or malformed. Behind a proxy that changes the host, use
+    /// The host is that of the target URI (RFC 9110, section 7.1): the authority of the request line or of `:authority`, otherwise
+    /// the `Host` header (RFC 9112, section 3.2.2; RFC 9113, section 8.3.1). It is lower-cased. A trailing dot is removed, and so is
+    /// port 80 or 443, because the scheme is not known behind a proxy that terminates TLS. A request without a host is refused with
+    /// 403, and so is one whose `Host` is needed and is repeated or malformed. Behind a proxy that changes the host, use
     /// [`from_fn`](Self::from_fn).
     #[must_use]
     pub fn per_host(mut self) -> Self {
@@ -99,7 +99,7 @@ impl Scope {
     }
 }
 
-/// The host of the target URI and its port, unless that is a default one.
+/// Returns the host of the target URI and its port, unless that is a default one.
 fn host(parts: &Parts) -> Option<String> {
     let of_header;
     let authority = match original_uri(parts).authority() {
@@ -113,7 +113,10 @@ fn host(parts: &Parts) -> Option<String> {
     };
     let host = authority.host();
     let after_user = authority.as_str().rsplit('@').next()?;
-    let port = match after_user.strip_prefix(host)?.strip_prefix(':') {
+    let port = after_user.strip_prefix(host)?.strip_prefix(':');
+    // With the dot the name is fully qualified; it is the same host.
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let port = match port {
         _ if host.is_empty() => return None,
         None | Some("") => None,
         Some(port) => Some(port.parse::<u16>().ok()?),

@@ -83,8 +83,16 @@ async fn a_retry_by_another_domain_is_a_retry() {
 #[tokio::test]
 async fn where_hosts_are_tenants_one_key_is_an_operation_of_each() {
     let server = start(Scope::shared().per_host()).await;
-    for host in ["acme.example.com", "globex.example.com", "acme.example.com:8080", "[::1]", "[::1]:8080", "8", "8:88"]
-    {
+    for host in [
+        "acme.example.com",
+        "globex.example.com",
+        "acme.example.com:8080",
+        "acme.example.com..",
+        "[::1]",
+        "[::1]:8080",
+        "8",
+        "8:88",
+    ] {
         assert_eq!(to_host(&server, host).await, FIRST, "{host}");
         assert_eq!(to_host(&server, host).await, REPLAY, "{host}");
     }
@@ -95,10 +103,18 @@ async fn where_hosts_are_tenants_one_key_is_an_operation_of_each() {
 async fn a_host_is_one_in_every_spelling_and_every_version_of_http() {
     let server = start(Scope::shared().per_host()).await;
     assert_eq!(to_host(&server, "acme.example.com").await, FIRST);
-    for same in ["ACME.Example.com", "acme.example.com:443", "acme.example.com:80", "acme.example.com:"] {
+    for same in [
+        "ACME.Example.com",
+        "acme.example.com:443",
+        "acme.example.com:80",
+        "acme.example.com:",
+        "acme.example.com.",
+        "Acme.example.com.:443",
+    ] {
         assert_eq!(to_host(&server, same).await, REPLAY, "{same}");
     }
     assert_eq!(http_2(&server, "acme.example.com", None).await, REPLAY);
+    assert_eq!(http_2(&server, "acme.example.com.", None).await, REPLAY);
     assert_eq!(http_2(&server, "ACME.example.com:80", None).await, REPLAY);
     assert_eq!(http_2(&server, "globex.example.com", None).await, FIRST);
     assert_eq!(to_host(&server, "globex.example.com").await, REPLAY);
@@ -130,6 +146,8 @@ async fn where_hosts_are_tenants_a_request_without_one_is_refused() {
         "host: acme.example.com:99999\r\n",
         "host: acme example com\r\n",
         "host: :80\r\n",
+        "host: .\r\n",
+        "host: .:80\r\n",
     ] {
         assert_eq!(http_1(&server, "/v1/charges", headers).await, REFUSED, "{headers:?}");
     }
