@@ -154,14 +154,12 @@ impl LayerSettings {
         let kind = outcome.kind();
         let problem = match outcome {
             Outcome::Replayed(stored) => match stored.into_response() {
-                Some(StoredResponse { mut response, answered: Some(status), .. }) => {
-                    let location = response.headers_mut().remove(header::LOCATION);
-                    return self.gone(Problem::ANSWER_NOT_KEPT.answered(status, location), asked);
-                }
                 Some(stored) => return self.replay(stored, asked).await,
                 None => Problem::ANSWER_UNREADABLE,
             },
-            Outcome::ReplayedWithoutResult => return self.gone(Problem::ANSWER_NOT_KEPT, asked),
+            Outcome::ReplayedWithoutResult => {
+                return self.marked(self.problem(Problem::ANSWER_NOT_KEPT, kind, asked));
+            }
             Outcome::ReplayedFailure(_) => Problem::FAILED_BEFORE,
             Outcome::Mismatch(mismatch) => {
                 let problem = Problem::of_mismatch(mismatch).status(self.mismatch_status);
@@ -179,9 +177,10 @@ impl LayerSettings {
         self.problem(problem, kind, asked)
     }
 
-    /// A stored response, unless `before_replay` refuses it.
+    /// Replays a stored response, or what is kept of it, unless `before_replay` refuses that.
     async fn replay<R>(&self, stored: StoredResponse, asked: Asked<'_>) -> Response<ResponseBody<R>> {
-        self.log(OutcomeKind::Replayed, asked);
+        let is_whole = stored.body_is_kept();
+        self.log(if is_whole { OutcomeKind::Replayed } else { OutcomeKind::ReplayedWithoutResult }, asked);
         if let Some(gate) = &self.before_replay {
             let Some(request) = asked.parts else { return self.refusal(Problem::REPLAY_UNCHECKED, None) };
             let stop = self.window(request).stop;
@@ -193,13 +192,13 @@ impl LayerSettings {
                 Err(_) => return self.refusal(Problem::REPLAY_UNCHECKED, Some(request)),
             }
         }
-        let StoredResponse { response, trailers, .. } = stored;
+        let StoredResponse { mut response, trailers, .. } = stored;
+        if !is_whole {
+            let location = response.headers_mut().remove(header::LOCATION);
+            return self
+                .marked(self.refusal(Problem::ANSWER_NOT_KEPT.answered(response.status(), location), asked.parts));
+        }
         self.marked(response.map(|bytes| ResponseBody::with_trailers(bytes, trailers)))
-    }
-
-    /// The operation is done, and its response was not kept.
-    fn gone<R>(&self, problem: Problem, asked: Asked<'_>) -> Response<ResponseBody<R>> {
-        self.marked(self.problem(problem, OutcomeKind::ReplayedWithoutResult, asked))
     }
 
     fn marked<R>(&self, mut response: Response<R>) -> Response<R> {

@@ -214,8 +214,9 @@ impl IdempotencyKeyLayer {
     }
 
     /// Called before a stored response is replayed, for example to check that the caller may still see it. If it returns an
-    /// error, the client gets that response, and the record stays. Not called before a 410. The replay is refused with 503 if
-    /// the hook panics, or takes longer than ten seconds or than the invocation has.
+    /// error, the client gets that response, and the record stays. The same holds for a 410 with the status and the `Location` of a
+    /// response whose body [is not kept](StoredResponse::body_is_kept). The replay is refused with 503 if the hook panics, or takes
+    /// longer than ten seconds or than the invocation has.
     ///
     /// ```
     /// use bytes::Bytes;

@@ -10,12 +10,11 @@ use serde::{Deserialize, Serialize};
 pub struct StoredResponse {
     pub(super) response: Response<Bytes>,
     pub(super) trailers: Option<HeaderMap>,
-    /// The status of the response if its body is not kept.
-    pub(super) answered: Option<StatusCode>,
+    body_is_kept: bool,
 }
 
 impl StoredResponse {
-    /// The status.
+    /// Returns the status of the response.
     pub fn status(&self) -> StatusCode {
         self.response.status()
     }
@@ -30,9 +29,14 @@ impl StoredResponse {
         self.trailers.as_ref()
     }
 
-    /// The body.
+    /// Returns the body, which is empty if it [is not kept](Self::body_is_kept).
     pub fn body(&self) -> &Bytes {
         self.response.body()
+    }
+
+    /// Returns whether the body is kept. If it was too large, only the status and `Location` are: the client gets them with a 410.
+    pub fn body_is_kept(&self) -> bool {
+        self.body_is_kept
     }
 }
 
@@ -164,11 +168,11 @@ impl StoredForm {
             (None, None) => Bytes::new(),
         };
         let mut response = Response::new(body);
-        *response.status_mut() = StatusCode::from_u16(self.status).ok()?;
+        *response.status_mut() = StatusCode::from_u16(self.answered.unwrap_or(self.status)).ok()?;
         *response.headers_mut() = restored(self.headers)?;
         let trailers = restored(self.trailers)?;
-        let answered = self.answered.map(StatusCode::from_u16).transpose().ok()?;
-        Some(StoredResponse { response, trailers: (!trailers.is_empty()).then_some(trailers), answered })
+        let trailers = (!trailers.is_empty()).then_some(trailers);
+        Some(StoredResponse { response, trailers, body_is_kept: self.answered.is_none() })
     }
 }
 

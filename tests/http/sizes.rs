@@ -1,6 +1,9 @@
 //! Responses that are too large: for the layer, for the store, for Lambda.
 
-use std::convert::Infallible;
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
 
 use axum::{Router, routing::post};
 use bytes::Bytes;
@@ -84,6 +87,45 @@ async fn where_results_are_not_to_be_kept_nothing_is_kept_of_an_answer() {
     let again = app.post("k", "1").await;
     assert_eq!((again.status, again.header("location")), (410, None));
     assert_eq!(problem(&again).get("response_status"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_before_a_replay_decides_about_the_place_of_an_answer_too() {
+    let check = |layer: IdempotencyKeyLayer| {
+        layer.max_body(4).before_replay(|request, stored| {
+            let is_suspended = request.headers.contains_key("x-suspended");
+            assert_eq!(stored.status(), 201);
+            assert_eq!(stored.headers()["location"], "/charges/7");
+            let refusal = Response::builder().status(403).body("suspended".into()).unwrap();
+            Box::pin(async move { if is_suspended { Err(refusal) } else { Ok(()) } })
+        })
+    };
+    let app = App::with(|engine| engine, check, |_, _| made("12345"));
+    assert_eq!(app.post("k", "1").await.status, 201);
+    let mut suspended = request("k", "1");
+    suspended.headers_mut().insert("x-suspended", "1".parse().unwrap());
+    let refused = app.send(suspended).await;
+    assert_eq!((refused.status, refused.header("location"), &refused.body[..]), (403, None, &b"suspended"[..]));
+    let admitted = app.post("k", "1").await;
+    assert_eq!((admitted.status, admitted.header("location"), admitted.is_replay()), (410, Some("/charges/7"), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_before_a_replay_is_told_whether_the_body_is_kept() {
+    for (max, is_kept) in [(4, false), (5, true)] {
+        let told = Arc::new(Mutex::new(None));
+        let note = Arc::clone(&told);
+        let check = move |layer: IdempotencyKeyLayer| {
+            layer.max_body(max).before_replay(move |_, stored| {
+                *note.lock().unwrap() = Some((stored.body_is_kept(), stored.body().len()));
+                Box::pin(async { Ok(()) })
+            })
+        };
+        let app = App::with(|engine| engine, check, |_, _| made("12345"));
+        app.post("k", "1").await;
+        assert_eq!(app.post("k", "1").await.status, if is_kept { 201 } else { 410 });
+        assert_eq!(*told.lock().unwrap(), Some((is_kept, if is_kept { 5 } else { 0 })));
+    }
 }
 
 /// The length of the event that `lambda_http` makes of a response for an HTTP API.
