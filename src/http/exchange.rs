@@ -51,7 +51,7 @@ const UNPROTECTED: HeaderName = HeaderName::from_static("idempotency-unprotected
 /// The longest that a request waits for the store before it fails open.
 const FAIL_OPEN_AFTER: Duration = Duration::from_secs(3);
 
-/// The longest that a refusal waits for the withdrawal of its claim: clients have time-outs, too.
+/// The longest that a refusal waits for the withdrawal of its claim: clients have timeouts, too.
 const WITHDRAW_FOR: Duration = Duration::from_secs(28);
 
 /// The longest that a response which is there waits for that.
@@ -139,7 +139,7 @@ pub(super) async fn answer<S: Inner<B>, B: RequestBody>(
 }
 
 impl LayerSettings {
-    /// Calls hooks of the application, which may panic. Nothing is claimed yet.
+    /// Calls hooks of the application, which may panic, before anything is claimed.
     fn hooked<T>(&self, hooks: impl FnOnce() -> Result<T, Problem>) -> Result<T, Problem> {
         catch_panic(hooks).unwrap_or_else(|| {
             tracing::error!(target: "lambda_once", operation = &*self.operation, "a function of the application panicked; the request is refused");
@@ -147,7 +147,7 @@ impl LayerSettings {
         })
     }
 
-    /// Reads the request's body. One that is known to be too large is not begun, so that its client need not send it.
+    /// Reads the request's body. A body whose declared length is too large is not read, so that its client need not send it.
     async fn read<B: RequestBody>(
         &self,
         body: B,

@@ -10,10 +10,10 @@ use super::Decision;
 
 /// An axum extractor whose rejection releases the key.
 ///
-/// An extractor runs before the handler: if it rejects the request, nothing has happened. By its status alone a rejection of
-/// 400 or 422, as that of `Json`, is stored, since a handler may give the same status after its effect. Within this type it
-/// carries [`Decision::Release`], so that a client may correct the request under the same key. A rejection that carries a decision
-/// of its own keeps it.
+/// An extractor runs before the handler, so if it rejects the request, nothing has happened. A rejection with 400 or 422, such as
+/// that of `Json`, would be stored, because a handler may return the same status after its effect. This type adds
+/// [`Decision::Release`] to the rejection, so that a client may correct the request under the same key. A rejection that already
+/// has a decision keeps it.
 ///
 /// ```
 /// use axum::{Json, http::StatusCode};

@@ -12,7 +12,7 @@ use crate::{
     record::Fingerprint,
 };
 
-/// A form with more fields is compared byte by byte: decoded, it would take many times its size.
+/// A form with more fields is compared byte by byte, because decoding multiplies its size.
 const MAX_FIELDS: usize = 10_000;
 
 /// The names and values of a query or a form, decoded.
@@ -120,8 +120,8 @@ impl<'a> Target<'a> {
 }
 
 /// Normalizes the percent-encoding of a path (RFC 3986, sections 6.2.2.1 and 6.2.2.2): unreserved characters are decoded, and
-/// the digits of others are in upper case. `%2F` remains another path than `/`. A path with a malformed escape stays as it is: what
-/// is decoded beside a stray `%` could become an escape.
+/// the digits of others are in upper case. `%2F` and `/` remain different. A path with a malformed escape stays as it is, because a
+/// character that is decoded beside a stray `%` could become an escape.
 fn normalized(path: &str) -> Cow<'_, str> {
     let mut escapes = path.split('%');
     let mut text = Cow::Borrowed(escapes.next().unwrap_or_default());
@@ -283,7 +283,7 @@ mod tests {
         // A boundary that the value contains is a part of the value.
         assert_ne!(with("x", &form("x", "y")), with("y", &form("y", "x")));
         assert_ne!(with("x", &form("x", "--y--")), with("y", &form("y", "--x--")));
-        // What is malformed is compared byte by byte, its content type included.
+        // A malformed body is compared byte by byte, including its content type.
         let torn = |boundary: &str| form(boundary, "hello").replace("--\r\n", "");
         assert_eq!(with("x", &torn("x")), with("x", &torn("x")));
         assert_ne!(with("x", &torn("x")), with("y", &torn("y")));

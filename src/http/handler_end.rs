@@ -31,7 +31,7 @@ pub(super) enum HandlerEnd<'s, R, E> {
 }
 
 impl<R, E> HandlerEnd<'_, R, E> {
-    /// Whether it is a response that cannot be replayed, whatever the store takes.
+    /// Returns whether it is a response that cannot be replayed, whatever the store accepts.
     pub(super) fn is_too_large(&self) -> bool {
         matches!(self, Self::Answered { body, is_replayable, .. } if !is_replayable || body.whole().is_none())
     }

@@ -43,8 +43,8 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Whether the request can be given up: its client has left, and no handler has begun, not even in an earlier try of a layer
-    /// that repeats requests. If not, it begins now.
+    /// Returns whether the request can be given up: its client has disconnected, and no handler has begun, not even in an earlier
+    /// attempt of a retry layer inside. If not, the handler counts as begun from now on.
     pub(super) fn gives_up(&self) -> bool {
         let gives_up = self.has_left() && !self.has_begun.load(Ordering::Relaxed);
         if !gives_up {

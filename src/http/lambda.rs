@@ -51,10 +51,10 @@ mod in_lambda {
         }
     }
 
-    /// What the rest of the response may take: the names of its members, and headers of outer layers.
+    /// Reserved for the rest of the response: the names of its members, and headers of outer layers.
     const FRAME_BYTES: usize = 16 * 1024;
 
-    /// Whether Lambda takes this response, as `lambda_http` encodes it.
+    /// Returns whether Lambda accepts this response, as `lambda_http` encodes it.
     pub(in crate::http) fn takes_response(headers: &HeaderMap, body: &[u8]) -> bool {
         // No encoding takes more.
         if body.len() < MAX_RESPONSE_BYTES / 8 {

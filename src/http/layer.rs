@@ -358,8 +358,8 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Sets for how long a request body may pause, 30 seconds by default. Then the request is refused with 408 `body_timed_out`.
-    /// The whole upload has no limit: an outer layer sets one, such as `tower_http::timeout::TimeoutLayer`.
+    /// Sets how long a request body may pause, 30 seconds by default. After that the request is refused with 408 `body_timed_out`.
+    /// The whole upload has no time limit. To set one, use an outer layer such as `tower_http::timeout::TimeoutLayer`.
     pub fn body_idle_timeout(mut self, time: Duration) -> Self {
         self.settings.body_idle_timeout = time;
         self
@@ -402,8 +402,8 @@ impl IdempotencyKeyLayer {
     /// Runs requests unprotected while the store is unavailable, instead of refusing them with 503. Their responses have the
     /// header `Idempotency-Unprotected: true`. A retry then takes effect again.
     ///
-    /// The store gets a quarter of the time left, at most three seconds. These requests run [to
-    /// completion](Self::run_to_completion) too, and are not cut off.
+    /// The store gets a quarter of the time left, at most three seconds. These requests also run [to
+    /// completion](Self::run_to_completion), and are not cut off.
     pub fn fail_open(mut self) -> Self {
         self.settings.fails_open = true;
         self

@@ -56,10 +56,11 @@
 //! # Refusals
 //!
 //! A refusal is `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with the members `type`, `title`,
-//! `status`, `detail`, `code`, `retryable` (whether the same request may be sent again) and, where there is a time to wait for,
-//! `retry_after_ms` (milliseconds). An `answer_not_kept` has the status of the response as `response_status` and its `Location`
-//! as a header, unless the engine keeps [no results](crate::Builder::keep_results). While another request holds the key, that is the rest of its lease (a long request renews
-//! it) and the margin for clocks; `Retry-After` stays at one or two seconds, since a request that is running usually ends much sooner.
+//! `status`, `detail`, `code`, `retryable` (whether the same request may be sent again) and, if the wait is known,
+//! `retry_after_ms` (milliseconds). While another request holds the key, that is the rest of its lease (a long request renews it)
+//! and the margin for clocks. `Retry-After` stays at one or two seconds, since a running request usually ends much sooner. An
+//! `answer_not_kept` has the status of the response as `response_status` and its `Location` as a header, unless the engine keeps
+//! [no results](crate::Builder::keep_results).
 //!
 //! | `code` | status | retryable | when |
 //! |---|---|---|---|
@@ -106,8 +107,8 @@
 //!   values in order, if it is `application/x-www-form-urlencoded` (up to 10,000 fields); preamble, parts and epilogue if it is
 //!   `multipart/*`, whatever the boundary. Other bodies, and those that are malformed, are compared byte by byte.
 //!
-//! Headers are not compared, save those that [`compare_headers`](IdempotencyKeyLayer::compare_headers) names, nor is the host: a retry may arrive by another domain. Where hosts are tenants, they
-//! belong to the [scope](Scope::per_host).
+//! Headers are not compared, except those that [`compare_headers`](IdempotencyKeyLayer::compare_headers) names. The host is not
+//! compared either, because a retry may arrive by another domain. If hosts are tenants, add them to the [scope](Scope::per_host).
 //!
 //! # What is stored
 //!
@@ -124,8 +125,8 @@
 //! response. So does a gRPC response larger than [`max_body`](IdempotencyKeyLayer::max_body), whose trailers are not known yet.
 //!
 //! Status, headers, body and trailers are stored, except headers of one exchange: hop-by-hop and framing headers,
-//! `Authorization`, `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value is `*` or its name is
-//! in [`store_headers`](IdempotencyKeyLayer::store_headers): any other value was chosen for the origin that asked first.
+//! `Authorization`, `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value is `*` or
+//! its name is in [`store_headers`](IdempotencyKeyLayer::store_headers): any other value was chosen for the origin that asked first.
 //!
 //! # Disconnects
 //!

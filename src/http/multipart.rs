@@ -1,4 +1,4 @@
-//! Takes multipart bodies apart (RFC 2046, section 5.1), so that their boundary, which each attempt may choose anew, is not
+//! Splits multipart bodies into parts (RFC 2046, section 5.1), so that the boundary, which may change with each attempt, is not
 //! compared.
 
 use http::HeaderValue;
@@ -6,9 +6,9 @@ use http::HeaderValue;
 /// The longest boundary.
 const MAX_BOUNDARY: usize = 70;
 
-/// Returns the preamble, the parts with their headers, and the epilogue, or `None` if the body is not exactly what its boundary
-/// promises. Two bodies that give the same pieces differ in their boundaries alone: no piece contains its own, in which some
-/// parsers would find a part more.
+/// Returns the preamble, the parts with their headers, and the epilogue, or `None` if the body is malformed. Two bodies with the
+/// same pieces differ only in their boundaries. No piece contains its own boundary, because some parsers would find another part
+/// there.
 pub(super) fn pieces<'a>(content_type: &HeaderValue, body: &'a [u8]) -> Option<Vec<&'a [u8]>> {
     let dashed = [b"--", &boundary(content_type.as_bytes())?[..]].concat();
     let delimiter = [b"\r\n", &dashed[..]].concat();
@@ -101,7 +101,7 @@ fn value_and_rest(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     }
 }
 
-/// Whether it is 1 to 70 of the characters that RFC 2046 allows. Without quotes many clients send those, too, that are no token.
+/// Whether it is 1 to 70 of the characters that RFC 2046 allows. Many clients do not quote those that are not part of a token.
 fn is_boundary(text: &[u8]) -> bool {
     let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"'()+_,-./:=? ".contains(byte);
     (1..=MAX_BOUNDARY).contains(&text.len()) && text.iter().all(is_allowed) && !text.ends_with(b" ")

@@ -237,7 +237,7 @@ impl Problem {
         self
     }
 
-    /// Takes the place of another problem, which says whether a retry helps.
+    /// Replaces another problem, and keeps whether a retry helps.
     pub(super) fn in_place_of(self, other: &Self) -> Self {
         Self { retry: other.retry, ..self }
     }

@@ -27,7 +27,7 @@ use crate::{error::BoxError, idempotency::verdict::chain};
 pub enum BodyProblem {
     /// The body is larger than the limit.
     TooLarge,
-    /// Nothing more of it arrived for too long.
+    /// It paused for longer than the idle timeout.
     TimedOut,
     /// The layer holds as many bytes of bodies as it may.
     NoRoom,
@@ -122,7 +122,7 @@ impl BodyReader {
     ///
     /// # Errors
     ///
-    /// The body is too large, arrives too slowly, or breaks off, or the layer holds too many bodies.
+    /// Returns an error if the body is too large, pauses for too long or breaks off, or if the layer holds too many bytes.
     pub async fn read<B>(&mut self, body: B) -> Result<(Bytes, Option<HeaderMap>), BodyProblem>
     where
         B: Body<Data = Bytes> + Send,

@@ -24,7 +24,7 @@ impl StoredResponse {
         self.response.headers()
     }
 
-    /// The stored trailers; `None` if there is none.
+    /// Returns the stored trailers, or `None` if there are none.
     pub fn trailers(&self) -> Option<&HeaderMap> {
         self.trailers.as_ref()
     }
@@ -47,7 +47,7 @@ pub(super) struct HeaderPolicy {
     pub(super) dropped: Vec<HeaderName>,
 }
 
-/// Never stored: hop-by-hop headers, those that frame the message, and credentials, which are no part of a response.
+/// Never stored: hop-by-hop headers, headers that frame the message, and credentials, which do not belong in a response.
 const NEVER_STORED: [HeaderName; 10] = [
     header::AUTHORIZATION,
     header::CONNECTION,
@@ -147,7 +147,7 @@ impl StoredForm {
         Self { status: status.as_u16(), answered: None, headers, text, base64, trailers }
     }
 
-    /// Of a response whose body is too large: its status, and where it is.
+    /// Returns the form of a response whose body is too large: its status and `Location`.
     pub(super) fn without_body(status: StatusCode, headers: &HeaderMap, policy: &HeaderPolicy) -> Self {
         let location = headers.get(header::LOCATION).map(|value| (&header::LOCATION, value));
         Self {
