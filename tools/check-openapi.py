@@ -26,8 +26,8 @@ def sent():
     found = {}
     for made in PROBLEMS.read_text().split("Self::new(")[1:]:
         status, code = re.match(r'\s*StatusCode::(\w+),\s*"(\w+)"', made).groups()
-        # What follows up to the item's end; the texts hold semicolons too.
-        calls = re.split("[;}]", re.sub(r'"(\\.|[^"\\])*"', '""', made), maxsplit=1)[0]
+        # What follows up to the item's end; the texts contain semicolons too, and go over several lines.
+        calls = re.split("[;}]", re.sub(r'(?s)"(\\.|[^"\\])*"', '""', made), maxsplit=1)[0]
         is_retryable = ".retryable()" in calls or ".retry_after(" in calls
         found[code] = (STATUSES.get(status) or HTTPStatus[status].value, is_retryable)
     return found
