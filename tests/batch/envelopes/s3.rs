@@ -3,11 +3,8 @@
 use std::sync::Arc;
 
 use lambda_once::{
-    ErrorKind, Failure, Key, OutcomeKind, RecordContext, Verdict,
-    batch::{
-        Payload,
-        envelope::{S3, S3Record, Sns},
-    },
+    ErrorKind, Failure, Key, OutcomeKind, Payload, RecordContext, Verdict,
+    batch::envelope::{S3, S3Record, Sns},
     store::{BoxFuture, fault::Call, fault::FaultStore},
     testing::{self, s3, sqs},
 };

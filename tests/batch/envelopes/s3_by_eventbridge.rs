@@ -4,11 +4,8 @@
 
 use lambda_once::{
     ErrorKind, Key, OutcomeKind,
-    batch::{
-        Payload,
-        envelope::{EventBridge, S3, S3Detail, S3Record, Sns},
+    batch::envelope::{EventBridge, S3, S3Detail, S3Record, Sns},
         eventbridge::EventBridgeEvent,
-    },
     testing::{self, s3, sqs},
 };
 use serde_json::Value;
