@@ -38,7 +38,7 @@ pub enum ErrorKind {
     /// The store did not accept the request.
     Request,
     /// A transaction was not committed: a condition or a constraint refused what the handler wrote. With
-    /// [`Ambiguous`](ErrorStatus::Ambiguous): its handler has ended it itself, and what it wrote may be committed.
+    /// [`Ambiguous`](ErrorStatus::Ambiguous): its handler has ended it itself, or may have, and what it wrote may be committed.
     Transaction,
     /// A record was written by a newer version, or holds a status that is not known.
     Format,

@@ -56,7 +56,7 @@ impl<'a, P> Operation<'a, P> {
     /// |---|---|
     /// | was refused: a condition of the work's own failed, or a conflict with another transaction | [`Outcome::Failed`], transient unless [classified](InTransaction::classify) |
     /// | was refused as the lease was lost | that of the run that took over, else [`Outcome::LeaseLost`] |
-    /// | was not sent, as the work has ended the transaction itself | [`Outcome::Failed`], unknown; the claim is kept |
+    /// | was not sent, as the work has ended the transaction itself, or may have | [`Outcome::Failed`], unknown; the claim is kept |
     /// | was not answered, and a release then found it applied | as if it had been |
     /// | was not answered, and the release was applied | [`Outcome::Failed`], transient: nothing was committed |
     /// | was not answered, nor was the release | [`Outcome::Failed`], unknown: the claim is kept until its lease ends; then [`AfterUnknown`](crate::AfterUnknown) decides |

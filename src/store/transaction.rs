@@ -41,8 +41,8 @@ pub trait Transactional: Store + Clone {
     /// [within](Self::claim_within) the transaction, the store finds out itself.
     ///
     /// [`ErrorKind::Transaction`](crate::ErrorKind::Transaction) if a condition or a constraint refused the handler's writes. With
-    /// [`Ambiguous`](crate::ErrorStatus::Ambiguous): the handler has ended the transaction itself, which a release would not show;
-    /// the claim is kept.
+    /// [`Ambiguous`](crate::ErrorStatus::Ambiguous): the handler has ended the transaction itself, or may have, which a release would
+    /// not show; the claim is kept.
     fn commit<'a>(
         &'a self,
         transaction: &'a Self::Transaction,
@@ -54,7 +54,7 @@ pub trait Transactional: Store + Clone {
     ///
     /// # Errors
     ///
-    /// If the handler has ended the transaction itself, so that its writes may have taken effect. It is no error if that cannot be
-    /// known, or if the transaction could not be ended: then it never takes effect.
+    /// [`ErrorKind::Transaction`](crate::ErrorKind::Transaction) and [`Ambiguous`](crate::ErrorStatus::Ambiguous) unless the
+    /// transaction is known to have no effect: the handler has ended it itself, or the database did not say whether it has.
     fn abandon(&self, transaction: &Self::Transaction) -> BoxFuture<'static, Result<(), Error>>;
 }

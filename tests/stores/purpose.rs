@@ -42,7 +42,9 @@ impl Purpose {
             "BatchExecuteStatement" => Self::of_statement(&request.body()["Statements"][0]),
             // An ordered request locks and writes the mark of its entity besides.
             sql if sql.contains("\"once_marks\"") => Self::Other,
-            sql if sql.contains("SELECT pg_current_xact_id") => Self::Other,
+            sql if ["SELECT pg_current_xact_id", "SELECT pg_xact_status"].iter().any(|id| sql.contains(id)) => {
+                Self::Other
+            }
             sql if sql.ends_with("FOR UPDATE") => Self::Read,
             sql if sql.contains("INSERT INTO") => Self::Claim,
             sql if sql.contains("DELETE FROM") => Self::Release,

@@ -3,7 +3,7 @@
 use super::{
     Candidate, ClaimAnswer,
     claiming::warn_of_merged_doubt,
-    committing::{COMMIT, Commit, doubt, is_ended_by_the_handler, tell_doubt, verdict_of},
+    committing::{COMMIT, Commit, doubt, may_be_committed, tell_doubt, verdict_of},
     ending::{Conclusion, End},
     settling::request_of,
 };
@@ -75,7 +75,7 @@ impl Idempotency {
         match answer {
             Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}
             Ok(Settled::LeaseLost { current }) => end.conclude(self.refused(request, current)),
-            Err(error) if is_ended_by_the_handler(&error) => {
+            Err(error) if may_be_committed(&error) => {
                 tell_doubt(Some(claim.key()), &error);
                 end.conclude(Conclusion::NotCommitted(Failure::unknown(error)));
             }

@@ -96,7 +96,7 @@ impl Idempotency {
             Some((claim, settlement)) => self.commit_claimed(claim, settlement, end, writes).await,
             None => {
                 if let Err(error) = self.within_transaction(Duration::MAX, COMMIT, writes.commit(None)).await {
-                    if is_ended_by_the_handler(&error) {
+                    if may_be_committed(&error) {
                         tell_doubt(None, &error);
                     }
                     let verdict = verdict_of(&error, Verdict::Unknown, &*writes);
@@ -123,7 +123,7 @@ impl Idempotency {
             Ok(Settled::LeaseLost { current }) => self.lose(&claim, current, &mut end),
             Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}
             Err(error) => {
-                if is_ended_by_the_handler(&error) {
+                if may_be_committed(&error) {
                     tell_doubt(Some(claim.key()), &error);
                 }
                 let verdict = verdict_of(&error, Verdict::Transient, &*writes);
@@ -196,8 +196,8 @@ impl Idempotency {
     }
 }
 
-/// The handler has ended its transaction itself, and something may have taken effect: whatever it has returned, the claim, if there is
-/// one, is kept.
+/// The handler has ended its transaction itself, or may have, so that something may have taken effect: whatever it has returned, the
+/// claim, if there is one, is kept.
 pub(super) fn doubt<T>(key: Option<KeyHash>, error: Error, end: &mut End<T>) {
     tell_doubt(key, &error);
     // One that was interrupted without a settlement is in doubt already.
@@ -208,18 +208,18 @@ pub(super) fn doubt<T>(key: Option<KeyHash>, error: Error, end: &mut End<T>) {
 
 pub(crate) fn tell_doubt(key: Option<KeyHash>, error: &Error) {
     let key = key.map(tracing::field::display);
-    tracing::error!(target: "lambda_once", key, %error, "the operation may have taken effect without an outcome: look at its data before it runs again, and mend the handler");
+    tracing::error!(target: "lambda_once", key, %error, "the operation may have taken effect without an outcome: look at its data before it runs again");
 }
 
-/// Whether a commit failed because of that.
-pub(super) fn is_ended_by_the_handler(error: &Error) -> bool {
+/// Whether this is the error of a transaction that its handler has ended itself, or may have.
+pub(super) fn may_be_committed(error: &Error) -> bool {
     (error.status(), error.kind()) == (ErrorStatus::Ambiguous, ErrorKind::Transaction)
 }
 
 /// Only a refusal of what the handler wrote says something about the operation.
 pub(super) fn verdict_of(error: &Error, if_open: Verdict, writes: &dyn Commit) -> Verdict {
     match (error.status(), error.kind()) {
-        _ if is_ended_by_the_handler(error) => Verdict::Unknown,
+        _ if may_be_committed(error) => Verdict::Unknown,
         (ErrorStatus::Ambiguous, _) => if_open,
         (_, ErrorKind::Transaction) => writes.verdict(error),
         _ => Verdict::Transient,

@@ -49,6 +49,7 @@ mod maintenance;
 mod mark;
 mod ordered;
 mod read;
+mod rollback;
 mod row;
 mod settle;
 mod state;

@@ -18,9 +18,10 @@ use super::{
     connection::{Connection, Parameter},
     error::{self, Failure},
     mark::Stored,
+    rollback::{is_within, roll_back},
     settle,
     state::State,
-    transaction::{is_rolled_back, is_within, roll_back, unanswered},
+    transaction::{is_rolled_back, unanswered},
 };
 use crate::{
     clock::Timestamp,

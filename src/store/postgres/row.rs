@@ -113,6 +113,11 @@ pub(super) fn transaction<'a>(row: &'a Row, operation: &'static str) -> Result<O
     Columns { row, operation }.get("id")
 }
 
+/// What `transaction_status.sql` returns.
+pub(super) fn transaction_status<'a>(row: &'a Row, operation: &'static str) -> Result<Option<&'a str>, Error> {
+    Columns { row, operation }.get("status")
+}
+
 fn record(columns: &Columns<'_>, data: ResultData) -> Result<Record, Error> {
     Ok(Record {
         status: status(columns.get("status")?).ok_or_else(|| columns.unknown("status"))?,

@@ -11,18 +11,14 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join;
-use tokio::{
-    sync::OnceCell,
-    time::{sleep, timeout},
-};
+use tokio::{sync::OnceCell, time::sleep};
 use tokio_postgres::{Client, error::SqlState};
 
 use super::{
     PostgresStore,
     connection::Connection,
     error::{self, Failure, Verdict, Violation},
-    row,
+    rollback::{is_within, roll_back},
 };
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
@@ -31,10 +27,7 @@ use crate::{
     store::{ClaimRequest, Claimed, Refusal, ResultData, SettleRequest, Settled, transaction::Transactional},
 };
 
-const COMMIT: &str = "commit";
-
-/// How long a connection may take to roll back before it is closed instead.
-const ROLLBACK_TIMEOUT: Duration = Duration::from_millis(250);
+pub(super) const COMMIT: &str = "commit";
 
 /// The most attempts to resolve a commit whose answer was lost.
 const MAX_ATTEMPTS: u32 = 5;
@@ -85,7 +78,8 @@ impl Transaction {
     ///
     /// * Statements must not end the transaction (`COMMIT`, `ROLLBACK`, a script with its own `BEGIN`): writes and outcome would be
     ///   committed apart. That is noticed when the handler has returned. The outcome is then [`Outcome::Failed`](crate::Outcome),
-    ///   unknown, whatever the handler has returned: the claim is kept, and an error is logged.
+    ///   unknown, whatever the handler has returned: the claim is kept, and an error is logged. The same happens if the server does
+    ///   not say in time whether the transaction was rolled back.
     /// * They must leave nothing behind in the session, since other calls use its connection afterwards: `SET LOCAL` instead of
     ///   `SET`, and no session-level advisory locks. The outcome is recorded under what was set last: after `SET LOCAL ROLE` send
     ///   `RESET ROLE`, and set shortened timeouts back.
@@ -152,57 +146,11 @@ impl fmt::Debug for Transaction {
 }
 
 /// A transaction that the store has begun.
-struct Begun {
-    connection: Connection,
-    id: String,
+pub(super) struct Begun {
+    pub(super) connection: Connection,
+    pub(super) id: String,
     /// With the statements for this transaction.
-    store: PostgresStore,
-}
-
-impl Begun {
-    /// Rolls back, and returns the connection to the pool. If that takes long or fails, or if it is in use elsewhere, the connection is
-    /// closed.
-    ///
-    /// An error if the handler has ended the transaction itself. That cannot be known once a statement has failed (25P02) or the
-    /// connection is lost.
-    async fn roll_back(self, is_unshared: bool) -> Result<(), Error> {
-        let Self { connection, id, .. } = self;
-        if !is_unshared {
-            // A clone may send statements until the connection is closed, and after a `ROLLBACK` they would be committed.
-            return match timeout(ROLLBACK_TIMEOUT, is_within(&connection, &id, COMMIT)).await {
-                Ok(Ok(false)) => Err(ended_by_the_handler()),
-                _ => Ok(()),
-            };
-        }
-        // A message of its own, since an error in it must not keep the other from being run.
-        let sent = join(is_within(&connection, &id, COMMIT), connection.execute_all(COMMIT, "ROLLBACK"));
-        let Ok((is_within, rolled_back)) = timeout(ROLLBACK_TIMEOUT, sent).await else { return Ok(()) };
-        if rolled_back.is_ok() {
-            connection.give_back();
-        }
-        match is_within {
-            Ok(false) => Err(ended_by_the_handler()),
-            Ok(true) | Err(_) => Ok(()),
-        }
-    }
-}
-
-/// Whether the connection is in this transaction, which the handler may have ended.
-pub(super) async fn is_within(
-    connection: &Connection,
-    transaction: &str,
-    operation: &'static str,
-) -> Result<bool, Failure> {
-    let rows = connection.query(operation, include_str!("transaction_id.sql"), &[]).await?;
-    let row = rows.first().ok_or_else(|| error::no_row(operation))?;
-    Ok(row::transaction(row, operation)? == Some(transaction))
-}
-
-/// Rolls back, and returns the connection to the pool. If that takes long or fails, the connection is closed.
-pub(super) async fn roll_back(connection: Connection) {
-    if matches!(timeout(ROLLBACK_TIMEOUT, connection.execute_all(COMMIT, "ROLLBACK")).await, Ok(Ok(()))) {
-        connection.give_back();
-    }
+    pub(super) store: PostgresStore,
 }
 
 impl Transactional for PostgresStore {
@@ -302,14 +250,14 @@ impl PostgresStore {
 
     async fn begin(&self) -> Result<Begun, Error> {
         let connection = self.connections.get().await?;
-        self.begin_on(connection, "BEGIN").await.map_err(|failure| failure.error)
+        self.begin_on(connection).await.map_err(|failure| failure.error)
     }
 
     /// Begins, and learns which transaction that is, in one message.
-    async fn begin_on(&self, connection: Connection, begin: &str) -> Result<Begun, Failure> {
+    async fn begin_on(&self, connection: Connection) -> Result<Begun, Failure> {
         const OPERATION: &str = "begin";
         let level = self.isolation_level.map_or("", IsolationLevel::as_sql);
-        let sql = format!("{begin}{level}; {}", self.statements.of_transaction);
+        let sql = format!("BEGIN{level}; {}", self.statements.of_transaction);
         let row = connection.query_all(OPERATION, &sql).await?.ok_or_else(|| error::no_row(OPERATION))?;
         let id = row.try_get("id").map_err(|error| error::of_shape(error, OPERATION))?;
         let id = id.ok_or_else(|| error::no_row(OPERATION))?.to_owned();
@@ -366,13 +314,8 @@ impl PostgresStore {
 
     /// Starts over with the claim alone.
     async fn begin_again(&self, begun: Begun, claim: &ClaimRequest) -> Result<Begun, Error> {
-        let Begun { connection, id, .. } = begun;
-        // Once a statement has failed it cannot be known.
-        if matches!(is_within(&connection, &id, COMMIT).await, Ok(false)) {
-            roll_back(connection).await;
-            return Err(ended_by_the_handler());
-        }
-        let begun = self.begin_on(connection, "ROLLBACK; BEGIN").await.map_err(|failure| undone(failure.error))?;
+        let connection = self.ended(begun).await?;
+        let begun = self.begin_on(connection).await.map_err(|failure| undone(failure.error))?;
         // If another claim got in between, the settle changes no row, and that claim decides.
         PostgresStore::claim_within(self, &begun.connection, claim).await.map_err(undone)?;
         Ok(begun)
@@ -380,15 +323,8 @@ impl PostgresStore {
 
     /// The record that stood in the way of a commit.
     async fn lost(&self, begun: Begun, request: Option<&SettleRequest>) -> Result<Settled, Error> {
-        let Begun { connection, id, .. } = begun;
         // Before the read: others may wait for the locked rows.
-        let (is_within, rolled_back) =
-            join(is_within(&connection, &id, COMMIT), connection.execute_all(COMMIT, "ROLLBACK")).await;
-        rolled_back.map_err(|failure| undone(failure.error))?;
-        if !is_within.map_err(|failure| undone(failure.error))? {
-            connection.give_back();
-            return Err(ended_by_the_handler());
-        }
+        let connection = self.ended(begun).await?;
         let keys: Vec<KeyHash> = request.iter().map(|request| request.key).collect();
         let found = self.read_on(&connection, &keys, ResultData::Include, COMMIT).await.pop();
         connection.give_back();
@@ -397,6 +333,14 @@ impl PostgresStore {
             found => found.map_err(undone)?,
         };
         Ok(Settled::LeaseLost { current: current.map(Box::new) })
+    }
+
+    /// Rolls back, and returns a connection for what comes next.
+    async fn ended(&self, begun: Begun) -> Result<Connection, Error> {
+        match begun.end().await? {
+            Some(connection) => Ok(connection),
+            None => self.connections.get().await.map_err(undone),
+        }
     }
 
     /// Resolves a claimless commit whose answer was lost. A release would not see the uncommitted record and would not wait for
@@ -445,13 +389,6 @@ fn is_of(record: &Record, claim: &ClaimRequest) -> bool {
 /// a standby.
 pub(super) fn is_rolled_back(failure: &Failure) -> bool {
     failure.error.status() != ErrorStatus::Ambiguous && failure.connection == Verdict::Usable
-}
-
-/// The error of a transaction that its handler has ended: what it wrote may be committed.
-fn ended_by_the_handler() -> Error {
-    let message = "the handler has ended the transaction itself, so it is not known which of its writes are committed; \
-                   take `COMMIT`, `ROLLBACK` and `BEGIN` out of its statements";
-    Error::new(ErrorKind::Transaction, ErrorStatus::Ambiguous, COMMIT, message)
 }
 
 /// The error of a transaction that was certainly not committed.

@@ -40,7 +40,7 @@ fn ends() -> [Result<(), Failure>; 3] {
 
 impl Postgres {
     /// Enters a row for an order, sends a script, and ends as given. Prepares nothing by name, so that it can go through a pooler.
-    async fn debit_with(
+    pub(super) async fn debit_with(
         &self,
         (once, store): (&Idempotency, &PostgresStore),
         (mode, place): (Mode, Option<u64>),
@@ -67,7 +67,7 @@ impl Postgres {
     }
 
     /// The same through the world's own store.
-    async fn debit_and(
+    pub(super) async fn debit_and(
         &self,
         mode: Mode,
         order: &str,
@@ -77,7 +77,7 @@ impl Postgres {
         self.debit_with((&self.once, &self.store), (mode, None), order, script, end).await
     }
 
-    async fn status(&self, order: &str) -> Option<Status> {
+    pub(super) async fn status(&self, order: &str) -> Option<Status> {
         use lambda_once::{Store, store::ResultData};
         let key = self.once.key_hash(DEBIT, order).unwrap();
         self.direct.read(&[key], ResultData::Omit).await.remove(0).unwrap().map(|record| record.status)

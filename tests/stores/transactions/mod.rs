@@ -13,6 +13,7 @@ mod lost_entities;
 mod misuse;
 mod ordered;
 mod outages;
+mod undecided;
 
 use std::time::Duration;
 

@@ -1,0 +1,192 @@
+//! Transactions that do not say how they ended: a statement failed, or the connection is lost or silent.
+
+use lambda_once::{Failure, Outcome, PostgresStore, Verdict, record::Status, store::postgres::Transaction};
+use tracing::Level;
+
+use super::{DEBIT, MODES, Mode, World};
+use crate::support::{self, assert_outcome, collector::Collector, wire::Request};
+
+type Postgres = World<PostgresStore>;
+
+/// Whether a transaction is asked whether it is still open.
+fn asks_for_the_transaction(request: &Request) -> bool {
+    request.command.contains("pg_current_xact_id_if_assigned()::text AS id")
+}
+
+/// Whether the server is asked how a transaction ended.
+fn asks_for_the_status(request: &Request) -> bool {
+    request.command.contains("pg_xact_status")
+}
+
+/// How a handler ends that wants nothing of it to stand.
+fn failures() -> [(Failure, Verdict); 2] {
+    [(Failure::transient("closed"), Verdict::Transient), (Failure::permanent("no such account"), Verdict::Permanent)]
+}
+
+impl Postgres {
+    /// The operation's outcome is unknown, its claim kept, and an error logged.
+    async fn is_unknown<T: std::fmt::Debug>(
+        &self,
+        (mode, order): (Mode, &str),
+        outcome: Result<Outcome<T>, lambda_once::Error>,
+        collector: &Collector,
+    ) {
+        assert_outcome!((order, outcome), (_, Ok(Outcome::Failed(failure))) if failure.verdict() == Verdict::Unknown);
+        if mode == Mode::Claimed {
+            assert_eq!(self.status(order).await, Some(Status::InProgress), "{order}: the claim is kept");
+        }
+        let key = self.once.key_hash(DEBIT, order).unwrap().to_string();
+        let is_told = |line: &support::collector::Line| line.level == Level::ERROR && line.get("key") == key;
+        assert!(collector.lines().iter().any(is_told), "{order}: {:?}", collector.lines());
+    }
+
+    async fn is_rolled_back<T: std::fmt::Debug>(
+        &self,
+        order: &str,
+        outcome: Result<Outcome<T>, lambda_once::Error>,
+        verdict: Verdict,
+    ) {
+        assert_outcome!((order, outcome), (_, Ok(Outcome::Failed(failure))) if failure.verdict() == verdict);
+        assert_eq!(self.ledger.rows(order).await, [""; 0], "{order}");
+        let expected = (verdict == Verdict::Permanent).then_some(Status::Failed);
+        assert_eq!(self.status(order).await, expected, "{order}");
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_that_cannot_be_asked_is_not_known_to_be_undone() {
+    let world = Postgres::new().await;
+    for mode in MODES {
+        for script in ["COMMIT", "SELECT 1"] {
+            for (number, (end, _)) in failures().into_iter().enumerate() {
+                let order = format!("{mode:?} {script} {number}");
+                let (collector, _guard) = Collector::install();
+                let _silent = world.proxy.on(asks_for_the_transaction).hang();
+                let outcome = world.debit_and(mode, &order, script, Err(end)).await;
+                world.is_unknown((mode, &order), outcome, &collector).await;
+            }
+        }
+    }
+}
+
+/// As when the handler stops waiting for it. Its transaction may be open for as long as the statement runs.
+#[tokio::test]
+async fn a_statement_that_still_runs_leaves_an_unknown_outcome() {
+    let world = Postgres::new().await;
+    for mode in MODES {
+        let order = format!("{mode:?}");
+        let (collector, _guard) = Collector::install();
+        let mut slow = world.proxy.on_command("COMMIT; SELECT 'slow'").hold();
+        let work = async |transaction: Transaction| {
+            let client = transaction.client().await?;
+            tokio::select! {
+                _ = client.batch_execute("COMMIT; SELECT 'slow'") => unreachable!(),
+                _ = slow.arrived() => Err::<(), _>(Failure::transient("it takes too long")),
+            }
+        };
+        let operation = world.once.operation(DEBIT, &order).in_transaction(&world.store);
+        let outcome = match mode {
+            Mode::Claimed => operation.run(work).await,
+            Mode::Claimless => operation.claimless().run(work).await,
+        };
+        world.is_unknown((mode, &order), outcome, &collector).await;
+    }
+}
+
+#[tokio::test]
+async fn a_commit_before_a_failed_statement_leaves_an_unknown_outcome() {
+    let world = Postgres::new().await;
+    for mode in MODES {
+        for (number, (end, _)) in failures().into_iter().enumerate() {
+            let order = format!("{mode:?} {number}");
+            let (collector, _guard) = Collector::install();
+            let work = async |transaction: Transaction| {
+                let client = transaction.client().await?;
+                client.batch_execute("COMMIT; BEGIN").await?;
+                assert!(client.batch_execute("SELECT 1 / 0").await.is_err());
+                Err::<(), _>(end)
+            };
+            let operation = world.once.operation(DEBIT, &order).in_transaction(&world.store);
+            let outcome = match mode {
+                Mode::Claimed => operation.run(work).await,
+                Mode::Claimless => operation.claimless().run(work).await,
+            };
+            world.is_unknown((mode, &order), outcome, &collector).await;
+        }
+    }
+}
+
+/// The server is asked on another connection.
+#[tokio::test]
+async fn a_lost_connection_leaves_what_the_server_says_of_its_transaction() {
+    let world = Postgres::new().await;
+    for mode in MODES {
+        for (number, (end, verdict)) in failures().into_iter().enumerate() {
+            world.proxy.on(asks_for_the_transaction).drop_request();
+            let order = format!("open {mode:?} {number}");
+            let outcome = world.debit_and(mode, &order, "SELECT 1", Err(end)).await;
+            world.is_rolled_back(&order, outcome, verdict).await;
+        }
+        for (number, (end, _)) in failures().into_iter().enumerate() {
+            let (collector, _guard) = Collector::install();
+            world.proxy.on(asks_for_the_transaction).drop_request();
+            let order = format!("committed {mode:?} {number}");
+            let outcome = world.debit_and(mode, &order, "COMMIT", Err(end)).await;
+            assert_eq!(world.ledger.rows(&order).await.len(), 1);
+            world.is_unknown((mode, &order), outcome, &collector).await;
+        }
+    }
+}
+
+/// As when an operator ends the session, or the role's timeouts do.
+#[tokio::test]
+async fn a_session_that_the_server_ends_is_rolled_back() {
+    let world = Postgres::new().await;
+    for mode in MODES {
+        for (number, (end, verdict)) in failures().into_iter().enumerate() {
+            let order = format!("{mode:?} {number}");
+            let outcome = world.debit_and(mode, &order, "SELECT pg_terminate_backend(pg_backend_pid())", Ok(())).await;
+            world.is_rolled_back(&order, outcome, Verdict::Transient).await;
+            let work = async |transaction: Transaction| {
+                let client = transaction.client().await?;
+                world.ledger.enter(&transaction, &order).await?;
+                assert!(client.batch_execute("SELECT pg_terminate_backend(pg_backend_pid())").await.is_err());
+                Err::<(), _>(end)
+            };
+            let operation = world.once.operation(DEBIT, &order).in_transaction(&world.store);
+            let outcome = match mode {
+                Mode::Claimed => operation.run(work).await,
+                Mode::Claimless => operation.claimless().run(work).await,
+            };
+            world.is_rolled_back(&order, outcome, verdict).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_of_a_transaction_leaves_it_unknown() {
+    let world = Postgres::new().await;
+    for mode in MODES {
+        for (number, (end, _)) in failures().into_iter().enumerate() {
+            let order = format!("{mode:?} {number}");
+            let (collector, _guard) = Collector::install();
+            world.proxy.on(asks_for_the_transaction).drop_request();
+            world.proxy.on(asks_for_the_status).drop_request();
+            let outcome = world.debit_and(mode, &order, "SELECT 1", Err(end)).await;
+            world.is_unknown((mode, &order), outcome, &collector).await;
+        }
+    }
+}
+
+/// The settle finds that another transaction is open, and the handler's cannot be asked for.
+#[tokio::test]
+async fn a_success_outside_of_a_transaction_that_cannot_be_asked_is_unknown() {
+    let world = Postgres::new().await;
+    for mode in MODES {
+        let order = format!("{mode:?}");
+        let (collector, _guard) = Collector::install();
+        let _silent = world.proxy.on(asks_for_the_transaction).hang();
+        let outcome = world.debit_and(mode, &order, "COMMIT", Ok(())).await;
+        world.is_unknown((mode, &order), outcome, &collector).await;
+    }
+}
