@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod backoff;
 #[cfg(feature = "batch")]
 pub mod batch;
 pub mod clock;

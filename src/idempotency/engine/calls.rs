@@ -1,4 +1,4 @@
-//! Calls to a store: how long one may take, and the pauses before the next.
+//! Calls to a store: how long one may take.
 
 use std::{future::Future, time::Duration};
 
@@ -63,49 +63,4 @@ pub(super) fn for_each<T>(error: Error, requests: usize) -> Answers<T> {
 fn miscounted(operation: &'static str) -> Error {
     let message = "the store gave more or fewer answers than there were requests";
     Error::new(ErrorKind::Request, ErrorStatus::Ambiguous, operation, message)
-}
-
-/// Pauses that double up to a ceiling, each cut to a random part of itself, so that many callers do not return at the
-/// same moment.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Backoff {
-    retries: u32,
-}
-
-impl Backoff {
-    const FIRST: Duration = Duration::from_millis(50);
-    const MAX: Duration = Duration::from_secs(2);
-
-    pub(super) fn next(&mut self) -> Duration {
-        self.ceiling().mul_f64(fastrand::f64())
-    }
-
-    /// The pause before a poll of what somebody else may change: never less than half of its ceiling, since a poll that
-    /// comes early is a wasted call.
-    pub(super) fn next_poll(&mut self) -> Duration {
-        self.ceiling().mul_f64(0.5 + fastrand::f64() / 2.0)
-    }
-
-    fn ceiling(&mut self) -> Duration {
-        let ceiling = Self::FIRST.saturating_mul(2_u32.saturating_pow(self.retries)).min(Self::MAX);
-        self.retries += 1;
-        ceiling
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_to_their_ceiling() {
-        let mut backoff = Backoff::default();
-        assert!(backoff.next() <= Duration::from_millis(50));
-        for _ in 0..100 {
-            assert!(backoff.next() <= Duration::from_secs(2));
-        }
-        for _ in 0..100 {
-            assert!((Duration::from_secs(1)..=Duration::from_secs(2)).contains(&backoff.next_poll()));
-        }
-    }
 }

@@ -5,11 +5,9 @@ use std::time::Duration;
 use futures_util::future::join;
 use tokio::time::sleep;
 
-use super::{
-    Candidate, ClaimAnswer,
-    calls::{Backoff, for_each},
-};
+use super::{Candidate, ClaimAnswer, calls::for_each};
 use crate::{
+    backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::{claim::Claim, handle::Idempotency, policy::AfterUnknown, window::Window},

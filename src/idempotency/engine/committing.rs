@@ -5,11 +5,12 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::sleep;
 
 use super::{
-    calls::{Backoff, silent},
+    calls::silent,
     ending::{Conclusion, End},
     settling::request_of,
 };
 use crate::{
+    backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,

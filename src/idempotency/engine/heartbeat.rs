@@ -16,12 +16,12 @@ use pin_project_lite::pin_project;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    calls::Backoff,
     ending::{Conclusion, End, Success},
     running::contained,
     settling::request_of,
 };
 use crate::{
+    backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,

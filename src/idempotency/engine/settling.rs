@@ -2,11 +2,9 @@
 
 use tokio::time::sleep;
 
-use super::{
-    calls::Backoff,
-    ending::{Conclusion, End},
-};
+use super::ending::{Conclusion, End};
 use crate::{
+    backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind},
     idempotency::{claim::Claim, handle::Idempotency, verdict::Failure},

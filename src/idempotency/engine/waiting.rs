@@ -4,8 +4,9 @@ use std::{slice, time::Duration};
 
 use tokio::time::sleep;
 
-use super::{Candidate, ClaimAnswer, calls::Backoff};
+use super::{Candidate, ClaimAnswer};
 use crate::{
+    backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind},
     idempotency::{

@@ -8,7 +8,6 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use tokio::{sync::OnceCell, time::sleep};
@@ -21,6 +20,7 @@ use super::{
     rollback::{is_within, roll_back},
 };
 use crate::{
+    backoff::Backoff,
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
     record::{KeyHash, Record, Status},
@@ -346,7 +346,7 @@ impl PostgresStore {
     /// Resolves a claimless commit whose answer was lost. A release would not see the uncommitted record and would not wait for
     /// it. A claim does wait: the same owner claims again, in a transaction that is rolled back.
     async fn resolve(&self, claim: &ClaimRequest, error: Error) -> Result<Settled, Error> {
-        let mut pause = Duration::from_millis(25);
+        let mut backoff = Backoff::default();
         for _ in 0..MAX_ATTEMPTS {
             match self.claim_and_roll_back(claim).await {
                 Ok(Claimed::Granted(_)) => return Err(undone(error)),
@@ -364,9 +364,10 @@ impl PostgresStore {
                     });
                 }
                 // The commit is still undecided, or this attempt failed.
-                Ok(Claimed::Refused(Refusal::InProgress { lease_until: None, .. })) | Err(_) => sleep(pause).await,
+                Ok(Claimed::Refused(Refusal::InProgress { lease_until: None, .. })) | Err(_) => {
+                    sleep(backoff.next_poll()).await;
+                }
             }
-            pause *= 2;
         }
         Err(unanswered(error, COMMIT))
     }

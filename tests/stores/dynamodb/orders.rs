@@ -1,8 +1,15 @@
 //! Marks as they stand in the table, and ordered operations that meet other transactions on an entity.
 
-use lambda_once::{Error, Failure, Outcome, record::KeyHash};
+use std::time::{Duration, Instant};
 
-use super::{CHARGE, Item, LEASE, MARGIN, World, assert_outcome, text};
+use lambda_once::{
+    Error, Failure, Outcome,
+    record::KeyHash,
+    store::{ClaimRequest, Claimed, Refusal, dynamodb::Config},
+};
+
+use super::{CHARGE, Item, LEASE, MARGIN, World, assert_outcome, support, text};
+use crate::support::requests::{claim_one, entity, ordered};
 
 const ENTITY: &str = "account 3";
 /// What DynamoDB says of the record and of the mark if another transaction is changing this.
@@ -27,6 +34,11 @@ impl World {
     /// Fails transactions, from this one on.
     fn conflict(&self, from: usize, times: usize, reasons: &[&str]) {
         self.proxy.on_command("TransactWriteItems").nth(from).times(times).cancel(reasons);
+    }
+
+    /// How many transactions were sent.
+    fn transactions(&self) -> usize {
+        self.proxy.requests().iter().filter(|request| request.command == "TransactWriteItems").count()
     }
 
     async fn get(&self, id: String) -> Option<Item> {
@@ -61,6 +73,7 @@ async fn doubt_is_stored_as_documented_and_merged_doubt_without_an_operation() {
     assert_eq!(doubt().await, format!("{},{}", entry(1), entry(2)), "the third is the holder still");
     for sequence in 4..=67 {
         lose(sequence).await;
+        assert_eq!(doubt().await.split(',').count() as u64, (sequence - 1).min(64), "{sequence}");
     }
     let merged: Vec<_> = std::iter::once(format!("{:064} ", 3)).chain((4..=66).map(entry)).collect();
     assert_eq!(doubt().await, merged.join(","));
@@ -74,6 +87,30 @@ async fn an_entity_that_other_transactions_change_all_the_time_is_in_progress() 
         assert_outcome!(world.set(5).await, Ok(Outcome::InProgress { lease_until: None, .. }));
         assert_eq!(world.runs(), 0);
     }
+}
+
+/// The pauses are at least half of 25, 50, 100, 200 and 200 ms.
+#[tokio::test]
+async fn a_claim_that_meets_other_transactions_pauses_before_each_retry() {
+    let world = World::new().await;
+    world.conflict(1, usize::MAX, BUSY[0]);
+    let begun = Instant::now();
+    assert_outcome!(world.set(5).await, Ok(Outcome::InProgress { lease_until: None, .. }));
+    assert!(begun.elapsed() >= Duration::from_millis(287), "{:?}", begun.elapsed());
+    assert_eq!(world.transactions(), 5);
+}
+
+#[tokio::test]
+async fn a_claim_does_not_pause_beyond_its_lease_for_other_transactions() {
+    let world = World::new().await;
+    let client = support::client(&world.url).await;
+    let store = Config::new(&world.table).build(client).unwrap().with_clock(world.clock.clone());
+    world.conflict(1, usize::MAX, BUSY[0]);
+    // Shorter than the first pause.
+    let claim = ClaimRequest { lease: Duration::from_millis(10), ..ordered(&entity(), 5) };
+    let answer = claim_one(&store, &claim).await;
+    assert!(matches!(answer, Ok(Claimed::Refused(Refusal::InProgress { lease_until: None, .. }))), "{answer:?}");
+    assert_eq!(world.transactions(), 1);
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use futures_util::{StreamExt, stream};
 
 use super::{MAX_CALL_TIME, queue_url};
 use crate::{
+    backoff::Backoff,
     batch::{redelivery::Redelivery, report::RecordReport},
     clock::Timestamp,
     error::ErrorKind,
@@ -87,8 +88,7 @@ impl VisibilityBackoff {
 
     /// A random part of a time that doubles with each delivery.
     fn jittered(&self, receive_count: u32) -> Duration {
-        let ceiling = self.base.saturating_mul(2_u32.saturating_pow(receive_count)).min(self.longest);
-        ceiling.mul_f64(fastrand::f64())
+        Backoff::new(self.base, self.longest).after(receive_count).next()
     }
 
     /// How long a message stays hidden; `None` if the queue's time-out is right.

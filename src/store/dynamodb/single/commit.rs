@@ -1,7 +1,5 @@
 //! Commits: sent until DynamoDB applies or refuses them.
 
-use std::time::Duration;
-
 use aws_sdk_dynamodb::{
     Config,
     config::{http::HttpResponse, retry::RetryConfig},
@@ -12,6 +10,7 @@ use aws_sdk_dynamodb::{
 use tokio::time::sleep;
 
 use crate::{
+    backoff::Backoff,
     error::{Error, ErrorKind, ErrorStatus},
     store::{
         ResultData, SettleRequest, Settled,
@@ -24,7 +23,6 @@ pub(super) const COMMIT: &str = "commit";
 
 /// The most attempts of a commit, the first included.
 const MAX_ATTEMPTS: u32 = 4;
-const FIRST_PAUSE: Duration = Duration::from_millis(25);
 
 /// A commit under way.
 pub(super) struct Commit<'a> {
@@ -74,7 +72,7 @@ impl Commit<'_> {
         // The SDK reports only the last attempt, and an earlier one may have been applied. So each attempt is made here.
         let once = || Config::builder().retry_config(RetryConfig::disabled());
         let mut is_in_doubt = false;
-        let mut attempts = 0;
+        let (mut attempts, mut backoff) = (0, Backoff::default());
         let error = loop {
             let call = self.store.client.transact_write_items().set_transact_items(Some(self.items.clone()));
             let call = call.client_request_token(&self.token).customize().config_override(once());
@@ -91,7 +89,7 @@ impl Commit<'_> {
                     }
                 }
             }
-            sleep(FIRST_PAUSE.saturating_mul(1 << attempts).mul_f64(fastrand::f64())).await;
+            sleep(backoff.next()).await;
         };
         // There is no claim to release, so an earlier attempt may still be applied.
         if is_in_doubt && (self.is_claimless || self.request.is_none()) {

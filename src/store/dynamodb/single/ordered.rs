@@ -4,13 +4,17 @@
 //! that it replaces. The first try assumes what is likeliest, a new operation on an entity that is free. A refusal shows what
 //! is there instead, and the next try is made from that. Both writes state all that they rely on.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::{
     operation::transact_write_items::TransactWriteItemsError,
     types::{CancellationReason, Delete, ReturnValuesOnConditionCheckFailure::AllOld, TransactWriteItem, Update},
 };
+use tokio::time::sleep;
 
 use super::{Expression, Values, claim::claim_values};
 use crate::{
+    backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     order::{Entity, Mark, Order},
@@ -30,6 +34,11 @@ use crate::{
 
 /// How often a claim or a settle is tried where others change the record or the mark meanwhile.
 const MAX_TRIES: u32 = 5;
+
+/// The pauses of a claim that meets another transaction. All of them together take a part of the time that the engine gives a
+/// call.
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
+const MAX_PAUSE: Duration = Duration::from_millis(200);
 
 /// Why DynamoDB cancels a transaction that meets another one on an item.
 const CONFLICT: &str = "TransactionConflict";
@@ -59,6 +68,7 @@ impl DynamoDbStore {
     ) -> Result<Claimed, Error> {
         let lease_until = begun.after(request.lease);
         let (mut item, mut mark) = (None, Seen::Nothing);
+        let mut backoff = Backoff::new(FIRST_PAUSE, MAX_PAUSE);
         for left in (0..=MAX_TRIES).rev() {
             let now = self.clock.now();
             match self.judge_ordered(item.as_ref(), &mut mark, request, order, now).await? {
@@ -82,6 +92,11 @@ impl DynamoDbStore {
                 // The mark before the record: what completes in between is then replayed, and not found superseded by itself.
                 // The record also shows whether an earlier attempt of this request was applied.
                 Written::Conflict(_) => {
+                    let pause = backoff.next_poll();
+                    if self.clock.now().after(pause) >= lease_until {
+                        break;
+                    }
+                    sleep(pause).await;
                     mark = Seen::Item(self.read_mark(&request.key, "claim").await?);
                     item = self.read_item(&request.key, request.result_data, "claim").await?;
                 }
