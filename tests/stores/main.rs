@@ -10,6 +10,7 @@ mod support;
 mod conformance;
 mod cryptography;
 mod databases;
+mod denied;
 mod dynamodb;
 mod each;
 mod heartbeat;

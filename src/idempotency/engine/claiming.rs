@@ -1,11 +1,13 @@
 //! Claims: sent, sent again after trouble, and given back where nobody acts on them.
 
-use std::time::Duration;
-
 use futures_util::future::join;
 use tokio::time::sleep;
 
-use super::{Candidate, ClaimAnswer, calls::for_each};
+use super::{
+    Candidate, ClaimAnswer,
+    calls::for_each,
+    settling::{REFUSED_FOR, RELEASE_FOR},
+};
 use crate::{
     backoff::Backoff,
     clock::Timestamp,
@@ -18,10 +20,6 @@ use crate::{
 
 /// How often a claim is sent, the first time included. A delivery that gets no answer is better reported than waited for.
 const CLAIM_ATTEMPTS: u32 = 3;
-
-/// How long a withdrawal may take where the claim would end with its lease anyway: two calls that stay silent, and one
-/// that is answered.
-const WITHDRAW_FOR: Duration = Duration::from_secs(7);
 
 impl Idempotency {
     /// Claims operations with distinct keys. One answer each, in order, with recorded results if those are wanted.
@@ -151,8 +149,8 @@ impl Idempotency {
     }
 
     async fn withdraw_doubtful(&self, mut doubtful: Vec<ClaimRequest>, window: Window) {
-        let until = match self.settings.after_unknown {
-            AfterUnknown::Rerun => window.settle_by.min(self.clock.now().after(WITHDRAW_FOR)),
+        let mut until = match self.settings.after_unknown {
+            AfterUnknown::Rerun => window.settle_by.min(self.clock.now().after(RELEASE_FOR)),
             AfterUnknown::Refuse | AfterUnknown::Probe => window.settle_by,
         };
         let mut backoff = Backoff::default();
@@ -167,7 +165,12 @@ impl Idempotency {
                     Ok(record) => {
                         ours.extend(record.and_then(|record| applied(&request, &record, window.settled_by(until))))
                     }
-                    Err(error) if error.may_pass() => again.push(request),
+                    Err(error) if error.may_pass() => {
+                        if !error.retry_helps() {
+                            until = until.min(self.clock.now().after(REFUSED_FOR));
+                        }
+                        again.push(request);
+                    }
                     Err(_) => {}
                 }
             }

@@ -1,5 +1,7 @@
 //! Settles: the ends of runs, written one by one or together.
 
+use std::time::Duration;
+
 use tokio::time::sleep;
 
 use super::ending::{Conclusion, End};
@@ -7,10 +9,18 @@ use crate::{
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind},
-    idempotency::{claim::Claim, handle::Idempotency, verdict::Failure},
+    idempotency::{claim::Claim, handle::Idempotency, policy::AfterUnknown, verdict::Failure},
     record::{Record, Status, StoredResult},
     store::{FinalStatus, Refusal, SettleRequest, Settled as Answer, Settlement, rules},
 };
+
+/// How long a release is repeated if the claim would end with its lease anyway: two calls that stay silent, and one that is
+/// answered.
+pub(super) const RELEASE_FOR: Duration = Duration::from_secs(7);
+
+/// How long a release, or a read for one, is repeated if the store refuses it. A rotation of credentials may take that long; a
+/// permission that is missing must not delay every response.
+pub(super) const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 /// An end that a call to the store did not settle, and that is to be sent again.
 #[derive(Debug)]
@@ -48,34 +58,42 @@ impl Idempotency {
     /// Settles the ends of runs of one invocation by one call to the store. In their order: those that are settled, and
     /// those that are to be sent again.
     pub(crate) async fn settle_once<T: Send>(&self, ends: Vec<End<T>>) -> Vec<Settled<T>> {
-        self.send_settles(ends, None).await
+        self.send_settles(ends.into_iter().map(|end| (end, None)).collect()).await
     }
 
-    /// `until` is when settles that are repeated end.
-    async fn send_settles<T: Send>(&self, ends: Vec<End<T>>, until: Option<Timestamp>) -> Vec<Settled<T>> {
+    /// With each end that is repeated: when that ends.
+    async fn send_settles<T: Send>(&self, ends: Vec<(End<T>, Option<Timestamp>)>) -> Vec<Settled<T>> {
         let mut result = Vec::with_capacity(ends.len());
         let (mut requests, mut kept) = (Vec::with_capacity(ends.len()), Vec::with_capacity(ends.len()));
-        for end in ends {
-            let mut end = end;
+        let now = self.clock.now();
+        for (mut end, until) in ends {
             match end.take_due() {
                 Some((claim, settlement)) => {
+                    let until = until.unwrap_or_else(|| self.settles_until(&claim, &settlement, now));
                     requests.push(request_of(&claim, settlement));
-                    kept.push((claim, end));
+                    kept.push((claim, end, until));
                 }
                 None => result.push(Ok(end)),
             }
         }
-        let Some((first, _)) = kept.first() else { return result };
-        let records_outcome = requests.iter().any(|request| !request.settlement.is_release());
-        let now = self.clock.now();
-        let until = until.unwrap_or_else(|| first.window.settles_until(now, records_outcome));
+        let Some(last) = kept.iter().map(|(.., until)| *until).max() else { return result };
         let operation = name_of(&requests);
-        let answers = self.within(until.since(now), operation, requests.len(), self.store.settle(&requests)).await;
-        for ((request, (claim, end)), answer) in requests.into_iter().zip(kept).zip(answers) {
+        let answers = self.within(last.since(now), operation, requests.len(), self.store.settle(&requests)).await;
+        for ((request, (claim, end, until)), answer) in requests.into_iter().zip(kept).zip(answers) {
             let unsettled = |claim, settlement, end, trouble| Unsettled { claim, settlement, end, trouble, until };
             result.push(self.settled(claim, request.settlement, end, answer, unsettled));
         }
         result
+    }
+
+    /// When a settle that is sent at `now` is given up. Outcomes are sent for as long as there is time. A release is a courtesy,
+    /// unless without it nobody may run the operation.
+    fn settles_until(&self, claim: &Claim, settlement: &Settlement, now: Timestamp) -> Timestamp {
+        let until = claim.window.settles_until(now, !is_release(settlement));
+        match self.settings.after_unknown {
+            AfterUnknown::Rerun if is_release(settlement) => until.min(now.after(RELEASE_FOR)),
+            _ => until,
+        }
     }
 
     /// Sends settles again until each is answered, or the time is up. In their order.
@@ -84,22 +102,23 @@ impl Idempotency {
         let mut open: Vec<(usize, Unsettled<T>)> = open.into_iter().enumerate().collect();
         let mut backoff = Backoff::default();
         warn_of_refusal(&open);
-        while let Some(until) = open.iter().map(|(_, open)| open.until).max() {
+        while !open.is_empty() {
             // What was changed goes first; the others keep their pause.
             let (mut now, mut later): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, open)| open.trouble.is_none());
-            let are_changed = !now.is_empty();
-            if !are_changed {
+            if now.is_empty() {
                 let pause = backoff.next();
-                if self.clock.now().after(pause) >= until {
-                    later.into_iter().for_each(|(i, unsettled)| ends[i] = Some(unsettled.give_up()));
+                let resumes = self.clock.now().after(pause);
+                let (waiting, over): (Vec<_>, Vec<_>) =
+                    std::mem::take(&mut later).into_iter().partition(|(_, open)| resumes < open.until);
+                over.into_iter().for_each(|(i, unsettled)| ends[i] = Some(unsettled.give_up()));
+                now = waiting;
+                if now.is_empty() {
                     break;
                 }
                 sleep(pause).await;
-                std::mem::swap(&mut now, &mut later);
             }
-            let (places, due): (Vec<usize>, Vec<End<T>>) =
-                now.into_iter().map(|(i, open)| (i, open.into_due())).unzip();
-            for (i, settled) in places.into_iter().zip(self.send_settles(due, (!are_changed).then_some(until)).await) {
+            let (places, due): (Vec<usize>, Vec<_>) = now.into_iter().map(|(i, open)| (i, open.into_due())).unzip();
+            for (i, settled) in places.into_iter().zip(self.send_settles(due).await) {
                 match settled {
                     Ok(end) => ends[i] = Some(end),
                     Err(unsettled) => later.push((i, *unsettled)),
@@ -120,7 +139,14 @@ impl Idempotency {
         unsettled: impl FnOnce(Claim, Settlement, End<T>, Option<Error>) -> Unsettled<T>,
     ) -> Settled<T> {
         match answer {
-            Err(error) if error.may_pass() => Err(Box::new(unsettled(claim, settlement, end, Some(error)))),
+            Err(error) if error.may_pass() => {
+                let is_refused_release = settlement.is_release() && !error.retry_helps();
+                let mut unsettled = unsettled(claim, settlement, end, Some(error));
+                if is_refused_release {
+                    unsettled.until = unsettled.until.min(self.clock.now().after(REFUSED_FOR));
+                }
+                Err(Box::new(unsettled))
+            }
             Err(error) if error.kind() == ErrorKind::Request && !error.redelivery_helps() && has_data(&settlement) => {
                 tracing::error!(target: "lambda_once", key = %claim.key(), %error, "the store does not take the result, so it is not kept; the operation stays done");
                 Err(Box::new(unsettled(claim, without_data(settlement), end, None)))
@@ -165,8 +191,10 @@ impl<T> End<T> {
 }
 
 impl<T> Unsettled<T> {
-    fn into_due(self) -> End<T> {
-        End { claim: Some(self.claim), settlement: Some(self.settlement), ..self.end }
+    /// What is to be sent, and until when; what was changed has its time anew.
+    fn into_due(self) -> (End<T>, Option<Timestamp>) {
+        let until = self.trouble.is_some().then_some(self.until);
+        (End { claim: Some(self.claim), settlement: Some(self.settlement), ..self.end }, until)
     }
 
     fn give_up(self) -> End<T> {

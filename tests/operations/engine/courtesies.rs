@@ -1,0 +1,81 @@
+//! Releases and withdrawals are a courtesy, as the lease ends by itself: a store in trouble does not delay the answer for long.
+
+use std::time::Duration;
+
+use lambda_once::{
+    AfterUnknown, Failure, Outcome,
+    record::Status,
+    store::fault::{Call, Fault},
+};
+use tokio::time::Instant;
+
+use super::{LEASE, World, assert_outcome};
+
+const POLICIES: [AfterUnknown; 2] = [AfterUnknown::Rerun, AfterUnknown::Refuse];
+const SECOND: Duration = Duration::from_secs(1);
+
+/// As of a role that lacks the permission to delete.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_refused_for_good_delays_the_answer_by_a_second() {
+    for policy in POLICIES {
+        let world = World::with(|builder| builder.after_unknown(policy));
+        world.store.always(Call::Settle, Fault::AccessDenied);
+        let begun = Instant::now();
+        assert_outcome!(world.run_to(Err(Failure::transient("closed"))).await, Ok(Outcome::Failed(_)));
+        assert!(begun.elapsed() <= SECOND, "{policy:?}: {:?}", begun.elapsed());
+        assert!((2..=10).contains(&world.count(Call::Settle)), "{policy:?}: {:?}", world.calls());
+        assert_eq!(world.record().await.unwrap().status, Status::InProgress);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_refused_for_a_moment_is_applied() {
+    for policy in POLICIES {
+        let world = World::with(|builder| builder.after_unknown(policy));
+        (0..2).for_each(|_| world.store.next(Call::Settle, Fault::AccessDenied));
+        assert_outcome!(world.run_to(Err(Failure::transient("closed"))).await, Ok(Outcome::Failed(_)));
+        assert_eq!(world.record().await, None, "{policy:?}");
+    }
+}
+
+/// Trouble that passes by itself is another matter where the operation would be abandoned.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_repeated_while_there_is_time_only_if_nothing_else_frees_the_key() {
+    for (policy, least, most) in
+        [(AfterUnknown::Rerun, 3 * SECOND, 7 * SECOND), (AfterUnknown::Refuse, 25 * SECOND, LEASE)]
+    {
+        let world = World::with(|builder| builder.after_unknown(policy));
+        world.store.always(Call::Settle, Fault::Throttled);
+        let begun = Instant::now();
+        assert_outcome!(world.run_to(Err(Failure::transient("closed"))).await, Ok(Outcome::Failed(_)));
+        assert!((least..=most).contains(&begun.elapsed()), "{policy:?}: {:?}", begun.elapsed());
+    }
+}
+
+/// The first request was applied, and its answer lost.
+#[tokio::test(start_paused = true)]
+async fn a_withdrawal_that_is_refused_for_good_delays_the_answer_by_seconds() {
+    for policy in POLICIES {
+        for call in [Call::Read, Call::Settle] {
+            let world = World::with(|builder| builder.after_unknown(policy));
+            world.store.always(Call::Claim, Fault::ErrorAfter);
+            world.store.always(call, Fault::AccessDenied);
+            let begun = Instant::now();
+            assert_outcome!(world.run().await, Err(_));
+            assert!(begun.elapsed() <= 2 * SECOND, "{policy:?}, {call:?}: {:?}", begun.elapsed());
+            assert!((2..=10).contains(&world.count(call)), "{policy:?}: {:?}", world.calls());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_is_refused_for_good_is_sent_until_its_limit() {
+    for (end, expects_unrecorded) in [(Ok(1), true), (Err(Failure::permanent("no such card")), false)] {
+        let world = World::new();
+        world.store.always(Call::Settle, Fault::AccessDenied);
+        let begun = Instant::now();
+        let outcome = world.run_to(end).await.unwrap();
+        assert_eq!(matches!(outcome, Outcome::Unrecorded(1)), expects_unrecorded, "{outcome:?}");
+        assert!((25 * SECOND..LEASE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    }
+}
