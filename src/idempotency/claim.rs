@@ -52,7 +52,8 @@ impl Claim {
         grant: Grant,
         window: Window,
     ) -> Self {
-        let more = window.max_duration().map(|_| Arc::default());
+        let moves = window.max_duration().is_some() || window.bounds_runs();
+        let more = moves.then(Arc::default);
         let Grant { lease_until, attempt, prior_status, .. } = grant;
         Self { key, fingerprint, owner, prior_status, lease_until, attempt, window, more }
     }

@@ -268,8 +268,9 @@ impl<P> Operation<'_, P> {
     /// # async fn export() -> Result<(), Failure> { Ok(()) }
     /// ```
     ///
-    /// An operation whose [deadline](Self::deadline) is known is refused with it ([`Config`](crate::ErrorKind::Config)): its lease
-    /// lasts until then.
+    /// An operation that is given a known [deadline](Self::deadline) is refused with it ([`Config`](crate::ErrorKind::Config)): its
+    /// lease lasts until then. One that inherits its deadline, inside a handler, is cut off after `max_duration` or in time for the
+    /// handler to see that, whichever comes first. Its lease lasts until that deadline and needs no renewal.
     pub fn heartbeat(mut self, max_duration: Duration) -> Self {
         self.heartbeat = Heartbeat::UpTo(max_duration);
         self
@@ -303,7 +304,7 @@ impl<P> Operation<'_, P> {
     /// [`Config`](crate::ErrorKind::Config) means that the operation's name is empty, that its
     /// [settings](Self::with_settings) contradict each other, that its [tenant](Self::tenant) has to be said, that the engine's policy is
     /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) and there is no [`probe`](Operation::probe), or the other way
-    /// round, or that its [`heartbeat`](Self::heartbeat) is zero or meets a known deadline. Errors of `work` are in [`Outcome::Failed`].
+    /// round, or that its [`heartbeat`](Self::heartbeat) is zero or meets a known deadline that it is given. Errors of `work` are in [`Outcome::Failed`].
     pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
     where
         P: Probe<T>,
@@ -367,7 +368,7 @@ impl Idempotency {
     ///
     /// # Errors
     ///
-    /// As of [`Window::check_heartbeat`].
+    /// As of [`Window::check_heartbeat`] for a deadline that is given.
     pub(super) fn window_of_operation(
         &self,
         deadline: Option<Deadline>,
@@ -378,9 +379,13 @@ impl Idempotency {
         {
             tracing::warn!(target: "lambda_once", "an operation in Lambda has no deadline, so its lease may outlive the invocation and hold up a retry: give it the context, as in `.deadline(&context)`");
         }
-        let deadline = deadline.unwrap_or(Deadline::UNKNOWN);
-        let window = Window::within(enclosing, self.clock.now(), deadline, &self.settings);
-        window.check_heartbeat(heartbeat)?;
+        let (now, deadline) = (self.clock.now(), deadline.unwrap_or(Deadline::UNKNOWN));
+        let window = Window::within(enclosing, now, deadline, &self.settings);
+        match deadline.ahead_of(now) {
+            Some(_) => window.check_heartbeat(heartbeat)?,
+            // One that is inherited bounds the run as well: the same code works with it and without.
+            None => heartbeat.check()?,
+        }
         Ok(window.with_heartbeat(heartbeat, &self.settings))
     }
 }

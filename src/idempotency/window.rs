@@ -37,15 +37,17 @@ pub(crate) struct Window {
     limit: Limit,
 }
 
-/// How long work in a window may go on.
+/// How long work in a window may go on. Durations are in milliseconds, which takes less room: batches move windows a lot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     /// Until the invocation ends.
     Deadline(Timestamp),
+    /// As above, but a run may last only this long.
+    Run(Timestamp, u32),
     /// Until the lease ends: no deadline is known.
     Lease,
     /// For the longest duration of a run that renews its lease.
-    Heartbeat(Duration),
+    Heartbeat(u64),
 }
 
 impl Window {
@@ -77,10 +79,11 @@ impl Window {
 
     /// When the invocation ends, if that is known.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
-        if let Limit::Deadline(deadline) = self.limit { Some(deadline) } else { None }
+        if let Limit::Deadline(deadline) | Limit::Run(deadline, _) = self.limit { Some(deadline) } else { None }
     }
 
-    /// The same window for a run that renews its lease, if it does: where the deadline is known the lease ends after it.
+    /// The same window for a run with this heartbeat. If the deadline is known the lease ends after it, and nothing is renewed: a
+    /// heartbeat that was chosen for the run only bounds it then.
     pub(crate) fn with_heartbeat(self, heartbeat: Heartbeat, settings: &EngineSettings) -> Self {
         let max_duration = match heartbeat {
             Heartbeat::AsEngine => settings.heartbeat,
@@ -88,18 +91,35 @@ impl Window {
             Heartbeat::UpTo(max_duration) => Some(max_duration),
         };
         match (self.limit, max_duration) {
-            (Limit::Lease, Some(max_duration)) => Self { limit: Limit::Heartbeat(max_duration), ..self },
+            (Limit::Lease, Some(max_duration)) => Self { limit: Limit::Heartbeat(millis(max_duration)), ..self },
+            (Limit::Deadline(deadline), Some(max_duration)) if heartbeat != Heartbeat::AsEngine => {
+                let millis = millis(max_duration).try_into().unwrap_or(u32::MAX);
+                Self { limit: Limit::Run(deadline, millis), ..self }
+            }
             _ => self,
+        }
+    }
+
+    /// Whether a run is cut off before the stop point.
+    pub(crate) fn bounds_runs(&self) -> bool {
+        matches!(self.limit, Limit::Run(..))
+    }
+
+    /// When a run that begins at `now` is cut off, unless it renews its lease.
+    pub(crate) fn stop_of_run(&self, now: Timestamp) -> Timestamp {
+        match self.limit {
+            Limit::Run(_, millis) => self.stop.min(now.after(Duration::from_millis(millis.into()))),
+            _ => self.stop,
         }
     }
 
     /// How long a run that renews its lease may last; `None` if it does not.
     pub(crate) fn max_duration(&self) -> Option<Duration> {
-        if let Limit::Heartbeat(max_duration) = self.limit { Some(max_duration) } else { None }
+        if let Limit::Heartbeat(millis) = self.limit { Some(Duration::from_millis(millis)) } else { None }
     }
 
-    /// Refuses a heartbeat that was chosen for a run in this window. A lease that ends after a known deadline is never renewed,
-    /// and a heartbeat does not let the run outlast the invocation.
+    /// Refuses a heartbeat that was chosen for runs whose deadline is given, in this window. A lease that ends after a known deadline
+    /// is never renewed, and a heartbeat does not let the run outlast the invocation.
     ///
     /// # Errors
     ///
@@ -107,7 +127,7 @@ impl Window {
     pub(crate) fn check_heartbeat(&self, heartbeat: Heartbeat) -> Result<(), Error> {
         heartbeat.check()?;
         match (heartbeat, self.limit) {
-            (Heartbeat::UpTo(_), Limit::Deadline(_)) => Err(Error::config(
+            (Heartbeat::UpTo(_), Limit::Deadline(_) | Limit::Run(..)) => Err(Error::config(
                 "a heartbeat is set for a run whose deadline is known: its lease lasts until then, and is not renewed",
             )),
             _ => Ok(()),
@@ -137,10 +157,15 @@ impl Window {
             return self.settle_by;
         }
         self.settle_by.max(match self.limit {
-            Limit::Deadline(deadline) if now < deadline => deadline.before(ANSWER),
+            Limit::Deadline(deadline) | Limit::Run(deadline, _) if now < deadline => deadline.before(ANSWER),
             _ => now.after(LAST_SETTLE),
         })
     }
+}
+
+/// Rounded up, so that it is not zero.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// A twentieth of the time left, at least half a second, at most two seconds.

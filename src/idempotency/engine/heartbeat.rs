@@ -63,7 +63,8 @@ impl Idempotency {
 
     /// When a run without a claim that begins now is cut off: where one with a claim would be.
     pub(crate) fn stop_without_claim(&self, window: Window) -> Timestamp {
-        window.max_duration().map_or(window.stop, |max_duration| self.clock.now().after(max_duration))
+        let now = self.clock.now();
+        window.max_duration().map_or(window.stop_of_run(now), |max_duration| now.after(max_duration))
     }
 
     /// Renews the lease of a claim once it is time, for as long as it takes.
@@ -156,6 +157,10 @@ impl<'e, F> Renewing<'e, F> {
     fn new(engine: &'e Idempotency, claim: Claim, work: F) -> Self {
         let now = engine.clock.now();
         let mut stop = claim.stop_point();
+        if claim.window.bounds_runs() {
+            stop = claim.window.stop_of_run(now);
+            claim.show_stop_point(stop);
+        }
         let heartbeat = claim.window.max_duration().map(|max_duration| {
             let mut heartbeat = Heartbeat {
                 engine,

@@ -1,10 +1,13 @@
 //! Operations inside handlers: the time they have, and whose they are. Once an invocation was for a tenant, every operation of the
 //! process has to say so. Those here do.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use lambda_once::{
-    Error, ErrorKind, Failure, Idempotency, Interruption, Key, Outcome, RecordContext,
+    Error, ErrorKind, Failure, Idempotency, Interruption, Key, Outcome, OutcomeKind, RecordContext,
     clock::{Clock, Timestamp},
     invocation::InvocationLayer,
 };
@@ -57,6 +60,52 @@ async fn an_operation_in_a_handler_has_the_deadline_of_its_invocation() {
     // The handler's stop point, at 9.5 s, less the operation's own reserve.
     assert_eq!(ended, START.after(seconds(9)));
     assert_eq!(lease_until, START.after(seconds(11)));
+}
+
+/// How the operation inside a handler ends, and how long it took.
+async fn with_heartbeat(
+    world: &World,
+    longest: u64,
+    takes: u64,
+    context: lambda_runtime::Context,
+) -> (String, Duration) {
+    let told = Arc::new(Mutex::new(None));
+    let (once, clock, seen) = (world.once.clone(), world.clock.clone(), Arc::clone(&told));
+    let service = world.once.sqs(Key::pointer("/order_id"), move |_: Value| {
+        let (once, clock, seen) = (once.clone(), clock.clone(), Arc::clone(&seen));
+        async move {
+            let begun = clock.now();
+            let operation = once.operation("charge", "order 7").all_tenants().heartbeat(seconds(longest));
+            let outcome = operation.run(|| async {
+                tokio::time::sleep(seconds(takes)).await;
+                Ok::<_, Failure>(())
+            });
+            let outcome = outcome.await.map(|outcome| outcome.kind());
+            *seen.lock().unwrap() = Some((format!("{outcome:?}"), clock.now().since(begun)));
+            Ok::<_, Failure>(())
+        }
+    });
+    assert!(invoke(&service, batch([order("A")]), context).await.unwrap().is_empty());
+    told.lock().unwrap().take().unwrap()
+}
+
+/// Under `cargo lambda watch`, and in services outside Lambda, there is no deadline to inherit.
+#[tokio::test(start_paused = true)]
+async fn an_operation_in_a_handler_may_have_a_heartbeat_with_a_deadline_and_without() {
+    let cut_off = format!("{:?}", Ok::<_, Error>(OutcomeKind::Interrupted(Interruption::CutOff)));
+    let executed = format!("{:?}", Ok::<_, Error>(OutcomeKind::Executed));
+    for has_deadline in [true, false] {
+        for (longest, takes, ends) in [(10, 5, &executed), (10, 15, &cut_off)] {
+            let world = World::new();
+            let context = if has_deadline { world.left(seconds(60)) } else { lambda_runtime::Context::default() };
+            let (outcome, took) = with_heartbeat(&world, longest, takes, context).await;
+            assert_eq!((&outcome, took), (ends, seconds(longest.min(takes))), "has a deadline: {has_deadline}");
+        }
+    }
+    // The handler's stop point comes first, at 9.5 s.
+    let world = World::new();
+    let (outcome, took) = with_heartbeat(&world, 100, 50, world.left(seconds(10))).await;
+    assert_eq!((outcome, took), (cut_off, seconds(9)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -59,6 +59,30 @@ async fn a_handler_has_the_time_that_the_context_leaves_it() {
     }
 }
 
+/// The context of a delivery has a deadline, as in Lambda.
+#[tokio::test(start_paused = true)]
+async fn an_operation_in_a_handler_may_have_a_heartbeat_as_in_lambda() {
+    let once = testing::engine();
+    for (takes, expected) in [(5, OutcomeKind::Executed), (20, CUT_OFF)] {
+        let inner = once.clone();
+        let export = move |_: Value| {
+            let inner = inner.clone();
+            async move {
+                let operation = inner.operation("export", &takes).all_tenants().heartbeat(Duration::from_secs(10));
+                let ran = operation.run(|| async {
+                    sleep(Duration::from_secs(takes)).await;
+                    Ok::<_, Failure>(())
+                });
+                assert_eq!(ran.await?.kind(), expected);
+                Ok::<_, Failure>(())
+            }
+        };
+        let service = once.named(format!("exports {takes}")).sqs(Key::message_id(), export);
+        let delivered = testing::deliver(&service, &sqs::batch([sqs::message("7")])).await;
+        assert_eq!(delivered.outcomes(), [Ok(OutcomeKind::Executed)]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn paused_time_moves_as_it_is_moved() {
     let before = TokioClock.now();
