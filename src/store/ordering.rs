@@ -111,7 +111,8 @@ pub fn claimed(
         if let Some(listed) = mark.doubt.iter_mut().find(|doubt| doubt.key == key) {
             listed.sequence = listed.sequence.max(lapsed.sequence);
         } else if adds_doubt(&mark, &lapsed) {
-            if mark.doubt.len() >= MAX_DOUBT {
+            // Once, unless another version has listed more.
+            while mark.doubt.len() >= MAX_DOUBT {
                 merge_lowest(&mut mark.doubt);
             }
             mark.doubt.push(Doubt { key, sequence: lapsed.sequence });
@@ -184,4 +185,70 @@ pub fn settled(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now:
     mark.holder = mark.holder.filter(|holder| !(ends && holder.owner == request.owner));
     mark.expiration = mark.expiration.max(until.seconds_rounded_up());
     Some(mark)
+}
+
+#[cfg(all(test, feature = "order"))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        record::{KeyHash, Owner},
+        store::{ResultData, Takeover},
+    };
+
+    const LEASE: Duration = Duration::from_secs(30);
+    const NOW: Timestamp = Timestamp::from_seconds(1_700_000_000);
+
+    fn key(number: u8) -> KeyHash {
+        KeyHash::from_bytes([number; 32])
+    }
+
+    /// A mark with so many operations in doubt, at 10, 20 and so on, and a lapsed holder behind them.
+    fn mark(listed: u8) -> Mark {
+        let doubt = |number| Doubt { key: Some(key(number)), sequence: (10 * u64::from(number)).into() };
+        let holder = Holder {
+            owner: Owner::from_bytes([0; 16]),
+            key: key(listed + 1),
+            sequence: (10 * u64::from(listed + 1)).into(),
+            lease_until: NOW.before(LEASE),
+        };
+        Mark { newest: None, holder: Some(holder), doubt: (1..=listed).map(doubt).collect(), expiration: u64::MAX }
+    }
+
+    fn claimed_after(mark: &Mark) -> Mark {
+        let order = Order { sequence: 1_000_u64.into(), retention: LEASE };
+        let request = ClaimRequest {
+            key: key(200),
+            fingerprint: None,
+            owner: Owner::from_bytes([1; 16]),
+            lease: LEASE,
+            skew_margin: Duration::from_secs(1),
+            retention: LEASE,
+            takeover: Takeover::Allowed,
+            result_data: ResultData::Omit,
+            order: Some(order),
+        };
+        claimed(Some(mark), &request, &order, NOW.after(LEASE), NOW)
+    }
+
+    /// Another version may have listed more than this one does.
+    #[test]
+    fn a_mark_lists_64_operations_in_doubt_at_most_however_many_it_had() {
+        for (listed, merges) in [(62, false), (63, false), (64, true), (65, true), (66, true), (100, true)] {
+            let before = mark(listed);
+            assert_eq!(begins_to_merge(Some(&before), NOW), merges, "{listed}");
+            let after = claimed_after(&before);
+            assert_eq!(after.doubt.len(), usize::from(listed + 1).min(MAX_DOUBT), "{listed}");
+            // Of those that merge, the greatest sequence stands for all.
+            let merged = u64::from(listed) + 2 - MAX_DOUBT.min(usize::from(listed) + 1) as u64;
+            let expected = if merges { (None, merged) } else { (Some(key(1)), 1) };
+            assert_eq!(
+                (after.doubt[0].key, after.doubt[0].sequence),
+                (expected.0, (10 * expected.1).into()),
+                "{listed}"
+            );
+            assert_eq!(after.doubt.last().unwrap().sequence, (10 * u64::from(listed + 1)).into(), "{listed}");
+        }
+    }
 }

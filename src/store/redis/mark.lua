@@ -88,10 +88,12 @@ do
       fields.doubt = string.gsub(fields.doubt, listed .. lapsed, fields.sequence .. lapsed)
     elseif not listed and fields.owner and adds_doubt() then
       local _, count = string.gsub(fields.doubt, ',', ',')
-      if count >= MAX_DOUBT then
-        begins_to_merge = not string.find(fields.doubt, ' ,', 1, true)
+      begins_to_merge = count >= MAX_DOUBT and not string.find(fields.doubt, ' ,', 1, true)
+      -- Once, unless another version has listed more.
+      while count >= MAX_DOUBT do
         take_lowest()
         fields.doubt = take_lowest() .. ' ,' .. fields.doubt
+        count = count - 1
       end
       fields.doubt = fields.doubt .. fields.sequence .. lapsed
     end

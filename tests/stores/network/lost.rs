@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::{LOSSES, Purpose, World, assert_outcome, permanent, transient};
 use crate::support::{
+    collector::Collector,
     stores::{Backend, on_each_proxied_store},
     wire::Fault,
 };
@@ -142,8 +143,35 @@ async fn every_request_of_a_batch_whose_messages_are_all_reported(backend: Backe
     assert_eq!(deliver(&world.elsewhere).await, 0, "something was claimed");
 }
 
+/// The claim that is sent again finds its own grant (C5), which says so as well.
+async fn a_claim_that_merges_doubt_is_warned_of_once(backend: Backend) {
+    let world = World::new(backend).await;
+    let set = async |once: &Idempotency, version: u64, end: Result<u32, Failure>| {
+        once.operation("set", &version).ordered_by("document", version).run(|| async { end }).await
+    };
+    for version in 1..=65 {
+        let lost = set(&world.elsewhere, version, Err(Failure::unknown("timed out"))).await;
+        assert_outcome!(lost, Ok(Outcome::Failed(_)));
+        world.lapse();
+    }
+    let (collector, _guard) = Collector::install();
+    match backend {
+        // The first transaction finds that the mark has doubt.
+        Backend::DynamoDb(_) => world.proxy.on_command("TransactWriteItems").nth(2).drop_response(),
+        Backend::Postgres => world.proxy.on_command("COMMIT").drop_response(),
+        _ => world.on(Purpose::Claim).drop_response(),
+    }
+    assert_outcome!(set(&world.once, 66, Err(Failure::transient("busy"))).await, Ok(Outcome::Failed(_)));
+    world.all_struck();
+    let warnings = || collector.lines().iter().filter(|line| line.get("message").contains("65 operations")).count();
+    assert_eq!(warnings(), 1);
+    assert_outcome!(set(&world.once, 67, Ok(1)).await, Ok(Outcome::Executed(1)));
+    assert_eq!(warnings(), 1, "the next grant merges nothing");
+}
+
 on_each_proxied_store!(
     a_claim,
+    a_claim_that_merges_doubt_is_warned_of_once,
     a_takeover_which_still_took_over,
     a_completion,
     a_permanent_failure,

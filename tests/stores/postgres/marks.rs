@@ -33,6 +33,12 @@ impl Marks {
         self.admin.query_one(&format!("SELECT count(*) FROM {}", self.table), &[]).await.unwrap().get(0)
     }
 
+    /// The operations in doubt that the entity's mark lists.
+    async fn doubts(&self, entity: &KeyHash) -> i32 {
+        let count = format!("SELECT cardinality(doubt_keys) FROM {} WHERE entity = $1", self.table);
+        self.admin.query_one(&count, &[&&entity.as_bytes()[..16]]).await.unwrap().get(0)
+    }
+
     async fn change(&self, change: &str, entity: &KeyHash) {
         let update = format!("UPDATE {} SET {change} WHERE entity = $1", self.table);
         assert_eq!(self.admin.execute(&update, &[&&entity.as_bytes()[..16]]).await.unwrap(), 1);
@@ -81,6 +87,29 @@ async fn merged_doubt_is_stored_without_a_key() {
     assert_eq!(keys, std::iter::once(None).chain(listed).collect::<Vec<_>>(), "the last is the holder still");
     let sequences: Vec<String> = row.get(1);
     assert_eq!(sequences, (3..=66).map(|sequence| format!("{sequence:064}")).collect::<Vec<_>>());
+}
+
+/// Another version may have listed more than this one does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_lists_64_operations_in_doubt_at_most_however_many_it_had() {
+    let marks = Marks::new().await;
+    let (entity, hexadecimal) = (entity(), "decode(lpad(to_hex(n), 64, '0'), 'hex')");
+    for sequence in 1..=67 {
+        granted(&marks.store, &ordered(&entity, sequence)).await;
+        marks.clock.advance(LAPSE);
+        // The last is the holder still.
+        assert_eq!(marks.doubts(&entity).await, (sequence as i32 - 1).min(64), "{sequence}");
+    }
+    for listed in [63, 64, 65, 66, 100] {
+        let entity = support::requests::entity();
+        granted(&marks.store, &ordered(&entity, 200)).await;
+        marks.clock.advance(LAPSE);
+        let list = |column| format!("(SELECT array_agg({column} ORDER BY n) FROM generate_series(1, {listed}) n)");
+        let (keys, sequences) = (list(hexadecimal), list("lpad(n::text, 64, '0')"));
+        marks.change(&format!("doubt_keys = {keys}, doubt_sequences = {sequences}"), &entity).await;
+        let grant = granted(&marks.store, &ordered(&entity, 201)).await;
+        assert_eq!((grant.has_merged_doubt, marks.doubts(&entity).await), (listed >= 64, 64), "{listed}");
+    }
 }
 
 /// The lock on an entity without a mark is a row that counts as absent.

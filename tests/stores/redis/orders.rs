@@ -134,6 +134,36 @@ async fn merged_doubt_is_stored_without_an_operation() {
     assert_eq!(world.mark(&lost[66]).await["doubt"], doubt, "the last is the holder still");
 }
 
+/// The entries of its operations in doubt.
+fn doubts(mark: &HashMap<String, String>) -> usize {
+    mark.get("doubt").map_or(0, |doubt| doubt.matches(',').count())
+}
+
+/// Another version may have listed more than this one does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_lists_64_operations_in_doubt_at_most_however_many_it_had() {
+    let mut world = World::new().await;
+    let entity = claim();
+    for sequence in 1..=67 {
+        let lost = world.abandoned(&entity, sequence).await;
+        // The last is the holder still.
+        assert_eq!(doubts(&world.mark(&lost).await), (sequence as usize - 1).min(64), "{sequence}");
+    }
+    for listed in [63, 64, 65, 66, 100] {
+        let entity = claim();
+        let holder = world.abandoned(&entity, 200).await;
+        let operations = (1..=listed).map(|sequence| format!("{} {},", digits(sequence), operation(&claim())));
+        let doubt: String = operations.collect();
+        command::<u32>(&mut world.direct, &["HSET", &names(&holder).1, "doubt", &doubt]).await;
+        let next = ordered(&entity, 201);
+        assert_eq!(granted(&world.store, &next).await.has_merged_doubt, listed >= 64, "{listed}");
+        let mark = world.mark(&next).await;
+        assert_eq!(doubts(&mark), 64, "{listed}");
+        let merged = format!("{} ,", digits(listed + 2 - 64));
+        assert_eq!(mark["doubt"].starts_with(&merged), listed >= 64, "{listed}: {mark:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_has_the_slot_of_its_entitys_records() {
     let urls = server("REDIS_CLUSTER_URL");
