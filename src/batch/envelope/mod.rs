@@ -25,7 +25,9 @@
 //!    message around them is reported, once, if any of them is; in its redelivery those that are done are replayed.
 //! 3. In a FIFO queue the order stays that of the message group: a failure blocks what is behind it, in the same envelope too.
 //! 4. A malformed envelope fails its own record only, for good ([`ErrorKind::Payload`](crate::ErrorKind::Payload)). The error
-//!    says what to do, and holds nothing of the payload. So does one that holds several messages, and gives one of them no id.
+//!    says what to do, and holds nothing of the payload. An envelope with several messages is malformed if one of them has no id, or
+//!    if two that differ in their payloads have the same id. Two with the same id and the same payload are duplicates: the first runs,
+//!    and the second has its outcome.
 //! 5. What is no work (`s3:TestEvent`) is acknowledged; its outcome is [`Ignored`](crate::OutcomeKind::Ignored).
 //! 6. A dead-letter queue is sent the record with its envelope, so that it can be redriven; of an envelope with several messages
 //!    each by itself, in an envelope of the same kind.
@@ -98,7 +100,8 @@ pub enum Content {
     Bare,
     /// No work. The record is acknowledged, and its outcome is [`Ignored`](crate::OutcomeKind::Ignored).
     Nothing,
-    /// Messages in an envelope; none at all is no work. Several need an id each: without, the record is malformed.
+    /// Messages in an envelope; none at all is no work. Several need an id each, and two with the same id must be duplicates:
+    /// otherwise the record is malformed, and none of them runs.
     Messages(Vec<Message>),
 }
 
@@ -131,16 +134,11 @@ impl Message {
         }
     }
 
-    /// Its id. No other message has it, wherever it comes from.
+    /// Its id. No other message may have it, wherever it comes from, except a duplicate.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
-    }
-
-    /// Whether it has no id by which it could be told from others.
-    fn is_nameless(&self) -> bool {
-        self.id.as_deref().is_none_or(str::is_empty)
     }
 
     /// What keys are selected from and payloads are compared by. Default: the body.

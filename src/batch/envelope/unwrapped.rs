@@ -1,6 +1,6 @@
 //! A source whose records come in envelopes.
 
-use std::{borrow::Cow, error::Error, fmt, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, error::Error, fmt, sync::Arc};
 
 use super::{Content, Envelope, EnvelopeError, Message};
 use crate::{
@@ -172,20 +172,37 @@ fn take_out<B: From<String>>(
 ) {
     let whole = |body, content| Opened { body, content };
     let body = match content {
-        Some(Ok(Content::Messages(messages))) if messages.len() > 1 && messages.iter().any(Message::is_nameless) => {
-            let error =
-                EnvelopeError::new("the envelope holds several messages, and gives one no id: their keys could be one");
-            whole(body, Inside::Malformed(error))
-        }
-        Some(Ok(Content::Messages(messages))) if !messages.is_empty() => {
-            return take_out_messages(&lane, info, body, messages, records);
-        }
+        Some(Ok(Content::Messages(messages))) if !messages.is_empty() => match check_ids(&messages) {
+            Ok(()) => return take_out_messages(&lane, info, body, messages, records),
+            Err(error) => whole(body, Inside::Malformed(error)),
+        },
         Some(Ok(Content::Bare)) => whole(body, Inside::Message { compared: None, dead_letter: DeadLetter::Body }),
         Some(Ok(Content::Nothing | Content::Messages(_))) => whole(body, Inside::Nothing),
         Some(Err(error)) => whole(body, Inside::Malformed(error)),
         None => whole(body, Inside::Unknown),
     };
     records.push(UnwrappedRecord { lane, info, body });
+}
+
+/// Checks that messages which are in one envelope can be told apart by their ids. Two with one id are one message, twice, if their
+/// payloads are equal.
+fn check_ids(messages: &[Message]) -> Result<(), EnvelopeError> {
+    if messages.len() < 2 {
+        return Ok(());
+    }
+    let mut payloads = HashMap::with_capacity(messages.len());
+    for message in messages {
+        let Some(id) = message.id.as_deref().filter(|id| !id.is_empty()) else {
+            let text = "the envelope holds several messages, and gives one no id: their keys could be one";
+            return Err(EnvelopeError::new(text));
+        };
+        let payload = message.compared.as_ref().unwrap_or(&message.body);
+        if *payloads.entry(id).or_insert(payload) != payload {
+            let text = "the envelope gives two messages with different payloads the same id: their keys could be one";
+            return Err(EnvelopeError::new(text));
+        }
+    }
+    Ok(())
 }
 
 fn take_out_messages<B: From<String>>(

@@ -186,3 +186,30 @@ async fn of_several_messages_each_needs_an_id_or_none_of_them_runs() {
     let one = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(Listed(&[None]));
     assert_eq!(deliver(&one, batch(&["[4]"])).await.outcomes(), [DONE], "one has the id of the record around it");
 }
+
+#[tokio::test]
+async fn two_different_messages_with_one_id_are_malformed_and_neither_runs() {
+    const IDS: &[Option<&str>] = &[Some("a"), Some("b"), Some("a")];
+    for key in [Key::message_id(), Key::pointer("")] {
+        for policy in [PermanentFailures::Report, PermanentFailures::Acknowledge] {
+            let journal = Journal::<Value>::new();
+            let service = testing::engine().sqs(key.clone(), journal.handler()).unwrapping(Listed(IDS));
+            let delivered = deliver(&service.permanent_failures(policy), batch(&["[1, 2, 3]"])).await;
+            assert_eq!(delivered.outcomes(), [BAD]);
+            assert!(journal.payloads().is_empty());
+            let error = delivered.records[0].error.as_deref().unwrap();
+            assert!(error.contains("the same id"), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_equal_messages_with_one_id_are_duplicates_and_run_once() {
+    const IDS: &[Option<&str>] = &[Some("a"), Some("b"), Some("a")];
+    let journal = Journal::<Value>::new();
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(Listed(IDS));
+    let delivered = deliver(&service, batch(&["[1, 2, 1]"])).await;
+    assert_eq!(delivered.outcomes(), [DONE, DONE, Ok(OutcomeKind::Replayed)]);
+    assert_eq!(journal.payloads(), [json!(1), json!(2)]);
+    assert!(delivered.reported().is_empty());
+}
