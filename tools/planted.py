@@ -24,6 +24,7 @@ SETTLE_LUA = "store/redis/settle.lua"
 SETTLE_SQL = "store/postgres/settle.sql"
 POSTGRES_ORDERED = "store/postgres/ordered.rs"
 POSTGRES_TRANSACTION = "store/postgres/transaction.rs"
+POSTGRES_ROLLBACK = "store/postgres/rollback.rs"
 DYNAMODB_MARK = "store/dynamodb/mark.rs"
 DYNAMODB_ORDERED = "store/dynamodb/single/ordered.rs"
 DYNAMODB_COMMIT = "store/dynamodb/single/commit.rs"
@@ -90,7 +91,7 @@ ORDER = [
     Plant("G2", "Redis ends doubt by a release", MARK_LUA,
           "elseif what == 'FAILED' then", "elseif what == 'FAILED' or what == 'release' then",
           suite("redis", "no_release_ends_doubt")),
-    Plant("G2", "doubt has no bound", ORDERING, "if mark.doubt.len() >= MAX_DOUBT {", "if false {", MEMORY),
+    Plant("G2", "doubt has no bound", ORDERING, "while mark.doubt.len() >= MAX_DOUBT {", "while false {", MEMORY),
     Plant("G2", "a full list of doubt blocks what is newer", ORDERING,
           "mark.doubt.iter().any(|doubt| is_older(doubt.sequence)).then(",
           "(mark.doubt.len() >= MAX_DOUBT || mark.doubt.iter().any(|doubt| is_older(doubt.sequence))).then(", MEMORY),
@@ -122,7 +123,7 @@ ORDER = [
           "return doubted <= sequence and '' or nil", "return ''",
           suite("redis", "doubt_ends_with_its_operation_or_a_newer_one")),
     Plant("G2", "Redis has no bound for doubt", MARK_LUA,
-          "if count >= MAX_DOUBT then", "if false then", suite("redis", "doubt_is_bounded_and_blocks_nothing_newer")),
+          "while count >= MAX_DOUBT do", "while false do", suite("redis", "doubt_is_bounded_and_blocks_nothing_newer")),
     Plant("G2", "Redis merges the highest doubt", MARK_LUA,
           "doubted < lowest then", "doubted > lowest then", suite("redis", "merged_doubt_ends_with_a_completion")),
     Plant("G2", "Redis merges doubt at the lower sequence", MARK_LUA,
@@ -273,14 +274,25 @@ TRANSACTIONS = [
     Plant("T", "PostgreSQL settles an ordered operation in another transaction", POSTGRES_ORDERED,
           "if !is_within? {", "if !is_within? && false {", "stores transactions::ended::"),
     Plant("T", "PostgreSQL takes a transaction that its handler ended for a lost lease", POSTGRES_TRANSACTION,
-          "if !is_within.map_err(|failure| undone(failure.error))? {", "if false {", "stores transactions::ended::"),
-    Plant("T", "PostgreSQL rolls back whatever transaction the handler has left", POSTGRES_TRANSACTION,
-          "Ok(false) => Err(ended_by_the_handler()),", "Ok(false) => Ok(()),", "stores transactions::ended::"),
+          "for the locked rows.\n        let connection = self.ended(begun).await?;",
+          "for the locked rows.\n        let connection = begun.connection;\n"
+          '        let _ = connection.execute_all(COMMIT, "ROLLBACK").await;', "stores transactions::ended::"),
+    Plant("T", "PostgreSQL rolls back whatever transaction the handler has left", POSTGRES_ROLLBACK,
+          "connection.into_iter().for_each(Connection::give_back);\n                Err(ended_by_the_handler())",
+          "Ok(connection)", "stores transactions::ended::"),
+    Plant("T", "PostgreSQL takes a transaction that says nothing for rolled back", POSTGRES_ROLLBACK,
+          "(Err(_), _) => Err(not_known()),", "(Err(_), _) => Ok(None),", "stores transactions::undecided::"),
+    Plant("T", "PostgreSQL takes a failed transaction for that of the handler", POSTGRES_ROLLBACK,
+          "Ok(Ok(status)) => judge(status).map(|()| Some(connection)),", "Ok(Ok(_)) => Ok(Some(connection)),",
+          "stores transactions::undecided::"),
+    Plant("T", "PostgreSQL takes the transaction of a lost connection for rolled back", POSTGRES_ROLLBACK,
+          "(Ok(Err(_)), None) => store.await_rollback(&id).await.map(|()| None),", "(Ok(Err(_)), None) => Ok(None),",
+          "stores transactions::undecided::"),
     Plant("T", "PostgreSQL settles where the handler's search_path leads", "store/postgres/statements.rs",
           "let Some(schema_of_records) = schema(RECORDS) else", "let Some(schema_of_records) = None::<String> else",
           "stores transactions::ended::"),
     Plant("T", "a release follows a transaction that its handler ended", COMMITTING,
-          "_ if is_ended_by_the_handler(error) => Verdict::Unknown,", "", "stores transactions::ended::"),
+          "_ if may_be_committed(error) => Verdict::Unknown,", "", "stores transactions::ended::"),
     Plant("T", "PostgreSQL takes a COMMIT without an answer for rolled back", POSTGRES_TRANSACTION,
           "Err(failure) if is_rolled_back(&failure) => {", "Err(failure) if is_rolled_back(&failure) || true => {",
           "stores transactions::cuts::postgres::at_any_message_of_an_operation"),
@@ -423,8 +435,10 @@ HEARTBEATS = [
           "if now >= this.bounds.stop {", "if now >= this.bounds.stop && !*this.started {",
           "operations engine::heartbeat:: engine::leases::"),
     Plant("H", "a heartbeat outlasts an invocation whose deadline is known", "idempotency/window.rs",
-          "(Heartbeat::UpTo(_), Limit::Deadline(_)) => Err(", "(Heartbeat::UpTo(_), Limit::Deadline(_)) if false => Err(",
+          "Limit::Deadline(_) | Limit::Run(..)) => Err(", "Limit::Deadline(_) | Limit::Run(..)) if false => Err(",
           "operations engine::heartbeat::"),
+    Plant("H", "a heartbeat of an operation inside a run does not bound it", "idempotency/window.rs",
+          "if heartbeat != Heartbeat::AsEngine => {", "if false => {", "batch sqs::operations:: testing::time::"),
     Plant("H", "no lease is renewed unless a heartbeat is asked for", "idempotency/settings.rs",
           "heartbeat: Some(MAX_DURATION),", "heartbeat: None,", "operations engine::heartbeat::"),
 ]
