@@ -13,16 +13,17 @@ use serde_json::Number;
 /// Longer texts are cut.
 const MAX_CHARS: usize = 200;
 
-/// So many bytes in a row of a value are a quotation wherever they stand; fewer occur in any text, and are one as a word only.
+/// A run of this many bytes of a value is a quotation wherever it stands. A shorter one occurs in any text, and is a
+/// quotation only as a word.
 const QUOTED_BYTES: usize = 4;
 
 const REDACTED: &str = "…";
 
-/// How many slots the filter has that most of a body is passed over by.
+/// The number of slots of the filter that skips most of a body.
 const SLOTS: usize = 4096;
 
-/// What an error says, with each word left out that quotes a value in the body: one that has [`QUOTED_BYTES`] in a row of a
-/// value, or a shorter one that is a word of a value.
+/// Returns an error's text without the words that quote a value in the body: those with [`QUOTED_BYTES`] in a row of a
+/// value, and shorter ones that are a word of a value.
 pub(super) fn redacted(said: &dyn Display, body: &[u8]) -> String {
     let mut text = Beginning::default();
     // What it is written into never fails, so an error is of the `Display` itself, and what it has written counts.
@@ -105,7 +106,7 @@ fn short_words(text: &str) -> impl Iterator<Item = &str> {
         .filter(|word| (1..QUOTED_BYTES).contains(&word.len()))
 }
 
-/// What in a text may be a quotation, and whether the values that were looked at have it.
+/// The parts of a text that may quote a value, and whether a value seen so far contains them.
 struct Quotations<'t> {
     /// All that is as long as the shortest quotation.
     parts: BTreeMap<&'t [u8], bool>,

@@ -53,11 +53,11 @@ pub(super) struct Report {
     pub(super) outcome: Result<OutcomeKind, ErrorKind>,
     /// Whether no retry can help.
     pub(super) is_permanent: bool,
-    /// Whether code of the user's panicked that was to make work of the record.
+    /// Whether the user's code panicked before the record could run.
     pub(super) is_panic: bool,
 }
 
-/// Code of the user's panicked that was to make work of a record: a decoder, say. It is where an error of the record has its source.
+/// The user's code, such as a decoder, panicked before the record could run. The source of the record's error.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Panicked;
 
@@ -111,7 +111,7 @@ impl Report {
         Self { reported, outcome, is_permanent, is_panic: false }
     }
 
-    /// The same of a record that a retry may help: no policy lets go of it.
+    /// The same for a record that a retry may help: it is reported under every policy.
     fn for_now(self) -> Self {
         Self { reported: true, is_permanent: false, ..self }
     }
@@ -148,7 +148,7 @@ pub(super) const fn name(outcome: Result<OutcomeKind, ErrorKind>) -> &'static st
     }
 }
 
-/// How loudly a record's outcome is logged.
+/// Returns the level at which a record's outcome is logged.
 pub(super) const fn level(outcome: Result<OutcomeKind, ErrorKind>) -> tracing::Level {
     match outcome {
         Ok(outcome) => telemetry::level(outcome),
@@ -157,8 +157,8 @@ pub(super) const fn level(outcome: Result<OutcomeKind, ErrorKind>) -> tracing::L
     }
 }
 
-/// The outcome of a record that did not run. A queue acknowledges what is done without decoding its result. Where the claim of
-/// another payload has lapsed, nobody knows what came of the key, as where a record's own may not be taken over.
+/// The outcome of a record that did not run. A queue acknowledges what is done without decoding its result. If another
+/// payload's claim has lapsed, the outcome of the key is unknown, as if the record's own claim may not be taken over.
 pub(super) fn outcome_of(refusal: Refusal) -> Outcome<()> {
     if let Refusal::Mismatch(Mismatch::Abandoned { attempt }) = refusal {
         return Outcome::Abandoned { attempt };

@@ -211,9 +211,9 @@ impl Builder {
     /// one type the first is asked first. A classifier may return `Option<Verdict>`, and `None` where it has nothing to say. One
     /// that panics says [`Unknown`](Verdict::Unknown).
     ///
-    /// Of an error that neither a mark nor a classifier knows, a `tokio::task::JoinError` is looked for in the same places: a panic in
-    /// a task that the handler awaited is judged by [`on_panic`](Self::on_panic), and a task that was cancelled is
-    /// [`Unknown`](Verdict::Unknown), as it ended at any of its awaits.
+    /// If an error has no mark and no classifier knows it, the same places are searched for a `tokio::task::JoinError`.
+    /// A panic in a task that the handler awaited is judged by [`on_panic`](Self::on_panic). A task that was cancelled
+    /// is [`Unknown`](Verdict::Unknown), as it may have ended at any of its awaits.
     ///
     /// Classifiers see handlers' errors in queues, streams, operations and bulk handlers, and decoders' errors, which are
     /// permanent unless something says otherwise. Of an HTTP service and a handler of whole invocations they see boxed errors, and

@@ -47,8 +47,8 @@ impl Classifiers {
         Verdict::marked(error).or_else(|| self.of(error, on_panic))
     }
 
-    /// The error of a key, a payload's part or an order, by what a function of the user's says in it: one that may pass is no
-    /// property of the delivery. Nothing ran, so what is unknown may pass too.
+    /// Returns the error of a key, a payload's part or an order by the verdict of the user's function: an error that
+    /// may pass is no property of the delivery. Nothing ran, so an unknown one may pass too.
     #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
     pub(crate) fn key_error(&self, error: Error, on_panic: OnPanic) -> Error {
         let verdict = chain(&error).find(|error| !error.is::<Error>()).and_then(|error| self.verdict(error, on_panic));
@@ -89,8 +89,8 @@ impl Classifiers {
         self.verdict_of_service(known.or_else(is_task).or_else(is_elapsed)?, on_panic)
     }
 
-    /// What the classifiers say of the outermost error of a chain that one of them knows; else what the end of a task says that
-    /// was awaited.
+    /// Returns the classifiers' verdict on the outermost error of a chain that one of them knows, or else the verdict
+    /// on a task that was awaited.
     fn of(&self, error: &(dyn StdError + 'static), on_panic: OnPanic) -> Option<Verdict> {
         let by_type = chain(error).find_map(|error| self.0.iter().find_map(|classifier| classifier.verdict(error)));
         by_type
@@ -98,7 +98,7 @@ impl Classifiers {
     }
 }
 
-/// Whether a time-out of `tower` or `tokio` dropped a future, which may have taken effect.
+/// Whether a timeout of `tower` or `tokio` dropped a future, which may have taken effect.
 #[cfg(any(feature = "http", feature = "invocation"))]
 fn is_elapsed(error: &(dyn StdError + 'static)) -> bool {
     error.is::<tower::timeout::error::Elapsed>() || error.is::<tokio::time::error::Elapsed>()
@@ -110,8 +110,8 @@ impl fmt::Debug for Classifiers {
     }
 }
 
-/// A panic in a task is as one in the handler that awaits it. A task that was cancelled ended at any of its awaits, as a handler
-/// that is cut off does.
+/// A panic in a task counts as one in the handler that awaits it. A cancelled task ended at one of its awaits, like a
+/// handler that is cut off.
 fn of_task(ended: &JoinError, on_panic: OnPanic) -> Verdict {
     match on_panic {
         OnPanic::Transient if ended.is_panic() => Verdict::Transient,

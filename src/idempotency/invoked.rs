@@ -12,7 +12,7 @@ use crate::clock::{Deadline, Timestamp};
 #[derive(Clone, Debug)]
 pub struct InvocationContext {
     pub(super) deadline: Deadline,
-    /// What a context says of the tenant, which may be that there is none; `None` without a context.
+    /// The context's tenant, if it has one; `None` without a context.
     pub(super) tenant: Option<Option<String>>,
 }
 
@@ -36,7 +36,7 @@ impl From<&lambda_runtime::Context> for InvocationContext {
     }
 }
 
-/// Whose an operation is.
+/// The tenant that an operation belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tenant {
     #[default]
@@ -93,9 +93,10 @@ impl Enclosing {
         ENCLOSING.get()
     }
 
-    /// What is polled on this thread from now on runs inside of this run, until what this returns is dropped.
+    /// Makes this the enclosing run of what is polled on this thread, until the guard is dropped.
     ///
-    /// No function that takes the poll: in a debug build each one on the way holds its result once more on the stack.
+    /// A guard, not a function that polls: in a debug build each function on the way holds the result once more on the
+    /// stack.
     pub(crate) fn enter(self) -> Entered {
         Entered(ENCLOSING.replace(Some(self)))
     }

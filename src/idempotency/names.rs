@@ -55,7 +55,7 @@ impl OnlyOperation {
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 static ALIVE: Mutex<Vec<Service>> = Mutex::new(Vec::new());
 
-/// A service, with what its records have in common, and what tells it from others that have the same.
+/// A service: what its records share, and what distinguishes it from other services that share the same.
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 #[derive(Debug)]
 struct Service {
@@ -63,8 +63,8 @@ struct Service {
     store: StoreId,
     scope: Box<str>,
     kind: &'static str,
-    /// Where the program makes it, and of which handler. A function that makes its service anew for each event makes the same
-    /// one each time.
+    /// Where the program creates it, and with which handler. A function that creates its service for each event creates
+    /// the same one each time.
     place: &'static Location<'static>,
     /// `None` if it captures something, or is a pointer: its type does not say what it does.
     handler: Option<TypeId>,
@@ -76,7 +76,7 @@ struct Service {
 #[derive(Debug)]
 struct Terms {
     keys: Vec<Key>,
-    /// As they show themselves: hooks cannot be compared.
+    /// Their `Debug` output: hooks cannot be compared.
     settings: String,
 }
 

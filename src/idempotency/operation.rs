@@ -202,15 +202,16 @@ impl<P> Operation<'_, P> {
         self
     }
 
-    /// Says when the invocation ends, by a [`Timestamp`](crate::clock::Timestamp) or a Lambda `Context` (with the feature of any
-    /// source, `batch`, `http-lambda` or `invocation`). The claim's lease ends a second after that. A context also says for which
-    /// [tenant](Self::tenant) the invocation is.
+    /// Sets when the invocation ends: a [`Timestamp`](crate::clock::Timestamp) or a Lambda `Context` (with the feature
+    /// of any source, `batch`, `http-lambda` or `invocation`). The claim's lease ends a second after that. A context
+    /// also sets the [tenant](Self::tenant).
     ///
-    /// In a handler of this library nothing needs to be said: an operation that is polled in the handler's own task has the
-    /// deadline of its invocation, and is cut off in time for the handler to see that. A spawned task inherits nothing.
+    /// In a handler of this library it need not be set: an operation that is polled in the handler's own task inherits
+    /// the deadline of the invocation, and is cut off in time for the handler to see that. A spawned task inherits
+    /// nothing.
     ///
-    /// Elsewhere, and where the deadline is [unknown](Deadline), the configured lease is used. In Lambda that lease may outlive the
-    /// invocation and hold up its retry, which is logged once as a warning.
+    /// Elsewhere, and if the deadline is [unknown](Deadline), the configured lease is used. In Lambda that lease may
+    /// outlive the invocation and block its retry, which is logged once as a warning.
     pub fn deadline(mut self, invocation: impl Into<InvocationContext>) -> Self {
         let InvocationContext { deadline, tenant } = invocation.into();
         self.deadline = Some(deadline);
@@ -220,12 +221,12 @@ impl<P> Operation<'_, P> {
         self
     }
 
-    /// Whose operation it is, where one function serves tenants: equal keys of two tenants do not meet.
+    /// Sets the tenant that the operation belongs to: equal keys of two tenants do not meet.
     ///
-    /// A multi-tenant function (Lambda's tenant isolation mode) has to say so of each operation: by the context given to
-    /// [`deadline`](Self::deadline), by this, or by [`all_tenants`](Self::all_tenants). One that says nothing is refused
-    /// ([`Config`](crate::ErrorKind::Config)) as soon as an invocation of the process was for a tenant: it would answer one tenant
-    /// with the result of another.
+    /// A multi-tenant function (Lambda's tenant isolation mode) must set it for each operation: by the context given to
+    /// [`deadline`](Self::deadline), by this, or by [`all_tenants`](Self::all_tenants). An operation without any of
+    /// them is refused ([`Config`](crate::ErrorKind::Config)) as soon as an invocation of the process was for a tenant:
+    /// it would answer one tenant with the result of another.
     ///
     /// Source: <https://docs.aws.amazon.com/lambda/latest/dg/tenant-isolation.html>
     pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
@@ -233,8 +234,7 @@ impl<P> Operation<'_, P> {
         self
     }
 
-    /// The operation is one for all [tenants](Self::tenant): whichever of them asks first runs it, and the others are answered with
-    /// that result.
+    /// Shares the operation among all [tenants](Self::tenant): the first to ask runs it, and the others get its result.
     pub fn all_tenants(mut self) -> Self {
         self.tenant = Tenant::Chosen(None);
         self
@@ -299,12 +299,13 @@ impl<P> Operation<'_, P> {
     ///
     /// # Errors
     ///
-    /// An [`Error`] means that nothing ran, unless its kind is
-    /// [`StoredResult`](crate::ErrorKind::StoredResult): the operation was done before, and its result cannot be decoded.
-    /// [`Config`](crate::ErrorKind::Config) means that the operation's name is empty, that its
-    /// [settings](Self::with_settings) contradict each other, that its [tenant](Self::tenant) has to be said, that the engine's policy is
-    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) and there is no [`probe`](Operation::probe), or the other way
-    /// round, or that its [`heartbeat`](Self::heartbeat) is zero or meets a known deadline that it is given. Errors of `work` are in [`Outcome::Failed`].
+    /// An [`Error`] means that nothing ran, unless its kind is [`StoredResult`](crate::ErrorKind::StoredResult): the
+    /// operation was done before, and its result cannot be decoded. [`Config`](crate::ErrorKind::Config) means that the
+    /// operation's name is empty, that its [settings](Self::with_settings) contradict each other, that its
+    /// [tenant](Self::tenant) must be set, that the engine's policy is
+    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) and there is no [`probe`](Operation::probe), or the other
+    /// way round, or that its [`heartbeat`](Self::heartbeat) is zero or meets a known deadline that it is given. Errors
+    /// of `work` are in [`Outcome::Failed`].
     pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
     where
         P: Probe<T>,
@@ -364,7 +365,7 @@ impl<P> Operation<'_, P> {
 }
 
 impl Idempotency {
-    /// The time that an operation has which begins now.
+    /// Returns the time of an operation that begins now.
     ///
     /// # Errors
     ///
@@ -383,7 +384,8 @@ impl Idempotency {
         let window = Window::within(enclosing, now, deadline, &self.settings);
         match deadline.ahead_of(now) {
             Some(_) => window.check_heartbeat(heartbeat)?,
-            // One that is inherited bounds the run as well: the same code works with it and without.
+            // With an inherited deadline it bounds the run as well, so that the same code works in Lambda and
+            // elsewhere.
             None => heartbeat.check()?,
         }
         Ok(window.with_heartbeat(heartbeat, &self.settings))

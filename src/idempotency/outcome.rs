@@ -40,8 +40,8 @@ pub enum Outcome<T> {
         /// How often the key has been granted.
         attempt: u64,
     },
-    /// The key belongs to another payload. Nothing ran, and nothing was waited for. That operation may be running still: what it
-    /// has come to says whether a retry can help.
+    /// The key belongs to another payload. Nothing ran, and nothing was waited for. The other operation may still be
+    /// running: its state says whether a retry can help.
     Mismatch(Mismatch),
     /// It does not run, and never will: a newer operation on its [entity](crate::Operation::ordered_by) has taken effect, or the work
     /// itself [said so](Verdict::Superseded), now or before. A run of it that was lost may have taken effect before the newer one.
@@ -49,8 +49,8 @@ pub enum Outcome<T> {
         /// The greatest sequence that was completed; `None` where the work said so.
         newest: Option<Sequence>,
     },
-    /// An earlier claim ended without an outcome, and [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids to run again;
-    /// of a record of a batch also: it was another payload's.
+    /// An earlier claim ended without an outcome, and [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids
+    /// another run. Of a record of a batch also: that claim was another payload's.
     Abandoned {
         /// How often the key has been granted.
         attempt: u64,

@@ -11,8 +11,8 @@ use crate::{error::Error, key::missing::MissingKey, telemetry::Observers};
 /// Set to `1`, it switches the protection off: handlers run, and the store is not asked.
 pub const DISABLED_VARIABLE: &str = "LAMBDA_ONCE_DISABLED";
 
-/// The name of the function, which only Lambda sets. The name that a service has in traces is no scope: whoever renames it there
-/// would let everything run again.
+/// The name of the function, which only Lambda sets. A service's name in traces is not a scope: renaming it there would
+/// make everything run again.
 const FUNCTION_VARIABLE: &str = "AWS_LAMBDA_FUNCTION_NAME";
 
 /// SQS keeps a message for up to 14 days; a record must outlive it.

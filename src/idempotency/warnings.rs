@@ -1,4 +1,4 @@
-//! What an engine warns of once, however often it happens.
+//! Warnings that an engine logs only once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

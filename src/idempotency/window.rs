@@ -55,8 +55,8 @@ impl Window {
         Self::within(None, now, deadline, settings)
     }
 
-    /// The window of an operation inside a run. It has that one's deadline, if that is known and no other is given; and it ends
-    /// in time for the run to see how.
+    /// Returns the window of an operation inside a run. It inherits the run's deadline if that is known and no other is
+    /// given, and ends in time for the run to see the outcome.
     pub(crate) fn within(
         enclosing: Option<Enclosing>,
         now: Timestamp,

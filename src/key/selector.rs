@@ -272,7 +272,7 @@ impl Key {
                         Err(Error::key_missing(format!("the body has `null` or something empty at `{path}`")))
                     }
                     None if json == b"null" => Err(Error::key_missing(format!(
-                        "the body is `null`, so it has nothing at `{text}`; a tombstone of Kafka is: choose a key that it has, such \
+                        "the body is `null`, as in a Kafka tombstone, so it has nothing at `{text}`: choose a key that it has, such \
                          as `Key::attribute(\"key\")`, or acknowledge it by `ignore`"
                     ))),
                     None => Err(Error::key_missing(format!("the body has nothing at `{text}`"))),

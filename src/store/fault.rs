@@ -27,9 +27,9 @@ pub enum Fault {
     ErrorAfter,
     /// It is not applied: the store's rate is exceeded.
     Throttled,
-    /// It is not applied: the store does not let the caller in. A claim is not sent again; a settle is, as long as there is time.
+    /// It is not applied: the caller is denied access. A claim is not retried. A settle is, as long as there is time.
     AccessDenied,
-    /// It is not applied: the store's table is missing. Neither a claim nor a settle is sent again.
+    /// It is not applied: the store's table is missing. Neither a claim nor a settle is retried.
     TableMissing,
     /// It is applied, and answered after this time.
     Delay(Duration),

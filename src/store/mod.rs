@@ -431,20 +431,20 @@ impl Refusal {
     }
 }
 
-/// How far the operation has come that a key belongs to, where the key is used with another payload.
+/// The state of the operation that a key belongs to, if the key is used with another payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mismatch {
-    /// It is done, or failed for good. The key is its own as long as its record stands.
+    /// It is done, or failed for good. It owns the key for as long as its record stands.
     Final,
-    /// A claim on it stands until `lease_until`; `None` if its record says no lease. If that is released, the key is free for any
-    /// payload.
+    /// A claim on it stands until `lease_until`; `None` if its record has no lease. If that is released, the key is
+    /// free for any payload.
     InProgress {
         /// When the standing claim's lease ends.
         lease_until: Option<Timestamp>,
         /// How often the record has been granted.
         attempt: u64,
     },
-    /// A claim on it ended without an outcome. Its own payload alone may take that over, where that is allowed.
+    /// A claim on it ended without an outcome. Only its own payload may take it over, if that is allowed.
     Abandoned {
         /// How often the record has been granted.
         attempt: u64,

@@ -242,7 +242,7 @@ pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) ->
     })
 }
 
-/// What the record of another payload says to a claim that may not have its key.
+/// Returns the state of another payload's operation, for a claim that is refused its key.
 fn mismatch(record: &Record, skew_margin: Duration, now: Timestamp) -> Mismatch {
     let Record { status, lease_until, attempt, .. } = *record;
     match (status, lease_until) {

@@ -140,8 +140,7 @@ fn what_is_wrong(source: &(dyn std::error::Error + Send + Sync + 'static), body:
         return error.to_string();
     }
     if body == b"null" && source.is::<serde_json::Error>() {
-        return "the body is `null`, as that of a tombstone of Kafka is, and the handler does not take an `Option`"
-            .to_owned();
+        return "the body is `null`, as in a Kafka tombstone, and the handler does not take an `Option`".to_owned();
     }
     let Some(error) = source.downcast_ref::<serde_json::Error>() else {
         let said = redacted(source, body);

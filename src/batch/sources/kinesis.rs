@@ -69,7 +69,7 @@ struct Data {
     approximate_arrival_timestamp: Option<Number>,
 }
 
-/// The stream's ARN. That of a consumer of it is the same with more behind, the time at which it was registered among that.
+/// Returns the stream's ARN. A consumer's ARN extends it, among other things by the time of its registration.
 /// <https://docs.aws.amazon.com/kinesis/latest/APIReference/API_ConsumerDescription.html>
 fn stream(mut source: String) -> String {
     if let Some(end) = source.find("/consumer/") {

@@ -223,8 +223,8 @@ fn is_doubtful(answer: &Result<Claimed, Error>) -> bool {
     answer.as_ref().is_err_and(|error| error.retry_helps() || error.status() == ErrorStatus::Ambiguous)
 }
 
-/// Whether a claim that was in doubt may stand or be applied yet. A key that is in progress may be so by its own first request,
-/// of which a later one has met a lock or a transaction.
+/// Whether a claim in doubt may stand, or may still be applied. A key may be in progress because of the claim's own
+/// first request: a later one has met its lock or its transaction.
 fn may_stand(answer: &Result<Claimed, Error>) -> bool {
     matches!(answer, Err(_) | Ok(Claimed::Refused(Refusal::InProgress { .. })))
 }

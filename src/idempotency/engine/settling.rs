@@ -14,12 +14,12 @@ use crate::{
     store::{FinalStatus, Refusal, SettleRequest, Settled as Answer, Settlement, rules},
 };
 
-/// How long a release is repeated if the claim would end with its lease anyway: two calls that stay silent, and one that is
-/// answered.
+/// How long a release is retried if the claim would end with its lease anyway: enough for two calls without a response,
+/// and one with a response.
 pub(super) const RELEASE_FOR: Duration = Duration::from_secs(7);
 
-/// How long a release, or a read for one, is repeated if the store refuses it. A rotation of credentials may take that long; a
-/// permission that is missing must not delay every response.
+/// How long a release, or a read that precedes one, is retried if the store refuses it. A rotation of credentials may
+/// take that long. A missing permission must not delay every response.
 pub(super) const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 /// An end that a call to the store did not settle, and that is to be sent again.
@@ -61,7 +61,7 @@ impl Idempotency {
         self.send_settles(ends.into_iter().map(|end| (end, None)).collect()).await
     }
 
-    /// With each end that is repeated: when that ends.
+    /// Settles ends by one call to the store. An end that is repeated comes with the time at which it is given up.
     async fn send_settles<T: Send>(&self, ends: Vec<(End<T>, Option<Timestamp>)>) -> Vec<Settled<T>> {
         let mut result = Vec::with_capacity(ends.len());
         let (mut requests, mut kept) = (Vec::with_capacity(ends.len()), Vec::with_capacity(ends.len()));
@@ -86,12 +86,12 @@ impl Idempotency {
         result
     }
 
-    /// When a settle that is sent at `now` is given up. Outcomes are sent for as long as there is time. A release is a courtesy,
-    /// unless without it nobody may run the operation.
+    /// Returns when a settle that is sent at `now` is given up. Outcomes are retried for as long as there is time. A
+    /// release is optional, unless nobody could run the operation without it.
     fn settles_until(&self, claim: &Claim, settlement: &Settlement, now: Timestamp) -> Timestamp {
-        let until = claim.window.settles_until(now, !is_release(settlement));
+        let until = claim.window.settles_until(now, !settlement.is_release());
         match self.settings.after_unknown {
-            AfterUnknown::Rerun if is_release(settlement) => until.min(now.after(RELEASE_FOR)),
+            AfterUnknown::Rerun if settlement.is_release() => until.min(now.after(RELEASE_FOR)),
             _ => until,
         }
     }
@@ -191,7 +191,7 @@ impl<T> End<T> {
 }
 
 impl<T> Unsettled<T> {
-    /// What is to be sent, and until when; what was changed has its time anew.
+    /// Returns the end to send, and when it is given up. A changed settlement has its full time again.
     fn into_due(self) -> (End<T>, Option<Timestamp>) {
         let until = self.trouble.is_some().then_some(self.until);
         (End { claim: Some(self.claim), settlement: Some(self.settlement), ..self.end }, until)
@@ -205,8 +205,8 @@ impl<T> Unsettled<T> {
     }
 }
 
-/// Tells whoever can restore an access that outcomes wait for it. What passes by itself, such as throttling, is told only if
-/// it does not pass in time.
+/// Warns whoever can restore access that outcomes wait for it. Trouble that passes by itself, such as throttling, is
+/// logged only if it does not pass in time.
 fn warn_of_refusal<T>(open: &[(usize, Unsettled<T>)]) {
     let troubles = || open.iter().filter_map(|(_, unsettled)| Some((unsettled, unsettled.trouble.as_ref()?)));
     if let Some((unsettled, error)) = troubles().find(|(_, error)| !error.retry_helps()) {

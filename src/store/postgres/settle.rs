@@ -159,8 +159,8 @@ impl PostgresStore {
         .await
     }
 
-    /// Records an outcome within this transaction. Returns whether it was applied: not, if the connection is in another one or
-    /// in none.
+    /// Records an outcome within this transaction. Returns whether it was applied. It is not if the connection is in
+    /// another transaction, or in none.
     pub(super) async fn settle_within(
         &self,
         connection: &Connection,

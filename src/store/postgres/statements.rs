@@ -23,7 +23,7 @@ pub(super) struct TableName {
     /// `None` for the first schema of the role's `search_path` that has the table.
     pub(super) schema: Option<String>,
     pub(super) table: String,
-    /// That of the marks, if it is another one.
+    /// The schema of the marks, if it differs.
     pub(super) schema_of_marks: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl TableName {
         if self.table == RECORDS { MARKS.to_owned() } else { format!("{}{MARKS_SUFFIX}", self.table) }
     }
 
-    /// Both tables: what they are called in the `.sql` files, and in the database, there with the schema as well.
+    /// The names of both tables in the `.sql` files and in the database, the latter also with the schema.
     fn names(&self) -> [(&'static str, String, String); 2] {
         let marks = self.marks();
         let schema_of_marks = self.schema_of_marks.as_ref().or(self.schema.as_ref());
@@ -183,8 +183,8 @@ impl Statements {
         }
     }
 
-    /// The statements of a transaction, whatever its handler makes of the `search_path`: for the schemas that the row of
-    /// `of_transaction` names. Without the table the statements stay as they are, and fail.
+    /// Returns the statements of a transaction, qualified with the schemas in the row of `of_transaction`: its handler
+    /// may change the `search_path`. If the table is missing, the statements stay as they are, and fail.
     pub(super) fn within(self: &Arc<Self>, row: &SimpleQueryRow) -> Arc<Self> {
         let schema = |column| row.try_get(column).ok().flatten().map(str::to_owned);
         let Some(schema_of_records) = schema(RECORDS) else { return Arc::clone(self) };

@@ -64,7 +64,8 @@ struct Shared {
     store: PostgresStore,
     /// That of the connection, once the transaction has begun.
     client: OnceCell<Arc<Client>>,
-    /// Taken out by what ends the transaction. Dropped without that its connection is closed, and the server rolls back.
+    /// Taken by whatever ends the transaction. If it is dropped instead, its connection is closed, and the server rolls
+    /// back.
     begun: Mutex<Option<Begun>>,
     /// Committed, abandoned, or about to be.
     has_ended: AtomicBool,
@@ -253,7 +254,7 @@ impl PostgresStore {
         self.begin_on(connection).await.map_err(|failure| failure.error)
     }
 
-    /// Begins, and learns which transaction that is, in one message.
+    /// Begins a transaction and reads its id, in one message.
     async fn begin_on(&self, connection: Connection) -> Result<Begun, Failure> {
         const OPERATION: &str = "begin";
         let level = self.isolation_level.map_or("", IsolationLevel::as_sql);

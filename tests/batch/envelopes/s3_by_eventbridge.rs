@@ -3,9 +3,11 @@
 //! Expectations are those of S3's user guide: <https://docs.aws.amazon.com/AmazonS3/latest/userguide/ev-events.html>.
 
 use lambda_once::{
-    ErrorKind, Key, OutcomeKind,
-    batch::envelope::{EventBridge, S3, S3Detail, S3Record, Sns},
+    ErrorKind, Key, OutcomeKind, Payload,
+    batch::{
+        envelope::{EventBridge, S3, S3Detail, S3Record, Sns},
         eventbridge::EventBridgeEvent,
+    },
     testing::{self, s3, sqs},
 };
 use serde_json::Value;
