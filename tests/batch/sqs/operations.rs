@@ -91,7 +91,7 @@ async fn with_heartbeat(
 
 /// Under `cargo lambda watch`, and in services outside Lambda, there is no deadline to inherit.
 #[tokio::test(start_paused = true)]
-async fn an_operation_in_a_handler_may_have_a_heartbeat_with_a_deadline_and_without() {
+async fn an_operation_in_a_handler_may_have_a_heartbeat_with_any_deadline() {
     let cut_off = format!("{:?}", Ok::<_, Error>(OutcomeKind::Interrupted(Interruption::CutOff)));
     let executed = format!("{:?}", Ok::<_, Error>(OutcomeKind::Executed));
     for has_deadline in [true, false] {

@@ -40,7 +40,7 @@ async fn a_release_that_is_refused_for_a_moment_is_applied() {
 
 /// Trouble that passes by itself is another matter where the operation would be abandoned.
 #[tokio::test(start_paused = true)]
-async fn a_release_is_repeated_while_there_is_time_only_if_nothing_else_frees_the_key() {
+async fn a_release_is_repeated_for_long_only_if_nothing_else_frees_the_key() {
     for (policy, least, most) in
         [(AfterUnknown::Rerun, 3 * SECOND, 7 * SECOND), (AfterUnknown::Refuse, 25 * SECOND, LEASE)]
     {
