@@ -16,9 +16,12 @@ const FAILED_ONCE: [&str; 3] = [
     include_str!("saved_plans/last_delivery_with_a_millisecond_left.json"),
 ];
 
+/// Each has shown an error of the checker.
+const MISJUDGED_ONCE: [&str; 1] = [include_str!("saved_plans/a_refused_claim_in_doubt_is_read_to_be_withdrawn.json")];
+
 #[test]
 fn a_plan_that_was_saved_before_loads_and_passes() {
-    for text in FIRST_VERSION.into_iter().chain(FAILED_ONCE) {
+    for text in FIRST_VERSION.into_iter().chain(FAILED_ONCE).chain(MISJUDGED_ONCE) {
         let plan: Plan = serde_json::from_str(text).unwrap();
         try_out(&plan, None).unwrap_or_else(|violation| panic!("{violation}"));
     }

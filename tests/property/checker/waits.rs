@@ -80,6 +80,10 @@ impl Evidence<'_> {
         let owners: HashSet<_> = claims.iter().map(|claim| claim.owner).collect();
         let Some(claim) = claims.last() else { return Ok(()) };
         let Some(Some(until)) = claim.told.held_until() else { return Ok(()) };
+        // It is refused at once, and read, if at all, to withdraw a request of the same claim that was in doubt.
+        if lapses(Timestamp::from_millis(until)) >= invocation.stop() {
+            return Ok(());
+        }
         let is_fixed = self.history.plan.settings.is_all_or_nothing()
             && reported.iter().enumerate().any(|(other, reported)| *reported && other != place);
         let until = match self.last_read(claim) {
