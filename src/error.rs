@@ -123,9 +123,8 @@ impl Error {
         self.status
     }
 
-    /// What happened, in words.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn message(&self) -> &str {
+    /// Returns what happened, in words, without the operation and the kind.
+    pub fn message(&self) -> &str {
         &self.message
     }
 

@@ -150,17 +150,12 @@ impl<'de> Deserialize<'de> for Sequence {
 }
 
 /// Where a request stands in the order of its entity.
-///
-/// Without the feature `order` there is none: no value of this type can be made then, so that the compiler leaves out all that
-/// the stores do with one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     /// Where the operation stands.
     pub sequence: Sequence,
     /// How long the entity's mark stays after it was written, at the least.
     pub retention: Duration,
-    #[cfg(not(feature = "order"))]
-    impossible: std::convert::Infallible,
 }
 
 impl Order {

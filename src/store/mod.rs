@@ -38,8 +38,6 @@ use crate::{
 
 #[cfg(feature = "cache")]
 pub mod cached;
-#[cfg(any(feature = "dynamodb", feature = "postgres", feature = "redis"))]
-mod chunks;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod database;
@@ -50,20 +48,13 @@ pub mod fault;
 mod format;
 pub mod memory;
 pub mod ordering;
-#[cfg(any(feature = "postgres", feature = "redis"))]
-mod password;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod remote;
 pub mod rules;
-#[cfg(any(feature = "postgres", feature = "redis"))]
-mod terms;
-#[cfg(any(feature = "postgres-tls", feature = "redis-tls"))]
-mod tls;
 pub mod transaction;
-#[cfg(any(feature = "postgres", feature = "redis"))]
-mod untrusted;
 
 pub use database::Database;
 #[cfg(feature = "powertools")]
@@ -348,12 +339,14 @@ pub struct ClaimRequest {
     pub takeover: Takeover,
     /// Whether a refusal's record comes with the data of its result.
     pub result_data: ResultData,
-    /// Where the operation stands in the order of its entity, if it has one.
+    /// Where the operation stands in the order of its entity, if it has one. A store reads it by [`order()`](Self::order).
     pub order: Option<Order>,
 }
 
 impl ClaimRequest {
-    pub(crate) const fn order(&self) -> Option<&Order> {
+    /// Returns where the operation stands in the order of its entity. Without the feature `order` that is a constant `None`, so
+    /// that the compiler leaves out a store's code for ordered operations.
+    pub const fn order(&self) -> Option<&Order> {
         Order::possible(&self.order)
     }
 }
@@ -470,12 +463,13 @@ pub struct SettleRequest {
     pub fingerprint: Option<Fingerprint>,
     /// What becomes of it.
     pub settlement: Settlement,
-    /// The order that the claim had.
+    /// The order that the claim had. A store reads it by [`order()`](Self::order).
     pub order: Option<Order>,
 }
 
 impl SettleRequest {
-    pub(crate) const fn order(&self) -> Option<&Order> {
+    /// Returns the order that the claim had: see [`ClaimRequest::order`].
+    pub const fn order(&self) -> Option<&Order> {
         Order::possible(&self.order)
     }
 }
@@ -553,8 +547,8 @@ impl Settlement {
         )
     }
 
-    /// The result to be recorded.
-    pub(crate) const fn result(&self) -> Option<&StoredResult> {
+    /// Returns the result to be recorded.
+    pub const fn result(&self) -> Option<&StoredResult> {
         match self {
             Self::Record { result, .. } => Some(result),
             _ => None,

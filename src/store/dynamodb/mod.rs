@@ -205,7 +205,8 @@ impl Store for DynamoDbStore {
 
     fn limits(&self) -> Limits {
         let batch = if self.is_batched(usize::MAX) { batched::MAX_STATEMENTS } else { single::CONCURRENCY };
-        let orders = self.format().keeps_every_outcome();
+        // Records of AWS Powertools hold no order.
+        let orders = self.format() == RecordFormat::Native;
         Limits { max_result_bytes: self.schema.max_result_bytes(), batch, orders }
     }
 

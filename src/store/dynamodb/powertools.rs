@@ -82,7 +82,7 @@ impl Shared {
 
     /// The prefix, and the hash of the key.
     pub(super) fn id(&self, key: &KeyHash) -> String {
-        [&self.prefix, "#", &self.keys.written(key.halves().0)].concat()
+        [&self.prefix, "#", &self.keys.written(&key.as_bytes()[..16])].concat()
     }
 
     pub(super) fn validation(&self, fingerprint: &Fingerprint) -> String {

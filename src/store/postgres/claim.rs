@@ -19,8 +19,8 @@ use crate::{
     record::{KeyHash, NEWEST_KNOWN_VERSION, RECORD_VERSION},
     store::{
         Answers, ClaimRequest, Claimed, Grant, Refusal, Takeover,
+        remote::terms::Terms,
         rules::{self, Judgement},
-        terms::Terms,
     },
 };
 

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::{BoxError, Error},
-    store::{StoreId, password::Password},
+    store::{StoreId, remote::password::Password},
 };
 
 const URL_VARIABLE: &str = "POSTGRES_URL";

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     clock::{Clock, SystemClock, Timestamp},
     error::{Error, ErrorKind, ErrorStatus},
-    store::password::Password,
+    store::remote::password::Password,
 };
 
 /// The idle time after which a connection is checked before it is used. While the sandbox was frozen, the server, a proxy or a

@@ -8,7 +8,7 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::{
     error::{Error, ErrorKind, ErrorStatus, root_cause},
-    store::{Answers, untrusted::connection_cause},
+    store::{Answers, remote::untrusted::connection_cause},
 };
 
 /// Why a statement failed.

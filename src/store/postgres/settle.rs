@@ -16,7 +16,7 @@ use crate::{
     error::Error,
     future::BoxFuture,
     record::{KeyHash, StoredData},
-    store::{Answers, FinalStatus, ResultData, SettleRequest, Settled, Settlement, chunks::chunks, rules},
+    store::{Answers, FinalStatus, ResultData, SettleRequest, Settled, Settlement, remote::chunks::chunks, rules},
 };
 
 const OPERATION: &str = "settle";

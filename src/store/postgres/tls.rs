@@ -14,7 +14,7 @@ mod with_rustls {
     use tokio_postgres::config::SslNegotiation;
     use tokio_postgres_rustls::MakeRustlsConnect;
 
-    use crate::{error::Error, store::tls::provider};
+    use crate::{error::Error, store::remote::tls::provider};
 
     pub(in super::super) type Connector = MakeRustlsConnect;
 

@@ -7,7 +7,7 @@ use redis::{Cmd, RedisWrite, ToRedisArgs};
 use crate::{
     order::{Entity, Order},
     record::{KeyHash, NEWEST_KNOWN_VERSION, RECORD_VERSION, Status, StoredData, StoredResult},
-    store::{ClaimRequest, ResultData, SettleRequest, Settlement, Takeover, terms::Terms},
+    store::{ClaimRequest, ResultData, SettleRequest, Settlement, Takeover, remote::terms::Terms},
 };
 
 /// The longest duration in milliseconds. Lua's numbers stay exact until the year 144,000 with it.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     record::{KeyHash, Record},
-    store::{Answers, ClaimRequest, Claimed, ResultData, SettleRequest, Settled, chunks::chunks},
+    store::{Answers, ClaimRequest, Claimed, ResultData, SettleRequest, Settled, remote::chunks::chunks},
 };
 
 /// The most bytes of results in one pipeline. A larger result goes alone.

@@ -16,7 +16,7 @@ use super::{
     failure::Failure,
     shared::{Shared, noticing_drop, within},
 };
-use crate::store::password::Password;
+use crate::store::remote::password::Password;
 
 pub(super) struct Cluster {
     client: ClusterClient,

@@ -7,7 +7,7 @@ use redis::{ConnectionInfo, IntoConnectionInfo};
 use super::{RedisStore, link::Link, node::Node};
 use crate::{
     error::{BoxError, Error},
-    store::password::Password,
+    store::remote::password::Password,
 };
 
 const URL_VARIABLE: &str = "REDIS_URL";
@@ -147,7 +147,7 @@ impl Config {
         let infos = self.urls.iter().map(|url| read(url)).collect::<Result<Vec<_>, _>>()?;
         #[cfg(feature = "redis-tls")]
         if infos.iter().any(|info| matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. })) {
-            crate::store::tls::install_provider()?;
+            crate::store::remote::tls::install_provider()?;
         }
         let prefix = self.key_prefix.clone();
         Ok(RedisStore::from_parts(self.link(infos)?, prefix))

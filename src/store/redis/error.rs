@@ -6,7 +6,7 @@ use redis::{RedisError, ServerErrorKind};
 
 use crate::{
     error::{BoxError, Error, ErrorKind, ErrorStatus, root_cause},
-    store::untrusted::connection_cause,
+    store::remote::untrusted::connection_cause,
 };
 
 /// The error of a call that may have reached the server.

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, SystemClock, Timestamp},
-    store::password::Password,
+    store::remote::password::Password,
 };
 
 /// A connection that has been idle for longer is suspect: a frozen sandbox does not notice when a server, a proxy or a NAT

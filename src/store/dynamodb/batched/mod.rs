@@ -20,7 +20,7 @@ use super::{DynamoDbStore, error, item::Item};
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     record::{KeyHash, Record},
-    store::{Answers, ResultData, chunks::chunks},
+    store::{Answers, ResultData, remote::chunks::chunks},
 };
 
 mod claim;

@@ -109,7 +109,9 @@ impl Commit<'_> {
             }
             _ => {
                 let error = error::from_sdk(failure, COMMIT);
-                return if error.retry_helps() { Answer::Again(error) } else { Answer::Undone(error) };
+                let may_pass =
+                    matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Timeout | ErrorKind::Unavailable);
+                return if may_pass { Answer::Again(error) } else { Answer::Undone(error) };
             }
         };
         let refused = |place: usize| {

@@ -11,13 +11,13 @@ use crate::error::Error;
 /// # Errors
 ///
 /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there is neither.
-pub(super) fn provider() -> Result<Arc<CryptoProvider>, Error> {
+pub(in crate::store) fn provider() -> Result<Arc<CryptoProvider>, Error> {
     chosen(CryptoProvider::get_default(), built_in())
 }
 
 /// Installs [`provider`] for the process, for a client that takes no other and panics without.
 #[cfg(feature = "redis-tls")]
-pub(super) fn install_provider() -> Result<(), Error> {
+pub(in crate::store) fn install_provider() -> Result<(), Error> {
     if CryptoProvider::get_default().is_none() {
         // The error says that another thread has installed one meanwhile, which serves as well.
         let _ = CryptoProvider::clone(&*provider()?).install_default();

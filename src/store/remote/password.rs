@@ -6,10 +6,10 @@ use crate::{error::BoxError, future::BoxFuture};
 
 /// Fetches the password of a new connection, for example an IAM token.
 #[derive(Clone)]
-pub(super) struct Password(Arc<dyn Fn() -> BoxFuture<'static, Result<String, BoxError>> + Send + Sync>);
+pub(in crate::store) struct Password(Arc<dyn Fn() -> BoxFuture<'static, Result<String, BoxError>> + Send + Sync>);
 
 impl Password {
-    pub(super) fn new<F, E>(fetch: impl Fn() -> F + Send + Sync + 'static) -> Self
+    pub(in crate::store) fn new<F, E>(fetch: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<String, E>> + Send + 'static,
         E: Into<BoxError>,
@@ -20,7 +20,7 @@ impl Password {
         }))
     }
 
-    pub(super) async fn fetch(&self) -> Result<String, BoxError> {
+    pub(in crate::store) async fn fetch(&self) -> Result<String, BoxError> {
         (self.0)().await
     }
 }

@@ -8,7 +8,7 @@ use crate::error::root_cause;
 const UNTRUSTED: [&str; 2] = ["invalid peer certificate: UnknownIssuer", "invalid peer certificate: BadSignature"];
 
 /// The root cause of a failed connection, and the setting that helps if it is an untrusted certificate.
-pub(super) fn connection_cause(error: &(dyn Error + 'static)) -> String {
+pub(in crate::store) fn connection_cause(error: &(dyn Error + 'static)) -> String {
     let cause = root_cause(error);
     if UNTRUSTED.iter().any(|text| cause.contains(text)) {
         return cause + "; `root_certificates` sets the authorities to trust";

@@ -2,27 +2,27 @@
 
 use std::time::Duration;
 
-use super::{ClaimRequest, ResultData, Takeover};
+use crate::store::{ClaimRequest, ResultData, Takeover};
 
 /// The settings of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Terms {
-    pub(super) lease: Duration,
-    pub(super) skew_margin: Duration,
+pub(in crate::store) struct Terms {
+    pub(in crate::store) lease: Duration,
+    pub(in crate::store) skew_margin: Duration,
     retention: Duration,
-    pub(super) takeover: Takeover,
-    pub(super) result_data: ResultData,
+    pub(in crate::store) takeover: Takeover,
+    pub(in crate::store) result_data: ResultData,
 }
 
 impl Terms {
-    pub(super) const fn of(request: &ClaimRequest) -> Self {
+    pub(in crate::store) const fn of(request: &ClaimRequest) -> Self {
         let ClaimRequest { lease, skew_margin, retention, takeover, result_data, .. } = *request;
         Self { lease, skew_margin, retention, takeover, result_data }
     }
 
     /// How long the record lives if nothing else happens to it: until the retention has passed, and others have been able to
     /// take the claim over.
-    pub(super) fn time_to_live(&self) -> Duration {
+    pub(in crate::store) fn time_to_live(&self) -> Duration {
         let lease_and_margin = self.lease.saturating_add(self.skew_margin);
         self.retention.max(lease_and_margin.saturating_add(Duration::from_millis(1)))
     }

@@ -1,0 +1,12 @@
+//! Shared by the stores on servers: chunks of a call, the terms of its claims, passwords, TLS.
+
+#[cfg(any(feature = "dynamodb", feature = "postgres", feature = "redis"))]
+pub(super) mod chunks;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) mod password;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) mod terms;
+#[cfg(any(feature = "postgres-tls", feature = "redis-tls"))]
+pub(super) mod tls;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) mod untrusted;
