@@ -98,6 +98,7 @@ lint-rest: require
 	$(PYTHON) tools/with.py openapi -- python tools/check-openapi.py
 	$(PYTHON) tools/plants.py --check
 	$(PYTHON) tools/check-protocol.py
+	$(PYTHON) tools/check-contract.py
 
 powertools: require ## Functions with AWS Powertools, in Python and TypeScript, and the library do each other's work on one table
 	@$(PYTHON) tools/with-servers.py dynamodb -- $(PYTHON) tools/powertools.py -- cargo test --quiet --workspace --all-features --test powertools
