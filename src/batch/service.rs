@@ -32,7 +32,7 @@ use crate::{
 /// | [`wait_up_to`](Self::wait_up_to) | 20 s |
 /// | [`redelivery`](Self::redelivery) | none: as the source is set |
 /// | [`expected_duration`](Self::expected_duration) | the longest run of the invocation so far |
-/// | [`payload`](Self::payload) | [`Payload::Body`](super::Payload::Body) |
+/// | [`payload`](Self::payload) | [`Payload::Body`](crate::Payload::Body) |
 /// | [`on_failure`](Self::on_failure) | [`OnFailure::StopGroup`](super::OnFailure::StopGroup) |
 /// | [`total_failure`](Self::total_failure) | [`TotalFailure::Report`](super::TotalFailure::Report) |
 /// | [`all_or_error`](Self::all_or_error) | off: the answer names what failed, where Lambda takes that |

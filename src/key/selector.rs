@@ -65,7 +65,7 @@ impl Key {
     ///
     /// Where it finds a value of the body, that is the same key as with a pointer to the value. Finding `null`, or anything
     /// empty or partly empty, means that the key is missing; so does a part that finds `null`
-    /// ([`Payload::Part`](super::Payload::Part)), since JMESPath does not tell it from a part that is not there.
+    /// ([`Payload::Part`](crate::Payload::Part)), since JMESPath does not tell it from a part that is not there.
     ///
     /// Besides the functions of the JMESPath specification there are three, under the names that AWS Powertools gives them:
     ///
@@ -176,7 +176,7 @@ impl Key {
     /// let key = Key::header("context").json("/trace/id");
     /// ```
     ///
-    /// It selects a key, and the payload stays the whole body: give [`Payload::Part`](super::Payload::Part) the same text if the
+    /// It selects a key, and the payload stays the whole body: give [`Payload::Part`](crate::Payload::Part) the same text if the
     /// rest of the body differs from delivery to delivery.
     #[must_use]
     pub fn json(self, pointer: &str) -> Self {
