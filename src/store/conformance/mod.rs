@@ -34,10 +34,11 @@ mod doubt;
 mod orders;
 mod settles;
 
-pub use claims::*;
-pub use doubt::*;
-pub use orders::*;
-pub use settles::*;
+/// The checks, for [`conformance_tests!`](crate::conformance_tests) alone.
+#[doc(hidden)]
+pub mod checks {
+    pub use super::{claims::*, doubt::*, orders::*, settles::*};
+}
 
 /// One test a check. The expression makes a [`Subject`]; it may await.
 #[macro_export]
@@ -97,18 +98,18 @@ macro_rules! conformance_tests {
         $(
             #[tokio::test(flavor = "multi_thread")]
             async fn $check() {
-                $crate::store::conformance::$check(&$subject).await;
+                $crate::store::conformance::checks::$check(&$subject).await;
             }
         )+
     };
 }
 
 /// The lease of the claims that the checks make.
-pub const LEASE: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(2);
 /// Their skew margin.
-pub const MARGIN: Duration = Duration::from_millis(500);
+const MARGIN: Duration = Duration::from_millis(500);
 /// How long their records stay.
-pub const RETENTION: Duration = Duration::from_secs(60);
+const RETENTION: Duration = Duration::from_secs(60);
 
 type Advance = dyn Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync;
 
