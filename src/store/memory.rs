@@ -9,7 +9,7 @@ use std::{
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
     Store, StoreId, ordering,
-    rules::{self, Judgement},
+    rules::Change,
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -70,50 +70,37 @@ impl MemoryStore {
     }
 
     fn claim_one(&self, request: &ClaimRequest) -> Result<Claimed, Error> {
-        let State { records, marks } = &mut *self.lock();
-        let now = self.clock.now();
-        let existing = records.get(&request.key);
-        let entity = Entity::of(&request.key);
-        let judgement = match (request.order(), existing) {
-            (Some(order), existing) => ordering::judge(existing, marks.get(&entity), request, order, now)?,
-            (None, Some(existing)) => rules::judge(existing, request, now)?,
-            (None, None) => Judgement::Free,
-        };
-        match judgement {
-            Judgement::Free => {}
-            Judgement::Mine(grant) => return Ok(Claimed::Granted(grant)),
-            Judgement::Refused(refusal) => return Ok(Claimed::Refused(refusal)),
-        }
-        let (record, mut grant) = rules::claimed(existing, request, now);
-        if let Some(order) = request.order() {
-            let before = marks.get(&entity);
-            grant.has_merged_doubt = ordering::begins_to_merge(before, now);
-            let mark = ordering::claimed(before, request, order, grant.lease_until, now);
-            marks.insert(entity, mark);
-        }
-        records.insert(request.key, record);
-        Ok(Claimed::Granted(grant))
+        let mut state = self.lock();
+        let (record, mark) = state.of(&request.key);
+        let (change, mark, answer) = ordering::claim(record, mark, request, self.clock.now())?;
+        state.apply(request.key, change, mark);
+        Ok(answer)
     }
 
     fn settle_one(&self, request: &SettleRequest) -> Result<Settled, Error> {
-        let State { records, marks } = &mut *self.lock();
-        let now = self.clock.now();
-        let Some(record) = records.get_mut(&request.key) else { return rules::explain_settle(request, Ok(None)) };
-        let entity = Entity::of(&request.key);
-        let may_settle = rules::may_settle(request, record, now)
-            && (request.order().is_none() || ordering::may_settle(marks.get(&entity), request, now));
-        if !may_settle {
-            return rules::explain_settle(request, Ok(Some(record.clone())));
+        let mut state = self.lock();
+        let (record, mark) = state.of(&request.key);
+        let (change, mark, answer) = ordering::settle(record, mark, request, self.clock.now())?;
+        state.apply(request.key, change, mark);
+        Ok(answer)
+    }
+}
+
+impl State {
+    /// Returns the record of the key, and the mark of its entity.
+    fn of(&self, key: &KeyHash) -> (Option<&Record>, Option<&Mark>) {
+        (self.records.get(key), self.marks.get(&Entity::of(key)))
+    }
+
+    fn apply(&mut self, key: KeyHash, change: Change, mark: Option<Mark>) {
+        match change {
+            Change::Keep => {}
+            Change::Put(record) => drop(self.records.insert(key, record)),
+            Change::Delete => drop(self.records.remove(&key)),
         }
-        if let Some(order) = request.order()
-            && let Some(mark) = ordering::settled(marks.get(&entity), request, order, now)
-        {
-            marks.insert(entity, mark);
+        if let Some(mark) = mark {
+            self.marks.insert(Entity::of(&key), mark);
         }
-        Ok(rules::apply(record, request, now).unwrap_or_else(|| {
-            records.remove(&request.key);
-            Settled::Done { found: None }
-        }))
     }
 }
 

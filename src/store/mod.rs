@@ -287,7 +287,7 @@ pub struct Limits {
     pub max_result_bytes: usize,
     /// The largest number of requests that a call handles in one round trip, or side by side. A call may hold more.
     pub batch: usize,
-    /// Whether it keeps the order of entities. One that does not refuses requests with an order.
+    /// Whether it keeps the [order](ordering) of entities. One that does not refuses requests with an order.
     pub orders: bool,
 }
 

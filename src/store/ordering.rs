@@ -13,10 +13,16 @@
 //!   become one entry, which stands for all operations up to the greater sequence. Only a completion at or above that ends it.
 //! * **G3** A completion raises the newest sequence and never lowers it. A settle frees the entity only if its own claim holds it.
 //! * **G4** A mark lives as long as its newest outcome is replayed. Then it counts as absent.
+//!
+//! # Writing a store that keeps an order
+//!
+//! Its [`limits`](super::Store::limits) say so. It reads the record of each request and the mark of the request's
+//! [`Entity`](crate::order::Entity), decides by [`claim`] and [`settle`], and writes the two in one atomic step, if neither has
+//! changed since. Requests without an order leave the mark as it is, so that the two functions decide those as well.
 
 use super::{
-    ClaimRequest, FinalStatus, Grant, Refusal, SettleRequest, Settlement,
-    rules::{self, Judgement},
+    ClaimRequest, Claimed, FinalStatus, Grant, Refusal, SettleRequest, Settled, Settlement,
+    rules::{self, Change, Judgement},
 };
 use crate::{
     clock::Timestamp,
@@ -28,8 +34,60 @@ use crate::{
 /// The most entries of a mark for operations in doubt.
 pub const MAX_DOUBT: usize = 64;
 
+/// Decides a claim made at `now` by the record of its key and the mark of its entity, where they exist. Returns the changes to both,
+/// and the answer; without a mark to write, the mark stays as it is. The answer holds only if the changes are applied to that very
+/// record and mark.
+///
+/// # Errors
+///
+/// As of [`rules::judge`].
+pub fn claim(
+    record: Option<&Record>,
+    mark: Option<&Mark>,
+    request: &ClaimRequest,
+    now: Timestamp,
+) -> Result<(Change, Option<Mark>, Claimed), Error> {
+    let Some(order) = request.order() else {
+        let (change, answer) = rules::claim(record, request, now)?;
+        return Ok((change, None, answer));
+    };
+    Ok(match judge(record, mark, request, order, now)? {
+        Judgement::Free => {
+            let (record, mut grant) = rules::claimed(record, request, now);
+            grant.has_merged_doubt = begins_to_merge(mark, now);
+            let mark = claimed(mark, request, order, grant.lease_until, now);
+            (Change::Put(record), Some(mark), Claimed::Granted(grant))
+        }
+        Judgement::Mine(grant) => (Change::Keep, None, Claimed::Granted(grant)),
+        Judgement::Refused(refusal) => (Change::Keep, None, Claimed::Refused(refusal)),
+    })
+}
+
+/// Decides a settle made at `now`, as [`claim`] decides a claim.
+///
+/// # Errors
+///
+/// None; the type is that of [`rules::settle`].
+pub fn settle(
+    record: Option<&Record>,
+    mark: Option<&Mark>,
+    request: &SettleRequest,
+    now: Timestamp,
+) -> Result<(Change, Option<Mark>, Settled), Error> {
+    let Some(order) = request.order() else {
+        let (change, answer) = rules::settle(record, request, now)?;
+        return Ok((change, None, answer));
+    };
+    let may_settle = |record: &Record| rules::may_settle(request, record, now) && may_settle(mark, request, now);
+    if !record.is_some_and(may_settle) {
+        return Ok((Change::Keep, None, rules::explain_settle(request, Ok(record.cloned()))?));
+    }
+    let (change, answer) = rules::settle(record, &SettleRequest { order: None, ..request.clone() }, now)?;
+    Ok((change, settled(mark, request, order, now), answer))
+}
+
 /// Whether the mark counts as absent at `now`.
-pub fn is_expired(mark: &Mark, now: Timestamp) -> bool {
+pub(crate) fn is_expired(mark: &Mark, now: Timestamp) -> bool {
     mark.expiration <= now.seconds_rounded_down()
 }
 
@@ -86,7 +144,7 @@ fn busy(mark: &Mark, request: &ClaimRequest, order: &Order, attempt: u64, now: T
 }
 
 /// Whether a claim that is granted at `now` merges operations in doubt, and the mark holds none that have merged yet.
-pub fn begins_to_merge(mark: Option<&Mark>, now: Timestamp) -> bool {
+pub(crate) fn begins_to_merge(mark: Option<&Mark>, now: Timestamp) -> bool {
     mark.filter(|mark| mark.doubt.len() >= MAX_DOUBT && !is_expired(mark, now))
         .is_some_and(|mark| !has_merged(mark) && mark.holder.is_some_and(|lapsed| adds_doubt(mark, &lapsed)))
 }
@@ -97,7 +155,7 @@ fn has_merged(mark: &Mark) -> bool {
 }
 
 /// The mark after a claim made at `now` was granted until `lease_until`.
-pub fn claimed(
+pub(crate) fn claimed(
     mark: Option<&Mark>,
     request: &ClaimRequest,
     order: &Order,
@@ -142,13 +200,14 @@ fn merge_lowest(doubt: &mut Vec<Doubt>) {
 }
 
 /// Whether the mark lets a settle be applied whose record does: a renewal also needs the entity to be held by its claim.
-pub fn may_settle(mark: Option<&Mark>, request: &SettleRequest, now: Timestamp) -> bool {
+pub(crate) fn may_settle(mark: Option<&Mark>, request: &SettleRequest, now: Timestamp) -> bool {
     !matches!(request.settlement, Settlement::Renew { .. }) || is_held(mark, request, now)
 }
 
 /// Whether the mark lets the outcome be committed together with writes of the handler: the claim holds the entity, and nothing
 /// newer was completed.
-pub fn may_commit(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now: Timestamp) -> bool {
+#[cfg(any(feature = "dynamodb", feature = "postgres"))]
+pub(crate) fn may_commit(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now: Timestamp) -> bool {
     is_held(mark, request, now) && mark.is_some_and(|mark| superseded(mark, order).is_none())
 }
 
@@ -158,7 +217,7 @@ fn is_held(mark: Option<&Mark>, request: &SettleRequest, now: Timestamp) -> bool
 }
 
 /// The mark after a settle made at `now` was applied to its record; `None` if there is nothing to write.
-pub fn settled(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now: Timestamp) -> Option<Mark> {
+pub(crate) fn settled(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now: Timestamp) -> Option<Mark> {
     let live = mark.filter(|mark| !is_expired(mark, now));
     let completes = matches!(request.settlement, Settlement::Record { outcome: FinalStatus::Completed, .. });
     if live.is_none() && !completes {

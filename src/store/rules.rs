@@ -258,7 +258,7 @@ fn has_lapsed(lease_until: Timestamp, skew_margin: Duration, now: Timestamp) -> 
 }
 
 /// Whether the record counts as absent at `now`.
-pub fn is_expired(record: &Record, now: Timestamp) -> bool {
+pub(crate) fn is_expired(record: &Record, now: Timestamp) -> bool {
     record.expiration.is_some_and(|expiration| expiration <= now.seconds_rounded_down())
 }
 
@@ -267,7 +267,7 @@ pub fn is_expired(record: &Record, now: Timestamp) -> bool {
 /// * A release that deletes the record also needs it to show no earlier claim: a copy of it that arrives late, after a
 ///   late copy of its claim has taken over from another, would forget that an outcome was lost.
 /// * A renewal also needs the lease and the margin not to have passed: it would revive a claim whose holder has stopped.
-pub fn may_settle(request: &SettleRequest, record: &Record, now: Timestamp) -> bool {
+pub(crate) fn may_settle(request: &SettleRequest, record: &Record, now: Timestamp) -> bool {
     let is_allowed = match request.settlement {
         Settlement::Release => record.prior_status != Some(Status::InProgress),
         Settlement::Renew { skew_margin, .. } => record.lease_until >= Some(now.before(skew_margin)),
@@ -306,7 +306,7 @@ pub fn explain_settle(request: &SettleRequest, found: Result<Option<Record>, Err
 
 /// The expiration, in seconds, of a record that is claimed or renewed at `now`: after `retention`, but never before the
 /// lease and the margin have passed.
-pub fn in_progress_expiration(
+pub(crate) fn in_progress_expiration(
     now: Timestamp,
     lease_until: Timestamp,
     skew_margin: Duration,
@@ -316,14 +316,14 @@ pub fn in_progress_expiration(
 }
 
 /// When a lease is over for others: the first millisecond after it and the margin for clocks.
-pub fn lapses(lease_until: Timestamp, skew_margin: Duration) -> Timestamp {
+pub(crate) fn lapses(lease_until: Timestamp, skew_margin: Duration) -> Timestamp {
     lease_until.after(skew_margin).after(Duration::from_millis(1))
 }
 
 /// # Errors
 ///
 /// [`ErrorKind::Format`], temporary, for a record of a format beyond [`NEWEST_KNOWN_VERSION`].
-pub fn check_version(record: &Record, operation: &'static str) -> Result<(), Error> {
+pub(crate) fn check_version(record: &Record, operation: &'static str) -> Result<(), Error> {
     if record.version <= NEWEST_KNOWN_VERSION {
         return Ok(());
     }
