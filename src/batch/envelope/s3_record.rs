@@ -1,5 +1,8 @@
 //! A record of S3, as handlers get it.
 
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
 use super::s3_sequencer::sequence;
@@ -97,29 +100,10 @@ impl From<Wire> for S3Record {
     }
 }
 
-/// The key of an object, which S3 sends URL-encoded; as it is if it is not.
+/// Decodes the key of an object, which S3 sends URL-encoded, with `+` for a space. A key that is not UTF-8 stays encoded.
 pub(super) fn decoded_key(encoded: &str) -> String {
-    let mut bytes = Vec::with_capacity(encoded.len());
-    let mut rest = encoded.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        bytes.push(match (first, tail) {
-            (b'+', _) => b' ',
-            (b'%', [high, low, behind @ ..]) => match (hex_digit(*high), hex_digit(*low)) {
-                (Some(high), Some(low)) => {
-                    rest = behind;
-                    high << 4 | low
-                }
-                _ => b'%',
-            },
-            (byte, _) => *byte,
-        });
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| encoded.to_owned())
-}
-
-fn hex_digit(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+    let spaced = encoded.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8().map_or_else(|_| encoded.to_owned(), Cow::into_owned)
 }
 
 #[cfg(test)]
@@ -137,6 +121,8 @@ mod tests {
             ("%E6%97%A5%E6%9C%AC/%C3%A9%F0%9F%98%80", "日本/é😀"),
             ("100%", "100%"),
             ("%zz%4", "%zz%4"),
+            ("%4+%+41", "%4 % 41"),
+            ("a+%FF", "a+%FF"),
             ("", ""),
         ] {
             assert_eq!(decoded_key(encoded), key);

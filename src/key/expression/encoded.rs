@@ -1,19 +1,13 @@
 //! Text in Base64, and in gzip within it.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, io::Read};
 
 use base64::{
     Engine,
     alphabet::STANDARD,
     engine::{GeneralPurpose, GeneralPurposeConfig},
 };
-use miniz_oxide::inflate::{
-    TINFLStatus,
-    core::{
-        DecompressorOxide, decompress,
-        inflate_flags::{TINFL_FLAG_IGNORE_ADLER32, TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF},
-    },
-};
+use flate2::{Crc, bufread::DeflateDecoder};
 
 /// The most that a text may grow to. Lambda takes events of up to 6 MB; a kilobyte of gzip may stand for a megabyte.
 const MAX_INFLATED_BYTES: usize = 16 * 1024 * 1024;
@@ -72,14 +66,17 @@ fn gunzip(mut file: &[u8], limit: usize) -> Result<Vec<u8>, Problem> {
         }
         let start = text.len();
         let body = header_end(file).ok_or(Problem::Gzip)?;
-        file = &file[body..];
-        let read = inflate(file, &mut text, limit)?;
-        let (trailer, rest) = file[read..].split_first_chunk::<8>().ok_or(Problem::Gzip)?;
-        let [crc, length] =
-            [[trailer[0], trailer[1], trailer[2], trailer[3]], [trailer[4], trailer[5], trailer[6], trailer[7]]]
-                .map(u32::from_le_bytes);
-        let member = &text[start..];
-        if crc != crc32(member) || u32::try_from(member.len()) != Ok(length) {
+        // One byte more than fits: so a member that ends with the last byte that does is read to its end.
+        let most = (limit - start).saturating_add(1);
+        let mut member = DeflateDecoder::new(&file[body..]).take(most as u64);
+        member.read_to_end(&mut text).map_err(|_| Problem::Gzip)?;
+        if text.len() > limit {
+            return Err(Problem::TooLarge);
+        }
+        let (trailer, rest) = member.into_inner().into_inner().split_first_chunk::<8>().ok_or(Problem::Gzip)?;
+        let mut crc = Crc::new();
+        crc.update(&text[start..]);
+        if *trailer != [crc.sum().to_le_bytes(), crc.amount().to_le_bytes()].concat()[..] {
             return Err(Problem::Gzip);
         }
         file = rest;
@@ -87,7 +84,8 @@ fn gunzip(mut file: &[u8], limit: usize) -> Result<Vec<u8>, Problem> {
     Ok(text)
 }
 
-/// Where the header of a member ends.
+/// Returns where the header of a member ends. `flate2` reads headers too, but refuses those whose checksum is wrong; Python, and
+/// so Powertools, ignores it.
 fn header_end(file: &[u8]) -> Option<usize> {
     const CHECKSUM: u8 = 1 << 1;
     const EXTRA: u8 = 1 << 2;
@@ -111,76 +109,46 @@ fn header_end(file: &[u8]) -> Option<usize> {
     (at <= file.len()).then_some(at)
 }
 
-/// Appends what is compressed, and returns how many bytes that took.
-fn inflate(compressed: &[u8], text: &mut Vec<u8>, limit: usize) -> Result<usize, Problem> {
-    let mut state = Box::<DecompressorOxide>::default();
-    let (mut read, mut written) = (0, text.len());
-    loop {
-        if written == text.len() {
-            if text.len() == limit {
-                // It may have ended with the last byte that fits: one more shows.
-                text.push(0);
-            } else {
-                let more = text.len().max(4 * compressed.len()).max(64);
-                text.resize(text.len().saturating_add(more).min(limit), 0);
-            }
-        }
-        let flags = TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF | TINFL_FLAG_IGNORE_ADLER32;
-        let (status, consumed, produced) = decompress(&mut state, &compressed[read..], text, written, flags);
-        read += consumed;
-        written += produced;
-        if written > limit {
-            return Err(Problem::TooLarge);
-        }
-        match status {
-            TINFLStatus::Done => {
-                text.truncate(written);
-                return Ok(read);
-            }
-            TINFLStatus::HasMoreOutput => {}
-            _ => return Err(Problem::Gzip),
-        }
-    }
-}
-
-/// The checksum of RFC 1952, section 8.
-fn crc32(bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 256] = {
-        let mut table = [0; 256];
-        let mut byte = 0;
-        while byte < 256 {
-            let mut crc = byte as u32;
-            let mut bit = 0;
-            while bit < 8 {
-                crc = if crc & 1 == 1 { 0xedb8_8320 ^ (crc >> 1) } else { crc >> 1 };
-                bit += 1;
-            }
-            table[byte] = crc;
-            byte += 1;
-        }
-        table
-    };
-
-    !bytes.iter().fold(!0, |crc, &byte| TABLE[(crc as u8 ^ byte) as usize] ^ (crc >> 8))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test panics")]
 
+    use flate2::{Compression, bufread::GzEncoder};
+
     use super::*;
 
-    /// A member of a gzip file, with the checksum and the length of this text.
+    /// A member of a gzip file.
     fn member(text: &[u8]) -> Vec<u8> {
-        let header = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
-        let length = u32::try_from(text.len()).unwrap().to_le_bytes();
-        let body = miniz_oxide::deflate::compress_to_vec(text, 9);
-        [&header[..], &body, &crc32(text).to_le_bytes(), &length].concat()
+        let mut file = Vec::new();
+        GzEncoder::new(text, Compression::best()).read_to_end(&mut file).unwrap();
+        file
+    }
+
+    /// The text of the example, as `printf 123456789 | gzip -n` compresses it: its checksum is that of the RFC.
+    const DIGITS: [u8; 29] = [
+        0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0x33, 0x34, 0x32, 0x36, 0x31, 0x35, 0x33, 0xb7, 0xb0, 4, 0, 0x26, 0x39,
+        0xf4, 0xcb, 9, 0, 0, 0,
+    ];
+
+    #[test]
+    fn the_checksum_and_the_length_are_those_of_the_rfc() {
+        assert_eq!(gunzip(&DIGITS, 9).unwrap(), b"123456789");
+        for byte in DIGITS.len() - 8..DIGITS.len() {
+            let mut file = DIGITS;
+            file[byte] ^= 1;
+            assert_eq!(gunzip(&file, 9), Err(Problem::Gzip), "{byte}");
+        }
     }
 
     #[test]
-    fn the_checksum_is_that_of_the_rfc() {
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+    fn zeros_may_follow_the_members_and_nothing_else() {
+        let two = DIGITS.repeat(2);
+        assert_eq!(gunzip(&two, 18).unwrap(), b"123456789123456789");
+        assert_eq!(gunzip(&two, 17), Err(Problem::TooLarge));
+        assert_eq!(gunzip(&[&two[..], &[0; 512]].concat(), 18).unwrap(), b"123456789123456789");
+        for garbage in [&b"\x00\x00more"[..], b"more", b"\x1f", b"\x1f\x8b"] {
+            assert_eq!(gunzip(&[&DIGITS, garbage].concat(), 100), Err(Problem::Gzip), "{garbage:?}");
+        }
     }
 
     #[test]
