@@ -6,14 +6,14 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header, request::Parts};
 
 use super::{
-    ResponseBody, StoredResponse, handler_end::HandlerEnd, lambda, pending_claim::Refused, problem::Problem,
-    settings::LayerSettings, stored::StoredForm,
+    ResponseBody, StoredResponse, handler_end::HandlerEnd, lambda, problem::Problem, settings::LayerSettings,
+    stored::StoredForm,
 };
 use crate::{
     clock::Timestamp,
     error::Error,
     idempotency::{
-        engine::{Conclusion, End},
+        engine::{ClaimAnswer, Conclusion, End},
         guard::{bounded, catch_panic},
         observing::Subject,
         outcome::{Interruption, Outcome, OutcomeKind, StoredFailure},
@@ -127,12 +127,14 @@ impl LayerSettings {
     /// Refuses a request whose claim was not granted, or replays a response.
     pub(super) async fn refuse_claim<R>(
         &self,
-        refused: Result<Refused, Error>,
+        answer: Result<ClaimAnswer, Error>,
         asked: Asked<'_>,
     ) -> Response<ResponseBody<R>> {
-        match refused {
-            Ok(Refused::Refusal(refusal)) => self.refuse(refusal, asked).await,
-            Ok(Refused::OutOfTime) => self.problem(Problem::UNAVAILABLE, OutcomeKind::NotStarted, asked),
+        match answer {
+            Ok(ClaimAnswer::Refused(refusal)) => self.refuse(refusal, asked).await,
+            Ok(ClaimAnswer::Granted(_) | ClaimAnswer::OutOfTime) => {
+                self.problem(Problem::UNAVAILABLE, OutcomeKind::NotStarted, asked)
+            }
             Err(error) => {
                 self.engine.tell_error(self.subject(asked.key), &error);
                 self.refusal(Problem::UNAVAILABLE, asked.parts)

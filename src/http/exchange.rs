@@ -24,7 +24,7 @@ use super::{
     handler_end::HandlerEnd,
     in_flight::Client,
     lambda,
-    pending_claim::{PendingClaim, Refused},
+    pending_claim::PendingClaim,
     problem::Problem,
     settings::LayerSettings,
 };
@@ -33,7 +33,7 @@ use crate::{
     error::{BoxError, Error, ErrorKind},
     idempotency::{
         claim::Claim,
-        engine::{Candidate, Conclusion, End, Success, probed},
+        engine::{Candidate, ClaimAnswer, Conclusion, End, Success, probed},
         guard::catch_panic,
         policy::AfterUnknown,
         probe::Probed,
@@ -86,7 +86,7 @@ pub(super) struct Entry {
 enum Attempted<S: Inner<B>, B> {
     Answered(Answer<S, B>),
     /// The claim was not granted. Neither a permit nor a ready service is held any more.
-    NotGranted(Result<Refused, Error>, Work<S, B>, PendingClaim),
+    NotGranted(Result<ClaimAnswer, Error>, Work<S, B>, PendingClaim),
     /// The store is in trouble, and the request runs without it.
     Unprotected(Work<S, B>, PendingClaim, Permit),
     /// The client has left before the handler began.
@@ -200,7 +200,7 @@ impl LayerSettings {
         let mut wait = None;
         loop {
             let admitted = self.admit(&mut work.inner, &work.parts, &entry, wait.is_some()).await;
-            let (refused, mut pending_claim) = match admitted {
+            let (answer, mut pending_claim) = match admitted {
                 Ok(permit) => {
                     let attempt = |client| Arc::clone(&self).attempt(work, entry.clone(), client, permit);
                     let tried = if entry.to_completion {
@@ -210,9 +210,9 @@ impl LayerSettings {
                     };
                     match tried {
                         Attempted::Answered(answer) => return answer,
-                        Attempted::NotGranted(refused, back, pending_claim) => {
+                        Attempted::NotGranted(answer, back, pending_claim) => {
                             work = back;
-                            (refused, Some(pending_claim))
+                            (answer, Some(pending_claim))
                         }
                         Attempted::Unprotected(work, pending_claim, permit) => {
                             let to_completion = entry.to_completion;
@@ -230,30 +230,30 @@ impl LayerSettings {
                 }
                 Err(NotAdmitted::Refused(refusal)) => {
                     work.rest();
-                    (Ok(Refused::Refusal(refusal)), None)
+                    (Ok(ClaimAnswer::Refused(refusal)), None)
                 }
                 Err(NotAdmitted::Overloaded) => return Ok(self.refusal(Problem::OVERLOADED, Some(&work.parts))),
                 Err(NotAdmitted::Failed(error)) => return Err(error),
             };
-            let refused = match refused {
-                Ok(Refused::Refusal(refusal @ Refusal::InProgress { .. }))
+            let answer = match answer {
+                Ok(ClaimAnswer::Refused(refusal @ Refusal::InProgress { .. }))
                     if self.engine.clock.now() < entry.wait_until =>
                 {
                     pending_claim = None;
                     match self.engine.wait_until_free(&entry.candidate, refusal, &mut wait, entry.wait_until).await {
                         Ok(None) => continue,
-                        Ok(Some(refusal)) => Ok(Refused::Refusal(refusal)),
+                        Ok(Some(refusal)) => Ok(ClaimAnswer::Refused(refusal)),
                         Err(error) => Err(error),
                     }
                 }
-                refused => refused,
+                answer => answer,
             };
-            let answer = self.refuse_claim(refused, Asked::not_granted(&work.parts, key, entry.answer_by)).await;
+            let response = self.refuse_claim(answer, Asked::not_granted(&work.parts, key, entry.answer_by)).await;
             // Outside Lambda the client does not wait for this: dropping the pending claim withdraws it in a task.
             if let Some(pending_claim) = pending_claim.filter(|_| entry.is_in_lambda) {
                 pending_claim.withdraw(entry.withdraw_until).await;
             }
-            return Ok(answer);
+            return Ok(response);
         }
     }
 
@@ -273,27 +273,27 @@ impl LayerSettings {
             // whose clients are still there.
             return Attempted::GivenUp;
         }
-        let refused = match pending_claim.take() {
-            Ok(claim) => {
+        let answer = match pending_claim.take() {
+            Ok(ClaimAnswer::Granted(claim)) => {
                 // Nothing is awaited before the handler's first poll, so a request dropped after this has begun.
                 let claim = claim.stopping_at(window.stop);
                 return Attempted::Answered(self.run(claim, work, &client, permit).await);
             }
-            Err(refused) => refused,
+            answer => answer,
         };
-        let is_trouble = match &refused {
-            Ok(Refused::Refusal(_)) => false,
-            Ok(Refused::OutOfTime) => self.engine.clock.now() < window.stop,
+        let is_trouble = match &answer {
+            Ok(ClaimAnswer::Granted(_) | ClaimAnswer::Refused(_)) => false,
+            Ok(ClaimAnswer::OutOfTime) => self.engine.clock.now() < window.stop,
             Err(error) => error.kind() != ErrorKind::Format,
         };
         if self.fails_open && is_trouble {
-            if let Err(error) = &refused {
+            if let Err(error) = &answer {
                 self.engine.tell_trouble(self.subject(key), error);
             }
             return Attempted::Unprotected(work, pending_claim, permit);
         }
         work.rest();
-        Attempted::NotGranted(refused, work, pending_claim)
+        Attempted::NotGranted(answer, work, pending_claim)
     }
 
     async fn claim(&self, entry: &Entry, window: Window) -> PendingClaim {

@@ -7,12 +7,11 @@ use crate::{
     clock::Timestamp,
     error::Error,
     idempotency::{
-        claim::Claim,
         engine::{Candidate, ClaimAnswer, Withdrawal},
         handle::Idempotency,
         window::Window,
     },
-    store::{Refusal, ResultData},
+    store::ResultData,
 };
 
 /// The store's answer to a claim, until it is [taken](Self::take). Dropping it gives the claim back.
@@ -23,34 +22,22 @@ pub(super) struct PendingClaim {
     engine: Idempotency,
     in_flight: InFlight,
     window: Window,
-    claim: Option<Claim>,
-    refusal: Option<Result<Refused, Error>>,
+    /// `None` once it is taken.
+    answer: Option<Result<ClaimAnswer, Error>>,
     /// Claims that may have been applied although they were not granted.
     withdrawal: Withdrawal,
-}
-
-/// Why the handler does not run.
-pub(super) enum Refused {
-    Refusal(Refusal),
-    OutOfTime,
 }
 
 impl PendingClaim {
     /// Claims an operation.
     pub(super) async fn claim(engine: Idempotency, in_flight: InFlight, candidate: Candidate, window: Window) -> Self {
         let (mut answers, withdrawal) = engine.claim(&[candidate], window, ResultData::Include).await;
-        let (claim, refusal) = match answers.pop().unwrap_or(Ok(ClaimAnswer::OutOfTime)) {
-            Ok(ClaimAnswer::Granted(claim)) => (Some(claim), None),
-            Ok(ClaimAnswer::Refused(refusal)) => (None, Some(Ok(Refused::Refusal(refusal)))),
-            Ok(ClaimAnswer::OutOfTime) => (None, Some(Ok(Refused::OutOfTime))),
-            Err(error) => (None, Some(Err(error))),
-        };
-        Self { engine, in_flight, window, claim, refusal, withdrawal }
+        Self { engine, in_flight, window, answer: answers.pop(), withdrawal }
     }
 
-    /// The claim, or why there is none.
-    pub(super) fn take(&mut self) -> Result<Claim, Result<Refused, Error>> {
-        self.claim.take().ok_or_else(|| self.refusal.take().unwrap_or(Ok(Refused::OutOfTime)))
+    /// Takes the answer. From then on its claim, if it was granted, is the caller's to settle.
+    pub(super) fn take(&mut self) -> Result<ClaimAnswer, Error> {
+        self.answer.take().unwrap_or(Ok(ClaimAnswer::OutOfTime))
     }
 
     /// Releases claims that may have been applied although they were not granted.
@@ -62,7 +49,8 @@ impl PendingClaim {
 
 impl Drop for PendingClaim {
     fn drop(&mut self) {
-        let (claim, withdrawal) = (self.claim.take(), mem::take(&mut self.withdrawal));
+        let (answer, withdrawal) = (self.answer.take(), mem::take(&mut self.withdrawal));
+        let claim = if let Some(Ok(ClaimAnswer::Granted(claim))) = answer { Some(claim) } else { None };
         if claim.is_none() && withdrawal.is_empty() {
             return;
         }
