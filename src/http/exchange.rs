@@ -33,10 +33,9 @@ use crate::{
     error::{BoxError, Error, ErrorKind},
     idempotency::{
         claim::Claim,
-        engine::{Candidate, ClaimAnswer, Conclusion, End, Success, probed},
+        engine::{Candidate, ClaimAnswer, Conclusion, End, Success, earlier_result},
         guard::catch_panic,
         policy::AfterUnknown,
-        probe::Probed,
         verdict::{Failure, Verdict},
         window::Window,
     },
@@ -332,7 +331,7 @@ impl LayerSettings {
         let own = claim.clone();
         let running = async move {
             if let Some(probe) = &self.probe
-                && let Probed::Done(found) = probed(&own, |claim| probe(&parts, claim)).await?
+                && let Some(found) = earlier_result(&own, |claim| probe(&parts, claim)).await?
             {
                 let (parts, bytes) = found.into_parts();
                 return Ok(Success::Recover(self.ran(parts, ResponseBody::of_bytes(bytes), is_invocation)));
@@ -341,9 +340,7 @@ impl LayerSettings {
                 // While it was probed.
                 return Err(Failure::transient("the client has left before the handler began"));
             }
-            let timer = self.engine.handler_begins(Some(&own));
-            let called = inner.call(Request::from_parts(parts, body)).await;
-            self.engine.handler_returned(timer);
+            let called = self.engine.timed(Some(own.key()), || inner.call(Request::from_parts(parts, body))).await;
             let response = match called {
                 Ok(response) => response,
                 Err(error) if self.is_doubtful(&error) => return Ok(Success::Keep(HandlerEnd::Error(error))),

@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use tokio::time::Instant;
 use tracing::{Instrument, Level, Span};
 
-use super::{claim::Claim, handle::Idempotency, outcome::OutcomeKind};
+use super::{handle::Idempotency, outcome::OutcomeKind};
 use crate::{
     error::{Error, ErrorKind},
     record::KeyHash,
@@ -14,8 +14,7 @@ use crate::{
 };
 
 /// A handler that is under way.
-#[derive(Debug)]
-pub(crate) struct HandlerTimer {
+struct HandlerTimer {
     key: KeyHash,
     begun: Instant,
 }
@@ -70,16 +69,39 @@ impl Idempotency {
             .instrument(span)
     }
 
-    /// A handler begins: times it, if anybody wants to know how long it takes. In a box, since few do: every run has room for it.
-    pub(crate) fn handler_begins(&self, claim: Option<&Claim>) -> Option<Box<HandlerTimer>> {
+    /// Calls a handler and awaits it. Observers are told how long that took, if it runs under the claim of `key`. To be called
+    /// where it begins.
+    ///
+    /// No `async fn`: that would hold the handler's future twice.
+    pub(crate) fn timed<F: Future>(
+        &self,
+        key: Option<KeyHash>,
+        handler: impl FnOnce() -> F,
+    ) -> impl Future<Output = F::Output> {
+        let timer = self.handler_begins(key);
+        handler().inspect(move |_| self.handler_returned(timer))
+    }
+
+    /// Calls a handler for several operations, and awaits it as [`timed`](Self::timed) does.
+    #[cfg(feature = "batch")]
+    pub(crate) fn timed_together<F: Future>(
+        &self,
+        keys: impl Iterator<Item = Option<KeyHash>>,
+        handler: impl FnOnce() -> F,
+    ) -> impl Future<Output = F::Output> {
+        let timers: Vec<_> = keys.map(|key| self.handler_begins(key)).collect();
+        handler().inspect(move |_| timers.into_iter().for_each(|timer| self.handler_returned(timer)))
+    }
+
+    /// Begins to time a handler, if anybody wants to know. In a box, since few do: every run has room for it.
+    fn handler_begins(&self, key: Option<KeyHash>) -> Option<Box<HandlerTimer>> {
         if self.settings.observers.is_empty() {
             return None;
         }
-        claim.map(|claim| Box::new(HandlerTimer { key: claim.key(), begun: Instant::now() }))
+        key.map(|key| Box::new(HandlerTimer { key, begun: Instant::now() }))
     }
 
-    /// The handler has returned.
-    pub(crate) fn handler_returned(&self, timer: Option<Box<HandlerTimer>>) {
+    fn handler_returned(&self, timer: Option<Box<HandlerTimer>>) {
         if let Some(timer) = timer {
             telemetry::handled(timer.key, timer.begun.elapsed(), self.clock.now());
         }

@@ -2,16 +2,16 @@
 
 use std::{convert::Infallible, future::Future, panic::AssertUnwindSafe, time::Duration};
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, TryFutureExt};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     claim::Claim,
-    engine::{Candidate, ClaimAnswer, Commit, End, Success, probed},
+    engine::{Candidate, ClaimAnswer, Commit, End, Success, earlier_result},
     guard::{Bounds, drop_panic},
     handle::Idempotency,
     outcome::Outcome,
-    probe::{Probe, Probed},
+    probe::Probe,
     result::{self, Recorded},
     verdict::Failure,
     window::Window,
@@ -44,12 +44,10 @@ impl Idempotency {
         };
         let (attempt, given) = (claim.attempt(), claim.clone());
         let work = async move {
-            if let Probed::Done(found) = probed(&given, |claim| probe.probe(claim)).await? {
+            if let Some(found) = earlier_result(&given, |claim| probe.probe(claim)).await? {
                 return Ok(Success::Recover(found));
             }
-            let timer = self.handler_begins(Some(&given));
-            let handled = work(Some(given)).await;
-            self.handler_returned(timer);
+            let handled = self.timed(Some(given.key()), || work(Some(given))).await;
             handled.map(Success::Complete).map_err(Into::into)
         };
         let outcome = self.run_and_settle(claim, writes, work).await.into_outcome(replay)?;
@@ -75,12 +73,7 @@ impl Idempotency {
             ClaimAnswer::OutOfTime => return Ok((Outcome::NotStarted, 0)),
         };
         let (attempt, bounds) = (claim.attempt(), Bounds::until(self.stop_without_claim(window), &window));
-        let timer = self.handler_begins(Some(&claim));
-        let work = async {
-            let handled = work.await;
-            self.handler_returned(timer);
-            handled.map(Success::Complete)
-        };
+        let work = self.timed(Some(claim.key()), || work).map_ok(Success::Complete);
         let end = self.run(Some(claim), bounds, work, |value| value).await;
         let end = self.commit_claimless(&request, end, writes).await;
         Ok((end.into_outcome(replay)?, attempt))

@@ -26,9 +26,8 @@ use crate::{
     future::BoxFuture,
     idempotency::{
         claim::Claim,
-        engine::{Success, probed},
+        engine::{Success, earlier_result},
         guard::{Bounds, Unfinished, bounded, catch_panic, drop_contained},
-        probe::Probed,
         verdict::Failure,
         window::Window,
     },
@@ -103,13 +102,12 @@ where
                 && let Some(claim) = context.claim.as_ref().filter(|claim| claim.took_over())
             {
                 let look = self.handler.probe(&payload, context.clone());
-                if let Probed::Done(found) = probed(claim, |_| look).await? {
+                if let Some(found) = earlier_result(claim, |_| look).await? {
                     return Ok(Success::Recover(found));
                 }
             }
-            let timer = self.engine.handler_begins(context.claim.as_ref());
-            let handled = self.handler.call(payload, context).await;
-            self.engine.handler_returned(timer);
+            let key = context.claim.as_ref().map(Claim::key);
+            let handled = self.engine.timed(key, || self.handler.call(payload, context)).await;
             handled.map(Success::Complete)
         };
         let run = self.engine.run(claim, bounds, work.instrument(log), drop_contained);
@@ -155,11 +153,9 @@ where
         }
         let first = given.first().map(|(_, context)| &*context.record);
         let HandlerSpans { log, process } = spans::of_records(&self.source, self.traced, count, first);
-        let begin = |claim: &Option<Claim>| self.engine.handler_begins(claim.as_ref());
-        let timers: Vec<_> = claims.iter().map(begin).collect();
+        let keys: Vec<_> = claims.iter().map(|claim| claim.as_ref().map(Claim::key)).collect();
         let work = async move {
-            let verdicts = self.handler.call_all(given).await;
-            timers.into_iter().for_each(|timer| self.engine.handler_returned(timer));
+            let verdicts = self.engine.timed_together(keys.into_iter(), || self.handler.call_all(given)).await;
             let found = verdicts.len();
             if found == count {
                 return verdicts;

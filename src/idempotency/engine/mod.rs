@@ -26,7 +26,7 @@ pub(crate) use committing::{Classifier, Commit, OpenTransaction};
 #[cfg(feature = "http")]
 pub(crate) use ending::Conclusion;
 pub(crate) use ending::{End, Success};
-pub(crate) use probing::probed;
+pub(crate) use probing::earlier_result;
 #[cfg(feature = "batch")]
 pub(crate) use settling::{Settled, Unsettled};
 #[cfg(any(feature = "batch", feature = "http"))]

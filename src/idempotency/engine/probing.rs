@@ -9,26 +9,34 @@ use crate::{
     },
 };
 
-/// What a probe says of the operation, if its claim took over; to be awaited within the same bounds as the work after it.
+/// Asks the probe for the result of an earlier run, if the claim took over. With a result the handler must not run; without
+/// one ([`None`]) it is up to the handler. To be awaited within the same bounds as the handler.
 ///
 /// # Errors
 ///
 /// Those of the probe, all of them as transient, whatever they say of themselves: nothing has been found out, so the
 /// claim is handed back and the next one probes again.
-pub(crate) async fn probed<T, F>(claim: &Claim, probe: impl FnOnce(Claim) -> F + Send) -> Result<Probed<T>, Failure>
+pub(crate) async fn earlier_result<T, F>(
+    claim: &Claim,
+    probe: impl FnOnce(Claim) -> F + Send,
+) -> Result<Option<T>, Failure>
 where
     F: Future<Output = Result<Probed<T>, BoxError>> + Send,
 {
     if !claim.took_over() {
-        return Ok(Probed::NotDone);
+        return Ok(None);
     }
     // Boxed, since it is rare: every run would have to have room for it.
-    Box::pin(probe(claim.clone())).await.map_err(|error| {
-        // The text is the user's, and printing it may panic.
-        let text = catch_panic(|| error.to_string());
-        tracing::warn!(target: "lambda_once", key = %claim.key(), error = text, "the probe failed: whether the operation took effect is still not known");
-        Failure::transient(error)
-    })
+    match Box::pin(probe(claim.clone())).await {
+        Ok(Probed::Done(result)) => Ok(Some(result)),
+        Ok(Probed::NotDone) => Ok(None),
+        Err(error) => {
+            // The text is the user's, and printing it may panic.
+            let text = catch_panic(|| error.to_string());
+            tracing::warn!(target: "lambda_once", key = %claim.key(), error = text, "the probe failed: whether the operation took effect is still not known");
+            Err(Failure::transient(error))
+        }
+    }
 }
 
 impl Idempotency {
