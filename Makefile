@@ -118,7 +118,7 @@ bench: require ## Measures what protection costs, beside the same by hand; write
 	@cargo build --quiet --release -p functions -p bench-functions --bin orders --bin orders-cold --bin raw-orders
 	@$(PYTHON) tools/with-servers.py valkey postgres -- $(TARGET)/measure/bench $(BENCH_ARGS)
 
-instructions: require ## Counts instructions under callgrind, and compares them with benches/instructions.json
+instructions: require ## Counts instructions under callgrind, and compares them with bench/instructions.json
 	@echo '-- the first build takes about 3 minutes on two cores' >&2
 	@cargo build --quiet --profile measure -p bench-batches --bin instructions
 	@$(PYTHON) tools/instructions.py $(INSTRUCTIONS_ARGS) $(TARGET)/measure/instructions

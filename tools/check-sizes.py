@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the function `orders`, and the one of benches/functions that needs no AWS SDK, and checks their sizes.
+"""Builds the function `orders`, and the one of bench/functions that needs no AWS SDK, and checks their sizes.
 
 The builds have the profile of a deployment, `release`, and are for this machine. Each takes some minutes.
 """

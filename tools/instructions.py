@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Counts the instructions of the library's hot paths under callgrind: instructions.py [--write] PROGRAM
 
-PROGRAM is benches/batches/src/bin/instructions.rs, built with the profile `measure`. Fails if a section takes 3 % more
-instructions than benches/instructions.json says; under another rustc than that file's this is only a warning. Beside the
+PROGRAM is bench/batches/src/bin/instructions.rs, built with the profile `measure`. Fails if a section takes 3 % more
+instructions than bench/instructions.json says; under another rustc than that file's this is only a warning. Beside the
 same by hand it says how many times as many they are. With --write the file is written.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from common import ROOT, must, say
 
-BASELINE = ROOT / "benches" / "instructions.json"
+BASELINE = ROOT / "bench" / "instructions.json"
 TOLERANCE = 0.03
 
 # What counts is what happens in here ...
