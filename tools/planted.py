@@ -259,7 +259,7 @@ TRANSACTIONS = [
     Plant("T", "a run that is dropped leaves its transaction open", COMMITTING,
           "drop(self.store.abandon(&self.transaction));", "",
           "stores transactions::commits:: transactions::misuse::"),
-    Plant("T", "writes go to another store than the engine's", "idempotency/transaction.rs",
+    Plant("T", "writes go to another store than the engine's", "idempotency/engine/checking.rs",
           "if self.store.id() == id {", "if self.store.id() == id || true {", "stores transactions::misuse::"),
     Plant("T", "PostgreSQL commits writes without their outcome", POSTGRES_TRANSACTION,
           "Ok(false) => return self.lost(begun, request).await,", "Ok(false) => {}",

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::{BoxError, Error},
-    idempotency::{handle::Idempotency, names::Registration},
+    idempotency::{engine::Needs, handle::Idempotency, names::Registration, policy::Heartbeat},
     key::{payload::Payload, place::Place, selector::Key},
 };
 
@@ -162,16 +162,18 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         H: Handler<T, Args>,
     {
         self.registration.check(|| self.keys(), (&self.engine.settings, &self.options))?;
-        self.engine.check_settings()?;
-        self.engine.check_probe(H::PROBES)?;
+        self.engine.check(&Needs {
+            probe: H::PROBES,
+            scope: false,
+            transactions: self.handler.store(),
+            order: self.options.place.is_some(),
+            heartbeat: Heartbeat::AsEngine,
+        })?;
         if self.handler.store().is_some() && !H::IN_TRANSACTION {
             return Err(Error::config("a handler with a `store` must not say that `IN_TRANSACTION` is false"));
         }
         if self.handler.max_records() > 1 && !H::TAKES_SEVERAL {
             return Err(Error::config("a handler of several records must not say that `TAKES_SEVERAL` is false"));
-        }
-        if let Some(store) = self.handler.store() {
-            self.engine.check_store(store)?;
         }
         if self.options.longest_run.is_some_and(|longest| longest < Duration::from_millis(1)) {
             return Err(Error::config(
@@ -185,7 +187,6 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         }
         self.key.check()?;
         if let Some(place) = &self.options.place {
-            self.engine.check_order()?;
             place.check()?;
         }
         self.options.payload.check()

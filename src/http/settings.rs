@@ -15,7 +15,7 @@ use crate::{
     future::BoxFuture,
     idempotency::{
         claim::Claim,
-        engine::{Commit, OpenTransaction},
+        engine::{Commit, Needs, OpenTransaction},
         handle::Idempotency,
         names::Registration,
         policy::Heartbeat,
@@ -168,22 +168,22 @@ impl LayerSettings {
         let keys = || if let KeySource::Request(key) = &self.key { vec![key.clone()] } else { Vec::new() };
         let settings = (&self.engine.settings, &self.methods, self.wait_budget, self.max_body, self.max_in_flight);
         self.registration.check(keys, settings)?;
-        self.engine.check_settings()?;
-        self.engine.check_probe(self.probe.is_some())?;
-        self.engine.settings.check_scope()?;
+        self.engine.check(&Needs {
+            probe: self.probe.is_some(),
+            scope: true,
+            transactions: self.transactions.as_ref().map(|transactions| transactions.store),
+            order: self.place.is_some(),
+            heartbeat: self.heartbeat,
+        })?;
         if !self.engine.store.format().keeps_every_outcome() {
             return Err(Error::config(
                 "AWS Powertools cannot replay the HTTP layer's responses, nor tell callers apart: use a store without `powertools`",
             ));
         }
-        if let Some(transactions) = &self.transactions {
-            self.engine.check_store(transactions.store)?;
-            if self.fails_open {
-                return Err(Error::config("with `in_transaction` a request needs the store, so it cannot `fail_open`"));
-            }
+        if self.transactions.is_some() && self.fails_open {
+            return Err(Error::config("with `in_transaction` a request needs the store, so it cannot `fail_open`"));
         }
         if let Some(place) = &self.place {
-            self.engine.check_order()?;
             place.check()?;
             if self.fails_open {
                 return Err(Error::config(
@@ -191,7 +191,6 @@ impl LayerSettings {
                 ));
             }
         }
-        self.heartbeat.check()?;
         if self.max_in_flight == Some(0) {
             return Err(Error::config("`max_in_flight(0)` refuses every request"));
         }

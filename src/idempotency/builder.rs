@@ -330,7 +330,7 @@ mod tests {
         for bad in [builder().scope(""), builder().named("")] {
             assert_eq!(bad.build().unwrap_err().kind(), ErrorKind::Config);
         }
-        assert_eq!(builder().build().unwrap().named("").check_settings().unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(builder().build().unwrap().named("").settings.check().unwrap_err().kind(), ErrorKind::Config);
     }
 
     #[test]

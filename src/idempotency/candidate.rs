@@ -52,7 +52,6 @@ pub(super) fn candidate(
     let Some(Place { entity, sequence, .. }) = place else {
         return Ok(Some(Candidate { key, fingerprint, sequence: None }));
     };
-    engine.check_order()?;
     let entity = entity.map_err(|error| Error::order("the operation has no entity").with_source(error))?;
     let key = KeyHash::ordered(&hasher.hash(&entity), &key);
     Ok(Some(Candidate { key, fingerprint, sequence: Some(Box::new(sequence)) }))

@@ -79,7 +79,7 @@ pub struct Idempotency {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: Arc<EngineSettings>,
     #[cfg(feature = "powertools")]
-    only_operation: Arc<OnlyOperation>,
+    pub(super) only_operation: Arc<OnlyOperation>,
     pub(super) warnings: Arc<Warnings>,
 }
 
@@ -124,18 +124,6 @@ impl Idempotency {
             return Ok(());
         }
         self.store.warm().await
-    }
-
-    /// Whether the store keeps operations in order. To be checked before an ordered one is claimed.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if not.
-    pub(crate) fn check_order(&self) -> Result<(), Error> {
-        if self.store.limits().orders {
-            return Ok(());
-        }
-        Err(Error::config("`ordered_by` needs a store that keeps the order of entities, which this one does not"))
     }
 
     /// The store.
@@ -185,20 +173,5 @@ impl Idempotency {
             return keys.fingerprint(form, payload);
         }
         fingerprint(form, &[payload])
-    }
-
-    /// Whether the store's records tell these operations apart from others. To be checked before one is claimed.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if not: keys of AWS Powertools have a prefix in place of the
-    /// operation's name, and nothing of a tenant.
-    #[cfg_attr(not(feature = "powertools"), expect(unused_variables, reason = "the library's own records do"))]
-    pub(crate) fn check_keys(&self, operation: &str, tenant: Option<&str>) -> Result<(), Error> {
-        #[cfg(feature = "powertools")]
-        if !self.settings.disabled && self.store.format() != RecordFormat::Native {
-            return self.only_operation.check(&self.log_name(operation), tenant);
-        }
-        Ok(())
     }
 }

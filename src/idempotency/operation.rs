@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{
     candidate::{Place, candidate},
     claim::Claim,
-    engine::Commit,
+    engine::{Commit, Needs},
     handle::Idempotency,
     invoked::{Enclosing, InvocationContext, Tenant},
     names,
@@ -29,6 +29,7 @@ use crate::{
         value::{canonical_value, of_value},
     },
     record::{Fingerprint, KeyHash},
+    store::StoreId,
     telemetry::{EntryPoint, spans},
 };
 
@@ -333,8 +334,12 @@ impl<P> Operation<'_, P> {
         self.run_in(None, work).await
     }
 
-    /// Runs `work`, and commits `writes` with its outcome.
-    pub(super) async fn run_in<T, E, W, F>(self, writes: Option<Box<dyn Commit>>, work: W) -> Result<Outcome<T>, Error>
+    /// Runs `work`, and commits writes to a store with its outcome.
+    pub(super) async fn run_in<T, E, W, F>(
+        self,
+        writes: Option<(StoreId, Box<dyn Commit>)>,
+        work: W,
+    ) -> Result<Outcome<T>, Error>
     where
         P: Probe<T>,
         T: Serialize + DeserializeOwned + Send,
@@ -343,9 +348,15 @@ impl<P> Operation<'_, P> {
         F: Future<Output = Result<T, E>> + Send,
     {
         let (engine, name) = (&*self.engine, self.name);
-        engine.check_settings()?;
+        let (store, writes) = writes.unzip();
+        engine.check(&Needs {
+            probe: P::IS_GIVEN,
+            scope: false,
+            transactions: store,
+            order: self.place.is_some(),
+            heartbeat: self.heartbeat,
+        })?;
         let window = engine.window_of_operation(self.deadline, self.heartbeat)?;
-        engine.check_probe(P::IS_GIVEN)?;
         let operation = engine.log_name(name);
         let subject = Subject::new(EntryPoint::Operation, &operation, None);
         // Boxed: what is around it would hold it several times over, and operations within operations use up a stack.
@@ -382,11 +393,9 @@ impl Idempotency {
         }
         let (now, deadline) = (self.clock.now(), deadline.unwrap_or(Deadline::UNKNOWN));
         let window = Window::within(enclosing, now, deadline, &self.settings);
-        match deadline.ahead_of(now) {
-            Some(_) => window.check_heartbeat(heartbeat)?,
-            // With an inherited deadline it bounds the run as well, so that the same code works in Lambda and
-            // elsewhere.
-            None => heartbeat.check()?,
+        // With an inherited deadline it bounds the run as well, so that the same code works in Lambda and elsewhere.
+        if deadline.ahead_of(now).is_some() {
+            window.check_heartbeat(heartbeat)?;
         }
         Ok(window.with_heartbeat(heartbeat, &self.settings))
     }

@@ -7,7 +7,7 @@ use super::{
     policy::{AfterUnknown, OnPanic},
     settings::EngineSettings,
 };
-use crate::{error::Error, key::missing::MissingKey};
+use crate::key::missing::MissingKey;
 
 /// Settings of one operation, service or layer, where they differ from its engine's. What is not set here stays as the
 /// [engine's builder](super::Builder) has it.
@@ -129,20 +129,10 @@ impl OperationSettings {
 }
 
 impl Idempotency {
-    /// The same engine with these settings. [`check_settings`](Self::check_settings) finds what contradicts what.
+    /// The same engine with these settings. [`check`](Self::check) finds what contradicts what.
     pub(crate) fn with(&self, settings: OperationSettings) -> Self {
         let mut engine = self.clone();
         engine.settings = Arc::new(settings.over(&self.settings));
         engine
-    }
-
-    /// Refuses settings that contradict each other. To be checked before anything is claimed, where an operation or a service
-    /// has its own.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if they do.
-    pub(crate) fn check_settings(&self) -> Result<(), Error> {
-        if self.settings.disabled { Ok(()) } else { self.settings.check() }
     }
 }

@@ -109,9 +109,8 @@ impl EngineSettings {
     }
 
     /// Refuses an engine that nothing sets apart from other services on the same store.
-    #[cfg(feature = "http")]
-    pub(crate) fn check_scope(&self) -> Result<(), Error> {
-        if self.disabled || self.function.is_some() {
+    pub(super) fn check_scope(&self) -> Result<(), Error> {
+        if self.function.is_some() {
             return Ok(());
         }
         Err(Error::config(

@@ -7,8 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{
     candidate::candidate,
     claim::Claim,
-    engine::{Classifier, OpenTransaction},
-    handle::Idempotency,
+    engine::{Classifier, Needs, OpenTransaction},
     observing::Subject,
     operation::{self, Operation},
     outcome::Outcome,
@@ -17,7 +16,7 @@ use super::{
 };
 use crate::{
     error::Error,
-    store::{StoreId, transaction::Transactional},
+    store::transaction::Transactional,
     telemetry::{EntryPoint, spans},
 };
 
@@ -122,11 +121,10 @@ impl<'a, S: Transactional, P> InTransaction<'a, S, P> {
         W: FnOnce(Option<Claim>, S::Transaction) -> F + Send,
         F: Future<Output = Result<T, E>> + Send,
     {
-        self.operation.engine.check_store(self.store.id())?;
-        let transaction = self.store.open();
+        let (id, transaction) = (self.store.id(), self.store.open());
         let writes =
             OpenTransaction { store: self.store, transaction: transaction.clone(), classifier: self.classifier };
-        self.operation.run_in(Some(Box::new(writes)), |claim| work(claim, transaction)).await
+        self.operation.run_in(Some((id, Box::new(writes))), |claim| work(claim, transaction)).await
     }
 }
 
@@ -162,9 +160,13 @@ impl<S: Transactional> Claimless<'_, S> {
     {
         let InTransaction { operation, store, classifier } = self.0;
         let Operation { engine, name, key, fingerprint, place, deadline, tenant, heartbeat, .. } = operation;
-        engine.check_store(store.id())?;
-        engine.check_settings()?;
-        engine.check_probe(false)?;
+        engine.check(&Needs {
+            probe: false,
+            scope: false,
+            transactions: Some(store.id()),
+            order: place.is_some(),
+            heartbeat,
+        })?;
         let window = engine.window_of_operation(deadline, heartbeat)?;
         let transaction = store.open();
         let writes = OpenTransaction { store, transaction: transaction.clone(), classifier };
@@ -183,20 +185,6 @@ impl<S: Transactional> Claimless<'_, S> {
             operation::told(&engine, &name_in_logs, key, ran)
         };
         engine.observed(EntryPoint::Operation, &name_in_logs, spans::operation(&name_in_logs), served).await
-    }
-}
-
-impl Idempotency {
-    /// Whether outcomes are recorded where the writes go. To be checked before anything is claimed.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if not.
-    pub(crate) fn check_store(&self, id: StoreId) -> Result<(), Error> {
-        if self.store.id() == id {
-            return Ok(());
-        }
-        Err(Error::config("a transaction needs the engine's own store: give `in_transaction` a clone of it"))
     }
 }
 

@@ -123,9 +123,8 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the deadline is known, or the heartbeat is refused everywhere.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the deadline is known.
     pub(crate) fn check_heartbeat(&self, heartbeat: Heartbeat) -> Result<(), Error> {
-        heartbeat.check()?;
         match (heartbeat, self.limit) {
             (Heartbeat::UpTo(_), Limit::Deadline(_) | Limit::Run(..)) => Err(Error::config(
                 "a heartbeat is set for a run whose deadline is known: its lease lasts until then, and is not renewed",

@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::{
-        guard::catch_panic, handle::Idempotency, names::Registration, policy::Heartbeat, result::MAX_RESPONSE_BYTES,
+        engine::Needs, guard::catch_panic, handle::Idempotency, names::Registration, policy::Heartbeat,
+        result::MAX_RESPONSE_BYTES,
     },
     key::{payload::Payload, selector::Key},
 };
@@ -83,11 +84,15 @@ impl LayerSettings {
     pub(super) fn check(&self) -> Result<(), Error> {
         let settings = (&self.engine.settings, &self.payload, self.patience, self.heartbeat, &self.before_replay);
         self.registration.check(|| vec![self.key.clone()], settings)?;
-        self.engine.check_settings()?;
-        self.engine.check_probe(false)?;
+        self.engine.check(&Needs {
+            probe: false,
+            scope: false,
+            transactions: None,
+            order: false,
+            heartbeat: self.heartbeat,
+        })?;
         self.key.check()?;
         self.payload.check()?;
-        self.heartbeat.check()?;
         let part = if let Payload::Part(part) = &self.payload { Some(part) } else { None };
         // They would find nothing in any event, and under `MissingKey::RunUnprotected` protect nothing.
         match [Some(&self.key), part].into_iter().flatten().find(|key| key.is_for_messages()) {

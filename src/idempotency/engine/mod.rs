@@ -8,6 +8,7 @@ use crate::{
 };
 
 mod calls;
+mod checking;
 mod claiming;
 mod claimless;
 mod committing;
@@ -18,6 +19,7 @@ mod running;
 mod settling;
 mod waiting;
 
+pub(crate) use checking::Needs;
 #[cfg(any(feature = "batch", feature = "http"))]
 pub(crate) use claiming::Withdrawal;
 #[cfg(feature = "batch")]

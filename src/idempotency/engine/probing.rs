@@ -3,10 +3,8 @@
 use std::future::Future;
 
 use crate::{
-    error::{BoxError, Error},
-    idempotency::{
-        claim::Claim, guard::catch_panic, handle::Idempotency, policy::AfterUnknown, probe::Probed, verdict::Failure,
-    },
+    error::BoxError,
+    idempotency::{claim::Claim, guard::catch_panic, probe::Probed, verdict::Failure},
 };
 
 /// Asks the probe for the result of an earlier run, if the claim took over. With a result the handler must not run; without
@@ -35,26 +33,6 @@ where
             let text = catch_panic(|| error.to_string());
             tracing::warn!(target: "lambda_once", key = %claim.key(), error = text, "the probe failed: whether the operation took effect is still not known");
             Err(Failure::transient(error))
-        }
-    }
-}
-
-impl Idempotency {
-    /// Whether a probe is given where the policy wants one, and only there. To be checked before anything is claimed.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if not.
-    pub(crate) fn check_probe(&self, is_given: bool) -> Result<(), Error> {
-        match (self.settings.after_unknown, is_given) {
-            _ if self.settings.disabled => Ok(()),
-            (AfterUnknown::Probe, false) => Err(Error::config(
-                "AfterUnknown::Probe needs a probe, and none is given; `Operation::probe` or, of a batch, `BatchService::probe` takes one",
-            )),
-            (AfterUnknown::Rerun | AfterUnknown::Refuse, true) => {
-                Err(Error::config("a probe is given, but it is asked under AfterUnknown::Probe only"))
-            }
-            _ => Ok(()),
         }
     }
 }
