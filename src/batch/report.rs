@@ -7,9 +7,8 @@ use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind},
     idempotency::{
+        engine::{Engine, Subject},
         guard::catch_panic,
-        handle::Idempotency,
-        observing::Subject,
         outcome::{Outcome, OutcomeKind, StoredFailure},
     },
     record::{KeyHash, StoredResult},
@@ -169,7 +168,7 @@ pub(super) fn outcome_of(refusal: Refusal) -> Outcome<()> {
 }
 
 /// Logs a summary of a batch, and tells the engine's observers of its records.
-pub(super) fn tell(engine: &Idempotency, operation: &str, reports: &[RecordReport]) {
+pub(super) fn tell(engine: &Engine, operation: &str, reports: &[RecordReport]) {
     let count = |is: fn(&RecordReport) -> bool| reports.iter().filter(|report| is(report)).count();
     let executed = || count(|report| matches!(report.outcome, Ok(OutcomeKind::Executed | OutcomeKind::TookOver)));
     let replayed = || count(|report| report.outcome.is_ok_and(OutcomeKind::is_replay));

@@ -10,7 +10,12 @@ use super::{
 };
 use crate::{
     error::{BoxError, Error},
-    idempotency::{engine::Needs, handle::Idempotency, names::Registration, policy::Heartbeat},
+    idempotency::{
+        engine::{Engine, Needs},
+        handle::Idempotency,
+        names::Registration,
+        policy::Heartbeat,
+    },
     key::{payload::Payload, place::Place, selector::Key},
 };
 
@@ -53,7 +58,7 @@ use crate::{
 #[must_use = "a service handles nothing until it is run"]
 pub struct BatchService<S: Source, H, T, Args> {
     pub(super) source: S,
-    pub(super) engine: Idempotency,
+    pub(super) engine: Engine,
     pub(super) registration: Registration,
     pub(super) key: Key,
     pub(super) handler: H,
@@ -103,8 +108,8 @@ impl Idempotency {
     {
         BatchService {
             source,
-            engine: self.clone(),
-            registration: self.register::<H>(S::OPERATION),
+            engine: self.engine.clone(),
+            registration: Registration::new::<H>(&self.engine, S::OPERATION),
             key,
             handler,
             decode: Arc::new(decode),

@@ -13,9 +13,8 @@ use crate::{
     clock::Timestamp,
     error::Error,
     idempotency::{
-        engine::{ClaimAnswer, Conclusion, End},
+        engine::{ClaimAnswer, Conclusion, End, Subject},
         guard::{bounded, catch_panic},
-        observing::Subject,
         outcome::{Interruption, Outcome, OutcomeKind, StoredFailure},
         result,
         verdict::Verdict,

@@ -68,7 +68,7 @@ impl IdempotencyKeyLayer {
     /// [`Builder::scope`](crate::Builder::scope).
     #[track_caller]
     pub fn new(engine: Idempotency, scope: Scope) -> Self {
-        Self { settings: LayerSettings::new(&engine, scope) }
+        Self { settings: LayerSettings::new(&engine.engine, scope) }
     }
 
     /// Checks the settings; call it in init. Otherwise every covered request is refused with 500 if they contradict each other.

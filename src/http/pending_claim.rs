@@ -7,8 +7,7 @@ use crate::{
     clock::Timestamp,
     error::Error,
     idempotency::{
-        engine::{Candidate, ClaimAnswer, Withdrawal},
-        handle::Idempotency,
+        engine::{Candidate, ClaimAnswer, Engine, Withdrawal},
         window::Window,
     },
     store::ResultData,
@@ -19,7 +18,7 @@ use crate::{
 /// A server drops a request whose client disconnects. If the handler has not started, there is no effect to protect, and under
 /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) the claim would block the key for good.
 pub(super) struct PendingClaim {
-    engine: Idempotency,
+    engine: Engine,
     in_flight: InFlight,
     window: Window,
     /// `None` once it is taken.
@@ -30,7 +29,7 @@ pub(super) struct PendingClaim {
 
 impl PendingClaim {
     /// Claims an operation.
-    pub(super) async fn claim(engine: Idempotency, in_flight: InFlight, candidate: Candidate, window: Window) -> Self {
+    pub(super) async fn claim(engine: Engine, in_flight: InFlight, candidate: Candidate, window: Window) -> Self {
         let (mut answers, withdrawal) = engine.claim(&[candidate], window, ResultData::Include).await;
         Self { engine, in_flight, window, answer: answers.pop(), withdrawal }
     }

@@ -15,8 +15,7 @@ use crate::{
     future::BoxFuture,
     idempotency::{
         claim::Claim,
-        engine::{Commit, Needs, OpenTransaction},
-        handle::Idempotency,
+        engine::{Commit, Engine, Needs, OpenTransaction},
         names::Registration,
         policy::Heartbeat,
         probe::Probed,
@@ -78,7 +77,7 @@ pub(super) enum KeySource {
 
 #[derive(Clone)]
 pub(super) struct LayerSettings {
-    pub(super) engine: Idempotency,
+    pub(super) engine: Engine,
     registration: Registration,
     /// Their name in logs, with that of the engine.
     pub(super) operation: Cow<'static, str>,
@@ -124,9 +123,9 @@ pub(super) struct LayerSettings {
 
 impl LayerSettings {
     #[track_caller]
-    pub(super) fn new(engine: &Idempotency, scope: Scope) -> Self {
+    pub(super) fn new(engine: &Engine, scope: Scope) -> Self {
         Self {
-            registration: engine.register::<()>(OPERATION),
+            registration: Registration::new::<()>(engine, OPERATION),
             operation: engine.log_name(OPERATION).into_owned().into(),
             engine: engine.with_default_retention(RETENTION),
             scope,

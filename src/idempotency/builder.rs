@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    engine::Engine,
     handle::Idempotency,
     policy::{AfterUnknown, OnPanic},
     settings::{DISABLED_VARIABLE, EngineSettings},
@@ -306,7 +307,7 @@ impl Builder {
         if !settings.observers.is_empty() {
             store = Arc::new(TalliedStore::new(store));
         }
-        Idempotency::with_settings(store, clock, settings)
+        Idempotency { engine: Engine::new(store, clock, settings) }
     }
 }
 
@@ -330,7 +331,7 @@ mod tests {
         for bad in [builder().scope(""), builder().named("")] {
             assert_eq!(bad.build().unwrap_err().kind(), ErrorKind::Config);
         }
-        assert_eq!(builder().build().unwrap().named("").settings.check().unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(builder().build().unwrap().named("").engine.settings.check().unwrap_err().kind(), ErrorKind::Config);
     }
 
     #[test]

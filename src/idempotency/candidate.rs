@@ -1,8 +1,7 @@
 //! The candidate for a claim: the hashes of an operation's key and payload, and its place in an order.
 
 use super::{
-    engine::Candidate,
-    handle::Idempotency,
+    engine::{Candidate, Engine},
     invoked::{Tenant, process_has_tenants},
 };
 use crate::{
@@ -22,7 +21,7 @@ pub(super) struct Place {
 
 /// What is to be claimed; `None` where the operation runs unprotected.
 pub(super) fn candidate(
-    engine: &Idempotency,
+    engine: &Engine,
     name: &str,
     tenant: &Tenant,
     key: Result<Vec<u8>, Error>,

@@ -1,22 +1,9 @@
-//! The engine's handle: a store and its settings.
+//! The user's handle on an engine.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc};
 
-#[cfg(feature = "powertools")]
-use super::names::OnlyOperation;
-use super::{settings::EngineSettings, warnings::Warnings};
-#[cfg(feature = "powertools")]
-use crate::store::RecordFormat;
-use crate::{
-    clock::Clock,
-    error::Error,
-    key::{
-        canonical::Form,
-        hash::{KeyHasher, KeyScope, fingerprint},
-    },
-    record::Fingerprint,
-    store::Store,
-};
+use super::engine::Engine;
+use crate::{error::Error, store::Store};
 
 /// Makes operations take effect once: a store, and the settings for using it.
 ///
@@ -75,33 +62,10 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Idempotency {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) settings: Arc<EngineSettings>,
-    #[cfg(feature = "powertools")]
-    pub(super) only_operation: Arc<OnlyOperation>,
-    pub(super) warnings: Arc<Warnings>,
+    pub(crate) engine: Engine,
 }
 
 impl Idempotency {
-    pub(in crate::idempotency) fn with_settings(
-        store: Arc<dyn Store>,
-        clock: Arc<dyn Clock>,
-        mut settings: EngineSettings,
-    ) -> Self {
-        if !store.format().keeps_every_outcome() {
-            settings.compress_above = usize::MAX;
-        }
-        Self {
-            store,
-            clock,
-            settings: Arc::new(settings),
-            #[cfg(feature = "powertools")]
-            only_operation: Arc::default(),
-            warnings: Arc::default(),
-        }
-    }
-
     /// The same engine under a name: equal keys of differently named engines do not meet, nor do those of a named one and an
     /// unnamed one. The name comes in front of the [operations' own](Self#names), and replaces an earlier one of the engine.
     ///
@@ -110,8 +74,7 @@ impl Idempotency {
     /// versions of one service do.
     #[must_use]
     pub fn named(&self, name: impl Into<Cow<'static, str>>) -> Self {
-        let settings = EngineSettings { name: Some(name.into()), ..(*self.settings).clone() };
-        Self { settings: Arc::new(settings), ..self.clone() }
+        Self { engine: self.engine.named(name.into()) }
     }
 
     /// Opens the store's connections. Call it in init, so that no invocation waits for it.
@@ -120,58 +83,14 @@ impl Idempotency {
     ///
     /// Those of the store. A function that can still answer without the store may go on.
     pub async fn warm(&self) -> Result<(), Error> {
-        if self.settings.disabled {
+        if self.engine.settings.disabled {
             return Ok(());
         }
-        self.store.warm().await
+        self.engine.store.warm().await
     }
 
     /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.store
-    }
-
-    /// The same engine for a use that has its own default retention.
-    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the HTTP layer's records live for a day"))]
-    pub(crate) fn with_default_retention(&self, retention: Duration) -> Self {
-        // A lease of days would outlive it.
-        let shortest = self.settings.lease.saturating_add(self.settings.skew_margin);
-        let chosen = self.settings.retention.unwrap_or(retention.max(shortest));
-        let settings = EngineSettings { retention: Some(chosen), ..(*self.settings).clone() };
-        Self { settings: Arc::new(settings), ..self.clone() }
-    }
-
-    /// The same engine; it keeps no result that is longer than this as JSON.
-    #[cfg(feature = "invocation")]
-    pub(crate) fn with_max_result_bytes(&self, max_result_bytes: usize) -> Self {
-        let settings = EngineSettings { max_result_bytes, ..(*self.settings).clone() };
-        Self { settings: Arc::new(settings), ..self.clone() }
-    }
-
-    /// What an operation is called in logs: its own name, and that of the engine before it.
-    pub(crate) fn log_name<'a>(&self, operation: &'a str) -> Cow<'a, str> {
-        match &self.settings.name {
-            Some(name) => format!("{name}.{operation}").into(),
-            None => operation.into(),
-        }
-    }
-
-    /// What hashes the keys of an operation apart from those of others; for a service the operation is its kind.
-    pub(crate) fn hasher(&self, operation: &str, tenant: Option<&[u8]>) -> KeyHasher {
-        #[cfg(feature = "powertools")]
-        if let RecordFormat::Powertools(keys) = self.store.format() {
-            return KeyHasher::Powertools(keys);
-        }
-        let (function, engine) = (self.settings.scope(), self.settings.name.as_deref());
-        KeyScope { function, engine, operation, tenant }.hasher()
-    }
-
-    /// The fingerprint of a payload.
-    pub(crate) fn fingerprint(&self, form: Form, payload: &[u8]) -> Fingerprint {
-        #[cfg(feature = "powertools")]
-        if let RecordFormat::Powertools(keys) = self.store.format() {
-            return keys.fingerprint(form, payload);
-        }
-        fingerprint(form, &[payload])
+        &self.engine.store
     }
 }

@@ -117,11 +117,15 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     use super::*;
-    use crate::{Failure, Idempotency, MemoryStore, clock::SystemClock, idempotency::settings::EngineSettings};
+    use crate::{
+        Failure, Idempotency, MemoryStore,
+        clock::SystemClock,
+        idempotency::{engine::Engine, settings::EngineSettings},
+    };
 
     fn in_lambda() -> Idempotency {
         let settings = EngineSettings { is_in_lambda: true, ..EngineSettings::default() };
-        Idempotency::with_settings(Arc::new(MemoryStore::new()), Arc::new(SystemClock), settings)
+        Idempotency { engine: Engine::new(Arc::new(MemoryStore::new()), Arc::new(SystemClock), settings) }
     }
 
     async fn run(once: &Idempotency, deadline: Option<Deadline>) {
@@ -137,7 +141,7 @@ mod tests {
     async fn in_lambda_an_operation_without_a_deadline_is_warned_of() {
         let once = in_lambda();
         run(&once, None).await;
-        assert!(!once.named("other").warnings.deadline.is_first(), "it was given, and is not given again");
+        assert!(!once.named("other").engine.warnings.deadline.is_first(), "it was given, and is not given again");
     }
 
     #[tokio::test]
@@ -145,14 +149,14 @@ mod tests {
         let once = in_lambda();
         run(&once, Some(Deadline::UNKNOWN)).await;
         // As under `cargo lambda watch`, whose deadlines are in the past.
-        let stop = once.clock.now().after(Duration::from_secs(30));
+        let stop = once.engine.clock.now().after(Duration::from_secs(30));
         let mut inner = std::pin::pin!(run(&once, None));
         std::future::poll_fn(|context| {
             let _entered = Enclosing { deadline: None, stop }.enter();
             inner.as_mut().poll(context)
         })
         .await;
-        assert!(once.warnings.deadline.is_first());
+        assert!(once.engine.warnings.deadline.is_first());
     }
 
     #[test]

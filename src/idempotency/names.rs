@@ -12,7 +12,7 @@ use std::{
 };
 
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
-use super::handle::Idempotency;
+use super::engine::Engine;
 use crate::error::Error;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 use crate::{key::selector::Key, store::StoreId};
@@ -125,24 +125,21 @@ fn alive() -> MutexGuard<'static, Vec<Service>> {
 }
 
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
-impl Idempotency {
+impl Registration {
     /// Registers a service of this kind, with handlers of this type. To be called by its constructor, which tracks its caller.
     #[track_caller]
-    pub(crate) fn register<H: 'static>(&self, kind: &'static str) -> Registration {
+    pub(crate) fn new<H: 'static>(engine: &Engine, kind: &'static str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        if self.settings.name.is_some() {
-            return Registration { unnamed: None };
+        if engine.settings.name.is_some() {
+            return Self { unnamed: None };
         }
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (store, scope) = (self.store.id(), self.settings.scope().into());
+        let (store, scope) = (engine.store.id(), engine.settings.scope().into());
         let (place, handler) = (Location::caller(), (size_of::<H>() == 0).then(TypeId::of::<H>));
         alive().push(Service { id, store, scope, kind, place, handler, terms: None });
-        Registration { unnamed: Some(Arc::new(Unnamed(id))) }
+        Self { unnamed: Some(Arc::new(Unnamed(id))) }
     }
-}
 
-#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
-impl Registration {
     /// Fails while another service is alive that shares the records of this one. `keys` and `settings` are asked for only if there
     /// is one that may be the same service, made again.
     pub(crate) fn check(&self, keys: impl FnOnce() -> Vec<Key>, settings: impl fmt::Debug) -> Result<(), Error> {

@@ -7,11 +7,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{
     candidate::{Place, candidate},
     claim::Claim,
-    engine::{Commit, Needs},
+    engine::{Commit, Engine, Needs, Subject},
     handle::Idempotency,
     invoked::{Enclosing, InvocationContext, Tenant},
     names,
-    observing::Subject,
     operation_settings::OperationSettings,
     outcome::Outcome,
     policy::Heartbeat,
@@ -36,7 +35,7 @@ use crate::{
 /// One operation, ready to [`run`](Self::run). Made by [`Idempotency::operation`].
 #[must_use = "an operation does nothing until it is run"]
 pub struct Operation<'a, P = Unprobed> {
-    pub(super) engine: Cow<'a, Idempotency>,
+    pub(super) engine: Cow<'a, Engine>,
     pub(super) name: &'a str,
     pub(super) key: Result<Vec<u8>, Error>,
     pub(super) fingerprint: Result<Option<Fingerprint>, Error>,
@@ -67,7 +66,7 @@ impl Idempotency {
     /// named operations do not meet: order 7 can be charged and mailed. An operation inside another one needs another name
     /// or another key, or it finds itself in progress. The names of [services](Self#names) are names like others.
     pub fn operation<'a, K: Serialize + ?Sized>(&'a self, name: &'a str, key: &K) -> Operation<'a> {
-        Operation::new(self, name, key)
+        Operation::new(&self.engine, name, key)
     }
 
     /// The hash under which the record of this operation is stored: for tests, and for tools that look a record up.
@@ -81,12 +80,12 @@ impl Idempotency {
     /// empty name, [`KeyMissing`](crate::ErrorKind::KeyMissing) or [`Payload`](crate::ErrorKind::Payload) for a key that is none.
     pub fn key_hash<K: Serialize + ?Sized>(&self, operation: &str, key: &K) -> Result<KeyHash, Error> {
         names::check(operation)?;
-        Ok(self.hasher(operation, None).hash(&of_value(key)?))
+        Ok(self.engine.hasher(operation, None).hash(&of_value(key)?))
     }
 }
 
 impl<'a> Operation<'a> {
-    fn new<K: Serialize + ?Sized>(engine: &'a Idempotency, name: &'a str, key: &K) -> Self {
+    fn new<K: Serialize + ?Sized>(engine: &'a Engine, name: &'a str, key: &K) -> Self {
         Self {
             engine: Cow::Borrowed(engine),
             name,
@@ -356,7 +355,7 @@ impl<P> Operation<'_, P> {
             order: self.place.is_some(),
             heartbeat: self.heartbeat,
         })?;
-        let window = engine.window_of_operation(self.deadline, self.heartbeat)?;
+        let window = window(engine, self.deadline, self.heartbeat)?;
         let operation = engine.log_name(name);
         let subject = Subject::new(EntryPoint::Operation, &operation, None);
         // Boxed: what is around it would hold it several times over, and operations within operations use up a stack.
@@ -375,35 +374,29 @@ impl<P> Operation<'_, P> {
     }
 }
 
-impl Idempotency {
-    /// Returns the time of an operation that begins now.
-    ///
-    /// # Errors
-    ///
-    /// As of [`Window::check_heartbeat`] for a deadline that is given.
-    pub(super) fn window_of_operation(
-        &self,
-        deadline: Option<Deadline>,
-        heartbeat: Heartbeat,
-    ) -> Result<Window, Error> {
-        let enclosing = Enclosing::current();
-        if deadline.is_none() && enclosing.is_none() && self.settings.is_in_lambda && self.warnings.deadline.is_first()
-        {
-            tracing::warn!(target: "lambda_once", "an operation in Lambda has no deadline, so its lease may outlive the invocation and hold up a retry: give it the context, as in `.deadline(&context)`");
-        }
-        let (now, deadline) = (self.clock.now(), deadline.unwrap_or(Deadline::UNKNOWN));
-        let window = Window::within(enclosing, now, deadline, &self.settings);
-        // With an inherited deadline it bounds the run as well, so that the same code works in Lambda and elsewhere.
-        if deadline.ahead_of(now).is_some() {
-            window.check_heartbeat(heartbeat)?;
-        }
-        Ok(window.with_heartbeat(heartbeat, &self.settings))
+/// Returns the time of an operation that begins now.
+///
+/// # Errors
+///
+/// As of [`Window::check_heartbeat`] for a deadline that is given.
+pub(super) fn window(engine: &Engine, deadline: Option<Deadline>, heartbeat: Heartbeat) -> Result<Window, Error> {
+    let enclosing = Enclosing::current();
+    let is_unsaid = deadline.is_none() && enclosing.is_none();
+    if is_unsaid && engine.settings.is_in_lambda && engine.warnings.deadline.is_first() {
+        tracing::warn!(target: "lambda_once", "an operation in Lambda has no deadline, so its lease may outlive the invocation and hold up a retry: give it the context, as in `.deadline(&context)`");
     }
+    let (now, deadline) = (engine.clock.now(), deadline.unwrap_or(Deadline::UNKNOWN));
+    let window = Window::within(enclosing, now, deadline, &engine.settings);
+    // With an inherited deadline it bounds the run as well, so that the same code works in Lambda and elsewhere.
+    if deadline.ahead_of(now).is_some() {
+        window.check_heartbeat(heartbeat)?;
+    }
+    Ok(window.with_heartbeat(heartbeat, &engine.settings))
 }
 
 /// Logs the outcome of an operation and the attempt it took, or its error, and returns the outcome.
 pub(super) fn told<T>(
-    engine: &Idempotency,
+    engine: &Engine,
     operation: &str,
     key: KeyHash,
     ran: Result<(Outcome<T>, u64), Error>,

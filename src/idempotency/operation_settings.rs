@@ -1,9 +1,8 @@
 //! Settings of one operation or service, where they differ from its engine's.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use super::{
-    handle::Idempotency,
     policy::{AfterUnknown, OnPanic},
     settings::EngineSettings,
 };
@@ -113,7 +112,8 @@ impl OperationSettings {
         self
     }
 
-    fn over(self, engine: &EngineSettings) -> EngineSettings {
+    /// Returns the engine's settings, but for those that are set here.
+    pub(super) fn over(self, engine: &EngineSettings) -> EngineSettings {
         EngineSettings {
             lease: self.lease.unwrap_or(engine.lease),
             retention: self.retention.or(engine.retention),
@@ -125,14 +125,5 @@ impl OperationSettings {
             keep_results: self.keep_results.unwrap_or(engine.keep_results),
             ..engine.clone()
         }
-    }
-}
-
-impl Idempotency {
-    /// The same engine with these settings. [`check`](Self::check) finds what contradicts what.
-    pub(crate) fn with(&self, settings: OperationSettings) -> Self {
-        let mut engine = self.clone();
-        engine.settings = Arc::new(settings.over(&self.settings));
-        engine
     }
 }

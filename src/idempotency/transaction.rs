@@ -7,8 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{
     candidate::candidate,
     claim::Claim,
-    engine::{Classifier, Needs, OpenTransaction},
-    observing::Subject,
+    engine::{Classifier, Needs, OpenTransaction, Subject},
     operation::{self, Operation},
     outcome::Outcome,
     probe::{Probe, Unprobed},
@@ -167,7 +166,7 @@ impl<S: Transactional> Claimless<'_, S> {
             order: place.is_some(),
             heartbeat,
         })?;
-        let window = engine.window_of_operation(deadline, heartbeat)?;
+        let window = operation::window(&engine, deadline, heartbeat)?;
         let transaction = store.open();
         let writes = OpenTransaction { store, transaction: transaction.clone(), classifier };
         let work = operation::unprotected(|_| work(transaction));

@@ -49,7 +49,7 @@ impl<T> InvocationLayer<T> {
     /// A layer on this engine. `key` selects from the event; `Key::pointer("")` is all of it.
     #[track_caller]
     pub fn new(engine: Idempotency, key: Key) -> Self {
-        Self { settings: LayerSettings::new(engine, key), event: PhantomData }
+        Self { settings: LayerSettings::new(&engine.engine, key), event: PhantomData }
     }
 
     /// What tells a repeated operation from a misused key.

@@ -24,10 +24,9 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
     idempotency::{
-        engine::Candidate,
+        engine::{Candidate, Subject},
         guard::catch_panic,
         invoked::note_tenant,
-        observing::Subject,
         outcome::{Interruption, Outcome},
         probe::Unprobed,
         settings::EngineSettings,

@@ -8,7 +8,10 @@ use serde_json::Value;
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::{
-        engine::Needs, guard::catch_panic, handle::Idempotency, names::Registration, policy::Heartbeat,
+        engine::{Engine, Needs},
+        guard::catch_panic,
+        names::Registration,
+        policy::Heartbeat,
         result::MAX_RESPONSE_BYTES,
     },
     key::{payload::Payload, selector::Key},
@@ -19,7 +22,7 @@ pub(super) const OPERATION: &str = "invocation";
 
 #[derive(Clone, Debug)]
 pub(super) struct LayerSettings {
-    pub(super) engine: Idempotency,
+    pub(super) engine: Engine,
     registration: Registration,
     /// What the operations are called in logs.
     pub(super) operation: Cow<'static, str>,
@@ -68,9 +71,9 @@ impl fmt::Debug for ReplayHook {
 
 impl LayerSettings {
     #[track_caller]
-    pub(super) fn new(engine: Idempotency, key: Key) -> Self {
+    pub(super) fn new(engine: &Engine, key: Key) -> Self {
         Self {
-            registration: engine.register::<()>(OPERATION),
+            registration: Registration::new::<()>(engine, OPERATION),
             operation: engine.log_name(OPERATION),
             engine: engine.with_max_result_bytes(MAX_RESPONSE_BYTES),
             key,

@@ -22,14 +22,14 @@ use crate::{
     },
     clock::{Clock, Timestamp},
     future::BoxFuture,
-    idempotency::{handle::Idempotency, window::Window},
+    idempotency::{engine::Engine, window::Window},
     key::selector::Key,
 };
 
 /// What all records of a service share.
 pub(in crate::batch) struct Processor<S: Source, H, T> {
     pub(in crate::batch) source: S,
-    pub(in crate::batch) engine: Idempotency,
+    pub(in crate::batch) engine: Engine,
     pub(in crate::batch) key: Key,
     pub(in crate::batch) handler: H,
     pub(in crate::batch) decode: Decode<S, T>,

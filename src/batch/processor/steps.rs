@@ -8,9 +8,8 @@ use crate::{
     error::Error,
     idempotency::{
         claim::Claim,
-        engine::{Candidate, ClaimAnswer, End, Polled, Settled, Unsettled, Withdrawal},
+        engine::{Candidate, ClaimAnswer, End, Engine, Polled, Settled, Unsettled, Withdrawal},
         guard::Bounds,
-        handle::Idempotency,
     },
     record::KeyHash,
 };
@@ -22,7 +21,7 @@ pub(super) type OfEach<A> = Vec<(usize, A)>;
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
     pub(super) options: &'a Options,
-    pub(super) engine: &'a Idempotency,
+    pub(super) engine: &'a Engine,
     /// The operation's name in logs.
     pub(super) operation: &'a str,
     /// Whether records whose claim took over are probed, each by itself.

@@ -5,10 +5,10 @@ use std::{future::Future, time::Duration};
 use tokio::time::timeout;
 use tracing::Instrument;
 
+use super::Engine;
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
-    idempotency::handle::Idempotency,
     store::Answers,
     telemetry::spans,
 };
@@ -17,7 +17,7 @@ use crate::{
 /// another.
 const MAX_CALL_TIME: Duration = Duration::from_secs(3);
 
-impl Idempotency {
+impl Engine {
     /// Awaits one call to the store for at most `time` and [`MAX_CALL_TIME`], and holds the store to one answer a request.
     pub(super) async fn within<T>(
         &self,

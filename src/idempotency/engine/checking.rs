@@ -1,13 +1,11 @@
 //! Checks before a claim: what a use needs, against the engine's settings and its store.
 
 #[cfg(feature = "powertools")]
+use super::Engine;
 use crate::store::RecordFormat;
 use crate::{
     error::Error,
-    idempotency::{
-        handle::Idempotency,
-        policy::{AfterUnknown, Heartbeat},
-    },
+    idempotency::policy::{AfterUnknown, Heartbeat},
     store::StoreId,
 };
 
@@ -25,7 +23,7 @@ pub(crate) struct Needs {
     pub(crate) heartbeat: Heartbeat,
 }
 
-impl Idempotency {
+impl Engine {
     /// Checks the engine's settings, and that they and the store give what is needed. To be called before anything is claimed.
     ///
     /// Services check their registration as well, before this. [`check_keys`](Self::check_keys) is a check of its own, as it

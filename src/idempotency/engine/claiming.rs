@@ -4,7 +4,7 @@ use futures_util::future::join;
 use tokio::time::sleep;
 
 use super::{
-    Candidate, ClaimAnswer,
+    Candidate, ClaimAnswer, Engine,
     calls::for_each,
     settling::{REFUSED_FOR, RELEASE_FOR},
 };
@@ -12,7 +12,7 @@ use crate::{
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
-    idempotency::{claim::Claim, handle::Idempotency, policy::AfterUnknown, window::Window},
+    idempotency::{claim::Claim, policy::AfterUnknown, window::Window},
     order::{Entity, Order},
     record::{KeyHash, Owner, Record, Status},
     store::{Answers, ClaimRequest, Claimed, Grant, Refusal, ResultData},
@@ -21,7 +21,7 @@ use crate::{
 /// How often a claim is sent, the first time included. A delivery that gets no answer is better reported than waited for.
 const CLAIM_ATTEMPTS: u32 = 3;
 
-impl Idempotency {
+impl Engine {
     /// Claims operations with distinct keys. One answer each, in order, with recorded results if those are wanted.
     pub(crate) async fn claim(
         &self,

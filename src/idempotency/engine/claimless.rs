@@ -1,7 +1,7 @@
 //! Operations without a claim of their own: the commit of a transaction decides which run takes effect.
 
 use super::{
-    Candidate, ClaimAnswer,
+    Candidate, ClaimAnswer, Engine,
     claiming::warn_of_merged_doubt,
     committing::{COMMIT, Commit, doubt, may_be_committed, tell_doubt, verdict_of},
     ending::{Conclusion, End},
@@ -11,7 +11,6 @@ use crate::{
     error::Error,
     idempotency::{
         claim::Claim,
-        handle::Idempotency,
         verdict::{Failure, Verdict},
         window::Window,
     },
@@ -22,7 +21,7 @@ use crate::{
     },
 };
 
-impl Idempotency {
+impl Engine {
     /// Claims an operation within a transaction, if the store does that.
     pub(crate) async fn claim_within(
         &self,

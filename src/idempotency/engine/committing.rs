@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::sleep;
 
 use super::{
+    Engine,
     calls::silent,
     ending::{Conclusion, End},
     settling::request_of,
@@ -17,7 +18,6 @@ use crate::{
     idempotency::{
         claim::Claim,
         guard::catch_panic,
-        handle::Idempotency,
         verdict::{Failure, Verdict},
     },
     record::{KeyHash, Owner, Record, Status},
@@ -81,7 +81,7 @@ enum Fate {
     Undecided,
 }
 
-impl Idempotency {
+impl Engine {
     /// Ends the transaction of a run: a success is committed, and recorded with it. Anything else that must be recorded stays
     /// in the end.
     pub(crate) async fn commit<T: Send>(&self, mut end: End<T>, writes: Box<dyn Commit>) -> End<T> {

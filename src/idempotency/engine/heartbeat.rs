@@ -16,6 +16,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Instant, sleep};
 
 use super::{
+    Engine,
     ending::{Conclusion, End, Success},
     running::contained,
     settling::request_of,
@@ -28,7 +29,6 @@ use crate::{
     idempotency::{
         claim::Claim,
         guard::{Bounds, Guarded, Unfinished},
-        handle::Idempotency,
         result::Recorded,
         verdict::Failure,
         window::{MIN_CALL_TIME, Window},
@@ -37,7 +37,7 @@ use crate::{
     store::{Settled, Settlement},
 };
 
-impl Idempotency {
+impl Engine {
     /// Runs work under a claim that nobody else settles or renews, until its stop point; its heartbeat moves that if it has one.
     /// `keep` takes what its caller needs of the value, besides the stored result.
     ///
@@ -144,7 +144,7 @@ pin_project! {
 }
 
 struct Heartbeat<'e> {
-    engine: &'e Idempotency,
+    engine: &'e Engine,
     /// When the longest duration is over.
     ends: Timestamp,
     /// The same for a timer, which a clock that is set back does not move; `None` if that is too far off to be counted.
@@ -154,7 +154,7 @@ struct Heartbeat<'e> {
 }
 
 impl<'e, F> Renewing<'e, F> {
-    fn new(engine: &'e Idempotency, claim: Claim, work: F) -> Self {
+    fn new(engine: &'e Engine, claim: Claim, work: F) -> Self {
         let now = engine.clock.now();
         let mut stop = claim.stop_point();
         if claim.window.bounds_runs() {

@@ -1,10 +1,21 @@
-//! The protocol: claim, run, settle. Whatever wraps a handler goes through here.
+//! The engine: claim, run, settle. Whatever protects a handler goes through it: operations, requests, invocations and batches.
 
-use super::claim::Claim;
+use std::{borrow::Cow, sync::Arc, time::Duration};
+
+#[cfg(feature = "powertools")]
+use super::names::OnlyOperation;
+use super::{claim::Claim, operation_settings::OperationSettings, settings::EngineSettings, warnings::Warnings};
+#[cfg(feature = "powertools")]
+use crate::store::RecordFormat;
 use crate::{
+    clock::Clock,
+    key::{
+        canonical::Form,
+        hash::{KeyHasher, KeyScope, fingerprint},
+    },
     order::Sequence,
     record::{Fingerprint, KeyHash},
-    store::Refusal,
+    store::{Refusal, Store},
 };
 
 mod calls;
@@ -14,9 +25,11 @@ mod claimless;
 mod committing;
 mod ending;
 mod heartbeat;
+mod observing;
 mod probing;
 mod running;
 mod settling;
+mod single;
 mod waiting;
 
 pub(crate) use checking::Needs;
@@ -28,6 +41,7 @@ pub(crate) use committing::{Classifier, Commit, OpenTransaction};
 #[cfg(feature = "http")]
 pub(crate) use ending::Conclusion;
 pub(crate) use ending::{End, Success};
+pub(crate) use observing::Subject;
 pub(crate) use probing::earlier_result;
 #[cfg(feature = "batch")]
 pub(crate) use settling::{Settled, Unsettled};
@@ -35,6 +49,111 @@ pub(crate) use settling::{Settled, Unsettled};
 pub(crate) use waiting::Polled;
 #[cfg(feature = "batch")]
 pub(crate) use waiting::{LeaseWait, WaitStep};
+
+/// A store, and the settings for using it.
+///
+/// An operation passes through these steps. One operation alone takes all of them by one call (`single.rs`); a batch takes each
+/// for several records at once.
+///
+/// | step | file | methods |
+/// |---|---|---|
+/// | **check** what is needed, before anything is claimed | `checking.rs` | `check`, `check_keys` |
+/// | identify: hash the key, in its scope, and the payload | here | `hasher`, `fingerprint` |
+/// | **claim** | `claiming.rs` | `claim`; `withdraw` gives up claims that nobody acts on |
+/// | wait for a claim that is held elsewhere | `waiting.rs` | `claim_or_wait`, `wait_until_free`, `poll` |
+/// | ask the probe after a takeover | `probing.rs` | `earlier_result` |
+/// | **run** the handler within its bounds | `running.rs` | `run`, `run_all` |
+/// | renew the lease meanwhile | `heartbeat.rs` | `run_with_heartbeat` |
+/// | how a run has ended, and what that asks of the store | `ending.rs` | `End`, `Conclusion` |
+/// | **settle** | `settling.rs` | `settle`; `settle_once` and `settle_again` in batches; `release` |
+/// | settle in one transaction with the caller's writes | `committing.rs` | `commit` |
+/// | the same without a claim before the run | `claimless.rs` | `claim_within`, `commit_claimless` |
+/// | log the outcome, and tell observers | `observing.rs` | `observed`, `timed`, `tell_outcome`, `tell_error` |
+/// | all of it for one operation | `single.rs` | `run_protected`, `run_claimless`, `run_and_settle`, `run_unprotected` |
+///
+/// Each call to the store goes through `within` (`calls.rs`), which limits its time.
+#[derive(Clone, Debug)]
+pub(crate) struct Engine {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) settings: Arc<EngineSettings>,
+    #[cfg(feature = "powertools")]
+    only_operation: Arc<OnlyOperation>,
+    pub(super) warnings: Arc<Warnings>,
+}
+
+impl Engine {
+    pub(super) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, mut settings: EngineSettings) -> Self {
+        if !store.format().keeps_every_outcome() {
+            settings.compress_above = usize::MAX;
+        }
+        Self {
+            store,
+            clock,
+            settings: Arc::new(settings),
+            #[cfg(feature = "powertools")]
+            only_operation: Arc::default(),
+            warnings: Arc::default(),
+        }
+    }
+
+    /// Returns the same engine with other settings.
+    fn with_engine_settings(&self, settings: EngineSettings) -> Self {
+        Self { settings: Arc::new(settings), ..self.clone() }
+    }
+
+    /// Returns the same engine under a name.
+    pub(super) fn named(&self, name: Cow<'static, str>) -> Self {
+        self.with_engine_settings(EngineSettings { name: Some(name), ..(*self.settings).clone() })
+    }
+
+    /// Returns the same engine with these settings. [`check`](Self::check) finds what contradicts what.
+    pub(crate) fn with(&self, settings: OperationSettings) -> Self {
+        self.with_engine_settings(settings.over(&self.settings))
+    }
+
+    /// Returns the same engine for a use that has its own default retention.
+    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the HTTP layer's records live for a day"))]
+    pub(crate) fn with_default_retention(&self, retention: Duration) -> Self {
+        // A lease of days would outlive it.
+        let shortest = self.settings.lease.saturating_add(self.settings.skew_margin);
+        let chosen = self.settings.retention.unwrap_or(retention.max(shortest));
+        self.with_engine_settings(EngineSettings { retention: Some(chosen), ..(*self.settings).clone() })
+    }
+
+    /// Returns the same engine, which keeps no result that is longer than this as JSON.
+    #[cfg(feature = "invocation")]
+    pub(crate) fn with_max_result_bytes(&self, max_result_bytes: usize) -> Self {
+        self.with_engine_settings(EngineSettings { max_result_bytes, ..(*self.settings).clone() })
+    }
+
+    /// Returns what an operation is called in logs: its own name, and that of the engine before it.
+    pub(crate) fn log_name<'a>(&self, operation: &'a str) -> Cow<'a, str> {
+        match &self.settings.name {
+            Some(name) => format!("{name}.{operation}").into(),
+            None => operation.into(),
+        }
+    }
+
+    /// Returns what hashes the keys of an operation apart from those of others; for a service the operation is its kind.
+    pub(crate) fn hasher(&self, operation: &str, tenant: Option<&[u8]>) -> KeyHasher {
+        #[cfg(feature = "powertools")]
+        if let RecordFormat::Powertools(keys) = self.store.format() {
+            return KeyHasher::Powertools(keys);
+        }
+        let (function, engine) = (self.settings.scope(), self.settings.name.as_deref());
+        KeyScope { function, engine, operation, tenant }.hasher()
+    }
+
+    /// Computes the fingerprint of a payload.
+    pub(crate) fn fingerprint(&self, form: Form, payload: &[u8]) -> Fingerprint {
+        #[cfg(feature = "powertools")]
+        if let RecordFormat::Powertools(keys) = self.store.format() {
+            return keys.fingerprint(form, payload);
+        }
+        fingerprint(form, &[payload])
+    }
+}
 
 /// An operation that wants to be claimed.
 #[derive(Clone, Debug)]

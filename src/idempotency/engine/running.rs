@@ -4,7 +4,10 @@ use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
 
-use super::ending::{Conclusion, End, Success};
+use super::{
+    Engine,
+    ending::{Conclusion, End, Success},
+};
 #[cfg(feature = "batch")]
 use crate::idempotency::guard::catch_panic;
 use crate::{
@@ -12,7 +15,6 @@ use crate::{
     idempotency::{
         claim::Claim,
         guard::{Bounds, Guarded, Unfinished, drop_panic},
-        handle::Idempotency,
         outcome::Interruption,
         policy::OnPanic,
         result::{self, Recorded},
@@ -22,7 +24,7 @@ use crate::{
     store::Settlement,
 };
 
-impl Idempotency {
+impl Engine {
     /// Runs work under a claim, or without one, within its bounds. `keep` takes what its caller needs of the value, besides the
     /// stored result.
     ///

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::ending::{Conclusion, End};
+use super::{
+    Engine,
+    ending::{Conclusion, End},
+};
 use crate::{
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind},
-    idempotency::{claim::Claim, handle::Idempotency, policy::AfterUnknown, verdict::Failure},
+    idempotency::{claim::Claim, policy::AfterUnknown, verdict::Failure},
     record::{Record, Status, StoredResult},
     store::{FinalStatus, Refusal, SettleRequest, Settled as Answer, Settlement, rules},
 };
@@ -37,7 +40,7 @@ pub(crate) struct Unsettled<T> {
 /// What a call to the store made of an end: it is recorded, or cannot be; or it is to be sent again.
 pub(crate) type Settled<T> = Result<End<T>, Box<Unsettled<T>>>;
 
-impl Idempotency {
+impl Engine {
     /// Settles the end of a run, for as long as it takes and there is time.
     pub(crate) async fn settle<T: Send>(&self, end: End<T>) -> End<T> {
         match self.settle_once(vec![end]).await.pop() {

@@ -4,15 +4,12 @@ use std::{slice, time::Duration};
 
 use tokio::time::sleep;
 
-use super::{Candidate, ClaimAnswer};
+use super::{Candidate, ClaimAnswer, Engine};
 use crate::{
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind},
-    idempotency::{
-        handle::Idempotency,
-        window::{MIN_CALL_TIME, Window},
-    },
+    idempotency::window::{MIN_CALL_TIME, Window},
     record::Record,
     store::{
         Mismatch, Refusal, ResultData,
@@ -155,7 +152,7 @@ impl LeaseWait {
     }
 }
 
-impl Idempotency {
+impl Engine {
     /// Claims a single operation. While somebody else is running it, waits for its outcome for up to `budget`, and never
     /// beyond the stop point. The answer is that of a claim.
     pub(crate) async fn claim_or_wait(

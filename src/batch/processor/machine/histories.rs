@@ -241,7 +241,8 @@ fn whatever_happens_every_record_is_reported_once_no_claim_is_left_and_orders_ar
     for seed in 0..HISTORIES {
         let mut random = fastrand::Rng::with_seed(seed);
         let policy = [AfterUnknown::Rerun, AfterUnknown::Refuse][random.usize(0..2)];
-        let engine = Idempotency::builder(MemoryStore::new()).after_unknown(policy).disabled(false).build().unwrap();
+        let engine =
+            Idempotency::builder(MemoryStore::new()).after_unknown(policy).disabled(false).build().unwrap().engine;
         let concurrency = random.usize(1..6);
         let options = Options { concurrency, ..Options::default() };
         let lanes = random.u8(0..4);

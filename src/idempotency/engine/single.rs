@@ -5,20 +5,23 @@ use std::{convert::Infallible, future::Future, panic::AssertUnwindSafe, time::Du
 use futures_util::{FutureExt, TryFutureExt};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{
-    claim::Claim,
-    engine::{Candidate, ClaimAnswer, Commit, End, Success, earlier_result},
-    guard::{Bounds, drop_panic},
-    handle::Idempotency,
-    outcome::Outcome,
-    probe::Probe,
-    result::{self, Recorded},
-    verdict::Failure,
-    window::Window,
+use super::{Candidate, ClaimAnswer, Commit, End, Engine, Success, earlier_result};
+use crate::{
+    error::Error,
+    idempotency::{
+        claim::Claim,
+        guard::{Bounds, drop_panic},
+        outcome::Outcome,
+        probe::Probe,
+        result::{self, Recorded},
+        verdict::Failure,
+        window::Window,
+    },
+    key::missing::MissingKey,
+    store::Refusal,
 };
-use crate::{error::Error, key::missing::MissingKey, store::Refusal};
 
-impl Idempotency {
+impl Engine {
     /// Claims an operation, waits for up to `budget` if somebody else is running it, runs its work and settles it. The
     /// outcome, and how often the key has been granted.
     pub(crate) async fn run_protected<T, P, E, W, F>(

@@ -6,9 +6,10 @@ use futures_util::FutureExt;
 use tokio::time::Instant;
 use tracing::{Instrument, Level, Span};
 
-use super::{handle::Idempotency, outcome::OutcomeKind};
+use super::Engine;
 use crate::{
     error::{Error, ErrorKind},
+    idempotency::outcome::OutcomeKind,
     record::KeyHash,
     telemetry::{self, EndEvent, EntryPoint, KeyTally, OperationEvent, Tallied, Tally, event_at, spans},
 };
@@ -44,7 +45,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-impl Idempotency {
+impl Engine {
     /// Awaits what serves one batch, request, invocation or operation, in its span. Observers are told of its end.
     ///
     /// No `async fn`: that would hold the future twice.
