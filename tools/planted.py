@@ -211,11 +211,11 @@ ORDER = [
     Plant("G2", "an outcome that is not recorded counts although older operations wait for it",
           "idempotency/engine/settling.rs", "Conclusion::Superseded if claim.order().is_some() => {",
           "Conclusion::Superseded if false => {", "operations engine::orders::"),
-    Plant("B8", "a queue acknowledges an ordered operation that is not recorded", "batch/processor/outcomes.rs",
+    Plant("B8", "a queue acknowledges an ordered operation that is not recorded", "batch/processor/batch.rs",
           "decision.report.reported |= lease_until.is_some();", "", "batch sqs::orders::"),
     Plant("B11", "a record spends its last delivery behind one that fails in the same call",
           "batch/processor/machine/mod.rs",
-          "let may_not_be_reached = self.terms.takes_consecutive && self.outcomes.is_last_in_order(index);",
+          "let may_not_be_reached = self.terms.takes_consecutive && self.batch.is_last_in_order(index);",
           "let may_not_be_reached = false;", "batch sources::consecutive::"),
 ]
 

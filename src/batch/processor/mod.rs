@@ -5,15 +5,17 @@
 //! small loop ([`drive`]) does it.
 
 mod actions;
+mod batch;
+mod dead_lettering;
 mod decode;
 mod drive;
 mod entities;
 mod lanes;
 mod machine;
-mod outcomes;
 mod pace;
 mod queues;
 mod records;
+mod reporting;
 mod settling;
 mod steps;
 mod waits;

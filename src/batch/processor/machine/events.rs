@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::{Machine, Outcomes};
+use super::{Batch, Machine};
 use crate::{
     batch::{
         processor::{
@@ -25,7 +25,7 @@ use crate::{
 impl<S: Source, T> Machine<'_, S, T> {
     /// A record has been decoded, and its key found; or not.
     pub(in crate::batch::processor) fn decoded(&mut self, index: usize, body: S::Body, work: Decoded<T>) {
-        let Outcomes { records, lanes, entities, .. } = &mut self.outcomes;
+        let Batch { records, lanes, entities, .. } = &mut self.batch;
         if self.terms.options.dead_letters.is_some() {
             records.keep_body(index, body);
         }
@@ -36,13 +36,13 @@ impl<S: Source, T> Machine<'_, S, T> {
         let Some(Operation { key, fingerprint }) = work.operation else {
             records.unprotected(index, work);
             self.queues.unprotected(index, lanes);
-            return self.outcomes.came(index);
+            return self.batch.recheck_if_blocked(index);
         };
         match self.leaders.get(&key) {
             Some(&(leader, theirs)) => {
                 let same_payload = theirs == fingerprint;
                 records.follow(index, work, Follows { leader, same_payload });
-                self.outcomes.follow(index, leader);
+                self.batch.wait_for_leader(index, leader);
             }
             None => {
                 self.leaders.insert(key, (index, fingerprint));
@@ -51,7 +51,7 @@ impl<S: Source, T> Machine<'_, S, T> {
                 }
                 records.decoded(index, work);
                 self.queues.decoded(index);
-                self.outcomes.came(index);
+                self.batch.recheck_if_blocked(index);
             }
         }
     }
@@ -62,7 +62,7 @@ impl<S: Source, T> Machine<'_, S, T> {
             NoWork::Ignored => Ok(Outcome::Ignored),
             NoWork::Failed(error) => Err(error),
         };
-        self.outcomes.decide(index, outcome, None);
+        self.batch.decide(index, outcome, None);
     }
 
     /// Something that was under way has ended, at `now`.
@@ -102,7 +102,7 @@ impl<S: Source, T> Machine<'_, S, T> {
                 self.waits.end_poll();
                 polled.into_iter().for_each(|(index, polled)| self.polled_record(index, polled));
             }
-            Event::DeadLettered(index, decision, sent) => self.outcomes.dead_lettered(index, decision, sent),
+            Event::DeadLettered(index, decision, sent) => self.batch.dead_lettered(index, decision, sent),
             Event::Released => {}
         }
     }
@@ -112,7 +112,7 @@ impl<S: Source, T> Machine<'_, S, T> {
         self.pace.ended(records, self.now, self.handlers == 0);
         // A run that was cut off says nothing of how long others take.
         if !is_cut_off && self.pace.took(self.now.since(begun)) {
-            self.outcomes.changed();
+            self.batch.recheck_waits();
         }
     }
 
@@ -120,16 +120,16 @@ impl<S: Source, T> Machine<'_, S, T> {
     /// blocks what is behind it at once.
     fn ran(&mut self, index: usize, end: End<()>) {
         let has_failed = if end.is_due() {
-            let has_failed = end.is_release() && !self.outcomes.may_be_dead_lettered(index);
-            self.outcomes.records.settle(index);
+            let has_failed = end.is_release() && !self.batch.may_be_dead_lettered(index);
+            self.batch.records.settle(index);
             self.settling.add(index, end, self.now);
             has_failed
         } else {
             self.conclude(index, end);
-            self.outcomes.records.report(index).is_some_and(|report| report.reported)
+            self.batch.records.report(index).is_some_and(|report| report.reported)
         };
         if has_failed {
-            self.outcomes.lanes.fail(index);
+            self.batch.lanes.fail(index);
         }
     }
 
@@ -141,29 +141,29 @@ impl<S: Source, T> Machine<'_, S, T> {
     fn conclude(&mut self, index: usize, end: End<()>) {
         let held_until = end.held_until();
         let Ok(outcome) = end.into_outcome(|refusal| Ok::<_, Infallible>(outcome_of(refusal)));
-        self.outcomes.decide(index, Ok(outcome), held_until);
+        self.batch.decide(index, Ok(outcome), held_until);
     }
 
     fn claimed(&mut self, index: usize, answer: Result<ClaimAnswer, Error>) {
         let outcome = match answer {
             Ok(ClaimAnswer::Granted(claim)) => {
-                self.outcomes.records.granted(index, claim);
+                self.batch.records.granted(index, claim);
                 self.queues.ready(index);
-                return self.outcomes.came(index);
+                return self.batch.recheck_if_blocked(index);
             }
             Ok(ClaimAnswer::Refused(refusal)) if self.may_wait(index, &refusal) => {
-                let wait = self.outcomes.entities.wait(index, refusal, self.now, |refusal| {
+                let wait = self.batch.entities.wait(index, refusal, self.now, |refusal| {
                     let ends = self.now.after(self.terms.options.wait_up_to);
                     LeaseWait::new(refusal, self.now, ends, self.terms.engine.settings.skew_margin).for_any_payload()
                 });
                 self.waits.insert(index, &wait);
-                return self.outcomes.records.wait(index, wait);
+                return self.batch.records.wait(index, wait);
             }
             Ok(ClaimAnswer::Refused(refusal)) => return self.refuse(index, refusal),
             Ok(ClaimAnswer::OutOfTime) => Ok(Outcome::NotStarted),
             Err(error) => Err(error),
         };
-        self.outcomes.decide(index, outcome, None);
+        self.batch.decide(index, outcome, None);
     }
 
     /// Whether the record waits for its key (B6): where to fail at once would block those behind it or spend one of few
@@ -171,18 +171,18 @@ impl<S: Source, T> Machine<'_, S, T> {
     /// taken again, and waits on.
     fn may_wait(&self, index: usize, refusal: &Refusal) -> bool {
         let Some(lease_until) = refusal.lease_until() else { return false };
-        let Outcomes { records, lanes, entities, .. } = &self.outcomes;
+        let Batch { records, lanes, entities, .. } = &self.batch;
         let is_in_order = entities.has(index);
         (self.terms.options.waits_for_lease::<S>() || lanes.is_ordered(index) || is_in_order)
             && (is_in_order || !records.has_waited(index))
             && !self.is_stopped
             && !lanes.is_blocked(index)
-            && !self.outcomes.is_answer_fixed(index)
+            && !self.batch.is_answer_fixed(index)
             && self.pace.in_time(lapses(lease_until, self.terms.engine.settings.skew_margin))
     }
 
     fn polled_record(&mut self, index: usize, polled: Result<Polled, Error>) {
-        let Some(wait) = self.outcomes.records.wait_mut(index) else { return };
+        let Some(wait) = self.batch.records.wait_mut(index) else { return };
         let is_waiting = self.waits.remove(index, wait);
         let outcome = match polled {
             Ok(polled) => match wait.polled(polled, self.now) {
@@ -193,19 +193,19 @@ impl<S: Source, T> Machine<'_, S, T> {
                         self.queues.remove_free(index);
                     }
                     // Its lease may have been renewed for too long.
-                    return self.outcomes.changed();
+                    return self.batch.recheck_waits();
                 }
                 Some(refusal) => Ok(outcome_of(refusal)),
             },
             Err(error) => Err(error),
         };
         self.stop_waiting(index);
-        self.outcomes.decide(index, outcome, None);
+        self.batch.decide(index, outcome, None);
     }
 
     /// The claim was refused for good.
     pub(super) fn refuse(&mut self, index: usize, refusal: Refusal) {
         let held_until = refusal.lease_until();
-        self.outcomes.decide(index, Ok(outcome_of(refusal)), held_until);
+        self.batch.decide(index, Ok(outcome_of(refusal)), held_until);
     }
 }

@@ -8,8 +8,8 @@ use std::{
 };
 
 use super::{
+    batch::Batch,
     lanes::Lanes,
-    outcomes::Outcomes,
     pace::{Pace, Standing},
     queues::{NextClaim, Queues},
     records::Records,
@@ -62,7 +62,7 @@ type Leaders = HashMap<KeyHash, (usize, Option<Fingerprint>), BuildHasherDefault
 pub(super) struct Machine<'a, S: Source, T> {
     terms: Terms<'a>,
     window: Window,
-    outcomes: Outcomes<'a, S, T>,
+    batch: Batch<'a, S, T>,
     leaders: Leaders,
     queues: Queues,
     waits: Waits,
@@ -103,7 +103,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
             terms,
             window,
             leaders: HashMap::with_capacity_and_hasher(records.len(), BuildHasherDefault::default()),
-            outcomes: Outcomes::new(Records::new(source, records), lanes, terms),
+            batch: Batch::new(Records::new(source, records), lanes, terms),
             queues: Queues::default(),
             waits: Waits::new(),
             settling: Settling::new(now),
@@ -138,7 +138,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         self.end_waits_that_are_over();
         let call = self
             .give_up()
-            .or_else(|| self.outcomes.next_dead_letter())
+            .or_else(|| self.batch.next_dead_letter())
             .or_else(|| self.settling.next_call(&self.pace))
             .or_else(|| self.poll());
         let step = call
@@ -158,14 +158,14 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         let mut claims = Vec::new();
         if self.is_stopped {
             self.end_waits(|_, _, _| true);
-            claims.extend(self.queues.take_unbegun().filter_map(|index| self.outcomes.records.give_up(index)));
+            claims.extend(self.queues.take_unbegun().filter_map(|index| self.batch.records.give_up(index)));
         }
         // To decide one may block more, so they are looked for anew each time.
-        while self.outcomes.take_change() {
+        while self.batch.take_recheck() {
             self.end_waits(Self::waits_in_vain);
-            self.outcomes.skip_dead();
-            for index in self.queues.take_blocked(&self.outcomes.lanes) {
-                claims.extend(self.outcomes.decide(index, Ok(Outcome::Skipped), None));
+            self.batch.skip_blocked_dead_letters();
+            for index in self.queues.take_blocked(&self.batch.lanes) {
+                claims.extend(self.batch.decide(index, Ok(Outcome::Skipped), None));
             }
         }
         if claims.is_empty() {
@@ -177,11 +177,11 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     /// Ends the waits of which `is_over` holds.
     fn end_waits(&mut self, is_over: impl Fn(&Self, usize, &LeaseWait) -> bool) {
         for index in self.waits.indices().chain(self.queues.waiting_for_claims()).collect::<Vec<_>>() {
-            let wait = self.outcomes.records.wait_of(index).filter(|wait| is_over(self, index, wait));
+            let wait = self.batch.records.wait_of(index).filter(|wait| is_over(self, index, wait));
             let Some(refusal) = wait.map(|wait| wait.refusal().clone()) else { continue };
             self.stop_waiting(index);
-            if self.outcomes.lanes.is_blocked(index) {
-                self.outcomes.decide(index, Ok(Outcome::Skipped), None);
+            if self.batch.lanes.is_blocked(index) {
+                self.batch.decide(index, Ok(Outcome::Skipped), None);
             } else {
                 self.refuse(index, refusal);
             }
@@ -190,13 +190,13 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
 
     /// Whether the record can no longer run when its key is free, or its outcome no longer changes the answer (B6).
     fn waits_in_vain(&self, index: usize, wait: &LeaseWait) -> bool {
-        self.outcomes.lanes.is_blocked(index)
-            || self.outcomes.is_answer_fixed(index)
+        self.batch.lanes.is_blocked(index)
+            || self.batch.is_answer_fixed(index)
             || wait.free_at().is_some_and(|free_at| !self.pace.in_time(free_at))
     }
 
     fn stop_waiting(&mut self, index: usize) {
-        if let Some(wait) = self.outcomes.records.wait_of(index)
+        if let Some(wait) = self.batch.records.wait_of(index)
             && !self.waits.remove(index, wait)
         {
             self.queues.remove_free(index);
@@ -206,7 +206,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     /// 1. Waits that are over end: with another claim, if the key is free.
     fn end_waits_that_are_over(&mut self) {
         while let Some(index) = self.waits.next_end(self.now) {
-            let Some(wait) = self.outcomes.records.wait_of(index) else { break };
+            let Some(wait) = self.batch.records.wait_of(index) else { break };
             self.waits.remove(index, wait);
             if wait.step(self.now) == WaitStep::Claim {
                 self.queues.free(index);
@@ -221,7 +221,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     fn poll(&mut self) -> Option<Action> {
         let polled = self.waits.start_poll(self.now).into_iter();
         let candidates: Vec<(usize, Candidate)> =
-            polled.filter_map(|index| Some((index, self.outcomes.waiting_candidate(index)?))).collect();
+            polled.filter_map(|index| Some((index, self.batch.waiting_candidate(index)?))).collect();
         (!candidates.is_empty()).then_some(Action::Poll(candidates))
     }
 
@@ -231,8 +231,8 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
             return None;
         }
         let (handlers, claiming, unrecorded) = (self.handlers, self.claiming, self.settling.unrecorded());
-        let dead = self.outcomes.dead();
-        let Outcomes { records, lanes, entities, .. } = &mut self.outcomes;
+        let dead = self.batch.waiting_dead_letters();
+        let Batch { records, lanes, entities, .. } = &mut self.batch;
         let budget = |queues: &Queues, records: &Records<S, T>| {
             let (ready, waiting) = queues.claimed(lanes, records);
             self.pace.budget(Standing { ready, claiming, waiting, running: handlers, unrecorded })
@@ -251,7 +251,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
 
     /// 8. A handler begins, after what must not wait for it.
     fn begin(&mut self) -> Option<Step<S, T>> {
-        if self.is_stopped || !self.pace.has_free_slot(self.handlers) || !self.queues.can_begin(&self.outcomes.lanes) {
+        if self.is_stopped || !self.pace.has_free_slot(self.handlers) || !self.queues.can_begin(&self.batch.lanes) {
             return None;
         }
         if let Some(call) = self.settling.call_before_a_handler(self.now) {
@@ -268,7 +268,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         let (begin_by, stop) = (self.pace.begin_by(), self.stop_of(index));
         let bounds = Bounds { begin_by, stop, deadline: self.window.deadline() };
         self.queues.take_ready(index);
-        let run = self.outcomes.records.begin(index)?;
+        let run = self.batch.records.begin(index)?;
         self.is_turn_fresh = false;
         self.handlers += 1;
         self.pace.began(self.now);
@@ -278,7 +278,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     /// Those that go together go first: a crash would leave the claims of many that never began. What took over has lost an
     /// outcome before.
     fn next_ready(&self) -> Option<usize> {
-        let lanes = &self.outcomes.lanes;
+        let lanes = &self.batch.lanes;
         let together = || self.queues.find_ready(lanes, |index| !self.is_alone(index));
         let first = if self.terms.bulk_size > 1 { together() } else { None };
         first.or_else(|| self.queues.find_ready(lanes, |_| true))
@@ -287,8 +287,8 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     /// Whether the record is handed over by itself, although the handler takes several: it is probed before it runs, or cut
     /// off earlier than others, or would spend its last delivery behind one that fails in the same call (B11).
     fn is_alone(&self, index: usize) -> bool {
-        let is_probed = self.terms.probes && self.outcomes.records.claim_of(index).is_some_and(Claim::took_over);
-        let may_not_be_reached = self.terms.takes_consecutive && self.outcomes.is_last_in_order(index);
+        let is_probed = self.terms.probes && self.batch.records.claim_of(index).is_some_and(Claim::took_over);
+        let may_not_be_reached = self.terms.takes_consecutive && self.batch.is_last_in_order(index);
         is_probed || may_not_be_reached || self.stop_of(index) < self.window.stop
     }
 
@@ -300,7 +300,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
             && let Some(index) = self.next_together(&together)
         {
             self.queues.take_ready(index);
-            together.extend(self.outcomes.records.begin(index));
+            together.extend(self.batch.records.begin(index));
         }
         Step::BeginTogether(together, bounds)
     }
@@ -308,7 +308,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     /// The next record that begins together with these: one whose turn it is or, if the handler takes consecutive ones, one
     /// behind them in a lane.
     fn next_together(&self, together: &[Run<T>]) -> Option<usize> {
-        let lanes = &self.outcomes.lanes;
+        let lanes = &self.batch.lanes;
         let is_among = |index: usize| together.iter().any(|run| run.index == index);
         let follows = |index: usize| self.terms.takes_consecutive && lanes.may_start_with(index, is_among);
         self.queues.find(|index| (lanes.may_start(index) || follows(index)) && !self.is_alone(index))
@@ -317,7 +317,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     /// When the record's handler is cut off: at the stop point. On its last delivery one that hangs would take those behind
     /// it along to the dead-letter queue, so it is cut off earlier (B11).
     fn stop_of(&self, index: usize) -> Timestamp {
-        if !self.outcomes.may_be_dead_lettered(index) || !self.outcomes.lanes.has_followers(index) {
+        if !self.batch.may_be_dead_lettered(index) || !self.batch.lanes.has_followers(index) {
             return self.window.stop;
         }
         let half = self.window.stop.since(self.now) / 2;
@@ -366,6 +366,6 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
 
     /// One report for each record, in the order of the event.
     pub(super) fn into_reports(self) -> Vec<RecordReport> {
-        self.outcomes.into_reports()
+        self.batch.into_reports()
     }
 }

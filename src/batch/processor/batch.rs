@@ -1,0 +1,138 @@
+//! A batch: its records and their order, and when the outcome of each counts.
+
+use std::collections::VecDeque;
+
+use super::{entities::Entities, lanes::Lanes, records::Records, steps::Terms};
+use crate::{
+    batch::{
+        report::{Decision, RecordOutcome},
+        source::{Answer, Source},
+    },
+    clock::Timestamp,
+    idempotency::{claim::Claim, engine::Candidate, guard::drop_contained},
+    store::rules::lapses,
+};
+
+/// The records of a batch, their order, and what is known of each.
+pub(super) struct Batch<'a, S: Source, T> {
+    pub(super) records: Records<S, T>,
+    pub(super) entities: Entities,
+    pub(super) lanes: Lanes,
+    pub(super) terms: Terms<'a>,
+    /// Records that are to be dead-lettered, and what is reported of them if that fails.
+    pub(super) dead: VecDeque<(usize, Decision)>,
+    pub(super) dead_letters_in_flight: usize,
+    /// The first record that was reported.
+    pub(super) first_reported: Option<usize>,
+    /// Whether something has happened by which a record may no longer run, or waits in vain.
+    pub(super) needs_recheck: bool,
+}
+
+impl<'a, S: Source, T> Batch<'a, S, T> {
+    pub(super) fn new(records: Records<S, T>, lanes: Lanes, terms: Terms<'a>) -> Self {
+        Self {
+            records,
+            lanes,
+            terms,
+            entities: Entities::default(),
+            dead: VecDeque::new(),
+            dead_letters_in_flight: 0,
+            first_reported: None,
+            needs_recheck: false,
+        }
+    }
+
+    /// Takes the outcome of a record. In an order it counts when the record's turn has come: behind one that failed it would
+    /// not. `lease_until` is the end of the lease that holds the key nevertheless. Returns the claim of a record that was
+    /// not begun.
+    pub(super) fn decide(
+        &mut self,
+        index: usize,
+        outcome: RecordOutcome,
+        lease_until: Option<Timestamp>,
+    ) -> Option<Claim> {
+        let claim = self.records.give_up(index);
+        let mut decision = Decision::new(&outcome, self.policy());
+        let margin = self.terms.engine.settings.skew_margin;
+        decision.held_until = lease_until.and_then(|until| self.records.key(index).map(|_| lapses(until, margin)));
+        // A user's error may panic when it is dropped.
+        drop_contained(outcome);
+        if self.entities.has(index) {
+            self.entities.end_turn(index);
+            // What is older waits until its outcome is recorded, so it is delivered again until then.
+            decision.report.reported |= lease_until.is_some();
+            if lease_until.is_some() && decision.report.is_permanent {
+                self.count(index, decision);
+                return claim;
+            }
+        }
+        if self.is_dead_lettered(index, decision.report) {
+            self.dead.push_back((index, decision));
+            self.needs_recheck |= self.lanes.has_failed(index);
+        } else {
+            self.count(index, decision);
+        }
+        claim
+    }
+
+    /// Has the outcome of a record count: for it, and for those whose turn comes with it.
+    pub(super) fn count(&mut self, index: usize, decision: Decision) {
+        self.records.decide(index, decision);
+        self.conclude_in_turn(index);
+    }
+
+    /// What the claim of a record that waits would be.
+    pub(super) fn waiting_candidate(&self, index: usize) -> Option<Candidate> {
+        self.records.waits_for(index).map(|operation| self.entities.candidate(index, operation))
+    }
+
+    /// Returns whether a record may no longer run, or waits in vain, by what has happened since this was asked.
+    pub(super) fn take_recheck(&mut self) -> bool {
+        self.lanes.take_change() | std::mem::take(&mut self.needs_recheck)
+    }
+
+    /// Has the waits checked again: a record may no longer run in time.
+    pub(super) fn recheck_waits(&mut self) {
+        self.needs_recheck = true;
+    }
+
+    /// Has a record checked again that has come to a place where a failure may block it already.
+    pub(super) fn recheck_if_blocked(&mut self, index: usize) {
+        self.needs_recheck |= self.lanes.is_blocked(index);
+    }
+
+    /// Whether the answer is the same whatever becomes of the record (B6).
+    pub(super) fn is_answer_fixed(&self, index: usize) -> bool {
+        self.first_reported.is_some_and(|reported| match self.terms.options.answer::<S>() {
+            Answer::EachRecord => false,
+            Answer::FirstFailure => reported < index,
+            Answer::AllOrNothing => true,
+        })
+    }
+
+    /// Has a record wait for an earlier one with its key, whose outcome it shares (B3).
+    pub(super) fn wait_for_leader(&mut self, index: usize, leader: usize) {
+        self.lanes.wait_for(index, leader);
+        if self.lanes.is_ordered(index) {
+            self.conclude_in_turn(index);
+        }
+    }
+
+    /// Concludes the record, and those whose turn comes with it.
+    fn conclude_in_turn(&mut self, index: usize) {
+        let policy = self.policy();
+        let over = {
+            let Self { lanes, records, .. } = self;
+            lanes.advance(index, |index| match records.follows_of(index) {
+                None => records.report(index).map(|report| report.reported),
+                Some(follows) => records.report(follows.leader).map(|leader| follows.report(leader, policy).reported),
+            })
+        };
+        for index in over {
+            self.conclude(index);
+        }
+        if !self.lanes.is_waiting(index) {
+            self.conclude(index);
+        }
+    }
+}

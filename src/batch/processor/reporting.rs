@@ -1,0 +1,127 @@
+//! Reports: what is logged of each record and said to its source.
+
+use super::{batch::Batch, records::Follows};
+use crate::{
+    batch::{
+        PermanentFailures,
+        report::{self, RecordReport, Report},
+        source::{Answer, Source},
+    },
+    idempotency::outcome::{Outcome, OutcomeKind},
+    telemetry::event_at,
+};
+
+impl Follows {
+    /// Computes the report of a record from that of the earlier one with its key (B3).
+    pub(super) fn report(self, leader: Report, policy: PermanentFailures) -> Report {
+        if self.same_payload {
+            leader.of_follower()
+        } else {
+            Report::new(Ok(OutcomeKind::Mismatch), policy).of_misuse(leader)
+        }
+    }
+}
+
+impl<S: Source, T> Batch<'_, S, T> {
+    /// Computes a record's report, if nothing more becomes known.
+    fn report(&self, index: usize) -> Report {
+        let not_run = |index: usize| {
+            let outcome = if self.lanes.is_blocked(index) { OutcomeKind::Skipped } else { OutcomeKind::NotStarted };
+            Report::new(Ok(outcome), self.policy())
+        };
+        if self.is_skipped(index) {
+            return not_run(index);
+        }
+        match self.records.follows_of(index) {
+            // The key's outcome, even if the other record is blocked itself and does not get to say it.
+            Some(follows) => {
+                let leader = self.records.report(follows.leader).unwrap_or_else(|| not_run(follows.leader));
+                follows.report(leader, self.policy())
+            }
+            None => self.records.report(index).unwrap_or_else(|| not_run(index)),
+        }
+    }
+
+    /// Whether a failure before the record overrules whatever is known of it.
+    fn is_skipped(&self, index: usize) -> bool {
+        self.lanes.is_blocked(index) && self.lanes.is_waiting(index)
+    }
+
+    /// Logs the record's outcome, and drops what is no longer needed of it.
+    pub(super) fn conclude(&mut self, index: usize) {
+        if self.records.is_reported(index) {
+            return;
+        }
+        let (report, is_skipped) = (self.report(index), self.is_skipped(index));
+        let error = self.records.decision_mut(index).and_then(|decision| decision.error.take());
+        let follows = self.records.follows_of(index);
+        let decided_by = self.records.decision(follows.map_or(index, |follows| follows.leader));
+        let decided_by = decided_by.filter(|_| !is_skipped);
+        // A DLQ message says all there is to say of a record with the same payload.
+        let same_payload = follows.is_none_or(|follows| follows.same_payload);
+        let report = RecordReport {
+            index,
+            key: self.records.key(index),
+            outcome: report.outcome,
+            reported: report.reported,
+            dead_lettered: same_payload && decided_by.is_some_and(|decision| decision.dead_lettered),
+            error: error.filter(|_| !is_skipped),
+            // The claim in the way of one that has another's key is the other's.
+            held_until: decided_by.and_then(|decision| decision.held_until),
+            record: self.records.info(index),
+        };
+        self.tell(&report);
+        if report.reported && self.first_reported.is_none_or(|first| index < first) {
+            self.first_reported = Some(index);
+            self.needs_recheck |= self.terms.options.answer::<S>() != Answer::EachRecord;
+        }
+        self.records.conclude(index, report);
+    }
+
+    /// Logs the report, and gives it to the observer.
+    fn tell(&self, report: &RecordReport) {
+        let outcome = report::name(report.outcome);
+        event_at!(
+            report::level(report.outcome),
+            message_id = report.record.id(),
+            receive_count = report.record.receive_count(),
+            outcome,
+            reported = report.reported,
+            dead_lettered = report.dead_lettered.then_some(true),
+            operation = self.terms.operation,
+            key = report.key.map(tracing::field::display),
+            error = report.error,
+            "record"
+        );
+        if let Some(observer) = &self.terms.options.observer {
+            observer.observe(report);
+        }
+        if report.reported && self.is_last_in_order(report.index) {
+            tracing::warn!(target: "lambda_once", message_id = report.record.id(), outcome, "the last delivery of a message in an order has failed: the queue moves it to its dead-letter queue next, and with it those behind it that were delivered as often");
+        }
+    }
+
+    /// Returns one report for each record, in the order of the event.
+    pub(super) fn into_reports(mut self) -> Vec<RecordReport> {
+        // What no failure blocks was not started, and blocks what is behind it as a failure does.
+        let all = 0..self.records.len();
+        let is_left = |index: &usize| self.lanes.may_start(*index) && self.records.is_undecided(*index);
+        let not_started: Vec<usize> = all.clone().filter(is_left).collect();
+        for index in &not_started {
+            self.decide(*index, Ok(Outcome::NotStarted), None);
+        }
+        // What now stands first in a lane has the key of one that is blocked in another.
+        let fronts: Vec<usize> = self.lanes.fronts().collect();
+        for index in fronts {
+            self.conclude(index);
+            self.lanes.fail(index);
+        }
+        all.for_each(|index| self.conclude(index));
+        let reports = self.records.into_reports();
+        let not_started = reports.iter().filter(|report| report.outcome == Ok(OutcomeKind::NotStarted)).count();
+        if not_started > 0 {
+            tracing::warn!(target: "lambda_once", not_started, records = reports.len(), "there was no time to start all records: each is delivered again, and has spent a delivery; smaller batches, a longer time-out or more concurrency help");
+        }
+        reports
+    }
+}
