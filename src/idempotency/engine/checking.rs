@@ -94,3 +94,81 @@ impl Engine {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        Idempotency,
+        error::ErrorKind,
+        future::BoxFuture,
+        record::{KeyHash, Record},
+        store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId},
+    };
+
+    /// A store that keeps no order, and is never called.
+    #[derive(Debug)]
+    struct Unordered(StoreId);
+
+    impl Store for Unordered {
+        fn claim<'a>(&'a self, _: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+            unreachable!()
+        }
+
+        fn settle<'a>(&'a self, _: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+            unreachable!()
+        }
+
+        fn read<'a>(&'a self, _: &'a [KeyHash], _: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+            unreachable!()
+        }
+
+        fn id(&self) -> StoreId {
+            self.0
+        }
+
+        fn limits(&self) -> Limits {
+            Limits { max_result_bytes: 1, batch: 1, orders: false }
+        }
+
+        fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+            unreachable!()
+        }
+    }
+
+    const NOTHING: Needs =
+        Needs { probe: false, scope: false, transactions: None, order: false, heartbeat: Heartbeat::AsEngine };
+
+    fn refusals(is_disabled: bool) -> Vec<String> {
+        let builder = Idempotency::builder(Unordered(StoreId::unique())).disabled(is_disabled);
+        let engine = builder.build().unwrap().engine;
+        assert!(engine.check(&NOTHING).is_ok());
+        let needs = [
+            Needs { probe: true, ..NOTHING },
+            Needs { scope: true, ..NOTHING },
+            Needs { order: true, ..NOTHING },
+            Needs { transactions: Some(StoreId::unique()), ..NOTHING },
+            Needs { heartbeat: Heartbeat::UpTo(Duration::ZERO), ..NOTHING },
+        ];
+        let refused = needs.iter().filter_map(|needs| engine.check(needs).err());
+        refused.inspect(|error| assert_eq!(error.kind(), ErrorKind::Config)).map(|error| error.to_string()).collect()
+    }
+
+    #[test]
+    fn each_need_that_is_not_met_is_refused() {
+        let refused = refusals(false);
+        assert_eq!(refused.len(), 5, "{refused:?}");
+        for (error, part) in refused.iter().zip(["a probe is given", "a name", "`ordered_by`", "own store", "zero"]) {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_disabled_engine_refuses_only_what_its_handlers_could_not_use() {
+        let refused = refusals(true);
+        assert_eq!(refused.len(), 2, "{refused:?}");
+        assert!(refused[0].contains("own store") && refused[1].contains("zero"), "{refused:?}");
+    }
+}
