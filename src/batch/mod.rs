@@ -19,30 +19,12 @@
 //! The event source mapping must have `FunctionResponseTypes: [ReportBatchItemFailures]`, where it can: without it Lambda
 //! ignores the answer, and deletes or passes over the records that failed.
 //!
-//! # Rules
+//! Records fail one by one, but for those behind a failed one in an order. A record that cannot be expected to end in time is
+//! not started; it is reported, and its claim is released. Nothing is spawned: when the service answers, nothing of it is left
+//! running.
 //!
-//! * Records fail one by one: a bad body, an error, a panic or a time-out touches no other record, but for those behind it
-//!   in an order.
-//! * A key that occurs twice in a batch runs once, for the earliest record; the others share its verdict. With another
-//!   payload they are a mismatch; until the earliest is done or has failed for good, they are reported under every policy.
-//!   Those that were not decoded before the time was up are reported.
-//! * A record is started only if it can be expected to end before the stop point, shortly before the invocation's
-//!   deadline. This is checked at its handler's first poll, since handlers before it may have blocked the thread. What was
-//!   not started is reported and its claim released; what runs at the stop point is cut off and its claim kept.
-//! * Claims run ahead of the work by one chunk of 25 records, and by up to ten once handlers have proved fast. Under
-//!   [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) and [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) a record is
-//!   claimed only when its handler is about to start: one at a time until a first poll has returned and after a poll of over
-//!   10 ms.
-//! * Outcomes share calls to the store. Those that have waited for over 2 ms are sent before another handler begins, so a
-//!   handler that never yields delays them by one run at most.
-//! * Where records have an order (a FIFO queue's message group, a shard, a partition) they run in it, and one that is
-//!   reported blocks those behind it.
-//! * A record that is in progress elsewhere is waited for, for [20 s](BatchService::wait_up_to) at most and if its lease ends
-//!   in time, where it would block others (in an order; in a stream; in Amazon MQ, which redelivers the whole batch) or has few tries
-//!   (SNS, EventBridge), as long as the answer depends on it. Elsewhere it is reported at once.
-//! * If no record could begin at all, because of the reserve or the expected duration, the invocation fails
-//!   ([`ErrorKind::Config`](crate::ErrorKind::Config)) and nothing is claimed. If some did not begin, a warning is logged.
-//! * Nothing is spawned: when the service answers, nothing of it is left running.
+//! `docs/protocol.md` in the repository states the rules, B1 to B12: order, time, waits, dead letters, and claims ahead of the
+//! work. `docs/sqs.md` and `docs/streams.md` say what they mean for queues and for streams.
 
 mod bulk;
 mod context;
