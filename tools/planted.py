@@ -300,7 +300,7 @@ TRANSACTIONS = [
           "record.owner == Some(claim.owner) && matches!", "matches!",
           "stores transactions::claimless:: transactions::late::"),
     Plant("T", "PostgreSQL takes a COMMIT whose session ended for rolled back", POSTGRES_TRANSACTION,
-          "failure.error.status() != ErrorStatus::Ambiguous && failure.connection == Verdict::Usable",
+          "failure.error.status() != ErrorStatus::Ambiguous && failure.connection == Health::Usable",
           "failure.error.status() != ErrorStatus::Ambiguous", "stores transactions::late::"),
     Plant("T", "PostgreSQL records a failure together with the writes", POSTGRES_TRANSACTION,
           "&& !request.settlement.took_effect()", "&& false", "stores transactions::commits::"),

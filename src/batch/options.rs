@@ -9,7 +9,7 @@ use super::{
     redelivery::Redelivery,
     source::{Answer, Source},
 };
-use crate::key::{payload::Payload, place::Place};
+use crate::key::{order_selector::OrderSelector, payload::Payload};
 
 /// What happens to a record that no retry can help: its handler failed for good, now or in an earlier delivery; its key
 /// belongs to another payload, or is missing; its body cannot be decoded.
@@ -69,7 +69,7 @@ pub(super) struct Options {
     pub(super) wait_up_to: Duration,
     pub(super) redelivery: Option<Arc<dyn Redelivery>>,
     /// Where the records stand in the order of their entities, if they have one.
-    pub(super) place: Option<Place>,
+    pub(super) order: Option<OrderSelector>,
 }
 
 impl Default for Options {
@@ -90,7 +90,7 @@ impl Default for Options {
             dead_letter_abandoned: false,
             wait_up_to: WAIT_UP_TO,
             redelivery: None,
-            place: None,
+            order: None,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
         names::Registration,
         policy::Heartbeat,
     },
-    key::{payload::Payload, place::Place, selector::Key},
+    key::{order_selector::OrderSelector, payload::Payload, selector::Key},
 };
 
 /// Handles the batches of a [`Source`]. Made by [`Idempotency::batch`] and its siblings for each source; given to
@@ -158,8 +158,8 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// Every key that counts.
     fn keys(&self) -> Vec<Key> {
         let part = if let Payload::Part(part) = &self.options.payload { Some(part) } else { None };
-        let place = self.options.place.iter().flat_map(Place::keys);
-        [&self.key].into_iter().chain(part).chain(place).cloned().collect()
+        let order = self.options.order.iter().flat_map(OrderSelector::keys);
+        [&self.key].into_iter().chain(part).chain(order).cloned().collect()
     }
 
     pub(super) fn check(&self) -> Result<(), Error>
@@ -171,7 +171,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
             probe: H::PROBES,
             scope: false,
             transactions: self.handler.store(),
-            order: self.options.place.is_some(),
+            order: self.options.order.is_some(),
             heartbeat: Heartbeat::AsEngine,
         })?;
         if self.handler.store().is_some() && !H::IN_TRANSACTION {
@@ -191,8 +191,8 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
             ));
         }
         self.key.check()?;
-        if let Some(place) = &self.options.place {
-            place.check()?;
+        if let Some(order) = &self.options.order {
+            order.check()?;
         }
         self.options.payload.check()
     }

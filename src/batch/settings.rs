@@ -15,7 +15,7 @@ use super::{
     source::Source,
 };
 #[cfg(feature = "order")]
-use crate::key::{place::Place, selector::Key};
+use crate::key::{order_selector::OrderSelector, selector::Key};
 use crate::{
     idempotency::{operation_settings::OperationSettings, probe::Probed, verdict::Failure},
     key::payload::Payload,
@@ -114,7 +114,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// Needs the feature `order`.
     #[cfg(feature = "order")]
     pub fn ordered_by(mut self, entity: Key, sequence: Key) -> Self {
-        self.options.place = Some(Place { entity, sequence });
+        self.options.order = Some(OrderSelector { entity, sequence });
         self
     }
 

@@ -79,7 +79,7 @@ impl LayerSettings {
                 let kind = outcome.kind();
                 let problem = match outcome {
                     // What is older waits until it is recorded.
-                    Outcome::Unrecorded(_) if self.place.is_some() => Problem::NOT_RECORDED,
+                    Outcome::Unrecorded(_) if self.order.is_some() => Problem::NOT_RECORDED,
                     Outcome::Executed(ran)
                     | Outcome::TookOver(ran)
                     | Outcome::Recovered(ran)

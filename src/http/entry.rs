@@ -18,7 +18,7 @@ use crate::{
     key::{
         delivery::{Body, Delivery, MessageMetadata},
         hash::KeyHasher,
-        place::Place,
+        order_selector::OrderSelector,
     },
     order::Sequence,
     record::KeyHash,
@@ -85,8 +85,8 @@ impl LayerSettings {
         };
         let hasher = self.hasher(parts, &caller);
         let (mut key, mut sequence) = (hasher.hash(&key), None);
-        if let Some(place) = &self.place {
-            let (entity, at) = self.place_of(place, parts, body, &hasher)?;
+        if let Some(order) = &self.order {
+            let (entity, at) = self.select_order(order, parts, body, &hasher)?;
             (key, sequence) = (KeyHash::ordered(&entity, &key), Some(Box::new(at)));
         }
         // An outer layer holds the claim: every request would be answered with 409.
@@ -110,7 +110,7 @@ impl LayerSettings {
 
     fn is_optional(&self, parts: &Parts) -> bool {
         // In an order nothing runs unprotected.
-        self.place.is_none() && self.optional.as_ref().is_some_and(|optional| optional(parts))
+        self.order.is_none() && self.optional.as_ref().is_some_and(|optional| optional(parts))
     }
 
     fn misconfigured(&self, error: &dyn std::fmt::Display) -> Problem {
@@ -119,15 +119,15 @@ impl LayerSettings {
         Problem::MISCONFIGURED
     }
 
-    fn place_of(
+    fn select_order(
         &self,
-        place: &Place,
+        order: &OrderSelector,
         parts: &Parts,
         body: &Body<'_>,
         hasher: &KeyHasher,
     ) -> Result<(KeyHash, Sequence), Problem> {
         let headers = RequestHeaders { headers: &parts.headers, is_ambiguous: Cell::new(false) };
-        place.select(&Delivery::new(body, &headers), hasher, &mut Vec::new()).map_err(|error| {
+        order.select(&Delivery::new(body, &headers), hasher, &mut Vec::new()).map_err(|error| {
             if headers.is_ambiguous.get() {
                 return Problem::malformed("the header with the entity or the sequence is repeated, or not printable ASCII");
             }

@@ -172,7 +172,7 @@ impl LayerSettings {
     fn enter(&self, candidate: Candidate, parts: &Parts) -> Entry {
         let now = self.engine.clock.now();
         let answer_by = lambda::answer_within(parts).map(|limit| now.after(limit));
-        let waited = now.after(self.wait_budget);
+        let waited = now.after(self.wait_up_to);
         let wait_until = answer_by.map_or(waited, |by| by.min(waited));
         // A handler that begins later would have too little time to finish.
         let stop = self.window(parts).stop;
@@ -275,7 +275,7 @@ impl LayerSettings {
         let answer = match pending_claim.take() {
             Ok(ClaimAnswer::Granted(claim)) => {
                 // Nothing is awaited before the handler's first poll, so a request dropped after this has begun.
-                let claim = claim.stopping_at(window.stop);
+                let claim = claim.cut_off_at(window.stop);
                 return Attempted::Answered(self.run(claim, work, &client, permit).await);
             }
             answer => answer,
@@ -298,7 +298,7 @@ impl LayerSettings {
     async fn claim(&self, entry: &Entry, window: Window) -> PendingClaim {
         let now = self.engine.clock.now();
         let window = if self.fails_open {
-            window.stopping_at(now.after((window.stop.since(now) / 4).min(FAIL_OPEN_AFTER)))
+            window.stopping_by(now.after((window.stop.since(now) / 4).min(FAIL_OPEN_AFTER)))
         } else {
             window
         };
@@ -384,7 +384,7 @@ impl LayerSettings {
             Ok(Decision::Release | Decision::Keep) => Conclusion::Released(response),
             Err(problem) => Conclusion::Released(self.refusal(problem, request.as_ref())),
         };
-        match self.engine.commit(End::settled_by(None, None, conclusion), transaction).await.into_conclusion() {
+        match self.engine.commit(End::settled_with(None, None, conclusion), transaction).await.into_conclusion() {
             Conclusion::Completed(response) | Conclusion::Released(response) => Ok(response),
             Conclusion::NotCommitted(failure) => Ok(self.refusal(Problem::of_commit(&failure), request.as_ref())),
             _ => Ok(self.refusal(Problem::UNAVAILABLE, request.as_ref())),
@@ -395,7 +395,7 @@ impl LayerSettings {
     fn decision_on(&self, extensions: &Extensions, status: StatusCode) -> Decision {
         match extensions.get::<Decision>().copied().unwrap_or_else(|| (self.decide)(status)) {
             // It would count as the newest, and what is older would not run.
-            Decision::Store if self.place.is_some() && status.is_client_error() => Decision::Release,
+            Decision::Store if self.order.is_some() && status.is_client_error() => Decision::Release,
             decision => decision,
         }
     }

@@ -13,7 +13,7 @@ use super::{
     settings::{KeySource, LayerSettings, Transactions},
 };
 #[cfg(feature = "order")]
-use crate::key::place::Place;
+use crate::key::order_selector::OrderSelector;
 use crate::{
     error::{BoxError, Error},
     future::BoxFuture,
@@ -315,7 +315,7 @@ impl IdempotencyKeyLayer {
     /// Needs the feature `order`.
     #[cfg(feature = "order")]
     pub fn ordered_by(mut self, entity: Key, sequence: Key) -> Self {
-        self.settings.place = Some(Place { entity, sequence });
+        self.settings.order = Some(OrderSelector { entity, sequence });
         self
     }
 
@@ -323,7 +323,7 @@ impl IdempotencyKeyLayer {
     /// free but all permits of [`max_in_flight`](Self::max_in_flight) are in use. Behind API Gateway, which
     /// times out after 29 or 30 seconds, the wait is at most 28 seconds.
     pub fn wait_up_to(mut self, time: Duration) -> Self {
-        self.settings.wait_budget = time;
+        self.settings.wait_up_to = time;
         self
     }
 

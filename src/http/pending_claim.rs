@@ -42,7 +42,7 @@ impl PendingClaim {
     /// Releases claims that may have been applied although they were not granted.
     pub(super) async fn withdraw(mut self, until: Timestamp) {
         let withdrawal = mem::take(&mut self.withdrawal);
-        self.engine.withdraw(withdrawal, self.window.settled_by(until)).await;
+        self.engine.withdraw(withdrawal, self.window.settling_until(until)).await;
     }
 }
 

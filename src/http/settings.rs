@@ -20,7 +20,7 @@ use crate::{
         policy::Heartbeat,
         probe::Probed,
     },
-    key::{place::Place, selector::Key},
+    key::{order_selector::OrderSelector, selector::Key},
     store::{StoreId, transaction::Transactional},
 };
 
@@ -89,7 +89,7 @@ pub(super) struct LayerSettings {
     pub(super) key: KeySource,
     pub(super) key_check: Option<KeyCheck>,
     /// Where the requests stand in the order of their entities, if they have one.
-    pub(super) place: Option<Place>,
+    pub(super) order: Option<OrderSelector>,
     pub(super) fingerprint: Option<FingerprintHook>,
     /// The request headers that are compared, too.
     pub(super) compared_headers: Vec<HeaderName>,
@@ -100,7 +100,7 @@ pub(super) struct LayerSettings {
     pub(super) before_replay: Option<ReplayGate>,
     pub(super) probe: Option<Probe>,
     pub(super) transactions: Option<Transactions>,
-    pub(super) wait_budget: Duration,
+    pub(super) wait_up_to: Duration,
     pub(super) heartbeat: Heartbeat,
     pub(super) max_body: usize,
     /// For request bodies.
@@ -134,7 +134,7 @@ impl LayerSettings {
             optional: None,
             key: KeySource::Header(HeaderName::from_static("idempotency-key")),
             key_check: None,
-            place: None,
+            order: None,
             fingerprint: None,
             compared_headers: Vec::new(),
             decide: Arc::new(Decision::by_status),
@@ -144,7 +144,7 @@ impl LayerSettings {
             before_replay: None,
             probe: None,
             transactions: None,
-            wait_budget: Duration::ZERO,
+            wait_up_to: Duration::ZERO,
             heartbeat: Heartbeat::AsEngine,
             max_body: MAX_BODY_BYTES,
             room: Room::of(MAX_BUFFERED_BYTES),
@@ -165,13 +165,13 @@ impl LayerSettings {
     /// Refuses settings that contradict each other.
     pub(super) fn check(&self) -> Result<(), Error> {
         let keys = || if let KeySource::Request(key) = &self.key { vec![key.clone()] } else { Vec::new() };
-        let settings = (&self.engine.settings, &self.methods, self.wait_budget, self.max_body, self.max_in_flight);
+        let settings = (&self.engine.settings, &self.methods, self.wait_up_to, self.max_body, self.max_in_flight);
         self.registration.check(keys, settings)?;
         self.engine.check(&Needs {
             probe: self.probe.is_some(),
             scope: true,
             transactions: self.transactions.as_ref().map(|transactions| transactions.store),
-            order: self.place.is_some(),
+            order: self.order.is_some(),
             heartbeat: self.heartbeat,
         })?;
         if !self.engine.store.format().keeps_every_outcome() {
@@ -182,8 +182,8 @@ impl LayerSettings {
         if self.transactions.is_some() && self.fails_open {
             return Err(Error::config("with `in_transaction` a request needs the store, so it cannot `fail_open`"));
         }
-        if let Some(place) = &self.place {
-            place.check()?;
+        if let Some(order) = &self.order {
+            order.check()?;
             if self.fails_open {
                 return Err(Error::config(
                     "in an order a request needs the store, so with `ordered_by` it cannot `fail_open`",
@@ -225,7 +225,7 @@ impl fmt::Debug for LayerSettings {
             .field("engine", &self.engine)
             .field("scope", &self.scope)
             .field("methods", &self.methods)
-            .field("wait_budget", &self.wait_budget)
+            .field("wait_up_to", &self.wait_up_to)
             .field("max_body", &self.max_body)
             .field("max_in_flight", &self.max_in_flight)
             .finish_non_exhaustive()

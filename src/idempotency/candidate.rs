@@ -12,7 +12,7 @@ use crate::{
 
 /// Where an operation stands in the order of its entity. There is none without the feature `order`.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Rank {
     pub(super) entity: Result<Vec<u8>, Error>,
     pub(super) sequence: Sequence,
     #[cfg(not(feature = "order"))]
@@ -26,7 +26,7 @@ pub(super) fn candidate(
     tenant: &Tenant,
     key: Result<Vec<u8>, Error>,
     fingerprint: Result<Option<Fingerprint>, Error>,
-    place: Option<Place>,
+    rank: Option<Rank>,
 ) -> Result<Option<Candidate>, Error> {
     if engine.settings.disabled {
         return Ok(None);
@@ -34,7 +34,7 @@ pub(super) fn candidate(
     let key = match key {
         Ok(key) => key,
         // In an order nothing runs unprotected.
-        Err(error) if error.kind() == ErrorKind::KeyMissing && engine.runs_without_key() && place.is_none() => {
+        Err(error) if error.kind() == ErrorKind::KeyMissing && engine.runs_without_key() && rank.is_none() => {
             return Ok(None);
         }
         Err(error) => return Err(error),
@@ -48,7 +48,7 @@ pub(super) fn candidate(
     engine.check_keys(name, tenant.id())?;
     let hasher = engine.hasher(name, tenant.id().map(str::as_bytes));
     let (key, fingerprint) = (hasher.hash(&key), fingerprint?);
-    let Some(Place { entity, sequence, .. }) = place else {
+    let Some(Rank { entity, sequence, .. }) = rank else {
         return Ok(Some(Candidate { key, fingerprint, sequence: None }));
     };
     let entity = entity.map_err(|error| Error::order("the operation has no entity").with_source(error))?;

@@ -121,8 +121,8 @@ impl Claim {
 
 #[cfg(any(feature = "batch", feature = "http"))]
 impl Claim {
-    /// The same claim for a handler that is cut off at `stop`.
-    pub(crate) fn stopping_at(mut self, stop: Timestamp) -> Self {
+    /// Returns the same claim, with `stop` as the time at which its handler is cut off.
+    pub(crate) fn cut_off_at(mut self, stop: Timestamp) -> Self {
         self.window.stop = stop;
         self
     }

@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt, future::Future, time::Duration};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    candidate::{Place, candidate},
+    candidate::{Rank, candidate},
     claim::Claim,
     engine::{Commit, Engine, Needs, Subject},
     handle::Idempotency,
@@ -39,11 +39,11 @@ pub struct Operation<'a, P = Unprobed> {
     pub(super) name: &'a str,
     pub(super) key: Result<Vec<u8>, Error>,
     pub(super) fingerprint: Result<Option<Fingerprint>, Error>,
-    pub(super) place: Option<Place>,
+    pub(super) rank: Option<Rank>,
     /// `None` if nothing was said of it.
     pub(super) deadline: Option<Deadline>,
     pub(super) tenant: Tenant,
-    patience: Duration,
+    wait_up_to: Duration,
     pub(super) heartbeat: Heartbeat,
     probe: P,
 }
@@ -91,10 +91,10 @@ impl<'a> Operation<'a> {
             name,
             key: names::check(name).and_then(|()| of_value(key)),
             fingerprint: Ok(None),
-            place: None,
+            rank: None,
             deadline: None,
             tenant: Tenant::Unsaid,
-            patience: Duration::ZERO,
+            wait_up_to: Duration::ZERO,
             heartbeat: Heartbeat::AsEngine,
             probe: Unprobed,
         }
@@ -138,9 +138,9 @@ impl<'a> Operation<'a> {
         F: FnOnce(Claim) -> Fut + Send,
         Fut: Future<Output = Result<Probed<T>, E>> + Send,
     {
-        let Self { engine, name, key, fingerprint, place, deadline, tenant, patience, heartbeat, probe: Unprobed } =
+        let Self { engine, name, key, fingerprint, rank, deadline, tenant, wait_up_to, heartbeat, probe: Unprobed } =
             self;
-        Operation { engine, name, key, fingerprint, place, deadline, tenant, patience, heartbeat, probe }
+        Operation { engine, name, key, fingerprint, rank, deadline, tenant, wait_up_to, heartbeat, probe }
     }
 }
 
@@ -198,7 +198,7 @@ impl<P> Operation<'_, P> {
     /// Needs the feature `order`.
     #[cfg(feature = "order")]
     pub fn ordered_by<E: Serialize + ?Sized>(mut self, entity: &E, sequence: impl Into<Sequence>) -> Self {
-        self.place = Some(Place { entity: of_value(entity), sequence: sequence.into() });
+        self.rank = Some(Rank { entity: of_value(entity), sequence: sequence.into() });
         self
     }
 
@@ -249,7 +249,7 @@ impl<P> Operation<'_, P> {
     ///
     /// The store is read in growing pauses of at most two seconds. An operation that runs inside itself waits in vain.
     pub fn wait_up_to(mut self, time: Duration) -> Self {
-        self.patience = time;
+        self.wait_up_to = time;
         self
     }
 
@@ -352,7 +352,7 @@ impl<P> Operation<'_, P> {
             probe: P::IS_GIVEN,
             scope: false,
             transactions: store,
-            order: self.place.is_some(),
+            order: self.rank.is_some(),
             heartbeat: self.heartbeat,
         })?;
         let window = window(engine, self.deadline, self.heartbeat)?;
@@ -360,14 +360,14 @@ impl<P> Operation<'_, P> {
         let subject = Subject::new(EntryPoint::Operation, &operation, None);
         // Boxed: what is around it would hold it several times over, and operations within operations use up a stack.
         let served = Box::pin(async {
-            let found = candidate(engine, name, &self.tenant, self.key, self.fingerprint, self.place);
+            let found = candidate(engine, name, &self.tenant, self.key, self.fingerprint, self.rank);
             let Some(candidate) = found.inspect_err(|error| engine.tell_error(subject, error))? else {
                 let outcome = engine.run_unprotected(window, writes, unprotected(work)).await;
                 engine.tell_outcome(subject, outcome.kind(), 0);
                 return Ok(outcome);
             };
             let key = candidate.key;
-            let ran = engine.run_protected(candidate, window, self.patience, self.probe, writes, work).await;
+            let ran = engine.run_protected(candidate, window, self.wait_up_to, self.probe, writes, work).await;
             told(engine, &operation, key, ran)
         });
         engine.observed(EntryPoint::Operation, &operation, spans::operation(&operation), served).await

@@ -158,12 +158,12 @@ impl<S: Transactional> Claimless<'_, S> {
         F: Future<Output = Result<T, E>> + Send,
     {
         let InTransaction { operation, store, classifier } = self.0;
-        let Operation { engine, name, key, fingerprint, place, deadline, tenant, heartbeat, .. } = operation;
+        let Operation { engine, name, key, fingerprint, rank, deadline, tenant, heartbeat, .. } = operation;
         engine.check(&Needs {
             probe: false,
             scope: false,
             transactions: Some(store.id()),
-            order: place.is_some(),
+            order: rank.is_some(),
             heartbeat,
         })?;
         let window = operation::window(&engine, deadline, heartbeat)?;
@@ -173,7 +173,7 @@ impl<S: Transactional> Claimless<'_, S> {
         let name_in_logs = engine.log_name(name);
         let subject = Subject::new(EntryPoint::Operation, &name_in_logs, None);
         let served = async {
-            let found = candidate(&engine, name, &tenant, key, fingerprint, place);
+            let found = candidate(&engine, name, &tenant, key, fingerprint, rank);
             let Some(candidate) = found.inspect_err(|error| engine.tell_error(subject, error))? else {
                 let outcome = engine.run_unprotected(window, Some(Box::new(writes)), work).await;
                 engine.tell_outcome(subject, outcome.kind(), 0);

@@ -138,14 +138,14 @@ impl Window {
         Self { limit: self.limit, ..Self::new(sent, Deadline::UNKNOWN, settings) }
     }
 
-    /// The same window, in which settling ends at `until` if that is earlier.
-    pub(crate) fn settled_by(self, until: Timestamp) -> Self {
+    /// Returns the same window, in which settling ends at `until` if that is earlier.
+    pub(crate) fn settling_until(self, until: Timestamp) -> Self {
         Self { settle_by: self.settle_by.min(until), ..self }
     }
 
-    /// The same window, in which nothing is started after `stop`.
+    /// Returns the same window, in which nothing is started after `stop` if that is earlier.
     #[cfg(feature = "http")]
-    pub(crate) fn stopping_at(self, stop: Timestamp) -> Self {
+    pub(crate) fn stopping_by(self, stop: Timestamp) -> Self {
         Self { stop: self.stop.min(stop), ..self }
     }
 

@@ -61,7 +61,7 @@ impl<T> InvocationLayer<T> {
     /// How long to wait for the result of an event that is being handled elsewhere, instead of failing at once. The time
     /// counts from the beginning of the invocation, and waiting ends before the stop point.
     pub fn wait_up_to(mut self, time: Duration) -> Self {
-        self.settings.patience = time;
+        self.settings.wait_up_to = time;
         self
     }
 

@@ -163,7 +163,7 @@ impl LayerSettings {
             }
             Some(candidate) => {
                 let key = candidate.key;
-                let ran = engine.run_protected(candidate, window, self.patience, Unprobed, None, work).await;
+                let ran = engine.run_protected(candidate, window, self.wait_up_to, Unprobed, None, work).await;
                 let subject = self.subject(Some(key));
                 let (outcome, attempt) = ran.inspect_err(|error| engine.tell_error(subject, error))?;
                 engine.tell_outcome(subject, outcome.kind(), attempt);

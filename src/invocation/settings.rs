@@ -28,7 +28,7 @@ pub(super) struct LayerSettings {
     pub(super) operation: Cow<'static, str>,
     pub(super) key: Key,
     pub(super) payload: Payload,
-    pub(super) patience: Duration,
+    pub(super) wait_up_to: Duration,
     pub(super) heartbeat: Heartbeat,
     pub(super) before_replay: Option<ReplayHook>,
 }
@@ -78,14 +78,14 @@ impl LayerSettings {
             engine: engine.with_max_result_bytes(MAX_RESPONSE_BYTES),
             key,
             payload: Payload::default(),
-            patience: Duration::ZERO,
+            wait_up_to: Duration::ZERO,
             heartbeat: Heartbeat::AsEngine,
             before_replay: None,
         }
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        let settings = (&self.engine.settings, &self.payload, self.patience, self.heartbeat, &self.before_replay);
+        let settings = (&self.engine.settings, &self.payload, self.wait_up_to, self.heartbeat, &self.before_replay);
         self.registration.check(|| vec![self.key.clone()], settings)?;
         self.engine.check(&Needs {
             probe: false,

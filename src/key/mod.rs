@@ -18,10 +18,10 @@ pub(crate) mod hash;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 mod json_text;
 pub(crate) mod missing;
+#[cfg(any(feature = "batch", feature = "http"))]
+pub(crate) mod order_selector;
 #[cfg(any(feature = "batch", feature = "invocation"))]
 pub(crate) mod payload;
-#[cfg(any(feature = "batch", feature = "http"))]
-pub(crate) mod place;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 mod pointer;
 #[cfg(feature = "powertools")]

@@ -1,18 +1,18 @@
-//! The place of an operation in the order of its entity, selected from a delivery.
+//! Selects where an operation stands in the order of its entity.
 
 use super::{delivery::Delivery, hash::KeyHasher, selector::Key};
 use crate::{error::Error, order::Sequence, record::KeyHash};
 
-/// What of a delivery is the entity, and what the sequence. There is none without the feature `order`.
+/// Selects the entity and the sequence from a delivery. There is none without the feature `order`.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct OrderSelector {
     pub(crate) entity: Key,
     pub(crate) sequence: Key,
     #[cfg(not(feature = "order"))]
     _impossible: std::convert::Infallible,
 }
 
-impl Place {
+impl OrderSelector {
     #[cfg(feature = "batch")]
     pub(crate) fn keys(&self) -> [&Key; 2] {
         [&self.entity, &self.sequence]
@@ -26,7 +26,7 @@ impl Place {
         self.sequence.check()
     }
 
-    /// The hash of the entity, which is the operation's own as hashes of keys are, and the sequence.
+    /// Computes the hash of the entity, which is the operation's own as hashes of keys are, and the sequence.
     ///
     /// # Errors
     ///

@@ -91,7 +91,7 @@ where
         H: Handler<T, Args>,
     {
         let Run { index, payload, claim, info } = run;
-        let claim = claim.map(|claim| claim.stopping_at(bounds.stop));
+        let claim = claim.map(|claim| claim.cut_off_at(bounds.stop));
         let HandlerSpans { log, process } = spans::of_record(&self.source, self.traced, &info, claim.as_ref());
         let has_store = H::IN_TRANSACTION && self.handler.store().is_some();
         let transaction = has_store.then(TransactionSlot::default);
@@ -146,7 +146,7 @@ where
         let count = runs.len();
         let (mut indices, mut claims, mut given) = (Vec::new(), Vec::new(), Vec::new());
         for Run { index, payload, info, claim } in runs {
-            let claim = claim.map(|claim| claim.stopping_at(bounds.stop));
+            let claim = claim.map(|claim| claim.cut_off_at(bounds.stop));
             indices.push(index);
             claims.push(claim.clone());
             given.push((payload, self.context(info, claim, lambda, bounds.stop, None)));

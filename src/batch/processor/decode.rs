@@ -58,7 +58,7 @@ impl<S: Source, H, T> Processor<S, H, T> {
                 Err(error)
                     if error.kind() == ErrorKind::KeyMissing
                         && self.engine.runs_without_key()
-                        && self.options.place.is_none() =>
+                        && self.options.order.is_none() =>
                 {
                     tracing::warn!(target: "lambda_once", message_id = info.id(), "the record has no key and runs unprotected");
                     (None, None)
@@ -87,8 +87,8 @@ impl<S: Source, H, T> Processor<S, H, T> {
         let delivery = Delivery::new(&body, info);
         let key = hasher.hash(self.key.select(&delivery, buffer)?);
         let fingerprint = self.options.payload.fingerprint(&body, &delivery, hasher)?;
-        let Some(place) = &self.options.place else { return Ok((Operation { key, fingerprint }, None)) };
-        let (entity, sequence) = place.select(&delivery, hasher, buffer)?;
+        let Some(order) = &self.options.order else { return Ok((Operation { key, fingerprint }, None)) };
+        let (entity, sequence) = order.select(&delivery, hasher, buffer)?;
         Ok((Operation { key: KeyHash::ordered(&entity, &key), fingerprint }, Some(sequence)))
     }
 }

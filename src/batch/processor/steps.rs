@@ -8,7 +8,7 @@ use crate::{
     error::Error,
     idempotency::{
         claim::Claim,
-        engine::{Candidate, ClaimAnswer, End, Engine, Polled, Settled, Unsettled, Withdrawal},
+        engine::{Candidate, ClaimAnswer, End, Engine, Polled, SettleResult, Unsettled, Withdrawal},
         guard::Bounds,
     },
     record::KeyHash,
@@ -91,7 +91,7 @@ pub(super) enum Event {
     /// A handler of several records.
     RanTogether(OfEach<End<()>>, Timestamp),
     /// The first call for ends that were settled together.
-    Settled(OfEach<Settled<()>>),
+    Settled(OfEach<SettleResult<()>>),
     /// Those of them that took more than one call.
     SettledAgain(OfEach<End<()>>),
     /// Claims that nobody acts on.

@@ -163,7 +163,7 @@ impl Engine {
             for (request, record) in doubtful.into_iter().zip(found) {
                 match record {
                     Ok(record) => {
-                        ours.extend(record.and_then(|record| applied(&request, &record, window.settled_by(until))))
+                        ours.extend(record.and_then(|record| applied(&request, &record, window.settling_until(until))))
                     }
                     Err(error) if error.may_pass() => {
                         if !error.retry_helps() {

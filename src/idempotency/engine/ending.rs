@@ -81,14 +81,18 @@ impl<T> End<T> {
     }
 
     /// The claim is settled by this. Without a claim there is nothing to settle.
-    pub(crate) fn settled_by(claim: Option<Claim>, settlement: Option<Settlement>, conclusion: Conclusion<T>) -> Self {
+    pub(crate) fn settled_with(
+        claim: Option<Claim>,
+        settlement: Option<Settlement>,
+        conclusion: Conclusion<T>,
+    ) -> Self {
         Self { claim, settlement, conclusion, held_until: None }
     }
 
     /// The claim is released.
     pub(crate) fn released(claim: Option<Claim>, conclusion: Conclusion<T>) -> Self {
         let settlement = claim.as_ref().map(Claim::release);
-        Self::settled_by(claim, settlement, conclusion)
+        Self::settled_with(claim, settlement, conclusion)
     }
 
     /// The claim stands until its lease ends: whether the operation took effect is not known.

@@ -97,7 +97,7 @@ impl Engine {
 
     /// The end of a run whose lease was lost: a successor's outcome counts (S8).
     fn lost<T>(&self, claim: Claim, current: Option<Box<Record>>) -> End<T> {
-        let mut end = End::settled_by(None, None, Conclusion::LeaseLost);
+        let mut end = End::settled_with(None, None, Conclusion::LeaseLost);
         self.lose(&claim, current, &mut end);
         End { claim: Some(claim), ..end }
     }

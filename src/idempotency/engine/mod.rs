@@ -44,7 +44,7 @@ pub(crate) use ending::{End, Success};
 pub(crate) use observing::Subject;
 pub(crate) use probing::earlier_result;
 #[cfg(feature = "batch")]
-pub(crate) use settling::{Settled, Unsettled};
+pub(crate) use settling::{SettleResult, Unsettled};
 #[cfg(any(feature = "batch", feature = "http"))]
 pub(crate) use waiting::Polled;
 #[cfg(feature = "batch")]

@@ -83,11 +83,11 @@ impl Engine {
         match ended {
             Ok(Ok(Success::Complete(value))) => {
                 let settlement = completion(&value);
-                End::settled_by(claim, settlement, Conclusion::Completed(keep(value)))
+                End::settled_with(claim, settlement, Conclusion::Completed(keep(value)))
             }
             Ok(Ok(Success::Recover(value))) => {
                 let settlement = completion(&value);
-                End::settled_by(claim, settlement, Conclusion::Recovered(keep(value)))
+                End::settled_with(claim, settlement, Conclusion::Recovered(keep(value)))
             }
             Ok(Ok(Success::Release(value))) => End::released(claim, Conclusion::Released(keep(value))),
             Ok(Ok(Success::Keep(value))) => End::kept(claim, Conclusion::Kept(keep(value))),
@@ -110,12 +110,12 @@ impl Engine {
             Verdict::Unknown => End::kept(claim, Conclusion::Failed(failure)),
             Verdict::Transient => End::released(claim, Conclusion::Failed(failure)),
             Verdict::Superseded => match claim.is_some().then(|| self.supersession()).transpose() {
-                Ok(settlement) => End::settled_by(claim, settlement, Conclusion::Superseded),
+                Ok(settlement) => End::settled_with(claim, settlement, Conclusion::Superseded),
                 Err(error) => End::released(claim, Conclusion::Failed(Failure::permanent(error))),
             },
             Verdict::Permanent => {
                 let settlement = claim.as_ref().map(|claim| self.failure(claim, &failure));
-                End::settled_by(claim, settlement, Conclusion::Failed(failure))
+                End::settled_with(claim, settlement, Conclusion::Failed(failure))
             }
         }
     }

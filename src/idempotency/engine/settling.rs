@@ -14,7 +14,7 @@ use crate::{
     error::{Error, ErrorKind},
     idempotency::{claim::Claim, policy::AfterUnknown, verdict::Failure},
     record::{Record, Status, StoredResult},
-    store::{FinalStatus, Refusal, SettleRequest, Settled as Answer, Settlement, rules},
+    store::{FinalStatus, Refusal, SettleRequest, Settled, Settlement, rules},
 };
 
 /// How long a release is retried if the claim would end with its lease anyway: enough for two calls without a response,
@@ -38,7 +38,7 @@ pub(crate) struct Unsettled<T> {
 }
 
 /// What a call to the store made of an end: it is recorded, or cannot be; or it is to be sent again.
-pub(crate) type Settled<T> = Result<End<T>, Box<Unsettled<T>>>;
+pub(crate) type SettleResult<T> = Result<End<T>, Box<Unsettled<T>>>;
 
 impl Engine {
     /// Settles the end of a run, for as long as it takes and there is time.
@@ -60,12 +60,12 @@ impl Engine {
 
     /// Settles the ends of runs of one invocation by one call to the store. In their order: those that are settled, and
     /// those that are to be sent again.
-    pub(crate) async fn settle_once<T: Send>(&self, ends: Vec<End<T>>) -> Vec<Settled<T>> {
+    pub(crate) async fn settle_once<T: Send>(&self, ends: Vec<End<T>>) -> Vec<SettleResult<T>> {
         self.send_settles(ends.into_iter().map(|end| (end, None)).collect()).await
     }
 
     /// Settles ends by one call to the store. An end that is repeated comes with the time at which it is given up.
-    async fn send_settles<T: Send>(&self, ends: Vec<(End<T>, Option<Timestamp>)>) -> Vec<Settled<T>> {
+    async fn send_settles<T: Send>(&self, ends: Vec<(End<T>, Option<Timestamp>)>) -> Vec<SettleResult<T>> {
         let mut result = Vec::with_capacity(ends.len());
         let (mut requests, mut kept) = (Vec::with_capacity(ends.len()), Vec::with_capacity(ends.len()));
         let now = self.clock.now();
@@ -138,9 +138,9 @@ impl Engine {
         claim: Claim,
         settlement: Settlement,
         mut end: End<T>,
-        answer: Result<Answer, Error>,
+        answer: Result<Settled, Error>,
         unsettled: impl FnOnce(Claim, Settlement, End<T>, Option<Error>) -> Unsettled<T>,
-    ) -> Settled<T> {
+    ) -> SettleResult<T> {
         match answer {
             Err(error) if error.may_pass() => {
                 let is_refused_release = settlement.is_release() && !error.retry_helps();
@@ -156,7 +156,7 @@ impl Engine {
             }
             Err(error) => Ok(unrecorded(claim, &settlement, end, &error)),
             // A run that is not recorded decides nothing, not even its failure. What was to be released may be lost.
-            Ok(Answer::LeaseLost { current }) if !settlement.is_release() => {
+            Ok(Settled::LeaseLost { current }) if !settlement.is_release() => {
                 self.lose(&claim, current, &mut end);
                 Ok(End { claim: Some(claim), ..end })
             }

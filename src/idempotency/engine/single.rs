@@ -22,13 +22,13 @@ use crate::{
 };
 
 impl Engine {
-    /// Claims an operation, waits for up to `budget` if somebody else is running it, runs its work and settles it. The
+    /// Claims an operation, waits for up to `wait_up_to` if somebody else is running it, runs its work and settles it. The
     /// outcome, and how often the key has been granted.
     pub(crate) async fn run_protected<T, P, E, W, F>(
         &self,
         candidate: Candidate,
         window: Window,
-        budget: Duration,
+        wait_up_to: Duration,
         probe: P,
         writes: Option<Box<dyn Commit>>,
         work: W,
@@ -40,7 +40,7 @@ impl Engine {
         W: FnOnce(Option<Claim>) -> F + Send,
         F: Future<Output = Result<T, E>> + Send,
     {
-        let claim = match self.claim_or_wait(&candidate, window, budget).await? {
+        let claim = match self.claim_or_wait(&candidate, window, wait_up_to).await? {
             ClaimAnswer::Granted(claim) => claim,
             ClaimAnswer::Refused(refusal) => return Ok((replay(refusal)?, 0)),
             ClaimAnswer::OutOfTime => return Ok((Outcome::NotStarted, 0)),

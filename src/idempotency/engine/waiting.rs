@@ -153,15 +153,15 @@ impl LeaseWait {
 }
 
 impl Engine {
-    /// Claims a single operation. While somebody else is running it, waits for its outcome for up to `budget`, and never
+    /// Claims a single operation. While somebody else is running it, waits for its outcome for up to `wait_up_to`, and never
     /// beyond the stop point. The answer is that of a claim.
     pub(crate) async fn claim_or_wait(
         &self,
         candidate: &Candidate,
         window: Window,
-        budget: Duration,
+        wait_up_to: Duration,
     ) -> Result<ClaimAnswer, Error> {
-        let limit = self.clock.now().after(budget).min(window.stop);
+        let limit = self.clock.now().after(wait_up_to).min(window.stop);
         let mut wait = None;
         loop {
             let refusal = match self.claim_one(candidate, window).await? {

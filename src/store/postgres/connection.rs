@@ -20,7 +20,7 @@ use tokio_postgres::{
 };
 
 use super::{
-    error::{self, Failure, Verdict},
+    error::{self, Failure, Health},
     tls,
 };
 use crate::{
@@ -233,10 +233,10 @@ impl Connection {
 
     fn failed(&self, error: tokio_postgres::Error, operation: &'static str) -> Failure {
         let failure = error::of_statement(error, operation);
-        if failure.connection != Verdict::Usable {
+        if failure.connection != Health::Usable {
             self.is_usable.store(false, Ordering::Relaxed);
         }
-        if failure.connection == Verdict::Demoted
+        if failure.connection == Health::Demoted
             && let Some(pool) = Object::pool(&self.session)
         {
             pool.manager().suspect_all();

@@ -17,13 +17,13 @@ pub(super) struct Failure {
     pub(super) error: Error,
     /// Another transaction held a row for longer than `lock_timeout`.
     pub(super) is_lock_timeout: bool,
-    pub(super) connection: Verdict,
+    pub(super) connection: Health,
 }
 
 impl From<Error> for Failure {
     /// The error of a statement that succeeded and returned something that is not understood.
     fn from(error: Error) -> Self {
-        Self { error, is_lock_timeout: false, connection: Verdict::Usable }
+        Self { error, is_lock_timeout: false, connection: Health::Usable }
     }
 }
 
@@ -65,7 +65,7 @@ impl StdError for Violation {}
 
 /// What a failure says about its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Health {
     /// The statement failed, the connection serves the next.
     Usable,
     /// Nothing more can be sent on it.
@@ -81,15 +81,15 @@ pub(super) fn of_statement(error: tokio_postgres::Error, operation: &'static str
         return Failure {
             error: Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message).with_source(error),
             is_lock_timeout: false,
-            connection: Verdict::Broken,
+            connection: Health::Broken,
         };
     };
     let (code, ends_session) = (database.code().code(), ends_session(database));
     let (kind, status) = of_code(code, ends_session);
     let connection = match code {
-        "25006" => Verdict::Demoted,
-        _ if ends_session => Verdict::Broken,
-        _ => Verdict::Usable,
+        "25006" => Health::Demoted,
+        _ if ends_session => Health::Broken,
+        _ => Health::Usable,
     };
     let is_lock_timeout = *database.code() == SqlState::LOCK_NOT_AVAILABLE;
     let hint = if kind == ErrorKind::Table { "; `PostgresStore::migrate` creates the table" } else { "" };

@@ -16,7 +16,7 @@ use tokio_postgres::{Client, error::SqlState};
 use super::{
     PostgresStore,
     connection::Connection,
-    error::{self, Failure, Verdict, Violation},
+    error::{self, Failure, Health, Violation},
     rollback::{is_within, roll_back},
 };
 use crate::{
@@ -390,7 +390,7 @@ fn is_of(record: &Record, claim: &ClaimRequest) -> bool {
 /// Whether an error of `COMMIT` says that nothing was committed. One that ends the session may follow a commit that waits for
 /// a standby.
 pub(super) fn is_rolled_back(failure: &Failure) -> bool {
-    failure.error.status() != ErrorStatus::Ambiguous && failure.connection == Verdict::Usable
+    failure.error.status() != ErrorStatus::Ambiguous && failure.connection == Health::Usable
 }
 
 /// The error of a transaction that was certainly not committed.

@@ -113,7 +113,7 @@ impl History {
             1 => End::kept(claim, Conclusion::Failed(Failure::unknown("u"))),
             _ => {
                 let settlement = claim.is_some().then_some(completion);
-                End::settled_by(claim, settlement, Conclusion::Completed(()))
+                End::settled_with(claim, settlement, Conclusion::Completed(()))
             }
         }
     }
