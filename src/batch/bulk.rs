@@ -90,15 +90,7 @@ pub fn bulk<F>(most: usize, handle: F) -> Bulk<F> {
     Bulk { most: most.max(1), is_consecutive: false, handle }
 }
 
-/// Tells a handler of bodies from other handlers.
-#[derive(Clone, Copy, Debug)]
-pub struct Bodies;
-
-/// Tells a handler of bodies and contexts from other handlers.
-#[derive(Clone, Copy, Debug)]
-pub struct BodiesAndContexts;
-
-impl<F, Fut, T, R, E> Handler<T, Bodies> for Bulk<F>
+impl<F, Fut, T, R, E> Handler<T, (Vec<T>,)> for Bulk<F>
 where
     F: Fn(Vec<T>) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Vec<Result<R, E>>> + Send,
@@ -128,7 +120,7 @@ where
     }
 }
 
-impl<F, Fut, T, R, E> Handler<T, BodiesAndContexts> for Bulk<F>
+impl<F, Fut, T, R, E> Handler<T, (Vec<T>, Vec<RecordContext>)> for Bulk<F>
 where
     F: Fn(Vec<T>, Vec<RecordContext>) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Vec<Result<R, E>>> + Send,

@@ -50,7 +50,7 @@ mod sources;
 mod spans;
 mod transaction;
 
-pub use bulk::{Bodies, BodiesAndContexts, Bulk, bulk};
+pub use bulk::{Bulk, bulk};
 pub use context::RecordContext;
 pub use dead_letters::{DeadLetter, DeadLetters};
 pub use handler::{Handler, Probing, handler, handler_with_context};
@@ -66,4 +66,4 @@ pub use service::BatchService;
 pub use source::{Answer, Source};
 #[allow(unused_imports, unreachable_pub, reason = "without the feature of any source there is none")]
 pub use sources::*;
-pub use transaction::{BodyAndTransaction, BodyContextAndTransaction, InTransaction, in_transaction};
+pub use transaction::{InTransaction, in_transaction};

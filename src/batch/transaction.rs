@@ -103,15 +103,7 @@ impl<S: fmt::Debug, F> fmt::Debug for InTransaction<S, F> {
     }
 }
 
-/// Tells a handler of bodies and transactions from other handlers.
-#[derive(Clone, Copy, Debug)]
-pub struct BodyAndTransaction;
-
-/// Tells a handler of bodies, contexts and transactions from other handlers.
-#[derive(Clone, Copy, Debug)]
-pub struct BodyContextAndTransaction;
-
-impl<S, F, Fut, T, R, E> Handler<T, BodyAndTransaction> for InTransaction<S, F>
+impl<S, F, Fut, T, R, E> Handler<T, (T, S::Transaction)> for InTransaction<S, F>
 where
     S: Transactional,
     F: Fn(T, S::Transaction) -> Fut + Clone + Send + Sync + 'static,
@@ -134,7 +126,7 @@ where
     }
 }
 
-impl<S, F, Fut, T, R, E> Handler<T, BodyContextAndTransaction> for InTransaction<S, F>
+impl<S, F, Fut, T, R, E> Handler<T, (T, RecordContext, S::Transaction)> for InTransaction<S, F>
 where
     S: Transactional,
     F: Fn(T, RecordContext, S::Transaction) -> Fut + Clone + Send + Sync + 'static,

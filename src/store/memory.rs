@@ -8,8 +8,7 @@ use std::{
 
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
-    Store, StoreId, ordering,
-    rules::Change,
+    Store, StoreId, ordering, rules::Change,
 };
 use crate::{
     clock::{Clock, SystemClock},

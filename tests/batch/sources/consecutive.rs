@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use lambda_once::{
     AfterUnknown, ErrorKind, Failure, Key, OutcomeKind, PermanentFailures, Verdict,
-    batch::{Bodies, Handler, Processed, bulk, stream::StreamResponse},
+    batch::{Handler, Processed, bulk, stream::StreamResponse},
     store::BoxFuture,
     testing::{self, kinesis, sqs},
 };
@@ -46,7 +46,7 @@ impl Ledger {
         numbers.iter().map(write).collect()
     }
 
-    fn handler(&self, most: usize) -> impl Handler<u32, Bodies, Output = ()> + use<> {
+    fn handler(&self, most: usize) -> impl Handler<u32, (Vec<u32>,), Output = ()> + use<> {
         let ledger = self.clone();
         bulk(most, move |numbers: Vec<u32>| -> BoxFuture<'static, _> {
             let ledger = ledger.clone();
@@ -67,7 +67,7 @@ fn shard(count: u32) -> kinesis::Batch {
     kinesis::batch((0..count).map(|number| kinesis::record(&number)))
 }
 
-async fn twice(handler: impl Handler<u32, Bodies>, count: u32) -> [Processed<StreamResponse>; 2] {
+async fn twice(handler: impl Handler<u32, (Vec<u32>,)>, count: u32) -> [Processed<StreamResponse>; 2] {
     let service = testing::engine().kinesis(Key::message_id(), handler);
     let deliveries = testing::deliver_twice(&service, &shard(count)).await;
     [deliveries.first, deliveries.second]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use lambda_once::{
     AfterUnknown, Failure, Key, OutcomeKind, Probed, RecordContext, Verdict,
-    batch::{Bodies, Handler, OnFailure, Processed, bulk, sqs::SqsService},
+    batch::{Handler, OnFailure, Processed, bulk, sqs::SqsService},
     record::Status,
     store::fault::Call,
 };
@@ -48,12 +48,11 @@ async fn perform(calls: Calls, jobs: Vec<Job>) -> Vec<Result<String, Failure>> {
     jobs.into_iter().skip(dropped).map(verdict).collect()
 }
 
+/// The service of a handler of several jobs.
+type Bulk<H> = SqsService<H, Job, (Vec<Job>,)>;
+
 /// A service that hands over up to `most` at once.
-fn service(
-    world: &World,
-    most: usize,
-    calls: &Calls,
-) -> SqsService<impl Handler<Job, Bodies, Output = String> + use<>, Job, Bodies> {
+fn service(world: &World, most: usize, calls: &Calls) -> Bulk<impl Handler<Job, (Vec<Job>,), Output = String> + use<>> {
     let calls = Arc::clone(calls);
     world.once.sqs(Key::pointer("/order_id"), bulk(most, move |jobs| perform(Arc::clone(&calls), jobs)))
 }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 use lambda_once::{
     Classify, ErrorKind, Failure, Key, RecordContext, Verdict,
-    batch::{Bodies, Handler, bulk},
+    batch::{Handler, bulk},
     clock::{Clock, Timestamp},
     record::{KeyHash, Status},
 };
@@ -314,7 +314,7 @@ async fn what_a_handler_has_spawned_can_stop_when_the_handler_is_cut_off() {
 #[derive(Clone)]
 struct Wrapper<H>(H);
 
-impl<H: Handler<Value, Bodies>> Handler<Value, Bodies> for Wrapper<H> {
+impl<H: Handler<Value, (Vec<Value>,)>> Handler<Value, (Vec<Value>,)> for Wrapper<H> {
     type Output = H::Output;
 
     const TAKES_SEVERAL: bool = false;
