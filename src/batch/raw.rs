@@ -11,7 +11,7 @@ use super::{
 use crate::error::Error;
 
 /// A source whose records can be kept as the event has them, by [`BatchService::keep_raw`]: each one of this crate, and custom
-/// ones whose records are `Clone`.
+/// ones whose records are `Clone`. It cannot be named outside the crate, and so not be implemented.
 pub trait KeepsRaw: Source {
     /// The same source, which keeps them.
     type Raw: Source<Body = Self::Body>;

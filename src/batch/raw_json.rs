@@ -43,6 +43,25 @@ pub trait JsonRecords: Source<Event: DeserializeOwned> {
 /// let service = once.kinesis(Key::message_id(), store).keep_raw();
 /// # assert!(service.checked().is_ok());
 /// ```
+///
+/// The builders of `testing` make no event for such a service. A test gives its JSON instead:
+///
+/// ```
+/// # #[cfg(feature = "testing")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use lambda_once::{Failure, Key, RecordContext, batch::RawRecord, testing};
+///
+/// async fn store(_: u32, context: RecordContext) -> Result<bool, Failure> {
+///     Ok(context.raw::<RawRecord>().is_some())
+/// }
+///
+/// const EVENT: &str = r#"{"Records": [{"kinesis": {"sequenceNumber": "1", "data": "Nw=="}}]}"#;
+///
+/// let service = testing::engine().kinesis(Key::message_id(), store).keep_raw();
+/// testing::deliver_twice(&service, &|_: u32| serde_json::from_str(EVENT).unwrap()).await.assert_once();
+/// # }
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// ```
 #[derive(Clone)]
 pub struct RawRecord(Box<RawValue>);
 
@@ -69,25 +88,7 @@ impl fmt::Debug for RawRecord {
     }
 }
 
-/// An event, and its JSON: what a service takes whose records are kept as JSON. The builders of `testing` make none, but a closure
-/// will do there.
-///
-/// ```
-/// # #[cfg(feature = "testing")]
-/// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// use lambda_once::{Failure, Key, RecordContext, batch::RawRecord, testing};
-///
-/// async fn store(_: u32, context: RecordContext) -> Result<bool, Failure> {
-///     Ok(context.raw::<RawRecord>().is_some())
-/// }
-///
-/// const EVENT: &str = r#"{"Records": [{"kinesis": {"sequenceNumber": "1", "data": "Nw=="}}]}"#;
-///
-/// let service = testing::engine().kinesis(Key::message_id(), store).keep_raw();
-/// testing::deliver_twice(&service, &|_: u32| serde_json::from_str(EVENT).unwrap()).await.assert_once();
-/// # }
-/// # #[cfg(not(feature = "testing"))] fn main() {}
-/// ```
+/// An event, and its JSON: what a service takes whose records are kept as JSON.
 pub struct RawEvent<E> {
     event: E,
     json: Box<RawValue>,
