@@ -4,21 +4,23 @@ use std::{fmt, future::Future};
 
 use serde::Serialize;
 
-use super::{Handler, RecordContext};
+use super::{
+    Handler, RecordContext,
+    handler::{Form, Several},
+};
 use crate::idempotency::verdict::Failure;
 
 /// A handler of several records at once, for bulk writes: an async function of their decoded bodies, or of these and
 /// their [`RecordContext`]s. Made by [`bulk`].
 #[derive(Clone, Copy)]
 pub struct Bulk<F> {
-    most: usize,
-    is_consecutive: bool,
+    several: Several,
     handle: F,
 }
 
 impl<F> fmt::Debug for Bulk<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bulk").field("most", &self.most).finish_non_exhaustive()
+        f.debug_struct("Bulk").field("most", &self.several.most).finish_non_exhaustive()
     }
 }
 
@@ -52,7 +54,7 @@ impl<F> Bulk<F> {
     /// ```
     #[must_use]
     pub fn consecutive(mut self) -> Self {
-        self.is_consecutive = true;
+        self.several.are_consecutive = true;
         self
     }
 }
@@ -87,7 +89,7 @@ impl<F> Bulk<F> {
 /// ```
 #[must_use]
 pub fn bulk<F>(most: usize, handle: F) -> Bulk<F> {
-    Bulk { most: most.max(1), is_consecutive: false, handle }
+    Bulk { several: Several { most: most.max(1), ..Several::ONE }, handle }
 }
 
 impl<F, Fut, T, R, E> Handler<T, (Vec<T>,)> for Bulk<F>
@@ -100,14 +102,10 @@ where
 {
     type Output = R;
 
-    const IN_TRANSACTION: bool = false;
+    const FORM: Form = Form::SEVERAL;
 
-    fn max_records(&self) -> usize {
-        self.most
-    }
-
-    fn takes_consecutive(&self) -> bool {
-        self.is_consecutive
+    fn several(&self) -> Several {
+        self.several
     }
 
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
@@ -130,14 +128,10 @@ where
 {
     type Output = R;
 
-    const IN_TRANSACTION: bool = false;
+    const FORM: Form = Form::SEVERAL;
 
-    fn max_records(&self) -> usize {
-        self.most
-    }
-
-    fn takes_consecutive(&self) -> bool {
-        self.is_consecutive
+    fn several(&self) -> Several {
+        self.several
     }
 
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {

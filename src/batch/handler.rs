@@ -13,7 +13,14 @@ use crate::{
 
 /// A handler of one record: an async function of the decoded body, or of the body and its [`RecordContext`].
 ///
-/// `Args` only tells the two forms apart; it is inferred.
+/// `Args` only tells the forms apart; it is inferred.
+///
+/// # Wrappers
+///
+/// A custom type can implement it around another handler, whose [`call`](Self::call) it makes. It gets one record at a time, whatever
+/// the inner handler takes, and no transaction. So wrap the function that [`bulk`](super::bulk) or
+/// [`in_transaction`](super::in_transaction) is given, and not the handler that it returns: the one of `in_transaction` refuses to
+/// run inside another.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler of records",
     label = "not a handler",
@@ -22,35 +29,24 @@ use crate::{
     note = "to see what it lacks, wrap it in `lambda_once::batch::handler`, or in `handler_with_context` if it takes a RecordContext"
 )]
 pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
-    /// What it makes of the record. Stored as JSON.
+    /// The handler's result, stored as JSON.
     type Output: Serialize + Send + 'static;
 
-    /// Whether [`probe`](Self::probe) looks at anything.
-    const PROBES: bool = false;
-
-    /// Whether [`max_records`](Self::max_records) may be more than one. Where it is `false`, the binary is without the code for
-    /// several records at once. A handler that wraps another one has that one's value.
-    const TAKES_SEVERAL: bool = true;
-
-    /// Whether [`store`](Self::store) may be a store. Where it is `false`, the binary is without the code for transactions. A
-    /// handler that wraps another one has that one's value.
-    const IN_TRANSACTION: bool = true;
+    /// What the service asks of it. Its type has no name outside the crate, so that no other handler can say otherwise.
+    #[doc(hidden)]
+    const FORM: Form = Form::ONE;
 
     /// Handles one record.
     fn call(&self, payload: T, context: RecordContext) -> impl Future<Output = Result<Self::Output, Failure>> + Send;
 
-    /// How many records [`call_all`](Self::call_all) takes at once, if that is to be called: see [`bulk`](super::bulk).
-    fn max_records(&self) -> usize {
-        1
+    /// Returns how many records [`call_all`](Self::call_all) takes at once. Called only if the form says so.
+    #[doc(hidden)]
+    fn several(&self) -> Several {
+        Several::ONE
     }
 
-    /// Whether [`call_all`](Self::call_all) takes several records of one order, which stand in that order: see
-    /// [`Bulk::consecutive`](super::Bulk::consecutive). A handler that wraps another one returns what that does.
-    fn takes_consecutive(&self) -> bool {
-        false
-    }
-
-    /// Handles several records: a verdict for each, in their order.
+    /// Handles several records: a verdict for each, in their order. Called only if the form says so.
+    #[doc(hidden)]
     fn call_all(
         &self,
         records: Vec<(T, RecordContext)>,
@@ -67,13 +63,14 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
         }
     }
 
-    /// The store in whose transactions it writes, if it does: see [`in_transaction`](super::in_transaction). A handler that
-    /// wraps another one returns what that does.
+    /// Returns the store in whose transactions it writes. Called only if the form says that it writes in one.
+    #[doc(hidden)]
     fn store(&self) -> Option<StoreId> {
         None
     }
 
-    /// Looks whether an earlier run of the record took effect: see [`BatchService::probe`](super::BatchService::probe).
+    /// Looks whether an earlier run of the record took effect. Called only if the form says so.
+    #[doc(hidden)]
     fn probe(
         &self,
         _payload: &T,
@@ -81,6 +78,35 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Probed<Self::Output>, BoxError>> + Send + use<Self, T, Args> {
         std::future::ready(Ok(Probed::NotDone))
     }
+}
+
+/// What a service asks of a handler. The compiler knows it, so that a function's binary is without the code for the rest.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    /// It may take several records at once, as [`Several`] says.
+    pub(super) takes_several: bool,
+    /// It writes in transactions of its store.
+    pub(super) in_transaction: bool,
+    /// It has a probe.
+    pub(super) probes: bool,
+}
+
+impl Form {
+    pub(super) const ONE: Self = Self { takes_several: false, in_transaction: false, probes: false };
+    pub(super) const SEVERAL: Self = Self { takes_several: true, ..Self::ONE };
+    pub(super) const IN_TRANSACTION: Self = Self { in_transaction: true, ..Self::ONE };
+}
+
+/// How many records a handler takes at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Several {
+    pub(super) most: usize,
+    /// Whether they may be of one order, and stand in that order: see [`Bulk::consecutive`](super::Bulk::consecutive).
+    pub(super) are_consecutive: bool,
+}
+
+impl Several {
+    pub(super) const ONE: Self = Self { most: 1, are_consecutive: false };
 }
 
 /// The same function, if it is a handler of records; else the compiler says what it lacks.
@@ -139,20 +165,14 @@ where
 {
     type Output = H::Output;
 
-    const PROBES: bool = true;
-    const TAKES_SEVERAL: bool = H::TAKES_SEVERAL;
-    const IN_TRANSACTION: bool = H::IN_TRANSACTION;
+    const FORM: Form = Form { probes: true, ..H::FORM };
 
     fn call(&self, payload: T, context: RecordContext) -> impl Future<Output = Result<Self::Output, Failure>> + Send {
         self.handler.call(payload, context)
     }
 
-    fn max_records(&self) -> usize {
-        self.handler.max_records()
-    }
-
-    fn takes_consecutive(&self) -> bool {
-        self.handler.takes_consecutive()
+    fn several(&self) -> Several {
+        self.handler.several()
     }
 
     fn call_all(
@@ -186,9 +206,6 @@ where
 {
     type Output = R;
 
-    const TAKES_SEVERAL: bool = false;
-    const IN_TRANSACTION: bool = false;
-
     async fn call(&self, payload: T, _: RecordContext) -> Result<R, Failure> {
         self(payload).await.map_err(Into::into)
     }
@@ -203,9 +220,6 @@ where
     E: Into<Failure>,
 {
     type Output = R;
-
-    const TAKES_SEVERAL: bool = false;
-    const IN_TRANSACTION: bool = false;
 
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
         self(payload, context).await.map_err(Into::into)

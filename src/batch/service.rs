@@ -168,18 +168,12 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     {
         self.registration.check(|| self.keys(), (&self.engine.settings, &self.options))?;
         self.engine.check(&Needs {
-            probe: H::PROBES,
+            probe: H::FORM.probes,
             scope: false,
-            transactions: self.handler.store(),
+            transactions: if H::FORM.in_transaction { self.handler.store() } else { None },
             order: self.options.order.is_some(),
             heartbeat: Heartbeat::AsEngine,
         })?;
-        if self.handler.store().is_some() && !H::IN_TRANSACTION {
-            return Err(Error::config("a handler with a `store` must not say that `IN_TRANSACTION` is false"));
-        }
-        if self.handler.max_records() > 1 && !H::TAKES_SEVERAL {
-            return Err(Error::config("a handler of several records must not say that `TAKES_SEVERAL` is false"));
-        }
         if self.options.longest_run.is_some_and(|longest| longest < Duration::from_millis(1)) {
             return Err(Error::config(
                 "the longest run must be at least a millisecond, or a message would never run on its last delivery",

@@ -4,7 +4,7 @@ use std::{fmt, future::Future, sync::Arc};
 
 use serde::Serialize;
 
-use super::{Handler, RecordContext, context::TransactionSlot};
+use super::{Handler, RecordContext, context::TransactionSlot, handler::Form};
 use crate::{
     error::Error,
     idempotency::{
@@ -79,7 +79,7 @@ impl<S: Transactional, F: Sync> InTransaction<S, F> {
         Fut: Future<Output = Result<R, E>> + Send,
     {
         let Some(slot) = slot else {
-            let message = "a handler that wraps `in_transaction` must return the inner handler's `store`";
+            let message = "the handler of `in_transaction` must be the outermost: wrap the function that it is given";
             return Err(Error::config(message).into());
         };
         let transaction = self.store.open();
@@ -114,7 +114,7 @@ where
 {
     type Output = R;
 
-    const TAKES_SEVERAL: bool = false;
+    const FORM: Form = Form::IN_TRANSACTION;
 
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
         let key = context.claim.as_ref().map(Claim::key);
@@ -137,7 +137,7 @@ where
 {
     type Output = R;
 
-    const TAKES_SEVERAL: bool = false;
+    const FORM: Form = Form::IN_TRANSACTION;
 
     async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
         let (slot, key) = (context.transaction.clone(), context.claim.as_ref().map(Claim::key));

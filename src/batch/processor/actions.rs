@@ -93,12 +93,11 @@ where
         let Run { index, payload, claim, info } = run;
         let claim = claim.map(|claim| claim.cut_off_at(bounds.stop));
         let HandlerSpans { log, process } = spans::of_record(&self.source, self.traced, &info, claim.as_ref());
-        let has_store = H::IN_TRANSACTION && self.handler.store().is_some();
-        let transaction = has_store.then(TransactionSlot::default);
+        let transaction = H::FORM.in_transaction.then(TransactionSlot::default);
         let context = self.context(info, claim.clone(), lambda, bounds.stop, transaction.clone());
         // The handler's own future is made inside, so that a panic in making it is caught too.
         let work = async move {
-            if H::PROBES
+            if H::FORM.probes
                 && let Some(claim) = context.claim.as_ref().filter(|claim| claim.took_over())
             {
                 let look = self.handler.probe(&payload, context.clone());
@@ -111,7 +110,7 @@ where
             handled.map(Success::Complete)
         };
         let run = self.engine.run(claim, bounds, work.instrument(log), drop_contained);
-        let Some(slot) = transaction.filter(|_| H::IN_TRANSACTION) else {
+        let Some(slot) = transaction.filter(|_| H::FORM.in_transaction) else {
             return Either::Left(run.map(move |end| {
                 spans::add_end(process.as_deref(), &end);
                 Event::Ran(index, end, begun)

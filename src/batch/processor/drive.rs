@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     batch::{
-        handler::Handler,
+        handler::{Handler, Several},
         options::Options,
         report::RecordReport,
         source::{Decode, Source},
@@ -80,7 +80,7 @@ where
                     under_way.push(Either::Left(self.run(run, &lambda, now, bounds)));
                     is_first_poll = true;
                 }
-                Step::BeginTogether(..) if !H::TAKES_SEVERAL => unreachable!("only one record is taken at once"),
+                Step::BeginTogether(..) if !H::FORM.takes_several => unreachable!("only one record is taken at once"),
                 Step::BeginTogether(runs, bounds) => {
                     under_way.push(Either::Right(self.run_together(runs, &lambda, now, bounds)));
                     is_first_poll = true;
@@ -109,13 +109,14 @@ where
     where
         H: Handler<T, Args>,
     {
+        let several = if H::FORM.takes_several { self.handler.several() } else { Several::ONE };
         let terms = Terms {
             options: &self.options,
             engine: &self.engine,
             operation,
-            probes: H::PROBES,
-            bulk_size: if H::TAKES_SEVERAL { self.handler.max_records() } else { 1 },
-            takes_consecutive: self.handler.takes_consecutive(),
+            probes: H::FORM.probes,
+            bulk_size: several.most,
+            takes_consecutive: several.are_consecutive,
         };
         Machine::new(self.source.clone(), records, window, self.now(), terms)
     }

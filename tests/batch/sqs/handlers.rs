@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 use lambda_once::{
-    Classify, ErrorKind, Failure, Key, RecordContext, Verdict,
+    Classify, Failure, Key, RecordContext, Verdict,
     batch::{Handler, bulk},
     clock::{Clock, Timestamp},
     record::{KeyHash, Status},
@@ -310,34 +310,28 @@ async fn what_a_handler_has_spawned_can_stop_when_the_handler_is_cut_off() {
     assert_eq!((ended, left), (stop, millis(0)));
 }
 
-/// A handler around another one that forgets to say what that one may do.
+/// A handler around another one.
 #[derive(Clone)]
 struct Wrapper<H>(H);
 
 impl<H: Handler<Value, (Vec<Value>,)>> Handler<Value, (Vec<Value>,)> for Wrapper<H> {
     type Output = H::Output;
 
-    const TAKES_SEVERAL: bool = false;
-
-    fn max_records(&self) -> usize {
-        self.0.max_records()
-    }
-
     async fn call(&self, payload: Value, context: RecordContext) -> Result<Self::Output, Failure> {
         self.0.call(payload, context).await
     }
 }
 
-#[test]
-fn a_handler_that_contradicts_itself_is_refused() {
+#[tokio::test(start_paused = true)]
+async fn a_handler_inside_another_one_gets_one_record_at_a_time() {
     let world = World::new();
-    let several = |most| {
-        let handler =
-            bulk(most, |bodies: Vec<Value>| async move { bodies.iter().map(|_| Ok::<_, Failure>(())).collect() });
-        world.once.clone().named(format!("of {most}")).sqs(Key::message_id(), Wrapper(handler)).checked()
-    };
-    assert!(several(1).is_ok());
-    let error = several(2).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.to_string().contains("TAKES_SEVERAL"), "{error}");
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&calls);
+    let inner = bulk(10, move |bodies: Vec<Value>| {
+        seen.lock().unwrap().push(bodies.len());
+        async move { bodies.iter().map(|_| Ok::<_, Failure>(())).collect() }
+    });
+    let service = world.once.sqs(Key::pointer("/order_id"), Wrapper(inner)).checked().unwrap();
+    assert_eq!(invoke(&service, batch([order("A"), order("B")]), world.left(seconds(5))).await.unwrap(), [""; 0]);
+    assert_eq!(*calls.lock().unwrap(), [1, 1]);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lambda_once::{
     AfterUnknown, Failure, Key, OutcomeKind, RecordContext, Verdict,
-    batch::in_transaction,
+    batch::{Handler, in_transaction},
     testing::{Redeliver, sqs},
 };
 use lambda_runtime::{Context, LambdaEvent};
@@ -79,7 +79,31 @@ async fn a_service_on_another_store_is_refused<D: Database>() {
     assert!(once.sqs(Key::pointer("/id"), in_transaction(&world.store, handle)).checked().is_ok());
 }
 
+/// A handler around another one.
+#[derive(Clone)]
+struct Wrapper<H>(H);
+
+impl<H: Handler<Value, A>, A> Handler<Value, A> for Wrapper<H> {
+    type Output = H::Output;
+
+    async fn call(&self, payload: Value, context: RecordContext) -> Result<Self::Output, Failure> {
+        self.0.call(payload, context).await
+    }
+}
+
+/// The outer one has no transaction to give.
+async fn a_transaction_inside_another_handler_does_not_run<D: Database>() {
+    let world = World::<D>::new().await;
+    let handle = |_: Value, _: D::Transaction| async { Err::<(), _>(Failure::permanent("it runs")) };
+    let service = world.once.sqs(Key::pointer("/id"), Wrapper(in_transaction(&world.store, handle)));
+    let batch = sqs::batch([sqs::message(&json!({ "id": "a" }))]);
+    let processed = service.process(LambdaEvent::new(batch.delivery(1), Context::default())).await;
+    assert_eq!(processed.outcomes(), [Ok(OutcomeKind::Failed(Verdict::Transient))]);
+    assert_eq!(processed.reported().len(), 1);
+}
+
 on_each_database!(
+    a_transaction_inside_another_handler_does_not_run,
     each_message_commits_its_own_writes,
     a_success_that_is_not_recorded_is_reported,
     a_service_on_another_store_is_refused,
