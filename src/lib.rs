@@ -28,8 +28,8 @@ pub use error::{BoxError, Error, ErrorKind, ErrorStatus};
 pub use future::BoxFuture;
 pub use idempotency::{
     AfterUnknown, Builder, Claim, Claimless, Classified, Classify, DISABLED_VARIABLE, Failure, Idempotency,
-    InTransaction, Interruption, InvocationContext, OnPanic, Operation, OperationSettings, Outcome, OutcomeKind, Probe,
-    Probed, StoredFailure, Unprobed, Verdict,
+    InTransaction, Interruption, InvocationContext, OnPanic, Operation, OperationSettings, Outcome, OutcomeKind,
+    Probed, StoredFailure, Verdict,
 };
 pub use key::missing::MissingKey;
 #[cfg(any(feature = "batch", feature = "invocation"))]

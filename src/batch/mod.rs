@@ -53,7 +53,7 @@ mod transaction;
 pub use bulk::{Bulk, bulk};
 pub use context::RecordContext;
 pub use dead_letters::{DeadLetter, DeadLetters};
-pub use handler::{Handler, Probing, handler, handler_with_context};
+pub use handler::{Handler, handler, handler_with_context};
 pub use invocation::Processed;
 pub use messaging::{Messaging, Trigger};
 pub use options::{OnFailure, PermanentFailures, TotalFailure};

@@ -165,7 +165,7 @@ mod stored;
 pub use decision::Decision;
 #[cfg(feature = "axum")]
 pub use extract::ReleaseRejection;
-pub use give_up::{GiveUpLayer, GiveUpService};
+pub use give_up::GiveUpLayer;
 pub use in_flight::InFlight;
 pub use layer::IdempotencyKeyLayer;
 pub use request_body::{BodyProblem, BodyReader, RequestBody};

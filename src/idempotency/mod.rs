@@ -32,7 +32,7 @@ pub use operation::Operation;
 pub use operation_settings::OperationSettings;
 pub use outcome::{Interruption, Outcome, OutcomeKind, StoredFailure};
 pub use policy::{AfterUnknown, OnPanic};
-pub use probe::{Probe, Probed, Unprobed};
+pub use probe::Probed;
 pub use settings::DISABLED_VARIABLE;
 pub use transaction::{Claimless, InTransaction};
 pub use verdict::{Classified, Classify, Failure, Verdict};

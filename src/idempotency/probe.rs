@@ -15,9 +15,8 @@ pub enum Probed<T> {
 }
 
 /// How an operation finds out whether an earlier run took effect: by an async function of its [`Claim`], given to
-/// [`Operation::probe`](super::Operation::probe), or not at all ([`Unprobed`]).
-///
-/// Not meant to be implemented by hand.
+/// [`Operation::probe`](super::Operation::probe), or not at all ([`Unprobed`]). It has no name outside the crate, and so no other
+/// implementation.
 pub trait Probe<T>: Send {
     /// Whether there is a probe.
     const IS_GIVEN: bool;

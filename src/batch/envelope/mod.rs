@@ -51,7 +51,6 @@ pub use s3_record::S3Record;
 pub(super) use sns::Attribute;
 pub use sns::Sns;
 pub(super) use unwrapped::NothingInside;
-pub use unwrapped::{Opened, Unwrapped, UnwrappedRecord};
 
 #[allow(unused_imports, reason = "for the documentation above")]
 use super::RecordInfo;
