@@ -19,6 +19,7 @@ use http::StatusCode;
 /// In axum: `(StatusCode::SERVICE_UNAVAILABLE, Extension(Decision::Keep))`. After an effect, respond with `Store` or `Keep`,
 /// whatever the status: with `Release` a retry takes effect again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Decision {
     /// The operation is done. The response is stored, and replayed to every retry.
     Store,

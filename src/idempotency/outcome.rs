@@ -226,6 +226,7 @@ pub enum Interruption {
 
 /// A failure that was recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StoredFailure {
     /// What the error said; `None` if it is not kept.
     pub message: Option<String>,

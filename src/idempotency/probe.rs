@@ -7,6 +7,7 @@ use crate::error::BoxError;
 
 /// What a probe has found out about a run that left no outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Probed<T> {
     /// The operation took effect, with this result: it is recorded, and nothing runs.
     Done(T),

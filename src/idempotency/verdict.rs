@@ -6,6 +6,7 @@ use crate::error::BoxError;
 
 /// What an error says about the operation that it ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Verdict {
     /// It did not take effect, and may work when it runs again: the claim is released.
     #[default]

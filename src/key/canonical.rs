@@ -24,6 +24,7 @@ pub const MAX_DEPTH: usize = 128;
 
 /// Why a text is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Problem {
     /// Not JSON by RFC 8259, from this byte on.
     Syntax {

@@ -39,6 +39,7 @@ pub enum Fault {
 
 /// Which requests a fault is meant for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Call {
     /// Claims.
     Claim,

@@ -34,6 +34,7 @@ const MAX_ATTEMPTS: u32 = 5;
 
 /// The isolation level of a [`Transaction`]: see [`PostgresStore::with_isolation_level`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum IsolationLevel {
     /// Each statement sees what was committed before it.
     ReadCommitted,
