@@ -29,6 +29,7 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use crate::future::BoxFuture;
 use crate::{
     clock::Timestamp,
     error::Error,
@@ -60,9 +61,6 @@ pub use database::Database;
 #[cfg(feature = "powertools")]
 pub use format::PowertoolsKeys;
 pub use format::RecordFormat;
-
-// What makes `Store` usable as `Arc<dyn Store>`.
-pub use crate::future::BoxFuture;
 
 /// One answer for each request of a call, in the order of the requests.
 pub type Answers<T> = Vec<Result<T, Error>>;

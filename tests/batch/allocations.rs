@@ -6,11 +6,11 @@ use std::{borrow::Cow, collections::HashMap, sync::Arc};
 use allocation_counter::{AllocationInfo, measure};
 use aws_lambda_events::sqs::{SqsEvent, SqsMessage};
 use lambda_once::{
-    Error, Failure, Idempotency, Key, Payload, Store,
+    BoxFuture, Error, Failure, Idempotency, Key, Payload, Store,
     batch::{RecordInfo, Source},
     clock::{Clock, SystemClock},
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, ResultData, SettleRequest, Settled, StoreId},
+    store::{Answers, ClaimRequest, Claimed, Grant, Limits, ResultData, SettleRequest, Settled, StoreId},
 };
 use lambda_runtime::{Context, LambdaEvent};
 use serde::Deserialize;

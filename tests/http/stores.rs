@@ -1,9 +1,9 @@
 //! Stores with a limit.
 
 use lambda_once::{
-    Error,
+    BoxFuture, Error,
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId},
+    store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId},
 };
 
 /// A store that takes results up to a size.

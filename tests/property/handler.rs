@@ -3,10 +3,9 @@
 use std::{collections::HashSet, fmt, future::poll_fn, pin::pin, sync::Arc};
 
 use lambda_once::{
-    BoxError, Classify, Failure, Probed, RecordContext,
+    BoxError, BoxFuture, Classify, Failure, Probed, RecordContext,
     batch::{DeadLetter, DeadLetters, RecordInfo, RecordReport, Redelivery},
     clock::{Clock, Timestamp},
-    store::BoxFuture,
 };
 
 use crate::{

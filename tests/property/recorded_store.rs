@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use lambda_once::{
-    Error, Store,
+    BoxFuture, Error, Store,
     clock::Timestamp,
     record::{Fingerprint, KeyHash, Owner, Record, Status},
     store::{
-        Answers, BoxFuture, ClaimRequest, Claimed, FinalStatus, Limits, Mismatch, Refusal, ResultData, SettleRequest,
-        Settled, Settlement, StoreId, fault::FaultStore,
+        Answers, ClaimRequest, Claimed, FinalStatus, Limits, Mismatch, Refusal, ResultData, SettleRequest, Settled,
+        Settlement, StoreId, fault::FaultStore,
     },
 };
 

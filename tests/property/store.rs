@@ -7,12 +7,12 @@ use std::{
 };
 
 use lambda_once::{
-    Error, ErrorKind, ErrorStatus, MemoryStore, Store,
+    BoxFuture, Error, ErrorKind, ErrorStatus, MemoryStore, Store,
     clock::{Clock, Timestamp},
     record::{KeyHash, Record, Status},
     store::{
-        Answers, BoxFuture, ClaimRequest, Claimed, FinalStatus, Limits, Mismatch, Refusal, ResultData, SettleRequest,
-        Settled, Settlement, StoreId,
+        Answers, ClaimRequest, Claimed, FinalStatus, Limits, Mismatch, Refusal, ResultData, SettleRequest, Settled,
+        Settlement, StoreId,
     },
 };
 

@@ -1,12 +1,10 @@
 //! A store that answers at once and keeps nothing, so that what is left is the library's own.
 
 use lambda_once::{
-    Error, Store,
+    BoxFuture, Error, Store,
     clock::{Clock, SystemClock},
     record::{KeyHash, Record},
-    store::{
-        Answers, BoxFuture, ClaimRequest, Claimed, Grant, Limits, Refusal, ResultData, SettleRequest, Settled, StoreId,
-    },
+    store::{Answers, ClaimRequest, Claimed, Grant, Limits, Refusal, ResultData, SettleRequest, Settled, StoreId},
 };
 
 /// What it answers to claims.

@@ -6,12 +6,11 @@ use std::{
 };
 
 use lambda_once::{
-    ErrorKind, Failure, Key, OutcomeKind, PermanentFailures,
+    BoxFuture, ErrorKind, Failure, Key, OutcomeKind, PermanentFailures,
     batch::{
         DeadLetter, DeadLetters, Processed,
         envelope::{Content, Envelope, EnvelopeError, EventBridge, Message, S3, Sns},
     },
-    store::BoxFuture,
     testing::{self, s3, sns, sqs},
 };
 use serde_json::{Value, json};

@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use lambda_once::{
-    ErrorKind, Failure, Key, OutcomeKind, Verdict,
+    BoxFuture, ErrorKind, Failure, Key, OutcomeKind, Verdict,
     batch::envelope::{S3, S3Record, Sns},
-    store::BoxFuture,
     testing::{self, s3, sns, sqs},
 };
 use serde_json::{Value, json};

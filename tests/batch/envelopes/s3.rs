@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use lambda_once::{
-    ErrorKind, Failure, Key, OutcomeKind, Payload, RecordContext, Verdict,
+    BoxFuture, ErrorKind, Failure, Key, OutcomeKind, Payload, RecordContext, Verdict,
     batch::envelope::{S3, S3Record, Sns},
-    store::{BoxFuture, fault::Call, fault::FaultStore},
+    store::{fault::Call, fault::FaultStore},
     testing::{self, s3, sqs},
 };
 

@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use lambda_once::{
-    AfterUnknown, ErrorKind, Failure, Key, OutcomeKind, PermanentFailures, Verdict,
+    AfterUnknown, BoxFuture, ErrorKind, Failure, Key, OutcomeKind, PermanentFailures, Verdict,
     batch::{Handler, Processed, bulk, stream::StreamResponse},
-    store::BoxFuture,
     testing::{self, kinesis, sqs},
 };
 

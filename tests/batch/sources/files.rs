@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use lambda_once::{
-    Error, ErrorKind, Failure, Idempotency, Key,
+    BoxFuture, Error, ErrorKind, Failure, Idempotency, Key,
     batch::{dynamodb::Change, stream::StreamOrder},
-    store::BoxFuture,
 };
 use lambda_runtime::LambdaEvent;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};

@@ -6,13 +6,12 @@ use std::sync::{
 };
 
 use lambda_once::{
-    BoxError, Failure, Key, RecordContext,
+    BoxError, BoxFuture, Failure, Key, RecordContext,
     batch::{
         DeadLetter, DeadLetters,
         kinesis::{KinesisEvent, KinesisService},
     },
     record::Status,
-    store::BoxFuture,
 };
 use serde_json::{Value, json};
 

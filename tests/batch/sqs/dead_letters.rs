@@ -11,11 +11,10 @@ use std::{
 
 use aws_lambda_events::sqs::SqsBatchResponse;
 use lambda_once::{
-    BoxError, ErrorKind, Failure, Key, MissingKey, OutcomeKind, PermanentFailures, Verdict,
+    BoxError, BoxFuture, ErrorKind, Failure, Key, MissingKey, OutcomeKind, PermanentFailures, Verdict,
     batch::{DeadLetter, DeadLetters, OnFailure, Processed, TotalFailure},
     clock::Clock,
     record::{KeyHash, Status},
-    store::BoxFuture,
 };
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};

@@ -7,11 +7,11 @@ use std::{
 
 use aws_lambda_events::sqs::SqsEvent;
 use lambda_once::{
-    BoxError, ErrorKind, OutcomeKind, Verdict,
+    BoxError, BoxFuture, ErrorKind, OutcomeKind, Verdict,
     batch::{DeadLetter, DeadLetters, OnFailure, RecordReport},
     clock::Clock,
     record::Status,
-    store::{BoxFuture, fault::Fault},
+    store::fault::Fault,
 };
 use lambda_runtime::LambdaEvent;
 use proptest::{collection::vec, prelude::*, sample::select, test_runner::RngSeed};

@@ -6,14 +6,11 @@ use std::{
 };
 
 use lambda_once::{
-    ErrorKind, Interruption, MissingKey, OnPanic, OutcomeKind, Verdict,
+    BoxFuture, ErrorKind, Interruption, MissingKey, OnPanic, OutcomeKind, Verdict,
     batch::{RecordReport, Redelivery, TotalFailure},
     clock::{Clock, Timestamp},
     record::Status,
-    store::{
-        BoxFuture,
-        fault::{Call, Fault},
-    },
+    store::fault::{Call, Fault},
 };
 use lambda_runtime::LambdaEvent;
 use serde_json::json;

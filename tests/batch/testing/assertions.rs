@@ -3,13 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use lambda_once::{
-    BoxError, ErrorKind, Failure, Idempotency, Key, OutcomeKind, PermanentFailures,
+    BoxError, BoxFuture, ErrorKind, Failure, Idempotency, Key, OutcomeKind, PermanentFailures,
     batch::{DeadLetter, DeadLetters},
     record::{RECORD_VERSION, Record, Status, StoredResult},
-    store::{
-        BoxFuture,
-        fault::{Call, Fault, FaultStore},
-    },
+    store::fault::{Call, Fault, FaultStore},
     testing::{self, Deliveries, Redeliver, sqs},
 };
 use serde_json::{Value, json};

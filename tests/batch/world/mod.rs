@@ -9,11 +9,11 @@ mod recorder;
 use std::time::Duration;
 
 use lambda_once::{
-    Builder, Failure, Idempotency, MemoryStore, Store,
+    BoxFuture, Builder, Failure, Idempotency, MemoryStore, Store,
     clock::Clock,
     record::{KeyHash, RECORD_VERSION, Record, Status, StoredResult},
     store::{
-        BoxFuture, ResultData,
+        ResultData,
         fault::{Call, Fault, FaultStore},
     },
 };

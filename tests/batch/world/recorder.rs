@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use lambda_once::{
-    Error, MemoryStore, Store,
+    BoxFuture, Error, MemoryStore, Store,
     record::{KeyHash, Record},
-    store::{
-        Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Settlement, StoreId,
-    },
+    store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Settlement, StoreId},
 };
 
 use super::journal::{Event, Journal};

@@ -3,9 +3,9 @@
 use std::{collections::HashMap, fmt::Debug};
 
 use lambda_once::{
-    Error, ErrorKind, Failure, Idempotency, MemoryStore, Outcome, Store,
+    BoxFuture, Error, ErrorKind, Failure, Idempotency, MemoryStore, Outcome, Store,
     record::{KeyHash, Record},
-    store::{Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, StoreId},
+    store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, StoreId},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 

@@ -6,11 +6,11 @@ use std::{
 };
 
 use lambda_once::{
-    Deadline, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Outcome, Store,
+    BoxFuture, Deadline, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Outcome, Store,
     clock::{Clock, Timestamp},
     record::{KeyHash, Record, Status, StoredData},
     store::{
-        Answers, BoxFuture, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, StoreId,
+        Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, StoreId,
         fault::{Call, Fault},
     },
 };

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use lambda_once::store::{
-    Answers, BoxFuture,
-    postgres::{PostgresStore, tokio_postgres},
+use lambda_once::{
+    BoxFuture,
+    store::{
+        Answers,
+        postgres::{PostgresStore, tokio_postgres},
+    },
 };
 
 use super::{proxy::Proxy, sessions::*, *};
