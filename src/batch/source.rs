@@ -22,6 +22,9 @@ pub enum Answer {
 /// Everything else is the same for all sources: keys, claims, concurrency, the deadline, panics and verdicts. The sources of
 /// this crate are implementations of this trait; a custom one is given to [`Idempotency::batch`](crate::Idempotency::batch).
 ///
+/// The events of this crate's sources are read, and not built: a test deserializes one, or has `testing` make it. Where code has to
+/// name the type of an event, it is `<Kinesis as Source>::Event`.
+///
 /// Its methods run outside of the protection that handlers have. A panic in one of them fails the invocation, and the whole
 /// batch is delivered again.
 ///

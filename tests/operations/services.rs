@@ -7,7 +7,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use lambda_once::{
     BoxError, ErrorKind, Failure, Idempotency, Key, OutcomeKind,
-    batch::{BatchService, Handler, Source, sqs::SqsService},
+    batch::{BatchService, Handler, Source, sqs::Sqs},
     http::{IdempotencyKeyLayer, Scope},
     invocation::InvocationLayer,
     store::fault::FaultStore,
@@ -113,7 +113,7 @@ async fn services_made_by_one_line_with_other_keys_settings_or_handlers_are_two(
     async fn refund(_: Value) -> Result<(), Failure> {
         Ok(())
     }
-    fn made<H, Args>(once: &Idempotency, key: Key, handler: H) -> SqsService<H, Value, Args>
+    fn made<H, Args>(once: &Idempotency, key: Key, handler: H) -> BatchService<Sqs, H, Value, Args>
     where
         H: Handler<Value, Args>,
     {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use lambda_once::{
     Error, Idempotency, Key, Store,
-    batch::{Handler, sqs::SqsService},
+    batch::{BatchService, Handler, sqs::Sqs},
 };
 use lambda_runtime::{Context, LambdaEvent};
 use tower_service::Service;
@@ -26,7 +26,7 @@ pub fn engine(store: impl Store) -> Result<Idempotency> {
 }
 
 /// The service for SQS.
-pub fn service(engine: &Idempotency) -> SqsService<impl Handler<Order, (Order,)> + use<>, Order, (Order,)> {
+pub fn service(engine: &Idempotency) -> BatchService<Sqs, impl Handler<Order, (Order,)> + use<>, Order, (Order,)> {
     engine.sqs(Key::pointer("/order_id"), handle)
 }
 

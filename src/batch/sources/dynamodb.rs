@@ -24,9 +24,6 @@ use crate::{
     key::selector::Key,
 };
 
-/// Handles the batches of a DynamoDB stream. Made by [`Idempotency::dynamodb_stream`].
-pub type DynamoDbStreamService<H, T, Args> = BatchService<DynamoDbStream, H, T, Args>;
-
 /// Records of a DynamoDB stream, in the order of their shard.
 ///
 /// A record's id is its `eventID`, within the stream. Its attributes are `sequenceNumber`, `eventName` and
@@ -41,6 +38,7 @@ pub struct DynamoDbStream {
 
 /// A batch of a DynamoDB stream, with or without a tumbling window.
 /// <https://docs.aws.amazon.com/lambda/latest/dg/with-ddb.html>
+#[doc(hidden)]
 #[derive(Debug, Deserialize)]
 pub struct DynamoDbStreamEvent {
     #[serde(rename = "Records")]
@@ -49,7 +47,8 @@ pub struct DynamoDbStreamEvent {
     state: Option<WindowState>,
 }
 
-/// A record of a [`DynamoDbStreamEvent`].
+/// A record of a `DynamoDbStreamEvent`.
+#[doc(hidden)]
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DynamoDbStreamRecord {
@@ -141,6 +140,7 @@ impl<T> Change<T> {
 }
 
 /// The body of a record.
+#[doc(hidden)]
 pub struct ChangeBody {
     kind: ChangeKind,
     is_expiry: bool,
@@ -241,7 +241,7 @@ impl Source for DynamoDbStream {
 
 keeps_json!(DynamoDbStream, listed);
 
-impl<H, T, Args> DynamoDbStreamService<H, T, Args> {
+impl<H, T, Args> BatchService<DynamoDbStream, H, T, Args> {
     /// What the order of the records is kept within. Default: the shard.
     pub fn order(self, order: StreamOrder) -> Self {
         self.map_source(|source| source.order = order)
@@ -272,7 +272,7 @@ impl Idempotency {
     /// # }
     /// ```
     #[track_caller]
-    pub fn dynamodb_stream<H, T, Args>(&self, key: Key, handler: H) -> DynamoDbStreamService<H, Change<T>, Args>
+    pub fn dynamodb_stream<H, T, Args>(&self, key: Key, handler: H) -> BatchService<DynamoDbStream, H, Change<T>, Args>
     where
         H: Handler<Change<T>, Args>,
         T: DeserializeOwned + Send + 'static,

@@ -21,9 +21,6 @@ use crate::{
     key::selector::Key,
 };
 
-/// Handles the events of an EventBridge bus. Made by [`Idempotency::eventbridge`].
-pub type EventBridgeService<H, T, Args> = BatchService<EventBridge, H, T, Args>;
-
 /// Events of an EventBridge bus or schedule. EventBridge invokes a function asynchronously, with one event at a time: if it
 /// fails the invocation fails, and Lambda tries again.
 ///
@@ -37,6 +34,7 @@ pub struct EventBridge;
 
 /// An event of EventBridge.
 /// <https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html>
+#[doc(hidden)]
 #[derive(Deserialize)]
 pub struct EventBridgeEvent {
     #[serde(default)]
@@ -59,6 +57,7 @@ pub struct EventBridgeEvent {
 }
 
 /// The `detail` of an event, as it was sent.
+#[doc(hidden)]
 #[derive(Clone)]
 pub struct Detail(Box<RawValue>);
 
@@ -157,7 +156,7 @@ impl Idempotency {
     /// # }
     /// ```
     #[track_caller]
-    pub fn eventbridge<H, T, Args>(&self, key: Key, handler: H) -> EventBridgeService<H, T, Args>
+    pub fn eventbridge<H, T, Args>(&self, key: Key, handler: H) -> BatchService<EventBridge, H, T, Args>
     where
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,

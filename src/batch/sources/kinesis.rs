@@ -23,9 +23,6 @@ use crate::{
     key::selector::Key,
 };
 
-/// Handles the batches of a Kinesis data stream. Made by [`Idempotency::kinesis`].
-pub type KinesisService<H, T, Args> = BatchService<Kinesis, H, T, Args>;
-
 /// Records of a Kinesis data stream, in the order of their shard.
 ///
 /// A record's id is its `eventID`, the shard and the sequence number, within the stream. Its attributes are `partitionKey`,
@@ -38,6 +35,7 @@ pub struct Kinesis {
 
 /// A batch of a Kinesis data stream, with or without a tumbling window.
 /// <https://docs.aws.amazon.com/lambda/latest/dg/with-kinesis.html>
+#[doc(hidden)]
 #[derive(Debug, Deserialize)]
 pub struct KinesisEvent {
     #[serde(rename = "Records")]
@@ -46,7 +44,8 @@ pub struct KinesisEvent {
     state: Option<WindowState>,
 }
 
-/// A record of a [`KinesisEvent`].
+/// A record of a `KinesisEvent`.
+#[doc(hidden)]
 #[derive(Deserialize)]
 pub struct KinesisRecord {
     kinesis: Data,
@@ -133,7 +132,7 @@ impl Source for Kinesis {
 
 keeps_json!(Kinesis, listed);
 
-impl<H, T, Args> KinesisService<H, T, Args> {
+impl<H, T, Args> BatchService<Kinesis, H, T, Args> {
     /// What the order of the records is kept within. Default: the shard.
     pub fn order(self, order: StreamOrder) -> Self {
         self.map_source(|source| source.order = order)
@@ -160,7 +159,7 @@ impl Idempotency {
     /// # }
     /// ```
     #[track_caller]
-    pub fn kinesis<H, T, Args>(&self, key: Key, handler: H) -> KinesisService<H, T, Args>
+    pub fn kinesis<H, T, Args>(&self, key: Key, handler: H) -> BatchService<Kinesis, H, T, Args>
     where
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
@@ -175,7 +174,7 @@ impl Idempotency {
         key: Key,
         decode: impl Fn(&[u8]) -> Result<T, BoxError> + Send + Sync + 'static,
         handler: H,
-    ) -> KinesisService<H, T, Args>
+    ) -> BatchService<Kinesis, H, T, Args>
     where
         H: Handler<T, Args>,
         T: Send + 'static,

@@ -20,9 +20,6 @@ use crate::{
     key::selector::Key,
 };
 
-/// Handles the batches of an Amazon MQ broker. Made by [`Idempotency::mq`].
-pub type MqService<H, T, Args> = BatchService<Mq, H, T, Args>;
-
 /// Messages of an Amazon MQ broker, ActiveMQ or RabbitMQ.
 ///
 /// Lambda takes no partial answer from a broker: if any message failed, the invocation fails, everything is delivered again,
@@ -38,6 +35,7 @@ pub struct Mq;
 
 /// A batch of messages of an Amazon MQ broker.
 /// <https://docs.aws.amazon.com/lambda/latest/dg/with-mq.html>
+#[doc(hidden)]
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MqEvent {
@@ -100,6 +98,7 @@ struct BasicProperties {
 }
 
 /// A message of either kind of broker.
+#[doc(hidden)]
 pub struct MqMessage {
     /// Within what the id is unique.
     namespace: Option<String>,
@@ -292,7 +291,7 @@ impl Idempotency {
     /// # }
     /// ```
     #[track_caller]
-    pub fn mq<H, T, Args>(&self, key: Key, handler: H) -> MqService<H, T, Args>
+    pub fn mq<H, T, Args>(&self, key: Key, handler: H) -> BatchService<Mq, H, T, Args>
     where
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
@@ -307,7 +306,7 @@ impl Idempotency {
         key: Key,
         decode: impl Fn(&[u8]) -> Result<T, BoxError> + Send + Sync + 'static,
         handler: H,
-    ) -> MqService<H, T, Args>
+    ) -> BatchService<Mq, H, T, Args>
     where
         H: Handler<T, Args>,
         T: Send + 'static,

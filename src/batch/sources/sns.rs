@@ -20,9 +20,6 @@ use crate::{
     key::selector::Key,
 };
 
-/// Handles the messages of an SNS topic. Made by [`Idempotency::sns`].
-pub type SnsService<H, T, Args> = BatchService<Sns, H, T, Args>;
-
 /// Messages of an SNS topic. SNS invokes a function asynchronously, with one message at a time: if it fails the invocation
 /// fails, and Lambda tries again.
 ///
@@ -34,13 +31,15 @@ pub struct Sns;
 
 /// An event of an SNS topic.
 /// <https://docs.aws.amazon.com/lambda/latest/dg/with-sns.html>
+#[doc(hidden)]
 #[derive(Debug, Deserialize)]
 pub struct SnsEvent {
     #[serde(rename = "Records")]
     records: Vec<SnsRecord>,
 }
 
-/// A record of an [`SnsEvent`].
+/// A record of an `SnsEvent`.
+#[doc(hidden)]
 #[derive(Deserialize)]
 pub struct SnsRecord {
     #[serde(rename = "Sns")]
@@ -142,7 +141,7 @@ impl Idempotency {
     /// # }
     /// ```
     #[track_caller]
-    pub fn sns<H, T, Args>(&self, key: Key, handler: H) -> SnsService<H, T, Args>
+    pub fn sns<H, T, Args>(&self, key: Key, handler: H) -> BatchService<Sns, H, T, Args>
     where
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
@@ -157,7 +156,7 @@ impl Idempotency {
         key: Key,
         decode: impl Fn(&str) -> Result<T, BoxError> + Send + Sync + 'static,
         handler: H,
-    ) -> SnsService<H, T, Args>
+    ) -> BatchService<Sns, H, T, Args>
     where
         H: Handler<T, Args>,
         T: Send + 'static,

@@ -2,7 +2,7 @@
 
 use lambda_once::{
     OutcomeKind,
-    batch::{Handler, sqs::SqsService},
+    batch::{BatchService, Handler, sqs::Sqs},
 };
 
 use crate::world::{Event, Latency, World, batch, fifo, millis, orders, reported};
@@ -68,7 +68,7 @@ async fn a_sandbox_killed_at_any_point_loses_one_runs_record_at_most_and_a_redel
 }
 
 /// Delivers `n` orders whose handlers take no time: how many settle calls recorded them.
-async fn settle_calls<H, T, Args>(world: &World, service: &SqsService<H, T, Args>, n: usize) -> usize
+async fn settle_calls<H, T, Args>(world: &World, service: &BatchService<Sqs, H, T, Args>, n: usize) -> usize
 where
     H: Handler<T, Args>,
     T: Send + 'static,

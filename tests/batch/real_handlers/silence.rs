@@ -2,7 +2,7 @@
 
 use lambda_once::{
     AfterUnknown, Failure, Key, OutcomeKind,
-    batch::{Handler, sqs::SqsService},
+    batch::{BatchService, Handler, sqs::Sqs},
     clock::Clock,
     record::Status,
     store::fault::{Call, Fault},
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A service whose handlers block their thread for so many milliseconds.
-fn blocking(world: &World, time: u64) -> SqsService<impl Handler<Value, (Value,)> + use<>, Value, (Value,)> {
+fn blocking(world: &World, time: u64) -> BatchService<Sqs, impl Handler<Value, (Value,)> + use<>, Value, (Value,)> {
     world.once.sqs(Key::pointer("/order_id"), move |_: Value| async move {
         block(millis(time));
         Ok::<_, Failure>(())

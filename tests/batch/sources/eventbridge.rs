@@ -2,7 +2,10 @@
 
 use lambda_once::{
     ErrorKind, Failure, Key, PermanentFailures, RecordContext,
-    batch::eventbridge::{EventBridgeEvent, EventBridgeService},
+    batch::{
+        BatchService, Handler,
+        eventbridge::{EventBridge, EventBridgeEvent},
+    },
     record::Status,
 };
 use serde_json::{Value, json};
@@ -25,10 +28,7 @@ fn event(id: &str, detail: &str) -> String {
     event.to_string().replace(r#""DETAIL""#, detail)
 }
 
-fn service(
-    world: &World,
-    key: Key,
-) -> EventBridgeService<impl lambda_once::batch::Handler<Job, (Job,)> + use<>, Job, (Job,)> {
+fn service(world: &World, key: Key) -> BatchService<EventBridge, impl Handler<Job, (Job,)> + use<>, Job, (Job,)> {
     world.once.eventbridge(key, world.handler())
 }
 

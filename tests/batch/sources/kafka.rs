@@ -3,8 +3,8 @@
 use lambda_once::{
     ErrorKind, Failure, Key, OutcomeKind,
     batch::{
-        Handler,
-        kafka::{KafkaEvent, KafkaService},
+        BatchService, Handler,
+        kafka::{Kafka, KafkaEvent},
     },
     store::fault::Call,
 };
@@ -53,7 +53,7 @@ type Args = (Option<Job>,);
 pub(crate) fn service(
     world: &World,
     key: Key,
-) -> KafkaService<impl Handler<Option<Job>, Args> + use<>, Option<Job>, Args> {
+) -> BatchService<Kafka, impl Handler<Option<Job>, Args> + use<>, Option<Job>, Args> {
     let (perform, journal) = (world.handler(), world.journal.clone());
     world.once.kafka(key, move |job: Option<Job>| {
         let (perform, journal) = (perform.clone(), journal.clone());

@@ -8,8 +8,8 @@ use std::sync::{
 use lambda_once::{
     BoxError, BoxFuture, Failure, Key, RecordContext,
     batch::{
-        DeadLetter, DeadLetters,
-        kinesis::{KinesisEvent, KinesisService},
+        BatchService, DeadLetter, DeadLetters,
+        kinesis::{Kinesis, KinesisEvent},
     },
     record::Status,
 };
@@ -53,7 +53,7 @@ fn event(records: impl IntoIterator<Item = Value>) -> Value {
 fn service(
     world: &World,
     key: Key,
-) -> KinesisService<impl lambda_once::batch::Handler<Job, (Job,)> + use<>, Job, (Job,)> {
+) -> BatchService<Kinesis, impl lambda_once::batch::Handler<Job, (Job,)> + use<>, Job, (Job,)> {
     world.once.kinesis(key, world.handler())
 }
 

@@ -3,8 +3,8 @@
 use lambda_once::{
     ErrorKind, Failure, Key, MissingKey, PermanentFailures, RecordContext,
     batch::{
-        Handler,
-        mq::{MqEvent, MqService},
+        BatchService, Handler,
+        mq::{Mq, MqEvent},
     },
     record::Status,
     store::fault::Call,
@@ -75,7 +75,7 @@ pub(crate) fn rabbit_event(queues: impl IntoIterator<Item = (&'static str, Value
     json!({ "eventSource": "aws:rmq", "eventSourceArn": BROKER, "rmqMessagesByQueue": queues })
 }
 
-fn service(world: &World, key: Key) -> MqService<impl Handler<Job, (Job,)> + use<>, Job, (Job,)> {
+fn service(world: &World, key: Key) -> BatchService<Mq, impl Handler<Job, (Job,)> + use<>, Job, (Job,)> {
     world.once.mq(key, world.handler())
 }
 

@@ -3,8 +3,8 @@
 use lambda_once::{
     ErrorKind, Failure, Key, PermanentFailures, RecordContext,
     batch::{
-        Handler,
-        sns::{SnsEvent, SnsService},
+        BatchService, Handler,
+        sns::{Sns, SnsEvent},
     },
     record::Status,
     store::fault::Call,
@@ -38,7 +38,7 @@ pub(crate) fn event(id: &str, message: &Value) -> Value {
     }]})
 }
 
-fn service(world: &World, key: Key) -> SnsService<impl Handler<Job, (Job,)> + use<>, Job, (Job,)> {
+fn service(world: &World, key: Key) -> BatchService<Sns, impl Handler<Job, (Job,)> + use<>, Job, (Job,)> {
     world.once.sns(key, world.handler())
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use lambda_once::{
     AfterUnknown, Failure, Key, OutcomeKind, Probed, RecordContext, Verdict,
-    batch::{Handler, OnFailure, Processed, bulk, sqs::SqsService},
+    batch::{BatchService, Handler, OnFailure, Processed, bulk, sqs::Sqs},
     record::Status,
     store::fault::Call,
 };
@@ -49,7 +49,7 @@ async fn perform(calls: Calls, jobs: Vec<Job>) -> Vec<Result<String, Failure>> {
 }
 
 /// The service of a handler of several jobs.
-type Bulk<H> = SqsService<H, Job, (Vec<Job>,)>;
+type Bulk<H> = BatchService<Sqs, H, Job, (Vec<Job>,)>;
 
 /// A service that hands over up to `most` at once.
 fn service(world: &World, most: usize, calls: &Calls) -> Bulk<impl Handler<Job, (Vec<Job>,), Output = String> + use<>> {

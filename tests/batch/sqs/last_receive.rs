@@ -3,7 +3,7 @@
 use aws_lambda_events::sqs::SqsEvent;
 use lambda_once::{
     AfterUnknown, BoxError, Classify, ErrorKind, Failure, Key, OutcomeKind, Verdict,
-    batch::{Handler, OnFailure, sqs::SqsService},
+    batch::{BatchService, Handler, OnFailure, sqs::Sqs},
     clock::Clock,
     record::Status,
     store::fault::{Call, Fault},
@@ -147,7 +147,11 @@ async fn a_head_that_fails_at_the_stop_point_is_put_aside_and_those_behind_it_ar
 }
 
 /// The messages that a warning says the queue will move, each with its outcome.
-async fn warned<H, T, Args>(world: &World, service: &SqsService<H, T, Args>, event: SqsEvent) -> Vec<(String, String)>
+async fn warned<H, T, Args>(
+    world: &World,
+    service: &BatchService<Sqs, H, T, Args>,
+    event: SqsEvent,
+) -> Vec<(String, String)>
 where
     H: Handler<T, Args>,
     T: Send + 'static,

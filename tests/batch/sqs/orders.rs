@@ -4,7 +4,7 @@
 use lambda_once::{
     BoxError, BoxFuture, Error, ErrorKind, Failure, Key, MissingKey, Outcome, OutcomeKind, PermanentFailures,
     RecordContext,
-    batch::{DeadLetter, DeadLetters, Handler, sqs::SqsService},
+    batch::{BatchService, DeadLetter, DeadLetters, Handler, sqs::Sqs},
     store::fault::{Call, Fault},
 };
 use lambda_runtime::LambdaEvent;
@@ -32,7 +32,7 @@ impl DeadLetters for NoLetters {
 }
 
 impl World {
-    fn ordered(&self) -> SqsService<impl Handler<Job, (Job, RecordContext)> + use<>, Job, (Job, RecordContext)> {
+    fn ordered(&self) -> BatchService<Sqs, impl Handler<Job, (Job, RecordContext)> + use<>, Job, (Job, RecordContext)> {
         self.service().ordered_by(Key::pointer("/account"), Key::pointer("/version"))
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use lambda_once::{
     AfterUnknown, ErrorKind, Failure, Interruption, Key, OnPanic, OutcomeKind, Probed, RecordContext, Verdict,
-    batch::{Handler, sqs::SqsService},
+    batch::{BatchService, Handler, sqs::Sqs},
     clock::Clock,
     record::{Status, StoredData},
     store::fault::{Call, Fault},
@@ -50,7 +50,7 @@ impl Lab {
         self.log.lock().unwrap().clone()
     }
 
-    fn service<'a>(&self, finds: Finds) -> SqsService<impl Handler<Value, (Value,)> + use<'a>, Value, (Value,)> {
+    fn service<'a>(&self, finds: Finds) -> BatchService<Sqs, impl Handler<Value, (Value,)> + use<'a>, Value, (Value,)> {
         let note = |what: &'static str| {
             let log = Arc::clone(&self.log);
             move |order: &Value| {

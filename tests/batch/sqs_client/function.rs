@@ -3,7 +3,7 @@
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use lambda_once::{
     Classify, Failure, Idempotency, Key, MemoryStore,
-    batch::{Handler, Processed, sqs::SqsService},
+    batch::{BatchService, Handler, Processed, sqs::Sqs},
     clock::{Clock, ManualClock},
     record::{RECORD_VERSION, Record, Status, StoredResult},
     store::fault::FaultStore,
@@ -57,7 +57,7 @@ impl Function {
         Self { clock, memory, store, once: once.build().unwrap() }
     }
 
-    pub(crate) fn service(&self) -> SqsService<impl Handler<Value, (Value,)> + use<>, Value, (Value,)> {
+    pub(crate) fn service(&self) -> BatchService<Sqs, impl Handler<Value, (Value,)> + use<>, Value, (Value,)> {
         self.once.sqs(Key::pointer("/id"), |order: Value| async move {
             // Those that run side by side have begun before the first of them ends.
             tokio::task::yield_now().await;
@@ -98,7 +98,7 @@ impl Function {
 
     pub(crate) async fn process<H, T, Args>(
         &self,
-        service: &SqsService<H, T, Args>,
+        service: &BatchService<Sqs, H, T, Args>,
         messages: impl IntoIterator<Item = Value>,
     ) -> Processed<SqsBatchResponse>
     where

@@ -5,7 +5,7 @@ use std::{fmt::Display, time::Duration};
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use lambda_once::{
     Error, Key, RecordContext,
-    batch::{Handler, Processed, sqs::SqsService},
+    batch::{BatchService, Handler, Processed, sqs::Sqs},
     clock::Clock,
     record::{KeyHash, Record, Status, StoredData, StoredResult},
 };
@@ -85,7 +85,8 @@ impl World {
     /// The service that does what the messages say.
     pub(crate) fn service(
         &self,
-    ) -> SqsService<impl Handler<Job, (Job, RecordContext), Output = String> + use<>, Job, (Job, RecordContext)> {
+    ) -> BatchService<Sqs, impl Handler<Job, (Job, RecordContext), Output = String> + use<>, Job, (Job, RecordContext)>
+    {
         let (journal, block) = (self.journal.clone(), self.block);
         self.once.sqs(Key::pointer("/order_id"), move |job: Job, context: RecordContext| {
             let key = context.claim().map(|claim| claim.key());
@@ -116,7 +117,7 @@ impl World {
     /// Delivers an event, with a minute left.
     pub(crate) async fn process<H, T, Args>(
         &self,
-        service: &SqsService<H, T, Args>,
+        service: &BatchService<Sqs, H, T, Args>,
         event: SqsEvent,
     ) -> Processed<SqsBatchResponse>
     where
@@ -130,7 +131,7 @@ impl World {
     /// Delivers an event, with this much time left.
     pub(crate) async fn process_within<H, T, Args>(
         &self,
-        service: &SqsService<H, T, Args>,
+        service: &BatchService<Sqs, H, T, Args>,
         event: SqsEvent,
         left: Duration,
     ) -> Processed<SqsBatchResponse>
@@ -146,7 +147,7 @@ impl World {
     /// the claims that stand have ended.
     pub(crate) async fn process_and_die<H, T, Args>(
         &self,
-        service: &SqsService<H, T, Args>,
+        service: &BatchService<Sqs, H, T, Args>,
         event: SqsEvent,
         run: usize,
     ) where

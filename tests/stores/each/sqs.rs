@@ -2,7 +2,7 @@
 
 use lambda_once::{
     Failure, Key, OutcomeKind, Verdict,
-    batch::{Handler, sqs::SqsService},
+    batch::{BatchService, Handler, sqs::Sqs},
     testing::{Redeliver, sqs},
 };
 use lambda_runtime::{Context, LambdaEvent};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Layer, World};
 use crate::support::stores::{Backend, on_each_store};
 
-struct Queue<H, Args>(SqsService<H, Value, Args>);
+struct Queue<H, Args>(BatchService<Sqs, H, Value, Args>);
 
 impl<H: Handler<Value, Args>, Args: 'static> Queue<H, Args> {
     async fn outcomes(&self, orders: impl IntoIterator<Item = Value>) -> Vec<OutcomeKind> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lambda_once::{
     Key, OutcomeKind,
-    batch::{Handler, kinesis::KinesisService},
+    batch::{BatchService, Handler, kinesis::Kinesis},
     testing::{Redeliver, kinesis},
 };
 use lambda_runtime::{Context, LambdaEvent};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{Layer, World};
 use crate::support::stores::{Backend, on_each_store};
 
-struct Stream<H, Args>(KinesisService<H, Value, Args>);
+struct Stream<H, Args>(BatchService<Kinesis, H, Value, Args>);
 
 impl<H: Handler<Value, Args>, Args: 'static> Layer for Stream<H, Args> {
     const LAPSED: OutcomeKind = OutcomeKind::Abandoned;

@@ -2,9 +2,9 @@
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
-use super::{Kafka, KafkaService, KafkaValue};
+use super::{Kafka, KafkaValue};
 use crate::{
-    batch::{handler::Handler, record::RecordInfo},
+    batch::{handler::Handler, record::RecordInfo, service::BatchService},
     error::BoxError,
     idempotency::handle::Idempotency,
     key::selector::Key,
@@ -74,7 +74,7 @@ impl Idempotency {
         key: Key,
         decode: impl Fn(KafkaMessage<'_>) -> Result<T, BoxError> + Send + Sync + 'static,
         handler: H,
-    ) -> KafkaService<H, T, Args>
+    ) -> BatchService<Kafka, H, T, Args>
     where
         H: Handler<T, Args>,
         T: Send + 'static,

@@ -30,9 +30,6 @@ use crate::{
     key::selector::Key,
 };
 
-/// Handles the batches of Kafka topics. Made by [`Idempotency::kafka`].
-pub type KafkaService<H, T, Args> = BatchService<Kafka, H, T, Args>;
-
 /// Records of Kafka topics, in the order of their partitions. Partitions run side by side.
 ///
 /// A record's id is its topic, partition and offset, and its timestamp, as in `orders-0-100@1595035749700`, within the
@@ -44,6 +41,7 @@ pub struct Kafka;
 
 /// A batch of Kafka records.
 /// <https://docs.aws.amazon.com/lambda/latest/dg/with-msk.html>
+#[doc(hidden)]
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KafkaEvent {
@@ -55,7 +53,8 @@ pub struct KafkaEvent {
     records: Vec<(String, Vec<KafkaRecord>)>,
 }
 
-/// A record of a [`KafkaEvent`].
+/// A record of a `KafkaEvent`.
+#[doc(hidden)]
 #[derive(Deserialize)]
 pub struct KafkaRecord {
     /// The name of its partition in the event, and the cluster; known when the event is taken apart.
@@ -91,6 +90,7 @@ struct Place {
 }
 
 /// The value of a record, or none if it is a tombstone.
+#[doc(hidden)]
 #[derive(Clone, PartialEq, Eq)]
 pub struct KafkaValue(Option<Vec<u8>>);
 
@@ -322,7 +322,7 @@ impl Idempotency {
     /// # }
     /// ```
     #[track_caller]
-    pub fn kafka<H, T, Args>(&self, key: Key, handler: H) -> KafkaService<H, T, Args>
+    pub fn kafka<H, T, Args>(&self, key: Key, handler: H) -> BatchService<Kafka, H, T, Args>
     where
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
@@ -338,7 +338,7 @@ impl Idempotency {
         key: Key,
         decode: impl Fn(Option<&[u8]>) -> Result<T, BoxError> + Send + Sync + 'static,
         handler: H,
-    ) -> KafkaService<H, T, Args>
+    ) -> BatchService<Kafka, H, T, Args>
     where
         H: Handler<T, Args>,
         T: Send + 'static,

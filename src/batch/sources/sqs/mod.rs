@@ -22,9 +22,6 @@ use crate::{
     key::selector::Key,
 };
 
-/// Handles the batches of an SQS queue. Made by [`Idempotency::sqs`].
-pub type SqsService<H, T, Args> = BatchService<Sqs, H, T, Args>;
-
 /// Messages of an SQS queue, in order within their groups if the queue is FIFO: if its ARN ends in `.fifo`. Messages of a
 /// standard queue may have a group too, in fair queues, and have no order.
 ///
@@ -110,7 +107,7 @@ impl Idempotency {
     /// # }
     /// ```
     #[track_caller]
-    pub fn sqs<H, T, Args>(&self, key: Key, handler: H) -> SqsService<H, T, Args>
+    pub fn sqs<H, T, Args>(&self, key: Key, handler: H) -> BatchService<Sqs, H, T, Args>
     where
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
@@ -135,7 +132,7 @@ impl Idempotency {
         key: Key,
         decode: impl Fn(&str) -> Result<T, BoxError> + Send + Sync + 'static,
         handler: H,
-    ) -> SqsService<H, T, Args>
+    ) -> BatchService<Sqs, H, T, Args>
     where
         H: Handler<T, Args>,
         T: Send + 'static,
