@@ -356,7 +356,7 @@ impl LayerSettings {
             };
             let is_decided = parts.extensions.get::<Decision>().is_some();
             let decision =
-                if !is_decided && grpc::may_be_error(&parts.headers, &body) { Decision::Keep } else { decision };
+                if !is_decided && grpc::is_error(&parts.headers, body.trailers()) { Decision::Keep } else { decision };
             let ran = self.ran(parts, body, is_invocation);
             Ok(match decision {
                 Decision::Store => Success::Complete(ran),
@@ -379,7 +379,11 @@ impl LayerSettings {
         let request = self.needs_request_later().then(|| work.parts.clone());
         let transaction = (transactions.begin)(&mut work.parts.extensions);
         let response = work.pass().await?;
+        // Its body is not read, so nothing is known of its trailers.
+        let is_decided = response.extensions().get::<Decision>().is_some();
+        let is_error = !is_decided && grpc::is_error(response.headers(), None);
         let conclusion = match self.hooked(|| Ok(self.decision_on(response.extensions(), response.status()))) {
+            Ok(_) if is_error => Conclusion::Released(response),
             Ok(Decision::Store) => Conclusion::Completed(response),
             Ok(Decision::Release | Decision::Keep) => Conclusion::Released(response),
             Err(problem) => Conclusion::Released(self.refusal(problem, request.as_ref())),

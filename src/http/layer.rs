@@ -263,8 +263,10 @@ impl IdempotencyKeyLayer {
     /// Gives each claimed request a transaction of `store`, which is a clone of the engine's own, in the request's extensions:
     /// a `store::postgres::Transaction`, or `store::dynamodb::Writes`. What the handler writes through it is committed together
     /// with the stored response, whatever its status is: a handler that answers 422 after its first write has that committed.
-    /// If the response is not stored ([`decide`](Self::decide)), the writes are rolled back. Requests that pass through the
-    /// layer have a transaction too, which is committed by the same rule, without a record.
+    /// If the response is not stored ([`decide`](Self::decide)), the writes are rolled back. So are those of a response with a
+    /// `grpc-status` other than 0, unless a [`Decision`] is among its extensions. Requests that pass through the layer have a
+    /// transaction too, which is committed by the same rules, without a record. The layer does not read the bodies of their
+    /// responses, so their trailers do not count.
     ///
     /// If the commit fails, the client gets the problem `not_committed` or `commit_unknown` instead of the response. See
     /// [`Operation::in_transaction`](crate::Operation::in_transaction).

@@ -122,7 +122,8 @@
 //! [classifier](crate::Builder::classify).
 //!
 //! A `grpc-status` other than 0, in the trailers or the headers, keeps the key, unless a [`Decision`] is among the extensions of the
-//! response. So does a gRPC response larger than [`max_body`](IdempotencyKeyLayer::max_body), whose trailers are not known yet.
+//! response. The trailers of a response larger than [`max_body`](IdempotencyKeyLayer::max_body) are not known yet and do not count:
+//! it is recorded as done, without its body.
 //!
 //! Status, headers, body and trailers are stored, except headers of one exchange: hop-by-hop and framing headers,
 //! `Authorization`, `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value is `*` or

@@ -12,7 +12,10 @@ use lambda_once::http::{Decision, IdempotencyKeyLayer, Scope};
 use tokio::io::AsyncReadExt;
 use tower::ServiceExt;
 
-use crate::server::Server;
+use crate::{
+    server::Server,
+    setup::{App, LAPSE},
+};
 
 const CHECKSUM: HeaderName = HeaderName::from_static("x-checksum");
 
@@ -124,23 +127,29 @@ async fn an_error_of_grpc_keeps_the_key_unless_the_application_decides() {
 }
 
 #[tokio::test]
-async fn a_large_answer_of_grpc_keeps_the_key_as_its_status_is_not_known() {
+async fn a_large_answer_of_grpc_is_done_as_its_status_is_not_known() {
     let status = |status: &str| Some(status.to_owned());
-    for content_type in ["application/grpc", "application/grpc+proto", "Application/GRPC; x=1"] {
-        let error = too_large(content_type, None, Some("14"), None).await;
-        assert_eq!(error, [(200, status("14"), false), (409, None, false)], "{content_type}");
-        let success = too_large(content_type, None, Some("0"), None).await;
-        assert_eq!(success, [(200, status("0"), false), (409, None, false)], "{content_type}");
-        // Its trailers count, so those in the headers do not help.
-        assert_eq!(too_large(content_type, Some("0"), Some("13"), None).await[1].0, 409, "{content_type}");
+    for content_type in ["application/grpc", "application/grpc+proto", "text/plain"] {
+        for (header, trailer) in [(None, "0"), (Some("0"), "0"), (None, "14"), (Some("0"), "13")] {
+            let got = too_large(content_type, header, Some(trailer), None).await;
+            assert_eq!(got, [(200, status(trailer), false), (410, None, true)], "{content_type} {header:?} {trailer}");
+        }
+        // This one is known.
+        assert_eq!(too_large(content_type, Some("5"), None, None).await[1], (409, None, false), "{content_type}");
     }
-    assert_eq!(too_large("text/plain", Some("5"), None, None).await[1].0, 409);
-    let store = too_large("application/grpc", None, Some("0"), Some(Decision::Store)).await;
-    assert_eq!(store[1], (410, None, true));
-    // The layer does not look into the bodies of gRPC-Web.
-    for content_type in ["application/grpc-web+proto", "application/grpcx", "text/plain"] {
-        assert_eq!(too_large(content_type, None, None, None).await[1], (410, None, true), "{content_type}");
-    }
+    let keep = too_large("application/grpc", None, Some("0"), Some(Decision::Keep)).await;
+    assert_eq!(keep[1], (409, None, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_answer_of_grpc_has_no_second_run_after_the_lease() {
+    let handler = |_, _| async {
+        Response::builder().header("content-type", "application/grpc").body(Full::from("charged")).unwrap()
+    };
+    let app = App::with(|engine| engine, |layer| layer.max_body(6), handler);
+    assert_eq!(app.post("k", "{}").await.status, 200);
+    tokio::time::sleep(LAPSE).await;
+    assert_eq!((app.post("k", "{}").await.status, app.runs()), (410, 1));
 }
 
 #[tokio::test]

@@ -16,17 +16,29 @@ type Body = Full<Bytes>;
 impl<D: Database> World<D> {
     /// Sends a request through the proxy, whose handler enters a row and answers with this status: the status and the body.
     async fn post(&self, ledger: &Arc<Ledger<D>>, status: u16) -> (u16, String) {
+        let head = Response::builder().status(status).body(()).unwrap();
+        self.post_for(ledger, head, |layer| layer).await
+    }
+
+    /// The same with another response, whose body is the row's id, and another layer.
+    async fn post_for(
+        &self,
+        ledger: &Arc<Ledger<D>>,
+        head: Response<()>,
+        layer: impl FnOnce(IdempotencyKeyLayer) -> IdempotencyKeyLayer,
+    ) -> (u16, String) {
         let ledger = Arc::clone(ledger);
         let handler = service_fn(move |request: Request<Body>| {
-            let ledger = Arc::clone(&ledger);
+            let (ledger, head) = (Arc::clone(&ledger), head.clone());
             async move {
                 let transaction = request.extensions().get::<D::Transaction>().unwrap().clone();
                 drop(request);
                 let id = ledger.enter(&transaction, KEY).await.unwrap_or_default();
-                Ok::<_, Infallible>(Response::builder().status(status).body(Body::from(id)).unwrap())
+                Ok::<_, Infallible>(head.map(|()| Body::from(id)))
             }
         });
-        let layer = IdempotencyKeyLayer::new(self.once.named("payments"), Scope::shared()).in_transaction(&self.store);
+        let plain = IdempotencyKeyLayer::new(self.once.named("payments"), Scope::shared());
+        let layer = layer(plain.in_transaction(&self.store));
         let request = Request::post("/payments").header("idempotency-key", "k").body(Body::default()).unwrap();
         let response = layer.checked().unwrap().layer(handler).oneshot(request).await.unwrap();
         let status = response.status().as_u16();
@@ -73,6 +85,31 @@ async fn a_request_that_passes_through_commits_its_writes_alone<D: Database>() {
     }
 }
 
+/// A response of gRPC, with a status in its headers if there is one.
+fn grpc(status: Option<&str>) -> Response<()> {
+    let head = Response::builder().header("content-type", "application/grpc");
+    status.into_iter().fold(head, |head, status| head.header("grpc-status", status)).body(()).unwrap()
+}
+
+async fn a_large_answer_of_grpc_is_committed_as_its_status_is_not_known<D: Database>() {
+    let world = World::<D>::new().await;
+    let ledger = Arc::new(Ledger::create().await);
+    let (status, id) = world.post_for(&ledger, grpc(None), |layer| layer.max_body(0)).await;
+    assert_eq!((status, ledger.rows(KEY).await), (200, vec![id]));
+    let retry = world.post_for(&ledger, grpc(None), |layer| layer.max_body(0)).await;
+    assert_eq!((retry.0, ledger.rows(KEY).await.len()), (410, 1));
+}
+
+async fn an_error_of_grpc_in_the_headers_commits_nothing<D: Database>() {
+    for (passes_through, status, rows) in [(false, "13", 0), (true, "13", 0), (true, "0", 1)] {
+        let mut world = World::<D>::new().await;
+        world.once = build(engine(&world.store, &world.clock).disabled(passes_through));
+        let ledger = Arc::new(Ledger::create().await);
+        assert_eq!(world.post_for(&ledger, grpc(Some(status)), |layer| layer).await.0, 200);
+        assert_eq!(ledger.rows(KEY).await.len(), rows, "{status} {passes_through}");
+    }
+}
+
 async fn a_commit_that_nobody_answers_for_is_not_answered_by_the_handlers_response<D: Database>() {
     let world = World::<D>::new().await;
     let ledger = Arc::new(Ledger::create().await);
@@ -83,6 +120,8 @@ async fn a_commit_that_nobody_answers_for_is_not_answered_by_the_handlers_respon
 }
 
 on_each_database!(
+    a_large_answer_of_grpc_is_committed_as_its_status_is_not_known,
+    an_error_of_grpc_in_the_headers_commits_nothing,
     a_request_that_passes_through_commits_its_writes_alone,
     a_commit_that_nobody_answers_for_is_not_answered_by_the_handlers_response,
     a_response_that_is_stored_is_committed_with_the_writes,
