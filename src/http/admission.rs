@@ -1,8 +1,16 @@
 //! Lets requests begin: permits of the layer, and the readiness of the inner service.
 
-use std::{future::poll_fn, pin::pin, slice, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    mem,
+    pin::pin,
+    slice,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use http::request::Parts;
+use futures_util::future::{Either, select};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
@@ -13,14 +21,15 @@ use super::{
     settings::LayerSettings,
 };
 use crate::{
-    idempotency::engine::{Candidate, Polled},
+    clock::Timestamp,
+    idempotency::{engine::Polled, window::MIN_CALL_TIME},
     store::{Refusal, ResultData},
 };
 
-/// The longest read of a record before a request is refused for want of a permit.
+/// The longest read of a record while its request waits for a place.
 const MAX_READ_TIME: Duration = Duration::from_secs(1);
 
-/// The pause between two reads of a record while its request waits for a permit.
+/// The pause between two reads of a record while its request waits for a place.
 const READ_EVERY: Duration = Duration::from_millis(500);
 
 /// Of a handler, until it has ended; `None` if any number may run.
@@ -36,74 +45,71 @@ pub(super) enum NotAdmitted<E> {
     Failed(E),
 }
 
+/// The limit of [`max_in_flight`](super::IdempotencyKeyLayer::max_in_flight).
+#[derive(Clone)]
+pub(super) struct Permits {
+    /// To claim an operation and run its handler.
+    handlers: Arc<Semaphore>,
+    /// As many, to read a record without a permit to run.
+    reads: Arc<Semaphore>,
+}
+
+impl Permits {
+    pub(super) fn of(handlers: usize) -> Self {
+        let semaphore = || Arc::new(Semaphore::new(handlers.min(Semaphore::MAX_PERMITS)));
+        Self { handlers: semaphore(), reads: semaphore() }
+    }
+}
+
+/// How long a request waits for a place.
+#[derive(Clone, Copy)]
+enum Patience {
+    /// While its record is read.
+    OneRead,
+    /// Until this time, reading the record again and again.
+    Until(Timestamp),
+    /// For as long as its client does, reading the record again and again.
+    Client,
+}
+
 impl LayerSettings {
     /// Waits until the handler of a request may begin, and reserves its place: a permit of the layer, and the readiness of
-    /// `inner`. Nothing is held for a request whose body is still arriving, nor for a replay: where there is no place at once,
-    /// the record is read first.
+    /// `inner`. Nothing is held for a request whose body is still arriving. If there is no place at once, the record is read, so
+    /// that a replay does not wait for one.
     ///
-    /// A request without a permit is refused, unless it has waited for its key before and still may wait.
+    /// A request without a permit is refused, unless it has waited for its key before and still may wait. In Lambda it waits for
+    /// readiness until its handler would have too little time.
     pub(super) async fn admit<S: Inner<B>, B>(
         &self,
         inner: &mut S,
-        parts: &Parts,
         entry: &Entry,
         has_waited: bool,
     ) -> Result<Permit, NotAdmitted<S::Error>> {
+        let mut wait = PlaceWait { settings: self, entry, is_due: true };
         let permit = match &self.permits {
             None => None,
-            Some(permits) => Some(match Arc::clone(permits).try_acquire_owned() {
+            Some(permits) => Some(match Arc::clone(&permits.handlers).try_acquire_owned() {
                 Ok(permit) => permit,
-                Err(_) => self.wait_for_permit(Arc::clone(permits), entry, has_waited).await?,
+                Err(_) => {
+                    let patience = if has_waited { Patience::Until(entry.wait_until) } else { Patience::OneRead };
+                    let permit = Arc::clone(&permits.handlers).acquire_owned();
+                    let why = "as many requests as may are running or being claimed";
+                    let Ok(permit) = wait.wait_for(permit, patience, why).await? else {
+                        unreachable!("the semaphore is never closed")
+                    };
+                    permit
+                }
             }),
         };
-        let ready = match poll_fn(|context| Poll::Ready(inner.poll_ready(context))).await {
+        let mut is_ready = |context: &mut Context<'_>| inner.poll_ready(context);
+        let ready = match poll_fn(|context| Poll::Ready(is_ready(context))).await {
             Poll::Ready(ready) => ready,
             Poll::Pending => {
-                if let Some(refusal) = self.refusal_on_record(&entry.candidate).await {
-                    return Err(NotAdmitted::Refused(refusal));
-                }
-                let readiness = poll_fn(|context| inner.poll_ready(context));
-                if entry.is_in_lambda {
-                    let left = self.window(parts).stop.since(self.engine.clock.now());
-                    timeout(left, readiness).await.map_err(|_| self.overloaded("the service was not ready in time"))?
-                } else {
-                    readiness.await
-                }
+                let patience = entry.begin_by.map_or(Patience::Client, Patience::Until);
+                wait.wait_for(poll_fn(is_ready), patience, "the service was not ready in time").await?
             }
         };
         ready.map(|()| permit).map_err(NotAdmitted::Failed)
-    }
-
-    async fn wait_for_permit<E>(
-        &self,
-        permits: Arc<Semaphore>,
-        entry: &Entry,
-        has_waited: bool,
-    ) -> Result<OwnedSemaphorePermit, NotAdmitted<E>> {
-        let mut permit = pin!(permits.acquire_owned());
-        loop {
-            if let Some(refusal) = self.refusal_on_record(&entry.candidate).await {
-                return Err(NotAdmitted::Refused(refusal));
-            }
-            let left = entry.wait_until.since(self.engine.clock.now());
-            if !has_waited || left.is_zero() {
-                return Err(self.overloaded("as many handlers are running as may"));
-            }
-            match timeout(left.min(READ_EVERY), &mut permit).await {
-                Ok(Ok(permit)) => return Ok(permit),
-                Ok(Err(_)) => unreachable!("the semaphore is never closed"),
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// Returns why a claim would be refused, by what the record shows; `None` if it may be granted, or if the store does not say.
-    async fn refusal_on_record(&self, candidate: &Candidate) -> Option<Refusal> {
-        let ends = self.engine.clock.now().after(MAX_READ_TIME);
-        match self.engine.poll(slice::from_ref(candidate), ends, ResultData::Include).await.pop() {
-            Some(Ok(Polled::Refused(refusal))) => Some(refusal),
-            _ => None,
-        }
     }
 
     fn overloaded<E>(&self, why: &'static str) -> NotAdmitted<E> {
@@ -113,5 +119,66 @@ impl LayerSettings {
 
     pub(super) fn warn_overloaded(&self, why: &'static str) {
         tracing::warn!(target: "lambda_once", operation = &*self.operation, why, "a request is refused");
+    }
+}
+
+/// The wait of a request for a permit, then for readiness.
+struct PlaceWait<'a> {
+    settings: &'a LayerSettings,
+    entry: &'a Entry,
+    /// Whether the record is to be read now.
+    is_due: bool,
+}
+
+impl PlaceWait<'_> {
+    /// Waits for a place. Meanwhile it reads the record, and gives up if that shows that the handler would not run. A place that is
+    /// handed over during a read is taken.
+    async fn wait_for<T, E>(
+        &mut self,
+        place: impl Future<Output = T>,
+        patience: Patience,
+        why: &'static str,
+    ) -> Result<T, NotAdmitted<E>> {
+        let mut place = pin!(place);
+        let limit = if let Patience::Until(limit) = patience { Some(limit) } else { None };
+        loop {
+            if mem::take(&mut self.is_due) {
+                // The place is polled first.
+                match select(place.as_mut(), pin!(self.refusal_on_record(limit))).await {
+                    Either::Left((place, _)) => return Ok(place),
+                    Either::Right((Some(refusal), _)) => return Err(NotAdmitted::Refused(refusal)),
+                    Either::Right((None, _)) => {}
+                }
+            }
+            let left = limit.map_or(READ_EVERY, |limit| limit.since(self.settings.engine.clock.now()));
+            if left.is_zero() || matches!(patience, Patience::OneRead) {
+                return Err(self.settings.overloaded(why));
+            }
+            if let Ok(place) = timeout(left.min(READ_EVERY), &mut place).await {
+                return Ok(place);
+            }
+            self.is_due = true;
+        }
+    }
+
+    /// Returns why a claim would be refused, by what the record shows; `None` if it may be granted, if the store does not say, or if
+    /// the record is not read. A read ends at `limit`, and while a handler could still begin.
+    async fn refusal_on_record(&self, limit: Option<Timestamp>) -> Option<Refusal> {
+        let now = self.settings.engine.clock.now();
+        let limits = [limit, self.entry.begin_by].into_iter().flatten();
+        let ends = limits.fold(now.after(MAX_READ_TIME), Timestamp::min);
+        if ends.since(now) < MIN_CALL_TIME {
+            return None;
+        }
+        // Requests that are refused must not load the store without a bound.
+        let _permit = match &self.settings.permits {
+            Some(permits) => Some(permits.reads.try_acquire().ok()?),
+            None => None,
+        };
+        let candidate = slice::from_ref(&self.entry.candidate);
+        match self.settings.engine.poll(candidate, ends, ResultData::Include).await.pop() {
+            Some(Ok(Polled::Refused(refusal))) => Some(refusal),
+            _ => None,
+        }
     }
 }

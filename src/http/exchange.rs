@@ -71,13 +71,15 @@ pub(super) struct Entry {
     pub(super) candidate: Candidate,
     /// When the front door gives up, if it does.
     answer_by: Option<Timestamp>,
+    /// When, in Lambda, its handler begins at the latest: after that it would have too little time.
+    pub(super) begin_by: Option<Timestamp>,
     /// Until when, in Lambda, its claim is withdrawn before it is refused.
     withdraw_until: Timestamp,
     /// When it stops waiting for another request with its key.
     pub(super) wait_until: Timestamp,
     /// Whether it goes on if its client disconnects.
     to_completion: bool,
-    pub(super) is_in_lambda: bool,
+    is_in_lambda: bool,
 }
 
 /// The result of one attempt to claim and run an operation.
@@ -172,16 +174,17 @@ impl LayerSettings {
     fn enter(&self, candidate: Candidate, parts: &Parts) -> Entry {
         let now = self.engine.clock.now();
         let answer_by = lambda::answer_within(parts).map(|limit| now.after(limit));
-        let waited = now.after(self.wait_up_to);
-        let wait_until = answer_by.map_or(waited, |by| by.min(waited));
+        let is_in_lambda = lambda::is_invocation(parts);
         // A handler that begins later would have too little time to finish.
         let stop = self.window(parts).stop;
-        let begin_by = stop.before(stop.since(now) / 4);
-        let is_in_lambda = lambda::is_invocation(parts);
+        let in_time = is_in_lambda.then(|| stop.before(stop.since(now) / 4));
+        let begin_by = [in_time, answer_by].into_iter().flatten().min();
+        let waited = now.after(self.wait_up_to);
         Entry {
             candidate,
             answer_by,
-            wait_until: if is_in_lambda { wait_until.min(begin_by) } else { wait_until },
+            begin_by,
+            wait_until: begin_by.map_or(waited, |by| by.min(waited)),
             withdraw_until: answer_by.unwrap_or(now.after(WITHDRAW_FOR)),
             to_completion: self.runs_to_completion.unwrap_or(!is_in_lambda),
             is_in_lambda,
@@ -198,7 +201,7 @@ impl LayerSettings {
         let key = entry.candidate.key;
         let mut wait = None;
         loop {
-            let admitted = self.admit(&mut work.inner, &work.parts, &entry, wait.is_some()).await;
+            let admitted = self.admit(&mut work.inner, &entry, wait.is_some()).await;
             let (answer, mut pending_claim) = match admitted {
                 Ok(permit) => {
                     let attempt = |client| Arc::clone(&self).attempt(work, entry.clone(), client, permit);

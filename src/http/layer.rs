@@ -4,11 +4,11 @@ use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderName, Method, Response, StatusCode, request::Parts};
-use tokio::sync::Semaphore;
 use tower_layer::Layer;
 
 use super::{
     Decision, IdempotencyKeyService, InFlight, Scope, StoredResponse,
+    admission::Permits,
     request_body::Room,
     settings::{KeySource, LayerSettings, Transactions},
 };
@@ -322,8 +322,9 @@ impl IdempotencyKeyLayer {
     }
 
     /// Sets how long a request waits for another one with its key before it is refused with 409, or with 503 if the key becomes
-    /// free but all permits of [`max_in_flight`](Self::max_in_flight) are in use. Behind API Gateway, which
-    /// times out after 29 or 30 seconds, the wait is at most 28 seconds.
+    /// free but all permits of [`max_in_flight`](Self::max_in_flight) are in use. The time counts from the end of the request's
+    /// body, so it includes a wait in a queue inside the layer. Behind API Gateway, which times out after 29 or 30 seconds, the
+    /// wait is at most 28 seconds.
     pub fn wait_up_to(mut self, time: Duration) -> Self {
         self.settings.wait_up_to = time;
         self
@@ -375,9 +376,10 @@ impl IdempotencyKeyLayer {
     /// is released when the client disconnects, so it does not limit handlers. To have further requests wait in a queue instead, see
     /// [`GiveUpLayer`](super::GiveUpLayer).
     ///
-    /// Requests that [wait](Self::wait_up_to) for another request, replays and requests that pass through do not count. If no
-    /// permit is free, the layer reads the record, so that a replay is not refused. A request that has waited for its key also
-    /// waits for a permit, within the time it may wait.
+    /// Requests that [wait](Self::wait_up_to) for another request and requests that pass through do not count. A replay counts
+    /// while its claim is under way, if a permit is free. If none is, the layer reads the record instead, so that a replay is not
+    /// refused. It reads at most as many records at once as handlers may run, and refuses further requests without a read. A request
+    /// that has waited for its key also waits for a permit, within the time it may wait.
     ///
     /// Clones of this layer and the services that it wraps share one limit.
     ///
@@ -390,7 +392,7 @@ impl IdempotencyKeyLayer {
     /// ```
     pub fn max_in_flight(mut self, handlers: usize) -> Self {
         self.settings.max_in_flight = Some(handlers);
-        self.settings.permits = Some(Arc::new(Semaphore::new(handlers.min(Semaphore::MAX_PERMITS))));
+        self.settings.permits = Some(Permits::of(handlers));
         self
     }
 

@@ -84,7 +84,7 @@
 //! | <a id="failed_before"></a>`failed_before` | 500 | no | the record says that the operation failed for good |
 //! | <a id="hook_failed"></a>`hook_failed` | 500 | yes | a function that the application gave to the layer panicked before anything ran; in place of a refusal that [`on_refusal`](IdempotencyKeyLayer::on_refusal) could not decorate, it is retryable as that is |
 //! | <a id="misconfigured"></a>`misconfigured` | 500 | no | the settings contradict each other ([`checked`](IdempotencyKeyLayer::checked)), or the layer is applied twice |
-//! | <a id="overloaded"></a>`overloaded` | 503 | yes | the limit of [handlers](IdempotencyKeyLayer::max_in_flight) or of [buffered bodies](IdempotencyKeyLayer::max_buffered) is reached; nothing ran |
+//! | <a id="overloaded"></a>`overloaded` | 503 | yes | the limit of [handlers](IdempotencyKeyLayer::max_in_flight) or of [buffered bodies](IdempotencyKeyLayer::max_buffered) is reached, or a queue inside the layer had no place in time; nothing ran |
 //! | <a id="unavailable"></a>`unavailable` | 503 | yes | the store is unavailable, or no time is left; nothing ran |
 //! | <a id="not_committed"></a>`not_committed` | 503 | yes | the [transaction](IdempotencyKeyLayer::in_transaction) was rolled back |
 //! | <a id="commit_unknown"></a>`commit_unknown` | 503 | yes | whether the transaction was committed is not known; a later request finds out |

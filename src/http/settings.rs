@@ -4,11 +4,10 @@ use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Extensions, HeaderName, Method, Response, StatusCode, request::Parts};
-use tokio::sync::Semaphore;
 
 use super::{
-    Decision, InFlight, Scope, StoredResponse, fingerprint::FingerprintHook, problem::BASE, request_body::Room,
-    stored::HeaderPolicy,
+    Decision, InFlight, Scope, StoredResponse, admission::Permits, fingerprint::FingerprintHook, problem::BASE,
+    request_body::Room, stored::HeaderPolicy,
 };
 use crate::{
     error::{BoxError, Error},
@@ -108,8 +107,8 @@ pub(super) struct LayerSettings {
     pub(super) body_idle_timeout: Duration,
     /// `None`: any number.
     pub(super) max_in_flight: Option<usize>,
-    /// As many permits to run.
-    pub(super) permits: Option<Arc<Semaphore>>,
+    /// As many permits.
+    pub(super) permits: Option<Permits>,
     pub(super) refuses_large_answers: bool,
     pub(super) fails_open: bool,
     /// `None`: outside Lambda.

@@ -3,12 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{Router, routing::post};
+use futures_util::future::join_all;
 use http::Response;
 use http_body_util::Full;
 use lambda_once::{
     Idempotency, MemoryStore,
     http::{IdempotencyKeyLayer, Scope},
-    store::fault::{Call, FaultStore},
+    store::fault::{Call, Fault, FaultStore},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -16,12 +17,15 @@ use tokio::{
     sync::{Notify, Semaphore},
     time::{Instant, timeout},
 };
-use tower::{ServiceBuilder, limit::GlobalConcurrencyLimitLayer};
+use tower::{
+    ServiceBuilder,
+    limit::{ConcurrencyLimit, GlobalConcurrencyLimitLayer},
+};
 
 use crate::{
     load::Handlers,
     server::{Server, created},
-    setup::{App, Got, engine, numbered},
+    setup::{App, Got, engine, gated, numbered, until},
 };
 
 fn layer() -> IdempotencyKeyLayer {
@@ -99,9 +103,7 @@ async fn a_request_that_waits_for_its_key_has_no_place_in_the_queue() {
     handlers.have_begun(1).await;
     let meanwhile = async {
         // It polls the record, so its own claim has been refused.
-        while !store.calls().iter().any(|(call, _)| *call == Call::Read) {
-            tokio::task::yield_now().await;
-        }
+        until("it polls", || store.calls().iter().any(|(call, _)| *call == Call::Read)).await;
         let other = server.begin("other", "content-length: 2\r\n", "{}").await;
         timeout(Duration::from_secs(20), handlers.have_begun(2)).await.expect("there is a place");
         handlers.may_end.add_permits(2);
@@ -115,20 +117,10 @@ async fn a_request_that_waits_for_its_key_has_no_place_in_the_queue() {
 #[tokio::test(start_paused = true)]
 async fn a_replay_needs_no_permit() {
     let go = Arc::new(Semaphore::new(1));
-    let gate = Arc::clone(&go);
-    let handler = move |run, request| {
-        let gate = Arc::clone(&gate);
-        async move {
-            gate.acquire().await.unwrap().forget();
-            numbered(run, request).await
-        }
-    };
-    let app = App::with(|engine| engine, |layer| layer.max_in_flight(1), handler);
+    let app = App::with(|engine| engine, |layer| layer.max_in_flight(1), gated(&go));
     assert_eq!(app.post("done", "{}").await.status, 201);
     let meanwhile = async {
-        while app.runs() < 2 {
-            tokio::task::yield_now().await;
-        }
+        app.begun(2).await;
         assert!(app.post("done", "{}").await.is_replay());
         assert_eq!(app.post("done", "[]").await.code(), "key_reused");
         assert_eq!(app.post("running", "{}").await.code(), "in_progress");
@@ -214,15 +206,9 @@ fn one_at_a_time(go: &Arc<Semaphore>) -> App {
     App::with(|engine| engine, |layer| layer.max_in_flight(1).wait_up_to(Duration::from_secs(20)), handler)
 }
 
-/// Completes when so many handlers have begun.
-async fn begun(app: &App, runs: u32) {
-    while app.runs() < runs {
-        tokio::task::yield_now().await;
-    }
-}
-
-/// The response of a request whose key becomes free while another handler runs, for so many seconds, and how long it took.
-async fn waited(seconds: u64) -> (Got, Duration, App) {
+/// The response of a request whose key becomes free while another handler runs, for so many seconds, and how long it took. The store
+/// is silent after `silent_after`.
+async fn waited(seconds: u64, silent_after: Duration) -> (Got, Duration, App) {
     let go = Arc::new(Semaphore::new(0));
     let app = one_at_a_time(&go);
     let first = async {
@@ -231,20 +217,20 @@ async fn waited(seconds: u64) -> (Got, Duration, App) {
         assert_eq!(app.post("other", "{}").await.status, 201);
     };
     let waiting = async {
-        begun(&app, 1).await;
+        app.begun(1).await;
         let began = Instant::now();
         (app.post("k", "{}").await, began.elapsed())
     };
     let ends = async {
         // The request that waits has found its key in use.
-        let mut turns = 0..10_000;
-        while app.store.calls().len() < 2 {
-            assert!(turns.next().is_some(), "it has not asked the store");
-            tokio::task::yield_now().await;
-        }
+        until("it has asked the store", || app.store.calls().len() == 2).await;
         go.add_permits(1);
-        begun(&app, 2).await;
-        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        app.begun(2).await;
+        let ends = Instant::now() + Duration::from_secs(seconds);
+        tokio::time::sleep(silent_after).await;
+        app.store.always(Call::Read, Fault::Silence);
+        tokio::time::sleep_until(ends).await;
+        app.store.heal();
         go.add_permits(2);
     };
     let ((), (got, time), ()) = tokio::join!(first, waiting, ends);
@@ -253,15 +239,65 @@ async fn waited(seconds: u64) -> (Got, Duration, App) {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waited_for_its_key_waits_for_a_permit_too() {
-    let (got, time, app) = waited(5).await;
+    let (got, time, app) = waited(5, Duration::from_secs(5)).await;
     assert_eq!((got.status, got.is_replay(), app.runs()), (201, false, 3));
     assert_eq!(time.as_secs(), 5);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_for_a_permit_no_longer_than_it_may_wait() {
-    let (got, time, app) = waited(60).await;
-    assert_eq!((got.status, got.code()), (503, "overloaded".to_owned()));
-    let claims = app.store.calls().iter().filter(|(call, _)| *call == Call::Claim).count();
-    assert_eq!((time.as_secs(), claims, app.runs()), (20, 2, 2), "it has claimed nothing");
+    // Whichever read is under way then.
+    for silent_after in [60_000, 10_000, 10_500, 11_000] {
+        let (got, time, app) = waited(60, Duration::from_millis(silent_after)).await;
+        assert_eq!((got.status, got.code()), (503, "overloaded".to_owned()), "{silent_after}");
+        assert_eq!(
+            (time.as_millis() / 10, app.calls(Call::Claim), app.runs()),
+            (2_000, 2, 2),
+            "it has claimed nothing"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_are_refused_read_no_more_records_than_may_run() {
+    let go = Arc::new(Semaphore::new(0));
+    let app = App::with(|engine| engine, |layer| layer.max_in_flight(2), gated(&go));
+    let meanwhile = async {
+        app.begun(2).await;
+        app.store.always(Call::Read, Fault::Delay(Duration::from_millis(100)));
+        // Those that read have done so before the second round.
+        for reads in [2, 4] {
+            let keys: Vec<_> = (0..50).map(|key| format!("new-{key}")).collect();
+            let refused = join_all(keys.iter().map(|key| app.post(key, "{}"))).await;
+            assert!(refused.iter().all(|got| got.code() == "overloaded"));
+            assert_eq!((refused.len(), app.calls(Call::Read)), (50, reads));
+        }
+        go.add_permits(2);
+    };
+    tokio::join!(app.post("a", "{}"), app.post("b", "{}"), meanwhile);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_is_handed_over_while_the_record_is_read_is_taken() {
+    for (permits, places) in [(1, 100), (100, 1)] {
+        let go = Arc::new(Semaphore::new(0));
+        let app = App::around(
+            |engine| engine,
+            |layer| layer.max_in_flight(permits),
+            gated(&go),
+            |handler| ConcurrencyLimit::new(handler, places),
+        );
+        app.store.always(Call::Read, Fault::Silence);
+        let next = async {
+            app.begun(1).await;
+            let began = Instant::now();
+            (app.post("next", "{}").await.status, began.elapsed())
+        };
+        let ends = async {
+            until("it reads its record", || app.calls(Call::Read) == 1).await;
+            go.add_permits(2);
+        };
+        let (_, next, ()) = tokio::join!(app.post("first", "{}"), next, ends);
+        assert_eq!(next, (201, Duration::ZERO), "{permits} permits, {places} places");
+    }
 }

@@ -25,7 +25,7 @@ use tower::{ServiceBuilder, limit::GlobalConcurrencyLimitLayer};
 
 use crate::{
     server::{Server, Watch, created},
-    setup::{App, engine, in_lambda, numbered, post as request},
+    setup::{App, engine, gated, in_lambda, numbered, post as request, until},
 };
 
 /// How many handlers run, how many ran at most, and how many have run.
@@ -58,9 +58,7 @@ impl Handlers {
 
     /// Completes when this many have begun.
     pub(crate) async fn have_begun(&self, handlers: usize) {
-        while Self::of(&self.begun) < handlers {
-            tokio::task::yield_now().await;
-        }
+        until("the handlers begin", || Self::of(&self.begun) >= handlers).await;
     }
 }
 
@@ -146,31 +144,20 @@ async fn of_200_streams_that_are_reset_no_more_run_than_are_allowed() {
 async fn beyond_the_limit_a_request_is_refused_before_its_claim() {
     for is_in_lambda in [false, true] {
         let go = Arc::new(Semaphore::new(0));
-        let gate = Arc::clone(&go);
-        let handler = move |run, request| {
-            let gate = Arc::clone(&gate);
-            async move {
-                gate.acquire().await.unwrap().forget();
-                numbered(run, request).await
-            }
-        };
-        let app = App::with(|engine| engine, |layer| layer.max_in_flight(2), handler);
+        let app = App::with(|engine| engine, |layer| layer.max_in_flight(2), gated(&go));
         let send = |key| {
             let request = request(key, "{}");
             app.send(if is_in_lambda { in_lambda(request) } else { request })
         };
         let meanwhile = async {
-            while app.runs() < 2 {
-                tokio::task::yield_now().await;
-            }
-            let claims = || app.store.calls().iter().filter(|(call, _)| *call == Call::Claim).count();
-            let before = claims();
+            app.begun(2).await;
+            let before = app.calls(Call::Claim);
             let refused = send("c").await;
             assert_eq!((refused.status, refused.code()), (503, "overloaded".to_owned()));
             assert_eq!(refused.header("retry-after"), Some("1"));
             let problem: serde_json::Value = serde_json::from_slice(&refused.body).unwrap();
             assert_eq!(problem["retryable"], true);
-            assert_eq!((claims(), app.runs()), (before, 2), "nothing is claimed");
+            assert_eq!((app.calls(Call::Claim), app.runs()), (before, 2), "nothing is claimed");
             go.add_permits(3);
         };
         let (a, b, ()) = tokio::join!(send("a"), send("b"), meanwhile);
@@ -195,14 +182,13 @@ async fn a_request_that_waits_for_another_one_holds_no_permit() {
     let patient = |layer: IdempotencyKeyLayer| layer.max_in_flight(2).wait_up_to(Duration::from_secs(20));
     let app = App::with(|engine| engine, patient, handler);
     let meanwhile = async {
-        while app.runs() < 1 {
-            tokio::task::yield_now().await;
-        }
+        app.begun(1).await;
         let mut waiting = std::pin::pin!(app.post("k", "{}"));
-        while app.store.calls().len() < 2 {
+        until("it has claimed its key", || {
             assert!(waiting.as_mut().now_or_never().is_none());
-            tokio::task::yield_now().await;
-        }
+            app.calls(Call::Claim) == 2
+        })
+        .await;
         // Its claim has been answered.
         tokio::task::yield_now().await;
         assert!(waiting.as_mut().now_or_never().is_none());

@@ -25,6 +25,7 @@ mod mismatches;
 mod network;
 mod orders;
 mod probes;
+mod queues;
 mod refusals;
 mod replays;
 mod requests;

@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -15,14 +15,21 @@ use http_body_util::{BodyExt, Full};
 use lambda_once::{
     Builder, Idempotency, MemoryStore,
     http::{IdempotencyKeyLayer, Scope},
-    store::fault::FaultStore,
+    store::{
+        BoxFuture,
+        fault::{Call, FaultStore},
+    },
 };
+use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt, util::BoxCloneSyncService};
 
 use crate::support::clock::TokioClock;
 
 pub(crate) type Store = FaultStore<MemoryStore>;
 type Answer = Response<lambda_once::http::ResponseBody<Full<Bytes>>>;
+
+/// A handler, as a service.
+type Handler = BoxCloneSyncService<Request<Full<Bytes>>, Response<Full<Bytes>>, Infallible>;
 
 /// A response with its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +81,22 @@ impl App {
         H: Fn(u32, Request<Full<Bytes>>) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
     {
+        Self::around(engine, layer, handler, |handler| handler)
+    }
+
+    /// The same with a service around the handler, inside the layer.
+    pub(crate) fn around<H, F, S>(
+        engine: impl FnOnce(Builder) -> Builder,
+        layer: impl FnOnce(IdempotencyKeyLayer) -> IdempotencyKeyLayer,
+        handler: H,
+        around: impl FnOnce(Handler) -> S,
+    ) -> Self
+    where
+        H: Fn(u32, Request<Full<Bytes>>) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+        S: Service<Request<Full<Bytes>>, Response = Response<Full<Bytes>>, Error = Infallible, Future: Send>,
+        S: Clone + Send + Sync + 'static,
+    {
         let clock = TokioClock::new();
         let records = MemoryStore::with_clock(clock.clone());
         let store = FaultStore::new(records.clone(), 1);
@@ -86,7 +109,7 @@ impl App {
             let answer = handler(run, request);
             async move { Ok(answer.await) }
         });
-        let service = layer(IdempotencyKeyLayer::new(once, scope)).layer(inner);
+        let service = layer(IdempotencyKeyLayer::new(once, scope)).layer(around(Handler::new(inner)));
         Self { records, store, clock, runs, service: BoxCloneSyncService::new(service) }
     }
 
@@ -103,6 +126,39 @@ impl App {
 
     pub(crate) fn runs(&self) -> u32 {
         self.runs.load(Ordering::SeqCst)
+    }
+
+    /// Completes when so many handlers have begun.
+    pub(crate) async fn begun(&self, runs: u32) {
+        until("the handlers begin", || self.runs() >= runs).await;
+    }
+
+    /// How many calls of this kind the store has had.
+    pub(crate) fn calls(&self, kind: Call) -> usize {
+        self.store.calls().iter().filter(|(call, _)| *call == kind).count()
+    }
+}
+
+/// Completes when this holds, and panics after 20 seconds, which pass even if tokio's time is paused.
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(20), "until {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A handler that ends when `go` lets it, with the number of its run.
+pub(crate) fn gated(
+    go: &Arc<Semaphore>,
+) -> impl Fn(u32, Request<Full<Bytes>>) -> BoxFuture<'static, Response<Full<Bytes>>> + Clone + Send + Sync + 'static {
+    let gate = Arc::clone(go);
+    move |run, request| {
+        let gate = Arc::clone(&gate);
+        Box::pin(async move {
+            gate.acquire().await.unwrap().forget();
+            numbered(run, request).await
+        })
     }
 }
 
