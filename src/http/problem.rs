@@ -16,6 +16,9 @@ pub(super) const BASE: &str = "https://docs.rs/lambda-once/latest/lambda_once/ht
 /// The longest `Retry-After`, in seconds.
 const MAX_RETRY_AFTER: u128 = 2;
 
+/// Ends the text of each refusal that a retry may cure. Whoever retries with another key has the operation take effect twice.
+const ADVICE: &str = "; send the same request again, with the same key";
+
 /// Why the handler does not respond to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
@@ -82,13 +85,13 @@ impl Problem {
     pub(super) const ANSWER_BROKEN: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "answer_broken",
-        "the answer broke off; whether the operation took effect is not known",
+        "the answer broke off, and whether the operation took effect is not known",
     )
     .retryable();
     pub(super) const ANSWER_BROKEN_RELEASED: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "answer_broken",
-        "the answer broke off; the operation may be tried again",
+        "the answer broke off, and the operation may run again",
     )
     .retryable();
     pub(super) const ANSWER_NOT_KEPT: Self =
@@ -101,7 +104,7 @@ impl Problem {
     pub(super) const REPLAY_UNCHECKED: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "replay_unchecked",
-        "the operation is done; whether its answer may still be given could not be found out",
+        "the operation is done, and whether its answer may still be given could not be found out",
     )
     .retry_after(Duration::from_secs(1));
     pub(super) const FAILED_BEFORE: Self =
@@ -115,13 +118,13 @@ impl Problem {
     pub(super) const NOT_COMMITTED: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "not_committed",
-        "the operation was not carried out, as its transaction could not be committed; try again",
+        "the operation was not carried out, as its transaction could not be committed",
     )
     .retry_after(Duration::from_secs(1));
     pub(super) const COMMIT_UNKNOWN: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "commit_unknown",
-        "it is not known whether the operation was carried out; try again",
+        "it is not known whether the operation was carried out",
     )
     .retry_after(Duration::from_secs(1));
     pub(super) const ORDER_MISSING: Self = Self::new(
@@ -135,7 +138,7 @@ impl Problem {
     pub(super) const NOT_RECORDED: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "not_recorded",
-        "the operation was carried out, but its place in the order could not be recorded; try again",
+        "the operation was carried out, but its place in the order could not be recorded",
     )
     .retry_after(Duration::from_secs(1));
     const MISMATCH: Self = Self::new(
@@ -147,26 +150,25 @@ impl Problem {
     pub(super) const IN_PROGRESS: Self = Self::new(
         StatusCode::CONFLICT,
         "in_progress",
-        "a request with this idempotency key is being processed, or ended without an outcome; send the same request again, \
-         with the same key",
+        "a request with this idempotency key is being processed, or ended without an outcome",
     )
     .retryable();
     pub(super) const ABANDONED: Self = Self::new(
         StatusCode::CONFLICT,
         "outcome_unknown",
         "a request with this idempotency key ended without an outcome; it may have taken effect, and does not run again \
-         unless an operator of this service releases the key",
+         unless an operator of this service releases the key or its record expires",
     );
     pub(super) const PANICKED: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "handler_failed",
-        "the operation ended without an outcome; it may have taken effect",
+        "the operation ended without an outcome, and may have taken effect",
     )
     .retryable();
     pub(super) const CUT_OFF: Self = Self::new(
         StatusCode::GATEWAY_TIMEOUT,
         "out_of_time",
-        "the operation was not finished in time; it may have taken effect",
+        "the operation was not finished in time, and may have taken effect",
     )
     .retryable();
     pub(super) const MISCONFIGURED: Self = Self::new(
@@ -183,24 +185,25 @@ impl Problem {
     pub(super) const OVERLOADED: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "overloaded",
-        "too many requests are being processed, and this one was not; try again",
+        "too many requests are being processed, and this one was not",
     )
     .retry_after(Duration::from_secs(1));
     pub(super) const UNAVAILABLE: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "unavailable",
-        "the request could not be protected against repetition and was not processed; try again",
+        "the request could not be protected against repetition and was not processed",
     )
     .retry_after(Duration::from_secs(1));
 
     /// Returns the refusal of a key that was used with another request, by the state of that request. None advises another key: if
-    /// the client meant to retry that request, it would take effect twice.
+    /// the client meant to retry that request, it would take effect twice. That request is the one to send again.
     pub(super) fn of_mismatch(mismatch: Mismatch) -> Self {
         let detail = match mismatch {
             Mismatch::Final => return Self::MISMATCH,
             Mismatch::InProgress { .. } => {
-                "this idempotency key is in use by another request, which is being processed; a retry must repeat that request \
-                 unchanged, and another request can have the key only if that one ends without taking effect"
+                "this idempotency key is in use by another request, which is being processed, or ended without an outcome; a \
+                 retry must repeat that request unchanged, with the same key, and another request can have the key only if that \
+                 one releases the key"
             }
             Mismatch::Abandoned { .. } => {
                 "this idempotency key was used with another request, which ended without an outcome and may have taken effect; a \
@@ -246,6 +249,14 @@ impl Problem {
         Self { status, ..self }
     }
 
+    /// Returns the text for people.
+    fn text(&self) -> Cow<'static, str> {
+        if self.retry == Retry::Never || self.code == Self::MISMATCH.code {
+            return self.detail.clone();
+        }
+        format!("{}{ADVICE}", self.detail).into()
+    }
+
     /// `base` is the problem's type without the code.
     pub(super) fn into_response(self, base: &str) -> Response<Bytes> {
         let mut body = serde_json::json!({
@@ -253,7 +264,7 @@ impl Problem {
             "title": self.status.canonical_reason().unwrap_or_default(),
             "status": self.status.as_u16(),
             "code": self.code,
-            "detail": self.detail,
+            "detail": self.text(),
             "retryable": self.retry != Retry::Never,
         });
         if let Retry::After(time) = self.retry {
@@ -278,5 +289,42 @@ impl Problem {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+
+    #[test]
+    fn a_refusal_that_a_retry_may_cure_asks_for_the_same_key() {
+        let running = Mismatch::InProgress { lease_until: Some(Timestamp::from_seconds(1)), attempt: 1 };
+        let refusals = [
+            (Problem::BODY_TIMED_OUT, true),
+            (Problem::BODY_BROKEN, true),
+            (Problem::ANSWER_BROKEN, true),
+            (Problem::ANSWER_BROKEN_RELEASED, true),
+            (Problem::REPLAY_UNCHECKED, true),
+            (Problem::PROBE_FAILED, true),
+            (Problem::NOT_COMMITTED, true),
+            (Problem::COMMIT_UNKNOWN, true),
+            (Problem::NOT_RECORDED, true),
+            (Problem::IN_PROGRESS.retry_soon(), true),
+            (Problem::PANICKED, true),
+            (Problem::CUT_OFF, true),
+            (Problem::HOOK_FAILED, true),
+            (Problem::OVERLOADED, true),
+            (Problem::UNAVAILABLE, true),
+            (Problem::of_mismatch(running).retry_soon(), true),
+            (Problem::of_mismatch(Mismatch::Final), false),
+            (Problem::ABANDONED, false),
+            (Problem::HOOK_FAILED.in_place_of(&Problem::KEY_MISSING), false),
+        ];
+        for (problem, is_retryable) in refusals {
+            let body: serde_json::Value = serde_json::from_slice(problem.into_response(BASE).body()).unwrap();
+            let asks = body["detail"].as_str().unwrap().contains("same key");
+            assert_eq!((&body["retryable"], asks), (&is_retryable.into(), is_retryable), "{body}");
+        }
     }
 }

@@ -53,6 +53,8 @@ impl Got {
         assert_eq!(self.header("content-type"), Some("application/problem+json"));
         let body: serde_json::Value = serde_json::from_slice(&self.body).unwrap();
         assert_eq!(body["status"], self.status);
+        let advises = body["detail"].as_str().unwrap().contains("same key");
+        assert_eq!(body["retryable"], advises, "a retry with another key takes effect again: {body}");
         body["code"].as_str().unwrap().to_owned()
     }
 }
