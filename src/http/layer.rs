@@ -352,8 +352,8 @@ impl IdempotencyKeyLayer {
 
     /// Sets how many bytes of request bodies the layer holds at most, 128 MiB by default. It must be at least
     /// [`max_body`](Self::max_body). A body counts from its first byte until its handler has ended. A request whose body does not
-    /// fit is refused with 503 `overloaded`. Bodies that `lambda_http` already holds in memory do not count, nor do requests that
-    /// pass through.
+    /// fit is refused with 503 `overloaded`. Bodies that `lambda_http` already holds in memory do not count, nor do those of requests
+    /// that pass through, unless they are read to look for the [`key`](Self::key).
     ///
     /// Clones of this layer and the services that it wraps share one limit.
     pub fn max_buffered(mut self, bytes: usize) -> Self {
@@ -406,8 +406,9 @@ impl IdempotencyKeyLayer {
     /// Runs requests unprotected while the store is unavailable, instead of refusing them with 503. Their responses have the
     /// header `Idempotency-Unprotected: true`. A retry then takes effect again.
     ///
-    /// The store gets a quarter of the time left, at most three seconds. These requests also run [to
-    /// completion](Self::run_to_completion), and are not cut off.
+    /// A claim gets a quarter of the time left, at most three seconds. Waits for the key or for a place among the handlers come
+    /// before it. In Lambda the response waits up to two seconds until a claim that may have been applied is withdrawn. These
+    /// requests also run [to completion](Self::run_to_completion), and are not cut off.
     pub fn fail_open(mut self) -> Self {
         self.settings.fails_open = true;
         self

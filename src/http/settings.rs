@@ -194,8 +194,8 @@ impl LayerSettings {
         }
         if self.room.max_bytes < self.max_body {
             return Err(Error::config(format!(
-                "the layer may hold {} bytes of bodies (`max_buffered`), so a body of `max_body`, {} bytes, is always refused: \
-                 raise `max_buffered` or lower `max_body`",
+                "the layer may hold {} bytes of bodies (`max_buffered`), so a body of `max_body`, {} bytes, never fits unless \
+                 `lambda_http` holds it already: raise `max_buffered` or lower `max_body`",
                 self.room.max_bytes, self.max_body
             )));
         }
