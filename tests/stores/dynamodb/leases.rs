@@ -6,13 +6,17 @@ use lambda_once::{
     Outcome, Store,
     clock::ManualClock,
     store::{
-        Claimed,
+        Claimed, Settled, Settlement,
         dynamodb::{Calls, Config},
     },
 };
 
 use super::{LEASE, MARGIN, Purpose, World, assert_outcome, batches, in_both_shapes, support};
-use crate::support::FUTURE;
+use crate::support::{
+    FUTURE,
+    requests::{RETENTION, claim, entity, granted, ordered, read_one, rival, settle_one},
+    wire::Request,
+};
 
 async fn a_late_claim_has_the_lease_that_it_asked_for(calls: Calls) {
     let world = World::of(calls).await;
@@ -30,8 +34,6 @@ async fn a_late_claim_has_the_lease_that_it_asked_for(calls: Calls) {
     world.clock.jump(LEASE / 2 + MARGIN);
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
-
-in_both_shapes!(a_late_claim_has_the_lease_that_it_asked_for);
 
 /// Ten requests are under way at once; the eleventh waits for the first.
 #[tokio::test]
@@ -54,3 +56,36 @@ async fn the_leases_of_one_call_end_together() {
         assert!(matches!(answer, Claimed::Granted(grant) if grant.lease_until == FUTURE.after(LEASE)), "{answer:?}");
     }
 }
+
+/// The lease on record is later than the renewal asks for, so that it would be tried again.
+async fn a_renewal_whose_answer_comes_after_the_lapse_revives_nothing(calls: Calls) {
+    for is_ordered in [false, true] {
+        let world = World::of(calls).await;
+        let client = support::client(&world.url).await;
+        let store = Config::new(&world.table).calls(calls).build(client).unwrap().with_clock(world.clock.clone());
+        let claim = if is_ordered { ordered(&entity(), 5) } else { claim() };
+        granted(&store, &claim).await;
+        let renewal = |lease| Settlement::Renew { lease, skew_margin: MARGIN, retention: RETENTION };
+        let renewed = settle_one(&store, &claim, renewal(LEASE * 2)).await;
+        assert!(matches!(renewed, Ok(Settled::Renewed { .. })), "{renewed:?}");
+        let before = read_one(&store, &claim).await;
+        let asks = |request: &Request| {
+            ["UpdateItem", "BatchExecuteStatement", "TransactWriteItems"].contains(&&*request.command)
+        };
+        let mut first = world.proxy.on(asks).hold();
+        let lapse = async {
+            first.arrived().await;
+            world.clock.jump(LEASE * 2 + MARGIN + Duration::from_millis(1));
+            first.release();
+        };
+        let (refused, ()) = tokio::join!(settle_one(&store, &claim, renewal(LEASE)), lapse);
+        assert!(matches!(refused, Ok(Settled::LeaseLost { .. })), "ordered: {is_ordered}, {refused:?}");
+        assert_eq!(read_one(&store, &claim).await, before);
+        assert!(granted(&store, &rival(&claim)).await.took_over(), "ordered: {is_ordered}");
+    }
+}
+
+in_both_shapes!(
+    a_late_claim_has_the_lease_that_it_asked_for,
+    a_renewal_whose_answer_comes_after_the_lapse_revives_nothing,
+);

@@ -31,7 +31,7 @@ impl DynamoDbStore {
             });
         }
         let given = side_by_side(&open, |(i, result)| match result {
-            StatementResult::Refused(item) => Box::pin(self.explain(&requests[*i], item.as_ref(), now)),
+            StatementResult::Refused(item) => Box::pin(self.explain(&requests[*i], item.as_ref())),
             _ => self.settle_one(&requests[*i]),
         });
         // In ascending order, so that each goes to its place.

@@ -18,9 +18,9 @@ use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     order::{Entity, Mark, Order},
-    record::{KeyHash, Status},
+    record::{KeyHash, Record, Status},
     store::{
-        ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled,
+        ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement,
         dynamodb::{
             DynamoDbStore,
             error::{self, unbuilt},
@@ -177,14 +177,18 @@ impl DynamoDbStore {
         order: &Order,
     ) -> Result<Settled, Error> {
         let operation = request.settlement.as_str();
-        let (mut mark, mut raised) = (Seen::Nothing, None);
+        let (mut mark, mut later): (_, Option<Box<Record>>) = (Seen::Nothing, None);
         for _ in 0..MAX_TRIES {
             let now = self.clock.now();
             if !self.may_settle(&mark, request, now)? {
                 let current = self.read_one(&request.key, ResultData::Include, operation).await?;
                 return Ok(Settled::LeaseLost { current: current.map(Box::new) });
             }
-            let settlement = raised.map_or_else(|| rules::resolved(&request.settlement, now), Resolved::Renew);
+            // Resolved anew for each try: the claim may have lapsed while the last one waited for its answer.
+            let settlement = match (rules::resolved(&request.settlement, now), &later) {
+                (Resolved::Renew(renewal), Some(record)) => Resolved::Renew(renewal.raised_to(record)),
+                (settlement, _) => settlement,
+            };
             let record = self.settled_record(request, &settlement)?;
             let writes = [record, self.schema.settled_mark(&mark, request, order, now)?];
             let (record, found) = match self.write_both(operation, writes).await? {
@@ -201,9 +205,9 @@ impl DynamoDbStore {
                 mark = Seen::Item(self.mark_of(found, &request.key, operation).await?);
             }
             if let Some(found) = record {
-                match self.explain_ordered(request, found, now).await? {
+                match self.explain_ordered(request, found).await? {
                     Explained::Settled(settled) => return Ok(settled),
-                    Explained::Later(renewal) => raised = Some(renewal),
+                    Explained::Later(record) => later = Some(record),
                 }
             }
         }
@@ -256,19 +260,20 @@ impl DynamoDbStore {
     }
 
     /// What a settle means whose record's condition failed.
-    async fn explain_ordered(&self, request: &SettleRequest, found: Found, now: Timestamp) -> Result<Explained, Error> {
+    async fn explain_ordered(&self, request: &SettleRequest, found: Found) -> Result<Explained, Error> {
         let operation = request.settlement.as_str();
         let item = self.item_of(found, &request.key, ResultData::Include).await?;
         let record = item.map(|item| self.schema.record(&item, ResultData::Include, operation)).transpose();
         let settled = rules::explain_settle(request, record)?;
-        Ok(match (rules::resolved(&request.settlement, now), &settled) {
+        Ok(match settled {
             // It is later on record than was asked for.
-            (Resolved::Renew(renewal), Settled::LeaseLost { current: Some(record) })
-                if rules::may_settle(request, record, now) =>
+            Settled::LeaseLost { current: Some(record) }
+                if matches!(request.settlement, Settlement::Renew { .. })
+                    && rules::may_settle(request, &record, self.clock.now()) =>
             {
-                Explained::Later(renewal.raised_to(record))
+                Explained::Later(record)
             }
-            _ => Explained::Settled(settled),
+            settled => Explained::Settled(settled),
         })
     }
 
@@ -373,5 +378,5 @@ impl DynamoDbStore {
 enum Explained {
     Settled(Settled),
     /// The lease, or the expiration, of the record is later than the renewal's: these are not lowered.
-    Later(Renewal),
+    Later(Box<Record>),
 }

@@ -46,16 +46,15 @@ impl DynamoDbStore {
             }
             Write::Refused(item) => item,
         };
-        self.explain(request, item.as_ref(), now).await
+        self.explain(request, item.as_ref()).await
     }
 
-    /// What a refused settle means: it was applied before, or the lease is lost, or a renewal that was made at `now` would
-    /// have lowered something. `item` is what stood in the way.
+    /// What a refused settle means: it was applied before, or the lease is lost, or a renewal would have lowered something. `item`
+    /// is what stood in the way.
     pub(in crate::store::dynamodb) async fn explain(
         &self,
         request: &SettleRequest,
         item: Option<&Item>,
-        now: Timestamp,
     ) -> Result<Settled, Error> {
         let operation = request.settlement.as_str();
         let found = match item {
@@ -64,6 +63,8 @@ impl DynamoDbStore {
             None if request.settlement.is_release() => return Ok(Settled::Done { found: None }),
             None => self.read_one(&request.key, ResultData::Include, operation).await,
         };
+        // Anew: the claim may have lapsed while the refused settle waited for its answer.
+        let now = self.clock.now();
         match (rules::resolved(&request.settlement, now), rules::explain_settle(request, found)?) {
             (Resolved::Renew(renewal), Settled::LeaseLost { current: Some(record) })
                 if rules::may_settle(request, &record, now) =>
