@@ -154,7 +154,7 @@ fn is_the_same_for_large_batches(for_each: impl Fn(usize) -> f64, most: f64) {
 }
 
 #[test]
-fn to_schedule_a_record_takes_four_allocations_at_most_however_large_the_batch() {
+fn scheduling_a_record_takes_at_most_four_allocations_at_any_batch_size() {
     is_the_same_for_large_batches(for_each_id, MOST_TO_SCHEDULE_A_RECORD);
 }
 

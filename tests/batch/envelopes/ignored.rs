@@ -15,7 +15,7 @@ use crate::testing::journal::Journal;
 const IGNORED: Result<OutcomeKind, ErrorKind> = Ok(OutcomeKind::Ignored);
 
 #[tokio::test]
-async fn what_a_predicate_says_is_no_work_is_acknowledged_and_nothing_is_claimed() {
+async fn records_that_a_predicate_ignores_are_acknowledged_without_a_claim() {
     let store = FaultStore::new(testing::store(), 1);
     let journal = Journal::<u32>::new();
     let seen = Arc::new(Mutex::new(Vec::new()));

@@ -44,7 +44,7 @@ async fn a_malformed_envelope_blocks_what_is_behind_it_in_its_group() {
 }
 
 #[tokio::test]
-async fn a_record_that_fails_blocks_those_behind_it_in_its_message_and_its_group() {
+async fn a_failed_record_blocks_those_behind_it_in_its_message_and_its_group() {
     let runs = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&runs);
     let handler = move |record: S3Record| -> BoxFuture<'static, Result<(), Failure>> {

@@ -74,7 +74,7 @@ async fn a_type_of_ones_own_sees_the_record_as_s3_sends_it() {
 }
 
 #[tokio::test]
-async fn an_event_is_what_happened_to_an_object_and_not_the_request_or_the_notification() {
+async fn an_event_is_a_change_of_an_object_not_its_request_or_notification() {
     let journal = Journal::<S3Record>::new();
     let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(S3);
     let event = s3::created("photos", "a.jpg").sequencer(Some("0055AED6DCD90281E5")).request_id("C3D13FE58DE4C810");
@@ -132,7 +132,7 @@ fn handler(
 }
 
 #[tokio::test]
-async fn a_message_is_reported_once_if_any_of_its_records_failed_and_the_others_are_replayed() {
+async fn a_message_with_failed_records_is_reported_once_and_replays_the_others() {
     let journal = Journal::<String>::new();
     let store = FaultStore::new(testing::store(), 1);
     let service =

@@ -17,7 +17,7 @@ fn assert_one_run_behind(world: &World, runs: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_completion_is_recorded_at_the_latest_when_the_second_handler_after_it_begins() {
+async fn a_completion_is_recorded_before_the_second_handler_after_it_begins() {
     for concurrency in [1, 10] {
         for time in [3, 50, 400] {
             let world = World::over_a_network();
@@ -51,7 +51,7 @@ async fn in_a_group_and_among_groups_completions_are_one_run_behind_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sandbox_killed_at_any_point_loses_one_runs_record_at_most_and_a_redelivery_replays_the_rest() {
+async fn a_killed_environment_loses_the_record_of_at_most_one_run() {
     for killed_in in 0..20 {
         let world = World::over_a_network();
         let service = world.service().concurrency(1);
@@ -99,12 +99,12 @@ async fn completions_of_instant_handlers_share_their_settle_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn completions_of_instant_handlers_share_their_settle_calls_where_calls_take_time() {
+async fn completions_of_instant_handlers_share_slow_settle_calls() {
     assert_shared(Latency { claim: millis(5), settle: millis(5), ..Latency::default() }).await;
 }
 
 #[tokio::test]
-async fn a_completion_is_recorded_in_time_where_handlers_put_their_thread_to_sleep() {
+async fn a_completion_is_recorded_in_time_when_handlers_block_their_thread() {
     for concurrency in [1, 10] {
         let latency = Latency { claim: millis(3), settle: millis(20), ..Latency::default() };
         let world = World::on(latency, |builder| builder).in_real_time();

@@ -37,7 +37,7 @@ async fn process(
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_handlers_block_one_claim_at_most_stands_on_work_that_has_not_begun() {
+async fn blocking_handlers_leave_at_most_one_claim_on_unbegun_work() {
     for policy in POLICIES {
         for latency in [Latency::default(), SLOW_STORE] {
             let world = guarded(policy, latency);
@@ -50,7 +50,7 @@ async fn while_handlers_block_one_claim_at_most_stands_on_work_that_has_not_begu
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_heads_of_groups_block_one_claim_at_most_stands_on_work_that_has_not_begun() {
+async fn blocking_heads_of_groups_leave_at_most_one_claim_on_unbegun_work() {
     for policy in POLICIES {
         let world = guarded(policy, Latency::default());
         let groups = ["a", "b", "c", "d", "a", "e"];
@@ -61,7 +61,7 @@ async fn while_heads_of_groups_block_one_claim_at_most_stands_on_work_that_has_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn until_a_first_poll_has_returned_one_record_is_claimed_and_then_as_many_as_there_are_free_slots() {
+async fn until_a_first_poll_returns_one_record_is_claimed_then_all_slots_fill() {
     for policy in POLICIES {
         for latency in [Latency::default(), SLOW_STORE] {
             let world = guarded(policy, latency);
@@ -101,7 +101,7 @@ async fn after_a_long_poll_one_record_is_claimed_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_bulk_handler_that_blocks_one_calls_worth_at_most_stands_on_work_that_has_not_begun() {
+async fn a_blocking_bulk_handler_leaves_at_most_one_call_of_claims_unbegun() {
     let world = guarded(AfterUnknown::Refuse, SLOW_STORE);
     let events = world.journal.clone();
     let handler = move |jobs: Vec<Job>, contexts: Vec<RecordContext>| {
@@ -136,7 +136,7 @@ async fn a_crash_leaves_one_claim_at_most_on_work_that_never_began() {
 }
 
 #[tokio::test]
-async fn while_handlers_put_their_thread_to_sleep_one_claim_at_most_stands_on_work_that_has_not_begun() {
+async fn handlers_that_sleep_leave_at_most_one_claim_on_unbegun_work() {
     let world = guarded(AfterUnknown::Refuse, SLOW_STORE).in_real_time();
     let processed = process(&world, AfterUnknown::Refuse, 10, batch(orders(10, "block", 30))).await;
     assert_eq!(reported(&processed), ids(0..0));

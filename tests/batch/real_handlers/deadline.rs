@@ -51,7 +51,7 @@ async fn an_expected_duration_is_checked_at_the_first_poll_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_heads_of_groups_that_are_claimed_side_by_side_do_not_begin_too_late() {
+async fn heads_of_groups_claimed_side_by_side_do_not_begin_too_late() {
     let world = World::over_a_network();
     let groups = ["a", "b", "c", "d", "e", "f"];
     let event = fifo(groups.into_iter().zip(orders(groups.len(), "block", 1_600)));
@@ -82,7 +82,7 @@ async fn a_bulk_call_does_not_begin_too_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_blocks_in_a_later_poll_keeps_those_that_have_not_begun_from_beginning() {
+async fn a_handler_that_blocks_in_a_later_poll_keeps_others_from_beginning() {
     let world = World::over_a_network();
     let mut acts = [("succeed", 100); 6];
     acts[0] = ("sleep, then block", 2_300);

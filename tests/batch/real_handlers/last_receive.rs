@@ -47,7 +47,7 @@ fn ended(world: &World, run: usize) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_hangs_is_cut_off_after_the_longest_run_and_those_behind_it_run_in_order() {
+async fn a_hung_head_is_cut_off_after_the_longest_run_and_the_rest_run_in_order() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         let (world, letters) = (World::with(|builder| builder.after_unknown(policy)), Letters::new());
         let service = world.service().dead_letters(letters.clone()).max_receive_count(RECEIVES);
@@ -73,7 +73,7 @@ async fn the_letter_of_a_head_that_was_cut_off_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn by_default_a_head_is_cut_off_after_half_of_the_time_left_when_it_begins() {
+async fn by_default_a_head_is_cut_off_after_half_of_the_time_left_to_it() {
     let event = group([work("A", "succeed", 10_000), work("B", "hang", 0), order("C")]);
     let (world, letters, processed) = last(None, event).await;
     assert_eq!((reported(&processed), letters.ids()), (vec![], ids(1..2)));
@@ -137,7 +137,7 @@ async fn without_others_behind_it_one_that_hangs_is_cut_off_at_the_stop_point() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_is_not_on_its_last_receive_or_cannot_be_dead_lettered_has_all_the_time_there_is() {
+async fn a_head_that_would_not_be_dead_lettered_has_all_the_time_there_is() {
     let event = || group([work("A", "succeed", 10_000), order("B")]);
     let world = World::new();
     let service = || world.service().longest_run(seconds(5));
@@ -155,7 +155,7 @@ async fn a_head_that_is_not_on_its_last_receive_or_cannot_be_dead_lettered_has_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_was_cut_off_and_cannot_be_dead_lettered_blocks_those_behind_it() {
+async fn a_cut_off_head_that_cannot_be_dead_lettered_blocks_those_behind_it() {
     for act in [Act::Refuse, Act::Panic] {
         let (world, letters) = (World::new(), Letters::that(act));
         let service = world.service().dead_letters(letters).max_receive_count(RECEIVES).longest_run(seconds(5));
@@ -172,7 +172,7 @@ fn refusing() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abandoned_head_on_its_last_receive_is_dead_lettered_and_those_behind_it_run() {
+async fn an_abandoned_head_is_dead_lettered_on_its_last_receive_and_others_run() {
     let (world, letters) = (refusing(), Letters::new());
     world.abandon("A");
     let before = world.record("A").await;
@@ -217,7 +217,7 @@ async fn abandoned_messages_are_dead_lettered_in_any_receive_by_choice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_place_for_dead_letters_abandoned_messages_are_reported_whatever_is_chosen() {
+async fn without_dead_letters_abandoned_messages_are_always_reported() {
     let world = refusing();
     world.abandon("A");
     let processed = world.process(&world.service().dead_letter_abandoned(true), batch([order("A")])).await;
@@ -251,7 +251,7 @@ async fn an_abandoned_record_stops_its_shard_by_default() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_goes_on_behind_an_abandoned_record_that_is_dead_lettered_by_choice() {
+async fn a_shard_goes_on_behind_a_dead_lettered_abandoned_record() {
     let (answer, ran, letters) = abandoned_in_a_shard(true).await;
     assert_eq!(answer, ALL_DONE);
     assert_eq!(ran, ["0", "1", "2", "3"]);

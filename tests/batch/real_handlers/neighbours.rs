@@ -26,7 +26,7 @@ async fn trouble(world: &World, claims: Fault, reads: Fault) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_answers_are_lost_does_not_keep_those_of_its_call_from_running() {
+async fn a_claim_whose_results_are_lost_does_not_stop_the_others_of_its_call() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         for reads in [Fault::Throttled, Fault::Silence] {
             let world = World::with(|builder| builder.after_unknown(policy));
@@ -47,7 +47,7 @@ async fn a_claim_whose_answers_are_lost_does_not_keep_those_of_its_call_from_run
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_is_known_to_stand_is_released_although_others_cannot_be_read() {
+async fn a_claim_known_to_stand_is_released_although_others_cannot_be_read() {
     let world = World::with(|builder| builder.after_unknown(AfterUnknown::Probe));
     for _ in 0..2 {
         world.store.next(Call::Claim, Fault::ErrorAfter);
@@ -79,7 +79,7 @@ impl Drop for Unfinished {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bulk_handler_whose_future_panics_when_it_is_cut_off_fails_its_own_records_only() {
+async fn a_bulk_handler_that_panics_when_cut_off_fails_only_its_own_records() {
     let world = World::new();
     let handle = |jobs: Vec<Value>| async move {
         let mut work = Unfinished(false);

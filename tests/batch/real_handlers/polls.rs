@@ -24,7 +24,7 @@ async fn wait_for_all() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_that_wait_are_polled_by_a_hundred_keys_a_second_one_call_of_twenty_five_at_a_time() {
+async fn waiting_records_are_polled_in_single_calls_at_a_bounded_rate_of_keys() {
     let world = wait_for_all().await;
     let (mut keys_read, mut is_in_flight) = (0, false);
     for (at, event) in world.journal.timed() {

@@ -24,7 +24,7 @@ fn blocking(world: &World, time: u64) -> BatchService<Sqs, impl Handler<Value, (
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_comes_before_the_deadline_though_a_handler_blocks_until_shortly_before_it_and_the_store_is_silent() {
+async fn with_a_late_block_and_a_silent_store_the_deadline_is_still_kept() {
     for time in [9_600, 9_800, 9_910] {
         let world = World::new();
         world.store.always(Call::Settle, Fault::Silence);

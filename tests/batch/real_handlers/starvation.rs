@@ -41,7 +41,7 @@ async fn a_reserve_that_leaves_no_time_fails_the_invocation_and_says_what_to_do(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expected_duration_that_never_fits_fails_the_invocation_and_says_what_to_do() {
+async fn an_expected_duration_that_never_fits_fails_the_invocation_with_advice() {
     let world = World::new();
     // With a second left the reserve is half of it.
     let service = world.service().expected_duration(millis(501));

@@ -46,7 +46,7 @@ const HELD: [Result<OutcomeKind, lambda_once::ErrorKind>; 4] =
     [Ok(OutcomeKind::InProgress), Ok(OutcomeKind::Executed), Ok(OutcomeKind::Skipped), Ok(OutcomeKind::Executed)];
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_is_held_for_long_keeps_the_answer_for_twenty_seconds_at_most() {
+async fn a_group_held_for_long_delays_the_response_by_twenty_seconds_at_most() {
     let world = World::new();
     hold(&world, "H", seconds(800));
     let (outcomes, took) = beside_a_held_group(&world, None).await;
@@ -109,7 +109,7 @@ async fn the_margin_counts_as_a_part_of_the_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ends_elsewhere_within_the_time_is_not_reported_though_its_lease_is_far_off() {
+async fn work_that_ends_elsewhere_in_time_is_not_reported_despite_its_lease() {
     for is_released in [false, true] {
         let world = World::new();
         hold(&world, "H", seconds(800));
@@ -140,7 +140,7 @@ async fn broker(bodies: &[Value]) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_one_failure_brings_everything_back_nothing_is_waited_for_after_it() {
+async fn nothing_is_waited_for_after_a_failure_that_brings_everything_back() {
     let (held, fails) = (|| order("H"), || work("F", "transient", 0));
     for bodies in [[fails(), held(), order("1")], [held(), fails(), order("1")], [order("1"), held(), fails()]] {
         let took = broker(&bodies).await;

@@ -100,7 +100,7 @@ async fn other_handlers_get_one_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_failure_blocks_what_is_behind_it_in_the_call_and_in_the_shard_and_nothing_before_it() {
+async fn a_failure_blocks_only_what_is_behind_it_in_the_call_and_in_the_shard() {
     let ledger = Ledger::failing(&[(2, false)]);
     let [first, second] = twice(ledger.handler(4), 6).await;
     assert_eq!(first.outcomes(), [DONE, DONE, TRANSIENT, SKIPPED, SKIPPED, SKIPPED]);
@@ -168,7 +168,7 @@ async fn in_a_fifo_queue_the_order_is_that_of_each_group() {
 }
 
 #[tokio::test]
-async fn where_a_lost_outcome_is_refused_or_probed_one_record_is_claimed_at_a_time() {
+async fn one_record_is_claimed_at_a_time_if_lost_outcomes_are_refused() {
     let ledger = Ledger::default();
     let once = testing::builder(testing::store()).after_unknown(AfterUnknown::Refuse).build().unwrap();
     let service = once.kinesis(Key::message_id(), ledger.handler(4));

@@ -223,7 +223,7 @@ async fn a_handler_is_told_where_its_change_stands() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_without_a_sequence_number_fails_the_invocation_before_anything_is_claimed() {
+async fn a_missing_sequence_number_fails_the_invocation_before_any_claim() {
     let world = World::new();
     let perform = world.handler();
     let service = world.once.dynamodb_stream(Key::message_id(), move |change: Change<_>| perform(change.new.unwrap()));
@@ -243,7 +243,7 @@ fn an_event_of_something_else_is_not_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_image_that_is_not_of_the_type_fails_only_a_handler_that_looks_at_it() {
+async fn an_old_image_of_another_type_fails_only_a_handler_that_reads_it() {
     for (looks, outcome) in [(false, true), (true, false)] {
         let world = World::new();
         let service = world.once.dynamodb_stream(Key::message_id(), move |change: Change<Order>| async move {

@@ -44,7 +44,7 @@ async fn an_event_that_is_done_is_a_success_and_is_replayed_by_its_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_failed_fails_the_invocation_and_lambdas_retry_runs_it_again() {
+async fn a_failed_event_fails_the_invocation_and_lambdas_retry_runs_it_again() {
     let world = World::new();
     let service = service(&world, Key::message_id());
     let event = event("e-1", &work("1", "transient once", 0).to_string());
@@ -127,7 +127,7 @@ fn an_event_of_something_else_is_not_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_another_invocation_left_unknown_is_waited_for_as_there_are_few_retries() {
+async fn an_event_that_another_invocation_left_unknown_is_waited_for() {
     let world = World::new();
     let service = service(&world, Key::message_id());
     let event = event("e-1", &work("1", "hang once", 0).to_string());
@@ -136,7 +136,7 @@ async fn an_event_that_another_invocation_left_unknown_is_waited_for_as_there_ar
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_schedules_detail_is_the_json_in_its_text_and_the_event_says_which_schedule_it_is() {
+async fn a_schedules_detail_is_the_json_in_its_text_and_the_event_names_it() {
     let world = World::new();
     let journal = world.journal.clone();
     let service = world.once.eventbridge(Key::message_id(), move |detail: Value, context: RecordContext| {

@@ -95,7 +95,7 @@ async fn protobuf_has_the_index_of_its_message_in_front() {
 }
 
 #[tokio::test]
-async fn a_schema_that_is_not_known_yet_is_retried_and_what_is_not_framed_is_not() {
+async fn a_schema_not_known_yet_is_retried_and_an_unframed_value_is_not() {
     let is_registered = Arc::new(AtomicBool::new(false));
     let registry = Arc::clone(&is_registered);
     let decode = move |message: KafkaMessage<'_>| {

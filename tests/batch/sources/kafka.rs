@@ -184,7 +184,7 @@ async fn a_value_may_be_any_bytes_and_a_tombstone_is_told_from_no_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_is_not_of_its_partition_fails_the_invocation_before_anything_is_claimed() {
+async fn a_record_of_another_partition_fails_the_invocation_before_any_claim() {
     for wrong in ["orders-1", "orders", "orders-", "order-0", "orders-00", "orders-+0", "refunds-0", "-0", ""] {
         let world = World::new();
         let mut event = event([record(0, 1, &order("0"))]);

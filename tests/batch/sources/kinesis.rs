@@ -118,7 +118,7 @@ async fn a_key_that_is_missing_is_a_checkpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_without_a_sequence_number_fails_the_invocation_before_anything_is_claimed() {
+async fn a_missing_sequence_number_fails_the_invocation_before_any_claim() {
     for number in [json!(""), Value::Null] {
         let mut nameless = record(1, "a", "{}");
         match number {

@@ -91,7 +91,7 @@ async fn a_batch_that_is_done_is_a_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_failed_fails_the_invocation_and_the_rest_is_replayed_in_the_next() {
+async fn a_failed_message_fails_the_invocation_and_the_next_replays_the_rest() {
     for act in ["transient once", "hang once"] {
         let world = World::new();
         let service = service(&world, Key::message_id());
@@ -111,7 +111,7 @@ async fn a_message_that_failed_fails_the_invocation_and_the_rest_is_replayed_in_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_another_invocation_left_unknown_is_waited_for_as_it_would_bring_all_others_back() {
+async fn a_message_that_another_invocation_left_unknown_is_waited_for() {
     let world = World::new();
     let service = service(&world, Key::message_id());
     let event = active_event([active("ID:1", &work("1", "hang once", 0)), active("ID:2", &order("2"))]);
@@ -196,7 +196,7 @@ async fn told(event: &Value) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn properties_and_headers_are_headers_if_they_are_texts_numbers_or_truth_values() {
+async fn properties_and_headers_are_headers_if_texts_numbers_or_booleans() {
     let values = json!({
         "text": "a", "bytes": { "bytes": [98, 99] }, "umlaut": { "bytes": [-61, -92] }, "truth": true,
         "number": 9_007_199_254_740_993_i64, "list": ["x"], "binary": { "bytes": [-1] }, "null": null,

@@ -56,7 +56,7 @@ async fn a_message_that_is_done_is_a_success_and_is_replayed_by_its_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_failed_fails_the_invocation_and_lambdas_retry_runs_it_again() {
+async fn a_failed_message_fails_the_invocation_and_lambdas_retry_reruns_it() {
     let world = World::new();
     let service = service(&world, Key::message_id());
     let event = event("m-1", &work("1", "transient once", 0));
@@ -68,7 +68,7 @@ async fn a_message_that_failed_fails_the_invocation_and_lambdas_retry_runs_it_ag
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_another_invocation_left_unknown_is_waited_for_as_there_are_few_retries() {
+async fn a_message_that_another_invocation_left_unknown_is_waited_for() {
     let world = World::new();
     let service = service(&world, Key::message_id());
     let event = event("m-1", &work("1", "hang once", 0));
@@ -130,7 +130,7 @@ async fn a_handler_is_told_what_stands_on_its_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_without_an_id_fails_the_invocation_before_anything_is_claimed() {
+async fn a_message_without_an_id_fails_the_invocation_before_any_claim() {
     let world = World::new();
     let mut absent = event("", &order("1"));
     for _ in 0..2 {

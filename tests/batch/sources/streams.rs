@@ -135,7 +135,7 @@ on_both_streams! {
     the_retry_goes_on_at_the_checkpoint
     a_retry_of_the_whole_batch_runs_nothing_twice
     keys_run_side_by_side_and_each_in_order
-    a_failure_blocks_only_its_own_key_and_records_done_past_it_are_replayed
+    a_failure_blocks_only_its_key_and_records_done_past_it_are_replayed
     of_several_failures_the_lowest_sequence_number_is_the_checkpoint
     a_permanent_failure_is_the_checkpoint_in_every_delivery_and_runs_once
     a_permanent_failure_that_is_acknowledged_lets_the_stream_go_on
@@ -202,7 +202,7 @@ async fn keys_run_side_by_side_and_each_in_order<S: Stream>() {
     assert_eq!(names.iter().filter(|name| name.starts_with('a')).collect::<Vec<_>>(), ["a0", "a1", "a2"]);
 }
 
-async fn a_failure_blocks_only_its_own_key_and_records_done_past_it_are_replayed<S: Stream>() {
+async fn a_failure_blocks_only_its_key_and_records_done_past_it_are_replayed<S: Stream>() {
     let world = World::new();
     let records = [
         ("a", order("a0")),

@@ -8,8 +8,8 @@ use crate::{
 };
 
 on_both_streams! {
-    what_is_cut_off_at_the_stop_point_is_the_checkpoint_and_keeps_its_claim
-    what_cannot_be_expected_to_end_in_time_is_not_started_and_is_the_checkpoint
+    a_record_cut_off_at_the_stop_point_is_the_checkpoint_and_stays_claimed
+    a_record_not_expected_to_end_in_time_is_the_unstarted_checkpoint
     a_retry_waits_for_the_claim_of_an_invocation_that_timed_out
     a_retry_waits_for_the_claim_of_a_sandbox_that_died
     a_retry_that_has_no_time_to_wait_fails_at_once
@@ -17,7 +17,7 @@ on_both_streams! {
 
 const TEN_SECONDS: Settings = Settings { seconds_left: 10, ..SHARD };
 
-async fn what_is_cut_off_at_the_stop_point_is_the_checkpoint_and_keeps_its_claim<S: Stream>() {
+async fn a_record_cut_off_at_the_stop_point_is_the_checkpoint_and_stays_claimed<S: Stream>() {
     let world = World::new();
     let began = tokio::time::Instant::now();
     let event = S::event(0, &[order("0"), work("1", "hang", 0), order("2")].map(|job| ("a", job)));
@@ -27,7 +27,7 @@ async fn what_is_cut_off_at_the_stop_point_is_the_checkpoint_and_keeps_its_claim
     assert_eq!(world.status_in(S::SOURCE, &S::key(2)).await, None);
 }
 
-async fn what_cannot_be_expected_to_end_in_time_is_not_started_and_is_the_checkpoint<S: Stream>() {
+async fn a_record_not_expected_to_end_in_time_is_the_unstarted_checkpoint<S: Stream>() {
     let world = World::new();
     let event = S::event(0, &["0", "1", "2", "3"].map(|name| ("a", work(name, "succeed", 4_000))));
     assert_eq!(S::invoke(&world, TEN_SECONDS, &event).await.unwrap(), checkpoint(2));

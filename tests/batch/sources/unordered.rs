@@ -88,7 +88,7 @@ async fn the_records_of_a_shard_run_side_by_side() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_answer_is_the_first_failure_and_what_was_done_behind_it_is_replayed() {
+async fn the_response_is_the_first_failure_and_work_done_behind_it_is_replayed() {
     let work = || {
         let tries = Arc::new(AtomicUsize::new(0));
         move |number| {

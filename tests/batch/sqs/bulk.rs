@@ -58,7 +58,7 @@ fn service(world: &World, most: usize, calls: &Calls) -> Bulk<impl Handler<Job, 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_claimed_together_is_handed_over_together_and_each_record_has_its_verdict() {
+async fn records_claimed_in_one_call_run_in_bulk_and_have_separate_verdicts() {
     let (world, calls) = (World::new(), Calls::default());
     world.put("done", Status::Completed, "1");
     let bodies =
@@ -120,7 +120,7 @@ async fn verdicts_that_are_too_few_are_nobodys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn groups_of_a_fifo_queue_are_handed_over_together_and_their_messages_one_by_one() {
+async fn groups_of_a_fifo_queue_run_in_bulk_and_their_messages_one_by_one() {
     let (world, calls) = (World::new(), Calls::default());
     let messages = ["a", "b", "a", "b", "a"].into_iter().enumerate();
     let event = fifo(messages.map(|(i, group)| (group, order(&format!("{group}{i}")))));
@@ -177,7 +177,7 @@ async fn what_took_over_is_probed_and_run_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn under_refuse_one_call_is_claimed_first_and_then_as_many_as_calls_can_take() {
+async fn under_refuse_one_call_is_claimed_first_then_what_all_calls_can_take() {
     let (world, calls) = (World::with(|builder| builder.after_unknown(AfterUnknown::Refuse)), Calls::default());
     let service = service(&world, 4, &calls).concurrency(2);
     assert!(world.deliver_to(&service, orders(20, "succeed", 0)).await.is_empty());
@@ -243,7 +243,7 @@ async fn records_without_a_key_do_not_divide_the_claims_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_in_mid_call_stops_the_batch_before_what_is_before_it_is_recorded() {
+async fn a_failure_in_mid_call_stops_the_batch_before_earlier_outcomes_settle() {
     for act in ["transient", "unknown"] {
         let (world, calls) = (World::new(), Calls::default());
         let noted = Arc::clone(&calls);

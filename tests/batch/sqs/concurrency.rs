@@ -123,7 +123,7 @@ async fn an_order_that_runs_unprotected_is_decoded_as_it_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_blocked_by_a_failure_are_not_decoded_where_nothing_else_is_left() {
+async fn records_blocked_by_a_failure_are_not_decoded_if_nothing_else_is_left() {
     let world = World::new();
     let service =
         world.once.sqs(Key::message_id(), |_: Counted| std::future::ready(Err::<(), _>(Failure::transient("no"))));
@@ -183,7 +183,7 @@ async fn a_settle_that_the_store_has_trouble_with_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn under_refuse_a_record_is_claimed_only_when_its_handler_is_about_to_start() {
+async fn under_refuse_a_record_is_claimed_only_just_before_its_handler_starts() {
     for (takes, concurrency) in [(100, 1), (100, 3), (2, 3), (100, 40)] {
         let world = World::on(takes, |builder| builder.after_unknown(AfterUnknown::Refuse));
         let service = world.service().concurrency(concurrency);

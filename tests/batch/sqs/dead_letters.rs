@@ -142,7 +142,7 @@ pub(crate) fn dead_lettered(processed: &Processed<SqsBatchResponse>) -> Vec<Stri
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_retry_can_help_is_put_aside_with_what_went_wrong_and_acknowledged() {
+async fn unretryable_records_are_dead_lettered_with_the_reason_and_acknowledged() {
     for policy in [PermanentFailures::Report, PermanentFailures::Acknowledge] {
         let (world, letters) = (World::new(), Letters::new());
         world.put("failed", Status::Failed, "\"no\"");
@@ -208,7 +208,7 @@ async fn what_cannot_be_put_aside_is_reported_and_touches_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_hangs_is_waited_for_no_longer_than_the_invocation_has_time() {
+async fn a_hung_dead_letter_is_waited_for_no_longer_than_there_is_time() {
     for act in [Act::Hang, Act::HangAndPanicWhenDropped] {
         let (world, letters) = (World::new(), Letters::that(act));
         let service = world.service().dead_letters(letters.clone());
@@ -261,7 +261,7 @@ async fn duplicates_of_a_record_that_is_put_aside_are_acknowledged_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_payload_for_the_key_of_the_same_batch_is_reported_and_put_aside_when_it_comes_again() {
+async fn a_mismatch_within_a_batch_is_reported_and_dead_lettered_if_redelivered() {
     for act in ["succeed", "permanent", "transient"] {
         let (world, letters) = (World::new(), Letters::new());
         let service = world.service().dead_letters(letters.clone());
@@ -332,7 +332,7 @@ async fn in_an_order_nothing_is_put_aside_before_its_turn_or_behind_a_failure() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_is_put_aside_does_not_stop_the_batch_and_one_that_cannot_be_does() {
+async fn a_failed_record_stops_the_batch_unless_it_is_dead_lettered() {
     for (act, reports) in [(Act::Take(millis(10)), vec![]), (Act::Refuse, vec!["m0", "m2"])] {
         let (world, letters) = (World::new(), Letters::that(act));
         let service = world.service().dead_letters(letters).on_failure(OnFailure::StopBatch);
@@ -457,7 +457,7 @@ async fn bodies_in_memory(letters: Option<Letters>) -> Vec<usize> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bodies_are_kept_only_for_a_place_to_put_them_and_until_their_records_are_decided() {
+async fn bodies_are_kept_only_for_dead_letters_and_until_records_are_decided() {
     let without = bodies_in_memory(None).await;
     let clones_of_the_source = without[0];
     assert_eq!(without, [clones_of_the_source; 10]);

@@ -122,7 +122,7 @@ async fn a_claim_that_took_over_and_was_not_started_is_handed_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_in_the_past_means_the_configured_lease_and_a_hang_is_cut_off() {
+async fn a_past_deadline_means_the_configured_lease_and_a_hang_is_cut_off() {
     for deadline in [0, 600_000] {
         for (lease, stop) in [(None, millis(28_500)), (Some(seconds(10)), millis(9_500))] {
             let world = World::with(|builder| match lease {
@@ -166,7 +166,7 @@ async fn a_handler_that_ends_just_before_the_stop_point_is_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_blocks_past_the_stop_point_leaves_the_ones_that_never_began_free() {
+async fn a_handler_that_blocks_past_the_stop_point_leaves_unbegun_keys_free() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         let world = World::with(|builder| builder.after_unknown(policy));
         let clock = world.clock.clone();
@@ -185,7 +185,7 @@ async fn a_handler_that_blocks_past_the_stop_point_leaves_the_ones_that_never_be
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_that_cannot_be_released_at_the_stop_point_do_not_keep_the_answer_from_coming_in_time() {
+async fn claims_that_cannot_be_released_at_the_stop_point_delay_no_response() {
     let world = World::new();
     world.store.always(Call::Settle, Fault::Silence);
     let service = world.service().concurrency(1);

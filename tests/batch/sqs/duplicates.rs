@@ -63,7 +63,7 @@ async fn white_space_and_the_order_of_members_make_no_other_payload() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_part_that_stands_for_the_payload_must_be_there_and_may_hold_anything() {
+async fn the_part_used_as_payload_must_exist_and_may_hold_anything() {
     let body = |items: &str| format!(r#"{{"order_id":"A","act":"succeed","ms":0,"items":{items}}}"#);
     for items in ["[]", "null", r#"[{"note":null}]"#, "\"\""] {
         let world = World::new();

@@ -70,7 +70,7 @@ async fn an_abandoned_claim_that_was_taken_over_in_vain_is_handed_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abandoned_claim_under_refuse_is_reported_by_any_policy_and_does_not_run() {
+async fn under_refuse_an_abandoned_claim_is_always_reported_and_never_run() {
     for policy in [PermanentFailures::Report, PermanentFailures::Acknowledge] {
         let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
         world.abandon("A");

@@ -30,7 +30,7 @@ fn an_event_that_is_not_utf_8_or_has_half_a_surrogate_does_not_parse() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_without_a_message_id_fails_the_invocation_before_anything_is_claimed() {
+async fn a_record_without_a_message_id_fails_the_invocation_before_any_claim() {
     for id in [json!(null), json!(""), Value::Null] {
         let mut nameless = message("x", &order("B"));
         nameless["messageId"] = id;
@@ -182,7 +182,7 @@ async fn place(order: Order) -> Result<String, Failure> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_event_that_comes_with_the_repository_gives_what_it_is_meant_to_show() {
+async fn the_event_in_the_repository_gives_the_outcomes_it_is_meant_to_show() {
     let text = include_str!("../../../events/sqs-batch.json");
     let event: SqsEvent = serde_json::from_str(text).unwrap();
     let at = |i: usize| event.records[i].message_id.clone().unwrap();

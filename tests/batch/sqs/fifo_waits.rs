@@ -69,7 +69,7 @@ async fn nothing_is_claimed_past_the_stop_point_after_a_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_behind_an_outcome_that_cannot_be_recorded_are_released_at_the_stop_point() {
+async fn claims_behind_an_unrecorded_outcome_are_released_at_the_stop_point() {
     let world = World::new();
     // Each silent call takes three seconds, and the last one what is left.
     (0..4).for_each(|_| world.store.next(Call::Settle, Fault::Silence));
@@ -81,7 +81,7 @@ async fn claims_behind_an_outcome_that_cannot_be_recorded_are_released_at_the_st
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_without_a_key_does_not_keep_one_before_it_from_its_second_claim() {
+async fn a_message_without_a_key_does_not_block_a_second_claim_before_it() {
     let world =
         World::with(|builder| builder.after_unknown(AfterUnknown::Refuse).missing_key(MissingKey::RunUnprotected));
     world.put("H", Status::InProgress, "");
@@ -143,7 +143,7 @@ async fn a_body_that_stops_the_batch_keeps_what_is_behind_it_from_being_claimed(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_to_run_with_a_message_that_stops_the_batch_at_once_does_not_begin() {
+async fn records_due_beside_one_that_stops_the_batch_at_once_do_not_begin() {
     for most in [1, 3] {
         let (world, begun) = (World::new(), Arc::new(Mutex::new(Vec::new())));
         let notes = Arc::clone(&begun);

@@ -196,7 +196,7 @@ impl<'de> Deserialize<'de> for Explosive {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_type_that_panics_while_it_is_decoded_fails_alone_and_leaves_no_record() {
+async fn a_type_that_panics_when_decoded_fails_alone_and_leaves_no_record() {
     let world = World::new();
     let service = world.once.sqs(by_order(), |_: Explosive| async { Ok::<_, Failure>(()) });
     let bodies = [order("A"), work("B", "explode", 0), order("C")];

@@ -46,7 +46,7 @@ async fn two_invocations_at_once_share_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_invocations_with_the_same_messages_one_runs_them_and_the_other_reports_them() {
+async fn of_two_invocations_one_runs_the_same_messages_and_one_reports_them() {
     let world = World::new();
     let service = world.service();
     let bodies = || batch(orders(5, "succeed", 100));

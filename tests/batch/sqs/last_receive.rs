@@ -38,7 +38,7 @@ fn delivered<const N: usize>(bodies: [Value; N], times: [u32; N]) -> SqsEvent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_fails_on_its_last_delivery_is_put_aside_and_those_behind_it_run() {
+async fn a_head_that_fails_on_its_last_receive_is_dead_lettered_and_others_run() {
     for act in FAILURES {
         for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
             let (world, letters) =
@@ -68,7 +68,7 @@ async fn before_its_last_delivery_a_failing_head_holds_up_its_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_cannot_be_put_aside_on_its_last_delivery_holds_up_its_group() {
+async fn a_failed_head_that_cannot_be_dead_lettered_blocks_its_group() {
     for act in [Act::Refuse, Act::Panic, Act::Hang] {
         let (world, letters) = (World::new(), Letters::that(act));
         let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES);
@@ -136,7 +136,7 @@ async fn what_did_not_run_is_not_dead_lettered_on_its_last_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_fails_at_the_stop_point_is_put_aside_and_those_behind_it_are_not_started() {
+async fn after_a_head_dead_lettered_at_the_stop_point_the_rest_is_not_started() {
     let (world, letters) = (World::new(), Letters::that(Act::Take(millis(100))));
     let service = world.service().dead_letters(letters).max_receive_count(DELIVERIES).longest_run(millis(500));
     let event = fifo([("a", work("A", "transient", 499)), ("a", order("B"))]);
@@ -174,7 +174,7 @@ fn pairs<const N: usize>(pairs: [(&str, &str); N]) -> Vec<(String, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_place_to_put_it_a_warning_names_each_message_that_is_lost_to_the_queue() {
+async fn without_dead_letters_a_warning_names_each_message_the_queue_loses() {
     let world = World::new();
     let told = world.service().max_receive_count(DELIVERIES);
     let skipped = [("m1", "skipped"), ("m2", "skipped")];

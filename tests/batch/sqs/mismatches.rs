@@ -132,7 +132,7 @@ async fn in_an_order_a_run_of_another_payload_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_an_order_a_run_of_another_payload_that_lapses_blocks_those_behind_it() {
+async fn in_an_order_a_lapsed_run_of_another_payload_blocks_those_behind_it() {
     let world = World::new();
     let (found, took) = in_order(&world, Some(Status::InProgress)).await;
     assert_eq!(found, ["abandoned", "skipped"]);

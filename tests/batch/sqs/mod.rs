@@ -9,7 +9,7 @@ mod duplicates;
 mod elsewhere;
 mod events;
 mod fifo;
-mod fifo_looks;
+mod fifo_polls;
 mod fifo_waits;
 mod handlers;
 mod invocations;

@@ -64,7 +64,7 @@ async fn what_is_older_than_the_newest_is_acknowledged_and_does_not_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_of_one_entity_run_one_after_another_and_those_of_others_beside_them() {
+async fn records_of_one_entity_run_in_sequence_and_those_of_others_beside_them() {
     let world = World::new();
     let bodies = (1..=4).flat_map(|version| ["A", "B", "C"].map(|account| set(account, version, "succeed", 100)));
     let outcomes = world.outcomes(bodies).await;
@@ -124,7 +124,7 @@ async fn a_record_whose_outcome_is_not_recorded_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_for_good_that_is_not_recorded_is_reported_whatever_the_policy() {
+async fn an_unrecorded_permanent_failure_is_reported_whatever_the_policy() {
     let world = World::new();
     world.store.always(Call::Settle, Fault::ErrorBefore);
     let service = world.ordered().permanent_failures(PermanentFailures::Acknowledge);

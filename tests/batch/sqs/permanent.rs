@@ -55,7 +55,7 @@ async fn a_mismatch_follows_the_policy_and_leaves_the_record_as_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_that_a_retry_may_help_are_reported_even_where_permanent_ones_are_acknowledged() {
+async fn only_permanent_failures_are_acknowledged_and_retryable_ones_reported() {
     let world = World::new();
     let service = world.service().permanent_failures(PermanentFailures::Acknowledge);
     let acts = ["transient", "permanent", "unknown", "panic", "hang", "succeed"];

@@ -100,7 +100,7 @@ impl Lab {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_probe_finds_done_is_recorded_and_acknowledged_and_its_handler_does_not_run() {
+async fn work_that_a_probe_finds_done_is_recorded_and_not_run_again() {
     let lab = Lab::lost().await;
     assert_eq!(lab.deliver(Finds::Done).await, (Ok(OutcomeKind::Recovered), false));
     assert_eq!(lab.log(), ["asked A"]);
@@ -131,7 +131,7 @@ async fn a_probe_is_asked_only_of_a_record_that_took_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_fails_hands_the_claim_back_and_the_next_delivery_asks_again() {
+async fn a_failed_probe_hands_back_its_claim_and_the_next_delivery_probes_again() {
     for finds in [Finds::Error, Finds::PermanentError] {
         let lab = Lab::lost().await;
         let transient = OutcomeKind::Failed(Verdict::Transient);
@@ -258,7 +258,7 @@ async fn a_batch_that_is_cut_off_leaves_claims_only_on_what_was_running() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_an_order_what_is_recovered_holds_up_nothing_and_a_probe_that_fails_holds_up_its_group() {
+async fn in_an_order_a_failed_probe_blocks_its_group_and_a_recovery_does_not() {
     for (finds, reports, log) in [
         (Finds::Done, ids(0..0), vec!["asked A", "ran C", "ran B"]),
         (Finds::Nothing, ids(0..0), vec!["asked A", "ran A", "ran C", "ran B"]),

@@ -92,7 +92,7 @@ impl Redelivery for Hook {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_told_once_of_all_that_failed_in_the_order_of_the_event_before_the_answer() {
+async fn it_is_told_once_of_all_failures_in_event_order_before_the_response() {
     let (world, hook) = (World::new(), Hook::that(Act::Take(seconds(3))));
     let service = world.service().redelivery(hook.clone());
     let bodies = [
@@ -130,7 +130,7 @@ async fn it_hears_of_what_could_not_be_put_aside() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_it_does_it_changes_no_outcome_and_takes_no_longer_than_there_is_time() {
+async fn it_never_changes_an_outcome_or_takes_longer_than_there_is_time() {
     for (act, takes, level) in [
         (Act::Panic, 0, Level::ERROR),
         (Act::PanicAtOnce, 0, Level::ERROR),
@@ -202,7 +202,7 @@ async fn it_is_told_until_when_the_key_of_each_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_time_it_is_told_a_held_key_can_be_claimed_and_a_moment_earlier_it_cannot() {
+async fn a_held_key_can_be_claimed_from_the_time_it_is_told_and_not_before() {
     for (wait, runs) in [(millis(62_000), 1), (millis(62_001), 2)] {
         let world = World::new();
         world.process(&world.service(), batch([work("A", "unknown", 0)])).await;

@@ -73,7 +73,7 @@ async fn records_skipped_or_not_started_are_reported_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_that_a_failure_of_another_group_keeps_from_starting_are_skipped() {
+async fn records_kept_from_starting_by_another_groups_failure_are_skipped() {
     let world = World::new();
     let service = world.service().concurrency(1).on_failure(OnFailure::StopBatch);
     let bodies = [order("A"), work("B", "transient", 0), order("C"), order("D"), order("C")];

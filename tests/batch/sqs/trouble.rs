@@ -8,7 +8,7 @@ use lambda_once::{
 use crate::world::{World, batch, ids, invoke, millis, order, orders, seconds, work};
 
 #[tokio::test(start_paused = true)]
-async fn work_that_is_done_but_cannot_be_recorded_is_acknowledged_and_never_released() {
+async fn done_work_that_cannot_be_recorded_is_acknowledged_and_never_released() {
     for fault in [Fault::Throttled, Fault::ErrorBefore, Fault::AccessDenied, Fault::TableMissing, Fault::Silence] {
         let world = World::new();
         world.store.always(Call::Settle, fault);
@@ -113,7 +113,7 @@ async fn a_permanent_failure_that_cannot_be_recorded_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outcome_that_waits_behind_a_call_that_hangs_is_sent_at_the_stop_point() {
+async fn an_outcome_waiting_behind_a_hung_call_is_sent_at_the_stop_point() {
     let world = World::new();
     world.store.always(Call::Settle, Fault::Silence);
     let service = world.service().concurrency(2);

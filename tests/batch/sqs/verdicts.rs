@@ -97,7 +97,7 @@ async fn left(world: &World) -> [Option<Status>; 3] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_classified_error_of_a_handler_for_one_record_or_many_says_what_is_left_of_the_claim() {
+async fn a_handlers_classified_error_decides_what_is_left_of_the_claim() {
     let classified = || World::with(|builder| builder.classify(|error: &Said| error.0));
     let act = |job: &serde_json::Value| said(job["act"].as_str().unwrap());
     let one = move |job: serde_json::Value| async move { Err::<(), Said>(act(&job)) };
@@ -113,7 +113,7 @@ async fn a_classified_error_of_a_handler_for_one_record_or_many_says_what_is_lef
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_classified_error_of_a_decoder_says_whether_the_message_may_be_decoded_later() {
+async fn a_decoders_classified_error_decides_whether_the_message_is_retried() {
     let world = World::with(|builder| builder.classify(|error: &Said| error.0));
     let decode = |body: &str| {
         let job: serde_json::Value = serde_json::from_str(body)?;
@@ -233,7 +233,7 @@ async fn a_batch_that_failed_as_a_whole_is_an_error_if_that_is_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_or_error_fails_the_invocation_for_any_failure_and_replays_what_was_done() {
+async fn all_or_error_fails_the_invocation_for_any_failure_and_replays_the_rest() {
     let world = World::new();
     let service = world.service().all_or_error();
     let deliver = || invoke(&service, batch([order("A"), work("B", "transient once", 0)]), world.left(seconds(60)));
@@ -252,7 +252,7 @@ async fn all_or_error_is_content_with_what_is_acknowledged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_or_error_waits_for_what_is_in_progress_elsewhere_unless_the_batch_has_failed_already() {
+async fn all_or_error_waits_for_work_elsewhere_unless_the_batch_has_failed() {
     let world = World::new();
     world.put("running", Status::InProgress, "1");
     let begun = world.clock.now();

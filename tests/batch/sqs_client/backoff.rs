@@ -64,7 +64,7 @@ fn in_group(group: &str, mut message: Value) -> Value {
 }
 
 #[tokio::test]
-async fn the_request_names_the_queue_and_each_message_that_failed_and_goes_to_the_clients_own_endpoint() {
+async fn the_clients_endpoint_is_told_the_queue_and_each_failed_message() {
     let (function, server) = (Function::new(), Server::start().await);
     function.hold("m1", seconds(10));
     let service = function.service().redelivery(VisibilityBackoff::new(server.client().await));
@@ -107,7 +107,7 @@ async fn what_is_in_progress_elsewhere_comes_back_when_that_is_over() {
 }
 
 #[tokio::test]
-async fn what_failed_for_now_comes_back_after_a_random_part_of_a_time_that_doubles_up_to_its_longest() {
+async fn a_transient_failure_comes_back_after_a_random_part_of_a_doubling_time() {
     let (function, server) = (Function::new(), Server::start().await);
     let backoff = VisibilityBackoff::new(server.client().await).base(seconds(5)).longest(seconds(100));
     let service = function.service().redelivery(backoff);
@@ -162,7 +162,7 @@ async fn what_lost_its_lease_comes_back_when_the_lease_of_the_other_has_ended() 
 }
 
 #[tokio::test]
-async fn what_failed_for_good_and_could_not_be_recorded_comes_back_when_its_claim_has_ended() {
+async fn an_unrecorded_permanent_failure_comes_back_when_its_claim_has_ended() {
     let function = Function::new();
     function.store.always(Call::Settle, Fault::TableMissing);
     assert_eq!(changes_after(&function, [message(ARN, "m0", "permanent")]).await, [change("m0", 64)].into());
@@ -183,7 +183,7 @@ async fn a_duplicate_comes_back_with_the_one_whose_outcome_it_has() {
 }
 
 #[tokio::test]
-async fn what_no_retry_can_help_and_what_was_not_started_keep_the_queues_own_time() {
+async fn permanent_failures_and_unstarted_messages_keep_the_queues_own_time() {
     let function = Function::new();
     let undecodable = json!({
         "messageId": "m1", "receiptHandle": "receipt of m1", "body": "not JSON", "eventSourceARN": ARN, "attributes": {},
@@ -311,7 +311,7 @@ async fn changes_after_a_stop(acts: [&str; 2], at_once: usize) -> BTreeMap<Strin
 }
 
 #[tokio::test]
-async fn messages_skipped_by_a_stop_do_not_come_back_before_the_one_that_stopped_the_batch() {
+async fn messages_skipped_by_a_stop_do_not_come_back_before_its_cause() {
     let stopped = ["b0", "a1", "c0"].map(|id| change(id, 64)).into();
     assert_eq!(changes_after_a_stop(["", "unknown"], 1).await, stopped, "also what is behind one that did not fail");
 
@@ -348,7 +348,7 @@ async fn a_refusal_is_logged_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn of_several_calls_one_that_fails_does_not_keep_the_others_from_being_made() {
+async fn a_call_that_fails_does_not_keep_the_others_from_being_made() {
     let (function, server) = (Function::new(), Server::start().await);
     let service = function.service().redelivery(VisibilityBackoff::new(server.client().await));
     server.deny();

@@ -241,7 +241,7 @@ async fn records_of_other_sources_are_sent_too() {
 }
 
 #[tokio::test]
-async fn in_a_fifo_queue_no_letter_of_another_record_is_taken_for_a_repeated_one() {
+async fn in_a_fifo_queue_dlq_messages_of_other_records_are_no_duplicates() {
     // Nobody need set an id, or another one for each message: publishers to RabbitMQ, for instance.
     for (id, bodies) in [("r", ["a", "b"]), ("", ["a", "b"]), ("", ["a", "a"])] {
         let letters = sent_from_elsewhere(DEAD_FIFO, id, &bodies.map(str::as_bytes)).await;

@@ -30,7 +30,7 @@ async fn meanwhile(world: &World, status: Option<Status>) -> (Vec<&'static str>,
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_done_elsewhere_meanwhile_is_replayed_long_before_the_lease_ends() {
+async fn work_done_elsewhere_meanwhile_is_replayed_before_its_lease_ends() {
     let world = World::new();
     let (outcomes, took) = meanwhile(&world, Some(Status::Completed)).await;
     assert_eq!(outcomes, ["replayed", "executed"]);
