@@ -89,7 +89,7 @@ async fn a_request_beyond_the_cap_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_beyond_the_cap_is_passed_through_and_its_operation_stays_done_without_it() {
+async fn a_response_beyond_the_cap_is_passed_through_and_its_operation_is_done() {
     let long = |_, _| async { Response::new(Full::from("12345")) };
     let app = App::with(|engine| engine, |layer| layer.max_body(4), long);
     let got = app.post("k", "1").await;
@@ -111,7 +111,7 @@ async fn an_answer_beyond_the_cap_can_be_refused_and_its_operation_stays_done() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_beyond_the_cap_that_releases_the_key_is_passed_through_even_where_large_ones_are_refused() {
+async fn a_response_that_releases_the_key_is_passed_through_however_large() {
     let long = |run: u32, _| async move {
         let answer = Response::builder().status(if run < 3 { 503 } else { 200 });
         answer.header("x-run", run).body(Full::from("try again")).unwrap()

@@ -182,7 +182,7 @@ pub(crate) async fn answered(once: &Idempotency, scope: Scope, event: &Value, te
 }
 
 #[tokio::test]
-async fn only_requests_that_no_authorizer_has_seen_are_anonymous_and_those_without_a_principal_are_refused() {
+async fn only_requests_no_authorizer_saw_are_anonymous_and_unnamed_are_refused() {
     for &shape in SHAPES {
         let once = crate::setup::engine();
         let scope = || Scope::authorizer().or_anonymous();

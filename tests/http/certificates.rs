@@ -25,7 +25,7 @@ async fn status(scope: Scope, event: &Value) -> u16 {
 }
 
 #[tokio::test]
-async fn callers_with_certificates_are_refused_and_never_share_answers_where_no_authorizer_names_them() {
+async fn callers_with_certificates_are_refused_if_no_authorizer_names_them() {
     let once = crate::setup::engine();
     for subject in ["CN=alice", "CN=bob", "CN=alice"] {
         let event = with_certificate(Shape::HttpNone, ISSUER, subject);
@@ -102,7 +102,7 @@ async fn where_certificates_are_the_callers_a_request_without_one_is_refused() {
 
 /// The names are in certificate extensions then, which the event does not contain.
 #[tokio::test]
-async fn a_certificate_without_a_subject_names_nobody_and_is_not_anonymous_either() {
+async fn a_certificate_without_a_subject_is_neither_a_name_nor_anonymous() {
     for scope in [Scope::client_certificate, Scope::authorizer] {
         let mut event = with_certificate(Shape::HttpNone, ISSUER, "");
         assert_eq!(status(scope().or_anonymous(), &event).await, 403, "empty");

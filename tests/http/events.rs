@@ -95,7 +95,7 @@ fn charge(run: u32) -> Response<Body> {
 }
 
 #[tokio::test]
-async fn an_event_with_a_query_that_is_delivered_200_times_is_executed_once_and_replayed_199_times() {
+async fn an_event_with_a_query_runs_once_and_is_replayed_at_each_redelivery() {
     for format in FORMATS {
         let (function, event) = (Function::new(charge), event(format));
         let first = function.deliver(&event).await;
@@ -166,7 +166,7 @@ async fn the_order_of_names_does_not_count_and_that_of_a_names_values_does() {
 }
 
 #[tokio::test]
-async fn a_request_is_the_same_by_the_default_address_and_by_a_domain_of_ones_own() {
+async fn a_request_is_the_same_by_the_default_address_and_a_custom_domain() {
     let parsed = |format| serde_json::from_str::<Value>(&event(format)).unwrap();
 
     // At the default address of an HTTP API the stage is in the path, also in the event.

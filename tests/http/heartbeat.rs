@@ -57,7 +57,7 @@ impl App {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_request_keeps_its_key_after_its_client_has_gone_and_the_retry_gets_its_response() {
+async fn a_long_request_outlives_its_client_and_the_retry_gets_its_response() {
     let app = App::with(|engine| engine, |layer| layer, slow);
     let began = Instant::now();
     assert!(timeout(SECOND, app.post("k", "{}")).await.is_err(), "the client disconnects");
@@ -81,7 +81,7 @@ async fn store_trouble_does_not_cost_a_long_request_its_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_request_is_cut_off_at_the_longest_duration_and_keeps_its_key_for_a_lease() {
+async fn a_hung_request_is_cut_off_at_the_longest_duration_and_keeps_its_key() {
     for (app, longest) in [
         (hanging(|engine| engine, |layer| layer), LONGEST),
         (hanging(|engine| engine.heartbeat(100 * SECOND), |layer| layer), 100 * SECOND),
@@ -143,7 +143,7 @@ async fn in_an_invocation_with_a_deadline_nothing_is_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_layers_heartbeat_is_refused_in_an_invocation_with_a_deadline_before_anything_is_claimed() {
+async fn a_layers_heartbeat_is_refused_in_an_invocation_with_a_deadline() {
     let app = App::with(|engine| engine, |layer| layer.heartbeat(LONGEST), numbered);
     let got = app.send(app.post_in_lambda(120 * SECOND)).await;
     assert_eq!((got.status, got.code()), (500, "misconfigured".to_owned()));

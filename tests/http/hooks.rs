@@ -42,7 +42,7 @@ fn panicking(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
 }
 
 #[tokio::test]
-async fn a_function_of_the_application_that_panics_refuses_the_request_before_its_claim() {
+async fn an_application_function_that_panics_refuses_the_request_unclaimed() {
     type SetUp = fn(Idempotency) -> IdempotencyKeyLayer;
     let set_ups: [(&str, SetUp); 6] = [
         ("scope", |once| IdempotencyKeyLayer::new(once, scope())),

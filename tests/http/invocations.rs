@@ -29,7 +29,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn under_every_policy_a_request_that_the_silent_store_lets_down_is_told_so_before_api_gateway_gives_up() {
+async fn a_request_on_a_silent_store_is_refused_before_api_gateway_gives_up() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         for format in ["rest-v1", "api-v2"] {
             let app = App::with(|engine| engine.after_unknown(policy), |layer| layer, numbered);
@@ -71,7 +71,7 @@ async fn dropped_at(step: usize) -> (u16, u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn under_refuse_a_request_that_is_dropped_before_its_handler_has_begun_does_not_wedge_its_key() {
+async fn under_refuse_a_request_dropped_before_its_handler_leaves_its_key_free() {
     assert_eq!(dropped_at(1).await, (201, 1), "while the claim is on its way");
     assert_eq!(dropped_at(2).await, (201, 1), "while its answer is");
 }
@@ -113,7 +113,7 @@ async fn failing_open_spawns_nothing_that_outlives_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_lambda_a_claim_that_was_applied_although_it_failed_is_withdrawn_before_the_refusal() {
+async fn in_lambda_a_failed_but_applied_claim_is_withdrawn_before_the_refusal() {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let app = App::with(|engine| engine.after_unknown(AfterUnknown::Refuse), |layer| layer, numbered);
     app.store.always(Call::Claim, Fault::ErrorAfter);
@@ -167,7 +167,7 @@ async fn waiting_for_a_release_after(time: Duration) -> (u16, String, u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_has_waited_begins_nothing_in_the_last_quarter_of_its_invocation() {
+async fn a_request_that_waited_does_not_begin_in_the_last_quarter_of_its_time() {
     for released_after in [8_300, 9_000, 10_000] {
         let got = waiting_for_a_release_after(Duration::from_millis(released_after)).await;
         assert_eq!(got, (409, "in_progress".to_owned(), 1), "{released_after}");

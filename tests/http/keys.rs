@@ -51,7 +51,7 @@ async fn a_malformed_or_repeated_key_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_malformed_or_repeated_key_in_a_header_of_the_senders_is_refused_even_where_keys_are_optional() {
+async fn a_malformed_or_repeated_senders_key_is_refused_even_if_optional() {
     let app = App::with(|engine| engine, |layer| layer.key(Key::header("x-github-delivery")).optional(), numbered);
     let delivery = |ids: &[&[u8]]| {
         let mut request = Request::post("/webhooks").body("{}".into()).unwrap();
@@ -103,7 +103,7 @@ async fn one_caller_is_never_shown_anothers_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_with_an_empty_name_is_refused_and_not_taken_for_an_anonymous_one() {
+async fn a_caller_with_an_empty_name_is_refused_and_not_anonymous() {
     let of = |caller: Option<&str>| {
         let mut request = post("k", "{}");
         if let Some(caller) = caller {

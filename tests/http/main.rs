@@ -7,7 +7,6 @@
 mod support;
 
 mod admission;
-mod answers;
 mod bodies;
 mod callers;
 mod certificates;
@@ -29,6 +28,7 @@ mod queues;
 mod refusals;
 mod replays;
 mod requests;
+mod responses;
 mod retries;
 mod rewrites;
 mod routers;

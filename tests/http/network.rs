@@ -79,7 +79,7 @@ fn unmarked(mut got: Got) -> Got {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_100_identical_requests_at_once_one_is_run_and_99_are_told_that_it_is_in_progress() {
+async fn one_of_many_identical_requests_runs_and_the_others_are_in_progress() {
     let charges = Charges::start(layer(Idempotency::builder(MemoryStore::new())), Watch::default()).await;
     let refused = AtomicUsize::new(0);
     let requests = (0..100).map(|_| async {
@@ -101,7 +101,7 @@ async fn of_100_identical_requests_at_once_one_is_run_and_99_are_told_that_it_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_100_identical_requests_that_race_each_gets_the_one_answer_or_is_told_that_it_is_in_progress() {
+async fn racing_identical_requests_get_one_response_or_are_in_progress() {
     let charges = Charges::start(layer(Idempotency::builder(MemoryStore::new())), Watch::default()).await;
     charges.may_answer.notify_one();
     let answers = join_all((0..100).map(|_| charges.post())).await;
@@ -213,7 +213,7 @@ async fn has_its_answer(service: &Stepped, at: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_disconnects_at_any_step_of_its_request_gets_the_answer_when_it_tries_again() {
+async fn a_client_that_disconnects_at_any_step_gets_the_response_on_retry() {
     let mut at = 1;
     loop {
         let service = Stepped::start(Steps::stopping_at(at), Watch::default(), AfterUnknown::Rerun, patient).await;
@@ -229,7 +229,7 @@ async fn a_client_that_disconnects_at_any_step_of_its_request_gets_the_answer_wh
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_disconnects_at_any_poll_of_its_request_gets_the_answer_when_it_tries_again() {
+async fn a_client_that_disconnects_at_any_poll_gets_the_response_on_retry() {
     for at in 1.. {
         let service = Stepped::start(Steps::default(), Watch::stopping_at(at), AfterUnknown::Rerun, patient).await;
         let is_cut = service.is_cut().await;
@@ -269,7 +269,7 @@ async fn is_not_wedged(service: &Stepped, at: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn under_refuse_a_request_dropped_at_any_step_wedges_its_key_only_if_the_handler_had_begun() {
+async fn under_refuse_a_drop_at_any_step_wedges_the_key_only_if_the_run_began() {
     let mut before_the_handler = 0;
     for at in 1.. {
         let (steps, watch) = (Steps::stopping_at(at), Watch::default());
@@ -285,7 +285,7 @@ async fn under_refuse_a_request_dropped_at_any_step_wedges_its_key_only_if_the_h
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn under_refuse_a_request_dropped_at_any_poll_wedges_its_key_only_if_the_handler_had_begun() {
+async fn under_refuse_a_drop_at_any_poll_wedges_the_key_only_if_the_run_began() {
     for at in 1.. {
         let (steps, watch) = (Steps::default(), Watch::stopping_at(at));
         let service = Stepped::start(steps, watch, AfterUnknown::Refuse, within_the_request).await;
@@ -299,7 +299,7 @@ async fn under_refuse_a_request_dropped_at_any_poll_wedges_its_key_only_if_the_h
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_shutdown_what_runs_for_clients_that_have_gone_is_finished_and_recorded() {
+async fn at_shutdown_work_for_clients_that_have_gone_is_finished_and_recorded() {
     let store = Arc::new(MemoryStore::new());
     let layer = layer(Idempotency::builder(Arc::clone(&store)));
     let in_flight = layer.in_flight();

@@ -44,7 +44,7 @@ async fn found(probe: fn() -> Result<Probed<Response<Bytes>>, BoxError>) -> (App
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_effect_that_a_probe_finds_is_answered_and_stored_and_does_not_happen_again() {
+async fn an_effect_that_a_probe_finds_is_the_stored_response_and_not_repeated() {
     let (app, asked) = found(|| {
         let charge = Response::builder().status(201).header("location", "/charges/1").body("found".into())?;
         Ok(Probed::Done(charge))

@@ -199,7 +199,7 @@ async fn unprotected(app: &App, request: Request<Full<Bytes>>) -> (Duration, Got
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_layer_fails_open_the_store_has_a_quarter_of_the_time_left_and_three_seconds_at_most() {
+async fn a_layer_that_fails_open_gives_the_store_at_most_a_quarter_of_its_time() {
     for (left, at_most) in [(None, 3_000), (Some(60), 3_000), (Some(8), 2_000), (Some(4), 1_000)] {
         let app = App::with(|engine| engine, |layer| layer.fail_open(), numbered);
         let mut request = post("k", "{}");
@@ -241,7 +241,7 @@ async fn an_unprotected_answer_is_no_replay_whatever_the_handler_says() {
 }
 
 #[tokio::test]
-async fn outside_lambda_a_service_without_a_name_is_refused_and_told_what_to_set() {
+async fn outside_lambda_a_service_without_a_name_is_refused_with_advice() {
     let name = std::env::var_os("AWS_LAMBDA_FUNCTION_NAME");
     assert_eq!(name, None, "this test needs an environment without a name");
     let layer = || IdempotencyKeyLayer::new(Idempotency::new(MemoryStore::new()), Scope::shared());

@@ -35,7 +35,7 @@ const CORS: &[(&str, &str)] = &[
 ];
 
 #[tokio::test(start_paused = true)]
-async fn cors_headers_are_replayed_where_they_hold_for_every_origin_or_are_asked_for() {
+async fn cors_headers_are_replayed_if_valid_for_every_origin_or_asked_for() {
     let expose = HeaderName::from_static("access-control-expose-headers");
     let app = answering(|layer| layer.store_headers([expose]), CORS);
     let first = app.post("k", "{}").await;
@@ -201,7 +201,7 @@ async fn a_handler_of_axum_says_what_its_answer_decides() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn by_default_504_keeps_the_key_and_500_502_and_503_give_it_back_unless_they_are_to_keep_it() {
+async fn by_default_a_gateway_timeout_keeps_the_key_and_other_errors_free_it() {
     let retried = |status: u16, keeps: bool| async move {
         let handler = move |_, _| async move { Response::builder().status(status).body(Full::default()).unwrap() };
         let keep = |status: StatusCode| if status.is_server_error() { Decision::Keep } else { Decision::Store };

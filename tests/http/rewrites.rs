@@ -77,19 +77,19 @@ fn in_lambda(event: &Value) -> Request<Body> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_key_for_two_accounts_is_refused_where_the_query_has_been_moved_into_the_path() {
+async fn one_key_for_two_accounts_is_refused_if_the_query_moved_into_the_path() {
     let service = Rewriting::by(|request| request.uri().query().unwrap().strip_prefix("account=").unwrap());
     service.keeps_accounts_apart(|account| to(&format!("/pay?account={account}"), "")).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_key_for_two_accounts_is_refused_where_a_header_has_been_moved_into_the_path() {
+async fn one_key_for_two_accounts_is_refused_if_a_header_moved_into_the_path() {
     let service = Rewriting::by(|request| request.headers()["x-account"].to_str().unwrap());
     service.keeps_accounts_apart(|account| to("/pay", account)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_key_for_two_accounts_is_refused_in_lambda_too_where_a_header_has_been_moved_into_the_path() {
+async fn in_lambda_one_key_is_refused_for_two_accounts_moved_into_the_path() {
     let service = Rewriting::by(|request| request.headers()["x-account"].to_str().unwrap());
     let request = |account: &str| {
         let mut event = Shape::HttpNone.event("", "k", "{}");
@@ -134,7 +134,7 @@ async fn a_query_counts_as_the_client_sent_it_although_a_rewrite_drops_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_lambda_one_key_for_two_accounts_is_refused_where_a_header_has_been_moved_into_the_query() {
+async fn in_lambda_one_key_is_refused_for_two_accounts_moved_into_the_query() {
     for shape in [Shape::RestNone, Shape::HttpNone] {
         let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::authorizer().or_anonymous());
         let charge = service_fn(|request: Request<Body>| async move {
@@ -154,7 +154,7 @@ async fn in_lambda_one_key_for_two_accounts_is_refused_where_a_header_has_been_m
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_lambda_one_key_for_two_accounts_is_refused_where_the_address_is_rewritten_before_any_router() {
+async fn in_lambda_one_key_is_refused_for_two_accounts_of_a_rewritten_address() {
     let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::authorizer().or_anonymous());
     let routes = Router::new()
         .route("/accounts/{id}/charges", post(|Path(id): Path<String>| async move { id }))
@@ -171,7 +171,7 @@ async fn in_lambda_one_key_for_two_accounts_is_refused_where_the_address_is_rewr
 
 /// The query of these events is a map, whose order differs from one parse to the next.
 #[tokio::test(start_paused = true)]
-async fn in_lambda_an_event_is_one_request_through_nested_routers_however_often_it_comes_and_by_whichever_domain() {
+async fn in_lambda_an_event_is_one_request_by_any_domain_and_nested_router() {
     const DEFAULT: &str = "a1b2c3d4e5.execute-api.us-east-1.amazonaws.com";
     let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::authorizer());
     let routes = Router::new().route("/charges", post(|| async { "charged" })).route_layer(layer);

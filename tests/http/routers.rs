@@ -103,7 +103,7 @@ async fn as_a_route_layer_it_leaves_unknown_paths_alone() {
 
 /// `Router::route_layer` wraps the routes of all methods, and with them the answer that there is no such method.
 #[tokio::test(start_paused = true)]
-async fn as_a_route_layer_of_a_method_router_it_leaves_unknown_methods_alone_too() {
+async fn as_a_method_routers_route_layer_it_leaves_unknown_methods_alone() {
     let (layer, store) = layer();
     let app = Router::new().route("/charges", post(|| async { "done" }).route_layer(layer));
     for key in HEADERS {
@@ -115,7 +115,7 @@ async fn as_a_route_layer_of_a_method_router_it_leaves_unknown_methods_alone_too
 }
 
 #[tokio::test(start_paused = true)]
-async fn under_a_layer_around_the_whole_router_unknown_paths_and_methods_are_not_remembered() {
+async fn a_layer_around_the_whole_router_forgets_unknown_paths_and_methods() {
     let app = Router::new().route("/charges", post(|| async { "done" })).layer(layer().0);
     for (path, method, status) in [("/charge", "POST", 404), ("/charges", "PATCH", 405)] {
         for _ in 0..2 {

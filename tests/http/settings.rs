@@ -23,7 +23,7 @@ fn is_refused(layer: IdempotencyKeyLayer) -> bool {
 }
 
 #[test]
-fn a_check_of_keys_in_a_header_is_refused_where_keys_come_from_somewhere_else() {
+fn a_check_of_header_keys_is_refused_if_keys_come_from_elsewhere() {
     for key in [Key::header("x-github-delivery"), Key::pointer("/id")] {
         assert!(is_refused(layer().key(key.clone()).check_key(|_| Ok(()))));
         assert!(is_refused(layer().check_key(|_| Ok(())).key(key.clone())), "in the other order");

@@ -44,7 +44,7 @@ async fn a_retry_is_told_the_status_and_the_place_of_an_answer_beyond_the_cap() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_is_told_the_status_and_the_place_of_an_answer_that_the_store_does_not_take() {
+async fn a_retry_is_told_status_and_location_of_a_response_too_large_to_store() {
     let run = |max_result_bytes: usize| async move {
         let store = Limited { store: MemoryStore::new(), max_result_bytes };
         let once = Idempotency::builder(store).scope("tests").build().unwrap();

@@ -63,14 +63,14 @@ async fn are_two_requests(one: &Value, other: &Value) {
 }
 
 #[tokio::test]
-async fn a_path_of_a_rest_api_that_begins_like_its_stage_is_not_the_path_without_it() {
+async fn a_rest_api_path_that_begins_like_its_stage_is_not_the_shorter_path() {
     are_two_requests(&at_default_address("live", "/live/charges"), &at_default_address("live", "/charges")).await;
     are_two_requests(&at_own_domain("live", "/live/charges"), &at_own_domain("live", "/charges")).await;
     are_two_requests(&at_own_domain("live", "/live/charges"), &at_default_address("live", "/charges")).await;
 }
 
 #[tokio::test]
-async fn a_path_of_an_http_api_that_begins_like_its_stage_is_not_the_path_without_it() {
+async fn an_http_api_path_that_begins_like_its_stage_is_not_the_shorter_path() {
     are_two_requests(&to_http_api("live", "/live/charges"), &to_http_api("live", "/charges")).await;
     are_two_requests(&to_http_api_at_own_domain("live", "/live/charges"), &to_http_api("live", "/charges")).await;
 }

@@ -53,7 +53,7 @@ async fn a_panic_keeps_the_key_until_the_lease_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_hangs_without_a_heartbeat_is_cut_off_whatever_the_deadline() {
+async fn without_a_heartbeat_a_hung_handler_is_cut_off_whatever_the_deadline() {
     for deadline in [None, Some(0), Some(600_000)] {
         let app = App::with(|engine| engine, IdempotencyKeyLayer::without_heartbeat, |_, _| future::pending());
         let mut request = post("k", "{}");
@@ -95,7 +95,7 @@ async fn under_refuse_an_unknown_outcome_stays_unknown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn under_a_policy_that_needs_a_probe_requests_are_refused_before_anything_is_claimed() {
+async fn a_policy_that_needs_a_probe_refuses_requests_before_any_claim() {
     let app = App::with(|engine| engine.after_unknown(AfterUnknown::Probe), |layer| layer.fail_open(), numbered);
     let got = app.post("k", "{}").await;
     assert_eq!((got.status, got.code()), (500, "misconfigured".to_owned()));
@@ -117,7 +117,7 @@ async fn without_the_store_requests_are_refused_unless_failing_open_is_chosen() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_of_a_newer_format_is_no_trouble_with_the_store_that_may_fail_open() {
+async fn a_record_of_a_newer_format_is_no_store_failure_that_may_fail_open() {
     let key = Arc::new(OnceLock::new());
     let noted = Arc::clone(&key);
     let handler = move |run, request: Request<Full<Bytes>>| {
@@ -239,7 +239,7 @@ async fn an_error_of_the_service_releases_the_key_unless_its_outcome_is_unknown(
 struct TimedOut;
 
 #[tokio::test]
-async fn an_error_of_the_service_with_a_classifier_keeps_the_key_if_its_outcome_is_unknown() {
+async fn a_service_error_that_is_classified_as_unknown_keeps_the_key() {
     let settings = |builder: Builder| builder.classify(|_: &TimedOut| Verdict::Unknown);
     assert_eq!(after_on(|builder| builder, || Err(TimedOut)).await, 200, "without a classifier");
     assert_eq!(after_on(settings, || Err(TimedOut)).await, 409, "its own type");
@@ -361,7 +361,7 @@ async fn in_lambda_nothing_is_spawned_that_outlives_a_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outside_lambda_a_claim_that_was_applied_although_it_failed_is_withdrawn_after_the_refusal() {
+async fn outside_lambda_a_failed_but_applied_claim_is_withdrawn_afterwards() {
     let mut in_flight = None;
     let app = App::with(
         |engine| engine.after_unknown(AfterUnknown::Refuse),
