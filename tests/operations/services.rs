@@ -41,7 +41,7 @@ where
 }
 
 #[tokio::test]
-async fn two_unnamed_services_of_one_source_are_refused_before_anything_is_claimed() {
+async fn two_unnamed_services_of_one_source_are_refused_before_any_claim() {
     let store = FaultStore::new(testing::store(), 1);
     let once = testing::builder(store.clone()).build().unwrap();
     let orders = once.sqs(Key::pointer("/id"), succeed).checked().unwrap();
@@ -96,7 +96,7 @@ async fn a_layer_that_is_made_for_each_event_is_one_layer() {
 }
 
 #[tokio::test]
-async fn handlers_that_capture_something_are_two_although_one_line_makes_their_services() {
+async fn capturing_handlers_are_two_although_one_line_makes_their_services() {
     let once = testing::engine();
     let made = |to: &'static str| {
         let handler = move |_: Value| async move { Ok::<_, Failure>(to) };
@@ -180,7 +180,7 @@ async fn services_of_different_kinds_share_an_engine_and_a_key_without_meeting()
 }
 
 #[tokio::test]
-async fn services_with_names_of_their_own_do_not_meet_and_with_one_name_share_their_records() {
+async fn services_share_their_records_if_and_only_if_they_share_their_name() {
     let once = testing::engine();
     let service = |name: &'static str| once.named(name).sqs(Key::pointer("/id"), succeed).checked().unwrap();
     let (orders, refunds, orders_again) = (service("orders"), service("refunds"), service("orders"));

@@ -92,7 +92,7 @@ async fn an_operation_has_its_own_lease_and_policy_after_an_unknown_outcome() {
 }
 
 #[tokio::test]
-async fn settings_that_contradict_each_other_are_refused_before_anything_is_claimed() {
+async fn settings_that_contradict_each_other_are_refused_before_any_claim() {
     let world = World::new();
     for bad in [
         OperationSettings::new().retention(Duration::from_secs(30)),

@@ -96,7 +96,7 @@ async fn without_a_claim_nothing_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_was_applied_is_given_back_whatever_came_after_its_lost_answer() {
+async fn an_applied_claim_is_released_whatever_came_after_its_lost_result() {
     let world = World::new();
     world.store.next(Call::Claim, Fault::ErrorAfter);
     world.store.always(Call::Claim, Fault::Throttled);
@@ -171,7 +171,7 @@ async fn a_claim_is_taken_over_only_after_its_lease_and_the_margin() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_takeover_is_refused_a_lost_outcome_stays_abandoned_until_its_retention_ends() {
+async fn under_refuse_a_lost_outcome_stays_abandoned_until_its_retention_ends() {
     let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
     world.abandon().await;
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));

@@ -95,7 +95,7 @@ async fn a_classified_error_is_found_behind_what_wraps_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_anyhow_that_was_boxed_before_hides_its_root_and_a_mark_shows_it() {
+async fn a_boxed_anyhow_error_hides_its_root_and_a_mark_shows_it() {
     let boxed = || BoxError::from(anyhow::Error::from(PaymentError::TimedOut));
     assert_eq!(verdict(payments, boxed()).await, Verdict::Transient, "if this fails, its documentation is out of date");
     let marked = Err::<(), _>(anyhow::Error::from(PaymentError::TimedOut)).unknown().unwrap_err();
@@ -103,7 +103,7 @@ async fn an_error_of_anyhow_that_was_boxed_before_hides_its_root_and_a_mark_show
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transparent_error_hides_what_it_holds_and_its_own_classifier_looks_inside() {
+async fn a_transparent_error_hides_its_source_from_all_but_its_own_classifier() {
     let hidden = || AppError::from(PaymentError::TimedOut);
     assert_eq!(
         verdict(payments, hidden()).await,

@@ -88,7 +88,7 @@ async fn settles_that_begin_later_end_before_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_settle_that_begins_later_has_what_is_left_until_shortly_before_the_deadline() {
+async fn a_settle_that_begins_later_has_until_shortly_before_the_deadline() {
     let world = World::new();
     world.store.next(Call::Settle, Fault::Delay(millis(240)));
     let (outcome, known) = world.spend(Spends::Blocking(19_700), deadline(), Ok(7)).await;

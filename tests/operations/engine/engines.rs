@@ -131,7 +131,7 @@ async fn an_operation_without_a_key_runs_unprotected_where_that_is_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_payload_that_cannot_be_compared_is_refused_before_anything_is_claimed() {
+async fn a_payload_that_cannot_be_compared_is_refused_before_any_claim() {
     let world = World::new();
     let payload = std::collections::HashMap::from([((1, 2), 3)]);
     let error = world.once.operation(CHARGE, KEY).payload(&payload).run(|| world.work()).await.unwrap_err();

@@ -66,7 +66,7 @@ async fn a_hanging_handler_is_cut_off_before_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_deadline_and_a_heartbeat_a_hanging_handler_is_cut_off_within_the_configured_lease() {
+async fn without_deadline_and_heartbeat_a_hung_handler_is_cut_off_by_its_lease() {
     for unknown in [Deadline::UNKNOWN, Deadline::at(Timestamp::EPOCH), Deadline::at(Timestamp::from_millis(600_000))] {
         let world = World::with(Builder::without_heartbeat);
         let (took, lease_until) = world.hang(unknown).await;

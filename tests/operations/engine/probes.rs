@@ -186,7 +186,7 @@ async fn a_panic_in_a_probe_that_is_set_to_transient_hands_the_claim_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_hangs_is_cut_off_at_the_stop_point_and_the_next_run_probes_again() {
+async fn a_hung_probe_is_cut_off_at_the_stop_point_and_the_next_run_probes() {
     let settings = World::with(|builder| builder.after_unknown(AfterUnknown::Probe).without_heartbeat());
     let world = World::lost_from(settings).await;
     let begun = Instant::now();
@@ -212,7 +212,7 @@ async fn a_probe_and_the_run_after_it_share_one_stop_point() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_probe_finds_and_cannot_be_recorded_is_unrecorded_and_probed_again() {
+async fn a_probes_finding_that_cannot_be_recorded_is_probed_again() {
     let world = World::lost().await;
     world.store.next(Call::Settle, Fault::TableMissing);
     assert_outcome!(world.probe(found).await, Ok(Outcome::Unrecorded(7)));

@@ -54,7 +54,7 @@ async fn twice<T: Serialize + DeserializeOwned + Send>(
 }
 
 #[tokio::test(start_paused = true)]
-async fn on_a_store_that_keeps_no_order_an_ordered_operation_is_a_mistake_and_does_not_run() {
+async fn an_ordered_operation_is_refused_on_a_store_that_keeps_no_order() {
     let once = Idempotency::builder(SmallStore(MemoryStore::new())).scope("tests").build().unwrap();
     let run = || async { panic!("it runs") as Result<u32, Failure> };
     let error = once.operation(CHARGE, KEY).ordered_by("account 3", 1_u64).run(run).await.unwrap_err();
@@ -106,7 +106,7 @@ async fn nested_results_come_back_equal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_too_large_for_the_store_is_dropped_and_the_operation_stays_done() {
+async fn a_result_too_large_for_the_store_is_dropped_and_the_operation_is_done() {
     let once = Idempotency::new(SmallStore(MemoryStore::new()));
     let replayed = twice(&once, || random_text(5_000_000)).await;
     assert_outcome!(replayed, Ok(Outcome::ReplayedWithoutResult));
@@ -120,7 +120,7 @@ async fn a_large_result_that_compresses_comes_back_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_that_cannot_be_serialised_is_dropped_and_the_operation_stays_done() {
+async fn an_unserializable_result_is_dropped_and_the_operation_is_done() {
     let replayed = twice(&World::new().once, || HashMap::from([((1, 2), 3)])).await;
     assert_outcome!(replayed, Ok(Outcome::ReplayedWithoutResult));
 }
@@ -133,7 +133,7 @@ async fn a_result_that_is_not_to_be_kept_is_not_stored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_message_of_a_failure_is_not_stored_where_results_are_not_to_be_kept() {
+async fn the_message_of_a_failure_is_not_stored_if_results_are_not_kept() {
     let world = World::with(|builder| builder.keep_results(false));
     assert_outcome!(world.run_to(Err(Failure::permanent("personal"))).await, Ok(Outcome::Failed(_)));
     assert_outcome!(world.run().await, Ok(Outcome::ReplayedFailure(failure)) if failure.message.is_none());
@@ -148,7 +148,7 @@ async fn a_failure_whose_message_is_too_large_is_remembered_without_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stored_result_that_no_longer_decodes_is_a_permanent_error_and_never_a_second_run() {
+async fn a_stored_result_that_no_longer_decodes_is_an_error_and_never_a_rerun() {
     let world = World::new();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     for _ in 0..2 {
@@ -162,7 +162,7 @@ async fn a_stored_result_that_no_longer_decodes_is_a_permanent_error_and_never_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_whose_serialiser_panics_is_dropped_and_the_operation_stays_done() {
+async fn a_result_whose_serializer_panics_is_dropped_and_the_operation_is_done() {
     #[derive(Deserialize)]
     struct Panics;
     impl Serialize for Panics {

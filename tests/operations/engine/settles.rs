@@ -123,7 +123,7 @@ async fn a_claim_that_cannot_be_released_ends_with_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_after_a_takeover_is_handed_back_so_that_the_next_run_takes_over_too() {
+async fn a_failure_after_a_takeover_is_handed_back_and_the_next_run_takes_over() {
     let world = World::new();
     world.abandon().await;
     world.lapse().await;

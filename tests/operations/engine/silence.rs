@@ -143,7 +143,7 @@ async fn a_claim_that_is_never_answered_is_sent_again_after_three_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_claims_that_are_never_answered_do_not_keep_the_operation_from_running() {
+async fn two_claims_without_a_result_do_not_keep_the_operation_from_running() {
     let took = unheard(2, 0).await;
     assert!(took <= 2 * ONE_CALL, "{took:?}");
 }
@@ -214,7 +214,7 @@ async fn a_call_takes_no_longer_than_there_is_time_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_of_a_claim_that_is_sent_again_ends_when_that_of_the_first_would_have() {
+async fn the_lease_of_a_repeated_claim_ends_when_that_of_the_first_would_have() {
     let store = Unheard::new(2, 0, Meets::Refusal(Duration::from_millis(700)));
     let deadline = FUTURE.after(20 * SECOND);
     let run = store.engine();

@@ -44,7 +44,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_completion_is_refused_and_the_late_holder_sees_the_successors_result() {
+async fn a_late_completion_is_refused_and_its_holder_gets_the_successors_result() {
     let world = World::new();
     assert_outcome!(world.run_late(world.succeeds(), Ok(99)).await, Ok(Outcome::Replayed(1)));
     assert_outcome!(world.run_on("first").await, Ok(Outcome::Replayed(1)));

@@ -215,7 +215,7 @@ async fn a_wait_ends_before_the_stop_point() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_was_waited_for_stops_at_the_stop_point_of_its_invocation() {
+async fn a_handler_that_was_waited_for_ends_at_its_invocations_stop_point() {
     let world = World::new();
     let begun = Instant::now();
     let hangs = world.once.operation(CHARGE, KEY).wait_up_to(20 * SECOND).without_heartbeat();
@@ -301,7 +301,7 @@ async fn a_record_without_a_lease_is_watched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_over_by_the_engines_clock_alone_is_claimed_at_the_usual_pauses() {
+async fn a_lease_over_by_the_engines_clock_alone_is_claimed_at_the_usual_pauses() {
     // The store's clock is behind by more than the margin.
     let world = World::new();
     world.abandon().await;

@@ -123,7 +123,7 @@ impl Store for Busy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_without_an_answer_whose_repetition_finds_the_key_busy_is_withdrawn() {
+async fn a_claim_without_a_result_is_withdrawn_if_its_retry_finds_the_key_busy() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         let store = Busy { records: MemoryStore::new(), claims: Arc::default() };
         let once = Idempotency::builder(store.clone()).after_unknown(policy).build().unwrap();

@@ -237,7 +237,7 @@ impl<'de> Deserialize<'de> for Panics {
 }
 
 #[tokio::test]
-async fn an_event_that_the_handler_does_not_take_is_refused_before_anything_is_claimed() {
+async fn an_event_the_handler_does_not_take_is_refused_before_any_claim() {
     #[derive(Deserialize)]
     struct Order {
         #[serde(rename = "id")]

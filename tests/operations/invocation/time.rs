@@ -51,7 +51,7 @@ async fn a_panic_in_making_the_handlers_future_is_caught_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_hangs_is_cut_off_before_the_deadline_and_keeps_its_claim() {
+async fn a_hung_handler_is_cut_off_before_the_deadline_and_keeps_its_claim() {
     let function = Function::<u32>::of(|_, _| future::pending());
     let began = tokio::time::Instant::now();
     let answer = function.send(within(&function, Duration::from_secs(10))).await;
@@ -92,7 +92,7 @@ async fn where_the_deadline_is_not_known_long_work_keeps_its_claim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_deadline_is_not_known_a_handler_that_hangs_is_cut_off_at_the_longest_duration() {
+async fn with_an_unknown_deadline_a_hung_handler_has_the_longest_duration() {
     for (layer, longest) in [
         ((|layer| layer) as fn(InvocationLayer<Value>) -> InvocationLayer<Value>, 900),
         (|layer| layer.heartbeat(Duration::from_secs(60)), 60),
@@ -117,7 +117,7 @@ async fn in_an_invocation_with_a_deadline_nothing_is_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_layers_heartbeat_is_refused_in_an_invocation_with_a_deadline_before_anything_is_claimed() {
+async fn a_layers_heartbeat_is_refused_in_an_invocation_with_a_deadline() {
     let function = Function::with(|engine| engine, |layer| layer.heartbeat(Duration::from_secs(60)), numbered);
     let answer = function.send(within(&function, Duration::from_secs(10))).await;
     assert_eq!(refusal(answer), ("config", false));

@@ -9,7 +9,7 @@ fn world() -> (Recorder, Idempotency) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_run_has_its_times_and_calls_and_a_duplicate_has_no_handlers_time() {
+async fn a_first_run_has_its_times_and_calls_and_a_duplicate_no_handler_time() {
     for entry_point in ALL {
         let (recorder, once) = world();
         send(&once, entry_point, Act::Succeed).await;

@@ -57,7 +57,7 @@ fn is_child(span: &SpanData) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_calls_of_an_operation_are_children_of_its_span_at_every_entry_point() {
+async fn at_every_entry_point_store_calls_are_children_of_the_operations_span() {
     for entry_point in ALL {
         let (once, traces) = (once(), Traces::exported(LevelFilter::DEBUG));
         send(&once, entry_point, Act::Succeed).await;
@@ -93,7 +93,7 @@ async fn the_calls_of_an_operation_are_children_of_its_span_at_every_entry_point
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_and_its_records_have_the_names_of_messaging_and_of_the_function() {
+async fn a_batch_and_its_records_have_the_names_of_messaging_and_the_function() {
     let (once, traces) = (once(), Traces::exported(LevelFilter::DEBUG));
     let service = once.sqs(Key::pointer("/id"), |_: Value| act(Act::Succeed));
     let messages = ["a", "b", "c"].map(|id| testing::sqs::message(&json!({ "id": id })).id(id));
@@ -216,7 +216,7 @@ async fn a_call_of_a_handler_of_several_records_is_one_span() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operation_without_a_key_has_the_error_and_one_that_runs_unprotected_its_outcome() {
+async fn a_keyless_operation_has_its_error_and_an_unprotected_one_its_outcome() {
     let (once, traces) = (once(), Traces::exported(LevelFilter::DEBUG));
     once.operation("charge", "").run(|| act(Act::Succeed)).await.unwrap_err();
     let (root, _) = split(traces.take());

@@ -37,7 +37,7 @@ fn taken_over(record: &mut Record) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_whose_successor_is_running_has_lost_its_lease_and_leaves_the_record_alone() {
+async fn a_holder_whose_successor_runs_has_lost_its_lease_and_settles_nothing() {
     let world = World::new();
     assert_outcome!(world.hang_and_change(taken_over).await, Outcome::LeaseLost);
     let record = world.record().await.unwrap();
@@ -91,7 +91,7 @@ async fn a_handler_whose_lease_is_lost_is_dropped_before_its_run_returns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_thaws_after_its_stop_point_goes_on_with_nothing_and_renews_nothing() {
+async fn a_process_that_thaws_after_its_stop_point_neither_runs_nor_renews() {
     // Frozen before its first renewal, and after some of them.
     for (renewals, frozen_at) in [(0, SECOND), (9, 3 * LEASE + SECOND)] {
         for frozen_for in [LEASE, LEASE + MARGIN, 10 * LEASE] {
@@ -142,14 +142,14 @@ async fn a_process_that_thaws_within_a_renewal_that_was_granted_before_goes_on()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_thaws_after_the_renewal_that_was_granted_before_does_not_go_on() {
+async fn a_process_that_thaws_too_late_after_a_granted_renewal_does_not_go_on() {
     let (outcome, went_on) = frozen_in_a_renewal(UNTIL_STOP).await;
     assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
     assert!(!went_on);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_blocks_its_thread_starves_its_heartbeat_and_gives_way_to_its_successor() {
+async fn a_handler_that_starves_its_heartbeat_gives_way_to_its_successor() {
     let world = World::new();
     let blocks = || async {
         world.clock.jump(LEASE + MARGIN + SECOND);

@@ -53,7 +53,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_of_five_leases_keeps_its_claim_although_its_record_would_have_expired() {
+async fn work_of_five_leases_keeps_its_claim_beyond_its_records_expiry() {
     for settings in [|builder| builder, |builder: Builder| builder.retention(LEASE + MARGIN)] {
         let world = World::with(settings);
         let (outcome, ()) =
@@ -64,7 +64,7 @@ async fn work_of_five_leases_keeps_its_claim_although_its_record_would_have_expi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_renewed_each_time_that_a_third_of_it_has_passed_and_shorter_work_costs_no_call() {
+async fn a_lease_is_renewed_at_each_third_and_shorter_work_costs_no_call() {
     for (time, renewals) in [
         (Duration::ZERO, 0),
         (THIRD - MILLISECOND, 0),
@@ -105,7 +105,7 @@ async fn what_is_left_of_a_lease_after_a_wait_is_renewed_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_after_many_renewals_frees_the_key_and_an_unknown_one_keeps_it_for_a_lease() {
+async fn after_renewals_a_failure_frees_the_key_and_an_unknown_one_keeps_it() {
     let world = World::new();
     let failing = world.once.operation(CHARGE, KEY).run(|| async {
         sleep(5 * LEASE).await;

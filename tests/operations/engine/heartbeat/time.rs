@@ -15,7 +15,7 @@ use super::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_handler_is_cut_off_at_the_longest_duration_and_keeps_its_claim_for_a_lease() {
+async fn a_hung_handler_is_cut_off_at_the_longest_duration_and_keeps_its_claim() {
     for (world, longest) in [
         (World::new(), LONGEST),
         (World::with(|builder| builder.heartbeat(100 * SECOND)), 100 * SECOND),
@@ -31,7 +31,7 @@ async fn a_hung_handler_is_cut_off_at_the_longest_duration_and_keeps_its_claim_f
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_handler_is_cut_off_although_the_clock_stands_still_or_is_set_back() {
+async fn a_hung_handler_is_cut_off_even_if_the_clock_stops_or_is_set_back() {
     for back in [Duration::ZERO, SECOND, 10 * LONGEST] {
         let clock = future_clock();
         let store = MemoryStore::with_clock(clock.clone());
@@ -100,7 +100,7 @@ async fn a_lease_that_lasts_until_a_known_deadline_is_not_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_for_an_operation_whose_deadline_is_known_is_refused_before_anything_is_claimed() {
+async fn a_heartbeat_with_a_known_deadline_is_refused_before_any_claim() {
     let deadline = FUTURE.after(300 * SECOND);
     let mut context = Context::default();
     context.deadline = deadline.as_millis();

@@ -97,7 +97,7 @@ async fn a_renewal_that_stays_silent_is_sent_again_also_under_a_short_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_stop_point_counts_from_the_first_send_of_a_renewal_and_not_from_its_answer() {
+async fn the_stop_point_counts_from_the_send_of_a_renewal_not_from_its_result() {
     let world = World::new();
     world.store.next(Call::Settle, Fault::Delay(Duration::from_millis(2_900)));
     world.store.always(Call::Settle, Fault::Throttled);
@@ -107,7 +107,7 @@ async fn the_stop_point_counts_from_the_first_send_of_a_renewal_and_not_from_its
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_stop_point_counts_from_the_first_send_of_a_renewal_and_not_from_its_repetition() {
+async fn the_stop_point_counts_from_the_first_send_of_a_renewal_not_its_retry() {
     let world = World::new();
     // Of the first renewal nothing is heard for three seconds; its repetition succeeds, and nothing after it.
     world.store.next(Call::Settle, Fault::Silence);
@@ -175,7 +175,7 @@ async fn after_a_renewal_a_completion_has_the_renewed_lease_to_be_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_completion_that_cannot_be_recorded_after_renewals_leaves_the_claim_for_a_lease() {
+async fn after_renewals_an_unrecorded_completion_leaves_the_claim_for_a_lease() {
     let world = World::new();
     let unrecorded = || async {
         sleep(5 * LEASE).await;
