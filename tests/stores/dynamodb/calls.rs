@@ -22,7 +22,7 @@ async fn a_repeated_operation_takes_one_request() {
 
 /// The first try assumes what is likeliest. What is in doubt, or done, is shown by its refusal.
 #[tokio::test]
-async fn an_ordered_operation_takes_two_requests_and_a_superseded_or_repeated_one_takes_one() {
+async fn an_ordered_operation_takes_two_requests_and_a_refused_one_takes_one() {
     let world = World::new().await;
     let set = async |version: u64| {
         let operation = world.once.operation(CHARGE, &version).ordered_by(KEY, version);
@@ -101,7 +101,7 @@ async fn a_takeover_takes_two_requests() {
 }
 
 #[tokio::test]
-async fn a_claim_whose_answer_was_lost_takes_one_request_more_and_a_read_in_batches() {
+async fn a_lost_response_to_a_claim_costs_a_request_and_in_batches_a_read_too() {
     use Purpose::{Claim, Complete, Read};
     for (calls, expected) in
         [(Calls::Single, vec![Claim, Claim, Complete]), (Calls::Batched, vec![Claim, Claim, Read, Complete])]

@@ -128,7 +128,7 @@ async fn a_running_record_of_powertools_is_taken_over_after_its_lease(calls: Cal
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
 
-async fn a_claim_is_free_when_its_lease_and_the_margin_have_passed_and_not_at_their_end(calls: Calls) {
+async fn a_claim_is_free_after_the_end_of_its_lease_and_margin_and_not_at_it(calls: Calls) {
     let world = World::of(calls).await;
     let clock = ManualClock::at(FUTURE);
     let store = Config::new(&world.table).calls(calls).build(world.direct.clone()).unwrap().with_clock(clock.clone());
@@ -229,7 +229,7 @@ in_both_shapes!(
     a_result_too_large_for_an_item_is_dropped_before_it_is_sent,
     a_completed_record_of_powertools_is_replayed,
     a_running_record_of_powertools_is_taken_over_after_its_lease,
-    a_claim_is_free_when_its_lease_and_the_margin_have_passed_and_not_at_their_end,
+    a_claim_is_free_after_the_end_of_its_lease_and_margin_and_not_at_it,
     a_running_record_without_a_lease_stands_until_it_expires,
     a_running_record_with_neither_lease_nor_expiration_stands,
     an_expired_record_counts_as_absent_while_it_is_still_visible,

@@ -85,7 +85,7 @@ async fn a_missing_table_is_an_error_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_completion_that_dynamodb_does_not_take_is_recorded_without_its_result() {
+async fn a_completion_that_dynamodb_refuses_is_recorded_without_its_result() {
     let world = World::new().await;
     world.on(Purpose::Complete).validation();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));

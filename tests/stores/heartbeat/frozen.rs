@@ -39,10 +39,7 @@ const BEGUN: &str = "begun";
 const WENT_ON: &str = "went on";
 
 /// The one test that the process runs.
-const TEST: &str = concat!(
-    "heartbeat::frozen::",
-    "a_process_that_thaws_when_a_successor_is_done_goes_on_with_nothing_and_changes_nothing"
-);
+const TEST: &str = "heartbeat::frozen::a_process_that_thaws_after_its_successor_neither_runs_nor_settles";
 
 /// The store of the process, if this is the process.
 fn store_of_holder() -> Option<(Backend, String)> {
@@ -171,7 +168,7 @@ async fn thaws_alone(backend: Backend) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_thaws_when_a_successor_is_done_goes_on_with_nothing_and_changes_nothing() {
+async fn a_process_that_thaws_after_its_successor_neither_runs_nor_settles() {
     if let Some((backend, records)) = store_of_holder() {
         return hold(backend, records).await;
     }
@@ -179,6 +176,6 @@ async fn a_process_that_thaws_when_a_successor_is_done_goes_on_with_nothing_and_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_thaws_after_its_lease_goes_on_with_nothing_and_revives_nothing() {
+async fn a_process_that_thaws_after_its_lease_neither_runs_nor_revives_it() {
     side_by_side(&KINDS, thaws_alone).await;
 }

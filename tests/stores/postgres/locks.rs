@@ -116,7 +116,7 @@ async fn many_locked_records_delay_their_batch_no_longer_than_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_keys_that_are_being_inserted_end_a_call_in_time_and_leave_the_rest_for_another() {
+async fn many_keys_being_inserted_end_a_call_in_time_and_leave_the_rest() {
     let store = store().await;
     let (inserted, free) = (claims(20), claims(20));
     let transaction = Transaction::begin().await;
@@ -134,7 +134,7 @@ async fn many_keys_that_are_being_inserted_end_a_call_in_time_and_leave_the_rest
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_batch_of_settles_only_that_of_a_locked_record_fails_and_it_can_be_sent_again() {
+async fn only_settles_of_locked_records_fail_in_a_batch_and_they_are_repeatable() {
     let store = store().await;
     let claims = claims(20);
     assert!(store.claim(&claims).await.iter().all(|answer| matches!(answer, Ok(Claimed::Granted(_)))));

@@ -67,7 +67,7 @@ async fn a_purge_leaves_the_records_of_a_day_until_it_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purge_deletes_what_has_expired_in_bounded_steps_and_passes_over_what_is_locked() {
+async fn a_purge_deletes_expired_records_in_bounded_steps_and_skips_locked_ones() {
     let clock = support::future_clock();
     let (store, table) = on_own_table(&clock).await;
     let (newer, claims) = (claim(), claims(10));

@@ -127,7 +127,7 @@ async fn a_claim_of_a_locked_entity_is_answered_by_what_is_committed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_locked_entities_delay_their_claims_no_longer_than_the_engine_waits() {
+async fn many_locked_entities_delay_claims_no_longer_than_the_engine_waits() {
     let role = support::postgres::role(&["lock_timeout = '200ms'"]).await;
     let store = support::postgres::config(role).build().unwrap();
     let entities: Vec<_> = (0..20).map(|_| entity()).collect();
@@ -224,7 +224,7 @@ async fn what_was_granted_is_completed_in_order() {
 
 /// A claim without an order gets in between, which holds no lock on the entity: it has the record, and nobody the entity.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_whose_key_is_claimed_without_an_order_meanwhile_does_not_hold_the_entity() {
+async fn a_key_claimed_without_an_order_meanwhile_does_not_hold_the_entity() {
     let url = support::postgres::url();
     let proxy = wire::Proxy::start(wire::Protocol::Postgres, wire::host_and_port(&url)).await;
     let direct = support::postgres::migrated().await;

@@ -38,7 +38,7 @@ async fn blocked_claim(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_answer_is_ambiguous_and_the_claim_sent_again_is_granted_as_the_record_says() {
+async fn a_lost_result_is_ambiguous_and_the_repeated_claim_is_granted() {
     let proxy = Proxy::start(&support::postgres::connection().await).await;
     let store = support::postgres::config(proxy.connection()).build().unwrap();
     store.warm().await.unwrap();
@@ -205,7 +205,7 @@ async fn a_call_that_finds_every_connection_in_use_for_long_is_throttled() {
 /// Workers claim and complete batches, and repeat what was not answered, as the engine does. What was acknowledged before the
 /// server was killed is on record afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_server_that_is_killed_in_mid_batch_loses_nothing_that_was_acknowledged() {
+async fn a_server_killed_in_mid_batch_loses_nothing_that_was_acknowledged() {
     const WORKERS: usize = 4;
     let mut server = tokio::task::spawn_blocking(|| Server::start("postgres", &[])).await.unwrap();
     let store = support::postgres::config(server.url().parse().unwrap()).build().unwrap();

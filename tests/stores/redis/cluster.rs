@@ -69,7 +69,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_falls_silent_is_a_time_out_and_its_connections_are_opened_anew() {
+async fn a_silent_node_is_a_timeout_and_its_connections_are_opened_anew() {
     let mut world = World::new(RESPONSE_TIMEOUT).await;
     let request = world.claim().await;
     let before = world.connections().await;

@@ -186,7 +186,7 @@ async fn a_connection_that_died_while_it_was_idle_costs_a_quarter_of_a_second() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_is_dropped_without_an_answer_has_the_next_one_check_the_connection() {
+async fn after_a_call_dropped_unanswered_the_next_one_checks_the_connection() {
     let server = Server::start("valkey", &[]);
     let (url, cut) = behind_a_network(&server).await;
     let store = Config::new(url).connect_timeout(PATIENCE).response_timeout(Duration::from_secs(60)).build().unwrap();

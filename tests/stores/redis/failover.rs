@@ -36,7 +36,7 @@ async fn replicate(primary: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fail_over_loses_what_was_acknowledged_and_not_replicated_and_nothing_else() {
+async fn a_failover_loses_only_acknowledged_writes_that_were_not_replicated() {
     let ([mut primary, mut replica], [before, after], mut direct_to_replica) = replicated().await;
     let (replicated_done, replicated_claim) = (claim(), claim());
     assert!(is_granted(&claim_one(&before, &replicated_done).await));
@@ -67,7 +67,7 @@ async fn a_fail_over_loses_what_was_acknowledged_and_not_replicated_and_nothing_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_on_a_replica_is_told_to_try_again_and_works_once_that_is_promoted() {
+async fn a_store_on_a_replica_is_told_to_retry_and_works_once_it_is_promoted() {
     let ([_primary, _replica], [_, store], mut replica) = replicated().await;
     let request = claim();
     let error = claim_one(&store, &request).await.unwrap_err();

@@ -264,7 +264,7 @@ async fn a_mark_that_is_something_else_is_left_alone_and_so_is_the_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_the_servers_clock_a_mark_holds_its_entity_and_is_deleted_when_it_expires() {
+async fn by_the_servers_clock_a_mark_holds_its_entity_until_it_expires() {
     let server = Server::start("valkey", &[]);
     let (store, mut direct) = (store(server.url()), direct(server.url()).await);
     let entity = claim();

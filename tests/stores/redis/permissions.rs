@@ -58,7 +58,7 @@ async fn assert_usable(store: &RedisStore) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_with_the_documented_permissions_can_use_the_store_and_no_other_keys() {
+async fn the_documented_permissions_allow_the_store_and_no_other_keys() {
     let server = Server::start("valkey", &[]);
     let mut direct = direct(server.url()).await;
     allow_documented(&mut direct).await;

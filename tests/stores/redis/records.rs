@@ -97,7 +97,7 @@ async fn what_is_not_known_is_neither_absent_nor_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_of_the_next_version_is_understood_and_one_beyond_is_not_taken_over() {
+async fn a_record_of_the_next_version_is_understood_and_one_beyond_is_refused() {
     let mut world = World::new().await;
     for (version, is_understood) in [("2", true), ("3", false), ("x", false)] {
         let request = world.altered("v", version).await;
@@ -130,7 +130,7 @@ async fn a_key_that_holds_something_else_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_is_deleted_by_the_server_when_it_expires_and_never_without_a_time_to_live() {
+async fn a_record_always_has_a_time_to_live_and_is_deleted_by_the_server() {
     let mut world = World::new().await;
     let request = claim();
     assert!(is_granted(&claim_one(&world.store, &request).await));

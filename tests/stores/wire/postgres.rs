@@ -218,7 +218,7 @@ async fn a_held_request_waits_and_outlives_its_client() {
 }
 
 #[tokio::test]
-async fn an_answer_of_the_test_comes_in_its_place_and_the_request_is_not_applied() {
+async fn the_tests_response_comes_in_its_place_and_the_request_is_not_applied() {
     let (proxy, mut connection, sequence) = connected().await;
     let error = [message("E", &[b"SERROR\0C55P03\0Mlocked\0\0"]), message("Z", &[b"I"])].concat();
     proxy.on_command("nextval").nth(2).respond(error);

@@ -177,7 +177,7 @@ async fn a_held_request_waits_and_outlives_its_client() {
 }
 
 #[tokio::test]
-async fn an_answer_of_the_test_comes_in_its_place_and_the_request_is_not_applied() {
+async fn the_tests_response_comes_in_its_place_and_the_request_is_not_applied() {
     let (proxy, mut client, key) = connected().await;
     proxy.on_command("INCR").nth(2).respond("-OOM command not allowed\r\n");
     client.send(command(&["INCR", &key]).repeat(3)).await;
@@ -185,7 +185,7 @@ async fn an_answer_of_the_test_comes_in_its_place_and_the_request_is_not_applied
 }
 
 #[tokio::test]
-async fn faults_strike_as_often_as_they_are_asked_to_and_in_the_order_in_which_they_were() {
+async fn faults_strike_as_often_and_in_the_order_as_they_were_asked_for() {
     let (proxy, mut client, key) = connected().await;
     proxy.on_command("INCR").times(2).respond("+first\r\n");
     proxy.on(|request| request.arguments.len() == 1).respond("+second\r\n");

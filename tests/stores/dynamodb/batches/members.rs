@@ -62,7 +62,7 @@ async fn a_claim_that_failed_inside_dynamodb_is_ambiguous_and_can_be_sent_again(
 }
 
 #[tokio::test]
-async fn a_takeover_that_failed_inside_dynamodb_is_ambiguous_and_can_be_sent_again() {
+async fn a_takeover_that_failed_inside_dynamodb_is_ambiguous_and_repeatable() {
     for applied in [true, false] {
         let stores = Stores::new().await;
         stores.grants(&claims(0..2)).await;
@@ -85,7 +85,7 @@ async fn a_takeover_that_failed_inside_dynamodb_is_ambiguous_and_can_be_sent_aga
 }
 
 #[tokio::test]
-async fn a_settle_that_failed_inside_dynamodb_is_ambiguous_and_can_be_sent_again() {
+async fn a_settle_that_failed_inside_dynamodb_is_ambiguous_and_repeatable() {
     let settlements = [complete(), Settlement::Release, Settlement::HandBack];
     for settlement in settlements {
         let stores = Stores::new().await;
@@ -173,7 +173,7 @@ async fn an_answer_that_leaves_statements_out_is_ambiguous() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_leaves_the_whole_batch_ambiguous_and_the_claims_recognisable() {
+async fn a_lost_response_leaves_its_batch_ambiguous_and_claims_recognizable() {
     let stores = Stores::new().await;
     let claims = claims(0..3);
     stores.world.on(Purpose::Claim).times(2).drop_response();

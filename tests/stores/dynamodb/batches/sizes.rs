@@ -33,7 +33,7 @@ async fn ten_finished_keys_take_two_requests() {
 }
 
 #[tokio::test]
-async fn new_finished_and_lapsed_keys_together_take_three_requests_to_claim_and_one_to_settle() {
+async fn mixed_keys_take_three_requests_to_claim_and_one_to_settle() {
     let stores = Stores::new().await;
     stores.grants(&claims(0..8)).await;
     stores.world.clock.jump(LEASE + MARGIN);
