@@ -206,7 +206,7 @@ mod tests {
 
     #[cfg(any(feature = "batch", feature = "http-lambda", feature = "invocation"))]
     #[test]
-    fn a_deadline_that_no_invocation_has_is_unknown_in_a_context_and_counts_by_hand() {
+    fn an_impossible_deadline_is_unknown_in_a_context_and_kept_when_given() {
         let now = Timestamp::from_seconds(1_700_000_000);
         let of = |deadline: Timestamp| {
             let mut context = lambda_runtime::Context::default();

@@ -123,7 +123,7 @@ fn numbers_that_differ_never_share_a_form() {
 }
 
 #[test]
-fn a_part_that_is_missing_is_a_key_where_a_function_makes_text_of_it_and_refused_in_a_list() {
+fn a_missing_part_is_refused_in_a_list_and_is_text_to_a_function() {
     let (whole, part) = (r#"{"shop":"s","number":7}"#, r#"{"shop":"s"}"#);
     let joined = "join('/', [shop, to_string(number)])";
     assert_eq!(select(joined, whole).as_deref(), Ok("\"s/7\""));

@@ -139,7 +139,7 @@ fn fail(text: &str) -> Settlement {
 }
 
 #[tokio::test]
-async fn an_outcome_of_this_sandbox_costs_its_first_duplicate_one_call_and_the_others_none() {
+async fn only_the_first_duplicate_of_this_environments_outcome_costs_a_call() {
     let sandbox = Sandbox::new();
     let dropped = Settlement::complete(StoredResult::DROPPED, RETENTION);
     for (settlement, status, result) in [

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_deleted_by_any_delivery_and_dead_lettered_after_the_last_receive() {
+    fn any_delivery_deletes_a_message_and_the_last_receive_dead_letters_it() {
         let mut queue = queue(false);
         let first = queue.receive().unwrap();
         let second = queue.receive().unwrap();

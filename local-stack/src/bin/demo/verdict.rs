@@ -214,7 +214,7 @@ mod tests {
     const ORDER: &str = r#"{"order_id":"o","customer_id":"c","amount_cents":1,"currency":"EUR"}"#;
 
     #[test]
-    fn a_message_is_right_if_it_ends_where_it_has_to_and_late_duplicates_are_replayed() {
+    fn a_message_is_right_if_it_ends_as_it_must_and_duplicates_are_replayed() {
         let failed = [("failed", true); 5];
         let right = [
             queue(ORDER, &[("executed", false), ("replayed", false)]),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_right_if_each_effect_happened_once_and_in_the_order_of_its_messages() {
+    fn a_group_is_right_if_its_effects_happened_once_and_in_message_order() {
         let mut earlier = Earlier::default();
         let mut message = |id: &str, seller: &str, key: &str| {
             let body =
