@@ -2,25 +2,25 @@
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test panics, and its modules are its own")]
 
-mod sandbox;
+mod environment;
 
-use sandbox::Sandbox;
+use environment::Environment;
 use serde_json::{Value, json};
 
 fn event(file: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(format!("../events/{file}")).unwrap()).unwrap()
 }
 
-async fn orders(environment: &[(&str, &str)]) -> Sandbox {
-    Sandbox::start(env!("CARGO_BIN_EXE_orders"), environment).await
+async fn orders(environment: &[(&str, &str)]) -> Environment {
+    Environment::start(env!("CARGO_BIN_EXE_orders"), environment).await
 }
 
-async fn payouts(environment: &[(&str, &str)]) -> Sandbox {
-    Sandbox::start(env!("CARGO_BIN_EXE_payouts"), environment).await
+async fn payouts(environment: &[(&str, &str)]) -> Environment {
+    Environment::start(env!("CARGO_BIN_EXE_payouts"), environment).await
 }
 
-async fn charges() -> Sandbox {
-    Sandbox::start(env!("CARGO_BIN_EXE_charges"), &[]).await
+async fn charges() -> Environment {
+    Environment::start(env!("CARGO_BIN_EXE_charges"), &[]).await
 }
 
 /// The positions in the batch of the messages that were reported.

@@ -20,11 +20,11 @@ use crate::{
     timeline::{Moment, millis},
 };
 
-mod answers;
 mod claims;
 mod ledger;
 mod outcomes;
 mod reports;
+mod responses;
 mod runs;
 mod settles;
 mod table;

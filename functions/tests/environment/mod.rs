@@ -35,7 +35,7 @@ use tokio::{
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running function, with tables of its own on DynamoDB Local.
-pub struct Sandbox {
+pub struct Environment {
     client: Client,
     ledger: String,
     events: mpsc::UnboundedSender<Value>,
@@ -49,7 +49,7 @@ struct RuntimeApi {
     answers: mpsc::UnboundedSender<Value>,
 }
 
-impl Sandbox {
+impl Environment {
     pub async fn start(binary: &str, environment: &[(&str, &str)]) -> Self {
         let endpoint =
             std::env::var("DYNAMODB_ENDPOINT").expect("DYNAMODB_ENDPOINT is not set: run the tests by `make test`");
@@ -110,7 +110,7 @@ impl Sandbox {
     }
 }
 
-impl Drop for Sandbox {
+impl Drop for Environment {
     fn drop(&mut self) {
         self.server.abort();
     }

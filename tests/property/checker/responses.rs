@@ -1,4 +1,4 @@
-//! Answers: the records that are not decided, and nothing else, in the order of the event.
+//! Responses: the records that are not decided, and nothing else, in the order of the event.
 
 use std::collections::{HashMap, HashSet};
 
