@@ -44,12 +44,14 @@ fn reads(store: &FaultStore<MemoryStore>) -> usize {
     store.calls().iter().filter(|(call, _)| *call == Call::Read).count()
 }
 
-/// Answers so, one poll after the other, whether it is ready. After that it never is.
+type Readiness = Poll<Result<(), &'static str>>;
+
+/// Returns one of these for each poll of whether it is ready. After that it never is.
 #[derive(Clone)]
-struct Unready(Arc<Mutex<Vec<Poll<Result<(), &'static str>>>>>);
+struct Unready(Arc<Mutex<Vec<Readiness>>>);
 
 impl Unready {
-    fn of(answers: &[Poll<Result<(), &'static str>>]) -> Self {
+    fn of(answers: &[Readiness]) -> Self {
         Self(Arc::new(Mutex::new(answers.iter().rev().copied().collect())))
     }
 }

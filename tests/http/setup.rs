@@ -13,12 +13,9 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use lambda_once::{
-    Builder, Idempotency, MemoryStore,
+    BoxFuture, Builder, Idempotency, MemoryStore,
     http::{IdempotencyKeyLayer, Scope},
-    store::{
-        BoxFuture,
-        fault::{Call, FaultStore},
-    },
+    store::fault::{Call, FaultStore},
 };
 use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt, util::BoxCloneSyncService};

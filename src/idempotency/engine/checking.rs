@@ -1,7 +1,7 @@
 //! Checks before a claim: what a use needs, against the engine's settings and its store.
 
-#[cfg(feature = "powertools")]
 use super::Engine;
+#[cfg(feature = "powertools")]
 use crate::store::RecordFormat;
 use crate::{
     error::Error,
