@@ -93,6 +93,7 @@ lint-features: require
 # Not "advisories": their database is in none of the package registries.
 lint-rest: require
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps
+	$(PYTHON) tools/check-surface.py
 	$(PYTHON) tools/with.py cargo-deny -- cargo deny --workspace check bans licenses sources
 	$(PYTHON) tools/with.py sam -- sam validate --lint --region us-east-1
 	$(PYTHON) tools/with.py openapi -- python tools/check-openapi.py
