@@ -18,7 +18,7 @@ use lambda_once::http::{IdempotencyKeyLayer, Scope};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    time::Instant,
+    time::{Instant, timeout},
 };
 use tower::{ServiceExt, util::MapRequestLayer};
 
@@ -147,7 +147,8 @@ async fn of_200_slow_clients_no_more_is_held_than_is_allowed() {
     assert_eq!(runs.load(Ordering::SeqCst), 0);
     // Once they have left there is room again.
     drop(clients);
-    while server.post("/charges", "\"new\"", "{}").await.status != 201 {}
+    let room = async { while server.post("/charges", "\"new\"", "{}").await.status != 201 {} };
+    timeout(Duration::from_secs(20), room).await.expect("there is room");
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
