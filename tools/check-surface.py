@@ -41,8 +41,11 @@ TYPES = {"struct", "enum", "union", "trait", "type_alias"}
 def rustdoc():
     """The library's items, as rustdoc describes them. The format has no stable release, so the toolchain's own is asked for."""
     say("listing the library's public items; half a minute")
-    command = ["cargo", "rustdoc", "--quiet", "--lib", "--all-features", "--", "-Z", "unstable-options", "--output-format", "json"]
-    subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "RUSTC_BOOTSTRAP": "1"})
+    # Of the whole workspace, so that nothing is compiled with other features than for clippy.
+    command = ["cargo", "doc", "--quiet", "--workspace", "--all-features", "--no-deps", "--lib"]
+    flags = "-Z unstable-options --output-format json"
+    env = {**os.environ, "RUSTDOC": str(ROOT / "tools" / "rustdoc-unstable.sh"), "RUSTDOCFLAGS": flags}
+    subprocess.run(command, cwd=ROOT, check=True, env=env)
     target = json.loads(subprocess.run(
         ["cargo", "metadata", "--no-deps", "--format-version", "1"], cwd=ROOT, check=True, stdout=subprocess.PIPE
     ).stdout)["target_directory"]
