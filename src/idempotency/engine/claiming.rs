@@ -3,15 +3,12 @@
 use futures_util::future::join;
 use tokio::time::sleep;
 
-use super::{
-    Candidate, ClaimAnswer, Engine,
-    calls::for_each,
-    settling::{REFUSED_FOR, RELEASE_FOR},
-};
+use super::{Candidate, ClaimAnswer, Engine, calls::for_each, settling::RELEASE_FOR};
 use crate::{
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
+    future::BoxFuture,
     idempotency::{claim::Claim, policy::AfterUnknown, window::Window},
     order::{Entity, Order},
     record::{KeyHash, Owner, Record, Status},
@@ -148,40 +145,52 @@ impl Engine {
         join(self.withdraw_doubtful(withdrawal.doubtful, window), self.release(withdrawal.late)).await;
     }
 
-    async fn withdraw_doubtful(&self, mut doubtful: Vec<ClaimRequest>, window: Window) {
-        let mut until = match self.settings.after_unknown {
+    async fn withdraw_doubtful(&self, doubtful: Vec<ClaimRequest>, window: Window) {
+        let until = match self.settings.after_unknown {
             AfterUnknown::Rerun => window.settle_by.min(self.clock.now().after(RELEASE_FOR)),
             AfterUnknown::Refuse | AfterUnknown::Probe => window.settle_by,
         };
-        let mut backoff = Backoff::default();
-        while !doubtful.is_empty() {
-            let keys: Vec<KeyHash> = doubtful.iter().map(|request| request.key).collect();
+        let doubtful = doubtful.into_iter().map(|request| (request, until)).collect();
+        self.release_applied(doubtful, window.settling_until(until), Backoff::default()).await;
+    }
+
+    /// Reads the records of claims in doubt, and releases those that were applied. Each claim comes with the time at which it is
+    /// given up.
+    fn release_applied(
+        &self,
+        doubtful: Vec<(ClaimRequest, Timestamp)>,
+        window: Window,
+        mut backoff: Backoff,
+    ) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let Some(last) = doubtful.iter().map(|(_, until)| *until).max() else { return };
+            let keys: Vec<KeyHash> = doubtful.iter().map(|(request, _)| request.key).collect();
             // What a read shows takes a call to release.
-            let time = until.since(self.clock.now()) / 2;
+            let time = last.since(self.clock.now()) / 2;
             let found = self.within(time, "read", keys.len(), self.store.read(&keys, ResultData::Omit)).await;
             let (mut ours, mut again) = (Vec::new(), Vec::new());
-            for (request, record) in doubtful.into_iter().zip(found) {
+            for ((request, until), record) in doubtful.into_iter().zip(found) {
                 match record {
-                    Ok(record) => {
-                        ours.extend(record.and_then(|record| applied(&request, &record, window.settling_until(until))))
-                    }
+                    Ok(record) => ours.extend(record.and_then(|record| applied(&request, &record, window))),
                     Err(error) if error.may_pass() => {
-                        if !error.retry_helps() {
-                            until = until.min(self.clock.now().after(REFUSED_FOR));
-                        }
-                        again.push(request);
+                        let until = if error.retry_helps() { until } else { self.refused_until(until) };
+                        again.push((request, until));
                     }
                     Err(_) => {}
                 }
             }
-            self.release(ours).await;
-            doubtful = again;
             let pause = backoff.next();
-            if doubtful.is_empty() || self.clock.now().after(pause) >= until {
-                return;
-            }
-            sleep(pause).await;
-        }
+            let resumes = self.clock.now().after(pause);
+            again.retain(|(_, until)| resumes < *until);
+            // The others do not wait for the releases, which may take all of the time.
+            let others = async {
+                if !again.is_empty() {
+                    sleep(pause).await;
+                    self.release_applied(again, window, backoff).await;
+                }
+            };
+            join(self.release(ours), others).await;
+        })
     }
 }
 

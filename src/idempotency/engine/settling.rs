@@ -21,9 +21,9 @@ use crate::{
 /// and one with a response.
 pub(super) const RELEASE_FOR: Duration = Duration::from_secs(7);
 
-/// How long a release, or a read that precedes one, is retried if the store refuses it. A rotation of credentials may
-/// take that long. A missing permission must not delay every response.
-pub(super) const REFUSED_FOR: Duration = Duration::from_secs(1);
+/// How long a release, or a read that precedes one, is retried if the store refuses it and the claim would end with its lease
+/// anyway. A rotation of credentials may take that long. A missing permission must not delay every response.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 /// An end that a call to the store did not settle, and that is to be sent again.
 #[derive(Debug)]
@@ -99,6 +99,16 @@ impl Engine {
         }
     }
 
+    /// Returns when a release, or a read that precedes one, is given up that the store has just refused, and that was to be given
+    /// up at `until`.
+    pub(super) fn refused_until(&self, until: Timestamp) -> Timestamp {
+        match self.settings.after_unknown {
+            AfterUnknown::Rerun => until.min(self.clock.now().after(REFUSED_FOR)),
+            // Nobody could run the operation without it.
+            AfterUnknown::Refuse | AfterUnknown::Probe => until,
+        }
+    }
+
     /// Sends settles again until each is answered, or the time is up. In their order.
     pub(crate) async fn settle_again<T: Send>(&self, open: Vec<Unsettled<T>>) -> Vec<End<T>> {
         let mut ends: Vec<Option<End<T>>> = open.iter().map(|_| None).collect();
@@ -146,7 +156,7 @@ impl Engine {
                 let is_refused_release = settlement.is_release() && !error.retry_helps();
                 let mut unsettled = unsettled(claim, settlement, end, Some(error));
                 if is_refused_release {
-                    unsettled.until = unsettled.until.min(self.clock.now().after(REFUSED_FOR));
+                    unsettled.until = self.refused_until(unsettled.until);
                 }
                 Err(Box::new(unsettled))
             }

@@ -3,28 +3,53 @@
 use std::time::Duration;
 
 use lambda_once::{
-    AfterUnknown, Failure, Outcome,
+    AfterUnknown, Failure, Outcome, Probed,
     record::Status,
     store::fault::{Call, Fault},
 };
 use tokio::time::Instant;
 
-use super::{LEASE, World, assert_outcome};
+use super::{CHARGE, KEY, LEASE, World, assert_outcome};
 
 const POLICIES: [AfterUnknown; 2] = [AfterUnknown::Rerun, AfterUnknown::Refuse];
 const SECOND: Duration = Duration::from_secs(1);
 
+impl World {
+    async fn heal_after(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+        self.store.heal();
+    }
+}
+
 /// As of a role that lacks the permission to delete.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_refused_for_good_delays_the_answer_by_a_second() {
-    for policy in POLICIES {
+    let world = World::new();
+    world.store.always(Call::Settle, Fault::AccessDenied);
+    let begun = Instant::now();
+    assert_outcome!(world.run_to(Err(Failure::transient("closed"))).await, Ok(Outcome::Failed(_)));
+    assert!(begun.elapsed() <= SECOND, "{:?}", begun.elapsed());
+    assert!((2..=10).contains(&world.count(Call::Settle)), "{:?}", world.calls());
+    assert_eq!(world.record().await.unwrap().status, Status::InProgress);
+}
+
+/// Given up, it would leave the operation abandoned for good.
+#[tokio::test(start_paused = true)]
+async fn a_refused_release_goes_on_if_nothing_else_frees_the_key() {
+    for policy in [AfterUnknown::Refuse, AfterUnknown::Probe] {
         let world = World::with(|builder| builder.after_unknown(policy));
         world.store.always(Call::Settle, Fault::AccessDenied);
-        let begun = Instant::now();
-        assert_outcome!(world.run_to(Err(Failure::transient("closed"))).await, Ok(Outcome::Failed(_)));
-        assert!(begun.elapsed() <= SECOND, "{policy:?}: {:?}", begun.elapsed());
-        assert!((2..=10).contains(&world.count(Call::Settle)), "{policy:?}: {:?}", world.calls());
-        assert_eq!(world.record().await.unwrap().status, Status::InProgress);
+        let run = async {
+            let operation = world.once.operation(CHARGE, KEY);
+            let work = || async { Err::<u32, _>(Failure::transient("closed")) };
+            match policy {
+                AfterUnknown::Probe => operation.probe(|_| async { Ok::<_, Failure>(Probed::NotDone) }).run(work).await,
+                _ => operation.run(work).await,
+            }
+        };
+        let (outcome, ()) = tokio::join!(run, world.heal_after(10 * SECOND));
+        assert_outcome!(outcome, Ok(Outcome::Failed(_)));
+        assert_eq!(world.record().await, None, "{policy:?}");
     }
 }
 
@@ -55,16 +80,40 @@ async fn a_release_is_repeated_for_long_only_if_nothing_else_frees_the_key() {
 /// The first request was applied, and its answer lost.
 #[tokio::test(start_paused = true)]
 async fn a_withdrawal_that_is_refused_for_good_delays_the_answer_by_seconds() {
+    for call in [Call::Read, Call::Settle] {
+        let world = World::new();
+        world.store.always(Call::Claim, Fault::ErrorAfter);
+        world.store.always(call, Fault::AccessDenied);
+        let begun = Instant::now();
+        assert_outcome!(world.run().await, Err(_));
+        assert!(begun.elapsed() <= 2 * SECOND, "{call:?}: {:?}", begun.elapsed());
+        assert!((2..=10).contains(&world.count(call)), "{call:?}: {:?}", world.calls());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_withdrawal_goes_on_if_nothing_else_frees_the_key() {
+    for call in [Call::Read, Call::Settle] {
+        let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
+        world.store.always(Call::Claim, Fault::ErrorAfter);
+        world.store.always(call, Fault::AccessDenied);
+        let (outcome, ()) = tokio::join!(world.run(), world.heal_after(10 * SECOND));
+        assert_outcome!(outcome, Err(_));
+        assert_eq!(world.record().await, None, "{call:?}");
+    }
+}
+
+/// The release has the time that it has after a read that succeeds at once.
+#[tokio::test(start_paused = true)]
+async fn a_refused_read_of_a_withdrawal_does_not_shorten_its_release() {
     for policy in POLICIES {
-        for call in [Call::Read, Call::Settle] {
-            let world = World::with(|builder| builder.after_unknown(policy));
-            world.store.always(Call::Claim, Fault::ErrorAfter);
-            world.store.always(call, Fault::AccessDenied);
-            let begun = Instant::now();
-            assert_outcome!(world.run().await, Err(_));
-            assert!(begun.elapsed() <= 2 * SECOND, "{policy:?}, {call:?}: {:?}", begun.elapsed());
-            assert!((2..=10).contains(&world.count(call)), "{policy:?}: {:?}", world.calls());
-        }
+        let world = World::with(|builder| builder.after_unknown(policy));
+        world.store.always(Call::Claim, Fault::ErrorAfter);
+        world.store.next(Call::Read, Fault::AccessDenied);
+        world.store.always(Call::Settle, Fault::Throttled);
+        let (outcome, ()) = tokio::join!(world.run(), world.heal_after(3 * SECOND));
+        assert_outcome!(outcome, Err(_));
+        assert_eq!(world.record().await, None, "{policy:?}");
     }
 }
 

@@ -1,20 +1,27 @@
 //! A claim that may stand although nobody will act on it is given back.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
 };
 
 use lambda_once::{
-    AfterUnknown, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Outcome, Store,
+    AfterUnknown, Error, ErrorKind, ErrorStatus, Failure, Idempotency, Key, MemoryStore, Outcome, Store,
     record::{KeyHash, Record, Status},
     store::{
         Answers, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, StoreId,
         fault::{Call, Fault},
     },
+    testing::{self, sqs},
 };
+use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::{CHARGE, KEY, World, assert_outcome};
+use super::{CHARGE, KEY, World, assert_outcome, support::clock::TokioClock};
 
 /// A world whose claims are applied and their answers lost, until it is healed.
 fn without_answers(policy: AfterUnknown) -> World {
@@ -157,4 +164,76 @@ async fn a_claim_that_certainly_failed_each_time_is_not_looked_for() {
     world.store.always(Call::Claim, Fault::AccessDenied);
     assert_outcome!(world.run().await, Err(error) if error.kind() == ErrorKind::AccessDenied);
     assert_eq!((world.count(Call::Claim), world.count(Call::Read)), (1, 0));
+}
+
+/// Applies claims, and loses all of its answers. Refuses to read one of the keys, and throttles reads of the others for a while.
+#[derive(Clone, Debug)]
+struct RefusesOneRead {
+    records: MemoryStore,
+    keys: Arc<Mutex<BTreeSet<KeyHash>>>,
+    throttled_until: Instant,
+}
+
+impl RefusesOneRead {
+    fn keys(&self) -> Vec<KeyHash> {
+        self.keys.lock().unwrap().iter().copied().collect()
+    }
+}
+
+impl Store for RefusesOneRead {
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> Future<'a, Answers<Claimed>> {
+        Box::pin(async move {
+            self.keys.lock().unwrap().extend(requests.iter().map(|request| request.key));
+            self.records.claim(requests).await;
+            let lost = |_| Err(Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, "claim", "no answer"));
+            requests.iter().map(lost).collect()
+        })
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> Future<'a, Answers<Settled>> {
+        self.records.settle(requests)
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> Future<'a, Answers<Option<Record>>> {
+        Box::pin(async move {
+            let (refused, is_throttled) = (self.keys()[0], Instant::now() < self.throttled_until);
+            let records = self.records.read(keys, data).await;
+            let answer = |(key, record): (&KeyHash, Result<Option<Record>, Error>)| match *key == refused {
+                true => Err(Error::new(ErrorKind::AccessDenied, ErrorStatus::Temporary, "read", "no permission")),
+                false if is_throttled => {
+                    Err(Error::new(ErrorKind::Throttled, ErrorStatus::Temporary, "read", "too many requests"))
+                }
+                false => record,
+            };
+            keys.iter().zip(records).map(answer).collect()
+        })
+    }
+
+    fn limits(&self) -> Limits {
+        self.records.limits()
+    }
+
+    fn id(&self) -> StoreId {
+        self.records.id()
+    }
+
+    fn warm(&self) -> Future<'_, Result<(), Error>> {
+        self.records.warm()
+    }
+}
+
+/// The throttling lasts for longer than a refused read is repeated.
+#[tokio::test(start_paused = true)]
+async fn a_refused_read_does_not_end_the_withdrawal_of_other_claims() {
+    let clock = TokioClock::new();
+    let records = MemoryStore::with_clock(clock.clone());
+    let throttled_until = Instant::now() + Duration::from_millis(2_500);
+    let store = RefusesOneRead { records: records.clone(), keys: Arc::default(), throttled_until };
+    let once = Idempotency::builder(store.clone()).clock(clock).disabled(false).build().unwrap();
+    let service = once.sqs(Key::pointer("/id"), |_: Value| async { Ok::<_, Failure>(()) });
+    let batch = sqs::batch((0..3).map(|id| sqs::message(&json!({ "id": id }))));
+    testing::deliver(&service, &batch).await;
+    let left = records.read(&store.keys(), ResultData::Omit).await;
+    let left: Vec<bool> = left.into_iter().map(|record| record.unwrap().is_some()).collect();
+    assert_eq!(left, [true, false, false], "only the refused one ends with its lease");
 }
