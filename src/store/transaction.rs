@@ -1,6 +1,6 @@
 //! Stores whose records change together with the caller's own data.
 
-use std::fmt;
+use std::{fmt, future::ready};
 
 use super::{ClaimRequest, Claimed, SettleRequest, Settled, Store};
 use crate::{error::Error, future::BoxFuture};
@@ -48,6 +48,23 @@ pub trait Transactional: Store + Clone {
         transaction: &'a Self::Transaction,
         request: Option<&'a SettleRequest>,
     ) -> BoxFuture<'a, Result<Settled, Error>>;
+
+    /// Checks, after a [`commit`](Self::commit) that was not awaited to its end and before the claim is released, that the handler has
+    /// not ended the transaction itself, which the release would not show. A store whose handlers cannot do that has nothing to check:
+    /// so does the default.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Transaction`](crate::ErrorKind::Transaction) and [`Ambiguous`](crate::ErrorStatus::Ambiguous) if the handler has
+    /// ended the transaction itself, or if that is not known: the claim is kept.
+    fn check_unanswered<'a>(
+        &'a self,
+        transaction: &'a Self::Transaction,
+        request: &'a SettleRequest,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        let _ = (transaction, request);
+        Box::pin(ready(Ok(())))
+    }
 
     /// Ends a transaction without any effect. Its handles are closed when this is called; the future hands its connection back
     /// cleanly, and need not be awaited. Does nothing once [`commit`](Self::commit) was called.

@@ -15,7 +15,7 @@ use crate::{
 
 /// The longest that one call may take, whatever the client's own time-outs are: a call that stays silent leaves time for
 /// another.
-const MAX_CALL_TIME: Duration = Duration::from_secs(3);
+pub(super) const MAX_CALL_TIME: Duration = Duration::from_secs(3);
 
 impl Engine {
     /// Awaits one call to the store for at most `time` and [`MAX_CALL_TIME`], and holds the store to one answer a request.

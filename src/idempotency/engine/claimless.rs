@@ -57,11 +57,12 @@ impl Engine {
         let is_permanent =
             matches!(&end.conclusion, Conclusion::Failed(failure) if failure.verdict() == Verdict::Permanent);
         let is_recorded = is_permanent || matches!(end.conclusion, Conclusion::Completed(_) | Conclusion::Superseded);
+        let under = end.claim.clone();
         let (claim, settlement) = match end.take_due() {
             // A release is of a failure that the store cannot record, and there is no claim to release.
             Some(due) if is_recorded && !due.1.is_release() => due,
             _ => {
-                if let Err(error) = writes.abandon().await {
+                if let Err(error) = self.abandon(under.as_ref(), writes).await {
                     doubt(Some(request.key), error, &mut end);
                 }
                 return end;

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{
     Engine,
-    calls::silent,
+    calls::{MAX_CALL_TIME, silent},
     ending::{Conclusion, End},
     settling::request_of,
 };
@@ -33,6 +33,7 @@ pub(crate) type Classifier = Arc<dyn Fn(&Error) -> Verdict + Send + Sync>;
 pub(crate) trait Commit: Send + Sync {
     fn claim<'a>(&'a self, request: &'a ClaimRequest) -> BoxFuture<'a, Result<Claimed, Error>>;
     fn commit<'a>(&'a self, request: Option<&'a SettleRequest>) -> BoxFuture<'a, Result<Settled, Error>>;
+    fn check_unanswered<'a>(&'a self, request: &'a SettleRequest) -> BoxFuture<'a, Result<(), Error>>;
     fn abandon(&self) -> BoxFuture<'static, Result<(), Error>>;
     fn verdict(&self, error: &Error) -> Verdict;
 }
@@ -51,6 +52,10 @@ impl<S: Transactional> Commit for OpenTransaction<S> {
 
     fn commit<'a>(&'a self, request: Option<&'a SettleRequest>) -> BoxFuture<'a, Result<Settled, Error>> {
         self.store.commit(&self.transaction, request)
+    }
+
+    fn check_unanswered<'a>(&'a self, request: &'a SettleRequest) -> BoxFuture<'a, Result<(), Error>> {
+        self.store.check_unanswered(&self.transaction, request)
     }
 
     fn abandon(&self) -> BoxFuture<'static, Result<(), Error>> {
@@ -86,7 +91,7 @@ impl Engine {
     /// in the end.
     pub(crate) async fn commit<T: Send>(&self, mut end: End<T>, writes: Box<dyn Commit>) -> End<T> {
         if !matches!(end.conclusion, Conclusion::Completed(_)) {
-            if let Err(error) = writes.abandon().await {
+            if let Err(error) = self.abandon(end.claim.as_ref(), &*writes).await {
                 let key = end.claim.as_ref().map(Claim::key);
                 doubt(key, error, &mut end);
                 end.held_until = end.claim.as_ref().map(Claim::lease_until);
@@ -108,6 +113,13 @@ impl Engine {
         }
     }
 
+    /// Abandons the transaction of a run under this claim, and leaves time for the settle that follows.
+    pub(super) async fn abandon(&self, claim: Option<&Claim>, writes: &dyn Commit) -> Result<(), Error> {
+        let now = self.clock.now();
+        let time = claim.map_or(Duration::MAX, |claim| claim.window.settles_until(now, true).since(now) / 2);
+        told_in(time, writes.abandon()).await
+    }
+
     async fn commit_claimed<T: Send>(
         &self,
         claim: Claim,
@@ -123,22 +135,35 @@ impl Engine {
         match answer {
             Ok(Settled::LeaseLost { current }) => self.lose(&claim, current, &mut end),
             Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}
-            Err(error) => {
+            Err(mut error) => {
+                // The store may not have come to say that the handler has ended the transaction itself. A release would be applied then.
+                if (error.kind(), error.status()) == (ErrorKind::Timeout, ErrorStatus::Ambiguous) {
+                    let time = until.since(self.clock.now()) / 2;
+                    error = told_in(time, writes.check_unanswered(&request)).await.err().unwrap_or(error);
+                }
                 if may_be_committed(&error) {
                     tell_doubt(Some(claim.key()), &error);
                 }
+                let is_certain = error.status() != ErrorStatus::Ambiguous;
                 let verdict = verdict_of(&error, Verdict::Transient, &*writes);
                 // The settle that follows may need its connection.
                 drop(writes);
-                self.resolve(&claim, Failure::new(verdict, error), until, &mut end).await;
+                self.resolve(&claim, (Failure::new(verdict, error), is_certain), until, &mut end).await;
             }
         }
         End { claim: Some(claim), ..end }
     }
 
     /// Resolves a failed commit. Whatever its error says, an earlier attempt may have been applied, and a late one still may be.
-    /// A read cannot exclude the late one. A settle can: the store applies either the commit or the settle.
-    async fn resolve<T: Send>(&self, claim: &Claim, failure: Failure, until: Timestamp, end: &mut End<T>) {
+    /// A read cannot exclude the late one. A settle can: the store applies either the commit or the settle. The failure comes with
+    /// whether its error says for certain that the commit was not applied.
+    async fn resolve<T: Send>(
+        &self,
+        claim: &Claim,
+        (failure, is_certain): (Failure, bool),
+        until: Timestamp,
+        end: &mut End<T>,
+    ) {
         let (failure, settlement) = match failure.verdict() {
             Verdict::Transient => (failure, claim.release()),
             Verdict::Permanent => {
@@ -152,7 +177,7 @@ impl Engine {
             Verdict::Unknown => return self.keep(claim, failure, end),
         };
         let request = request_of(claim, settlement);
-        let fate = match self.settle_until_answered(&request, until).await {
+        let fate = match self.settle_until_answered(&request, until, is_certain).await {
             Ok(answer) => fate(answer, claim.owner),
             Err(trouble) => {
                 tracing::error!(target: "lambda_once", key = %claim.key(), %failure, error = %trouble, "it is not known whether the transaction was committed; a later delivery finds out");
@@ -181,13 +206,23 @@ impl Engine {
         end.held_until = Some(claim.lease_until());
     }
 
-    async fn settle_until_answered(&self, request: &SettleRequest, until: Timestamp) -> Result<Settled, Error> {
+    /// A release after a commit that was certainly not applied is optional, and given up as any other one if it is refused.
+    async fn settle_until_answered(
+        &self,
+        request: &SettleRequest,
+        mut until: Timestamp,
+        is_certain: bool,
+    ) -> Result<Settled, Error> {
         let operation = request.settlement.as_str();
         let mut backoff = Backoff::default();
         loop {
             let left = until.since(self.clock.now());
             let mut answers = self.within(left, operation, 1, self.store.settle(std::slice::from_ref(request))).await;
             let answer = answers.pop().unwrap_or_else(|| Err(silent(operation)));
+            if is_certain && request.settlement.is_release() && answer.as_ref().is_err_and(|error| !error.retry_helps())
+            {
+                until = self.refused_until(until);
+            }
             let pause = backoff.next();
             match answer {
                 Err(error) if error.may_pass() && self.clock.now().after(pause) < until => sleep(pause).await,
@@ -195,6 +230,14 @@ impl Engine {
             }
         }
     }
+}
+
+/// What a store says of a transaction within `time`. Without an answer the transaction may be committed.
+async fn told_in(time: Duration, answer: BoxFuture<'_, Result<(), Error>>) -> Result<(), Error> {
+    timeout(time.min(MAX_CALL_TIME), answer).await.unwrap_or_else(|_| {
+        let message = "the store did not say in time whether the transaction was rolled back";
+        Err(Error::new(ErrorKind::Transaction, ErrorStatus::Ambiguous, COMMIT, message))
+    })
 }
 
 /// The handler has ended its transaction itself, or may have, so that something may have taken effect: whatever it has returned, the

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::join3;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 
@@ -13,16 +13,20 @@ use super::{
     row,
     transaction::{Begun, COMMIT},
 };
-use crate::error::{Error, ErrorKind, ErrorStatus};
+use crate::{
+    error::{Error, ErrorKind, ErrorStatus},
+    record::{self, Record},
+    store::{ResultData, SettleRequest},
+};
 
-/// How long a connection may take to answer whether it is still in its transaction, and to roll that back, before it is closed. A
-/// run that is cut off has little more time than that.
+/// How long a connection may take to answer whether it is still in its transaction, and to roll that back, before it is closed and
+/// the server is asked on another one.
 const ROLLBACK_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How long to wait for the server to end the transaction of a closed connection.
-const CLOSE_TIMEOUT: Duration = Duration::from_millis(250);
+/// How long the server is asked for the end of the transaction of a closed connection.
+const POLL_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// The pause before the server is asked again whether it has.
+/// The pause before the server is asked again.
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl Begun {
@@ -35,7 +39,7 @@ impl Begun {
     /// the server did not say whether it has.
     pub(super) async fn roll_back(self, is_unshared: bool) -> Result<(), Error> {
         if is_unshared {
-            if let Some(connection) = self.end().await? {
+            if let Some(connection) = self.end(POLL_TIMEOUT).await? {
                 connection.give_back();
             }
             return Ok(());
@@ -47,62 +51,106 @@ impl Begun {
         match asked {
             Ok(Ok(false)) => Err(ended_by_the_handler()),
             // It may have sent `COMMIT` since.
-            Ok(_) => store.await_rollback(&id).await,
-            Err(_) => Err(not_known()),
+            _ => store.await_rollback(&id, POLL_TIMEOUT).await,
         }
     }
 
-    /// Rolls back a transaction that only the store can send statements in. Returns the connection, if it is still usable.
+    /// As [`end`](Self::end), for as long as the caller waits.
+    pub(super) async fn end_in_commit(self) -> Result<Option<Connection>, Error> {
+        self.end(Duration::MAX).await
+    }
+
+    /// Rolls back a transaction that only the store can send statements in. Returns the connection, if it is still usable. `limit`
+    /// is for the question on another connection.
     ///
     /// # Errors
     ///
     /// As of [`roll_back`](Self::roll_back).
-    pub(super) async fn end(self) -> Result<Option<Connection>, Error> {
+    async fn end(self, limit: Duration) -> Result<Option<Connection>, Error> {
         let Self { connection, id, store } = self;
-        // A message of its own, since an error in it must not keep the other from being run.
-        let (asked, rolled_back) = join(
-            timeout(ROLLBACK_TIMEOUT, is_within(&connection, &id, COMMIT)),
-            timeout(ROLLBACK_TIMEOUT, connection.execute_all(COMMIT, "ROLLBACK")),
-        )
-        .await;
-        let connection = Some(connection).filter(|_| matches!(rolled_back, Ok(Ok(()))));
-        match (asked, connection) {
+        // Messages of their own, since an error in one must not keep the others from being run. After an error of the handler's the
+        // first is refused (25P02), and the last one tells.
+        let asked = join3(
+            is_within(&connection, &id, COMMIT),
+            connection.execute_all(COMMIT, "ROLLBACK"),
+            status(&connection, &id),
+        );
+        let (is_within, rolled_back, status) = match timeout(ROLLBACK_TIMEOUT, asked).await {
+            Ok(answers) => answers,
+            // A statement of the handler may still be running, and a `COMMIT` may follow it.
+            Err(_) => {
+                drop(connection);
+                return store.await_rollback(&id, limit).await.map(|()| None);
+            }
+        };
+        let connection = Some(connection).filter(|_| rolled_back.is_ok());
+        match (is_within, status) {
             // The server rolls back what a closed connection has begun.
-            (Ok(Ok(true)), connection) => Ok(connection),
-            (Ok(Ok(false)), connection) => {
+            (Ok(true), _) => Ok(connection),
+            (Ok(false), _) => {
                 connection.into_iter().for_each(Connection::give_back);
                 Err(ended_by_the_handler())
             }
-            // A statement had failed in the transaction (25P02).
-            (Ok(Err(_)), Some(connection)) => match timeout(ROLLBACK_TIMEOUT, status(&connection, &id)).await {
-                Ok(Ok(status)) => judge(status).map(|()| Some(connection)),
-                _ => Err(not_known()),
-            },
+            (Err(_), Ok(status)) if connection.is_some() => judge(status).map(|()| connection),
             // The connection is lost.
-            (Ok(Err(_)), None) => store.await_rollback(&id).await.map(|()| None),
-            // A statement of the handler may still be running, and a `COMMIT` may follow it.
-            (Err(_), _) => Err(not_known()),
+            (Err(_), _) => {
+                drop(connection);
+                store.await_rollback(&id, limit).await.map(|()| None)
+            }
         }
     }
 }
 
 impl PostgresStore {
     /// Waits until the server has rolled back a transaction whose connection is closed.
-    async fn await_rollback(&self, id: &str) -> Result<(), Error> {
+    async fn await_rollback(&self, id: &str, limit: Duration) -> Result<(), Error> {
+        self.await_end(id, limit).await.and_then(judge)
+    }
+
+    /// Waits until the server has ended a transaction whose connection is closed, and returns how. Opening another connection has
+    /// limits of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Transaction`], ambiguous, if the server does not say.
+    async fn await_end(&self, id: &str, limit: Duration) -> Result<Option<Status>, Error> {
+        let connection = self.connections.get().await.map_err(|_| not_known())?;
         let ended = async {
-            let connection = self.connections.get().await?;
             loop {
                 let status = status(&connection, id).await?;
                 if status != Some(Status::InProgress) {
-                    connection.give_back();
                     return Ok::<_, Failure>(status);
                 }
                 sleep(PAUSE).await;
             }
         };
-        match timeout(CLOSE_TIMEOUT, ended).await {
-            Ok(Ok(status)) => judge(status),
+        match timeout(limit, ended).await {
+            Ok(Ok(status)) => {
+                connection.give_back();
+                Ok(status)
+            }
             _ => Err(not_known()),
+        }
+    }
+
+    /// Checks after a commit that was not awaited that the claim may be released: that the transaction was rolled back, or committed
+    /// with the outcome.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Transaction`], ambiguous, if the handler has ended the transaction itself, or may have.
+    pub(super) async fn check_end(&self, id: &str, request: &SettleRequest) -> Result<(), Error> {
+        match self.await_end(id, Duration::MAX).await? {
+            // The commit is over, so that a read shows it.
+            Some(Status::Committed) => {
+                let found = self.read_all(&[request.key], ResultData::Omit, COMMIT).await.pop();
+                let record = found.ok_or_else(not_known)?.map_err(|_| not_known())?;
+                let is_recorded = |record: &Record| {
+                    record.owner == Some(request.owner) && record.status != record::Status::InProgress
+                };
+                if record.as_ref().is_some_and(is_recorded) { Ok(()) } else { Err(ended_by_the_handler()) }
+            }
+            status => judge(status),
         }
     }
 }

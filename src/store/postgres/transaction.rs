@@ -72,6 +72,10 @@ struct Shared {
     has_ended: AtomicBool,
     /// The claim that the transaction began with.
     claim: OnceCell<ClaimRequest>,
+    /// The server's id of the transaction, once it has begun.
+    id: OnceCell<String>,
+    /// The outcome was written in this very transaction, so that the handler cannot have ended it before.
+    is_settled: AtomicBool,
 }
 
 impl Transaction {
@@ -99,6 +103,7 @@ impl Transaction {
             // Boxed: opening a connection is so deep a future that work with it could exceed the recursion limit of its crate.
             let begun = Box::pin(self.0.store.begin()).await?;
             let client = begun.connection.client();
+            let _ = self.0.id.set(begun.id.clone());
             *self.0.lock() = Some(begun);
             Ok::<_, Error>(client)
         });
@@ -165,6 +170,8 @@ impl Transactional for PostgresStore {
             begun: Mutex::default(),
             has_ended: AtomicBool::new(false),
             claim: OnceCell::new(),
+            id: OnceCell::new(),
+            is_settled: AtomicBool::new(false),
         }))
     }
 
@@ -207,13 +214,26 @@ impl Transactional for PostgresStore {
                 ));
             }
             match (begun, request) {
-                (Some(begun), request) => self.commit_on(begun, transaction.0.claim.get(), request).await,
+                (Some(begun), request) => self.commit_on(begun, &transaction.0, request).await,
                 // The handler wrote nothing.
                 (None, Some(request)) => {
                     let mut answers = self.settle_all(std::slice::from_ref(request)).await;
                     answers.pop().unwrap_or(Ok(Settled::LeaseLost { current: None }))
                 }
                 (None, None) => Ok(Settled::Done { found: None }),
+            }
+        })
+    }
+
+    fn check_unanswered<'a>(
+        &'a self,
+        transaction: &'a Transaction,
+        request: &'a SettleRequest,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            match transaction.0.id.get() {
+                Some(id) if !transaction.0.is_settled.load(Ordering::SeqCst) => self.check_end(id, request).await,
+                _ => Ok(()),
             }
         })
     }
@@ -271,9 +291,10 @@ impl PostgresStore {
     async fn commit_on(
         &self,
         mut begun: Begun,
-        claim: Option<&ClaimRequest>,
+        shared: &Shared,
         request: Option<&SettleRequest>,
     ) -> Result<Settled, Error> {
+        let claim = shared.claim.get();
         if let (Some(claim), Some(request)) = (claim, request)
             && !request.settlement.took_effect()
         {
@@ -286,10 +307,12 @@ impl PostgresStore {
             None => is_within(&begun.connection, &begun.id, COMMIT).await,
         };
         match settled {
-            Ok(true) => {}
+            Ok(true) => shared.is_settled.store(true, Ordering::SeqCst),
             Ok(false) => return self.lost(begun, request).await,
             Err(failure) => {
-                begun.roll_back(true).await?;
+                if let Some(connection) = begun.end_in_commit().await? {
+                    connection.give_back();
+                }
                 return Err(undone(failure.error));
             }
         }
@@ -339,7 +362,7 @@ impl PostgresStore {
 
     /// Rolls back, and returns a connection for what comes next.
     async fn ended(&self, begun: Begun) -> Result<Connection, Error> {
-        match begun.end().await? {
+        match begun.end_in_commit().await? {
             Some(connection) => Ok(connection),
             None => self.connections.get().await.map_err(undone),
         }

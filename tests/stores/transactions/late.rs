@@ -1,5 +1,7 @@
 //! Lost answers to commits: the release that follows shows whether the commit was applied. A late commit has no effect.
 
+use std::time::{Duration, Instant};
+
 use lambda_once::{DynamoDbStore, Failure, Outcome, PostgresStore, Verdict, record::Status};
 use serde_json::{Value, json};
 
@@ -228,4 +230,16 @@ async fn on_dynamodb_without_a_claim_a_refusal_after_silence_is_undecided() {
     assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Unknown);
     assert_outcome!(world.debit(Mode::Claimless).await, Ok(Outcome::Executed(_)));
     assert_eq!(world.rows().await.len(), 1);
+}
+
+/// As of a role that may not delete: the commit was certainly not applied, and the claim ends with its lease.
+#[tokio::test]
+async fn on_dynamodb_a_release_after_a_refused_commit_is_not_refused_for_long() {
+    let world = World::<DynamoDbStore>::new().await;
+    DynamoDbStore::refuse(world.proxy.on(DynamoDbStore::commits));
+    world.proxy.on(|request| Purpose::of(request) == Purpose::Release).times(usize::MAX).access_denied();
+    let begun = Instant::now();
+    assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Failed(_)));
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert_eq!(world.record().await.unwrap().status, Status::InProgress);
 }

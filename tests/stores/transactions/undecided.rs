@@ -1,10 +1,19 @@
 //! Transactions that do not say how they ended: a statement failed, or the connection is lost or silent.
 
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
 use lambda_once::{Failure, Outcome, PostgresStore, Verdict, record::Status, store::postgres::Transaction};
 use tracing::Level;
 
-use super::{DEBIT, MODES, Mode, World};
-use crate::support::{self, assert_outcome, collector::Collector, wire::Request};
+use super::{DEBIT, Database, MODES, Mode, World, build, engine};
+use crate::support::{self, assert_outcome, collector::Collector, stores::Backend, wire::Request};
 
 type Postgres = World<PostgresStore>;
 
@@ -53,19 +62,63 @@ impl Postgres {
     }
 }
 
+/// The connection stays open, and silent.
 #[tokio::test]
-async fn a_transaction_that_cannot_be_asked_is_not_known_to_be_undone() {
+async fn a_silent_connection_leaves_what_the_server_says_of_its_transaction() {
     let world = Postgres::new().await;
     for mode in MODES {
-        for script in ["COMMIT", "SELECT 1"] {
-            for (number, (end, _)) in failures().into_iter().enumerate() {
-                let order = format!("{mode:?} {script} {number}");
-                let (collector, _guard) = Collector::install();
-                let _silent = world.proxy.on(asks_for_the_transaction).hang();
-                let outcome = world.debit_and(mode, &order, script, Err(end)).await;
-                world.is_unknown((mode, &order), outcome, &collector).await;
+        for (number, (end, verdict)) in failures().into_iter().enumerate() {
+            let order = format!("open {mode:?} {number}");
+            let _silent = world.proxy.on(asks_for_the_transaction).hang();
+            let outcome = world.debit_and(mode, &order, "SELECT 1", Err(end)).await;
+            world.is_rolled_back(&order, outcome, verdict).await;
+        }
+        for (number, (end, _)) in failures().into_iter().enumerate() {
+            let order = format!("committed {mode:?} {number}");
+            let (collector, _guard) = Collector::install();
+            let _silent = world.proxy.on(asks_for_the_transaction).hang();
+            let outcome = world.debit_and(mode, &order, "COMMIT", Err(end)).await;
+            world.is_unknown((mode, &order), outcome, &collector).await;
+        }
+    }
+}
+
+/// Only the question itself is asked within a limit.
+#[tokio::test]
+async fn another_connection_may_take_its_time_to_open() {
+    let world = Postgres::new().await;
+    let (_, url) = Backend::Postgres.wire();
+    let through_the_proxy = support::postgres::config(world.proxy.in_place_of(&url).parse().unwrap());
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let password = {
+        let is_slow = Arc::clone(&is_slow);
+        move || {
+            let is_slow = is_slow.load(Ordering::SeqCst);
+            async move {
+                if is_slow {
+                    tokio::time::sleep(Duration::from_millis(600)).await;
+                }
+                Ok::<_, Infallible>("any".to_owned())
             }
         }
+    };
+    let store = through_the_proxy.password(password).build().unwrap().with_clock(world.clock.clone());
+    let once = build(engine(&store, &world.clock));
+    for mode in MODES {
+        let order = format!("{mode:?}");
+        let work = async |transaction: Transaction| {
+            world.ledger.enter(&transaction, &order).await?;
+            world.proxy.on(asks_for_the_transaction).drop_request();
+            is_slow.store(true, Ordering::SeqCst);
+            Err::<(), _>(Failure::transient("closed"))
+        };
+        let operation = once.operation(DEBIT, &order).in_transaction(&store);
+        let outcome = match mode {
+            Mode::Claimed => operation.run(work).await,
+            Mode::Claimless => operation.claimless().run(work).await,
+        };
+        is_slow.store(false, Ordering::SeqCst);
+        world.is_rolled_back(&order, outcome, Verdict::Transient).await;
     }
 }
 
@@ -189,4 +242,69 @@ async fn a_success_outside_of_a_transaction_that_cannot_be_asked_is_unknown() {
         let outcome = world.debit_and(mode, &order, "COMMIT", Ok(())).await;
         world.is_unknown((mode, &order), outcome, &collector).await;
     }
+}
+
+/// The engine's own limit for the call ends the commit. A release would be applied, although the writes are committed.
+#[tokio::test]
+async fn a_silent_commit_does_not_hide_that_the_handler_has_committed() {
+    let world = Postgres::new().await;
+    let (collector, _guard) = Collector::install();
+    let _silent = world.proxy.on(PostgresStore::settles).hang();
+    let outcome = world.debit_and(Mode::Claimed, "committed", "COMMIT", Ok(())).await;
+    assert_eq!(world.ledger.rows("committed").await.len(), 1);
+    world.is_unknown((Mode::Claimed, "committed"), outcome, &collector).await;
+    let _silent = world.proxy.on(PostgresStore::settles).hang();
+    let outcome = world.debit_and(Mode::Claimed, "open", "SELECT 1", Ok(())).await;
+    world.is_rolled_back("open", outcome, Verdict::Transient).await;
+}
+
+/// A clone is alive elsewhere, so that nothing but the question for its transaction can be sent on its connection.
+#[tokio::test]
+async fn a_clone_does_not_hide_a_commit_before_a_failed_statement() {
+    let world = Postgres::new().await;
+    for mode in MODES {
+        let ends = [Ok(()), Err(Failure::transient("closed")), Err(Failure::permanent("no such account"))];
+        for (number, end) in ends.into_iter().enumerate() {
+            let order = format!("{mode:?} {number}");
+            let (collector, _guard) = Collector::install();
+            let mut kept = None;
+            let work = async |transaction: Transaction| {
+                kept = Some(transaction.clone());
+                world.ledger.enter(&transaction, &order).await?;
+                let client = transaction.client().await?;
+                client.batch_execute("COMMIT; BEGIN").await?;
+                assert!(client.batch_execute("SELECT 1 / 0").await.is_err());
+                end
+            };
+            let operation = world.once.operation(DEBIT, &order).in_transaction(&world.store);
+            let outcome = match mode {
+                Mode::Claimed => operation.run(work).await,
+                Mode::Claimless => operation.claimless().run(work).await,
+            };
+            assert_eq!(world.ledger.rows(&order).await.len(), 1, "{order}");
+            world.is_unknown((mode, &order), outcome, &collector).await;
+        }
+    }
+}
+
+/// The state of its transaction is asked for together with the rollback.
+#[tokio::test]
+async fn a_failed_statement_costs_no_round_trip_more() {
+    let world = Postgres::new().await;
+    let run = async |script: &'static str| {
+        let work = async |transaction: Transaction| {
+            let _ = transaction.client().await?.batch_execute(script).await;
+            Err::<(), _>(Failure::transient("closed"))
+        };
+        let before = world.proxy.round_trips();
+        let outcome = world.once.operation(DEBIT, script).in_transaction(&world.store).run(work).await;
+        assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Transient);
+        world.proxy.round_trips() - before
+    };
+    run("SELECT 0").await;
+    assert_eq!(
+        [run("SELECT 1").await, run("SELECT 1 / 0").await],
+        [5, 5],
+        "claim, begin, statement, rollback, release"
+    );
 }
