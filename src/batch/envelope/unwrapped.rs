@@ -13,6 +13,7 @@ use crate::{
     },
     error::{BoxError, Error as OnceError},
     idempotency::guard::catch_panic,
+    key::canonical::canonical,
 };
 
 /// The records of a source, taken out of their envelopes. Made by
@@ -185,7 +186,7 @@ fn take_out<B: From<String>>(
 }
 
 /// Checks that messages which are in one envelope can be told apart by their ids. Two with one id are one message, twice, if their
-/// payloads are equal.
+/// payloads are equal: as JSON, if they are JSON.
 fn check_ids(messages: &[Message]) -> Result<(), EnvelopeError> {
     if messages.len() < 2 {
         return Ok(());
@@ -197,12 +198,18 @@ fn check_ids(messages: &[Message]) -> Result<(), EnvelopeError> {
             return Err(EnvelopeError::new(text));
         };
         let payload = message.compared.as_ref().unwrap_or(&message.body);
-        if *payloads.entry(id).or_insert(payload) != payload {
+        let first: &str = payloads.entry(id).or_insert(payload);
+        if !is_same(first, payload) {
             let text = "the envelope gives two messages with different payloads the same id: their keys could be one";
             return Err(EnvelopeError::new(text));
         }
     }
     Ok(())
+}
+
+fn is_same(first: &str, second: &str) -> bool {
+    let form = |text: &str| canonical(text.as_bytes()).ok();
+    first == second || form(first).is_some_and(|first| form(second) == Some(first))
 }
 
 fn take_out_messages<B: From<String>>(

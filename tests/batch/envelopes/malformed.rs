@@ -212,3 +212,23 @@ async fn two_equal_messages_with_one_id_are_duplicates_and_run_once() {
     assert_eq!(journal.payloads(), [json!(1), json!(2)]);
     assert!(delivered.reported().is_empty());
 }
+
+/// Holds one order twice, under one id, in two spellings.
+#[derive(Clone, Debug)]
+struct Respelled;
+
+impl Envelope for Respelled {
+    fn open(&self, _: &[u8]) -> Result<Content, EnvelopeError> {
+        let spellings = [r#"{"id": 7, "total": 1}"#, r#"{"total":1,"id":7}"#];
+        Ok(Content::Messages(spellings.map(|text| Message::new(text).with_id("a")).into()))
+    }
+}
+
+#[tokio::test]
+async fn two_spellings_of_one_payload_are_equal_messages() {
+    let journal = Journal::<Value>::new();
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(Respelled);
+    let delivered = deliver(&service, batch(&["[]"])).await;
+    assert_eq!(delivered.outcomes(), [DONE, Ok(OutcomeKind::Replayed)]);
+    assert_eq!(journal.payloads().len(), 1);
+}
