@@ -170,9 +170,14 @@ async fn the_key_in_an_event_is_the_hash_under_which_the_record_is_stored() {
 
 #[tokio::test(start_paused = true)]
 async fn what_settles_share_a_call_of_is_not_named_after_one_of_them() {
-    let world = World::new();
-    world.store.always(Call::Settle, Fault::Silence);
-    for (other, operation) in [("permanent", "settle"), ("succeed", "complete")] {
+    for (other, policy, operation) in [
+        ("permanent", AfterUnknown::Rerun, "settle"),
+        // A release that is given up before the completion no longer shares its calls.
+        ("transient", AfterUnknown::Refuse, "settle"),
+        ("succeed", AfterUnknown::Rerun, "complete"),
+    ] {
+        let world = World::with(|builder| builder.after_unknown(policy));
+        world.store.always(Call::Settle, Fault::Silence);
         let bodies = [work(&format!("{other} A"), other, 0), work(&format!("{other} B"), "succeed", 0)];
         let lines = lines(&world, PermanentFailures::Report, bodies).await;
         let unrecorded = lines.iter().filter(|line| line.get("message").starts_with("the operation is done but"));
