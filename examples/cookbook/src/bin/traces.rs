@@ -60,11 +60,17 @@ mod tests {
         let endpoint = format!("http://{}/v1/traces", listener.local_addr()?);
         tokio::spawn(async { axum::serve(listener, collector).await });
 
+        let batch = testing::sqs::batch([testing::sqs::message(&Order { id: "7".to_owned() })]);
+        let deliver = async || {
+            let service = testing::engine().sqs(Key::pointer("/id"), ship);
+            testing::deliver_twice(&service, &batch).await.assert_once();
+        };
+        // Another test of this program that is the first to meet a span, just when the subscriber is set, would switch the span off.
+        deliver().await;
+
         let (provider, subscriber) = telemetry(SpanExporter::builder().with_http().with_endpoint(endpoint).build()?);
         let _guard = tracing::subscriber::set_default(subscriber);
-        let service = testing::engine().sqs(Key::pointer("/id"), ship);
-        let batch = testing::sqs::batch([testing::sqs::message(&Order { id: "7".to_owned() })]);
-        testing::deliver_twice(&service, &batch).await.assert_once();
+        deliver().await;
         provider.force_flush()?;
 
         let request = ExportTraceServiceRequest::decode(received.recv().await.ok_or("nothing came")?)?;
