@@ -17,6 +17,7 @@ SURFACE = ROOT / "tools" / "surface.txt"
 ALLOWED = {
     "store::remote": "chunks, terms, passwords and TLS that stores on servers share",
     "store::rules": "the times of a settlement (resolved), for DynamoDB, which has no clock; the rest restates what is public",
+    "store::ordering": "the rules of order one by one, for stores that read record and mark apart",
     "backoff::Backoff": "the pauses between attempts",
     "error::root_cause": "the innermost source of an error, as text",
     "key::powertools": "the hashes of AWS Powertools",
