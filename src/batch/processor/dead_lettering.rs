@@ -13,8 +13,10 @@ use crate::{
 /// How many records are dead-lettered at once.
 const MAX_DEAD_LETTERS_IN_FLIGHT: usize = 10;
 
+// What is asked for each record is `inline`, as its callers are in another codegen unit.
 impl<S: Source, T> Batch<'_, S, T> {
     /// Returns what happens to records that no retry can help: where they are dead-lettered, those that cannot be are reported.
+    #[inline]
     pub(super) fn policy(&self) -> PermanentFailures {
         let options = self.terms.options;
         if options.dead_letters.is_some() { PermanentFailures::Report } else { options.permanent_failures }
@@ -22,6 +24,7 @@ impl<S: Source, T> Batch<'_, S, T> {
 
     /// Whether the record is to be dead-lettered: no retry can help it, or none will be made and its place in an order would take
     /// the healthy ones behind it along (B11). A stream counts no deliveries: what makes a decoder panic would stop it.
+    #[inline]
     pub(super) fn is_dead_lettered(&self, index: usize, report: Report) -> bool {
         let is_abandoned = report.outcome == Ok(OutcomeKind::Abandoned);
         self.records.has_body(index)
@@ -32,11 +35,13 @@ impl<S: Source, T> Batch<'_, S, T> {
     }
 
     /// Whether the record would be dead-lettered if its handler failed now, although a retry could help.
+    #[inline]
     pub(super) fn may_be_dead_lettered(&self, index: usize) -> bool {
         self.records.has_body(index) && self.is_last_in_order(index)
     }
 
     /// Whether this is the last delivery of a record with a place in an order.
+    #[inline]
     pub(super) fn is_last_in_order(&self, index: usize) -> bool {
         let is_last = |max| self.records.known(index).is_some_and(|info| info.is_last_of(max));
         self.lanes.is_ordered(index) && self.terms.options.max_receive_count.is_some_and(is_last)
@@ -49,11 +54,13 @@ impl<S: Source, T> Batch<'_, S, T> {
     }
 
     /// Returns how many records wait to be dead-lettered.
+    #[inline]
     pub(super) fn waiting_dead_letters(&self) -> usize {
         self.dead.len()
     }
 
     /// Takes the next record to dead-letter. In an order its turn must have come: behind one that fails it is delivered again.
+    #[inline]
     pub(super) fn next_dead_letter(&mut self) -> Option<Action> {
         if self.dead.is_empty() || self.dead_letters_in_flight >= MAX_DEAD_LETTERS_IN_FLIGHT {
             return None;

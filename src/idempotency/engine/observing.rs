@@ -74,6 +74,7 @@ impl Engine {
     /// where it begins.
     ///
     /// No `async fn`: that would hold the handler's future twice.
+    #[inline]
     pub(crate) fn timed<F: Future>(
         &self,
         key: Option<KeyHash>,
@@ -95,6 +96,7 @@ impl Engine {
     }
 
     /// Begins to time a handler, if anybody wants to know. In a box, since few do: every run has room for it.
+    #[inline]
     fn handler_begins(&self, key: Option<KeyHash>) -> Option<Box<HandlerTimer>> {
         if self.settings.observers.is_empty() {
             return None;
@@ -102,6 +104,7 @@ impl Engine {
         key.map(|key| Box::new(HandlerTimer { key, begun: Instant::now() }))
     }
 
+    #[inline]
     fn handler_returned(&self, timer: Option<Box<HandlerTimer>>) {
         if let Some(timer) = timer {
             telemetry::handled(timer.key, timer.begun.elapsed(), self.clock.now());

@@ -61,25 +61,32 @@ impl Engine {
     /// Settles the ends of runs of one invocation by one call to the store. In their order: those that are settled, and
     /// those that are to be sent again.
     pub(crate) async fn settle_once<T: Send>(&self, ends: Vec<End<T>>) -> Vec<SettleResult<T>> {
-        self.send_settles(ends.into_iter().map(|end| (end, None)).collect()).await
+        self.send_settles(ends, &[]).await
     }
 
-    /// Settles ends by one call to the store. An end that is repeated comes with the time at which it is given up.
-    async fn send_settles<T: Send>(&self, ends: Vec<(End<T>, Option<Timestamp>)>) -> Vec<SettleResult<T>> {
+    /// Settles ends by one call to the store. `given_up` has, for each end that is repeated, the time at which it is given up.
+    async fn send_settles<T: Send>(&self, ends: Vec<End<T>>, given_up: &[Option<Timestamp>]) -> Vec<SettleResult<T>> {
         let mut result = Vec::with_capacity(ends.len());
         let (mut requests, mut kept) = (Vec::with_capacity(ends.len()), Vec::with_capacity(ends.len()));
         let now = self.clock.now();
-        for (mut end, until) in ends {
+        // The claims of one invocation have the same times: one limit for their outcomes, one for their releases.
+        let mut limits = [None; 2];
+        let mut last = None;
+        for (i, mut end) in ends.into_iter().enumerate() {
             match end.take_due() {
                 Some((claim, settlement)) => {
-                    let until = until.unwrap_or_else(|| self.settles_until(&claim, &settlement, now));
+                    let limit = &mut limits[usize::from(settlement.is_release())];
+                    let until = given_up.get(i).copied().flatten();
+                    let until = until
+                        .unwrap_or_else(|| *limit.get_or_insert_with(|| self.settles_until(&claim, &settlement, now)));
+                    last = last.max(Some(until));
                     requests.push(request_of(&claim, settlement));
                     kept.push((claim, end, until));
                 }
                 None => result.push(Ok(end)),
             }
         }
-        let Some(last) = kept.iter().map(|(.., until)| *until).max() else { return result };
+        let Some(last) = last else { return result };
         let operation = name_of(&requests);
         let answers = self.within(last.since(now), operation, requests.len(), self.store.settle(&requests)).await;
         for ((request, (claim, end, until)), answer) in requests.into_iter().zip(kept).zip(answers) {
@@ -131,7 +138,8 @@ impl Engine {
                 sleep(pause).await;
             }
             let (places, due): (Vec<usize>, Vec<_>) = now.into_iter().map(|(i, open)| (i, open.into_due())).unzip();
-            for (i, settled) in places.into_iter().zip(self.send_settles(due).await) {
+            let (due, given_up): (Vec<_>, Vec<_>) = due.into_iter().unzip();
+            for (i, settled) in places.into_iter().zip(self.send_settles(due, &given_up).await) {
                 match settled {
                     Ok(end) => ends[i] = Some(end),
                     Err(unsettled) => later.push((i, *unsettled)),
