@@ -1,6 +1,6 @@
 //! Claims: sent, sent again after trouble, and given back where nobody acts on them.
 
-use futures_util::future::join;
+use futures_util::{StreamExt, future::join, stream};
 use tokio::time::sleep;
 
 use super::{Candidate, ClaimAnswer, Engine, calls::for_each, settling::RELEASE_FOR};
@@ -8,7 +8,6 @@ use crate::{
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
-    future::BoxFuture,
     idempotency::{claim::Claim, policy::AfterUnknown, window::Window},
     order::{Entity, Order},
     record::{KeyHash, Owner, Record, Status},
@@ -150,47 +149,48 @@ impl Engine {
             AfterUnknown::Rerun => window.settle_by.min(self.clock.now().after(RELEASE_FOR)),
             AfterUnknown::Refuse | AfterUnknown::Probe => window.settle_by,
         };
-        let doubtful = doubtful.into_iter().map(|request| (request, until)).collect();
-        self.release_applied(doubtful, window.settling_until(until), Backoff::default()).await;
+        let doubtful: Vec<_> = doubtful.into_iter().map(|request| (request, until)).collect();
+        let window = window.settling_until(until);
+        // A release may take all of the time, so the reads of other claims go on beside it.
+        stream::unfold((doubtful, None, Backoff::default()), async |(doubtful, pause, mut backoff)| {
+            let last = doubtful.iter().map(|(_, until)| *until).max()?;
+            if let Some(pause) = pause {
+                sleep(pause).await;
+            }
+            let (applied, again) = self.find_applied(doubtful, window, last).await;
+            let pause = backoff.next();
+            let resumes = self.clock.now().after(pause);
+            let again = again.into_iter().filter(|(_, until)| resumes < *until).collect();
+            Some((applied, (again, Some(pause), backoff)))
+        })
+        .for_each_concurrent(None, |applied| self.release(applied))
+        .await;
     }
 
-    /// Reads the records of claims in doubt, and releases those that were applied. Each claim comes with the time at which it is
-    /// given up.
-    fn release_applied(
+    /// Reads the records of claims in doubt. Each comes with the time at which it is given up, and `last` is the latest of these.
+    /// Returns those that were applied, and those to be read again.
+    async fn find_applied(
         &self,
         doubtful: Vec<(ClaimRequest, Timestamp)>,
         window: Window,
-        mut backoff: Backoff,
-    ) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            let Some(last) = doubtful.iter().map(|(_, until)| *until).max() else { return };
-            let keys: Vec<KeyHash> = doubtful.iter().map(|(request, _)| request.key).collect();
-            // What a read shows takes a call to release.
-            let time = last.since(self.clock.now()) / 2;
-            let found = self.within(time, "read", keys.len(), self.store.read(&keys, ResultData::Omit)).await;
-            let (mut ours, mut again) = (Vec::new(), Vec::new());
-            for ((request, until), record) in doubtful.into_iter().zip(found) {
-                match record {
-                    Ok(record) => ours.extend(record.and_then(|record| applied(&request, &record, window))),
-                    Err(error) if error.may_pass() => {
-                        let until = if error.retry_helps() { until } else { self.refused_until(until) };
-                        again.push((request, until));
-                    }
-                    Err(_) => {}
+        last: Timestamp,
+    ) -> (Vec<Claim>, Vec<(ClaimRequest, Timestamp)>) {
+        let keys: Vec<KeyHash> = doubtful.iter().map(|(request, _)| request.key).collect();
+        // What a read shows takes a call to release.
+        let time = last.since(self.clock.now()) / 2;
+        let found = self.within(time, "read", keys.len(), self.store.read(&keys, ResultData::Omit)).await;
+        let (mut ours, mut again) = (Vec::new(), Vec::new());
+        for ((request, until), record) in doubtful.into_iter().zip(found) {
+            match record {
+                Ok(record) => ours.extend(record.and_then(|record| applied(&request, &record, window))),
+                Err(error) if error.may_pass() => {
+                    let until = if error.retry_helps() { until } else { self.refused_until(until) };
+                    again.push((request, until));
                 }
+                Err(_) => {}
             }
-            let pause = backoff.next();
-            let resumes = self.clock.now().after(pause);
-            again.retain(|(_, until)| resumes < *until);
-            // The others do not wait for the releases, which may take all of the time.
-            let others = async {
-                if !again.is_empty() {
-                    sleep(pause).await;
-                    self.release_applied(again, window, backoff).await;
-                }
-            };
-            join(self.release(ours), others).await;
-        })
+        }
+        (ours, again)
     }
 }
 
