@@ -32,7 +32,7 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
     /// The handler's result, stored as JSON.
     type Output: Serialize + Send + 'static;
 
-    /// What the service asks of it. Its type has no name outside the crate, so that no other handler can say otherwise.
+    /// The form of the handler. The type has no name outside the crate, so custom handlers keep the default.
     #[doc(hidden)]
     const FORM: Form = Form::ONE;
 
@@ -80,7 +80,7 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
     }
 }
 
-/// What a service asks of a handler. The compiler knows it, so that a function's binary is without the code for the rest.
+/// The form of a handler. It is a constant, so that a function's binary has no code for the other forms.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
     /// It may take several records at once, as [`Several`] says.
@@ -97,7 +97,7 @@ impl Form {
     pub(super) const IN_TRANSACTION: Self = Self { in_transaction: true, ..Self::ONE };
 }
 
-/// How many records a handler takes at once.
+/// The number of records in one call of a bulk handler.
 #[derive(Clone, Copy, Debug)]
 pub struct Several {
     pub(super) most: usize,

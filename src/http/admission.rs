@@ -61,7 +61,7 @@ impl Permits {
     }
 }
 
-/// How long a request waits for a place.
+/// The limit of a request's wait for a place.
 #[derive(Clone, Copy)]
 enum Patience {
     /// While its record is read.

@@ -15,6 +15,8 @@ use lambda_once::{
 };
 #[cfg(feature = "postgres")]
 use lambda_once::{PostgresStore, store::postgres};
+#[cfg(feature = "postgres")]
+use tokio_postgres::types::Type as PgType;
 
 use super::{client, dynamodb_endpoint, unique_name, wire::Protocol};
 
@@ -201,7 +203,8 @@ impl Records {
             Backend::Postgres => {
                 let client = super::postgres::client(&super::postgres::connection().await).await;
                 let delete = "DELETE FROM once_records WHERE scope = $1 AND key_hash = $2";
-                client.execute(delete, &[&self.name, &&key.as_bytes()[..]]).await.unwrap();
+                let (name, key) = (&self.name, &key.as_bytes()[..]);
+                client.query_typed(delete, &[(name, PgType::TEXT), (&key, PgType::BYTEA)]).await.unwrap();
             }
         }
     }

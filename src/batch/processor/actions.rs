@@ -106,7 +106,10 @@ where
                 }
             }
             let key = context.claim.as_ref().map(Claim::key);
-            let handled = self.engine.timed(key, || self.handler.call(payload, context)).await;
+            // As `timed` does, which would move the handler's future twice more for each record.
+            let timer = self.engine.handler_begins(key);
+            let handled = self.handler.call(payload, context).await;
+            self.engine.handler_returned(timer);
             handled.map(Success::Complete)
         };
         let run = self.engine.run(claim, bounds, work.instrument(log), drop_contained);

@@ -81,7 +81,7 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
         self.conclude_in_turn(index);
     }
 
-    /// What the claim of a record that waits would be.
+    /// Returns the candidate for the next claim of a waiting record.
     pub(super) fn waiting_candidate(&self, index: usize) -> Option<Candidate> {
         self.records.waits_for(index).map(|operation| self.entities.candidate(index, operation))
     }

@@ -10,10 +10,10 @@ use crate::{
     idempotency::outcome::{Outcome, OutcomeKind},
 };
 
-/// How many records are dead-lettered at once.
+/// The maximum number of records that are being dead-lettered.
 const MAX_DEAD_LETTERS_IN_FLIGHT: usize = 10;
 
-// What is asked for each record is `inline`, as its callers are in another codegen unit.
+// The functions that are called for each record are `inline`, because their callers are in another codegen unit.
 impl<S: Source, T> Batch<'_, S, T> {
     /// Returns what happens to records that no retry can help: where they are dead-lettered, those that cannot be are reported.
     #[inline]

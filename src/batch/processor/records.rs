@@ -200,7 +200,7 @@ impl<S: Source, T> Records<S, T> {
         }
     }
 
-    /// What the claim of a record that waits would be.
+    /// Returns the operation that a waiting record claims next.
     pub(super) fn waits_for(&self, index: usize) -> Option<Operation> {
         match &self.entries[index].life {
             Life::Waiting(work, _) => work.operation,

@@ -120,7 +120,7 @@ impl<S: Source, T> Batch<'_, S, T> {
         let reports = self.records.into_reports();
         let not_started = reports.iter().filter(|report| report.outcome == Ok(OutcomeKind::NotStarted)).count();
         if not_started > 0 {
-            tracing::warn!(target: "lambda_once", not_started, records = reports.len(), "there was no time to start all records: each is delivered again, and has spent a delivery; smaller batches, a longer time-out or more concurrency help");
+            tracing::warn!(target: "lambda_once", not_started, records = reports.len(), "there was no time to start all records: each is delivered again, and has spent a delivery; smaller batches, a longer timeout or more concurrency help");
         }
         reports
     }

@@ -26,7 +26,7 @@ pub(super) struct Terms<'a> {
     pub(super) operation: &'a str,
     /// Whether records whose claim took over are probed, each by itself.
     pub(super) probes: bool,
-    /// How many records a handler takes at once.
+    /// The maximum number of records in one call of the handler.
     pub(super) bulk_size: usize,
     /// Whether these may be several of one lane.
     pub(super) takes_consecutive: bool,

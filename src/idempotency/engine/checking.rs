@@ -9,7 +9,7 @@ use crate::{
     store::StoreId,
 };
 
-/// What an operation or a service needs of its engine. It has no default, so that a new need is decided for each of them.
+/// The requirements of an operation or a service. There is no default, so that a new need is decided for each of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
     /// Whether a probe is given.

@@ -232,7 +232,7 @@ impl Engine {
     }
 }
 
-/// What a store says of a transaction within `time`. Without an answer the transaction may be committed.
+/// Awaits the store's report on a transaction for `time`. Without a report the transaction may be committed.
 async fn told_in(time: Duration, answer: BoxFuture<'_, Result<(), Error>>) -> Result<(), Error> {
     timeout(time.min(MAX_CALL_TIME), answer).await.unwrap_or_else(|_| {
         let message = "the store did not say in time whether the transaction was rolled back";

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A handler that is under way.
-struct HandlerTimer {
+pub(crate) struct HandlerTimer {
     key: KeyHash,
     begun: Instant,
 }
@@ -97,15 +97,16 @@ impl Engine {
 
     /// Begins to time a handler, if anybody wants to know. In a box, since few do: every run has room for it.
     #[inline]
-    fn handler_begins(&self, key: Option<KeyHash>) -> Option<Box<HandlerTimer>> {
+    pub(crate) fn handler_begins(&self, key: Option<KeyHash>) -> Option<Box<HandlerTimer>> {
         if self.settings.observers.is_empty() {
             return None;
         }
         key.map(|key| Box::new(HandlerTimer { key, begun: Instant::now() }))
     }
 
+    /// Tells observers how long a handler took that has returned.
     #[inline]
-    fn handler_returned(&self, timer: Option<Box<HandlerTimer>>) {
+    pub(crate) fn handler_returned(&self, timer: Option<Box<HandlerTimer>>) {
         if let Some(timer) = timer {
             telemetry::handled(timer.key, timer.begun.elapsed(), self.clock.now());
         }

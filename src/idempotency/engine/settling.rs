@@ -64,33 +64,35 @@ impl Engine {
         self.send_settles(ends, &[]).await
     }
 
-    /// Settles ends by one call to the store. `given_up` has, for each end that is repeated, the time at which it is given up.
+    /// Settles ends by one call to the store. Of ends that are repeated, which are all due, `given_up` has the time at which each is
+    /// given up; `None` for one that has its full time.
     async fn send_settles<T: Send>(&self, ends: Vec<End<T>>, given_up: &[Option<Timestamp>]) -> Vec<SettleResult<T>> {
         let mut result = Vec::with_capacity(ends.len());
         let (mut requests, mut kept) = (Vec::with_capacity(ends.len()), Vec::with_capacity(ends.len()));
-        let now = self.clock.now();
-        // The claims of one invocation have the same times: one limit for their outcomes, one for their releases.
-        let mut limits = [None; 2];
-        let mut last = None;
-        for (i, mut end) in ends.into_iter().enumerate() {
+        for end in ends {
+            let mut end = end;
             match end.take_due() {
                 Some((claim, settlement)) => {
-                    let limit = &mut limits[usize::from(settlement.is_release())];
-                    let until = given_up.get(i).copied().flatten();
-                    let until = until
-                        .unwrap_or_else(|| *limit.get_or_insert_with(|| self.settles_until(&claim, &settlement, now)));
-                    last = last.max(Some(until));
                     requests.push(request_of(&claim, settlement));
-                    kept.push((claim, end, until));
+                    kept.push((claim, end));
                 }
                 None => result.push(Ok(end)),
             }
         }
-        let Some(last) = last else { return result };
+        let Some((first, _)) = kept.first() else { return result };
+        let are_releases = requests.iter().all(|request| request.settlement.is_release());
+        let now = self.clock.now();
+        // The claims of one invocation have the same times, and an outcome has at least as much as a release.
+        let longest = self.settles_until(first, are_releases, now);
+        let last = given_up.iter().map(|until| until.unwrap_or(longest)).max().unwrap_or(longest);
         let operation = name_of(&requests);
         let answers = self.within(last.since(now), operation, requests.len(), self.store.settle(&requests)).await;
-        for ((request, (claim, end, until)), answer) in requests.into_iter().zip(kept).zip(answers) {
-            let unsettled = |claim, settlement, end, trouble| Unsettled { claim, settlement, end, trouble, until };
+        for (i, ((request, (claim, end)), answer)) in requests.into_iter().zip(kept).zip(answers).enumerate() {
+            let unsettled = |claim, settlement: Settlement, end, trouble| {
+                let until = given_up.get(i).copied().flatten();
+                let until = until.unwrap_or_else(|| self.settles_until(&claim, settlement.is_release(), now));
+                Unsettled { claim, settlement, end, trouble, until }
+            };
             result.push(self.settled(claim, request.settlement, end, answer, unsettled));
         }
         result
@@ -98,10 +100,10 @@ impl Engine {
 
     /// Returns when a settle that is sent at `now` is given up. Outcomes are retried for as long as there is time. A
     /// release is optional, unless nobody could run the operation without it.
-    fn settles_until(&self, claim: &Claim, settlement: &Settlement, now: Timestamp) -> Timestamp {
-        let until = claim.window.settles_until(now, !settlement.is_release());
+    fn settles_until(&self, claim: &Claim, is_release: bool, now: Timestamp) -> Timestamp {
+        let until = claim.window.settles_until(now, !is_release);
         match self.settings.after_unknown {
-            AfterUnknown::Rerun if settlement.is_release() => until.min(now.after(RELEASE_FOR)),
+            AfterUnknown::Rerun if is_release => until.min(now.after(RELEASE_FOR)),
             _ => until,
         }
     }
@@ -261,11 +263,18 @@ pub(super) fn request_of(claim: &Claim, settlement: Settlement) -> SettleRequest
     }
 }
 
-/// The word for what all of them do, in errors.
+/// Returns the name for all of them, in errors.
 fn name_of(requests: &[SettleRequest]) -> &'static str {
-    let mut names = requests.iter().map(|request| request.settlement.as_str());
-    let first = names.next().unwrap_or("settle");
-    if names.all(|name| name == first) { first } else { "settle" }
+    let Some(first) = requests.first() else { return "settle" };
+    // Numbers compare faster than names.
+    let kind = |request: &SettleRequest| match &request.settlement {
+        Settlement::Record { outcome: FinalStatus::Completed, .. } => 0,
+        Settlement::Record { outcome: FinalStatus::Failed, .. } => 1,
+        Settlement::Release | Settlement::HandBack => 2,
+        Settlement::Renew { .. } => 3,
+    };
+    let of_first = kind(first);
+    if requests.iter().all(|request| kind(request) == of_first) { first.settlement.as_str() } else { "settle" }
 }
 
 fn has_data(settlement: &Settlement) -> bool {

@@ -11,6 +11,7 @@ use std::{
 
 use lambda_once::{
     AfterUnknown, Error, ErrorKind, ErrorStatus, Failure, Idempotency, Key, MemoryStore, Outcome, Store,
+    clock::Clock,
     record::{KeyHash, Record, Status},
     store::{
         Answers, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, StoreId,
@@ -54,6 +55,18 @@ async fn a_claim_whose_answers_were_lost_is_withdrawn_through_trouble() {
             assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
         }
     }
+}
+
+/// As deep as they were nested, a thousand reads would overflow the stack.
+#[tokio::test(start_paused = true)]
+async fn a_withdrawal_may_be_repeated_for_a_quarter_of_an_hour() {
+    let world = without_answers(AfterUnknown::Refuse);
+    world.store.always(Call::Read, Fault::Throttled);
+    let deadline = world.clock.now().after(Duration::from_secs(900));
+    let outcome = world.once.operation(CHARGE, KEY).deadline(deadline).run(|| async { Ok::<_, Failure>(1) }).await;
+    assert_outcome!(outcome, Err(error) if error.kind() == ErrorKind::Unavailable);
+    let reads = world.store.calls().into_iter().filter(|(call, _)| *call == Call::Read).count();
+    assert!(reads > 500, "{reads}");
 }
 
 #[tokio::test(start_paused = true)]
