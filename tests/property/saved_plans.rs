@@ -17,7 +17,10 @@ const FAILED_ONCE: [&str; 3] = [
 ];
 
 /// Each has shown an error of the checker.
-const MISJUDGED_ONCE: [&str; 1] = [include_str!("saved_plans/a_refused_claim_in_doubt_is_read_to_be_withdrawn.json")];
+const MISJUDGED_ONCE: [&str; 2] = [
+    include_str!("saved_plans/a_refused_claim_in_doubt_is_read_to_be_withdrawn.json"),
+    include_str!("saved_plans/a_lease_is_learnt_from_a_later_refusal.json"),
+];
 
 #[test]
 fn a_plan_that_was_saved_before_loads_and_passes() {

@@ -10,7 +10,7 @@ use crate::{
     plan::Policy,
     recorded_store::{Claim, Read, Settling, Told},
     runner::Invocation,
-    timeline::millis,
+    timeline::{Moment, millis},
 };
 
 /// The documented default of `wait_up_to`, in milliseconds.
@@ -43,8 +43,7 @@ impl Evidence<'_> {
         let is_within = limit.is_some_and(|limit| answered.at < limit);
         // A run that ended at the same time may have been heard of first.
         let expected = self.expected_after(invocation, answered.at);
-        let is_in_vain =
-            self.last_known_lease(refused, read).is_some_and(|until| until.after(expected) > invocation.stop());
+        let is_in_vain = self.last_known_lease(read).is_some_and(|until| until.after(expected) > invocation.stop());
         // In an order a failure before it ends its wait, and any failure may where the answer depends on no more.
         let is_alone = !settings.stops_batch
             && (self.lane(invocation, place).is_none()
@@ -53,14 +52,17 @@ impl Evidence<'_> {
         is_within && !is_in_vain && is_alone && self.had_time(invocation)
     }
 
-    /// When the lease in the way ends for others, by what was known before this read.
-    fn last_known_lease(&self, refused: &Claim, read: &Read) -> Option<Timestamp> {
-        let is_earlier =
-            |earlier: &&&Read| earlier.key == read.key && earlier.answered.is_some_and(|at| at < read.asked);
-        let lease = |told: Told| told.held_until().flatten().map(Timestamp::from_millis);
-        let reads = self.reads_of(read.invocation).iter().filter(is_earlier);
-        let known = reads.filter_map(|read| lease(read.told)).next_back().or_else(|| lease(refused.told));
-        known.map(lapses)
+    /// When the lease in the way ends for others, by what claims and reads were told before this read.
+    fn last_known_lease(&self, read: &Read) -> Option<Timestamp> {
+        let lease = |answered: Option<Moment>, told: Told| {
+            let answered = answered.filter(|answered| *answered < read.asked)?;
+            Some((answered, told.held_until().flatten().map(Timestamp::from_millis)?))
+        };
+        let claims = self.claims.get(&(read.invocation, read.key)).into_iter().flatten();
+        let reads = self.reads_of(read.invocation).iter().filter(|earlier| earlier.key == read.key);
+        let claims = claims.filter_map(|claim| lease(claim.answered, claim.told));
+        let known = claims.chain(reads.filter_map(|read| lease(read.answered, read.told)));
+        known.max().map(|(_, until)| lapses(until))
     }
 
     /// The first refusal of a record's claim.

@@ -249,7 +249,7 @@ async fn a_search_path_of_the_handlers_own_does_not_move_the_records() {
         }
     }
     for table in ["once_records", "once_marks"] {
-        let rows = admin.query(&format!("SELECT FROM \"{full}\".{table}"), &[]).await.unwrap();
+        let rows = admin.query_typed(&format!("SELECT FROM \"{full}\".{table}"), &[]).await.unwrap();
         assert!(rows.is_empty(), "{table}");
     }
 }
@@ -293,7 +293,7 @@ async fn the_isolation_level_is_that_of_the_store() {
         for (level, expected) in levels {
             let store = level.map_or(world.store.clone(), |level| world.store.clone().with_isolation_level(level));
             let work = async |transaction: Transaction| {
-                let found = transaction.client().await?.query_one("SHOW transaction_isolation", &[]).await?;
+                let found = transaction.client().await?.query_typed_one("SHOW transaction_isolation", &[]).await?;
                 Ok::<String, Failure>(found.get(0))
             };
             let order = format!("{mode:?} {level:?}");
