@@ -22,7 +22,7 @@ pub enum ErrorKind {
     Decode,
     /// The event is not what its source sends. Nothing of it was claimed.
     Event,
-    /// Every record of a batch failed, and [`TotalFailure::Error`](crate::batch::TotalFailure::Error) makes that an error
+    /// Every record of a batch failed, and [`FullBatchFailure::Error`](crate::batch::FullBatchFailure::Error) makes that an error
     /// of the invocation; or any record did, and Lambda takes no partial answer for its source.
     Batch,
     /// The store refused because of its rate limits.
@@ -129,7 +129,7 @@ impl Error {
     }
 
     /// Whether another delivery can help.
-    pub const fn redelivery_helps(&self) -> bool {
+    pub const fn is_retryable(&self) -> bool {
         !matches!(self.status, ErrorStatus::Permanent)
     }
 
@@ -147,7 +147,7 @@ impl Error {
     /// rotation of credentials, must not cost a recorded outcome; but what only a deployment or an operator mends will not pass.
     pub(crate) const fn may_pass(&self) -> bool {
         self.retry_helps()
-            || self.redelivery_helps() && !matches!(self.kind, ErrorKind::Format | ErrorKind::Table | ErrorKind::Config)
+            || self.is_retryable() && !matches!(self.kind, ErrorKind::Format | ErrorKind::Table | ErrorKind::Config)
     }
 
     /// The same error for another request of the same call.
@@ -232,9 +232,9 @@ mod tests {
             .with_source("slow down");
         assert_eq!(error.to_string(), "claim (throttled): the table's rate is exceeded");
         assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("slow down"));
-        assert!(error.redelivery_helps());
+        assert!(error.is_retryable());
         assert!(error.retry_helps());
-        assert!(!Error::config("x").redelivery_helps());
+        assert!(!Error::config("x").is_retryable());
     }
 
     #[test]

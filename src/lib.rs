@@ -27,9 +27,9 @@ pub use clock::Deadline;
 pub use error::{BoxError, Error, ErrorKind, ErrorStatus};
 pub use future::BoxFuture;
 pub use idempotency::{
-    AfterUnknown, Builder, Claim, Claimless, Classified, Classify, DISABLED_VARIABLE, Failure, Idempotency,
-    InTransaction, Interruption, InvocationContext, OnPanic, Operation, OperationSettings, Outcome, OutcomeKind,
-    Probed, StoredFailure, Verdict,
+    AfterUnknown, Builder, Claim, Classified, Classify, DISABLED_VARIABLE, Failure, Idempotency, InTransaction,
+    Interruption, InvocationContext, OnPanic, Operation, OperationSettings, Outcome, OutcomeKind, ProbeResult,
+    StoredFailure, Verdict, WithoutClaim,
 };
 pub use key::missing::MissingKey;
 #[cfg(any(feature = "batch", feature = "invocation"))]

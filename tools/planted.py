@@ -306,7 +306,7 @@ TRANSACTIONS = [
           "stores transactions::cuts::postgres::at_any_message_of_an_operation"),
     Plant("T", "PostgreSQL takes another's outcome for that of its own commit", POSTGRES_TRANSACTION,
           "record.owner == Some(claim.owner) && matches!", "matches!",
-          "stores transactions::claimless:: transactions::late::"),
+          "stores transactions::without_claim:: transactions::late::"),
     Plant("T", "PostgreSQL takes a COMMIT whose session ended for rolled back", POSTGRES_TRANSACTION,
           "failure.error.status() != ErrorStatus::Ambiguous && failure.connection == Health::Usable",
           "failure.error.status() != ErrorStatus::Ambiguous", "stores transactions::late::"),
@@ -353,13 +353,13 @@ TRANSACTIONS = [
     # Without a claim.
     Plant("C7", "DynamoDB's commit without a claim replaces no abandoned claim", DYNAMODB_EXPRESSIONS,
           'format!("{if_expired} OR {}", is_lapsed(n, with_fingerprint))', "if_expired.clone()",
-          "stores transactions::claimless::"),
+          "stores transactions::without_claim::"),
     Plant("C6", "DynamoDB's commit without a claim replaces a live claim", DYNAMODB_EXPRESSIONS,
           '"({status} = :inprogress AND {lease} < :lapsed \\', '"({status} = :inprogress AND {lease} <> :lapsed \\',
-          "stores transactions::claimless::"),
+          "stores transactions::without_claim::"),
     Plant("C2", "DynamoDB's commit without a claim replaces another payload's", DYNAMODB_EXPRESSIONS,
           "OR {validation} = :validation)", "OR {validation} <> :validation OR {validation} = :validation)",
-          "stores transactions::claimless::"),
+          "stores transactions::without_claim::"),
 ]
 
 HEARTBEATS = [

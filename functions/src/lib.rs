@@ -57,7 +57,7 @@ pub async fn init() -> Result<Setup, lambda_runtime::Error> {
     }
     let once = engine.build()?;
     // Opens the connection in init, where it costs no request any time.
-    once.warm().await?;
+    once.warm_up().await?;
     Ok(Setup { once, ledger, dynamodb })
 }
 

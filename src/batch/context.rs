@@ -63,7 +63,7 @@ impl RecordContext {
         self.record.header_bytes(name)
     }
 
-    /// The record as the event has it, if the service [keeps](super::BatchService::keep_raw) it.
+    /// The record as the event has it, if the service [keeps](super::BatchService::with_raw) it.
     pub fn raw<R: Any>(&self) -> Option<&R> {
         self.record.raw()
     }
@@ -91,7 +91,7 @@ impl RecordContext {
         self.claim.as_ref().is_some_and(Claim::took_over)
     }
 
-    /// When the handler is cut off if it is still running.
+    /// When the handler is cancelled if it is still running.
     pub fn stop_point(&self) -> Timestamp {
         self.stop
     }
@@ -101,7 +101,7 @@ impl RecordContext {
         self.stop.since(self.clock.now())
     }
 
-    /// Comes to its end when the handler is cut off. The handler itself need not ask: its future is dropped then. What it
+    /// Comes to its end when the handler is cancelled. The handler itself need not ask: its future is dropped then. What it
     /// has spawned goes on, unprotected, unless it stops by this.
     ///
     /// ```

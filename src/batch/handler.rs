@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::RecordContext;
 use crate::{
     error::BoxError,
-    idempotency::{probe::Probed, verdict::Failure},
+    idempotency::{probe::ProbeResult, verdict::Failure},
     store::StoreId,
 };
 
@@ -75,8 +75,8 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
         &self,
         _payload: &T,
         _context: RecordContext,
-    ) -> impl Future<Output = Result<Probed<Self::Output>, BoxError>> + Send + use<Self, T, Args> {
-        std::future::ready(Ok(Probed::NotDone))
+    ) -> impl Future<Output = Result<ProbeResult<Self::Output>, BoxError>> + Send + use<Self, T, Args> {
+        std::future::ready(Ok(ProbeResult::NotDone))
     }
 }
 
@@ -159,7 +159,7 @@ impl<H, P, Fut, T, Args, E> Handler<T, Args> for Probing<H, P>
 where
     H: Handler<T, Args>,
     P: Fn(T, RecordContext) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<Probed<H::Output>, E>> + Send,
+    Fut: Future<Output = Result<ProbeResult<H::Output>, E>> + Send,
     T: Clone + Send,
     E: Into<Failure>,
 {
@@ -190,7 +190,7 @@ where
         &self,
         payload: &T,
         context: RecordContext,
-    ) -> impl Future<Output = Result<Probed<Self::Output>, BoxError>> + Send + use<H, P, Fut, T, Args, E> {
+    ) -> impl Future<Output = Result<ProbeResult<Self::Output>, BoxError>> + Send + use<H, P, Fut, T, Args, E> {
         let (probe, payload) = (self.probe.clone(), payload.clone());
         async move { probe(payload, context).await.map_err(|error| error.into().into_source()) }
     }

@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::{
     handler::Handler,
-    options::{Options, TotalFailure},
+    options::{FullBatchFailure, Options},
     processor::Processor,
     redelivery,
     report::{self, RecordReport},
@@ -146,7 +146,7 @@ fn respond<S: Source>(
     let count = records.len();
     let message = if options.all_or_error && !failed.is_empty() {
         Some(format!("{} of the batch's {count} records failed", failed.len()))
-    } else if options.total_failure == TotalFailure::Error && count > 0 && failed.len() == count {
+    } else if options.on_full_batch_failure == FullBatchFailure::Error && count > 0 && failed.len() == count {
         Some(format!("every one of the batch's {count} records failed"))
     } else {
         None

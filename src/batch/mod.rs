@@ -11,7 +11,7 @@
 //! | executed, replayed, took over, recovered, superseded | acknowledged |
 //! | ignored: no work | acknowledged |
 //! | executed, but not recorded | acknowledged: the work is done |
-//! | failed for now, unknown, panicked, cut off, lease lost | reported |
+//! | failed for now, unknown, panicked, cancelled, lease lost | reported |
 //! | in progress elsewhere, not started, skipped, store in trouble, not decoded for now | reported |
 //! | abandoned | reported, or dead-lettered [by choice](BatchService::dead_letter_abandoned) and acknowledged |
 //! | failed for good, now or before; mismatch; no key; undecodable body | by [`PermanentFailures`], or dead-lettered ([`DeadLetters`]) and acknowledged |
@@ -56,13 +56,13 @@ pub use dead_letters::{DeadLetter, DeadLetters};
 pub use handler::{Handler, handler, handler_with_context};
 pub use invocation::Processed;
 pub use messaging::{Messaging, Trigger};
-pub use options::{OnFailure, PermanentFailures, TotalFailure};
+pub use options::{FullBatchFailure, OnFailure, PermanentFailures};
 pub use raw_json::RawRecord;
 pub use record::RecordInfo;
 pub use redelivery::Redelivery;
 pub use report::RecordReport;
 pub use service::BatchService;
-pub use source::{Answer, Source};
+pub use source::{FailureReporting, Source};
 #[allow(unused_imports, unreachable_pub, reason = "without the feature of any source there is none")]
 pub use sources::*;
 pub use transaction::{InTransaction, in_transaction};

@@ -7,7 +7,7 @@ use super::{
     ignore::Ignore,
     observer::Observer,
     redelivery::Redelivery,
-    source::{Answer, Source},
+    source::{FailureReporting, Source},
 };
 use crate::key::{order_selector::OrderSelector, payload::Payload};
 
@@ -38,7 +38,7 @@ pub enum OnFailure {
 /// What the answer is when every record of a batch failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum TotalFailure {
+pub enum FullBatchFailure {
     /// All of them are listed, as when some failed. Lambda counts the invocation as a success.
     #[default]
     Report,
@@ -58,13 +58,13 @@ pub(super) struct Options {
     pub(super) expected_duration: Option<Duration>,
     pub(super) payload: Payload,
     pub(super) on_failure: OnFailure,
-    pub(super) total_failure: TotalFailure,
+    pub(super) on_full_batch_failure: FullBatchFailure,
     pub(super) all_or_error: bool,
     pub(super) observer: Option<Observer>,
     pub(super) ignore: Option<Ignore>,
     pub(super) dead_letters: Option<Arc<dyn DeadLetters>>,
     pub(super) max_receive_count: Option<u32>,
-    pub(super) longest_run: Option<Duration>,
+    pub(super) last_attempt_timeout: Option<Duration>,
     pub(super) dead_letter_abandoned: bool,
     pub(super) wait_up_to: Duration,
     pub(super) redelivery: Option<Arc<dyn Redelivery>>,
@@ -80,13 +80,13 @@ impl Default for Options {
             expected_duration: None,
             payload: Payload::default(),
             on_failure: OnFailure::default(),
-            total_failure: TotalFailure::default(),
+            on_full_batch_failure: FullBatchFailure::default(),
             all_or_error: false,
             observer: None,
             ignore: None,
             dead_letters: None,
             max_receive_count: None,
-            longest_run: None,
+            last_attempt_timeout: None,
             dead_letter_abandoned: false,
             wait_up_to: WAIT_UP_TO,
             redelivery: None,
@@ -97,8 +97,8 @@ impl Default for Options {
 
 impl Options {
     /// What of a batch the answer tells apart.
-    pub(super) fn answer<S: Source>(&self) -> Answer {
-        if self.all_or_error { Answer::AllOrNothing } else { S::ANSWER }
+    pub(super) fn answer<S: Source>(&self) -> FailureReporting {
+        if self.all_or_error { FailureReporting::AllOrNothing } else { S::REPORTING }
     }
 
     /// Whether a record that is in progress elsewhere is waited for although it has no order.

@@ -6,11 +6,11 @@ use super::{
     messaging::Messaging,
     record::RecordInfo,
     service::BatchService,
-    source::{Answer, Source},
+    source::{FailureReporting, Source},
 };
 use crate::error::Error;
 
-/// A source whose records can be kept as the event has them, by [`BatchService::keep_raw`]: each one of this crate, and custom
+/// A source whose records can be kept as the event has them, by [`BatchService::with_raw`]: each one of this crate, and custom
 /// ones whose records are `Clone`. It cannot be named outside the crate, and so not be implemented.
 pub trait KeepsRaw: Source {
     /// The same source, which keeps them.
@@ -33,7 +33,7 @@ where
 }
 
 /// A source of which the records are kept as the event has them, by a copy. Made by
-/// [`BatchService::keep_raw`](super::BatchService::keep_raw).
+/// [`BatchService::with_raw`](super::BatchService::with_raw).
 #[derive(Clone, Debug)]
 pub struct KeepRaw<S>(S);
 
@@ -50,7 +50,7 @@ where
 
     const OPERATION: &'static str = S::OPERATION;
     const WAITS_FOR_LEASE: bool = S::WAITS_FOR_LEASE;
-    const ANSWER: Answer = S::ANSWER;
+    const REPORTING: FailureReporting = S::REPORTING;
 
     fn split(&self, event: S::Event) -> Result<(Vec<S::Record>, S::Rest), Error> {
         self.0.split(event)
@@ -81,7 +81,7 @@ where
 impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// Keeps each record as the event has it, for [`RecordContext::raw`](super::RecordContext::raw): for what the types of this
     /// crate leave out. Each is copied for that, body included. It is called after the settings that a source has of its own, such
-    /// as `order`, and before [`unwrapping`](Self::unwrapping).
+    /// as `order`, and before [`envelope`](Self::envelope).
     ///
     /// | source | type of the raw record |
     /// |---|---|
@@ -99,11 +99,11 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// }
     ///
     /// let once = Idempotency::new(MemoryStore::new());
-    /// let service = once.sqs(Key::pointer("/order_id"), book).keep_raw();
-    /// # assert!(service.checked().is_ok());
+    /// let service = once.sqs(Key::pointer("/order_id"), book).with_raw();
+    /// # assert!(service.validate().is_ok());
     /// # }
     /// ```
-    pub fn keep_raw(self) -> BatchService<S::Raw, H, T, Args>
+    pub fn with_raw(self) -> BatchService<S::Raw, H, T, Args>
     where
         S: KeepsRaw,
     {

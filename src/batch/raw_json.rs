@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::{
     messaging::Messaging,
     record::RecordInfo,
-    source::{Answer, Source},
+    source::{FailureReporting, Source},
 };
 use crate::error::{Error, ErrorKind, ErrorStatus};
 
@@ -40,8 +40,8 @@ pub trait JsonRecords: Source<Event: DeserializeOwned> {
 /// }
 ///
 /// let once = Idempotency::new(MemoryStore::new());
-/// let service = once.kinesis(Key::message_id(), store).keep_raw();
-/// # assert!(service.checked().is_ok());
+/// let service = once.kinesis(Key::message_id(), store).with_raw();
+/// # assert!(service.validate().is_ok());
 /// ```
 ///
 /// The builders of `testing` make no event for such a service. A test gives its JSON instead:
@@ -57,7 +57,7 @@ pub trait JsonRecords: Source<Event: DeserializeOwned> {
 ///
 /// const EVENT: &str = r#"{"Records": [{"kinesis": {"sequenceNumber": "1", "data": "Nw=="}}]}"#;
 ///
-/// let service = testing::engine().kinesis(Key::message_id(), store).keep_raw();
+/// let service = testing::engine().kinesis(Key::message_id(), store).with_raw();
 /// testing::deliver_twice(&service, &|_: u32| serde_json::from_str(EVENT).unwrap()).await.assert_once();
 /// # }
 /// # #[cfg(not(feature = "testing"))] fn main() {}
@@ -110,7 +110,7 @@ impl<E: fmt::Debug> fmt::Debug for RawEvent<E> {
 }
 
 /// A source of which the records are kept as the event has them, in JSON. Made by
-/// [`BatchService::keep_raw`](super::BatchService::keep_raw).
+/// [`BatchService::with_raw`](super::BatchService::with_raw).
 #[derive(Clone, Debug)]
 pub struct KeepJson<S>(S);
 
@@ -129,7 +129,7 @@ impl<S: JsonRecords> Source for KeepJson<S> {
 
     const OPERATION: &'static str = S::OPERATION;
     const WAITS_FOR_LEASE: bool = S::WAITS_FOR_LEASE;
-    const ANSWER: Answer = S::ANSWER;
+    const REPORTING: FailureReporting = S::REPORTING;
 
     fn split(&self, RawEvent { event, json }: Self::Event) -> Result<(Vec<Self::Record>, S::Rest), Error> {
         let (records, rest) = self.0.split(event)?;

@@ -195,7 +195,7 @@ impl RecordInfo {
     }
 
     /// The record as the event has it, if it is kept and of this type: see
-    /// [`BatchService::keep_raw`](super::BatchService::keep_raw).
+    /// [`BatchService::with_raw`](super::BatchService::with_raw).
     pub fn raw<R: Any>(&self) -> Option<&R> {
         self.extra.as_ref()?.raw.as_ref()?.downcast_ref()
     }

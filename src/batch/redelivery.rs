@@ -41,7 +41,7 @@ pub(super) async fn delay(
         Err(Unfinished::Panicked(_)) => {
             tracing::error!(target: "lambda_once", "setting the time of redelivery panicked");
         }
-        Err(Unfinished::CutOff | Unfinished::NotStarted) => {
+        Err(Unfinished::Cancelled | Unfinished::NotStarted) => {
             tracing::warn!(target: "lambda_once", "there was no time left to set the time of redelivery");
         }
     }

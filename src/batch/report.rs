@@ -102,10 +102,10 @@ impl Decision {
 impl Report {
     pub(super) fn new(outcome: Result<OutcomeKind, ErrorKind>, policy: PermanentFailures) -> Self {
         let is_permanent = match outcome {
-            Ok(outcome) => outcome.has_failed_for_good() || outcome == OutcomeKind::Mismatch,
+            Ok(outcome) => outcome.is_permanent_failure() || outcome == OutcomeKind::Mismatch,
             Err(kind) => matches!(kind, ErrorKind::KeyMissing | ErrorKind::Payload | ErrorKind::Order),
         };
-        let needs_redelivery = !outcome.is_ok_and(OutcomeKind::needs_no_redelivery);
+        let needs_redelivery = !outcome.is_ok_and(OutcomeKind::can_acknowledge);
         let reported = needs_redelivery && !(is_permanent && policy == PermanentFailures::Acknowledge);
         Self { reported, outcome, is_permanent, is_panic: false }
     }
@@ -115,7 +115,7 @@ impl Report {
         Self { reported: true, is_permanent: false, ..self }
     }
 
-    /// Whether the record's handler ran and failed, panicked or was cut off; or it could not be decoded for now.
+    /// Whether the record's handler ran and failed, panicked or was cancelled; or it could not be decoded for now.
     pub(super) fn is_failure(self) -> bool {
         match self.outcome {
             Ok(outcome) => matches!(outcome, OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_)),
@@ -126,7 +126,7 @@ impl Report {
     /// What the source is told about a record that has the key of an earlier one for another payload. Only a record that
     /// stands makes that a misuse of its key.
     pub(super) fn of_misuse(self, leader: Self) -> Self {
-        let is_final = leader.outcome.is_ok_and(|outcome| outcome.is_done() || outcome.has_failed_for_good());
+        let is_final = leader.outcome.is_ok_and(|outcome| outcome.is_done() || outcome.is_permanent_failure());
         if is_final { self } else { self.for_now() }
     }
 
@@ -224,7 +224,7 @@ mod tests {
             Outcome::Failed(Failure::transient("t")),
             Outcome::Failed(Failure::unknown("u")),
             Outcome::Interrupted(Interruption::Panicked),
-            Outcome::Interrupted(Interruption::CutOff),
+            Outcome::Interrupted(Interruption::Cancelled),
             Outcome::InProgress { lease_until: None, attempt: 1 },
             Outcome::Abandoned { attempt: 1 },
             Outcome::Mismatch(Mismatch::InProgress { lease_until: None, attempt: 1 }),

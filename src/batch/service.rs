@@ -32,14 +32,14 @@ use crate::{
 /// | [`permanent_failures`](Self::permanent_failures) | [`PermanentFailures::Report`](super::PermanentFailures::Report) |
 /// | [`dead_letters`](Self::dead_letters) | none: the queue's own |
 /// | [`max_receive_count`](Self::max_receive_count) | not known |
-/// | [`longest_run`](Self::longest_run) | half of the time left |
+/// | [`last_attempt_timeout`](Self::last_attempt_timeout) | half of the time left |
 /// | [`dead_letter_abandoned`](Self::dead_letter_abandoned) | no |
 /// | [`wait_up_to`](Self::wait_up_to) | 20 s |
 /// | [`redelivery`](Self::redelivery) | none: as the source is set |
 /// | [`expected_duration`](Self::expected_duration) | the longest run of the invocation so far |
 /// | [`payload`](Self::payload) | [`Payload::Body`](crate::Payload::Body) |
 /// | [`on_failure`](Self::on_failure) | [`OnFailure::StopGroup`](super::OnFailure::StopGroup) |
-/// | [`total_failure`](Self::total_failure) | [`TotalFailure::Report`](super::TotalFailure::Report) |
+/// | [`on_full_batch_failure`](Self::on_full_batch_failure) | [`FullBatchFailure::Report`](super::FullBatchFailure::Report) |
 /// | [`all_or_error`](Self::all_or_error) | off: the answer names what failed, where Lambda takes that |
 /// | [`with_settings`](Self::with_settings) | as the engine's |
 ///
@@ -48,10 +48,10 @@ use crate::{
 /// The service fails as a whole, and Lambda delivers the whole batch again, if any of the following hold:
 ///
 /// 1. The event is malformed, or a record has no id by which the answer could name it ([`ErrorKind::Event`](crate::ErrorKind::Event)).
-/// 2. [`checked`](Self::checked) would have failed ([`ErrorKind::Config`](crate::ErrorKind::Config)).
+/// 2. [`validate`](Self::validate) would have failed ([`ErrorKind::Config`](crate::ErrorKind::Config)).
 /// 3. No record could begin: the time left is not longer than the engine's reserve, or
 ///    [`expected_duration`](Self::expected_duration) does not fit into what is left before it ([`ErrorKind::Config`](crate::ErrorKind::Config)).
-/// 4. Every record failed and [`total_failure`](Self::total_failure) says so, or any did where Lambda takes no partial answer
+/// 4. Every record failed and [`on_full_batch_failure`](Self::on_full_batch_failure) says so, or any did where Lambda takes no partial answer
 ///    ([`ErrorKind::Batch`](crate::ErrorKind::Batch)).
 ///
 /// In the first three cases nothing has been claimed.
@@ -130,7 +130,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// wants one, if the handler writes in [transactions](super::in_transaction) of
     /// another store than the engine's, or if another service of the same source is alive on an
     /// [unnamed engine](Idempotency#names) of the same scope and store.
-    pub fn checked(self) -> Result<Self, Error>
+    pub fn validate(self) -> Result<Self, Error>
     where
         H: Handler<T, Args>,
     {
@@ -174,7 +174,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
             order: self.options.order.is_some(),
             heartbeat: Heartbeat::AsEngine,
         })?;
-        if self.options.longest_run.is_some_and(|longest| longest < Duration::from_millis(1)) {
+        if self.options.last_attempt_timeout.is_some_and(|longest| longest < Duration::from_millis(1)) {
             return Err(Error::config(
                 "the longest run must be at least a millisecond, or a message would never run on its last delivery",
             ));

@@ -8,7 +8,7 @@ use super::{
     handler::{Handler, Probing},
     ignore::Ignore,
     observer::Observer,
-    options::{OnFailure, PermanentFailures, TotalFailure},
+    options::{FullBatchFailure, OnFailure, PermanentFailures},
     redelivery::Redelivery,
     report::RecordReport,
     service::BatchService,
@@ -17,7 +17,7 @@ use super::{
 #[cfg(feature = "order")]
 use crate::key::{order_selector::OrderSelector, selector::Key};
 use crate::{
-    idempotency::{operation_settings::OperationSettings, probe::Probed, verdict::Failure},
+    idempotency::{operation_settings::OperationSettings, probe::ProbeResult, verdict::Failure},
     key::payload::Payload,
 };
 
@@ -43,7 +43,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
-    /// The queue's `maxReceiveCount`. A record in an order that fails, panics, is cut off or is abandoned on its last receive
+    /// The queue's `maxReceiveCount`. A record in an order that fails, panics, is cancelled or is abandoned on its last receive
     /// would take healthy ones behind it along to the dead-letter queue, since they have been received as often. With
     /// [`dead_letters`](Self::dead_letters) it is dead-lettered instead, and they run; without, a warning is logged.
     ///
@@ -55,13 +55,13 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
 
     /// How long a handler may run on the last delivery of a record that others stand behind in its order: with
     /// [`dead_letters`](Self::dead_letters) and [`max_receive_count`](Self::max_receive_count), so that one that hangs does not
-    /// take them along to the dead-letter queue. It is cut off then, its claim is kept until its lease ends, the record is
-    /// dead-lettered with an unknown outcome, and the others run. A handler that blocks its thread cannot be cut off.
+    /// take them along to the dead-letter queue. It is cancelled then, its claim is kept until its lease ends, the record is
+    /// dead-lettered with an unknown outcome, and the others run. A handler that blocks its thread cannot be cancelled.
     ///
     /// Default: half of the time left when it begins. Less than a millisecond is refused
     /// ([`ErrorKind::Config`](crate::ErrorKind::Config)).
-    pub fn longest_run(mut self, duration: Duration) -> Self {
-        self.options.longest_run = Some(duration);
+    pub fn last_attempt_timeout(mut self, duration: Duration) -> Self {
+        self.options.last_attempt_timeout = Some(duration);
         self
     }
 
@@ -99,7 +99,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// let service = once
     ///     .sqs(Key::pointer("/event_id"), set_status)
     ///     .ordered_by(Key::pointer("/order_id"), Key::pointer("/version"));
-    /// # assert!(service.checked().is_ok());
+    /// # assert!(service.validate().is_ok());
     /// # }
     /// ```
     ///
@@ -131,7 +131,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// ```
     /// # fn main() -> Result<(), lambda_once::Error> {
     /// # #[cfg(feature = "sqs")] {
-    /// use lambda_once::{AfterUnknown, Failure, Idempotency, Key, MemoryStore, Probed, RecordContext};
+    /// use lambda_once::{AfterUnknown, Failure, Idempotency, Key, MemoryStore, ProbeResult, RecordContext};
     ///
     /// #[derive(Clone, serde::Deserialize)]
     /// struct Order { order_id: String }
@@ -140,12 +140,12 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     ///     Ok(order.order_id)
     /// }
     ///
-    /// async fn find(order: Order, _: RecordContext) -> Result<Probed<String>, Failure> {
-    ///     Ok(Probed::NotDone)
+    /// async fn find(order: Order, _: RecordContext) -> Result<ProbeResult<String>, Failure> {
+    ///     Ok(ProbeResult::NotDone)
     /// }
     ///
     /// let once = Idempotency::builder(MemoryStore::new()).after_unknown(AfterUnknown::Probe).build()?;
-    /// let service = once.sqs(Key::pointer("/order_id"), book).probe(find).checked()?;
+    /// let service = once.sqs(Key::pointer("/order_id"), book).probe(find).validate()?;
     /// # }
     /// # Ok(()) }
     /// ```
@@ -153,7 +153,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     where
         H: Handler<T, Args>,
         P: Fn(T, RecordContext) -> Fut + Clone + Send + Sync + 'static,
-        Fut: Future<Output = Result<Probed<H::Output>, E>> + Send,
+        Fut: Future<Output = Result<ProbeResult<H::Output>, E>> + Send,
         T: Clone + Send,
         E: Into<Failure>,
     {
@@ -179,8 +179,8 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     }
 
     /// What the answer is when every record of a batch failed.
-    pub fn total_failure(mut self, policy: TotalFailure) -> Self {
-        self.options.total_failure = policy;
+    pub fn on_full_batch_failure(mut self, policy: FullBatchFailure) -> Self {
+        self.options.on_full_batch_failure = policy;
         self
     }
 
@@ -194,7 +194,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// # let once = Idempotency::new(MemoryStore::new());
     /// # async fn book(_: serde_json::Value) -> Result<(), Failure> { Ok(()) }
     /// let service = once.sqs(Key::pointer("/order_id"), book).all_or_error();
-    /// # assert!(service.checked().is_ok());
+    /// # assert!(service.validate().is_ok());
     /// # }
     /// ```
     ///

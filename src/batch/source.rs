@@ -8,7 +8,7 @@ use crate::error::{BoxError, Error};
 /// What an answer can say about the records of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Answer {
+pub enum FailureReporting {
     /// It names each record that failed (SQS), or the first one of each lane (Kafka).
     EachRecord,
     /// It names the first record that failed, and what comes after it is delivered again with it (Kinesis, DynamoDB streams).
@@ -94,7 +94,7 @@ pub trait Source: Clone + Send + Sync + 'static {
     const WAITS_FOR_LEASE: bool = false;
 
     /// What of a batch the answer tells apart. It decides when waiting for a record no longer changes the answer.
-    const ANSWER: Answer = Answer::EachRecord;
+    const REPORTING: FailureReporting = FailureReporting::EachRecord;
 
     /// Takes an event apart. The order of the records is the order in which they are looked at.
     ///

@@ -49,7 +49,7 @@ pub struct InTransaction<S, F> {
 ///
 /// async fn run(store: DynamoDbStore) -> Result<(), lambda_runtime::Error> {
 ///     let once = Idempotency::new(store.clone());
-///     lambda_runtime::run(once.sqs(Key::pointer("/order_id"), in_transaction(&store, book)).checked()?).await
+///     lambda_runtime::run(once.sqs(Key::pointer("/order_id"), in_transaction(&store, book)).validate()?).await
 /// }
 /// # }
 /// ```

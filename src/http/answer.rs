@@ -94,7 +94,7 @@ impl LayerSettings {
                     // Only a probe fails in this way.
                     Outcome::Failed(_) => Problem::PROBE_FAILED,
                     Outcome::Interrupted(Interruption::Panicked) => Problem::PANICKED,
-                    Outcome::Interrupted(Interruption::CutOff) => Problem::CUT_OFF,
+                    Outcome::Interrupted(Interruption::Cancelled) => Problem::CUT_OFF,
                     Outcome::NotStarted => Problem::UNAVAILABLE,
                     Outcome::Superseded { .. } => Problem::SUPERSEDED,
                     _ => self.in_progress(None),
@@ -118,7 +118,7 @@ impl LayerSettings {
     }
 
     pub(super) fn mark_first(&self, headers: &mut HeaderMap) {
-        if self.marks_first_answers {
+        if self.marks_first_responses {
             headers.insert(self.replay_header.clone(), HeaderValue::from_static("false"));
         }
     }
@@ -241,7 +241,7 @@ impl LayerSettings {
     /// Refuses the request.
     pub(super) fn refusal<R>(&self, problem: Problem, request: Option<&Parts>) -> Response<ResponseBody<R>> {
         let base = &*self.problem_base;
-        let (Some(decorate), Some(request)) = (&self.on_refusal, request) else {
+        let (Some(decorate), Some(request)) = (&self.on_rejection, request) else {
             return problem.into_response(base).map(ResponseBody::of_bytes);
         };
         let decorated = catch_panic(|| {
@@ -250,7 +250,7 @@ impl LayerSettings {
             response
         });
         let response = decorated.unwrap_or_else(|| {
-            tracing::error!(target: "lambda_once", operation = &*self.operation, "`on_refusal` panicked");
+            tracing::error!(target: "lambda_once", operation = &*self.operation, "`on_rejection` panicked");
             Problem::HOOK_FAILED.in_place_of(&problem).into_response(base)
         });
         response.map(ResponseBody::of_bytes)

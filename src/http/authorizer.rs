@@ -21,7 +21,7 @@ use lambda_http::{
 };
 use serde_json::{Map, Value};
 
-use super::scope::{Caller, Scope};
+use super::caller::{Caller, Identified};
 
 /// What an authorizer has established.
 enum Found<'a> {
@@ -50,7 +50,7 @@ struct RoleSession<'a> {
     session: &'a str,
 }
 
-impl Scope {
+impl Caller {
     /// Identifies the caller by the authorizer's principal:
     /// * JWT or Cognito user pool: issuer and subject;
     /// * Lambda authorizer of a REST API: `principalId`, which must differ between callers (many samples return a constant);
@@ -75,7 +75,7 @@ impl Scope {
                         tracing::warn!(
                             target: "lambda_once",
                             "a caller is the session of an assumed role, so a retry from another session runs again: if the \
-                             callers are machines, identify them by `Scope::iam_role()`"
+                             callers are machines, identify them by `Caller::iam_role()`"
                         );
                     });
                 }
@@ -94,9 +94,9 @@ impl Scope {
     /// A request without an IAM caller is refused with 403.
     ///
     /// ```no_run
-    /// use lambda_once::{Idempotency, MemoryStore, http::{IdempotencyKeyLayer, Scope}};
+    /// use lambda_once::{Idempotency, MemoryStore, http::{IdempotencyKeyLayer, Caller}};
     ///
-    /// let layer = IdempotencyKeyLayer::new(Idempotency::new(MemoryStore::new()), Scope::iam_role());
+    /// let layer = IdempotencyKeyLayer::new(Idempotency::new(MemoryStore::new()), Caller::iam_role());
     /// ```
     pub fn iam_role() -> Self {
         by(|found| match found {
@@ -132,10 +132,10 @@ impl Scope {
                 None => caller(parts, &|_| None),
                 Some(certificate) => match certificate.subject_dn.as_deref() {
                     // Its names are elsewhere, if it has any.
-                    None | Some("") => Caller::Unknown,
+                    None | Some("") => Identified::Unknown,
                     Some(subject) => {
                         let issuer = certificate.issuer_dn.as_deref().unwrap_or_default();
-                        Caller::Known(joined("certificate", &[issuer, subject]))
+                        Identified::Known(joined("certificate", &[issuer, subject]))
                     }
                 },
             },
@@ -149,7 +149,7 @@ impl Scope {
         Self::new(|parts| match context(parts) {
             Some(RequestContext::ApiGatewayV1(context)) => {
                 match context.identity.api_key_id.as_deref().filter(|id| !id.is_empty()) {
-                    Some(id) => Caller::Known(joined("api key", &[id])),
+                    Some(id) => Identified::Known(joined("api key", &[id])),
                     None => caller_of_rest(context, &|_| None),
                 }
             }
@@ -159,8 +159,8 @@ impl Scope {
 }
 
 /// Identifies the caller by what `principal` selects of an authorizer's findings.
-fn by(principal: impl Fn(Found<'_>) -> Option<String> + Send + Sync + 'static) -> Scope {
-    Scope::new(move |parts| caller(parts, &principal))
+fn by(principal: impl Fn(Found<'_>) -> Option<String> + Send + Sync + 'static) -> Caller {
+    Caller::new(move |parts| caller(parts, &principal))
 }
 
 type Principal<'a> = &'a dyn Fn(Found<'_>) -> Option<String>;
@@ -169,13 +169,13 @@ fn context(parts: &Parts) -> Option<&RequestContext> {
     parts.extensions.get::<RequestContext>()
 }
 
-fn caller(parts: &Parts, principal: Principal<'_>) -> Caller {
+fn caller(parts: &Parts, principal: Principal<'_>) -> Identified {
     match context(parts) {
-        None => Caller::Anonymous,
+        None => Identified::Anonymous,
         Some(RequestContext::ApiGatewayV1(context)) => caller_of_rest(context, principal),
         Some(RequestContext::ApiGatewayV2(context)) => match &context.authorizer {
-            None if certificate(context).is_some() => Caller::Unknown,
-            None => Caller::Anonymous,
+            None if certificate(context).is_some() => Identified::Unknown,
+            None => Identified::Anonymous,
             Some(authorizer) => known(of_version_2(authorizer, principal)),
         },
         #[allow(unreachable_patterns, reason = "other features of lambda_http add variants")]
@@ -190,11 +190,11 @@ fn certificate(
     context.authentication.as_ref()?.client_cert.as_ref()
 }
 
-fn known(caller: Option<String>) -> Caller {
-    caller.map_or(Caller::Unknown, Caller::Known)
+fn known(caller: Option<String>) -> Identified {
+    caller.map_or(Identified::Unknown, Identified::Known)
 }
 
-fn caller_of_rest(context: &ApiGatewayProxyRequestContext, principal: Principal<'_>) -> Caller {
+fn caller_of_rest(context: &ApiGatewayProxyRequestContext, principal: Principal<'_>) -> Identified {
     let fields = &context.authorizer.fields;
     if let Some(claims) = fields.get("claims").and_then(Value::as_object) {
         return known(principal(Found::Claims(&|name| text(claims, name))));
@@ -211,9 +211,9 @@ fn caller_of_rest(context: &ApiGatewayProxyRequestContext, principal: Principal<
     }
     // Callers with different keys are different callers, and this scope does not tell them apart.
     if [&identity.api_key_id, &identity.api_key].into_iter().any(is_given) {
-        return Caller::Unknown;
+        return Identified::Unknown;
     }
-    Caller::Anonymous
+    Identified::Anonymous
 }
 
 /// Whether the request was signed. An unsigned one has none of these.
@@ -239,20 +239,20 @@ fn of_version_2(authorizer: &ApiGatewayRequestAuthorizer, principal: Principal<'
 
 /// The caller behind a load balancer, VPC Lattice or a WebSocket API. The features of `lambda_http` decide which of these
 /// variants exist, so they are read as JSON.
-fn caller_of_others(parts: &Parts, context: &RequestContext, principal: Principal<'_>) -> Caller {
+fn caller_of_others(parts: &Parts, context: &RequestContext, principal: Principal<'_>) -> Identified {
     let context = serde_json::to_value(context).unwrap_or_default();
     if let Some(identity) = context["identity"].as_object().filter(|identity| identity.contains_key("sourceVpcArn")) {
         return match text(identity, "principal") {
             Some(arn) => known(principal(Found::Iam(Iam { cognito: None, arn: Some(arn) }))),
-            None if text(identity, "type").is_some_and(|kind| kind == "AWS_IAM") => Caller::Unknown,
-            None => Caller::Anonymous,
+            None if text(identity, "type").is_some_and(|kind| kind == "AWS_IAM") => Identified::Unknown,
+            None => Identified::Anonymous,
         };
     }
     // A load balancer sets these if it has authenticated the request.
     let of_balancer =
         |name: &http::HeaderName| name == "x-amzn-oidc-identity" || name.as_str().starts_with("x-amzn-mtls-clientcert");
     let is_authenticated = !context["authorizer"].is_null() || parts.headers.keys().any(of_balancer);
-    if is_authenticated { Caller::Unknown } else { Caller::Anonymous }
+    if is_authenticated { Identified::Unknown } else { Identified::Anonymous }
 }
 
 fn token<'a>(claim: &dyn Fn(&str) -> Option<&'a str>, name: &str) -> Option<String> {

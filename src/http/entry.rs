@@ -39,7 +39,7 @@ impl LayerSettings {
         // Also of a request that passes through: its handler may run operations.
         note_tenant(lambda::tenant(parts));
         let is_covered =
-            self.methods.contains(&parts.method) && self.covers.as_ref().is_none_or(|covers| covers(parts));
+            self.methods.contains(&parts.method) && self.applies_to.as_ref().is_none_or(|applies| applies(parts));
         if self.engine.settings.disabled || !is_covered {
             return Ok(Participation::PassThrough);
         }
@@ -134,7 +134,7 @@ impl LayerSettings {
             let settings = &self.engine.settings;
             let error = settings.classifiers.key_error(error, settings.on_panic);
             tracing::warn!(target: "lambda_once", operation = &*self.operation, %error, "a request has no place in an order");
-            if error.redelivery_helps() { Problem::UNAVAILABLE } else { Problem::ORDER_MISSING }
+            if error.is_retryable() { Problem::UNAVAILABLE } else { Problem::ORDER_MISSING }
         })
     }
 

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tower_service::Service;
 
 use super::{
-    BodyProblem, BodyReader, Decision, RequestBody, ResponseBody,
+    BodyProblem, BodyReader, RequestBody, ResponseAction, ResponseBody,
     admission::{NotAdmitted, Permit},
     answer::Asked,
     entry::Participation,
@@ -278,7 +278,7 @@ impl LayerSettings {
         let answer = match pending_claim.take() {
             Ok(ClaimAnswer::Granted(claim)) => {
                 // Nothing is awaited before the handler's first poll, so a request dropped after this has begun.
-                let claim = claim.cut_off_at(window.stop);
+                let claim = claim.cancelled_at(window.stop);
                 return Attempted::Answered(self.run(claim, work, &client, permit).await);
             }
             answer => answer,
@@ -353,18 +353,21 @@ impl LayerSettings {
             let decision = self.decision_on(&parts.extensions, parts.status);
             let Ok(body) = ResponseBody::read(body, self.max_body).await else {
                 return Ok(match decision {
-                    Decision::Release => Success::Release(HandlerEnd::Broken),
-                    Decision::Store | Decision::Keep => Success::Keep(HandlerEnd::Broken),
+                    ResponseAction::Release => Success::Release(HandlerEnd::Broken),
+                    ResponseAction::Store | ResponseAction::Keep => Success::Keep(HandlerEnd::Broken),
                 });
             };
-            let is_decided = parts.extensions.get::<Decision>().is_some();
-            let decision =
-                if !is_decided && grpc::is_error(&parts.headers, body.trailers()) { Decision::Keep } else { decision };
+            let is_decided = parts.extensions.get::<ResponseAction>().is_some();
+            let decision = if !is_decided && grpc::is_error(&parts.headers, body.trailers()) {
+                ResponseAction::Keep
+            } else {
+                decision
+            };
             let ran = self.ran(parts, body, is_invocation);
             Ok(match decision {
-                Decision::Store => Success::Complete(ran),
-                Decision::Release => Success::Release(ran),
-                Decision::Keep => Success::Keep(ran),
+                ResponseAction::Store => Success::Complete(ran),
+                ResponseAction::Release => Success::Release(ran),
+                ResponseAction::Keep => Success::Keep(ran),
             })
         };
         let (key, attempt) = (claim.key(), claim.attempt());
@@ -383,12 +386,12 @@ impl LayerSettings {
         let transaction = (transactions.begin)(&mut work.parts.extensions);
         let response = work.pass().await?;
         // Its body is not read, so nothing is known of its trailers.
-        let is_decided = response.extensions().get::<Decision>().is_some();
+        let is_decided = response.extensions().get::<ResponseAction>().is_some();
         let is_error = !is_decided && grpc::is_error(response.headers(), None);
         let conclusion = match self.hooked(|| Ok(self.decision_on(response.extensions(), response.status()))) {
             Ok(_) if is_error => Conclusion::Released(response),
-            Ok(Decision::Store) => Conclusion::Completed(response),
-            Ok(Decision::Release | Decision::Keep) => Conclusion::Released(response),
+            Ok(ResponseAction::Store) => Conclusion::Completed(response),
+            Ok(ResponseAction::Release | ResponseAction::Keep) => Conclusion::Released(response),
             Err(problem) => Conclusion::Released(self.refusal(problem, request.as_ref())),
         };
         match self.engine.commit(End::settled_with(None, None, conclusion), transaction).await.into_conclusion() {
@@ -399,10 +402,10 @@ impl LayerSettings {
     }
 
     /// What becomes of the key, by what the handler has said, or by the status of its response.
-    fn decision_on(&self, extensions: &Extensions, status: StatusCode) -> Decision {
-        match extensions.get::<Decision>().copied().unwrap_or_else(|| (self.decide)(status)) {
+    fn decision_on(&self, extensions: &Extensions, status: StatusCode) -> ResponseAction {
+        match extensions.get::<ResponseAction>().copied().unwrap_or_else(|| (self.decide)(status)) {
             // It would count as the newest, and what is older would not run.
-            Decision::Store if self.order.is_some() && status.is_client_error() => Decision::Release,
+            ResponseAction::Store if self.order.is_some() && status.is_client_error() => ResponseAction::Release,
             decision => decision,
         }
     }

@@ -6,13 +6,13 @@ use axum::{
 };
 use http::request::Parts;
 
-use super::Decision;
+use super::ResponseAction;
 
 /// An axum extractor whose rejection releases the key.
 ///
 /// An extractor runs before the handler, so if it rejects the request, nothing has happened. A rejection with 400 or 422, such as
 /// that of `Json`, would be stored, because a handler may return the same status after its effect. This type adds
-/// [`Decision::Release`] to the rejection, so that a client may correct the request under the same key. A rejection that already
+/// [`ResponseAction::Release`] to the rejection, so that a client may correct the request under the same key. A rejection that already
 /// has a decision keeps it.
 ///
 /// ```
@@ -49,6 +49,6 @@ impl<S: Send + Sync, E: FromRequestParts<S>> FromRequestParts<S> for ReleaseReje
 
 fn released(rejection: impl IntoResponse) -> Response {
     let mut response = rejection.into_response();
-    response.extensions_mut().get_or_insert(Decision::Release);
+    response.extensions_mut().get_or_insert(ResponseAction::Release);
     response
 }

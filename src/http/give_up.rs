@@ -7,7 +7,7 @@ use http::{Request, Response, StatusCode};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::{Decision, in_flight::Client};
+use super::{ResponseAction, in_flight::Client};
 
 /// Gives up a request whose client disconnected before its handler began. For handlers behind a queue, such as a concurrency
 /// limit.
@@ -81,7 +81,7 @@ where
         // Nobody reads it.
         let mut response = Response::new(R::default());
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-        response.extensions_mut().insert(Decision::Release);
+        response.extensions_mut().insert(ResponseAction::Release);
         Either::Right(ready(Ok(response)))
     }
 }

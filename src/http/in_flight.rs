@@ -84,7 +84,7 @@ impl InFlight {
 
     /// Completes when there is none. Each ends when the longest duration of its
     /// [heartbeat](super::IdempotencyKeyLayer::heartbeat) is over at the latest; without one, at the stop point of its lease. Only
-    /// those that run unprotected ([`fail_open`](super::IdempotencyKeyLayer::fail_open)) are not cut off.
+    /// those that run unprotected ([`fail_open`](super::IdempotencyKeyLayer::fail_open)) are not cancelled.
     pub async fn drain(&self) {
         self.0.close();
         self.0.wait().await;

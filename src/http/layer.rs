@@ -7,7 +7,7 @@ use http::{HeaderName, Method, Response, StatusCode, request::Parts};
 use tower_layer::Layer;
 
 use super::{
-    Decision, IdempotencyKeyService, InFlight, Scope, StoredResponse,
+    Caller, IdempotencyKeyService, InFlight, ResponseAction, StoredResponse,
     admission::Permits,
     request_body::Room,
     settings::{KeySource, LayerSettings, Transactions},
@@ -18,7 +18,7 @@ use crate::{
     error::{BoxError, Error},
     future::BoxFuture,
     idempotency::{
-        claim::Claim, handle::Idempotency, operation_settings::OperationSettings, policy::Heartbeat, probe::Probed,
+        claim::Claim, handle::Idempotency, operation_settings::OperationSettings, policy::Heartbeat, probe::ProbeResult,
     },
     key::selector::Key,
     store::transaction::Transactional,
@@ -30,24 +30,24 @@ use crate::{
 ///
 /// | setting | default |
 /// |---|---|
-/// | [`methods`](Self::methods), [`covers`](Self::covers) | POST and PATCH, on every path |
-/// | [`optional`](Self::optional), [`optional_for`](Self::optional_for) | the key is required |
+/// | [`methods`](Self::methods), [`applies_to`](Self::applies_to) | POST and PATCH, on every path |
+/// | [`key_optional`](Self::key_optional), [`key_optional_for`](Self::key_optional_for) | the key is required |
 /// | [`header`](Self::header), [`key`](Self::key) | `Idempotency-Key` |
 /// | [`check_key`](Self::check_key) | up to 255 characters of printable ASCII |
 /// | [`fingerprint`](Self::fingerprint) | the body, [by its media type](super#what-is-compared) |
 /// | [`compare_headers`](Self::compare_headers) | none |
-/// | [`decide`](Self::decide) | [`Decision::by_status`] |
+/// | [`classify_response`](Self::classify_response) | [`ResponseAction::by_status`] |
 /// | [`store_headers`](Self::store_headers), [`drop_headers`](Self::drop_headers) | all but those of one exchange |
-/// | [`replay_header`](Self::replay_header), [`mark_first_answers`](Self::mark_first_answers) | `Idempotency-Replayed`, on replays |
+/// | [`replay_header`](Self::replay_header), [`mark_first_responses`](Self::mark_first_responses) | `Idempotency-Replayed`, on replays |
 /// | [`wait_up_to`](Self::wait_up_to) | no wait |
 /// | [`mismatch_status`](Self::mismatch_status), [`in_progress_status`](Self::in_progress_status) | 422, 409 |
-/// | [`max_body`](Self::max_body), [`refuse_large_answers`](Self::refuse_large_answers) | 6 MiB; a larger response is passed through |
+/// | [`max_body`](Self::max_body), [`reject_large_responses`](Self::reject_large_responses) | 6 MiB; a larger response is passed through |
 /// | [`max_buffered`](Self::max_buffered), [`body_idle_timeout`](Self::body_idle_timeout) | 128 MiB, 30 seconds |
 /// | [`max_in_flight`](Self::max_in_flight) | no limit |
 /// | [`fail_open`](Self::fail_open) | no |
 /// | [`heartbeat`](Self::heartbeat) | the engine's: outside Lambda, 15 minutes |
 /// | [`run_to_completion`](Self::run_to_completion) | outside Lambda |
-/// | [`problem_base`](Self::problem_base), [`on_refusal`](Self::on_refusal) | this documentation; nothing |
+/// | [`problem_base`](Self::problem_base), [`on_rejection`](Self::on_rejection) | this documentation; nothing |
 /// | [`before_replay`](Self::before_replay), [`probe`](Self::probe) | nothing |
 /// | [`in_transaction`](Self::in_transaction) | no |
 /// | retention | the engine's if it is set there, else 24 hours |
@@ -67,7 +67,7 @@ impl IdempotencyKeyLayer {
     /// Outside Lambda (where `AWS_LAMBDA_FUNCTION_NAME` is not set) the service needs a name as well:
     /// [`Builder::scope`](crate::Builder::scope).
     #[track_caller]
-    pub fn new(engine: Idempotency, scope: Scope) -> Self {
+    pub fn new(engine: Idempotency, scope: Caller) -> Self {
         Self { settings: LayerSettings::new(&engine.engine, scope) }
     }
 
@@ -86,7 +86,7 @@ impl IdempotencyKeyLayer {
     /// * [`max_in_flight`](Self::max_in_flight) is zero;
     /// * [`max_buffered`](Self::max_buffered) is less than [`max_body`](Self::max_body);
     /// * the longest duration of the [`heartbeat`](Self::heartbeat) is zero.
-    pub fn checked(self) -> Result<Self, Error> {
+    pub fn validate(self) -> Result<Self, Error> {
         self.settings.check()?;
         Ok(self)
     }
@@ -100,18 +100,18 @@ impl IdempotencyKeyLayer {
 
     /// Covers only these of the requests with a covered [method](Self::methods); the others pass through. For routers without
     /// route layers.
-    pub fn covers(mut self, covers: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.settings.covers = Some(Arc::new(covers));
+    pub fn applies_to(mut self, request: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.settings.applies_to = Some(Arc::new(request));
         self
     }
 
     /// Lets requests without a key through, unprotected.
-    pub fn optional(self) -> Self {
-        self.optional_for(|_| true)
+    pub fn key_optional(self) -> Self {
+        self.key_optional_for(|_| true)
     }
 
     /// Lets these requests through, unprotected, if they have no key.
-    pub fn optional_for(mut self, optional: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+    pub fn key_optional_for(mut self, optional: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.settings.optional = Some(Arc::new(optional));
         self
     }
@@ -174,17 +174,17 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Decides by the status whether a response is stored. A [`Decision`] in the response's extensions takes precedence.
+    /// Decides by the status whether a response is stored. A [`ResponseAction`] in the response's extensions takes precedence.
     ///
     /// ```
-    /// use lambda_once::http::{Decision, IdempotencyKeyLayer};
+    /// use lambda_once::http::{ResponseAction, IdempotencyKeyLayer};
     ///
     /// # fn set_up(layer: IdempotencyKeyLayer) -> IdempotencyKeyLayer {
     /// // As in version 1 of Stripe's API: every response is stored, 500 included.
-    /// layer.decide(|_| Decision::Store)
+    /// layer.classify_response(|_| ResponseAction::Store)
     /// # }
     /// ```
-    pub fn decide(mut self, decide: impl Fn(StatusCode) -> Decision + Send + Sync + 'static) -> Self {
+    pub fn classify_response(mut self, decide: impl Fn(StatusCode) -> ResponseAction + Send + Sync + 'static) -> Self {
         self.settings.decide = Arc::new(decide);
         self
     }
@@ -208,8 +208,8 @@ impl IdempotencyKeyLayer {
     }
 
     /// Marks first responses too, with `false`.
-    pub fn mark_first_answers(mut self) -> Self {
-        self.settings.marks_first_answers = true;
+    pub fn mark_first_responses(mut self) -> Self {
+        self.settings.marks_first_responses = true;
         self
     }
 
@@ -251,7 +251,7 @@ impl IdempotencyKeyLayer {
     /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe). The response that it returns is stored, and given to the client.
     pub fn probe<F>(mut self, probe: F) -> Self
     where
-        F: for<'a> Fn(&'a Parts, Claim) -> BoxFuture<'a, Result<Probed<Response<Bytes>>, BoxError>>
+        F: for<'a> Fn(&'a Parts, Claim) -> BoxFuture<'a, Result<ProbeResult<Response<Bytes>>, BoxError>>
             + Send
             + Sync
             + 'static,
@@ -263,8 +263,8 @@ impl IdempotencyKeyLayer {
     /// Gives each claimed request a transaction of `store`, which is a clone of the engine's own, in the request's extensions:
     /// a `store::postgres::Transaction`, or `store::dynamodb::Writes`. What the handler writes through it is committed together
     /// with the stored response, whatever its status is: a handler that answers 422 after its first write has that committed.
-    /// If the response is not stored ([`decide`](Self::decide)), the writes are rolled back. So are those of a response with a
-    /// `grpc-status` other than 0, unless a [`Decision`] is among its extensions. Requests that pass through the layer have a
+    /// If the response is not stored ([`classify_response`](Self::classify_response)), the writes are rolled back. So are those of a response with a
+    /// `grpc-status` other than 0, unless a [`ResponseAction`] is among its extensions. Requests that pass through the layer have a
     /// transaction too, which is committed by the same rules, without a record. The layer does not read the bodies of their
     /// responses, so their trailers do not count.
     ///
@@ -276,12 +276,12 @@ impl IdempotencyKeyLayer {
     /// use http::Request;
     /// use lambda_once::{
     ///     Error, Idempotency, PostgresStore,
-    ///     http::{IdempotencyKeyLayer, Scope},
+    ///     http::{IdempotencyKeyLayer, Caller},
     ///     store::postgres::Transaction,
     /// };
     ///
     /// fn layer(once: Idempotency, store: &PostgresStore) -> IdempotencyKeyLayer {
-    ///     IdempotencyKeyLayer::new(once, Scope::authorizer()).in_transaction(store)
+    ///     IdempotencyKeyLayer::new(once, Caller::authorizer()).in_transaction(store)
     /// }
     ///
     /// async fn debit<B>(request: Request<B>) -> Result<(), lambda_once::BoxError> {
@@ -300,18 +300,18 @@ impl IdempotencyKeyLayer {
     /// number that `sequence` selects, 1 to 64 digits as a JSON number or as text. See
     /// [`Operation::ordered_by`](crate::Operation::ordered_by) for what that promises, and for which operations it is meant.
     ///
-    /// An entity belongs to its caller ([`Scope`](super::Scope)), as keys do. A request without an entity or a sequence is refused
+    /// An entity belongs to its caller ([`Caller`](super::Caller)), as keys do. A request without an entity or a sequence is refused
     /// with 400 (`order_missing`), one that is superseded with 409 (`superseded`, which no retry can help). A success that could
     /// not be recorded is answered with 503 (`not_recorded`), since older requests wait until it is. A response with 4xx is never
-    /// stored, whatever [`decide`](Self::decide) says: it changed nothing, and must not supersede older requests. A request without a key is
-    /// refused, even if it is [optional](Self::optional); and the layer cannot [`fail_open`](Self::fail_open).
+    /// stored, whatever [`classify_response`](Self::classify_response) says: it changed nothing, and must not supersede older requests. A request without a key is
+    /// refused, even if it is [optional](Self::key_optional); and the layer cannot [`fail_open`](Self::fail_open).
     ///
     /// ```
-    /// # use lambda_once::{Idempotency, Key, MemoryStore, http::{IdempotencyKeyLayer, Scope}};
+    /// # use lambda_once::{Idempotency, Key, MemoryStore, http::{IdempotencyKeyLayer, Caller}};
     /// # let once = Idempotency::builder(MemoryStore::new()).scope("documents").build().unwrap();
-    /// let layer = IdempotencyKeyLayer::new(once, Scope::shared())
+    /// let layer = IdempotencyKeyLayer::new(once, Caller::shared())
     ///     .ordered_by(Key::pointer("/document_id"), Key::pointer("/version"));
-    /// # assert!(layer.checked().is_ok());
+    /// # assert!(layer.validate().is_ok());
     /// ```
     ///
     /// Needs the feature `order`.
@@ -398,7 +398,7 @@ impl IdempotencyKeyLayer {
 
     /// Refuses a response that is too large ([`max_body`](Self::max_body)) with 500, instead of passing it through to the first
     /// client.
-    pub fn refuse_large_answers(mut self) -> Self {
+    pub fn reject_large_responses(mut self) -> Self {
         self.settings.refuses_large_answers = true;
         self
     }
@@ -408,14 +408,14 @@ impl IdempotencyKeyLayer {
     ///
     /// A claim gets a quarter of the time left, at most three seconds. Waits for the key or for a place among the handlers come
     /// before it. In Lambda the response waits up to two seconds until a claim that may have been applied is withdrawn. These
-    /// requests also run [to completion](Self::run_to_completion), and are not cut off.
+    /// requests also run [to completion](Self::run_to_completion), and are not cancelled.
     pub fn fail_open(mut self) -> Self {
         self.settings.fails_open = true;
         self
     }
 
     /// Settings of this layer where they differ from the engine's. Later ones replace earlier ones. A missing key is the business
-    /// of [`optional`](Self::optional).
+    /// of [`key_optional`](Self::key_optional).
     pub fn with_settings(mut self, settings: OperationSettings) -> Self {
         self.settings.engine = self.settings.engine.with(settings);
         self
@@ -423,7 +423,7 @@ impl IdempotencyKeyLayer {
 
     /// Sets how long a request may run outside Lambda, where the engine's [setting](crate::Builder::heartbeat) does
     /// not suit the service. Its lease is renewed meanwhile, also after its client has disconnected
-    /// ([`run_to_completion`](Self::run_to_completion)). At `max_duration` the handler is cut off, with 504.
+    /// ([`run_to_completion`](Self::run_to_completion)). At `max_duration` the handler is cancelled, with 504.
     ///
     /// In an invocation whose deadline is known the lease lasts until then: its requests are refused with 500 `misconfigured`. The
     /// engine's own setting has no effect there.
@@ -441,7 +441,7 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Renews no lease: outside Lambda a handler is cut off shortly before its first lease ends.
+    /// Renews no lease: outside Lambda a handler is cancelled shortly before its first lease ends.
     pub fn without_heartbeat(mut self) -> Self {
         self.settings.heartbeat = Heartbeat::Never;
         self
@@ -476,8 +476,8 @@ impl IdempotencyKeyLayer {
     }
 
     /// Called with every refusal before it is sent, to add headers or to replace it with the API's own error format.
-    pub fn on_refusal(mut self, decorate: impl Fn(&Parts, &mut Response<Bytes>) + Send + Sync + 'static) -> Self {
-        self.settings.on_refusal = Some(Arc::new(decorate));
+    pub fn on_rejection(mut self, decorate: impl Fn(&Parts, &mut Response<Bytes>) + Send + Sync + 'static) -> Self {
+        self.settings.on_rejection = Some(Arc::new(decorate));
         self
     }
 }

@@ -9,7 +9,7 @@
 //! ```no_run
 //! use lambda_http::{Body, Request, Response, service_fn, tower::ServiceBuilder};
 //! # #[cfg(feature = "http-lambda")]
-//! use lambda_once::{Idempotency, MemoryStore, http::{IdempotencyKeyLayer, Scope}};
+//! use lambda_once::{Idempotency, MemoryStore, http::{IdempotencyKeyLayer, Caller}};
 //!
 //! async fn charge(request: Request) -> Result<Response<Body>, lambda_http::Error> {
 //!     Ok(Response::builder().status(201).body("{}".into())?)
@@ -19,7 +19,7 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_http::Error> {
 //! let once = Idempotency::new(MemoryStore::new());
 //! let app = ServiceBuilder::new()
-//!     .layer(IdempotencyKeyLayer::new(once, Scope::authorizer()).checked()?)
+//!     .layer(IdempotencyKeyLayer::new(once, Caller::authorizer()).validate()?)
 //!     .service(service_fn(charge));
 //! lambda_http::run(app).await
 //! # }
@@ -31,12 +31,12 @@
 //! ```no_run
 //! # #[cfg(feature = "axum")] {
 //! use axum::{Router, routing::post};
-//! use lambda_once::{Idempotency, MemoryStore, http::{IdempotencyKeyLayer, Scope}};
+//! use lambda_once::{Idempotency, MemoryStore, http::{IdempotencyKeyLayer, Caller}};
 //!
 //! # fn app() -> Result<Router, lambda_once::Error> {
 //! let once = Idempotency::builder(MemoryStore::new()).scope("payments").build()?;
-//! let scope = Scope::from_fn(|request| request.extensions.get::<UserId>().map(|user| user.0.clone()));
-//! let layer = IdempotencyKeyLayer::new(once, scope).checked()?;
+//! let scope = Caller::from_fn(|request| request.extensions.get::<UserId>().map(|user| user.0.clone()));
+//! let layer = IdempotencyKeyLayer::new(once, scope).validate()?;
 //! let app = Router::new().route("/charges", post(charge)).route_layer(layer);
 //! # Ok(app) }
 //! # #[derive(Clone)] struct UserId(String);
@@ -59,7 +59,7 @@
 //! `status`, `detail`, `code`, `retryable` (whether the same request may be sent again) and, if the wait is known,
 //! `retry_after_ms` (milliseconds). While another request holds the key, that is the rest of its lease (a long request renews it)
 //! and the margin for clocks. `Retry-After` stays at one or two seconds, since a running request usually ends much sooner. An
-//! `answer_not_kept` has the status of the response as `response_status` and its `Location` as a header, unless the engine keeps
+//! `response_not_stored` has the status of the response as `response_status` and its `Location` as a header, unless the engine keeps
 //! [no results](crate::Builder::keep_results).
 //!
 //! | `code` | status | retryable | when |
@@ -70,20 +70,20 @@
 //! | <a id="body_timed_out"></a>`body_timed_out` | 408 | yes | the request body [paused for too long](IdempotencyKeyLayer::body_idle_timeout) |
 //! | <a id="body_rejected"></a>`body_rejected` | 400 | no | the key cannot be selected from the body, or [`fingerprint`](IdempotencyKeyLayer::fingerprint) rejects it |
 //! | <a id="order_missing"></a>`order_missing` | 400 | no | the request has no entity or no sequence, and is [in order](IdempotencyKeyLayer::ordered_by) |
-//! | <a id="caller_unknown"></a>`caller_unknown` | 403 | no | the [scope](Scope) finds no caller |
+//! | <a id="caller_unknown"></a>`caller_unknown` | 403 | no | the [scope](Caller) finds no caller |
 //! | <a id="in_progress"></a>`in_progress` | 409 | yes | another request holds the key: it is running, or has ended without an outcome |
 //! | <a id="superseded"></a>`superseded` | 409 | no | a newer request of its entity has taken effect |
 //! | <a id="outcome_unknown"></a>`outcome_unknown` | 409 | no | an earlier request ended without an outcome, under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) |
-//! | <a id="answer_not_kept"></a>`answer_not_kept` | 410 | no | the operation is done, and its response was too large to store, or for Lambda |
+//! | <a id="response_not_stored"></a>`response_not_stored` | 410 | no | the operation is done, and its response was too large to store, or for Lambda |
 //! | <a id="body_too_large"></a>`body_too_large` | 413 | no | the request body exceeds [`max_body`](IdempotencyKeyLayer::max_body) |
 //! | <a id="key_reused"></a>`key_reused` | 422 | while that request is running | the key was used with another method, path, query, media type or body |
 //! | <a id="handler_failed"></a>`handler_failed` | 500 | yes | the handler panicked; its effect is unknown |
-//! | <a id="answer_broken"></a>`answer_broken` | 500 | yes | the handler's response body broke off; its effect is unknown, unless the response was to release the key |
-//! | <a id="answer_too_large"></a>`answer_too_large` | 500 | no | the operation is done, and its response exceeds the cap ([`refuse_large_answers`](IdempotencyKeyLayer::refuse_large_answers)) |
-//! | <a id="answer_unreadable"></a>`answer_unreadable` | 500 | no | the operation is done, and its record cannot be read |
+//! | <a id="response_broken"></a>`response_broken` | 500 | yes | the handler's response body broke off; its effect is unknown, unless the response was to release the key |
+//! | <a id="response_too_large"></a>`response_too_large` | 500 | no | the operation is done, and its response exceeds the cap ([`reject_large_responses`](IdempotencyKeyLayer::reject_large_responses)) |
+//! | <a id="response_unreadable"></a>`response_unreadable` | 500 | no | the operation is done, and its record cannot be read |
 //! | <a id="failed_before"></a>`failed_before` | 500 | no | the record says that the operation failed for good |
-//! | <a id="hook_failed"></a>`hook_failed` | 500 | yes | a function that the application gave to the layer panicked before anything ran; in place of a refusal that [`on_refusal`](IdempotencyKeyLayer::on_refusal) could not decorate, it is retryable as that is |
-//! | <a id="misconfigured"></a>`misconfigured` | 500 | no | the settings contradict each other ([`checked`](IdempotencyKeyLayer::checked)), or the layer is applied twice |
+//! | <a id="hook_failed"></a>`hook_failed` | 500 | yes | a function that the application gave to the layer panicked before anything ran; in place of a refusal that [`on_rejection`](IdempotencyKeyLayer::on_rejection) could not decorate, it is retryable as that is |
+//! | <a id="misconfigured"></a>`misconfigured` | 500 | no | the settings contradict each other ([`validate`](IdempotencyKeyLayer::validate)), or the layer is applied twice |
 //! | <a id="overloaded"></a>`overloaded` | 503 | yes | the limit of [handlers](IdempotencyKeyLayer::max_in_flight) or of [buffered bodies](IdempotencyKeyLayer::max_buffered) is reached, or a queue inside the layer had no place in time; nothing ran |
 //! | <a id="unavailable"></a>`unavailable` | 503 | yes | the store is unavailable, or no time is left; nothing ran |
 //! | <a id="not_committed"></a>`not_committed` | 503 | yes | the [transaction](IdempotencyKeyLayer::in_transaction) was rolled back |
@@ -91,7 +91,7 @@
 //! | <a id="not_recorded"></a>`not_recorded` | 503 | yes | the request is [in order](IdempotencyKeyLayer::ordered_by), and its success could not be recorded |
 //! | <a id="probe_failed"></a>`probe_failed` | 503 | yes | the [probe](IdempotencyKeyLayer::probe) failed; nothing ran |
 //! | <a id="replay_unchecked"></a>`replay_unchecked` | 503 | yes | [`before_replay`](IdempotencyKeyLayer::before_replay) panicked or timed out |
-//! | <a id="out_of_time"></a>`out_of_time` | 504 | yes | the handler was cut off at the stop point; its effect is unknown |
+//! | <a id="out_of_time"></a>`out_of_time` | 504 | yes | the handler was cancelled at the stop point; its effect is unknown |
 //!
 //! # What is compared
 //!
@@ -108,20 +108,20 @@
 //!   `multipart/*`, whatever the boundary. Other bodies, and those that are malformed, are compared byte by byte.
 //!
 //! Headers are not compared, except those that [`compare_headers`](IdempotencyKeyLayer::compare_headers) names. The host is not
-//! compared either, because a retry may arrive by another domain. If hosts are tenants, add them to the [scope](Scope::per_host).
+//! compared either, because a retry may arrive by another domain. If hosts are tenants, add them to the [scope](Caller::per_host).
 //!
 //! # What is stored
 //!
-//! By default responses with 2xx, 3xx and 4xx, except those that a retry may change ([`Decision::by_status`]). 408, 424, 499 and
-//! 504 keep the key until its lease ends; other responses release it. [`Decision`] says otherwise, per status or per response:
-//! after an effect, respond with [`Decision::Store`] or [`Decision::Keep`], whatever the status.
+//! By default responses with 2xx, 3xx and 4xx, except those that a retry may change ([`ResponseAction::by_status`]). 408, 424, 499 and
+//! 504 keep the key until its lease ends; other responses release it. [`ResponseAction`] says otherwise, per status or per response:
+//! after an effect, respond with [`ResponseAction::Store`] or [`ResponseAction::Keep`], whatever the status.
 //!
 //! An error of the service keeps the key if it is [marked as unknown](crate::Classify::unknown), or if it has no mark and the error
 //! of a timeout (`tower::timeout`, `tokio::time::timeout`) is among its sources: the timeout dropped a future that may have taken
 //! effect. Other errors release it. Marks and sources are found in boxed errors (as `lambda_http::Error` is) and in errors with a
 //! [classifier](crate::Builder::classify).
 //!
-//! A `grpc-status` other than 0, in the trailers or the headers, keeps the key, unless a [`Decision`] is among the extensions of the
+//! A `grpc-status` other than 0, in the trailers or the headers, keeps the key, unless a [`ResponseAction`] is among the extensions of the
 //! response. The trailers of a response larger than [`max_body`](IdempotencyKeyLayer::max_body) are not known yet and do not count:
 //! it is recorded as done, without its body.
 //!
@@ -140,7 +140,7 @@ mod admission;
 mod answer;
 #[cfg(feature = "http-lambda")]
 mod authorizer;
-mod decision;
+mod caller;
 mod entry;
 mod exchange;
 #[cfg(feature = "axum")]
@@ -157,20 +157,20 @@ mod multipart;
 mod pending_claim;
 mod problem;
 mod request_body;
+mod response_action;
 mod response_body;
-mod scope;
 mod service;
 mod settings;
 mod stored;
 
-pub use decision::Decision;
+pub use caller::Caller;
 #[cfg(feature = "axum")]
 pub use extract::ReleaseRejection;
 pub use give_up::GiveUpLayer;
 pub use in_flight::InFlight;
 pub use layer::IdempotencyKeyLayer;
 pub use request_body::{BodyProblem, BodyReader, RequestBody};
+pub use response_action::ResponseAction;
 pub use response_body::ResponseBody;
-pub use scope::Scope;
 pub use service::IdempotencyKeyService;
 pub use stored::StoredResponse;

@@ -79,26 +79,29 @@ impl Problem {
     );
     pub(super) const ANSWER_TOO_LARGE: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
-        "answer_too_large",
+        "response_too_large",
         "the operation was run; its answer is too large to be given",
     );
     pub(super) const ANSWER_BROKEN: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
-        "answer_broken",
+        "response_broken",
         "the answer broke off, and whether the operation took effect is not known",
     )
     .retryable();
     pub(super) const ANSWER_BROKEN_RELEASED: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
-        "answer_broken",
+        "response_broken",
         "the answer broke off, and the operation may run again",
     )
     .retryable();
-    pub(super) const ANSWER_NOT_KEPT: Self =
-        Self::new(StatusCode::GONE, "answer_not_kept", "the operation is done; its answer is not available any more");
+    pub(super) const ANSWER_NOT_KEPT: Self = Self::new(
+        StatusCode::GONE,
+        "response_not_stored",
+        "the operation is done; its answer is not available any more",
+    );
     pub(super) const ANSWER_UNREADABLE: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
-        "answer_unreadable",
+        "response_unreadable",
         "the operation is done; its stored answer cannot be read",
     );
     pub(super) const REPLAY_UNCHECKED: Self = Self::new(

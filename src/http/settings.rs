@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Extensions, HeaderName, Method, Response, StatusCode, request::Parts};
 
 use super::{
-    Decision, InFlight, Scope, StoredResponse, admission::Permits, fingerprint::FingerprintHook, problem::BASE,
+    Caller, InFlight, ResponseAction, StoredResponse, admission::Permits, fingerprint::FingerprintHook, problem::BASE,
     request_body::Room, stored::HeaderPolicy,
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
         engine::{Commit, Engine, Needs, OpenTransaction},
         names::Registration,
         policy::Heartbeat,
-        probe::Probed,
+        probe::ProbeResult,
     },
     key::{order_selector::OrderSelector, selector::Key},
     store::{StoreId, transaction::Transactional},
@@ -40,11 +40,12 @@ pub(super) const OPERATION: &str = "http";
 
 type Predicate = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 type KeyCheck = Arc<dyn Fn(&str) -> Result<(), Cow<'static, str>> + Send + Sync>;
-type Decide = Arc<dyn Fn(StatusCode) -> Decision + Send + Sync>;
+type Decide = Arc<dyn Fn(StatusCode) -> ResponseAction + Send + Sync>;
 type ReplayGate =
     Arc<dyn for<'a> Fn(&'a Parts, &'a StoredResponse) -> BoxFuture<'a, Result<(), Response<Bytes>>> + Send + Sync>;
-type Probe =
-    Arc<dyn for<'a> Fn(&'a Parts, Claim) -> BoxFuture<'a, Result<Probed<Response<Bytes>>, BoxError>> + Send + Sync>;
+type Probe = Arc<
+    dyn for<'a> Fn(&'a Parts, Claim) -> BoxFuture<'a, Result<ProbeResult<Response<Bytes>>, BoxError>> + Send + Sync,
+>;
 type BeginTransaction = Arc<dyn Fn(&mut Extensions) -> Box<dyn Commit> + Send + Sync>;
 type Decorate = Arc<dyn Fn(&Parts, &mut Response<Bytes>) + Send + Sync>;
 
@@ -80,9 +81,9 @@ pub(super) struct LayerSettings {
     registration: Registration,
     /// Their name in logs, with that of the engine.
     pub(super) operation: Cow<'static, str>,
-    pub(super) scope: Scope,
+    pub(super) scope: Caller,
     pub(super) methods: Vec<Method>,
-    pub(super) covers: Option<Predicate>,
+    pub(super) applies_to: Option<Predicate>,
     /// Which requests pass through if they have no key.
     pub(super) optional: Option<Predicate>,
     pub(super) key: KeySource,
@@ -95,7 +96,7 @@ pub(super) struct LayerSettings {
     pub(super) decide: Decide,
     pub(super) stored_headers: HeaderPolicy,
     pub(super) replay_header: HeaderName,
-    pub(super) marks_first_answers: bool,
+    pub(super) marks_first_responses: bool,
     pub(super) before_replay: Option<ReplayGate>,
     pub(super) probe: Option<Probe>,
     pub(super) transactions: Option<Transactions>,
@@ -117,29 +118,29 @@ pub(super) struct LayerSettings {
     pub(super) problem_base: Cow<'static, str>,
     pub(super) mismatch_status: StatusCode,
     pub(super) in_progress_status: StatusCode,
-    pub(super) on_refusal: Option<Decorate>,
+    pub(super) on_rejection: Option<Decorate>,
 }
 
 impl LayerSettings {
     #[track_caller]
-    pub(super) fn new(engine: &Engine, scope: Scope) -> Self {
+    pub(super) fn new(engine: &Engine, scope: Caller) -> Self {
         Self {
             registration: Registration::new::<()>(engine, OPERATION),
             operation: engine.log_name(OPERATION).into_owned().into(),
             engine: engine.with_default_retention(RETENTION),
             scope,
             methods: vec![Method::POST, Method::PATCH],
-            covers: None,
+            applies_to: None,
             optional: None,
             key: KeySource::Header(HeaderName::from_static("idempotency-key")),
             key_check: None,
             order: None,
             fingerprint: None,
             compared_headers: Vec::new(),
-            decide: Arc::new(Decision::by_status),
+            decide: Arc::new(ResponseAction::by_status),
             stored_headers: HeaderPolicy::default(),
             replay_header: HeaderName::from_static("idempotency-replayed"),
-            marks_first_answers: false,
+            marks_first_responses: false,
             before_replay: None,
             probe: None,
             transactions: None,
@@ -157,7 +158,7 @@ impl LayerSettings {
             problem_base: BASE.into(),
             mismatch_status: StatusCode::UNPROCESSABLE_ENTITY,
             in_progress_status: StatusCode::CONFLICT,
-            on_refusal: None,
+            on_rejection: None,
         }
     }
 
@@ -214,7 +215,7 @@ impl LayerSettings {
 
     /// Whether a hook needs the request after the handler has consumed it.
     pub(super) fn needs_request_later(&self) -> bool {
-        self.before_replay.is_some() || self.on_refusal.is_some()
+        self.before_replay.is_some() || self.on_rejection.is_some()
     }
 }
 

@@ -106,7 +106,7 @@ impl Builder {
     }
 
     /// Sets how long an operation, a request or an invocation may run when its deadline is not known. Its lease is renewed
-    /// meanwhile, each time a third of it has passed: shorter work costs no renewal. At `max_duration` the handler is cut off,
+    /// meanwhile, each time a third of it has passed: shorter work costs no renewal. At `max_duration` the handler is cancelled,
     /// and its claim is kept until the lease ends. What runs without a claim has as long.
     ///
     /// Renewals are a part of the run's own future. A handler that blocks its thread starves them, and may lose its lease: use
@@ -131,7 +131,7 @@ impl Builder {
         self
     }
 
-    /// Renews no lease: when the deadline is not known, a handler is cut off shortly before its first lease ends.
+    /// Renews no lease: when the deadline is not known, a handler is cancelled shortly before its first lease ends.
     pub fn without_heartbeat(mut self) -> Self {
         self.settings.heartbeat = None;
         self

@@ -86,7 +86,7 @@ impl Claim {
         self.moved(|more| &more.lease_until).unwrap_or(self.lease_until)
     }
 
-    /// When the handler is cut off if it is still running. A [heartbeat](crate::Operation::heartbeat) moves it later, up to the
+    /// When the handler is cancelled if it is still running. A [heartbeat](crate::Operation::heartbeat) moves it later, up to the
     /// longest duration: this is where it stands now.
     pub fn stop_point(&self) -> Timestamp {
         self.moved(|more| &more.stop).unwrap_or(self.window.stop)
@@ -102,7 +102,7 @@ impl Claim {
         (millis > 0).then(|| Timestamp::from_millis(millis))
     }
 
-    /// Shows the holder when it is cut off now.
+    /// Shows the holder when it is cancelled now.
     pub(super) fn show_stop_point(&self, stop: Timestamp) {
         if let Some(more) = &self.more {
             more.stop.store(stop.as_millis(), Ordering::Relaxed);
@@ -121,8 +121,8 @@ impl Claim {
 
 #[cfg(any(feature = "batch", feature = "http"))]
 impl Claim {
-    /// Returns the same claim, with `stop` as the time at which its handler is cut off.
-    pub(crate) fn cut_off_at(mut self, stop: Timestamp) -> Self {
+    /// Returns the same claim, with `stop` as the time at which its handler is cancelled.
+    pub(crate) fn cancelled_at(mut self, stop: Timestamp) -> Self {
         self.window.stop = stop;
         self
     }
@@ -139,7 +139,7 @@ impl Claim {
         self
     }
 
-    /// The same claim with another time at which its handler is cut off.
+    /// The same claim with another time at which its handler is cancelled.
     #[must_use]
     pub fn with_stop_point(mut self, stop: Timestamp) -> Self {
         self.window.stop = stop;

@@ -111,7 +111,7 @@ impl fmt::Debug for Classifiers {
 }
 
 /// A panic in a task counts as one in the handler that awaits it. A cancelled task ended at one of its awaits, like a
-/// handler that is cut off.
+/// handler that is cancelled.
 fn of_task(ended: &JoinError, on_panic: OnPanic) -> Verdict {
     match on_panic {
         OnPanic::Transient if ended.is_panic() => Verdict::Transient,

@@ -25,7 +25,7 @@ pub(crate) enum Unfinished {
     /// With the panic's message, if it has one.
     Panicked(Option<String>),
     /// It was still running when its time was up.
-    CutOff,
+    Cancelled,
     /// Its time was up before its first poll: nothing of it ran.
     NotStarted,
 }
@@ -86,7 +86,7 @@ impl<F: Future> Future for Guarded<F> {
             return Poll::Ready(Err(Unfinished::NotStarted));
         }
         if now >= this.bounds.stop {
-            return Poll::Ready(Err(if *this.started { Unfinished::CutOff } else { Unfinished::NotStarted }));
+            return Poll::Ready(Err(if *this.started { Unfinished::Cancelled } else { Unfinished::NotStarted }));
         }
         *this.started = true;
         // The future is not polled again after a panic, so it does not matter in which state that left it.
@@ -95,7 +95,7 @@ impl<F: Future> Future for Guarded<F> {
         drop(entered);
         match polled {
             Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
-            Ok(Poll::Pending) => this.timer.poll(context).map(|()| Err(Unfinished::CutOff)),
+            Ok(Poll::Pending) => this.timer.poll(context).map(|()| Err(Unfinished::Cancelled)),
             Err(panic) => {
                 let message = message(&*panic);
                 drop_panic(panic);
@@ -114,7 +114,7 @@ pub(crate) async fn bounded<F: Future>(hook: F, time: Duration) -> Result<F::Out
     // The future is dropped inside, as that may panic too.
     let bounded = AssertUnwindSafe(async { tokio::time::timeout(time, hook).await }).catch_unwind();
     match bounded.await {
-        Ok(in_time) => in_time.map_err(|_| Unfinished::CutOff),
+        Ok(in_time) => in_time.map_err(|_| Unfinished::Cancelled),
         Err(panic) => {
             let message = message(&*panic);
             drop_panic(panic);

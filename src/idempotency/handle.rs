@@ -24,7 +24,7 @@ use crate::{error::Error, store::Store};
 ///
 /// So the unnamed engines of a scope and a store serve one service of each kind, and any number of operations with names of their
 /// own. A second service of one kind would take the first one's records for its own, and skip work that has never run. It is refused
-/// ([`ErrorKind::Config`](crate::ErrorKind::Config)), and so is the first while both are alive: by `checked`, or at the first
+/// ([`ErrorKind::Config`](crate::ErrorKind::Config)), and so is the first while both are alive: by `validate`, or at the first
 /// event. Clones of one service are one, and so are services that are created at the same source line with the
 /// same handler, equal keys and equal settings, as in a function that makes its service for each event. A handler or a
 /// [`Key::from_fn`](crate::Key::from_fn) that captures something, or is a function pointer, equals no other. Give each an engine with a name:
@@ -34,12 +34,12 @@ use crate::{error::Error, store::Store};
 /// # use lambda_once::{ErrorKind, Failure, Idempotency, Key, MemoryStore};
 /// # let once = Idempotency::new(MemoryStore::new());
 /// # async fn handle(_: serde_json::Value) -> Result<(), Failure> { Ok(()) }
-/// let orders = once.named("orders").sqs(Key::pointer("/id"), handle).checked();
-/// let refunds = once.named("refunds").sqs(Key::pointer("/id"), handle).checked();
+/// let orders = once.named("orders").sqs(Key::pointer("/id"), handle).validate();
+/// let refunds = once.named("refunds").sqs(Key::pointer("/id"), handle).validate();
 /// assert!(orders.is_ok() && refunds.is_ok());
 ///
 /// let orders = once.sqs(Key::pointer("/id"), handle);
-/// let refunds = once.sqs(Key::pointer("/id"), handle).checked();
+/// let refunds = once.sqs(Key::pointer("/id"), handle).validate();
 /// assert_eq!(refunds.unwrap_err().kind(), ErrorKind::Config);
 /// # }
 /// ```
@@ -82,11 +82,11 @@ impl Idempotency {
     /// # Errors
     ///
     /// Those of the store. A function that can still answer without the store may go on.
-    pub async fn warm(&self) -> Result<(), Error> {
+    pub async fn warm_up(&self) -> Result<(), Error> {
         if self.engine.settings.disabled {
             return Ok(());
         }
-        self.engine.store.warm().await
+        self.engine.store.warm_up().await
     }
 
     /// The store.

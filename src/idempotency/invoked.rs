@@ -80,7 +80,7 @@ pub(super) fn process_has_tenants() -> bool {
 pub(crate) struct Enclosing {
     /// When its invocation ends, if that is known.
     pub(crate) deadline: Option<Timestamp>,
-    /// When it is cut off.
+    /// When it is cancelled.
     pub(crate) stop: Timestamp,
 }
 

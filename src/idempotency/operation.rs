@@ -14,7 +14,7 @@ use super::{
     operation_settings::OperationSettings,
     outcome::Outcome,
     policy::Heartbeat,
-    probe::{Probe, Probed, Unprobed},
+    probe::{Probe, ProbeResult, Unprobed},
     verdict::Failure,
     window::Window,
 };
@@ -109,21 +109,21 @@ impl<'a> Operation<'a> {
     ///
     /// | the probe | then |
     /// |---|---|
-    /// | says [`Probed::Done`] | the result is recorded, and the outcome is [`Outcome::Recovered`]; nothing runs |
-    /// | says [`Probed::NotDone`] | the operation runs; the outcome of a success is [`Outcome::TookOver`] |
+    /// | says [`ProbeResult::Done`] | the result is recorded, and the outcome is [`Outcome::Recovered`]; nothing runs |
+    /// | says [`ProbeResult::NotDone`] | the operation runs; the outcome of a success is [`Outcome::TookOver`] |
     /// | fails, whatever the error's verdict | the claim is handed back, and the next run probes again; the outcome is a transient [`Outcome::Failed`] |
-    /// | panics, or is cut off at the stop point | as when the handler does; the next run probes again |
+    /// | panics, or is cancelled at the stop point | as when the handler does; the next run probes again |
     ///
     /// ```
-    /// # use lambda_once::{AfterUnknown, Failure, Idempotency, MemoryStore, Outcome, Probed};
+    /// # use lambda_once::{AfterUnknown, Failure, Idempotency, MemoryStore, Outcome, ProbeResult};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
     /// let once = Idempotency::builder(MemoryStore::new()).after_unknown(AfterUnknown::Probe).build()?;
     /// let outcome = once
     ///     .operation("charge", "order 7")
     ///     .probe(|claim| async move {
     ///         Ok::<_, Failure>(match find_charge(&claim.key().to_hex()).await? {
-    ///             Some(receipt) => Probed::Done(receipt),
-    ///             None => Probed::NotDone,
+    ///             Some(receipt) => ProbeResult::Done(receipt),
+    ///             None => ProbeResult::NotDone,
     ///         })
     ///     })
     ///     .run(|| async { Ok::<_, Failure>("charged now".to_owned()) })
@@ -136,7 +136,7 @@ impl<'a> Operation<'a> {
     where
         E: Into<Failure>,
         F: FnOnce(Claim) -> Fut + Send,
-        Fut: Future<Output = Result<Probed<T>, E>> + Send,
+        Fut: Future<Output = Result<ProbeResult<T>, E>> + Send,
     {
         let Self { engine, name, key, fingerprint, rank, deadline, tenant, wait_up_to, heartbeat, probe: Unprobed } =
             self;
@@ -207,7 +207,7 @@ impl<P> Operation<'_, P> {
     /// also sets the [tenant](Self::tenant).
     ///
     /// In a handler of this library it need not be set: an operation that is polled in the handler's own task inherits
-    /// the deadline of the invocation, and is cut off in time for the handler to see that. A spawned task inherits
+    /// the deadline of the invocation, and is cancelled in time for the handler to see that. A spawned task inherits
     /// nothing.
     ///
     /// Elsewhere, and if the deadline is [unknown](Deadline), the configured lease is used. In Lambda that lease may
@@ -269,14 +269,14 @@ impl<P> Operation<'_, P> {
     /// ```
     ///
     /// An operation that is given a known [deadline](Self::deadline) is refused with it ([`Config`](crate::ErrorKind::Config)): its
-    /// lease lasts until then. One that inherits its deadline, inside a handler, is cut off after `max_duration` or in time for the
+    /// lease lasts until then. One that inherits its deadline, inside a handler, is cancelled after `max_duration` or in time for the
     /// handler to see that, whichever comes first. Its lease lasts until that deadline and needs no renewal.
     pub fn heartbeat(mut self, max_duration: Duration) -> Self {
         self.heartbeat = Heartbeat::UpTo(max_duration);
         self
     }
 
-    /// Does not renew the lease: without a known deadline the work is cut off shortly before it ends.
+    /// Does not renew the lease: without a known deadline the work is cancelled shortly before it ends.
     pub fn without_heartbeat(mut self) -> Self {
         self.heartbeat = Heartbeat::Never;
         self

@@ -31,7 +31,7 @@ use crate::key::missing::MissingKey;
 /// ```
 ///
 /// Settings that contradict each other, or the engine's, are an error of the kind
-/// [`Config`](crate::ErrorKind::Config) as of [`Builder::build`](super::Builder::build): by `checked` of a service or layer, else before
+/// [`Config`](crate::ErrorKind::Config) as of [`Builder::build`](super::Builder::build): by `validate` of a service or layer, else before
 /// anything is claimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
@@ -100,7 +100,7 @@ impl OperationSettings {
     }
 
     /// What happens to a delivery without a key. See [`Builder::missing_key`](super::Builder::missing_key). The HTTP layer has a
-    /// setting of its own, `optional`.
+    /// setting of its own, `key_optional`.
     pub const fn missing_key(mut self, policy: MissingKey) -> Self {
         self.missing_key = Some(policy);
         self

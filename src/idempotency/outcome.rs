@@ -29,7 +29,7 @@ pub enum Outcome<T> {
     ReplayedFailure(StoredFailure),
     /// It ran now and failed, or its probe did. The verdict says what was made of the claim.
     Failed(Failure),
-    /// It, or its probe, ran now and panicked, or was cut off at the stop point. It may have taken effect; the claim is
+    /// It, or its probe, ran now and panicked, or was cancelled at the stop point. It may have taken effect; the claim is
     /// kept until its lease ends (after a panic, unless [`OnPanic::Transient`](crate::OnPanic::Transient) says
     /// otherwise).
     Interrupted(Interruption),
@@ -180,12 +180,12 @@ impl OutcomeKind {
 
     /// Whether a queue may acknowledge the operation as it is: it is done, superseded, or no work. An [ordered](crate::Operation::ordered_by)
     /// one that is [unrecorded](Outcome::Unrecorded) should be delivered again all the same, as older ones wait for that.
-    pub const fn needs_no_redelivery(self) -> bool {
+    pub const fn can_acknowledge(self) -> bool {
         self.is_done() || matches!(self, Self::Superseded | Self::Ignored)
     }
 
     /// Whether the operation is known to have failed for good, now or before.
-    pub const fn has_failed_for_good(self) -> bool {
+    pub const fn is_permanent_failure(self) -> bool {
         matches!(self, Self::Failed(Verdict::Permanent) | Self::ReplayedFailure)
     }
 
@@ -201,7 +201,7 @@ impl OutcomeKind {
             Self::ReplayedFailure => "replayed_failure",
             Self::Failed(_) => "failed",
             Self::Interrupted(Interruption::Panicked) => "panicked",
-            Self::Interrupted(Interruption::CutOff) => "cut_off",
+            Self::Interrupted(Interruption::Cancelled) => "cancelled",
             Self::InProgress => "in_progress",
             Self::Mismatch => "mismatch",
             Self::Superseded => "superseded",
@@ -221,7 +221,7 @@ pub enum Interruption {
     /// It panicked.
     Panicked,
     /// It was still running at the stop point, and its future was dropped.
-    CutOff,
+    Cancelled,
 }
 
 /// A failure that was recorded.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{error::Error, store::Takeover};
 
-/// What happens when a claim has ended without an outcome: its holder crashed, was cut off, or could not record.
+/// What happens when a claim has ended without an outcome: its holder crashed, was cancelled, or could not record.
 ///
 /// Nobody knows then whether the operation took effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

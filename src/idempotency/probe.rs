@@ -8,7 +8,7 @@ use crate::error::BoxError;
 /// What a probe has found out about a run that left no outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Probed<T> {
+pub enum ProbeResult<T> {
     /// The operation took effect, with this result: it is recorded, and nothing runs.
     Done(T),
     /// The operation did not take effect, and what is left of the earlier run can no longer bring it about: it runs now.
@@ -23,7 +23,7 @@ pub trait Probe<T>: Send {
     const IS_GIVEN: bool;
 
     /// Looks whether the operation took effect.
-    fn probe(self, claim: Claim) -> impl Future<Output = Result<Probed<T>, BoxError>> + Send;
+    fn probe(self, claim: Claim) -> impl Future<Output = Result<ProbeResult<T>, BoxError>> + Send;
 }
 
 /// An operation without a probe.
@@ -33,21 +33,21 @@ pub struct Unprobed;
 impl<T: Send> Probe<T> for Unprobed {
     const IS_GIVEN: bool = false;
 
-    async fn probe(self, _: Claim) -> Result<Probed<T>, BoxError> {
-        Ok(Probed::NotDone)
+    async fn probe(self, _: Claim) -> Result<ProbeResult<T>, BoxError> {
+        Ok(ProbeResult::NotDone)
     }
 }
 
 impl<T, E, F, Fut> Probe<T> for F
 where
     F: FnOnce(Claim) -> Fut + Send,
-    Fut: Future<Output = Result<Probed<T>, E>> + Send,
+    Fut: Future<Output = Result<ProbeResult<T>, E>> + Send,
     E: Into<Failure>,
 {
     const IS_GIVEN: bool = true;
 
     // The function is called inside, so that a panic in the call is caught too.
-    async fn probe(self, claim: Claim) -> Result<Probed<T>, BoxError> {
+    async fn probe(self, claim: Claim) -> Result<ProbeResult<T>, BoxError> {
         self(claim).await.map_err(|error| error.into().into_source())
     }
 }

@@ -230,7 +230,7 @@ mod tests {
         let stored = encode(&"secret", &EngineSettings::default(), LIMITS);
         let error = decode::<u32>(&stored).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::StoredResult);
-        assert!(!error.redelivery_helps());
+        assert!(!error.is_retryable());
         assert!(!format!("{error:?}").contains("secret"));
         let broken = StoredResult::of(StoredData::Deflated(vec![7; 9]));
         assert_eq!(decode::<u32>(&broken).unwrap_err().kind(), ErrorKind::StoredResult);

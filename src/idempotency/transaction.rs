@@ -28,9 +28,9 @@ pub struct InTransaction<'a, S, P = Unprobed> {
     classifier: Option<Classifier>,
 }
 
-/// An operation without a claim: its transaction alone decides. Made by [`InTransaction::claimless`].
+/// An operation without a claim: its transaction alone decides. Made by [`InTransaction::without_claim`].
 #[must_use = "an operation does nothing until it is run"]
-pub struct Claimless<'a, S>(InTransaction<'a, S>);
+pub struct WithoutClaim<'a, S>(InTransaction<'a, S>);
 
 impl<'a, P> Operation<'a, P> {
     /// Has the work write through a transaction of `store`, which is a clone of the engine's own store: its writes and the
@@ -48,7 +48,7 @@ impl<'a, P> Operation<'a, P> {
     /// | the work | then |
     /// |---|---|
     /// | succeeds | writes and result are committed |
-    /// | fails, panics, or is cut off | the writes are abandoned; the claim ends as without a transaction |
+    /// | fails, panics, or is cancelled | the writes are abandoned; the claim ends as without a transaction |
     ///
     /// | the commit | the outcome |
     /// |---|---|
@@ -84,7 +84,7 @@ impl<'a, S: Transactional, P> InTransaction<'a, S, P> {
     /// its error; the store's answer is in its sources. By default another try may succeed ([`Verdict::Transient`]). Conflicts
     /// with other transactions, and outages, always are transient.
     ///
-    /// [`Verdict::Permanent`] and [`Verdict::Superseded`] are recorded, but not of a [claimless](Self::claimless) operation. With the
+    /// [`Verdict::Permanent`] and [`Verdict::Superseded`] are recorded, but not of a [claimless](Self::without_claim) operation. With the
     /// latter the outcome is [`Outcome::Superseded`].
     pub fn classify(mut self, verdict: impl Fn(&Error) -> Verdict + Send + Sync + 'static) -> Self {
         self.classifier = Some(Arc::new(verdict));
@@ -138,12 +138,12 @@ impl<'a, S: Transactional> InTransaction<'a, S> {
     /// A crash leaves nothing, and so nothing to take over. There is no lease: [`Operation::wait_up_to`] does not apply, and the
     /// longest duration of the heartbeat is the longest of a run. The claim of another run that has lapsed is replaced, on
     /// DynamoDB without a word of that ([`Outcome::Executed`] instead of [`Outcome::TookOver`]).
-    pub fn claimless(self) -> Claimless<'a, S> {
-        Claimless(self)
+    pub fn without_claim(self) -> WithoutClaim<'a, S> {
+        WithoutClaim(self)
     }
 }
 
-impl<S: Transactional> Claimless<'_, S> {
+impl<S: Transactional> WithoutClaim<'_, S> {
     /// Runs `work`, unless the operation is known to be done or not to be run.
     ///
     /// # Errors
@@ -196,8 +196,8 @@ impl<S: fmt::Debug, P> fmt::Debug for InTransaction<'_, S, P> {
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Claimless<'_, S> {
+impl<S: fmt::Debug> fmt::Debug for WithoutClaim<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Claimless").field(&self.0).finish()
+        f.debug_tuple("WithoutClaim").field(&self.0).finish()
     }
 }

@@ -15,7 +15,7 @@ const MIN_RESERVE: Duration = Duration::from_millis(500);
 const MAX_RESERVE: Duration = Duration::from_secs(2);
 
 /// How long before a deadline the last settle ends, so that the answer still arrives.
-const ANSWER: Duration = Duration::from_millis(50);
+const RESPONSE: Duration = Duration::from_millis(50);
 
 /// How long a settle may take where the deadline is unknown or has passed: a handler blocked its thread until then. To
 /// give up without a call would report an operation as unrecorded although a successor may have decided its outcome.
@@ -29,7 +29,7 @@ pub(crate) const MIN_CALL_TIME: Duration = Duration::from_millis(100);
 pub(crate) struct Window {
     /// When the claims of the invocation end.
     pub(crate) lease_until: Timestamp,
-    /// When handlers are cut off, and after which nothing is started.
+    /// When handlers are cancelled, and after which nothing is started.
     pub(crate) stop: Timestamp,
     /// When settling ends. It lies within the reserve: a handler that returns just before the stop point is done, and
     /// to leave that unrecorded for want of time would have it run again.
@@ -100,12 +100,12 @@ impl Window {
         }
     }
 
-    /// Whether a run is cut off before the stop point.
+    /// Whether a run is cancelled before the stop point.
     pub(crate) fn bounds_runs(&self) -> bool {
         matches!(self.limit, Limit::Run(..))
     }
 
-    /// When a run that begins at `now` is cut off, unless it renews its lease.
+    /// When a run that begins at `now` is cancelled, unless it renews its lease.
     pub(crate) fn stop_of_run(&self, now: Timestamp) -> Timestamp {
         match self.limit {
             Limit::Run(_, millis) => self.stop.min(now.after(Duration::from_millis(millis.into()))),
@@ -156,7 +156,7 @@ impl Window {
             return self.settle_by;
         }
         self.settle_by.max(match self.limit {
-            Limit::Deadline(deadline) | Limit::Run(deadline, _) if now < deadline => deadline.before(ANSWER),
+            Limit::Deadline(deadline) | Limit::Run(deadline, _) if now < deadline => deadline.before(RESPONSE),
             _ => now.after(LAST_SETTLE),
         })
     }

@@ -101,11 +101,11 @@ pub enum InvocationError<E> {
 
 impl<E> InvocationError<E> {
     /// Returns whether a retry of the invocation can end better; of a handler's own error `None`.
-    pub fn redelivery_helps(&self) -> Option<bool> {
+    pub fn is_retryable(&self) -> Option<bool> {
         match self {
             Self::Handler(_) => None,
             Self::NoResult { status, .. } => Some(*status != ErrorStatus::Permanent),
-            Self::Library(error) => Some(error.redelivery_helps()),
+            Self::Library(error) => Some(error.is_retryable()),
         }
     }
 }

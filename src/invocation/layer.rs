@@ -74,7 +74,7 @@ impl<T> InvocationLayer<T> {
         self
     }
 
-    /// Renews no lease: where the deadline is not known, a handler is cut off shortly before its first lease ends.
+    /// Renews no lease: where the deadline is not known, a handler is cancelled shortly before its first lease ends.
     pub fn without_heartbeat(mut self) -> Self {
         self.settings.heartbeat = Heartbeat::Never;
         self
@@ -112,7 +112,7 @@ impl<T> InvocationLayer<T> {
     /// selector is one for messages of a queue, such as [`Key::message_id`], if the engine's policy is
     /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), as there is no probe here, if the longest duration of the
     /// [`heartbeat`](Self::heartbeat) is zero, or if another layer is alive on the same [unnamed engine](Idempotency#names).
-    pub fn checked(self) -> Result<Self, Error> {
+    pub fn validate(self) -> Result<Self, Error> {
         self.settings.check()?;
         self.settings.engine.check_keys(OPERATION, None)?;
         Ok(self)

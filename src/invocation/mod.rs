@@ -17,7 +17,7 @@
 //! | key used for another payload | [`Mismatch`](crate::OutcomeKind::Mismatch) | ends the same way; helps if that operation is running, and fails for now |
 //! | ended without an outcome before, under `Refuse` | [`Abandoned`](crate::OutcomeKind::Abandoned) | ends the same way, until an operator deletes the record |
 //! | panicked | [`Interrupted`](crate::OutcomeKind::Interrupted) | finds out, once the lease has ended |
-//! | cut off at the stop point | [`Interrupted`](crate::OutcomeKind::Interrupted) | finds out, once the lease has ended |
+//! | cancelled at the stop point | [`Interrupted`](crate::OutcomeKind::Interrupted) | finds out, once the lease has ended |
 //! | no time left to start | [`NotStarted`](crate::OutcomeKind::NotStarted) | helps |
 //! | no key, under `Reject` | [`KeyMissing`](crate::ErrorKind::KeyMissing) | ends the same way |
 //! | event or key not readable, or event not what the handler takes | [`Payload`](crate::ErrorKind::Payload) | ends the same way |
@@ -55,7 +55,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
 //! let once = Idempotency::new(MemoryStore::new());
-//! let layer = InvocationLayer::new(once, Key::pointer("/order_id")).checked()?;
+//! let layer = InvocationLayer::new(once, Key::pointer("/order_id")).validate()?;
 //! lambda_runtime::run(ServiceBuilder::new().layer(layer).service(service_fn(book))).await
 //! # }
 //! ```

@@ -45,7 +45,7 @@ use crate::{
 ///
 /// The inner service's own, and those of the library: see the [module](super). With
 /// [`ErrorKind::Config`] it refuses every event whose key could not be looked up in any;
-/// [`InvocationLayer::checked`](super::InvocationLayer::checked) finds that in init.
+/// [`InvocationLayer::validate`](super::InvocationLayer::validate) finds that in init.
 pub struct InvocationService<S, T> {
     inner: S,
     settings: Arc<LayerSettings>,
@@ -287,7 +287,7 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
             (Permanent, "an earlier run ended without an outcome, so the operation may have taken effect".into())
         }
         (Outcome::Interrupted(Interruption::Panicked), _) => (Ambiguous, "the handler panicked".into()),
-        (Outcome::Interrupted(Interruption::CutOff), _) => {
+        (Outcome::Interrupted(Interruption::Cancelled), _) => {
             (Ambiguous, "the handler was cancelled at its deadline, and its effect is unknown".into())
         }
         (Outcome::NotStarted | Outcome::Skipped | Outcome::Ignored, _) => {

@@ -41,30 +41,34 @@ mod tests {
     fn a_key_looks_into_json_within_a_text() {
         let body = r#"{"request":"{ \"order\" : {\"id\": 7.0, \"note\": \"\\u0041\"}, \"none\": null, \"again\": \"[1,\\\"x\\\"]\" }","plain":"7}","number":7}"#;
         let request = || Key::pointer("/request");
-        assert_eq!(select(&request().json("/order/id"), body).as_deref(), Ok("7.0"), "digits stay");
-        assert_eq!(select(&request().json(""), r#"{"request":"[2,1]"}"#).as_deref(), Ok("[2,1]"));
-        assert_eq!(select(&request().json("/order/note"), body).as_deref(), Ok("\"A\""));
-        assert_eq!(select(&request().json("/again").json("/1"), body).as_deref(), Ok("\"x\""));
+        assert_eq!(select(&request().parse_json("/order/id"), body).as_deref(), Ok("7.0"), "digits stay");
+        assert_eq!(select(&request().parse_json(""), r#"{"request":"[2,1]"}"#).as_deref(), Ok("[2,1]"));
+        assert_eq!(select(&request().parse_json("/order/note"), body).as_deref(), Ok("\"A\""));
+        assert_eq!(select(&request().parse_json("/again").parse_json("/1"), body).as_deref(), Ok("\"x\""));
         assert_eq!(
-            select(&Key::all([request().json("/order/id"), Key::pointer("/number")]), body).as_deref(),
+            select(&Key::composite([request().parse_json("/order/id"), Key::pointer("/number")]), body).as_deref(),
             Ok("[7.0,7]")
         );
-        for missing in [request().json("/none"), request().json("/nothing"), Key::pointer("/absent").json("/id")] {
+        for missing in
+            [request().parse_json("/none"), request().parse_json("/nothing"), Key::pointer("/absent").parse_json("/id")]
+        {
             assert_eq!(select(&missing, body), Err(ErrorKind::KeyMissing), "{missing:?}");
         }
-        for unfit in
-            [Key::pointer("/plain").json("/id"), Key::pointer("/number").json("/id"), Key::pointer("").json("/id")]
-        {
+        for unfit in [
+            Key::pointer("/plain").parse_json("/id"),
+            Key::pointer("/number").parse_json("/id"),
+            Key::pointer("").parse_json("/id"),
+        ] {
             assert_eq!(select(&unfit, body), Err(ErrorKind::Payload), "{unfit:?}");
         }
-        assert_eq!(format!("{:?}", request().json("/id")), r#"Key::pointer("/request").json("/id")"#);
+        assert_eq!(format!("{:?}", request().parse_json("/id")), r#"Key::pointer("/request").parse_json("/id")"#);
     }
 
     #[test]
     fn steps_into_json_are_checked_and_bounded() {
-        let steps = |count| (0..count).fold(Key::pointer("/a"), |key, _| key.json("/a"));
+        let steps = |count| (0..count).fold(Key::pointer("/a"), |key, _| key.parse_json("/a"));
         assert!(steps(8).check().is_ok());
-        for wrong in [steps(9), Key::pointer("/a").json("b"), Key::pointer("a").json("/b")] {
+        for wrong in [steps(9), Key::pointer("/a").parse_json("b"), Key::pointer("a").parse_json("/b")] {
             assert_eq!(wrong.check().unwrap_err().kind(), ErrorKind::Config, "{wrong:?}");
         }
         // A text that stands for itself, however deep it is quoted.

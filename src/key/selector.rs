@@ -23,7 +23,7 @@ type Closure = dyn Fn(&Delivery<'_>) -> Result<Option<String>, BoxError> + Send 
 /// // One order is one operation, however often and in how many messages it is sent.
 /// let key = Key::pointer("/order_id");
 /// // Order ids are unique within a customer only.
-/// let key = Key::all([Key::pointer("/customer_id"), Key::pointer("/order_id")]);
+/// let key = Key::composite([Key::pointer("/customer_id"), Key::pointer("/order_id")]);
 /// ```
 #[derive(Clone)]
 pub struct Key(Selector);
@@ -56,7 +56,7 @@ impl Key {
     /// body, in canonical form; it is the only one whose value may hold `null` or something empty.
     ///
     /// A body that is not JSON is an error of that delivery. A pointer that is not one (`order_id` without the slash) is
-    /// an error of every invocation, before anything is claimed; `checked` of the service or layer finds it in init.
+    /// an error of every invocation, before anything is claimed; `validate` of the service or layer finds it in init.
     pub fn pointer(pointer: &str) -> Self {
         Self(Selector::Pointer { text: pointer.into(), parsed: Pointer::parse(pointer) })
     }
@@ -76,7 +76,7 @@ impl Key {
     ///
     /// A body that the expression cannot be
     /// applied to, such as one with a text that is not JSON, is an error of that delivery. An expression that does not
-    /// parse, or that calls a function that there is not, is an error of every invocation; `checked` of the service or
+    /// parse, or that calls a function that there is not, is an error of every invocation; `validate` of the service or
     /// layer finds it in init.
     ///
     /// ```
@@ -91,7 +91,7 @@ impl Key {
     /// let key = Key::jmespath("powertools_json(powertools_base64_gzip(awslogs.data)).logEvents[0].id");
     /// ```
     ///
-    /// For messages in the envelopes of SNS, EventBridge and S3 there is `BatchService::unwrapping` instead, which takes the payload
+    /// For messages in the envelopes of SNS, EventBridge and S3 there is `BatchService::envelope` instead, which takes the payload
     /// out of the envelope too.
     ///
     /// Numbers keep their digits on the way through an expression, also in `to_string`. What is compared, sorted or
@@ -171,20 +171,20 @@ impl Key {
     /// use lambda_once::Key;
     ///
     /// // {"request": "{\"order_id\": 7}"}
-    /// let key = Key::pointer("/request").json("/order_id");
+    /// let key = Key::pointer("/request").parse_json("/order_id");
     /// // JSON in a header.
-    /// let key = Key::header("context").json("/trace/id");
+    /// let key = Key::header("context").parse_json("/trace/id");
     /// ```
     ///
     /// It selects a key, and the payload stays the whole body: give [`Payload::Part`](crate::Payload::Part) the same text if the
     /// rest of the body differs from delivery to delivery.
     #[must_use]
-    pub fn json(self, pointer: &str) -> Self {
+    pub fn parse_json(self, pointer: &str) -> Self {
         Self(Selector::Json { within: Arc::new(self), text: pointer.into(), parsed: Pointer::parse(pointer) })
     }
 
     /// All of these together. Each must select something.
-    pub fn all(keys: impl IntoIterator<Item = Self>) -> Self {
+    pub fn composite(keys: impl IntoIterator<Item = Self>) -> Self {
         Self(Selector::All(keys.into_iter().collect()))
     }
 
@@ -198,7 +198,7 @@ impl Key {
             #[cfg(feature = "jmespath")]
             Selector::Jmespath(expression) => expression.check(),
             Selector::All(keys) if keys.is_empty() => {
-                Err(Error::config("Key::all needs at least one key, or all deliveries would share one record"))
+                Err(Error::config("Key::composite needs at least one key, or all deliveries would share one record"))
             }
             Selector::All(keys) => keys.iter().try_for_each(Self::check),
             Selector::Json { text, parsed: None, .. } => Err(not_a_pointer(text)),
@@ -368,7 +368,7 @@ impl fmt::Debug for Key {
             Selector::Attribute(name) => write!(f, "Key::attribute({name:?})"),
             Selector::Header(name) => write!(f, "Key::header({name:?})"),
             Selector::Closure(..) => f.write_str("Key::from_fn(..)"),
-            Selector::All(keys) => f.debug_tuple("Key::all").field(keys).finish(),
+            Selector::All(keys) => f.debug_tuple("Key::composite").field(keys).finish(),
             Selector::Json { within, text, .. } => write!(f, "{within:?}.json({text:?})"),
         }
     }

@@ -86,7 +86,7 @@ fn half_of_a_surrogate_pair_stays_an_escape() {
     assert_eq!(select(&Key::pointer("/order_id"), body).as_deref(), Ok("\"7\""));
     assert_eq!(select(&Key::pointer("/note"), body).as_deref(), Ok(r#""thanks \ud83d""#));
     // As a text it could only be merged with others.
-    assert_eq!(select(&Key::pointer("/note").json("/a"), body), Err(ErrorKind::Payload));
+    assert_eq!(select(&Key::pointer("/note").parse_json("/a"), body), Err(ErrorKind::Payload));
 }
 
 #[test]
@@ -289,12 +289,12 @@ fn falsy_values_are_keys() {
 
 #[test]
 fn a_partly_missing_key_is_missing() {
-    let key = Key::all([Key::pointer("/user"), Key::pointer("/order")]);
+    let key = Key::composite([Key::pointer("/user"), Key::pointer("/order")]);
     assert_eq!(select(&key, r#"{"user":"bob","order":1}"#).as_deref(), Ok(r#"["bob",1]"#));
     for body in [r#"{"order":1}"#, r#"{"user":null,"order":1}"#, r#"{"user":"bob"}"#] {
         assert_eq!(select(&key, body), Err(ErrorKind::KeyMissing), "{body}");
     }
-    assert_eq!(Key::all([]).check().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(Key::composite([]).check().unwrap_err().kind(), ErrorKind::Config);
     assert_eq!(of_value(&("bob", None::<u32>)).unwrap_err().kind(), ErrorKind::KeyMissing);
     assert_eq!(of_value(&("a", (None::<u8>, 1))).unwrap_err().kind(), ErrorKind::KeyMissing);
     assert_eq!(of_value(&serde_json::json!({ "tenant": null, "id": 1 })).unwrap_err().kind(), ErrorKind::KeyMissing);
@@ -390,7 +390,8 @@ fn debug_shows_no_payload() {
     let body = Body::new(b"\"secret\"");
     let delivery = Delivery::new(&body, &None::<&str>);
     assert!(
-        !format!("{delivery:?} {:?}", Key::all([Key::pointer("/a"), Key::from_fn(|_| Ok(None))])).contains("secret")
+        !format!("{delivery:?} {:?}", Key::composite([Key::pointer("/a"), Key::from_fn(|_| Ok(None))]))
+            .contains("secret")
     );
 }
 

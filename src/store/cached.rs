@@ -223,8 +223,8 @@ impl<S: Store> Store for CachedStore<S> {
         self.inner.database()
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.inner.warm()
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.inner.warm_up()
     }
 }
 

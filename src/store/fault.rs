@@ -238,7 +238,7 @@ impl<S: Store> Store for FaultStore<S> {
         self.inner.database()
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.inner.warm()
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.inner.warm_up()
     }
 }

@@ -148,7 +148,7 @@ impl Store for MemoryStore {
         Database::new("memory")
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
 }

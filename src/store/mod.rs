@@ -169,7 +169,7 @@ pub type Answers<T> = Vec<Result<T, Error>>;
 ///         self.id
 ///     }
 ///
-///     fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+///     fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
 ///         Box::pin(async { self.get(&KeyHash::from_bytes([0; 32])).await.map(drop) })
 ///     }
 /// }
@@ -218,7 +218,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Opens the connections that the first call would have to open, so that an invocation need not wait for them.
     /// Meant for the init phase of a function; it changes nothing.
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>>;
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>>;
 }
 
 macro_rules! forward {
@@ -253,8 +253,8 @@ macro_rules! forward {
                 (**self).database()
             }
 
-            fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
-                (**self).warm()
+            fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
+                (**self).warm_up()
             }
         }
     };

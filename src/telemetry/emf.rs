@@ -37,7 +37,7 @@ const MAX_VALUES: usize = 100;
 /// |---|---|---|
 /// | `Operations` | count | operations that were told, duplicates included |
 /// | `DuplicatesSaved` | count | of them, those that were recognised as done before |
-/// | `Executed`, `TookOver`, `Replayed`, … | count | outcomes: the names of [`OutcomeKind`], with `FailedTransient`, `FailedPermanent` and `FailedUnknown` for failures, `Panicked` and `CutOff` for interruptions |
+/// | `Executed`, `TookOver`, `Replayed`, … | count | outcomes: the names of [`OutcomeKind`], with `FailedTransient`, `FailedPermanent` and `FailedUnknown` for failures, `Panicked` and `Cancelled` for interruptions |
 /// | `Takeovers` | count | claims that took over another one, however they ended |
 /// | `Errors` | count | operations whose outcome could not be decided: trouble with the store, a missing key and so on |
 /// | `ClaimTime`, `HandlerTime`, `SettleTime` | milliseconds | a value for each operation that has it |
@@ -218,7 +218,7 @@ const fn name(outcome: OutcomeKind) -> &'static str {
         OutcomeKind::Failed(Verdict::Unknown) => "FailedUnknown",
         OutcomeKind::Failed(Verdict::Superseded) | OutcomeKind::Superseded => "Superseded",
         OutcomeKind::Interrupted(Interruption::Panicked) => "Panicked",
-        OutcomeKind::Interrupted(Interruption::CutOff) => "CutOff",
+        OutcomeKind::Interrupted(Interruption::Cancelled) => "Cancelled",
         OutcomeKind::InProgress => "InProgress",
         OutcomeKind::Mismatch => "Mismatch",
         OutcomeKind::Abandoned => "Abandoned",

@@ -33,7 +33,7 @@
 //! Levels: *debug* for what is expected (executed, replayed, ignored), *info* for what will be tried again (in progress, not
 //! started, skipped, a transient failure), for what is superseded, for replayed failures and for what a probe has recovered, *warn* for what needs
 //! a look (took over, mismatch, abandoned, a permanent or unknown failure, a probe that failed), *error* for what was lost
-//! or left open (panicked, cut off, unrecorded, lease lost, trouble with the store).
+//! or left open (panicked, cancelled, unrecorded, lease lost, trouble with the store).
 
 mod emf;
 mod observer;

@@ -43,7 +43,7 @@ pub struct OperationEvent<'a> {
     pub took_over: bool,
     /// How long the calls that claimed it took. One call may claim many records of a batch: each has its time.
     pub claim_time: Option<Duration>,
-    /// How long its handler ran; `None` also if that panicked or was cut off.
+    /// How long its handler ran; `None` also if that panicked or was cancelled.
     pub handler_time: Option<Duration>,
     /// How long the calls that recorded its outcome took.
     pub settle_time: Option<Duration>,

@@ -200,8 +200,8 @@ impl Store for TalliedStore {
         })
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.0.warm()
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.0.warm_up()
     }
 
     fn limits(&self) -> Limits {

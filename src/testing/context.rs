@@ -135,7 +135,7 @@ impl RecordContext {
         self
     }
 
-    /// The same with another time at which the handler is cut off.
+    /// The same with another time at which the handler is cancelled.
     #[must_use]
     pub fn with_stop_point(mut self, stop: Timestamp) -> Self {
         self.claim = self.claim.map(|claim| claim.with_stop_point(stop));

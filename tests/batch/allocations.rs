@@ -52,7 +52,7 @@ impl Store for Grants {
         Limits { max_result_bytes: usize::MAX, batch: usize::MAX, orders: false }
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
 }

@@ -8,7 +8,7 @@ use http::Response;
 use http_body_util::Full;
 use lambda_once::{
     Idempotency, MemoryStore,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
     store::fault::{Call, Fault, FaultStore},
 };
 use tokio::{
@@ -29,7 +29,7 @@ use crate::{
 };
 
 fn layer() -> IdempotencyKeyLayer {
-    IdempotencyKeyLayer::new(engine(), Scope::shared())
+    IdempotencyKeyLayer::new(engine(), Caller::shared())
 }
 
 /// A server with the layer and a queue inside it for so many handlers, as docs/http.md has it.
@@ -97,7 +97,7 @@ async fn a_replay_does_not_wait_in_a_queue_inside_the_layer() {
 async fn a_request_that_waits_for_its_key_has_no_place_in_the_queue() {
     let (handlers, store) = (Handlers::new(), FaultStore::new(MemoryStore::new(), 1));
     let once = Idempotency::builder(store.clone()).scope("tests").build().unwrap();
-    let layer = IdempotencyKeyLayer::new(once, Scope::shared()).wait_up_to(Duration::from_secs(60));
+    let layer = IdempotencyKeyLayer::new(once, Caller::shared()).wait_up_to(Duration::from_secs(60));
     let server = queue(layer, &handlers, 2).await;
     let first = server.begin("k", "content-length: 2\r\n", "{}").await;
     handlers.have_begun(1).await;

@@ -4,13 +4,13 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use lambda_http::{Body, IntoResponse, request::from_str};
-use lambda_once::http::{IdempotencyKeyLayer, Scope};
+use lambda_once::http::{Caller, IdempotencyKeyLayer};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::setup::{App, numbered};
 
 fn layer() -> IdempotencyKeyLayer {
-    IdempotencyKeyLayer::new(crate::setup::engine(), Scope::authorizer().or_anonymous())
+    IdempotencyKeyLayer::new(crate::setup::engine(), Caller::authorizer().or_anonymous())
 }
 
 #[tokio::test]
@@ -95,18 +95,18 @@ async fn a_response_beyond_the_cap_is_passed_through_and_its_operation_is_done()
     let got = app.post("k", "1").await;
     assert_eq!((got.status, &got.body[..]), (200, &b"12345"[..]));
     let again = app.post("k", "1").await;
-    assert_eq!((again.status, again.code(), again.is_replay()), (410, "answer_not_kept".to_owned(), true));
+    assert_eq!((again.status, again.code(), again.is_replay()), (410, "response_not_stored".to_owned(), true));
     assert_eq!(app.runs(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_beyond_the_cap_can_be_refused_and_its_operation_stays_done() {
     let long = |_, _| async { Response::new(Full::from("12345")) };
-    let app = App::with(|engine| engine, |layer| layer.max_body(4).refuse_large_answers(), long);
+    let app = App::with(|engine| engine, |layer| layer.max_body(4).reject_large_responses(), long);
     let got = app.post("k", "1").await;
-    assert_eq!((got.status, got.code()), (500, "answer_too_large".to_owned()));
+    assert_eq!((got.status, got.code()), (500, "response_too_large".to_owned()));
     let again = app.post("k", "1").await;
-    assert_eq!((again.status, again.code(), again.is_replay()), (410, "answer_not_kept".to_owned(), true));
+    assert_eq!((again.status, again.code(), again.is_replay()), (410, "response_not_stored".to_owned(), true));
     assert_eq!(app.runs(), 1);
 }
 
@@ -116,14 +116,14 @@ async fn a_response_that_releases_the_key_is_passed_through_however_large() {
         let answer = Response::builder().status(if run < 3 { 503 } else { 200 });
         answer.header("x-run", run).body(Full::from("try again")).unwrap()
     };
-    let app = App::with(|engine| engine, |layer| layer.max_body(4).refuse_large_answers(), long);
+    let app = App::with(|engine| engine, |layer| layer.max_body(4).reject_large_responses(), long);
     for run in ["1", "2"] {
         let got = app.post("k", "1").await;
         assert_eq!((got.status, &got.body[..], got.header("x-run")), (503, &b"try again"[..], Some(run)));
     }
     let done = app.post("k", "1").await;
-    assert_eq!((done.status, done.code(), app.runs()), (500, "answer_too_large".to_owned(), 3));
-    assert_eq!(app.post("k", "1").await.code(), "answer_not_kept");
+    assert_eq!((done.status, done.code(), app.runs()), (500, "response_too_large".to_owned(), 3));
+    assert_eq!(app.post("k", "1").await.code(), "response_not_stored");
     assert_eq!(app.runs(), 3);
 }
 

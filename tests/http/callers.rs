@@ -4,7 +4,7 @@ use http::{Request, Response};
 use lambda_http::{Body, request::from_str};
 use lambda_once::{
     Idempotency,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
 };
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
@@ -168,7 +168,7 @@ impl Shape {
 }
 
 /// Sends an event to a handler that responds with `text`; returns status, body, and whether it is a replay.
-pub(crate) async fn answered(once: &Idempotency, scope: Scope, event: &Value, text: String) -> (u16, String, bool) {
+pub(crate) async fn answered(once: &Idempotency, scope: Caller, event: &Value, text: String) -> (u16, String, bool) {
     let handler = tower::service_fn(move |_: Request<Body>| {
         let text = text.clone();
         async move { Ok::<_, lambda_http::Error>(Response::new(Body::Text(text))) }
@@ -185,7 +185,7 @@ pub(crate) async fn answered(once: &Idempotency, scope: Scope, event: &Value, te
 async fn only_requests_no_authorizer_saw_are_anonymous_and_unnamed_are_refused() {
     for &shape in SHAPES {
         let once = crate::setup::engine();
-        let scope = || Scope::authorizer().or_anonymous();
+        let scope = || Caller::authorizer().or_anonymous();
         let mut answers = Vec::new();
         for who in ["alice", "bob", "alice"] {
             let (status, body, is_replay) =
@@ -206,13 +206,13 @@ async fn only_requests_no_authorizer_saw_are_anonymous_and_unnamed_are_refused()
 async fn without_or_anonymous_requests_that_no_authorizer_has_seen_are_refused() {
     for shape in SHAPES.iter().filter(|shape| shape.principal("alice") == Who::Nobody) {
         let event = shape.event("alice", "k", "{}");
-        let (status, ..) = answered(&crate::setup::engine(), Scope::authorizer(), &event, String::new()).await;
+        let (status, ..) = answered(&crate::setup::engine(), Caller::authorizer(), &event, String::new()).await;
         assert_eq!(status, 403, "{shape:?}");
     }
 }
 
 /// Asserts that a scope identifies callers in these shapes only, and keeps them apart.
-async fn knows(scope: fn() -> Scope, shapes: &[Shape]) {
+async fn knows(scope: fn() -> Caller, shapes: &[Shape]) {
     for &shape in SHAPES {
         let once = crate::setup::engine();
         let (alice, bob) = (shape.event("alice", "k", "{}"), shape.event("bob", "k", "{}"));
@@ -235,9 +235,9 @@ async fn knows(scope: fn() -> Scope, shapes: &[Shape]) {
 async fn a_claim_of_a_token_can_be_the_caller() {
     const WITH_TOKEN: [Shape; 5] =
         [RestCognito, Payload1Jwt, Payload1JwtWithoutSubject, HttpJwt, HttpJwtWithoutSubject];
-    knows(|| Scope::jwt_claim("client_id"), &WITH_TOKEN).await;
-    knows(|| Scope::jwt_claim("sub"), &[RestCognito, Payload1Jwt, HttpJwt]).await;
-    knows(|| Scope::jwt_claim("nothing"), &[]).await;
+    knows(|| Caller::jwt_claim("client_id"), &WITH_TOKEN).await;
+    knows(|| Caller::jwt_claim("sub"), &[RestCognito, Payload1Jwt, HttpJwt]).await;
+    knows(|| Caller::jwt_claim("nothing"), &[]).await;
 
     // The same client id of another issuer is another client.
     let once = crate::setup::engine();
@@ -245,7 +245,7 @@ async fn a_claim_of_a_token_can_be_the_caller() {
     let mut other = one.clone();
     other["requestContext"]["authorizer"]["jwt"]["claims"]["iss"] = "https://id.example.org/".into();
     for event in [one, other] {
-        let scope = Scope::jwt_claim("client_id");
+        let scope = Caller::jwt_claim("client_id");
         assert!(!answered(&once, scope, &event, String::new()).await.2);
     }
 }
@@ -253,7 +253,7 @@ async fn a_claim_of_a_token_can_be_the_caller() {
 #[tokio::test]
 async fn a_field_of_a_lambda_authorizers_context_can_be_the_caller() {
     const WITH_TENANT: [Shape; 4] = [RestLambda, RestLambdaWithClaims, Payload1Lambda, HttpLambda];
-    knows(|| Scope::lambda_authorizer("tenant"), &WITH_TENANT).await;
+    knows(|| Caller::lambda_authorizer("tenant"), &WITH_TENANT).await;
 
     let once = crate::setup::engine();
     let of = |tenant: Value| {
@@ -264,20 +264,20 @@ async fn a_field_of_a_lambda_authorizers_context_can_be_the_caller() {
     for (tenant, status) in
         [(json!(17), 200), (json!(18), 200), (json!(""), 403), (json!(null), 403), (json!({ "id": 17 }), 403)]
     {
-        let got = answered(&once, Scope::lambda_authorizer("tenant"), &of(tenant.clone()), String::new()).await;
+        let got = answered(&once, Caller::lambda_authorizer("tenant"), &of(tenant.clone()), String::new()).await;
         assert_eq!((got.0, got.2), (status, false), "{tenant}");
     }
 }
 
 #[tokio::test]
 async fn the_id_of_an_api_key_can_be_the_caller() {
-    knows(Scope::api_key, &[RestApiKey]).await;
+    knows(Caller::api_key, &[RestApiKey]).await;
 
     // An authorizer may run as well; a request that it authenticated is not anonymous for want of an API key.
     let once = crate::setup::engine();
     let mut both = RestLambda.event("alice", "k", "{}");
     both["requestContext"]["identity"]["apiKeyId"] = "key-1".into();
-    let scope = || Scope::api_key().or_anonymous();
+    let scope = || Caller::api_key().or_anonymous();
     assert_eq!(answered(&once, scope(), &both, "key-1".to_owned()).await.0, 200);
     assert_eq!(answered(&once, scope(), &RestLambda.event("alice", "k", "{}"), String::new()).await.0, 403);
     assert!(!answered(&once, scope(), &RestNone.event("alice", "k", "{}"), String::new()).await.2);
@@ -292,7 +292,7 @@ fn session(role: &str, session: &str) -> String {
 const WITH_ARN: [Shape; 4] = [RestIam, Payload1Iam, HttpIam, UrlIam];
 
 /// Sends one request from each caller with the same key. Returns status and whether it was a replay.
-async fn from_each(shape: Shape, scope: fn() -> Scope, callers: &[String]) -> Vec<(u16, bool)> {
+async fn from_each(shape: Shape, scope: fn() -> Caller, callers: &[String]) -> Vec<(u16, bool)> {
     let once = crate::setup::engine();
     let mut got = Vec::new();
     for caller in callers {
@@ -320,11 +320,11 @@ async fn a_retry_from_another_task_of_a_role_is_a_retry_of_its_role() {
     ];
     for shape in WITH_ARN {
         assert_eq!(
-            from_each(shape, Scope::iam_role, &callers).await,
+            from_each(shape, Caller::iam_role, &callers).await,
             [NEW, REPLAY, NEW, NEW, NEW, REPLAY],
             "{shape:?}"
         );
-        assert_eq!(from_each(shape, Scope::authorizer, &callers).await, [NEW; 6], "{shape:?}");
+        assert_eq!(from_each(shape, Caller::authorizer, &callers).await, [NEW; 6], "{shape:?}");
     }
 }
 
@@ -347,7 +347,7 @@ async fn nothing_but_the_session_of_an_assumed_role_is_left_out() {
     ];
     let callers = callers.map(str::to_owned);
     for shape in WITH_ARN {
-        assert_eq!(from_each(shape, Scope::iam_role, &callers).await, [NEW; 13], "{shape:?}");
+        assert_eq!(from_each(shape, Caller::iam_role, &callers).await, [NEW; 13], "{shape:?}");
     }
 }
 
@@ -355,9 +355,9 @@ async fn nothing_but_the_session_of_an_assumed_role_is_left_out() {
 async fn a_role_of_people_is_refused_where_roles_are_callers() {
     let callers = ["alice", "bob"].map(|user| session("AWSReservedSSO_Admin_0123456789abcdef", user));
     for shape in WITH_ARN {
-        assert_eq!(from_each(shape, Scope::iam_role, &callers).await, [REFUSED; 2], "{shape:?}");
-        assert_eq!(from_each(shape, || Scope::iam_role().or_anonymous(), &callers).await, [REFUSED; 2], "{shape:?}");
-        assert_eq!(from_each(shape, Scope::authorizer, &callers).await, [NEW; 2], "{shape:?}");
+        assert_eq!(from_each(shape, Caller::iam_role, &callers).await, [REFUSED; 2], "{shape:?}");
+        assert_eq!(from_each(shape, || Caller::iam_role().or_anonymous(), &callers).await, [REFUSED; 2], "{shape:?}");
+        assert_eq!(from_each(shape, Caller::authorizer, &callers).await, [NEW; 2], "{shape:?}");
     }
 }
 
@@ -365,14 +365,14 @@ async fn a_role_of_people_is_refused_where_roles_are_callers() {
 async fn a_role_is_the_caller_in_signed_requests_only() {
     const SIGNED: [Shape; 6] = [RestIam, RestIdentityPool, Payload1Iam, HttpIam, HttpIdentityPool, UrlIam];
     // Cognito's identities are callers of their own, although they share a role.
-    knows(Scope::iam_role, &SIGNED).await;
+    knows(Caller::iam_role, &SIGNED).await;
 }
 
 #[tokio::test]
 async fn users_of_an_identity_pool_whose_ids_are_not_known_are_refused() {
     let callers = [POOL_ROLE.to_owned(), POOL_ROLE.to_owned()];
     for shape in WITH_ARN {
-        for scope in [Scope::authorizer as fn() -> Scope, Scope::iam_role] {
+        for scope in [Caller::authorizer as fn() -> Caller, Caller::iam_role] {
             assert_eq!(from_each(shape, scope, &callers).await, [REFUSED; 2], "{shape:?}");
         }
     }
@@ -382,20 +382,20 @@ async fn users_of_an_identity_pool_whose_ids_are_not_known_are_refused() {
 async fn callers_with_api_keys_never_share_answers() {
     let callers = ["key-of-alice", "key-of-bob"].map(str::to_owned);
     for scope in [
-        || Scope::authorizer().or_anonymous(),
-        || Scope::jwt_claim("sub").or_anonymous(),
-        || Scope::lambda_authorizer("user").or_anonymous(),
-        || Scope::iam_role().or_anonymous(),
-        || Scope::client_certificate().or_anonymous(),
-    ] as [fn() -> Scope; 5]
+        || Caller::authorizer().or_anonymous(),
+        || Caller::jwt_claim("sub").or_anonymous(),
+        || Caller::lambda_authorizer("user").or_anonymous(),
+        || Caller::iam_role().or_anonymous(),
+        || Caller::client_certificate().or_anonymous(),
+    ] as [fn() -> Caller; 5]
     {
         assert_eq!(from_each(RestApiKey, scope, &callers).await, [REFUSED; 2]);
     }
-    assert_eq!(from_each(RestApiKey, || Scope::api_key().or_anonymous(), &callers).await, [NEW; 2]);
+    assert_eq!(from_each(RestApiKey, || Caller::api_key().or_anonymous(), &callers).await, [NEW; 2]);
     // Without its id it is a key all the same.
     let mut event = RestNone.event("", "k", "{}");
     event["requestContext"]["identity"]["apiKey"] = "secret".into();
-    for scope in [Scope::authorizer(), Scope::api_key()] {
+    for scope in [Caller::authorizer(), Caller::api_key()] {
         let got = answered(&crate::setup::engine(), scope.or_anonymous(), &event, String::new()).await;
         assert_eq!((got.0, got.2), REFUSED);
     }
@@ -406,7 +406,7 @@ async fn the_first_session_of_a_role_is_warned_of_once() {
     let once = crate::setup::engine();
     let handler =
         tower::service_fn(|_: Request<Body>| async { Ok::<_, lambda_http::Error>(Response::new(Body::Empty)) });
-    let warned = async |scope: Scope, callers: &[(Shape, String)]| {
+    let warned = async |scope: Caller, callers: &[(Shape, String)]| {
         let service = IdempotencyKeyLayer::new(once.clone(), scope).layer(handler);
         let (collector, guard) = Collector::install();
         for (shape, caller) in callers {
@@ -414,19 +414,19 @@ async fn the_first_session_of_a_role_is_warned_of_once() {
         }
         drop(guard);
         let lines: Vec<_> = collector.lines().into_iter().filter(|line| line.level == Level::WARN).collect();
-        assert!(lines.iter().all(|line| line.get("message").contains("Scope::iam_role()")), "{lines:?}");
+        assert!(lines.iter().all(|line| line.get("message").contains("Caller::iam_role()")), "{lines:?}");
         assert!(!format!("{lines:?}").contains("worker"), "{lines:?}");
         lines.len()
     };
     let of = |shape, role: &str, name: &str| (shape, session(role, name));
     let tasks = [of(HttpIam, "worker", "1"), of(HttpIam, "worker", "2"), of(RestIam, "other-worker", "1")];
-    assert_eq!(warned(Scope::authorizer(), &tasks).await, 1);
-    assert_eq!(warned(Scope::iam_role(), &tasks).await, 0);
+    assert_eq!(warned(Caller::authorizer(), &tasks).await, 1);
+    assert_eq!(warned(Caller::iam_role(), &tasks).await, 0);
     let others = [
         (HttpIam, "arn:aws:iam::123456789012:user/worker".to_owned()),
         of(HttpIam, "AWSReservedSSO_Admin_0123456789abcdef", "worker"),
         (HttpIdentityPool, "worker".to_owned()),
         (HttpJwt, "worker".to_owned()),
     ];
-    assert_eq!(warned(Scope::authorizer(), &others).await, 0);
+    assert_eq!(warned(Caller::authorizer(), &others).await, 0);
 }

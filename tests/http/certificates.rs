@@ -1,6 +1,6 @@
 //! Callers that are identified by a client certificate only (mutual TLS).
 
-use lambda_once::http::Scope;
+use lambda_once::http::Caller;
 use serde_json::{Value, json};
 
 use crate::callers::{Shape, answered};
@@ -20,7 +20,7 @@ fn with_certificate(shape: Shape, issuer: &str, subject: &str) -> Value {
     event
 }
 
-async fn status(scope: Scope, event: &Value) -> u16 {
+async fn status(scope: Caller, event: &Value) -> u16 {
     answered(&crate::setup::engine(), scope, event, String::new()).await.0
 }
 
@@ -29,11 +29,11 @@ async fn callers_with_certificates_are_refused_if_no_authorizer_names_them() {
     let once = crate::setup::engine();
     for subject in ["CN=alice", "CN=bob", "CN=alice"] {
         let event = with_certificate(Shape::HttpNone, ISSUER, subject);
-        let scope = Scope::authorizer().or_anonymous();
+        let scope = Caller::authorizer().or_anonymous();
         let (status, _, is_replay) = answered(&once, scope, &event, subject.to_owned()).await;
         assert_eq!((status, is_replay), (403, false), "{subject}");
     }
-    assert_eq!(status(Scope::authorizer().or_anonymous(), &Shape::HttpNone.event("", "k", "{}")).await, 200);
+    assert_eq!(status(Caller::authorizer().or_anonymous(), &Shape::HttpNone.event("", "k", "{}")).await, 200);
 }
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn an_authorizer_names_the_caller_whatever_certificate_there_is_too() {
     let once = crate::setup::engine();
     let event = with_certificate(Shape::HttpJwt, ISSUER, "CN=gateway");
     for is_replay in [false, true] {
-        let scope = Scope::authorizer().or_anonymous();
+        let scope = Caller::authorizer().or_anonymous();
         let got = answered(&once, scope, &event, "charged".to_owned()).await;
         assert_eq!(got, (200, "charged".to_owned(), is_replay));
     }
@@ -52,12 +52,12 @@ async fn behind_a_load_balancer_a_caller_with_a_certificate_is_not_anonymous() {
     for format in ["alb", "alb-multi"] {
         let text = std::fs::read_to_string(format!("events/http-{format}.json")).unwrap();
         let mut event: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(status(Scope::authorizer().or_anonymous(), &event).await, 200, "{format}: without one");
+        assert_eq!(status(Caller::authorizer().or_anonymous(), &event).await, 200, "{format}: without one");
         match format {
             "alb" => event["headers"]["x-amzn-mtls-clientcert-subject"] = "CN=alice".into(),
             _ => event["multiValueHeaders"]["x-amzn-mtls-clientcert-subject"] = json!(["CN=alice"]),
         }
-        assert_eq!(status(Scope::authorizer().or_anonymous(), &event).await, 403, "{format}");
+        assert_eq!(status(Caller::authorizer().or_anonymous(), &event).await, 403, "{format}");
     }
 }
 
@@ -76,7 +76,7 @@ async fn a_certificate_can_be_the_caller_by_its_issuer_and_its_subject() {
         for (issuer, subject) in callers {
             let event = with_certificate(Shape::HttpNone, issuer, subject);
             let text = format!("{issuer} {subject}");
-            let got = answered(&once, Scope::client_certificate(), &event, text.clone()).await;
+            let got = answered(&once, Caller::client_certificate(), &event, text.clone()).await;
             assert_eq!(got, (200, text, is_replay));
         }
     }
@@ -86,24 +86,24 @@ async fn a_certificate_can_be_the_caller_by_its_issuer_and_its_subject() {
 async fn the_same_caller_with_a_renewed_certificate_is_the_same() {
     let once = crate::setup::engine();
     let mut event = with_certificate(Shape::HttpNone, ISSUER, "CN=alice");
-    assert!(!answered(&once, Scope::client_certificate(), &event, String::new()).await.2);
+    assert!(!answered(&once, Caller::client_certificate(), &event, String::new()).await.2);
     let certificate = &mut event["requestContext"]["authentication"]["clientCert"];
     certificate["serialNumber"] = "b2:b2:b2:b2:b2:b2:b2:b2".into();
     certificate["clientCertPem"] = "-----BEGIN CERTIFICATE-----\nrenewed\n-----END CERTIFICATE-----".into();
-    assert!(answered(&once, Scope::client_certificate(), &event, String::new()).await.2);
+    assert!(answered(&once, Caller::client_certificate(), &event, String::new()).await.2);
 }
 
 #[tokio::test]
 async fn where_certificates_are_the_callers_a_request_without_one_is_refused() {
     for shape in crate::callers::SHAPES {
-        assert_eq!(status(Scope::client_certificate(), &shape.event("alice", "k", "{}")).await, 403, "{shape:?}");
+        assert_eq!(status(Caller::client_certificate(), &shape.event("alice", "k", "{}")).await, 403, "{shape:?}");
     }
 }
 
 /// The names are in certificate extensions then, which the event does not contain.
 #[tokio::test]
 async fn a_certificate_without_a_subject_is_neither_a_name_nor_anonymous() {
-    for scope in [Scope::client_certificate, Scope::authorizer] {
+    for scope in [Caller::client_certificate, Caller::authorizer] {
         let mut event = with_certificate(Shape::HttpNone, ISSUER, "");
         assert_eq!(status(scope().or_anonymous(), &event).await, 403, "empty");
         event["requestContext"]["authentication"]["clientCert"]["subjectDN"] = Value::Null;

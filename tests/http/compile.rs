@@ -2,11 +2,11 @@
 
 use http::{Request, Response};
 use lambda_http::{Body, service_fn};
-use lambda_once::http::{IdempotencyKeyLayer, IdempotencyKeyService, ResponseBody, Scope};
+use lambda_once::http::{Caller, IdempotencyKeyLayer, IdempotencyKeyService, ResponseBody};
 use tower::ServiceBuilder;
 
 fn layer() -> IdempotencyKeyLayer {
-    IdempotencyKeyLayer::new(crate::setup::engine(), Scope::authorizer())
+    IdempotencyKeyLayer::new(crate::setup::engine(), Caller::authorizer())
 }
 
 async fn handler(_: Request<Body>) -> Result<Response<Body>, lambda_http::Error> {
@@ -34,6 +34,6 @@ fn it_crosses_threads() {
     fn answers<T: Send + Sync>() {}
     crosses::<IdempotencyKeyLayer>();
     crosses::<IdempotencyKeyService<axum::Router>>();
-    crosses::<Scope>();
+    crosses::<Caller>();
     answers::<Response<ResponseBody<Body>>>();
 }

@@ -11,7 +11,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use http::{HeaderName, HeaderValue, Request, Response};
 use lambda_http::{Adapter, Body, LambdaEvent, request::LambdaRequest};
-use lambda_once::http::{IdempotencyKeyLayer, Scope};
+use lambda_once::http::{Caller, IdempotencyKeyLayer};
 use serde_json::Value;
 use tower::{Layer, Service, ServiceExt, util::BoxCloneService};
 
@@ -22,7 +22,7 @@ fn event(format: &str) -> String {
 }
 
 fn layer() -> IdempotencyKeyLayer {
-    IdempotencyKeyLayer::new(crate::setup::engine(), Scope::authorizer().or_anonymous())
+    IdempotencyKeyLayer::new(crate::setup::engine(), Caller::authorizer().or_anonymous())
 }
 
 /// The function's response.

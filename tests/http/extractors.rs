@@ -15,7 +15,7 @@ use axum::{
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::Full;
-use lambda_once::http::{Decision, IdempotencyKeyLayer, ReleaseRejection, Scope};
+use lambda_once::http::{Caller, IdempotencyKeyLayer, ReleaseRejection, ResponseAction};
 
 use crate::{
     server::Server,
@@ -23,7 +23,7 @@ use crate::{
 };
 
 fn layer() -> IdempotencyKeyLayer {
-    IdempotencyKeyLayer::new(engine(), Scope::shared())
+    IdempotencyKeyLayer::new(engine(), Caller::shared())
 }
 
 async fn start<H: Handler<T, ()>, T: 'static>(path: &str, handler: H) -> Server {
@@ -94,10 +94,10 @@ async fn rejected_paths_and_queries_are_marked_too() {
 struct Reserved;
 
 impl<S: Send + Sync> FromRequest<S> for Reserved {
-    type Rejection = (StatusCode, Extension<Decision>);
+    type Rejection = (StatusCode, Extension<ResponseAction>);
 
     async fn from_request(_: Request, _: &S) -> Result<Self, Self::Rejection> {
-        Err((StatusCode::UNPROCESSABLE_ENTITY, Extension(Decision::Keep)))
+        Err((StatusCode::UNPROCESSABLE_ENTITY, Extension(ResponseAction::Keep)))
     }
 }
 
@@ -132,8 +132,8 @@ async fn a_redirect_to_the_result_is_replayed_unless_it_is_marked() {
     let counter = Arc::clone(&runs);
     let charge = move || async move {
         match counter.fetch_add(1, Ordering::SeqCst) {
-            0 => Err((Extension(Decision::Release), Redirect::to("/login"))),
-            run => Ok::<_, (Extension<Decision>, Redirect)>(Redirect::to(&format!("/charges/{run}"))),
+            0 => Err((Extension(ResponseAction::Release), Redirect::to("/login"))),
+            run => Ok::<_, (Extension<ResponseAction>, Redirect)>(Redirect::to(&format!("/charges/{run}"))),
         }
     };
     let server = start("/charges", charge).await;

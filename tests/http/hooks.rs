@@ -7,7 +7,7 @@ use http::{Request, Response, request::Parts};
 use http_body_util::{BodyExt, Full};
 use lambda_once::{
     Idempotency, Key, MemoryStore,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
     store::fault::FaultStore,
 };
 use tower::{Layer, ServiceExt};
@@ -19,8 +19,8 @@ fn may_panic(request: &Parts) {
     assert!(!request.headers.contains_key("x-panic"), "as the test wants it");
 }
 
-fn scope() -> Scope {
-    Scope::from_fn(|request| {
+fn scope() -> Caller {
+    Caller::from_fn(|request| {
         may_panic(request);
         Some("alice".to_owned())
     })
@@ -47,19 +47,19 @@ async fn an_application_function_that_panics_refuses_the_request_unclaimed() {
     let set_ups: [(&str, SetUp); 6] = [
         ("scope", |once| IdempotencyKeyLayer::new(once, scope())),
         ("covers", |once| {
-            IdempotencyKeyLayer::new(once, Scope::shared()).covers(|request| {
+            IdempotencyKeyLayer::new(once, Caller::shared()).applies_to(|request| {
                 may_panic(request);
                 true
             })
         }),
         ("check_key", |once| {
-            IdempotencyKeyLayer::new(once, Scope::shared()).check_key(|key| {
+            IdempotencyKeyLayer::new(once, Caller::shared()).check_key(|key| {
                 assert_ne!(key, "panic");
                 Ok(())
             })
         }),
         ("fingerprint", |once| {
-            IdempotencyKeyLayer::new(once, Scope::shared()).fingerprint(|request, body| {
+            IdempotencyKeyLayer::new(once, Caller::shared()).fingerprint(|request, body| {
                 may_panic(request);
                 Ok(body.to_vec())
             })
@@ -69,10 +69,10 @@ async fn an_application_function_that_panics_refuses_the_request_unclaimed() {
                 assert_ne!(delivery.body(), b"panic");
                 Ok(Some("k".to_owned()))
             });
-            IdempotencyKeyLayer::new(once, Scope::shared()).key(key)
+            IdempotencyKeyLayer::new(once, Caller::shared()).key(key)
         }),
-        ("optional_for", |once| {
-            IdempotencyKeyLayer::new(once, Scope::shared()).optional_for(|request| {
+        ("key_optional_for", |once| {
+            IdempotencyKeyLayer::new(once, Caller::shared()).key_optional_for(|request| {
                 may_panic(request);
                 false
             })
@@ -86,7 +86,7 @@ async fn an_application_function_that_panics_refuses_the_request_unclaimed() {
             let request = match name {
                 "check_key" => post("panic", "{}"),
                 "key" => post("k", "panic"),
-                "optional_for" => {
+                "key_optional_for" => {
                     let mut request = panicking(post("k", "{}"));
                     request.headers_mut().remove("idempotency-key");
                     request
@@ -105,7 +105,7 @@ async fn an_application_function_that_panics_refuses_the_request_unclaimed() {
 async fn a_refusal_that_cannot_be_decorated_is_an_error_of_the_service() {
     let store: Store = FaultStore::new(MemoryStore::new(), 1);
     let once = Idempotency::builder(store.clone()).scope("tests").build().unwrap();
-    let layer = IdempotencyKeyLayer::new(once, Scope::shared()).on_refusal(|request, refusal| {
+    let layer = IdempotencyKeyLayer::new(once, Caller::shared()).on_rejection(|request, refusal| {
         refusal.headers_mut().insert("x-half", "1".parse().unwrap());
         may_panic(request);
     });

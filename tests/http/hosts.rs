@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use lambda_once::http::{IdempotencyKeyLayer, Scope};
+use lambda_once::http::{Caller, IdempotencyKeyLayer};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// A server whose handler responds 201.
-async fn start(scope: Scope) -> Server {
+async fn start(scope: Caller) -> Server {
     let runs = Arc::<AtomicUsize>::default();
     let charge = move || async move { created(runs.fetch_add(1, Ordering::SeqCst) + 1) };
     // Nested, so that the handler's URI is not the client's.
@@ -72,7 +72,7 @@ async fn http_2(server: &Server, authority: &str, host: Option<&str>) -> Told {
 
 #[tokio::test]
 async fn a_retry_by_another_domain_is_a_retry() {
-    let server = start(Scope::shared()).await;
+    let server = start(Caller::shared()).await;
     assert_eq!(to_host(&server, "blue.example.com").await, FIRST);
     assert_eq!(to_host(&server, "green.example.com:8443").await, REPLAY);
     assert_eq!(http_1(&server, "http://red.example.com/v1/charges", "host: x\r\n").await, REPLAY);
@@ -82,7 +82,7 @@ async fn a_retry_by_another_domain_is_a_retry() {
 
 #[tokio::test]
 async fn where_hosts_are_tenants_one_key_is_an_operation_of_each() {
-    let server = start(Scope::shared().per_host()).await;
+    let server = start(Caller::shared().per_host()).await;
     for host in [
         "acme.example.com",
         "globex.example.com",
@@ -101,7 +101,7 @@ async fn where_hosts_are_tenants_one_key_is_an_operation_of_each() {
 
 #[tokio::test]
 async fn a_host_is_one_in_every_spelling_and_every_version_of_http() {
-    let server = start(Scope::shared().per_host()).await;
+    let server = start(Caller::shared().per_host()).await;
     assert_eq!(to_host(&server, "acme.example.com").await, FIRST);
     for same in [
         "ACME.Example.com",
@@ -123,7 +123,7 @@ async fn a_host_is_one_in_every_spelling_and_every_version_of_http() {
 
 #[tokio::test]
 async fn the_authority_of_a_request_wins_over_its_host_header() {
-    let server = start(Scope::shared().per_host()).await;
+    let server = start(Caller::shared().per_host()).await;
     assert_eq!(to_host(&server, "acme.example.com").await, FIRST);
     let absolute = "http://acme.example.com/v1/charges";
     assert_eq!(http_1(&server, absolute, "host: globex.example.com\r\n").await, REPLAY);
@@ -134,7 +134,7 @@ async fn the_authority_of_a_request_wins_over_its_host_header() {
 
 #[tokio::test]
 async fn where_hosts_are_tenants_a_request_without_one_is_refused() {
-    let server = start(Scope::shared().per_host()).await;
+    let server = start(Caller::shared().per_host()).await;
     assert_eq!(to_host(&server, "acme.example.com").await, FIRST);
     for headers in [
         "",
@@ -157,7 +157,7 @@ async fn where_hosts_are_tenants_a_request_without_one_is_refused() {
 #[tokio::test]
 async fn callers_are_kept_apart_on_each_host() {
     let caller = http::HeaderName::from_static("x-caller");
-    let server = start(Scope::header(caller).or_anonymous().per_host()).await;
+    let server = start(Caller::header(caller).or_anonymous().per_host()).await;
     let headers = |host: &str, caller: &str| format!("host: {host}\r\n{caller}");
     for host in ["a.example.com", "b.example.com"] {
         for caller in ["x-caller: alice\r\n", "x-caller: bob\r\n", ""] {
@@ -185,7 +185,7 @@ async fn in_events_where_hosts_are_tenants_one_key_is_an_operation_of_each() {
             if event["multiValueHeaders"].is_object() {
                 event["multiValueHeaders"]["host"] = vec![host].into();
             }
-            let scope = Scope::authorizer().or_anonymous().per_host();
+            let scope = Caller::authorizer().or_anonymous().per_host();
             let (status, _, is_replay) = answered(&once, scope, &event, String::new()).await;
             got.push((status, is_replay));
         }

@@ -15,7 +15,7 @@ use http_body_util::Full;
 use lambda_once::{
     AfterUnknown, Idempotency, MemoryStore,
     clock::Clock,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
     store::fault::{Call, Fault},
 };
 use tokio::{sync::Notify, time::Instant};
@@ -50,7 +50,7 @@ async fn dropped_at(step: usize) -> (u16, u32) {
     let (clock, steps) = (TokioClock::new(), Steps::stopping_at(step));
     let store = SteppedStore(MemoryStore::with_clock(clock.clone()), steps.clone());
     let once = Idempotency::builder(store).clock(clock).scope("tests").after_unknown(AfterUnknown::Refuse);
-    let layer = IdempotencyKeyLayer::new(once.build().unwrap(), Scope::shared());
+    let layer = IdempotencyKeyLayer::new(once.build().unwrap(), Caller::shared());
     let runs = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&runs);
     let service = layer.layer(tower::service_fn(move |request: Request<Full<Bytes>>| {

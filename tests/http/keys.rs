@@ -8,7 +8,7 @@ use http_body_util::Full;
 use lambda_http::{Body, request::from_str};
 use lambda_once::{
     Idempotency, Key,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
 };
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
@@ -29,7 +29,7 @@ async fn a_missing_key_is_refused_or_passes_through() {
     let got = app.send(keyless()).await;
     assert_eq!((got.status, got.code(), app.runs()), (400, "key_missing".to_owned(), 0));
 
-    let app = App::with(|engine| engine, |layer| layer.optional(), numbered);
+    let app = App::with(|engine| engine, |layer| layer.key_optional(), numbered);
     assert_eq!(app.send(keyless()).await.status, 201);
     assert_eq!(app.send(keyless()).await.header("x-run"), Some("2"));
     assert!(app.store.calls().is_empty());
@@ -37,7 +37,7 @@ async fn a_missing_key_is_refused_or_passes_through() {
 
 #[tokio::test(start_paused = true)]
 async fn a_malformed_or_repeated_key_is_refused() {
-    let app = App::with(|engine| engine, |layer| layer.optional(), numbered);
+    let app = App::with(|engine| engine, |layer| layer.key_optional(), numbered);
     let long = "k".repeat(256);
     for key in ["", "a b", "a,b", "\"a", "a\"b", &long] {
         let got = app.post(key, "{}").await;
@@ -52,7 +52,7 @@ async fn a_malformed_or_repeated_key_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_malformed_or_repeated_senders_key_is_refused_even_if_optional() {
-    let app = App::with(|engine| engine, |layer| layer.key(Key::header("x-github-delivery")).optional(), numbered);
+    let app = App::with(|engine| engine, |layer| layer.key(Key::header("x-github-delivery")).key_optional(), numbered);
     let delivery = |ids: &[&[u8]]| {
         let mut request = Request::post("/webhooks").body("{}".into()).unwrap();
         for id in ids {
@@ -111,10 +111,10 @@ async fn a_caller_with_an_empty_name_is_refused_and_not_anonymous() {
         }
         request
     };
-    let by_header = || Scope::header(HeaderName::from_static("x-caller")).or_anonymous();
+    let by_header = || Caller::header(HeaderName::from_static("x-caller")).or_anonymous();
     let by_function = || {
         let caller = |parts: &Parts| parts.headers.get("x-caller").map(|caller| caller.to_str().unwrap().to_owned());
-        Scope::from_fn(caller).or_anonymous()
+        Caller::from_fn(caller).or_anonymous()
     };
     for scope in [by_header(), by_function()] {
         let handler = tower::service_fn(|_: Request<Full<Bytes>>| async {
@@ -132,11 +132,11 @@ async fn a_caller_with_an_empty_name_is_refused_and_not_anonymous() {
     }
 }
 
-/// Sends an API Gateway event to a handler behind `Scope::authorizer`; returns the status, and whether it is a replay.
+/// Sends an API Gateway event to a handler behind `Caller::authorizer`; returns the status, and whether it is a replay.
 async fn send(once: &Idempotency, event: &Value) -> (u16, bool) {
     let handler =
         tower::service_fn(|_: Request<Body>| async { Ok::<_, lambda_http::Error>(http::Response::new(Body::Empty)) });
-    let service = IdempotencyKeyLayer::new(once.clone(), Scope::authorizer()).layer(handler);
+    let service = IdempotencyKeyLayer::new(once.clone(), Caller::authorizer()).layer(handler);
     let answer = service.oneshot(from_str(&event.to_string()).unwrap()).await.unwrap();
     (answer.status().as_u16(), answer.headers().contains_key("idempotency-replayed"))
 }
@@ -219,7 +219,7 @@ async fn tenants_of_one_function_do_not_meet() {
     };
     let handler =
         tower::service_fn(|_: Request<Body>| async { Ok::<_, lambda_http::Error>(http::Response::new(Body::Empty)) });
-    let service = IdempotencyKeyLayer::new(once, Scope::authorizer()).layer(handler);
+    let service = IdempotencyKeyLayer::new(once, Caller::authorizer()).layer(handler);
     for (tenant, replay) in [("a", false), ("b", false), ("a", true)] {
         let answer = service.clone().oneshot(of(tenant)).await.unwrap();
         assert_eq!(answer.headers().contains_key("idempotency-replayed"), replay, "{tenant}");

@@ -17,7 +17,7 @@ use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use lambda_once::{
     ErrorKind, Idempotency, MemoryStore,
-    http::{GiveUpLayer, IdempotencyKeyLayer, Scope},
+    http::{Caller, GiveUpLayer, IdempotencyKeyLayer},
     store::fault::Call,
 };
 use tokio::{net::TcpStream, sync::Semaphore};
@@ -105,7 +105,7 @@ type ResponseFuture =
     std::pin::Pin<Box<dyn Future<Output = hyper::Result<http::Response<hyper::body::Incoming>>> + Send>>;
 
 fn layer() -> IdempotencyKeyLayer {
-    IdempotencyKeyLayer::new(engine(), Scope::shared())
+    IdempotencyKeyLayer::new(engine(), Caller::shared())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -202,8 +202,8 @@ async fn a_request_that_waits_for_another_one_holds_no_permit() {
 
 #[test]
 fn a_limit_of_no_handlers_is_a_contradiction() {
-    assert_eq!(layer().max_in_flight(0).checked().unwrap_err().kind(), ErrorKind::Config);
-    assert!(layer().max_in_flight(usize::MAX).checked().is_ok());
+    assert_eq!(layer().max_in_flight(0).validate().unwrap_err().kind(), ErrorKind::Config);
+    assert!(layer().max_in_flight(usize::MAX).validate().is_ok());
 }
 
 /// A server with a queue for one handler inside of the layer. The second request, whose client leaves while it is in the queue,
@@ -256,7 +256,7 @@ async fn without_the_layer_around_it_nothing_is_given_up() {
     handlers.may_end.add_permits(2);
     let handler = handlers.clone();
     let bare = post(move || handler.run()).route_layer(GiveUpLayer::new());
-    let covered = bare.clone().route_layer(IdempotencyKeyLayer::new(once, Scope::shared()));
+    let covered = bare.clone().route_layer(IdempotencyKeyLayer::new(once, Caller::shared()));
     for route in [bare, covered] {
         let request = Request::post("/charges").header("idempotency-key", "k").body(Body::from("{}")).unwrap();
         let app = Router::new().route("/charges", route);

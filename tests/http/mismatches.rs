@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use http_body_util::Full;
-use lambda_once::{AfterUnknown, http::Decision};
+use lambda_once::{AfterUnknown, http::ResponseAction};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -27,7 +27,7 @@ fn detail(problem: &Value) -> &str {
 /// A response that keeps the key.
 async fn keep(_: u32, _: Request<Full<bytes::Bytes>>) -> Response<Full<bytes::Bytes>> {
     let mut response = Response::new(Full::from("it may have taken effect"));
-    response.extensions_mut().insert(Decision::Keep);
+    response.extensions_mut().insert(ResponseAction::Keep);
     response
 }
 

@@ -13,7 +13,7 @@ use futures_util::{FutureExt, future::join_all};
 use http::Response;
 use lambda_once::{
     AfterUnknown, Builder, Claim, Idempotency, MemoryStore,
-    http::{IdempotencyKeyLayer, InFlight, Scope},
+    http::{Caller, IdempotencyKeyLayer, InFlight},
     record::Status,
     store::{
         ResultData, Store,
@@ -33,7 +33,7 @@ use crate::{
 const WATCHED: &str = "x-watched: 1\r\ncontent-length: 2\r\n";
 
 fn layer(engine: Builder) -> IdempotencyKeyLayer {
-    IdempotencyKeyLayer::new(engine.scope("tests").build().unwrap(), Scope::shared())
+    IdempotencyKeyLayer::new(engine.scope("tests").build().unwrap(), Caller::shared())
 }
 
 /// A service that counts the runs of its handler, which responds when the test lets it.

@@ -7,7 +7,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use lambda_once::{
     ErrorKind, Key,
-    http::{Decision, IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer, ResponseAction},
     store::fault::{Call, Fault},
 };
 use serde_json::{Value, json};
@@ -89,7 +89,7 @@ async fn a_response_that_refuses_a_request_supersedes_nothing() {
         }
         response
     };
-    let app = App::with(|engine| engine, |layer| ordered(layer).decide(|_| Decision::Store), handler);
+    let app = App::with(|engine| engine, |layer| ordered(layer).classify_response(|_| ResponseAction::Store), handler);
     assert_eq!(app.put("a", "d", 10).await.status, 422);
     assert_eq!(app.put("b", "d", 9).await.status, 201);
 }
@@ -105,10 +105,10 @@ async fn a_success_that_is_not_recorded_is_to_be_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn in_an_order_no_request_runs_unprotected() {
-    let app = App::with(|engine| engine, |layer| ordered(layer).optional(), numbered);
+    let app = App::with(|engine| engine, |layer| ordered(layer).key_optional(), numbered);
     let request = Request::post("/charges").body(Full::from(r#"{"document":"d","version":1}"#)).unwrap();
     assert_eq!(app.send(request).await.code(), "key_missing");
-    let layer = ordered(IdempotencyKeyLayer::new(crate::setup::engine(), Scope::shared()));
-    assert!(layer.clone().checked().is_ok());
-    assert_eq!(layer.fail_open().checked().unwrap_err().kind(), ErrorKind::Config);
+    let layer = ordered(IdempotencyKeyLayer::new(crate::setup::engine(), Caller::shared()));
+    assert!(layer.clone().validate().is_ok());
+    assert_eq!(layer.fail_open().validate().unwrap_err().kind(), ErrorKind::Config);
 }

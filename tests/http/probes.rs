@@ -11,14 +11,14 @@ use std::{
 use bytes::Bytes;
 use http::Response;
 use lambda_once::{
-    AfterUnknown, BoxError, ErrorKind, Idempotency, MemoryStore, Probed,
-    http::{IdempotencyKeyLayer, Scope},
+    AfterUnknown, BoxError, ErrorKind, Idempotency, MemoryStore, ProbeResult,
+    http::{Caller, IdempotencyKeyLayer},
 };
 
 use crate::setup::{App, LAPSE, numbered};
 
 /// An application whose first run left no outcome, with a probe that returns this, and the number of its calls.
-async fn found(probe: fn() -> Result<Probed<Response<Bytes>>, BoxError>) -> (App, Arc<AtomicU32>) {
+async fn found(probe: fn() -> Result<ProbeResult<Response<Bytes>>, BoxError>) -> (App, Arc<AtomicU32>) {
     let asked = Arc::<AtomicU32>::default();
     let counter = Arc::clone(&asked);
     let app = App::with(
@@ -47,7 +47,7 @@ async fn found(probe: fn() -> Result<Probed<Response<Bytes>>, BoxError>) -> (App
 async fn an_effect_that_a_probe_finds_is_the_stored_response_and_not_repeated() {
     let (app, asked) = found(|| {
         let charge = Response::builder().status(201).header("location", "/charges/1").body("found".into())?;
-        Ok(Probed::Done(charge))
+        Ok(ProbeResult::Done(charge))
     })
     .await;
     let got = app.post("k", "{}").await;
@@ -60,7 +60,7 @@ async fn an_effect_that_a_probe_finds_is_the_stored_response_and_not_repeated() 
 
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_did_not_take_effect_runs() {
-    let (app, _) = found(|| Ok(Probed::NotDone)).await;
+    let (app, _) = found(|| Ok(ProbeResult::NotDone)).await;
     assert_eq!(app.post("k", "{}").await.header("x-run"), Some("2"));
     assert!(app.post("k", "{}").await.is_replay());
 }
@@ -78,15 +78,15 @@ async fn while_a_probe_cannot_tell_nothing_runs() {
 fn a_probe_and_the_policy_that_asks_it_go_together() {
     let layer = |policy| {
         let once = Idempotency::builder(MemoryStore::new()).scope("tests").after_unknown(policy).build().unwrap();
-        IdempotencyKeyLayer::new(once, Scope::shared())
+        IdempotencyKeyLayer::new(once, Caller::shared())
     };
-    let probed = |layer: IdempotencyKeyLayer| layer.probe(|_, _| Box::pin(async { Ok(Probed::NotDone) }));
+    let probed = |layer: IdempotencyKeyLayer| layer.probe(|_, _| Box::pin(async { Ok(ProbeResult::NotDone) }));
     for contradictory in
         [layer(AfterUnknown::Probe), probed(layer(AfterUnknown::Rerun)), probed(layer(AfterUnknown::Refuse))]
     {
-        assert_eq!(contradictory.checked().unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(contradictory.validate().unwrap_err().kind(), ErrorKind::Config);
     }
     for consistent in [probed(layer(AfterUnknown::Probe)), layer(AfterUnknown::Rerun)] {
-        assert!(consistent.checked().is_ok());
+        assert!(consistent.validate().is_ok());
     }
 }

@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Full};
 use lambda_once::{
     Idempotency, MemoryStore,
     clock::Clock,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
     store::fault::{Call, Fault, FaultStore},
 };
 use tokio::{
@@ -92,7 +92,7 @@ async fn in_lambda_a_request_is_in_a_queue_while_its_handler_could_finish() {
         let mut context = lambda_runtime::Context::default();
         context.deadline = clock.now().after(Duration::from_millis(has)).as_millis();
         request.extensions_mut().insert(context);
-        let service = IdempotencyKeyLayer::new(once, Scope::shared()).layer(Unready::of(&[]));
+        let service = IdempotencyKeyLayer::new(once, Caller::shared()).layer(Unready::of(&[]));
         let began = Instant::now();
         let response = service.oneshot(request).await.unwrap();
         let waited = u64::try_from(began.elapsed().as_millis()).unwrap();
@@ -109,7 +109,7 @@ async fn in_lambda_a_request_is_in_a_queue_while_its_handler_could_finish() {
 async fn a_service_that_will_not_be_ready_answers_by_its_error_without_a_claim() {
     for answers in [&[Poll::Ready(Err("closed"))][..], &[Poll::Pending, Poll::Ready(Err("closed"))]] {
         let (once, store, _) = engine();
-        let layer = IdempotencyKeyLayer::new(once, Scope::shared()).max_in_flight(1);
+        let layer = IdempotencyKeyLayer::new(once, Caller::shared()).max_in_flight(1);
         // The second finds the permit of the first.
         for _ in 0..2 {
             let response = layer.layer(Unready::of(answers)).oneshot(post("k", "{}")).await;
@@ -122,7 +122,7 @@ async fn a_service_that_will_not_be_ready_answers_by_its_error_without_a_claim()
 #[tokio::test(start_paused = true)]
 async fn a_request_in_a_queue_notices_that_its_operation_is_done() {
     let (once, ..) = engine();
-    let layer = IdempotencyKeyLayer::new(once, Scope::shared());
+    let layer = IdempotencyKeyLayer::new(once, Caller::shared());
     let handler =
         tower::service_fn(|request: Request<Full<Bytes>>| async { Ok::<_, Infallible>(numbered(1, request).await) });
     let full = GlobalConcurrencyLimitLayer::with_semaphore(Arc::new(Semaphore::new(0)));

@@ -8,7 +8,7 @@ use http_body_util::Full;
 use lambda_once::{
     ErrorKind, Idempotency, MemoryStore,
     clock::Clock,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
     store::fault::{Call, Fault},
 };
 use serde_json::{Value, json};
@@ -91,7 +91,7 @@ async fn the_type_of_a_problem_is_where_it_is_documented() {
 #[tokio::test(start_paused = true)]
 async fn every_refusal_is_shown_to_the_application_before_it_is_given() {
     let app = app(|layer| {
-        layer.max_body(16).on_refusal(|request, response| {
+        layer.max_body(16).on_rejection(|request, response| {
             let origin = request.headers["origin"].clone();
             response.headers_mut().insert("access-control-allow-origin", origin);
             if response.status() == StatusCode::UNPROCESSABLE_ENTITY {
@@ -244,8 +244,8 @@ async fn an_unprotected_answer_is_no_replay_whatever_the_handler_says() {
 async fn outside_lambda_a_service_without_a_name_is_refused_with_advice() {
     let name = std::env::var_os("AWS_LAMBDA_FUNCTION_NAME");
     assert_eq!(name, None, "this test needs an environment without a name");
-    let layer = || IdempotencyKeyLayer::new(Idempotency::new(MemoryStore::new()), Scope::shared());
-    let error = layer().checked().unwrap_err();
+    let layer = || IdempotencyKeyLayer::new(Idempotency::new(MemoryStore::new()), Caller::shared());
+    let error = layer().validate().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("scope("), "{error}");
 

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use lambda_once::{
     clock::Clock,
-    http::{Decision, IdempotencyKeyLayer, Scope, StoredResponse},
+    http::{Caller, IdempotencyKeyLayer, ResponseAction, StoredResponse},
 };
 use tokio::time::Instant;
 use tower::ServiceExt;
@@ -75,7 +75,7 @@ async fn a_handlers_own_mark_does_not_make_a_first_answer_a_replay() {
 #[tokio::test(start_paused = true)]
 async fn first_answers_are_marked_too_if_that_is_asked_for() {
     let name = HeaderName::from_static("x-replayed");
-    let app = answering(|layer| layer.mark_first_answers().replay_header(name), &[("x-replayed", "perhaps")]);
+    let app = answering(|layer| layer.mark_first_responses().replay_header(name), &[("x-replayed", "perhaps")]);
     for mark in ["false", "true", "true"] {
         let got = app.post("k", "{}").await;
         assert_eq!(Vec::from_iter(got.headers.get_all("x-replayed")), [mark]);
@@ -92,7 +92,7 @@ async fn the_trailers_of_a_first_answer_reach_its_client() {
     };
     // As a whole, and beyond the cap.
     for cap in [7, 3] {
-        let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::shared()).max_body(cap);
+        let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Caller::shared()).max_body(cap);
         let app = Router::new().route("/charges", post(handler.clone())).route_layer(layer);
         let request = Request::post("/charges").header("idempotency-key", "k").body(Body::empty()).unwrap();
         let body = app.oneshot(request).await.unwrap().into_body().collect().await.unwrap();
@@ -181,12 +181,12 @@ async fn a_gate_that_hangs_refuses_the_replay_before_the_invocation_ends() {
 async fn a_handler_of_axum_says_what_its_answer_decides() {
     // The decision, the status, and the retry's response.
     let cases = [
-        (Decision::Keep, StatusCode::SERVICE_UNAVAILABLE, StatusCode::CONFLICT, false),
-        (Decision::Store, StatusCode::INTERNAL_SERVER_ERROR, StatusCode::INTERNAL_SERVER_ERROR, true),
-        (Decision::Release, StatusCode::CREATED, StatusCode::CREATED, false),
+        (ResponseAction::Keep, StatusCode::SERVICE_UNAVAILABLE, StatusCode::CONFLICT, false),
+        (ResponseAction::Store, StatusCode::INTERNAL_SERVER_ERROR, StatusCode::INTERNAL_SERVER_ERROR, true),
+        (ResponseAction::Release, StatusCode::CREATED, StatusCode::CREATED, false),
     ];
     for (decision, status, retry, is_replay) in cases {
-        let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::shared());
+        let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Caller::shared());
         let handler = move || async move { (status, Extension(decision)) };
         let app = Router::new().route("/charges", post(handler)).route_layer(layer);
         let send = || {
@@ -204,8 +204,10 @@ async fn a_handler_of_axum_says_what_its_answer_decides() {
 async fn by_default_a_gateway_timeout_keeps_the_key_and_other_errors_free_it() {
     let retried = |status: u16, keeps: bool| async move {
         let handler = move |_, _| async move { Response::builder().status(status).body(Full::default()).unwrap() };
-        let keep = |status: StatusCode| if status.is_server_error() { Decision::Keep } else { Decision::Store };
-        let app = App::with(|engine| engine, |layer| if keeps { layer.decide(keep) } else { layer }, handler);
+        let keep =
+            |status: StatusCode| if status.is_server_error() { ResponseAction::Keep } else { ResponseAction::Store };
+        let app =
+            App::with(|engine| engine, |layer| if keeps { layer.classify_response(keep) } else { layer }, handler);
         assert_eq!(app.post("k", "{}").await.status, status);
         let again = app.post("k", "{}").await;
         (again.status, app.runs())

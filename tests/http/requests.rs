@@ -5,7 +5,7 @@ use http::{Method, Request};
 use http_body_util::Full;
 use lambda_once::{
     Key,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
 };
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ fn json(key: &str, content_type: &str, body: &'static str) -> Request<Full<Bytes
 
 #[tokio::test(start_paused = true)]
 async fn a_predicate_says_which_requests_are_covered() {
-    let app = app(|layer| layer.covers(|parts| parts.uri.path().starts_with("/charges")));
+    let app = app(|layer| layer.applies_to(|parts| parts.uri.path().starts_with("/charges")));
     let search = || to("/search", &[("idempotency-key", "k")], "{}");
     app.send(search()).await;
     let again = app.send(search()).await;
@@ -43,7 +43,7 @@ async fn a_predicate_says_which_requests_are_covered() {
 
 #[tokio::test(start_paused = true)]
 async fn a_predicate_says_which_requests_need_no_key() {
-    let app = app(|layer| layer.optional_for(|parts| parts.uri.path() == "/notes"));
+    let app = app(|layer| layer.key_optional_for(|parts| parts.uri.path() == "/notes"));
     assert_eq!(app.send(to("/notes", &[], "{}")).await.status, 201);
     assert_eq!(app.send(to("/charges", &[], "{}")).await.code(), "key_missing");
     let note = || to("/notes", &[("idempotency-key", "k")], "{}");
@@ -87,7 +87,7 @@ async fn the_key_of_a_webhook_is_in_its_body() {
 #[tokio::test(start_paused = true)]
 async fn the_key_of_a_webhook_is_in_a_header_of_its_senders() {
     let app =
-        app(|layer| layer.key(Key::header("x-github-delivery")).optional_for(|parts| parts.uri.path() == "/ping"));
+        app(|layer| layer.key(Key::header("x-github-delivery")).key_optional_for(|parts| parts.uri.path() == "/ping"));
     let delivery = |id: &str| to("/webhooks", &[("X-GitHub-Delivery", id), ("idempotency-key", "k")], "{}");
     assert!(!app.send(delivery("72d3162e-cc78-11e3-81ab-4c9367dc0958")).await.is_replay());
     assert!(app.send(delivery("72d3162e-cc78-11e3-81ab-4c9367dc0958")).await.is_replay());
@@ -98,10 +98,10 @@ async fn the_key_of_a_webhook_is_in_a_header_of_its_senders() {
 
 #[test]
 fn a_malformed_pointer_is_refused_in_init() {
-    let layer = || IdempotencyKeyLayer::new(crate::setup::engine(), Scope::shared());
-    let error = layer().key(Key::pointer("id")).checked().unwrap_err();
+    let layer = || IdempotencyKeyLayer::new(crate::setup::engine(), Caller::shared());
+    let error = layer().key(Key::pointer("id")).validate().unwrap_err();
     assert_eq!(error.kind(), lambda_once::ErrorKind::Config);
-    assert!(layer().key(Key::pointer("/id")).checked().is_ok());
+    assert!(layer().key(Key::pointer("/id")).validate().is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{Method, Request, Response, header::IF_MATCH};
 use http_body_util::Full;
-use lambda_once::http::{Decision, IdempotencyKeyLayer};
+use lambda_once::http::{IdempotencyKeyLayer, ResponseAction};
 use tokio::sync::Notify;
 
 use crate::setup::{App, numbered, post};
@@ -219,7 +219,11 @@ async fn which_answers_are_stored_can_be_chosen() {
     };
     let app = App::with(
         |engine| engine,
-        |layer| layer.decide(|status| if status.is_success() { Decision::Store } else { Decision::Release }),
+        |layer| {
+            layer.classify_response(
+                |status| if status.is_success() { ResponseAction::Store } else { ResponseAction::Release },
+            )
+        },
         refuse,
     );
     assert_eq!(app.post("k", "bad").await.status, 400);

@@ -17,7 +17,7 @@ use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use flate2::{Compression, write::GzEncoder};
 use http::Request;
 use http_body_util::Full;
-use lambda_once::http::{IdempotencyKeyLayer, Scope};
+use lambda_once::http::{Caller, IdempotencyKeyLayer};
 use serde_json::Value;
 use tower::ServiceExt;
 use tower_http::decompression::RequestDecompressionLayer;
@@ -29,7 +29,7 @@ use crate::{
 };
 
 fn layer() -> IdempotencyKeyLayer {
-    IdempotencyKeyLayer::new(engine(), Scope::shared())
+    IdempotencyKeyLayer::new(engine(), Caller::shared())
 }
 
 /// Routes whose handler responds with the number of its run.

@@ -16,7 +16,7 @@ use axum::{
 };
 use bytes::Bytes;
 use http::{Request, Response};
-use lambda_once::http::{IdempotencyKeyLayer, Scope};
+use lambda_once::http::{Caller, IdempotencyKeyLayer};
 use serde_json::Value;
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -36,7 +36,7 @@ impl Rewriting {
             counter.fetch_add(1, Ordering::SeqCst);
             format!("account {id}")
         };
-        let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::shared());
+        let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Caller::shared());
         let routes = Router::new().route("/accounts/{id}/charges", post(charge)).route_layer(layer);
         let rewrite = service_fn(move |mut request: Request<Body>| {
             let path = format!("/accounts/{}/charges", id_of(&request));
@@ -105,7 +105,7 @@ async fn in_lambda_one_key_is_refused_for_two_accounts_moved_into_the_path() {
 /// that the second account is refused, and the first one's retry is a replay.
 async fn keeps_accounts_apart(request: fn(&str) -> Request<Body>, rewrite: fn(&Request<Body>) -> String) {
     let charge = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
-    let charge = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::shared()).layer(charge);
+    let charge = IdempotencyKeyLayer::new(crate::setup::engine(), Caller::shared()).layer(charge);
     let rewrite = service_fn(move |mut request: Request<Body>| {
         *request.uri_mut() = rewrite(&request).parse().unwrap();
         let charge = charge.clone();
@@ -136,7 +136,7 @@ async fn a_query_counts_as_the_client_sent_it_although_a_rewrite_drops_it() {
 #[tokio::test(start_paused = true)]
 async fn in_lambda_one_key_is_refused_for_two_accounts_moved_into_the_query() {
     for shape in [Shape::RestNone, Shape::HttpNone] {
-        let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::authorizer().or_anonymous());
+        let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Caller::authorizer().or_anonymous());
         let charge = service_fn(|request: Request<Body>| async move {
             Ok::<_, Infallible>(Response::new(Body::from(request.uri().query().unwrap().to_owned())))
         });
@@ -155,7 +155,7 @@ async fn in_lambda_one_key_is_refused_for_two_accounts_moved_into_the_query() {
 
 #[tokio::test(start_paused = true)]
 async fn in_lambda_one_key_is_refused_for_two_accounts_of_a_rewritten_address() {
-    let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::authorizer().or_anonymous());
+    let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Caller::authorizer().or_anonymous());
     let routes = Router::new()
         .route("/accounts/{id}/charges", post(|Path(id): Path<String>| async move { id }))
         .route_layer(layer);
@@ -173,7 +173,7 @@ async fn in_lambda_one_key_is_refused_for_two_accounts_of_a_rewritten_address() 
 #[tokio::test(start_paused = true)]
 async fn in_lambda_an_event_is_one_request_by_any_domain_and_nested_router() {
     const DEFAULT: &str = "a1b2c3d4e5.execute-api.us-east-1.amazonaws.com";
-    let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::authorizer());
+    let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Caller::authorizer());
     let routes = Router::new().route("/charges", post(|| async { "charged" })).route_layer(layer);
     let app = Router::new().nest("/live", routes);
     let text = std::fs::read_to_string("events/http-rest-v1.json").unwrap();

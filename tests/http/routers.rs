@@ -22,7 +22,7 @@ use http::StatusCode;
 use http_body_util::BodyExt;
 use lambda_once::{
     Idempotency, MemoryStore,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
     store::fault::FaultStore,
 };
 use tokio::time::Instant;
@@ -37,7 +37,7 @@ fn layer() -> (IdempotencyKeyLayer, Store) {
     let clock = TokioClock::new();
     let store = FaultStore::new(MemoryStore::with_clock(clock.clone()), 1);
     let once = Idempotency::builder(store.clone()).clock(clock).scope("tests").build().unwrap();
-    (IdempotencyKeyLayer::new(once, Scope::shared()), store)
+    (IdempotencyKeyLayer::new(once, Caller::shared()), store)
 }
 
 async fn send(app: &Router, method: &str, path: &str, key: Option<&str>) -> Got {

@@ -277,8 +277,8 @@ impl<S: Store> Store for SteppedStore<S> {
         self.0.limits()
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.0.warm()
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.0.warm_up()
     }
 }
 

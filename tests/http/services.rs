@@ -17,7 +17,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use lambda_once::{
     Claim, Idempotency, MemoryStore,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
     store::fault::FaultStore,
 };
 use tokio::io::AsyncReadExt;
@@ -64,7 +64,7 @@ impl Service<Request<Full<Bytes>>> for Strict {
 async fn the_service_that_said_it_is_ready_is_the_one_that_is_called() {
     let calls = Arc::<AtomicUsize>::default();
     let strict = Strict { polls: 0, is_ready: false, calls: Arc::clone(&calls) };
-    let mut service = IdempotencyKeyLayer::new(setup::engine(), Scope::shared()).layer(strict);
+    let mut service = IdempotencyKeyLayer::new(setup::engine(), Caller::shared()).layer(strict);
     let ready = poll_fn(|context| service.poll_ready(context)).now_or_never();
     assert!(matches!(ready, Some(Ok(()))), "the inner service is waited for later");
     for (key, done) in [("a", 1), ("b", 2), ("a", 2)] {
@@ -80,7 +80,7 @@ async fn a_handler_finds_its_claim_if_its_request_is_protected_and_none_if_it_pa
     let handler = |claim: Option<Extension<Claim>>| async move {
         claim.map_or("none".to_owned(), |Extension(claim)| format!("{} {}", claim.key(), claim.attempt()))
     };
-    let layer = IdempotencyKeyLayer::new(setup::engine(), Scope::shared()).optional();
+    let layer = IdempotencyKeyLayer::new(setup::engine(), Caller::shared()).key_optional();
     let app = Router::new().route("/charges", post(handler)).route_layer(layer);
     let send = |key: Option<&str>| {
         let request =
@@ -100,7 +100,7 @@ fn counted() -> (Router, Arc<AtomicUsize>, FaultStore<MemoryStore>) {
     let counter = Arc::clone(&runs);
     let handler = move || async move { counter.fetch_add(1, Ordering::SeqCst).to_string() };
     let once = Idempotency::builder(store.clone()).scope("tests").build().unwrap();
-    let layer = IdempotencyKeyLayer::new(once, Scope::shared()).optional();
+    let layer = IdempotencyKeyLayer::new(once, Caller::shared()).key_optional();
     (Router::new().route("/charges", post(handler)).route_layer(layer), runs, store)
 }
 

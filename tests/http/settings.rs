@@ -5,15 +5,15 @@ use std::time::Duration;
 use http::StatusCode;
 use lambda_once::{
     ErrorKind, Idempotency, Key, MemoryStore,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
 };
 
 fn layer() -> IdempotencyKeyLayer {
-    IdempotencyKeyLayer::new(crate::setup::engine(), Scope::shared())
+    IdempotencyKeyLayer::new(crate::setup::engine(), Caller::shared())
 }
 
 fn is_refused(layer: IdempotencyKeyLayer) -> bool {
-    match layer.checked() {
+    match layer.validate() {
         Ok(_) => false,
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Config, "{error}");
@@ -38,9 +38,9 @@ fn a_check_of_header_keys_is_refused_if_keys_come_from_elsewhere() {
 fn an_empty_name_of_a_service_is_refused() {
     let scope = |name: &'static str| Idempotency::builder(MemoryStore::new()).scope(name).build();
     assert_eq!(scope("").unwrap_err().kind(), ErrorKind::Config);
-    assert!(!is_refused(IdempotencyKeyLayer::new(scope("charges").unwrap(), Scope::shared())));
+    assert!(!is_refused(IdempotencyKeyLayer::new(scope("charges").unwrap(), Caller::shared())));
     let nameless = scope("charges").unwrap().named("");
-    assert!(is_refused(IdempotencyKeyLayer::new(nameless, Scope::shared())));
+    assert!(is_refused(IdempotencyKeyLayer::new(nameless, Caller::shared())));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn the_status_of_a_mismatch_is_that_of_an_error() {
 
 #[test]
 fn room_for_less_than_one_body_is_refused_with_what_to_do() {
-    let error = layer().max_body(1_000).max_buffered(999).checked().unwrap_err();
+    let error = layer().max_body(1_000).max_buffered(999).validate().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     let told = error.to_string();
     assert!(told.contains("raise `max_buffered` or lower `max_body`"), "{told}");

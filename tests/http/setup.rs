@@ -14,7 +14,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use lambda_once::{
     BoxFuture, Builder, Idempotency, MemoryStore,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
     store::fault::{Call, FaultStore},
 };
 use tokio::sync::Semaphore;
@@ -100,7 +100,7 @@ impl App {
         let records = MemoryStore::with_clock(clock.clone());
         let store = FaultStore::new(records.clone(), 1);
         let once = engine(Idempotency::builder(store.clone()).clock(clock.clone()).scope("tests")).build().unwrap();
-        let scope = Scope::header(http::HeaderName::from_static("x-caller")).or_anonymous();
+        let scope = Caller::header(http::HeaderName::from_static("x-caller")).or_anonymous();
         let runs = Arc::new(AtomicU32::new(0));
         let counter = Arc::clone(&runs);
         let inner = tower::service_fn(move |request| {

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use lambda_http::{Body, IntoResponse};
 use lambda_once::{
     Idempotency, MemoryStore,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
 };
 use tower::{Layer, ServiceExt};
 
@@ -38,7 +38,7 @@ async fn a_retry_is_told_the_status_and_the_place_of_an_answer_beyond_the_cap() 
     let app = App::with(|engine| engine, |layer| layer.max_body(4), |_, _| made("12345"));
     assert_eq!(app.post("k", "1").await.body, "12345");
     let again = app.post("k", "1").await;
-    assert_eq!((again.status, again.code(), again.is_replay()), (410, "answer_not_kept".to_owned(), true));
+    assert_eq!((again.status, again.code(), again.is_replay()), (410, "response_not_stored".to_owned(), true));
     assert_eq!((&problem(&again)["response_status"], again.header("location")), (&201.into(), Some("/charges/7")));
     assert_eq!((again.header("x-run"), app.runs()), (None, 1));
 }
@@ -55,7 +55,7 @@ async fn a_retry_is_told_status_and_location_of_a_response_too_large_to_store() 
             let text = text.clone();
             async move { (http::StatusCode::CREATED, [(header::LOCATION, "/charges/7")], text) }
         };
-        let layer = IdempotencyKeyLayer::new(once, Scope::shared());
+        let layer = IdempotencyKeyLayer::new(once, Caller::shared());
         let app = Router::new().route("/charges", post(handler)).route_layer(layer);
         let mut got = Vec::new();
         for _ in 0..2 {
@@ -70,7 +70,10 @@ async fn a_retry_is_told_status_and_location_of_a_response_too_large_to_store() 
     assert_eq!((kept[0].status, kept[1].status, kept[1].is_replay()), (201, 201, true));
     let dropped = run(1_000).await;
     assert_eq!((dropped[0].status, dropped[0].body.len()), (201, 4_000));
-    assert_eq!((dropped[1].status, dropped[1].code(), dropped[1].is_replay()), (410, "answer_not_kept".into(), true));
+    assert_eq!(
+        (dropped[1].status, dropped[1].code(), dropped[1].is_replay()),
+        (410, "response_not_stored".into(), true)
+    );
     assert_eq!(
         (&problem(&dropped[1])["response_status"], dropped[1].header("location")),
         (&201.into(), Some("/charges/7"))
@@ -152,7 +155,7 @@ async fn twice(content_type: &'static str, body: &Bytes, is_in_lambda: bool) -> 
         let answer = answer.body(Full::new(body.clone())).unwrap();
         async move { Ok::<_, Infallible>(answer) }
     });
-    let service = IdempotencyKeyLayer::new(once, Scope::shared()).layer(handler);
+    let service = IdempotencyKeyLayer::new(once, Caller::shared()).layer(handler);
     let mut ends = [(0, 0); 2];
     let mut is_replay = false;
     for end in &mut ends {
@@ -192,9 +195,9 @@ async fn in_lambda_an_answer_that_is_too_large_once_encoded_is_not_replayed() {
 #[tokio::test]
 async fn in_lambda_an_answer_that_is_too_large_once_encoded_can_be_refused() {
     let handler = |_, _| async { Response::new(Full::from(vec![0xff; 5 << 20])) };
-    let app = App::with(|engine| engine, IdempotencyKeyLayer::refuse_large_answers, handler);
+    let app = App::with(|engine| engine, IdempotencyKeyLayer::reject_large_responses, handler);
     let got = app.send(in_lambda(request("k", "{}"))).await;
-    assert_eq!((got.status, got.code()), (500, "answer_too_large".to_owned()));
+    assert_eq!((got.status, got.code()), (500, "response_too_large".to_owned()));
     let again = app.send(in_lambda(request("k", "{}"))).await;
     assert_eq!((again.status, &problem(&again)["response_status"], app.runs()), (410, &200.into(), 1));
 }

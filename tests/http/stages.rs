@@ -1,6 +1,6 @@
 //! API Gateway stages, and paths with a segment of the same name.
 
-use lambda_once::{Idempotency, http::Scope};
+use lambda_once::{Idempotency, http::Caller};
 use serde_json::Value;
 
 use crate::callers::{Shape, answered};
@@ -42,7 +42,7 @@ fn to_http_api_at_own_domain(stage: &str, path: &str) -> Value {
 }
 
 async fn send(once: &Idempotency, event: &Value, text: &str) -> (u16, String, bool) {
-    answered(once, Scope::authorizer().or_anonymous(), event, text.to_owned()).await
+    answered(once, Caller::authorizer().or_anonymous(), event, text.to_owned()).await
 }
 
 /// Asserts that the second request is refused, in either order, and the first one's retry is a replay.

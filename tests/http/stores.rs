@@ -34,7 +34,7 @@ impl<S: Store> Store for Limited<S> {
         Limits { max_result_bytes: self.max_result_bytes, ..self.store.limits() }
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.store.warm()
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.store.warm_up()
     }
 }

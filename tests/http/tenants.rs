@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use lambda_once::{Idempotency, MemoryStore, http::Scope, store::cached::CachedStore};
+use lambda_once::{Idempotency, MemoryStore, http::Caller, store::cached::CachedStore};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ fn sent() -> impl Strategy<Value = Sent> {
 }
 
 /// Sends all requests and checks each response. `identify` is the expected caller.
-async fn each_gets_its_own(once: Idempotency, scope: fn() -> Scope, all: Vec<Sent>, identify: fn(&Sent) -> Who) {
+async fn each_gets_its_own(once: Idempotency, scope: fn() -> Caller, all: Vec<Sent>, identify: fn(&Sent) -> Who) {
     let mut first = HashMap::<(Who, &str), (&str, Value)>::new();
     for sent in &all {
         let who = identify(sent);
@@ -77,9 +77,9 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             if by_key {
-                each_gets_its_own(once, || Scope::api_key().or_anonymous(), all, by_api_key).await;
+                each_gets_its_own(once, || Caller::api_key().or_anonymous(), all, by_api_key).await;
             } else {
-                each_gets_its_own(once, || Scope::authorizer().or_anonymous(), all, by_authorizer).await;
+                each_gets_its_own(once, || Caller::authorizer().or_anonymous(), all, by_authorizer).await;
             }
         });
     }

@@ -8,7 +8,7 @@ use futures_util::stream;
 use http::{HeaderMap, HeaderName, Request, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
-use lambda_once::http::{Decision, IdempotencyKeyLayer, Scope};
+use lambda_once::http::{Caller, IdempotencyKeyLayer, ResponseAction};
 use tokio::io::AsyncReadExt;
 use tower::ServiceExt;
 
@@ -24,7 +24,7 @@ fn checksum() -> HeaderMap {
 }
 
 fn layer() -> IdempotencyKeyLayer {
-    IdempotencyKeyLayer::new(crate::setup::engine(), Scope::shared())
+    IdempotencyKeyLayer::new(crate::setup::engine(), Caller::shared())
 }
 
 /// The bytes that a server sends to a client that accepts trailers, and to its retry.
@@ -63,7 +63,11 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 /// The status, the trailer and whether it is a replay, of the first response of a service of gRPC and of the retry's.
 type Told = [(u16, Option<String>, bool); 2];
 
-async fn of_grpc(header: Option<&'static str>, trailer: Option<&'static str>, decision: Option<Decision>) -> Told {
+async fn of_grpc(
+    header: Option<&'static str>,
+    trailer: Option<&'static str>,
+    decision: Option<ResponseAction>,
+) -> Told {
     of_layer(layer(), "application/grpc", header, trailer, decision).await
 }
 
@@ -72,7 +76,7 @@ async fn too_large(
     content_type: &'static str,
     header: Option<&'static str>,
     trailer: Option<&'static str>,
-    decision: Option<Decision>,
+    decision: Option<ResponseAction>,
 ) -> Told {
     of_layer(layer().max_body(6), content_type, header, trailer, decision).await
 }
@@ -82,7 +86,7 @@ async fn of_layer(
     content_type: &'static str,
     header: Option<&'static str>,
     trailer: Option<&'static str>,
-    decision: Option<Decision>,
+    decision: Option<ResponseAction>,
 ) -> Told {
     let handler = move || async move {
         let trailers = trailer.map(|status| HeaderMap::from_iter([(GRPC_STATUS, status.parse().unwrap())]));
@@ -120,9 +124,9 @@ async fn an_error_of_grpc_keeps_the_key_unless_the_application_decides() {
     assert_eq!(of_grpc(Some("5"), None, None).await[1], (409, None, false));
     // Trailers count, where both are there.
     assert_eq!(of_grpc(Some("0"), Some("13"), None).await[1].0, 409);
-    let store = of_grpc(None, Some("3"), Some(Decision::Store)).await;
+    let store = of_grpc(None, Some("3"), Some(ResponseAction::Store)).await;
     assert_eq!(store[1], (200, status("3"), true));
-    let release = of_grpc(None, Some("14"), Some(Decision::Release)).await;
+    let release = of_grpc(None, Some("14"), Some(ResponseAction::Release)).await;
     assert_eq!(release[1], (200, status("14"), false));
 }
 
@@ -137,7 +141,7 @@ async fn a_large_answer_of_grpc_is_done_as_its_status_is_not_known() {
         // This one is known.
         assert_eq!(too_large(content_type, Some("5"), None, None).await[1], (409, None, false), "{content_type}");
     }
-    let keep = too_large("application/grpc", None, Some("0"), Some(Decision::Keep)).await;
+    let keep = too_large("application/grpc", None, Some("0"), Some(ResponseAction::Keep)).await;
     assert_eq!(keep[1], (409, None, false));
 }
 

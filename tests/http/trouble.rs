@@ -16,7 +16,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use lambda_once::{
     AfterUnknown, BoxError, Builder, Claim, Classify, Failure, Idempotency, MemoryStore, Store, Verdict,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
     record::Record,
     store::{
         ResultData,
@@ -222,7 +222,7 @@ async fn after_on<E: std::fmt::Debug + Send + 'static>(
             }
         }
     });
-    let service = IdempotencyKeyLayer::new(once, Scope::from_fn(|_| Some("alice".to_owned()))).layer(handler);
+    let service = IdempotencyKeyLayer::new(once, Caller::from_fn(|_| Some("alice".to_owned()))).layer(handler);
     assert!(service.clone().oneshot(post("k", "{}")).await.is_err(), "the error is handed on");
     service.oneshot(post("k", "{}")).await.unwrap().status().as_u16()
 }
@@ -259,7 +259,7 @@ async fn a_handler_that_an_inner_time_out_drops_keeps_its_key() {
     });
     let once = Idempotency::builder(MemoryStore::new()).scope("tests").build().unwrap();
     let timed = tower::timeout::Timeout::new(handler, Duration::from_secs(1));
-    let service = IdempotencyKeyLayer::new(once, Scope::shared()).layer(timed);
+    let service = IdempotencyKeyLayer::new(once, Caller::shared()).layer(timed);
     let error = service.clone().oneshot(post("k", "{}")).await.unwrap_err();
     assert!(error.is::<tower::timeout::error::Elapsed>(), "the error is handed on");
     let retry = service.oneshot(post("k", "{}")).await.unwrap();
@@ -300,7 +300,7 @@ async fn broken_off(status: u16) -> (Got, u16) {
         let body = axum::body::Body::from_stream(futures_util::stream::iter(frames));
         async move { http::Response::builder().status(if first { status } else { 201 }).body(body).unwrap() }
     };
-    let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Scope::shared());
+    let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Caller::shared());
     let app = axum::Router::new().route("/charges", axum::routing::post(handler)).route_layer(layer);
     let send = || {
         let request = Request::post("/charges").header("idempotency-key", "k").body(axum::body::Body::empty());
@@ -316,7 +316,7 @@ async fn broken_off(status: u16) -> (Got, u16) {
 async fn an_answer_that_releases_the_key_does_so_although_its_body_breaks_off() {
     for (status, retry) in [(503, 201), (429, 201), (201, 409), (504, 409)] {
         let (got, retried) = broken_off(status).await;
-        assert_eq!((got.status, got.code(), retried), (500, "answer_broken".to_owned(), retry), "{status}");
+        assert_eq!((got.status, got.code(), retried), (500, "response_broken".to_owned(), retry), "{status}");
         let problem: serde_json::Value = serde_json::from_slice(&got.body).unwrap();
         let is_unknown = problem["detail"].as_str().unwrap().contains("not known");
         assert_eq!((&problem["retryable"], is_unknown), (&true.into(), retry == 409), "{status}");
@@ -354,7 +354,7 @@ async fn in_lambda_nothing_is_spawned_that_outlives_a_request() {
             numbered(run, request).await
         },
     );
-    for (key, status) in [("done", 201), ("cut off", 504), ("done", 201)] {
+    for (key, status) in [("done", 201), ("cancelled", 504), ("done", 201)] {
         assert_eq!(app.send(in_lambda(post(&format!("\"{key}\""), "{}"))).await.status, status);
         assert_eq!(tasks(), before, "{key}");
     }

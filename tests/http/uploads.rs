@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream, stream::FuturesUnordered};
 use http::{Request, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use lambda_once::http::{IdempotencyKeyLayer, Scope};
+use lambda_once::http::{Caller, IdempotencyKeyLayer};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -28,7 +28,7 @@ use crate::{
 };
 
 fn layer() -> IdempotencyKeyLayer {
-    IdempotencyKeyLayer::new(crate::setup::engine(), Scope::shared())
+    IdempotencyKeyLayer::new(crate::setup::engine(), Caller::shared())
 }
 
 /// A service that reads its body, and how often it has run.

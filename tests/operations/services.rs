@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 use lambda_once::{
     BoxError, ErrorKind, Failure, Idempotency, Key, OutcomeKind,
     batch::{BatchService, Handler, Source, sqs::Sqs},
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
     invocation::InvocationLayer,
     store::fault::FaultStore,
     testing::{self, sqs},
@@ -34,7 +34,7 @@ where
     match processed.response {
         Ok(_) => processed.outcomes()[0],
         Err(error) => {
-            assert!(processed.records.is_empty() && !error.redelivery_helps(), "{error}");
+            assert!(processed.records.is_empty() && !error.is_retryable(), "{error}");
             Err(error.kind())
         }
     }
@@ -44,9 +44,9 @@ where
 async fn two_unnamed_services_of_one_source_are_refused_before_any_claim() {
     let store = FaultStore::new(testing::store(), 1);
     let once = testing::builder(store.clone()).build().unwrap();
-    let orders = once.sqs(Key::pointer("/id"), succeed).checked().unwrap();
+    let orders = once.sqs(Key::pointer("/id"), succeed).validate().unwrap();
     let refunds = once.clone().sqs(Key::pointer("/id"), succeed);
-    assert_eq!(refunds.clone().checked().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(refunds.clone().validate().unwrap_err().kind(), ErrorKind::Config);
     for service in [&orders, &refunds] {
         assert_eq!(deliver(service).await, Err(ErrorKind::Config));
     }
@@ -59,27 +59,27 @@ async fn two_engines_on_one_store_do_not_hide_two_services_from_each_other() {
     let engine = || testing::builder(store.clone()).build().unwrap();
     let orders = engine().sqs(Key::pointer("/id"), succeed);
     let line = line!() - 1;
-    assert!(orders.clone().checked().is_ok());
-    let error = engine().sqs(Key::pointer("/id"), succeed).checked().unwrap_err();
+    assert!(orders.clone().validate().is_ok());
+    let error = engine().sqs(Key::pointer("/id"), succeed).validate().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     for place in [line, line + 3] {
         assert!(error.to_string().contains(&format!("services.rs:{place}:")), "{error}");
     }
     for other in [
-        engine().named("mails").sqs(Key::pointer("/id"), succeed).checked(),
-        testing::builder(store.clone()).scope("mails").build().unwrap().sqs(Key::pointer("/id"), succeed).checked(),
-        testing::engine().sqs(Key::pointer("/id"), succeed).checked(),
+        engine().named("mails").sqs(Key::pointer("/id"), succeed).validate(),
+        testing::builder(store.clone()).scope("mails").build().unwrap().sqs(Key::pointer("/id"), succeed).validate(),
+        testing::engine().sqs(Key::pointer("/id"), succeed).validate(),
     ] {
         assert!(other.is_ok());
     }
     drop(orders);
-    assert!(engine().sqs(Key::pointer("/id"), succeed).checked().is_ok());
+    assert!(engine().sqs(Key::pointer("/id"), succeed).validate().is_ok());
 }
 
 #[tokio::test]
 async fn a_service_that_is_made_for_each_event_is_one_service() {
     let once = testing::engine();
-    let made = || once.sqs(Key::all([Key::pointer("/id"), Key::from_fn(|_| Ok(Some("id".into())))]), succeed);
+    let made = || once.sqs(Key::composite([Key::pointer("/id"), Key::from_fn(|_| Ok(Some("id".into())))]), succeed);
     let (first, second) = (made(), made());
     assert_eq!(deliver(&first).await, Ok(OutcomeKind::Executed));
     assert_eq!(deliver(&second).await, Ok(OutcomeKind::Replayed));
@@ -90,9 +90,9 @@ async fn a_layer_that_is_made_for_each_event_is_one_layer() {
     let once = testing::engine();
     let made = || InvocationLayer::<Value>::new(once.clone(), Key::pointer("/id"));
     let (first, second) = (made(), made());
-    assert!(first.clone().checked().is_ok() && second.clone().checked().is_ok());
+    assert!(first.clone().validate().is_ok() && second.clone().validate().is_ok());
     let _ = once.operation("other", "7").run(|| async { Ok::<_, Failure>(()) }).await.unwrap();
-    assert!(first.checked().is_ok() && second.checked().is_ok(), "a record in the store changes nothing");
+    assert!(first.validate().is_ok() && second.validate().is_ok(), "a record in the store changes nothing");
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn capturing_handlers_are_two_although_one_line_makes_their_services() {
     };
     let (charges, mails) = (made("charge"), made("mail"));
     for service in [&charges, &mails] {
-        assert_eq!(service.clone().checked().err().unwrap().kind(), ErrorKind::Config);
+        assert_eq!(service.clone().validate().err().unwrap().kind(), ErrorKind::Config);
     }
 }
 
@@ -121,14 +121,14 @@ async fn services_made_by_one_line_with_other_keys_settings_or_handlers_are_two(
     }
     let once = testing::engine();
     let first = made(&once, Key::pointer("/id"), succeed);
-    assert!(made(&once, Key::pointer("/id"), succeed).checked().is_ok());
-    assert_eq!(made(&once, Key::pointer("/id"), refund).checked().unwrap_err().kind(), ErrorKind::Config);
+    assert!(made(&once, Key::pointer("/id"), succeed).validate().is_ok());
+    assert_eq!(made(&once, Key::pointer("/id"), refund).validate().unwrap_err().kind(), ErrorKind::Config);
     // Only what was checked once can be told apart by its key and settings.
     assert_eq!(deliver(&first).await, Ok(OutcomeKind::Executed));
     let others = [made(&once, Key::message_id(), succeed), made(&once, Key::pointer("/id"), succeed).concurrency(1)];
     for other in others {
         let twin = first.clone();
-        assert_eq!(other.clone().checked().err().or(twin.checked().err()).unwrap().kind(), ErrorKind::Config);
+        assert_eq!(other.clone().validate().err().or(twin.validate().err()).unwrap().kind(), ErrorKind::Config);
     }
 }
 
@@ -140,7 +140,7 @@ async fn a_key_that_captures_something_equals_no_other() {
         once.sqs(Key::from_fn(move |_| Ok(Some(suffix.clone()))), succeed)
     };
     let (first, second) = (made("a"), made("b"));
-    let checked = [first.clone().checked().err(), second.clone().checked().err()];
+    let checked = [first.clone().validate().err(), second.clone().validate().err()];
     assert_eq!(checked.into_iter().flatten().map(|error| error.kind()).collect::<Vec<_>>(), [ErrorKind::Config]);
 }
 
@@ -159,7 +159,7 @@ async fn a_service_may_follow_one_that_is_gone() {
 #[tokio::test]
 async fn clones_of_a_service_are_one_service() {
     let service = testing::engine().sqs(Key::pointer("/id"), succeed).concurrency(2);
-    let clone = service.clone().concurrency(1).checked().unwrap();
+    let clone = service.clone().concurrency(1).validate().unwrap();
     assert_eq!(deliver(&service).await, Ok(OutcomeKind::Executed));
     assert_eq!(deliver(&clone).await, Ok(OutcomeKind::Replayed));
 }
@@ -167,9 +167,9 @@ async fn clones_of_a_service_are_one_service() {
 #[tokio::test]
 async fn services_of_different_kinds_share_an_engine_and_a_key_without_meeting() {
     let once = testing::engine();
-    let queue = once.sqs(Key::pointer("/id"), succeed).checked().unwrap();
-    let topic = once.sns(Key::pointer("/id"), succeed).checked().unwrap();
-    let layer = InvocationLayer::new(once.clone(), Key::pointer("/id")).checked().unwrap();
+    let queue = once.sqs(Key::pointer("/id"), succeed).validate().unwrap();
+    let topic = once.sns(Key::pointer("/id"), succeed).validate().unwrap();
+    let layer = InvocationLayer::new(once.clone(), Key::pointer("/id")).validate().unwrap();
     let runs = once.operation("invocation", "other").run(|| async { Ok::<_, Failure>(()) }).await.unwrap();
     assert_eq!(runs.kind(), OutcomeKind::Executed);
     assert_eq!(deliver(&queue).await, Ok(OutcomeKind::Executed));
@@ -182,9 +182,9 @@ async fn services_of_different_kinds_share_an_engine_and_a_key_without_meeting()
 #[tokio::test]
 async fn services_share_their_records_if_and_only_if_they_share_their_name() {
     let once = testing::engine();
-    let service = |name: &'static str| once.named(name).sqs(Key::pointer("/id"), succeed).checked().unwrap();
+    let service = |name: &'static str| once.named(name).sqs(Key::pointer("/id"), succeed).validate().unwrap();
     let (orders, refunds, orders_again) = (service("orders"), service("refunds"), service("orders"));
-    let unnamed = once.sqs(Key::pointer("/id"), succeed).checked().unwrap();
+    let unnamed = once.sqs(Key::pointer("/id"), succeed).validate().unwrap();
     for new in [&orders, &refunds, &unnamed] {
         assert_eq!(deliver(new).await, Ok(OutcomeKind::Executed));
     }
@@ -201,10 +201,10 @@ async fn two_unnamed_invocation_layers_are_refused() {
     let event = || testing::event(&json!({ "id": "7" }));
     let charge = layer(&once);
     let charges = [function(&charge), function(&charge)];
-    assert!(charge.clone().checked().is_ok(), "one layer may wrap several services");
+    assert!(charge.clone().validate().is_ok(), "one layer may wrap several services");
     let refund = InvocationLayer::new(once.clone(), Key::pointer("/id"));
-    assert_eq!(refund.clone().checked().unwrap_err().kind(), ErrorKind::Config);
-    assert!(layer(&once.named("refund")).checked().is_ok());
+    assert_eq!(refund.clone().validate().unwrap_err().kind(), ErrorKind::Config);
+    assert!(layer(&once.named("refund")).validate().is_ok());
     assert!(
         function(&refund).oneshot(event()).await.unwrap_err().to_string().contains("unnamed `invocation` services")
     );
@@ -215,7 +215,7 @@ async fn two_unnamed_invocation_layers_are_refused() {
 #[tokio::test]
 async fn two_unnamed_http_layers_are_refused() {
     let once = testing::engine();
-    let layer = |once: &Idempotency| IdempotencyKeyLayer::new(once.clone(), Scope::authorizer().or_anonymous());
+    let layer = |once: &Idempotency| IdempotencyKeyLayer::new(once.clone(), Caller::authorizer().or_anonymous());
     let answer = async |layer: &IdempotencyKeyLayer| {
         let inner =
             service_fn(|_: Request<Full<Bytes>>| async { Ok::<_, BoxError>(Response::new(Full::<Bytes>::default())) });
@@ -225,7 +225,7 @@ async fn two_unnamed_http_layers_are_refused() {
     };
     let charges = layer(&once);
     assert_eq!(answer(&charges).await.0, 200);
-    let refunds = IdempotencyKeyLayer::new(once.clone(), Scope::authorizer().or_anonymous());
+    let refunds = IdempotencyKeyLayer::new(once.clone(), Caller::authorizer().or_anonymous());
     let (status, problem) = answer(&refunds).await;
     assert!(status == 500 && problem.contains("misconfigured"), "{problem}");
     assert_eq!(answer(&layer(&once.named("refunds"))).await.0, 200);

@@ -7,7 +7,7 @@ use http_body_util::Full;
 use lambda_once::{
     AfterUnknown, ErrorKind, Failure, Idempotency, Key, MemoryStore, MissingKey, OperationSettings, Outcome, Store,
     clock::Clock,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
     invocation::InvocationLayer,
     record::{KeyHash, Record, Status},
     store::ResultData,
@@ -105,12 +105,12 @@ async fn settings_that_contradict_each_other_are_refused_before_any_claim() {
         assert_eq!(error.kind(), ErrorKind::Config);
         let handler = |_: Value| async { Ok::<_, Failure>(()) };
         let service = world.once.sqs(Key::message_id(), handler).with_settings(bad);
-        assert_eq!(service.checked().unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(service.validate().unwrap_err().kind(), ErrorKind::Config);
         let layer = InvocationLayer::<Value>::new(world.once.clone(), Key::pointer("/id")).with_settings(bad);
-        assert_eq!(layer.checked().unwrap_err().kind(), ErrorKind::Config);
-        let scope = Scope::from_fn(|_| Some("alice".to_owned()));
+        assert_eq!(layer.validate().unwrap_err().kind(), ErrorKind::Config);
+        let scope = Caller::from_fn(|_| Some("alice".to_owned()));
         let layer = IdempotencyKeyLayer::new(world.once.clone(), scope).with_settings(bad);
-        assert_eq!(layer.checked().unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(layer.validate().unwrap_err().kind(), ErrorKind::Config);
     }
     let key = world.once.key_hash("charge", "k").unwrap();
     assert_eq!(world.store.read(&[key], ResultData::Omit).await.remove(0).unwrap(), None);
@@ -164,7 +164,7 @@ async fn an_http_layer_has_settings_of_its_own() {
         *seen.lock().unwrap() = Some(claim.key());
         async { Ok::<_, std::convert::Infallible>(http::Response::new(Full::<Bytes>::from("done"))) }
     });
-    let scope = Scope::from_fn(|_| Some("alice".to_owned()));
+    let scope = Caller::from_fn(|_| Some("alice".to_owned()));
     let layer = IdempotencyKeyLayer::new(world.once.clone(), scope).with_settings(MONTHLY.keep_results(true));
     let request = http::Request::post("/").header("idempotency-key", "\"k\"").body(Full::<Bytes>::from("{}")).unwrap();
     let response = layer.layer(handler).oneshot(request).await.unwrap();

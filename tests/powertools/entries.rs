@@ -61,7 +61,7 @@ async fn messages_of_a_queue(world: World) {
 async fn whole_invocations(world: World) {
     let layer = InvocationLayer::new(world.once.clone(), Key::jmespath("[user, to_string(id)]"));
     let handler = service_fn(|_: LambdaEvent<Value>| async { Ok::<_, BoxError>(our_result()) });
-    let service = layer.checked().unwrap().layer(handler);
+    let service = layer.validate().unwrap().layer(handler);
     let key = world.option("event_key_jmespath", "eventKeyJmesPath");
     let event = |id: u32| json!({ "user": "bob", "id": id, "at": 1.0 });
     let call = |id| {
@@ -88,7 +88,7 @@ async fn a_transaction(world: World) {
         let store = store.clone();
         async move {
             let _store = store;
-            if claimless { operation.claimless().run(work).await } else { operation.run(work).await }
+            if claimless { operation.without_claim().run(work).await } else { operation.run(work).await }
         }
     };
     for (id, claimless) in [(1, false), (2, true)] {

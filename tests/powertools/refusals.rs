@@ -3,7 +3,7 @@
 use http_body_util::Full;
 use lambda_once::{
     Classify, DynamoDbStore, Error, ErrorKind, Failure, Idempotency, Key, Outcome, Store, Transactional, Verdict,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
     invocation::{InvocationError, InvocationLayer},
     record::{KeyHash, Owner, StoredResult},
     store::{
@@ -55,12 +55,15 @@ async fn an_order_of_operations() {
 #[tokio::test]
 async fn a_second_operation() {
     let once = Idempotency::new(store().await);
-    let service = once.sqs(Key::pointer("/id"), handle).checked().unwrap();
-    assert!(once.sqs(Key::pointer("/id"), handle).checked().is_err(), "it is the second one of its kind");
+    let service = once.sqs(Key::pointer("/id"), handle).validate().unwrap();
+    assert!(once.sqs(Key::pointer("/id"), handle).validate().is_err(), "it is the second one of its kind");
     assert_config(once.operation(PLACE, &1).run(async || Ok::<_, Failure>(())).await, "`sqs`");
-    assert_config(once.named("other").sqs(Key::pointer("/id"), handle).checked().map(drop), "`other.sqs`");
-    assert_config(InvocationLayer::<Value>::new(once.clone(), Key::pointer("/id")).checked().map(drop), "`invocation`");
-    assert!(service.checked().is_ok());
+    assert_config(once.named("other").sqs(Key::pointer("/id"), handle).validate().map(drop), "`other.sqs`");
+    assert_config(
+        InvocationLayer::<Value>::new(once.clone(), Key::pointer("/id")).validate().map(drop),
+        "`invocation`",
+    );
+    assert!(service.validate().is_ok());
 }
 
 #[tokio::test]
@@ -84,10 +87,10 @@ async fn a_tenant() {
 #[tokio::test]
 async fn the_http_layer() {
     let once = Idempotency::builder(store().await).scope("orders").build().unwrap();
-    let layer = IdempotencyKeyLayer::new(once, Scope::shared());
-    assert_config(layer.checked().map(drop), "HTTP");
+    let layer = IdempotencyKeyLayer::new(once, Caller::shared());
+    assert_config(layer.validate().map(drop), "HTTP");
     let once = Idempotency::builder(store().await).scope("orders").build().unwrap();
-    let service = IdempotencyKeyLayer::new(once, Scope::shared()).layer(service_fn(
+    let service = IdempotencyKeyLayer::new(once, Caller::shared()).layer(service_fn(
         |_: http::Request<Full<bytes::Bytes>>| async {
             Ok::<_, std::convert::Infallible>(http::Response::new(Full::<bytes::Bytes>::default()))
         },

@@ -183,7 +183,7 @@ impl Dice {
         let behaviour = match BEHAVIOURS[nth % BEHAVIOURS.len()] {
             _ if traits.freezes && nth % 8 == 0 => Behaviour::Freeze,
             _ if self.behaviour < 100 - traits.trouble => Behaviour::Succeed,
-            // One cuts off all that could follow.
+            // One cancels all that could follow.
             Behaviour::Hang if nth % 4 > 0 => Behaviour::Transient,
             behaviour => behaviour,
         };

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, fmt, future::poll_fn, pin::pin, sync::Arc};
 
 use lambda_once::{
-    BoxError, BoxFuture, Classify, Failure, Probed, RecordContext,
+    BoxError, BoxFuture, Classify, Failure, ProbeResult, RecordContext,
     batch::{DeadLetter, DeadLetters, RecordInfo, RecordReport, Redelivery},
     clock::{Clock, Timestamp},
 };
@@ -189,7 +189,7 @@ impl TestHandler {
         state == Some(StoredState::Lapsed(true)) || self.journal.counts(Some(key)).1 > 0
     }
 
-    pub(crate) async fn probe(self, context: RecordContext) -> Result<Probed<String>, Failure> {
+    pub(crate) async fn probe(self, context: RecordContext) -> Result<ProbeResult<String>, Failure> {
         let (record, started) = self.record(&context);
         let Body::Order { key, .. } = record.body else { panic!("what has no key has no claim that took over") };
         let open_run = self.journal.begin([started], false);
@@ -201,7 +201,7 @@ impl TestHandler {
         record: &Record,
         key: usize,
         open_run: &OpenRun,
-    ) -> Result<Probed<String>, Failure> {
+    ) -> Result<ProbeResult<String>, Failure> {
         match record.probe {
             ProbeBehaviour::Fails => {
                 open_run.end(0, End::Transient);
@@ -211,11 +211,11 @@ impl TestHandler {
             ProbeBehaviour::Hangs => std::future::pending().await,
             ProbeBehaviour::Truth if self.took_effect(key) => {
                 open_run.end(0, End::Recovered);
-                Ok(Probed::Done("done".to_owned()))
+                Ok(ProbeResult::Done("done".to_owned()))
             }
             ProbeBehaviour::Truth => {
                 open_run.end(0, End::NotDone);
-                Ok(Probed::NotDone)
+                Ok(ProbeResult::NotDone)
             }
         }
     }

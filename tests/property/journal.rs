@@ -25,7 +25,7 @@ pub(crate) enum End {
     Unknown,
     Panicked,
     /// Its future was dropped.
-    CutOff,
+    Cancelled,
 }
 
 /// A record that was given to the handler, or to the probe before it.
@@ -237,7 +237,7 @@ impl Drop for OpenRun {
     fn drop(&mut self) {
         let now = self.journal.timeline.now();
         let mut entries = self.journal.lock();
-        let end = if std::thread::panicking() { End::Panicked } else { End::CutOff };
+        let end = if std::thread::panicking() { End::Panicked } else { End::Cancelled };
         for run in &mut entries.runs[self.runs.clone()] {
             run.end.get_or_insert((end, now));
         }

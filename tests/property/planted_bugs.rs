@@ -79,19 +79,22 @@ const SEED: usize = 0;
 
 /// Each rule or defect, a bug against it, and how it is found.
 const PLANTED: &[(&str, &str, Found)] = &[
-    ("B1", "failures are answered in reverse order", Here(PlantedBug::FailuresReversed, &[Promise::Answer])),
+    ("B1", "failures are answered in reverse order", Here(PlantedBug::FailuresReversed, &[Promise::FailureReporting])),
     (
         "B1",
         "one failure in a call fails the records beside it",
         Here(PlantedBug::FailureSpreads, &[Promise::Settlement]),
     ),
-    ("B2", "a record without an id is accepted", Here(PlantedBug::NamelessAccepted, &[Promise::Answer])),
-    ("B2", "a failure is named by an empty id", Here(PlantedBug::EmptyIdentifier, &[Promise::Answer])),
+    ("B2", "a record without an id is accepted", Here(PlantedBug::NamelessAccepted, &[Promise::FailureReporting])),
+    ("B2", "a failure is named by an empty id", Here(PlantedBug::EmptyIdentifier, &[Promise::FailureReporting])),
     ("B3", "the second record with a key gets a key of its own", Here(PlantedBug::DuplicatesHidden, &[Promise::Once])),
     (
         "B4",
         "the source hides that records have an order",
-        Here(PlantedBug::OrderIgnored, &[Promise::Order, Promise::Answer, Promise::Report, Promise::DeadLetter]),
+        Here(
+            PlantedBug::OrderIgnored,
+            &[Promise::Order, Promise::FailureReporting, Promise::Report, Promise::DeadLetter],
+        ),
     ),
     (
         "B4",
@@ -114,14 +117,14 @@ const PLANTED: &[(&str, &str, Found)] = &[
     (
         "B6",
         "what is around a message is compared too",
-        Here(PlantedBug::EnvelopeCompared, &[Promise::Answer, Promise::Report, Promise::Once]),
+        Here(PlantedBug::EnvelopeCompared, &[Promise::FailureReporting, Promise::Report, Promise::Once]),
     ),
     ("B6", "anybody may settle a claim", Here(PlantedBug::OwnerIgnored, &[Promise::Record, Promise::Once])),
-    ("B7", "the last failure is not answered", Here(PlantedBug::FailureForgotten, &[Promise::Answer])),
+    ("B7", "the last failure is not answered", Here(PlantedBug::FailureForgotten, &[Promise::FailureReporting])),
     (
         "B7",
         "a failure does not fail the invocation that it should fail",
-        Here(PlantedBug::AllOrErrorForgotten, &[Promise::Answer]),
+        Here(PlantedBug::AllOrErrorForgotten, &[Promise::FailureReporting]),
     ),
     (
         "B7",
@@ -131,17 +134,17 @@ const PLANTED: &[(&str, &str, Found)] = &[
     (
         "B7",
         "what is no work is taken for work",
-        Here(PlantedBug::PingsAreWork, &[Promise::Answer, Promise::Report, Promise::DeadLetter]),
+        Here(PlantedBug::PingsAreWork, &[Promise::FailureReporting, Promise::Report, Promise::DeadLetter]),
     ),
     (
         "B7",
         "another record is answered than the one that failed",
-        Here(PlantedBug::WrongIdentifier, &[Promise::Answer]),
+        Here(PlantedBug::WrongIdentifier, &[Promise::FailureReporting]),
     ),
     (
         "B7",
         "the policy for permanent failures is the other one",
-        Here(PlantedBug::PermanentFailuresSwapped, &[Promise::Answer, Promise::Report, Promise::Order]),
+        Here(PlantedBug::PermanentFailuresSwapped, &[Promise::FailureReporting, Promise::Report, Promise::Order]),
     ),
     (
         "B7",
@@ -199,12 +202,12 @@ const PLANTED: &[(&str, &str, Found)] = &[
     (
         "F",
         "a decoder's mark is ignored",
-        Here(PlantedBug::DecoderMarkIgnored, &[Promise::Answer, Promise::Report, Promise::DeadLetter]),
+        Here(PlantedBug::DecoderMarkIgnored, &[Promise::FailureReporting, Promise::Report, Promise::DeadLetter]),
     ),
     (
         "F",
         "a decoder's panic is a permanent failure",
-        Here(PlantedBug::DecoderPanicIgnored, &[Promise::Answer, Promise::Report, Promise::DeadLetter]),
+        Here(PlantedBug::DecoderPanicIgnored, &[Promise::FailureReporting, Promise::Report, Promise::DeadLetter]),
     ),
     (
         "G",

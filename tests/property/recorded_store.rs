@@ -294,7 +294,7 @@ impl Store for RecordedStore {
         self.inner.limits()
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.inner.warm()
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.inner.warm_up()
     }
 }

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use lambda_once::{
     Builder, ErrorKind, Idempotency, Key, MemoryStore, MissingKey, OnPanic, Payload, PermanentFailures, RecordContext,
     Store,
-    batch::{BatchService, Handler, OnFailure, Processed, RecordReport, Source, TotalFailure, bulk},
+    batch::{BatchService, FullBatchFailure, Handler, OnFailure, Processed, RecordReport, Source, bulk},
     clock::{Clock, Timestamp},
     record::{Fingerprint, KeyHash, Owner, RECORD_VERSION, Record, Status, StoredResult},
     store::{ResultData, fault::FaultStore},
@@ -180,7 +180,11 @@ impl Runner {
             .concurrency(settings.concurrency + usize::from(self.has(PlantedBug::ConcurrencyExceeded)))
             .on_failure(if settings.stops_batch { OnFailure::StopBatch } else { OnFailure::StopGroup })
             .permanent_failures(if acknowledges { PermanentFailures::Acknowledge } else { PermanentFailures::Report })
-            .total_failure(if settings.total_failure_is_error { TotalFailure::Error } else { TotalFailure::Report })
+            .on_full_batch_failure(if settings.total_failure_is_error {
+                FullBatchFailure::Error
+            } else {
+                FullBatchFailure::Report
+            })
             .payload(match settings.payload {
                 PayloadChoice::Body => Payload::Body,
                 PayloadChoice::Part => Payload::Part(Key::pointer("/note")),
@@ -207,10 +211,10 @@ impl Runner {
             service = service.wait_up_to(FOR_EVER);
         }
         if let Some(ms) = settings.longest_run_ms {
-            service = service.longest_run(millis(ms));
+            service = service.last_attempt_timeout(millis(ms));
         }
         if self.has(PlantedBug::LongestRunIgnored) {
-            service = service.longest_run(FOR_EVER);
+            service = service.last_attempt_timeout(FOR_EVER);
         }
         let journal = &self.handler.journal;
         if let Some(behaviour) = settings.dead_letters {
@@ -246,7 +250,7 @@ impl Runner {
         Args: 'static,
     {
         if self.plan.settings.envelopes {
-            return self.deliver(service.unwrapping(TestEnvelope { bug: self.bug })).await;
+            return self.deliver(service.envelope(TestEnvelope { bug: self.bug })).await;
         }
         self.deliver(service).await
     }

@@ -36,7 +36,10 @@ pub(crate) fn try_out(plan: &Plan, bug: Option<PlantedBug>) -> Checked {
     let plan = Arc::new(plan.clone());
     let tried = catch_unwind(AssertUnwindSafe(|| check(&perform(&plan, bug))));
     tried.unwrap_or_else(|_| {
-        Err(Violation { promise: Promise::Answer, text: "the service panicked, or never answered".to_owned() })
+        Err(Violation {
+            promise: Promise::FailureReporting,
+            text: "the service panicked, or never answered".to_owned(),
+        })
     })
 }
 

@@ -6,7 +6,7 @@ use aws_lambda_events::sqs::{SqsEvent, SqsMessage};
 use lambda_once::{
     Error, ErrorKind, ErrorStatus,
     batch::{
-        Answer, RecordInfo, Source,
+        FailureReporting, RecordInfo, Source,
         envelope::{Content, Envelope, EnvelopeError, Message, Sns},
         sqs::Sqs,
     },
@@ -176,8 +176,11 @@ impl<const WAITING: u8> Source for TestSource<WAITING> {
 
     const OPERATION: &'static str = "property";
     const WAITS_FOR_LEASE: bool = WAITING != Waiting::OrderedOnly as u8;
-    const ANSWER: Answer =
-        if WAITING == Waiting::AllOrNothing as u8 { Answer::AllOrNothing } else { Answer::EachRecord };
+    const REPORTING: FailureReporting = if WAITING == Waiting::AllOrNothing as u8 {
+        FailureReporting::AllOrNothing
+    } else {
+        FailureReporting::EachRecord
+    };
 
     fn split(&self, event: TestEvent) -> Result<(Vec<TestRecord>, ()), Error> {
         let accepts_nameless = self.bug == Some(PlantedBug::NamelessAccepted);
@@ -229,7 +232,7 @@ impl<const WAITING: u8> Source for TestSource<WAITING> {
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<Vec<String>, Error> {
         let failed = self.answered(failed);
-        if Self::ANSWER == Answer::AllOrNothing && !failed.is_empty() {
+        if Self::REPORTING == FailureReporting::AllOrNothing && !failed.is_empty() {
             return Err(Error::new(ErrorKind::Batch, ErrorStatus::Temporary, "answer", "a record failed"));
         }
         if self.is_sqs {

@@ -261,7 +261,7 @@ impl Store for TestStore {
         Limits { max_result_bytes: usize::MAX, batch, orders: false }
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.memory.warm()
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.memory.warm_up()
     }
 }

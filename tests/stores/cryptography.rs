@@ -65,9 +65,9 @@ async fn connect(installed: Installed) {
     installed.install();
     let authority = fs::read(env::var(AUTHORITY).unwrap()).unwrap();
     let config = postgres::Config::from_url(&env::var(POSTGRES).unwrap()).unwrap();
-    config.root_certificates(authority.clone()).build().unwrap().warm().await.unwrap();
+    config.root_certificates(authority.clone()).build().unwrap().warm_up().await.unwrap();
     let config = redis::Config::new(env::var(REDIS).unwrap()).root_certificates(authority);
-    config.build().unwrap().warm().await.unwrap();
+    config.build().unwrap().warm_up().await.unwrap();
     let dynamodb = match installed {
         Installed::AwsLc => {
             let provider = tls::Provider::Rustls(CryptoMode::AwsLc);
@@ -77,7 +77,7 @@ async fn connect(installed: Installed) {
         }
         Installed::Nothing | Installed::Custom => DynamoDbStore::from_env().await.unwrap(),
     };
-    dynamodb.warm().await.unwrap();
+    dynamodb.warm_up().await.unwrap();
 }
 
 /// What the servers were offered, each in one connection.

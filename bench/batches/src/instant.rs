@@ -52,7 +52,7 @@ impl Store for InstantStore {
         Limits { max_result_bytes: 400_000, batch: 25, orders: false }
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
 }

@@ -9,7 +9,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use lambda_once::{
     Idempotency, MemoryStore,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
 };
 use serde_json::{Value, json};
 use tower_service::Service;
@@ -47,8 +47,8 @@ fn route() -> Router {
 
 fn layer(to_completion: bool) -> Result<IdempotencyKeyLayer> {
     let once = Idempotency::builder(MemoryStore::new()).scope("bench").build()?;
-    let layer = IdempotencyKeyLayer::new(once, Scope::shared()).run_to_completion(to_completion);
-    Ok(layer.checked()?)
+    let layer = IdempotencyKeyLayer::new(once, Caller::shared()).run_to_completion(to_completion);
+    Ok(layer.validate()?)
 }
 
 /// The CPU time for the requests, one after the other. Making them does not count.

@@ -53,8 +53,8 @@ impl Debits {
     }
 
     /// Opens the first connection, so that a wrong URL ends the start.
-    pub(crate) async fn warm(&self) -> Result<(), Error> {
-        self.once.warm().await
+    pub(crate) async fn warm_up(&self) -> Result<(), Error> {
+        self.once.warm_up().await
     }
 
     /// Debits an order, which may have been delivered before. `entry` is for the log.

@@ -28,7 +28,7 @@ async fn run() -> Result<()> {
     let config = Config::from_env()?;
     let stop = stopped()?;
     let debits = Debits::new(&config)?;
-    debits.warm().await?;
+    debits.warm_up().await?;
     let group = Group::connect(&config).await.context("cannot connect to Redis")?;
     group.create().await.context("cannot create the group")?;
     let reader = Reader::connect(&config).await.context("cannot connect to Redis")?;

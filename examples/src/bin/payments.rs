@@ -22,7 +22,7 @@ use axum::{
 };
 use lambda_once::{
     Claim, Idempotency,
-    http::{IdempotencyKeyLayer, ReleaseRejection, Scope},
+    http::{Caller, IdempotencyKeyLayer, ReleaseRejection},
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -150,7 +150,7 @@ async fn engine() -> Result<Idempotency> {
         #[cfg(feature = "dynamodb")]
         {
             let once = Idempotency::builder(lambda_once::DynamoDbStore::from_env().await?).scope("payments").build()?;
-            once.warm().await?;
+            once.warm_up().await?;
             return Ok(once);
         }
     }
@@ -177,8 +177,8 @@ async fn serve() -> Result<()> {
     let ledger = Ledger { delay: delay()?, ..Ledger::default() };
 
     // The merchant is part of the key: two merchants with the same key do not get each other's responses.
-    let scope = Scope::from_fn(|request| request.extensions.get::<Merchant>().map(|merchant| merchant.0.to_owned()));
-    let idempotency = IdempotencyKeyLayer::new(engine().await?, scope).checked()?;
+    let scope = Caller::from_fn(|request| request.extensions.get::<Merchant>().map(|merchant| merchant.0.to_owned()));
+    let idempotency = IdempotencyKeyLayer::new(engine().await?, scope).validate()?;
     let in_flight = idempotency.in_flight();
 
     let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);

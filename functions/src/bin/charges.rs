@@ -10,7 +10,7 @@ use lambda_http::{
 };
 use lambda_once::{
     Claim,
-    http::{Decision, IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer, ResponseAction},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -87,11 +87,11 @@ async fn main() -> Result<(), Error> {
     lambda_http::tracing::init_default_subscriber();
     let Setup { once, ledger, .. } = init().await?;
     // With an authorizer in front of the API, leave `or_anonymous` out: then each caller has keys of its own. If the callers are
-    // machines that sign their requests, use `Scope::iam_role()`.
-    let layer = IdempotencyKeyLayer::new(once, Scope::authorizer().or_anonymous())
+    // machines that sign their requests, use `Caller::iam_role()`.
+    let layer = IdempotencyKeyLayer::new(once, Caller::authorizer().or_anonymous())
         // A refused body may be corrected under the same key, so only a charge that was made decides it.
-        .decide(|status| match Decision::by_status(status) {
-            Decision::Store if !status.is_success() => Decision::Release,
+        .classify_response(|status| match ResponseAction::by_status(status) {
+            ResponseAction::Store if !status.is_success() => ResponseAction::Release,
             decision => decision,
         });
     let app = ServiceBuilder::new().layer(layer).service(service_fn(move |request| route(ledger.clone(), request)));

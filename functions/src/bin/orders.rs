@@ -31,7 +31,7 @@ async fn main() -> Result<(), lambda_runtime::Error> {
     let Setup { once, ledger, .. } = init().await?;
     let handler = move |order, context| book(ledger.clone(), order, context);
     // A misspelt pointer shows here, at the deployment.
-    let service = once.sqs(Key::pointer("/order_id"), handler).checked()?;
+    let service = once.sqs(Key::pointer("/order_id"), handler).validate()?;
     lambda_runtime::run(service).await
 }
 

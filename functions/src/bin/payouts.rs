@@ -61,11 +61,11 @@ async fn main() -> Result<(), lambda_runtime::Error> {
         Some(store) => {
             let handler = move |payout, context, writes| pay(ledger.clone(), payout, context, writes);
             let service = once.sqs(key, in_transaction(&store, handler));
-            lambda_runtime::run(service.max_receive_count(MAX_RECEIVES).checked()?).await
+            lambda_runtime::run(service.max_receive_count(MAX_RECEIVES).validate()?).await
         }
         None => {
             let handler = move |payout, context| pay_apart(ledger.clone(), payout, context);
-            lambda_runtime::run(once.sqs(key, handler).max_receive_count(MAX_RECEIVES).checked()?).await
+            lambda_runtime::run(once.sqs(key, handler).max_receive_count(MAX_RECEIVES).validate()?).await
         }
     }
 }

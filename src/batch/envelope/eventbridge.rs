@@ -39,7 +39,7 @@ impl Envelope for EventBridge {
         let event = is_object.then(|| serde_json::from_slice::<Event>(body).ok()).flatten();
         let event = event.filter(|event| !event.id.is_empty()).ok_or(EnvelopeError::new(
             "the body is not an event of EventBridge, with id, source, detail-type and detail: where the rule's target has an \
-             input path or an input transformer, leave out unwrapping(EventBridge)",
+             input path or an input transformer, leave out envelope(EventBridge)",
         ))?;
         let resources = event.resources.filter(|resources| !resources.is_empty()).map(|names| names.join(","));
         let message = Message::new(unquoted(event.detail).get())

@@ -1,18 +1,18 @@
 //! Messages in the envelopes of SNS, EventBridge and S3: what a queue or a topic gets from another service.
 //!
-//! [`BatchService::unwrapping`](super::BatchService::unwrapping) tells a service once what its records come in. Keys, payloads,
+//! [`BatchService::envelope`](super::BatchService::envelope) tells a service once what its records come in. Keys, payloads,
 //! the handler's type, attributes and headers are then those of the message inside, so a message that is sent again is
 //! replayed, although what is around it (ids, times, signatures) is another.
 //!
 //! | records | say |
 //! |---|---|
-//! | SNS → SQS, with and without raw message delivery | `once.sqs(key, handler).unwrapping(Sns)` |
-//! | EventBridge → SQS | `once.sqs(key, handler).unwrapping(EventBridge)` |
-//! | S3 → SQS | `once.sqs(key, handler).unwrapping(S3)` |
-//! | S3 → SNS → SQS | `once.sqs(key, handler).unwrapping((Sns, S3))` |
-//! | EventBridge → SNS → SQS | `once.sqs(key, handler).unwrapping((Sns, EventBridge))` |
-//! | S3 → SNS → Lambda | `once.sns(key, handler).unwrapping(S3)` |
-//! | EventBridge → SNS → Lambda | `once.sns(key, handler).unwrapping(EventBridge)` |
+//! | SNS → SQS, with and without raw message delivery | `once.sqs(key, handler).envelope(Sns)` |
+//! | EventBridge → SQS | `once.sqs(key, handler).envelope(EventBridge)` |
+//! | S3 → SQS | `once.sqs(key, handler).envelope(S3)` |
+//! | S3 → SNS → SQS | `once.sqs(key, handler).envelope((Sns, S3))` |
+//! | EventBridge → SNS → SQS | `once.sqs(key, handler).envelope((Sns, EventBridge))` |
+//! | S3 → SNS → Lambda | `once.sns(key, handler).envelope(S3)` |
+//! | EventBridge → SNS → Lambda | `once.sns(key, handler).envelope(EventBridge)` |
 //!
 //! An event of S3 that comes by EventBridge is one of EventBridge: its detail is an [`S3Detail`].
 //!

@@ -15,7 +15,7 @@ use super::{Content, Envelope, EnvelopeError, Message, s3_record::decoded_key};
 /// [`Key::message_id`](crate::Key::message_id) is the event: bucket, key, version, event name and sequencer; the time, where S3
 /// sends no sequencer. S3 delivers at least once, and a duplicate is the same event. For one operation per content, whatever put
 /// it there, choose
-/// `Key::all([Key::attribute("bucket"), Key::attribute("key"), Key::pointer("/s3/object/eTag")])` with
+/// `Key::composite([Key::attribute("bucket"), Key::attribute("key"), Key::pointer("/s3/object/eTag")])` with
 /// `payload(Payload::Ignored)`.
 ///
 /// Keys are selected from, and payloads compared by, the record without what says how the request was made: `eventTime`,
@@ -81,7 +81,7 @@ impl Envelope for S3 {
         };
         messages.map(Content::Messages).ok_or(EnvelopeError::new(
             "the body is not an event notification of S3: send it something else to another queue; for a topic in between say \
-             unwrapping((Sns, S3)), for events by EventBridge unwrapping(EventBridge)",
+             envelope((Sns, S3)), for events by EventBridge envelope(EventBridge)",
         ))
     }
 }

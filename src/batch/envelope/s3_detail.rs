@@ -24,7 +24,7 @@ use crate::order::Sequence;
 ///
 /// ```
 /// # use lambda_once::Key;
-/// let key = Key::all([
+/// let key = Key::composite([
 ///     Key::attribute("detail-type"),
 ///     Key::pointer("/bucket/name"),
 ///     Key::pointer("/object/key"),

@@ -57,9 +57,9 @@ impl Key {
     /// }
     ///
     /// let once = Idempotency::new(MemoryStore::new());
-    /// let object = Key::all([Key::pointer("/bucket/name"), Key::pointer("/object/key")]);
+    /// let object = Key::composite([Key::pointer("/bucket/name"), Key::pointer("/object/key")]);
     /// let service = once.eventbridge(Key::message_id(), index).ordered_by(object, Key::s3_sequencer());
-    /// # assert!(service.checked().is_ok());
+    /// # assert!(service.validate().is_ok());
     /// # }
     /// ```
     pub fn s3_sequencer() -> Self {

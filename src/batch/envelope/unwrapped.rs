@@ -9,7 +9,7 @@ use crate::{
         record::RecordInfo,
         report::Panicked,
         service::BatchService,
-        source::{Answer, Source},
+        source::{FailureReporting, Source},
     },
     error::{BoxError, Error as OnceError},
     idempotency::guard::catch_panic,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The records of a source, taken out of their envelopes. Made by
-/// [`BatchService::unwrapping`](crate::batch::BatchService::unwrapping).
+/// [`BatchService::envelope`](crate::batch::BatchService::envelope).
 #[derive(Clone, Debug)]
 pub struct Unwrapped<S, E> {
     source: S,
@@ -121,7 +121,7 @@ where
 
     const OPERATION: &'static str = S::OPERATION;
     const WAITS_FOR_LEASE: bool = S::WAITS_FOR_LEASE;
-    const ANSWER: Answer = S::ANSWER;
+    const REPORTING: FailureReporting = S::REPORTING;
 
     fn split(&self, event: S::Event) -> Result<(Vec<Self::Record>, S::Rest), OnceError> {
         let (records, rest) = self.source.split(event)?;
@@ -263,11 +263,11 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     ///
     /// let once = Idempotency::new(MemoryStore::new());
     /// // A queue that is subscribed to a topic, with or without raw message delivery.
-    /// let service = once.sqs(Key::pointer("/order_id"), book).unwrapping(Sns);
-    /// # assert!(service.checked().is_ok());
+    /// let service = once.sqs(Key::pointer("/order_id"), book).envelope(Sns);
+    /// # assert!(service.validate().is_ok());
     /// # }
     /// ```
-    pub fn unwrapping<E>(self, envelope: E) -> BatchService<Unwrapped<S, E>, H, T, Args>
+    pub fn envelope<E>(self, envelope: E) -> BatchService<Unwrapped<S, E>, H, T, Args>
     where
         S::Body: From<String>,
         E: Envelope,

@@ -91,7 +91,7 @@ where
         H: Handler<T, Args>,
     {
         let Run { index, payload, claim, info } = run;
-        let claim = claim.map(|claim| claim.cut_off_at(bounds.stop));
+        let claim = claim.map(|claim| claim.cancelled_at(bounds.stop));
         let HandlerSpans { log, process } = spans::of_record(&self.source, self.traced, &info, claim.as_ref());
         let transaction = H::FORM.in_transaction.then(TransactionSlot::default);
         let context = self.context(info, claim.clone(), lambda, bounds.stop, transaction.clone());
@@ -148,7 +148,7 @@ where
         let count = runs.len();
         let (mut indices, mut claims, mut given) = (Vec::new(), Vec::new(), Vec::new());
         for Run { index, payload, info, claim } in runs {
-            let claim = claim.map(|claim| claim.cut_off_at(bounds.stop));
+            let claim = claim.map(|claim| claim.cancelled_at(bounds.stop));
             indices.push(index);
             claims.push(claim.clone());
             given.push((payload, self.context(info, claim, lambda, bounds.stop, None)));
@@ -222,6 +222,6 @@ async fn dead_letter(
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(text_of(error)),
         Err(Unfinished::Panicked(_)) => Err(Some("dead-lettering it panicked".to_owned())),
-        Err(Unfinished::CutOff | Unfinished::NotStarted) => Err(Some("there was no time left".to_owned())),
+        Err(Unfinished::Cancelled | Unfinished::NotStarted) => Err(Some("there was no time left".to_owned())),
     }
 }

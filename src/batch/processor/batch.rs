@@ -6,7 +6,7 @@ use super::{entities::Entities, lanes::Lanes, records::Records, steps::Terms};
 use crate::{
     batch::{
         report::{Decision, RecordOutcome},
-        source::{Answer, Source},
+        source::{FailureReporting, Source},
     },
     clock::Timestamp,
     idempotency::{claim::Claim, engine::Candidate, guard::drop_contained},
@@ -104,9 +104,9 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
     /// Whether the answer is the same whatever becomes of the record (B6).
     pub(super) fn is_answer_fixed(&self, index: usize) -> bool {
         self.first_reported.is_some_and(|reported| match self.terms.options.answer::<S>() {
-            Answer::EachRecord => false,
-            Answer::FirstFailure => reported < index,
-            Answer::AllOrNothing => true,
+            FailureReporting::EachRecord => false,
+            FailureReporting::FirstFailure => reported < index,
+            FailureReporting::AllOrNothing => true,
         })
     }
 

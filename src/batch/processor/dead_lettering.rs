@@ -5,7 +5,7 @@ use crate::{
     batch::{
         PermanentFailures,
         report::{self, Decision, Report},
-        source::{Answer, Source},
+        source::{FailureReporting, Source},
     },
     idempotency::outcome::{Outcome, OutcomeKind},
 };
@@ -49,7 +49,7 @@ impl<S: Source, T> Batch<'_, S, T> {
 
     /// Whether a record that fails holds back those behind it, in a source that counts no deliveries.
     fn stops_stream(&self, index: usize) -> bool {
-        let holds_back = self.lanes.is_ordered(index) || S::ANSWER == Answer::FirstFailure;
+        let holds_back = self.lanes.is_ordered(index) || S::REPORTING == FailureReporting::FirstFailure;
         holds_back && self.records.known(index).is_some_and(|info| !info.counts_deliveries())
     }
 

@@ -5,7 +5,7 @@ use crate::{
     batch::{
         PermanentFailures,
         report::{self, RecordReport, Report},
-        source::{Answer, Source},
+        source::{FailureReporting, Source},
     },
     idempotency::outcome::{Outcome, OutcomeKind},
     telemetry::event_at,
@@ -73,7 +73,7 @@ impl<S: Source, T> Batch<'_, S, T> {
         self.tell(&report);
         if report.reported && self.first_reported.is_none_or(|first| index < first) {
             self.first_reported = Some(index);
-            self.needs_recheck |= self.terms.options.answer::<S>() != Answer::EachRecord;
+            self.needs_recheck |= self.terms.options.answer::<S>() != FailureReporting::EachRecord;
         }
         self.records.conclude(index, report);
     }

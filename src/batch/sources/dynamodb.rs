@@ -17,7 +17,7 @@ use crate::{
         raw_json::{keeps_json, listed},
         record::RecordInfo,
         service::BatchService,
-        source::{Answer, Source},
+        source::{FailureReporting, Source},
     },
     error::{BoxError, Error},
     idempotency::{handle::Idempotency, verdict::Failure},
@@ -201,7 +201,7 @@ impl Source for DynamoDbStream {
     const OPERATION: &'static str = "dynamodb-stream";
     // Without an order too: a failure has everything behind it delivered again.
     const WAITS_FOR_LEASE: bool = true;
-    const ANSWER: Answer = Answer::FirstFailure;
+    const REPORTING: FailureReporting = FailureReporting::FirstFailure;
 
     fn split(&self, event: DynamoDbStreamEvent) -> Result<(Vec<DynamoDbStreamRecord>, Option<WindowState>), Error> {
         if event.records.iter().any(|record| record.dynamodb.sequence_number.is_empty()) {

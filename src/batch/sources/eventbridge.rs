@@ -14,7 +14,7 @@ use crate::{
         raw_json::keeps_json,
         record::RecordInfo,
         service::BatchService,
-        source::{Answer, Source},
+        source::{FailureReporting, Source},
     },
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::handle::Idempotency,
@@ -89,7 +89,7 @@ impl Source for EventBridge {
 
     const OPERATION: &'static str = "eventbridge";
     const WAITS_FOR_LEASE: bool = true;
-    const ANSWER: Answer = Answer::AllOrNothing;
+    const REPORTING: FailureReporting = FailureReporting::AllOrNothing;
 
     fn split(&self, event: EventBridgeEvent) -> Result<(Vec<EventBridgeEvent>, ()), Error> {
         if event.id.is_empty() {

@@ -16,7 +16,7 @@ use crate::{
         raw_json::{keeps_json, listed},
         record::RecordInfo,
         service::BatchService,
-        source::{Answer, Source},
+        source::{FailureReporting, Source},
     },
     error::{BoxError, Error},
     idempotency::handle::Idempotency,
@@ -94,7 +94,7 @@ impl Source for Kinesis {
     const OPERATION: &'static str = "kinesis";
     // Without an order too: a failure has everything behind it delivered again.
     const WAITS_FOR_LEASE: bool = true;
-    const ANSWER: Answer = Answer::FirstFailure;
+    const REPORTING: FailureReporting = FailureReporting::FirstFailure;
 
     fn split(&self, event: KinesisEvent) -> Result<(Vec<KinesisRecord>, Option<WindowState>), Error> {
         if event.records.iter().any(|record| record.kinesis.sequence_number.is_empty()) {

@@ -13,7 +13,7 @@ use crate::{
         raw_json::keeps_json,
         record::RecordInfo,
         service::BatchService,
-        source::{Answer, Source},
+        source::{FailureReporting, Source},
     },
     error::{BoxError, Error, ErrorKind, ErrorStatus},
     idempotency::handle::Idempotency,
@@ -182,7 +182,7 @@ impl Source for Mq {
 
     const OPERATION: &'static str = "mq";
     const WAITS_FOR_LEASE: bool = true;
-    const ANSWER: Answer = Answer::AllOrNothing;
+    const REPORTING: FailureReporting = FailureReporting::AllOrNothing;
 
     fn split(&self, event: MqEvent) -> Result<(Vec<MqMessage>, ()), Error> {
         let broker = event.event_source_arn.as_deref();

@@ -13,7 +13,7 @@ use crate::{
         raw_json::{keeps_json, listed},
         record::RecordInfo,
         service::BatchService,
-        source::{Answer, Source},
+        source::{FailureReporting, Source},
     },
     error::{BoxError, Error, ErrorKind, ErrorStatus},
     idempotency::handle::Idempotency,
@@ -79,7 +79,7 @@ impl Source for Sns {
 
     const OPERATION: &'static str = "sns";
     const WAITS_FOR_LEASE: bool = true;
-    const ANSWER: Answer = Answer::AllOrNothing;
+    const REPORTING: FailureReporting = FailureReporting::AllOrNothing;
 
     fn split(&self, event: SnsEvent) -> Result<(Vec<SnsRecord>, ()), Error> {
         if event.records.iter().any(|record| record.message.message_id.is_empty()) {

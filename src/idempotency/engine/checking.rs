@@ -133,7 +133,7 @@ mod tests {
             Limits { max_result_bytes: 1, batch: 1, orders: false }
         }
 
-        fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+        fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
             unreachable!()
         }
     }

@@ -67,7 +67,7 @@ impl<T> Conclusion<T> {
 }
 
 impl<T> End<T> {
-    /// The name of its outcome, if the handler failed, panicked or was cut off.
+    /// The name of its outcome, if the handler failed, panicked or was cancelled.
     #[cfg(feature = "batch")]
     pub(crate) fn failure_name(&self) -> Option<&'static str> {
         match &self.conclusion {
@@ -125,10 +125,10 @@ impl<T> End<T> {
             && !matches!(&self.conclusion, Conclusion::Failed(failure) if failure.verdict() == Verdict::Permanent)
     }
 
-    /// Whether the run was cut off.
+    /// Whether the run was cancelled.
     #[cfg(feature = "batch")]
-    pub(crate) fn is_cut_off(&self) -> bool {
-        matches!(self.conclusion, Conclusion::Interrupted(Interruption::CutOff))
+    pub(crate) fn is_cancelled(&self) -> bool {
+        matches!(self.conclusion, Conclusion::Interrupted(Interruption::Cancelled))
     }
 
     /// The end of the lease that holds the key although the run is over.

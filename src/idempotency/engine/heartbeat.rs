@@ -61,7 +61,7 @@ impl Engine {
         contained(run, Some(claim_of_panic))
     }
 
-    /// When a run without a claim that begins now is cut off: where one with a claim would be.
+    /// When a run without a claim that begins now is cancelled: where one with a claim would be.
     pub(crate) fn stop_without_claim(&self, window: Window) -> Timestamp {
         let now = self.clock.now();
         window.max_duration().map_or(window.stop_of_run(now), |max_duration| now.after(max_duration))
@@ -75,7 +75,7 @@ impl Engine {
         loop {
             let now = self.clock.now();
             if now >= claim.stop_point() {
-                // The work is cut off, and its lease is to end.
+                // The work is cancelled, and its lease is to end.
                 return pending().await;
             }
             let sent = *first_sent.get_or_insert(now);

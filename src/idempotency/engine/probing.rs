@@ -4,7 +4,7 @@ use std::future::Future;
 
 use crate::{
     error::BoxError,
-    idempotency::{claim::Claim, guard::catch_panic, probe::Probed, verdict::Failure},
+    idempotency::{claim::Claim, guard::catch_panic, probe::ProbeResult, verdict::Failure},
 };
 
 /// Asks the probe for the result of an earlier run, if the claim took over. With a result the handler must not run; without
@@ -19,15 +19,15 @@ pub(crate) async fn earlier_result<T, F>(
     probe: impl FnOnce(Claim) -> F + Send,
 ) -> Result<Option<T>, Failure>
 where
-    F: Future<Output = Result<Probed<T>, BoxError>> + Send,
+    F: Future<Output = Result<ProbeResult<T>, BoxError>> + Send,
 {
     if !claim.took_over() {
         return Ok(None);
     }
     // Boxed, since it is rare: every run would have to have room for it.
     match Box::pin(probe(claim.clone())).await {
-        Ok(Probed::Done(result)) => Ok(Some(result)),
-        Ok(Probed::NotDone) => Ok(None),
+        Ok(ProbeResult::Done(result)) => Ok(Some(result)),
+        Ok(ProbeResult::NotDone) => Ok(None),
         Err(error) => {
             // The text is the user's, and printing it may panic.
             let text = catch_panic(|| error.to_string());

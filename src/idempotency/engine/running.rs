@@ -92,7 +92,7 @@ impl Engine {
             Ok(Ok(Success::Release(value))) => End::released(claim, Conclusion::Released(keep(value))),
             Ok(Ok(Success::Keep(value))) => End::kept(claim, Conclusion::Kept(keep(value))),
             Ok(Err(failure)) => self.failed(claim, self.settings.classifiers.judge(failure, self.settings.on_panic)),
-            Err(Unfinished::CutOff) => End::kept(claim, Conclusion::Interrupted(Interruption::CutOff)),
+            Err(Unfinished::Cancelled) => End::kept(claim, Conclusion::Interrupted(Interruption::Cancelled)),
             Err(Unfinished::NotStarted) => End::released(claim, Conclusion::NotStarted),
             Err(Unfinished::Panicked(message)) => {
                 let key = claim.as_ref().map(|claim| tracing::field::display(claim.key()));

@@ -170,7 +170,7 @@ impl Engine {
                 }
                 Err(Box::new(unsettled))
             }
-            Err(error) if error.kind() == ErrorKind::Request && !error.redelivery_helps() && has_data(&settlement) => {
+            Err(error) if error.kind() == ErrorKind::Request && !error.is_retryable() && has_data(&settlement) => {
                 tracing::error!(target: "lambda_once", key = %claim.key(), %error, "the store does not take the result, so it is not kept; the operation stays done");
                 Err(Box::new(unsettled(claim, without_data(settlement), end, None)))
             }

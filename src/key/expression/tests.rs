@@ -129,7 +129,7 @@ fn a_missing_part_is_refused_in_a_list_and_is_text_to_a_function() {
     assert_eq!(select(joined, whole).as_deref(), Ok("\"s/7\""));
     assert_eq!(select(joined, part).as_deref(), Ok("\"s/null\""), "docs/keys.md warns of it");
     assert_eq!(select("[shop, number]", part), Err(ErrorKind::KeyMissing));
-    let all = Key::all([Key::pointer("/shop"), Key::jmespath("number")]);
+    let all = Key::composite([Key::pointer("/shop"), Key::jmespath("number")]);
     let of = |body| look_up(&all, body).map_err(|error| error.kind());
     assert_eq!(of(whole).as_deref(), Ok("[\"s\",7]"));
     assert_eq!(of(part), Err(ErrorKind::KeyMissing));
@@ -186,7 +186,7 @@ fn an_expression_that_is_none_is_a_configuration_error() {
         let key = Key::jmespath(bad);
         assert_eq!(key.check().unwrap_err().kind(), ErrorKind::Config, "{bad}");
         assert_eq!(select(bad, r#"{"id":1}"#), Err(ErrorKind::Config), "{bad}");
-        assert_eq!(Key::all([Key::pointer("/id"), key]).check().unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(Key::composite([Key::pointer("/id"), key]).check().unwrap_err().kind(), ErrorKind::Config);
     }
     for good in ["id", "a[?b > `1` && !c].d | [0]", "map(&powertools_json(@), to_array(a))", "{a: b, c: d || e}"] {
         assert!(Key::jmespath(good).check().is_ok(), "{good}");

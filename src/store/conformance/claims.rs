@@ -257,9 +257,9 @@ pub async fn batches_are_answered_in_order(subject: &Subject) {
 
 /// Warming may be repeated, and has no effect on any key.
 pub async fn warming_changes_nothing(subject: &Subject) {
-    subject.store.warm().await.expect("a store that can be reached is warmed");
+    subject.store.warm_up().await.expect("a store that can be reached is warmed");
     let claim = new_claim();
     subject.granted(&claim).await;
-    subject.store.warm().await.expect("a store that can be reached is warmed");
+    subject.store.warm_up().await.expect("a store that can be reached is warmed");
     subject.in_progress(&rival(&claim), "after the store was warmed").await;
 }

@@ -66,7 +66,7 @@ pub async fn a_store_orders_or_refuses_to(subject: &Subject) {
     }
     const RULE: &str = "a store whose limits say that it keeps no order refuses one for good";
     match subject.store.claim(std::slice::from_ref(&claim)).await.remove(0) {
-        Err(error) if !error.redelivery_helps() => {}
+        Err(error) if !error.is_retryable() => {}
         answer => broken(RULE, "Err(…), permanent", answer),
     }
     subject.unchanged(claim.key, None, RULE).await;

@@ -71,7 +71,7 @@ use single::{Expressions, by_entity, side_by_side};
 ///
 /// // The table's name is in the environment variable IDEMPOTENCY_TABLE.
 /// let once = Idempotency::new(DynamoDbStore::from_env().await?);
-/// once.warm().await?;
+/// once.warm_up().await?;
 /// # Ok(()) }
 /// ```
 ///
@@ -222,7 +222,7 @@ impl Store for DynamoDbStore {
         Database::new("aws.dynamodb").with_collection(&self.schema.table)
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             let key = KeyHash::from_bytes([0; 32]);
             self.read_one(&key, ResultData::Omit, "warm").await.map(drop)

@@ -178,7 +178,7 @@ impl Config {
         self
     }
 
-    /// Builds the store. It opens its first connection on demand, or by [`warm`](crate::Store::warm).
+    /// Builds the store. It opens its first connection on demand, or by [`warm_up`](crate::Store::warm_up).
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ use crate::{
 /// Lets one migration run at a time: of two that create a table concurrently both may fail, even with `IF NOT EXISTS`.
 const ADVISORY_LOCK: i64 = 0x6f6e_6365_5f70_6731;
 
-/// How long [`warm`](crate::Store::warm) waits for the server's answers.
+/// How long [`warm_up`](crate::Store::warm_up) waits for the server's answers.
 const WARM_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How many pages of the table one statement of [`PostgresStore::abandoned`] reads: a quarter of a second at 125 MB/s.

@@ -80,7 +80,7 @@ const MAX_RESULT_BYTES: usize = 1 << 20;
 ///
 /// // The URL of the database is in the environment variable POSTGRES_URL.
 /// let once = Idempotency::new(PostgresStore::from_env()?);
-/// once.warm().await?;
+/// once.warm_up().await?;
 /// # Ok(()) }
 /// ```
 ///
@@ -159,7 +159,7 @@ impl Store for PostgresStore {
         Database::new("postgresql").with_collection(&self.statements.records)
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(self.warm_up())
     }
 }

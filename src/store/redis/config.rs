@@ -132,7 +132,7 @@ impl Config {
         self
     }
 
-    /// Builds the store. Connections are opened on demand, or by [`warm`](crate::Store::warm).
+    /// Builds the store. Connections are opened on demand, or by [`warm_up`](crate::Store::warm_up).
     ///
     /// # Errors
     ///

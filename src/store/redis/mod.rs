@@ -34,7 +34,7 @@
 //! node a batch is one pipeline, and so one round trip; on a cluster its keys are claimed concurrently.
 //!
 //! **A fail-over can lose writes that were acknowledged, and an eviction loses records**: the operation may then run twice,
-//! even at the same time, and neither run is told. [`warm`](crate::Store::warm) warns unless the eviction policy is `noeviction`.
+//! even at the same time, and neither run is told. [`warm_up`](crate::Store::warm_up) warns unless the eviction policy is `noeviction`.
 
 use std::{fmt, sync::Arc};
 
@@ -82,7 +82,7 @@ const MAX_BATCH: usize = 100;
 ///
 /// // The URL is in the environment variable REDIS_URL.
 /// let once = Idempotency::new(RedisStore::from_env()?);
-/// once.warm().await?;
+/// once.warm_up().await?;
 /// # Ok(()) }
 /// ```
 ///
@@ -166,7 +166,7 @@ impl Store for RedisStore {
         Database::new("redis")
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(self.check_server())
     }
 }

@@ -20,7 +20,7 @@ struct Shipped {
 #[tokio::test]
 async fn an_event_is_its_detail_as_it_is_for_a_function_that_is_the_target() {
     let journal = Journal::<Shipped>::new();
-    let service = testing::engine().sqs(Key::pointer("/order_id"), journal.handler()).unwrapping(EventBridge);
+    let service = testing::engine().sqs(Key::pointer("/order_id"), journal.handler()).envelope(EventBridge);
     assert_eq!(deliver(&service, events!("eventbridge-in-sqs")).await.outcomes(), [Ok(OutcomeKind::Executed)]);
     let (shipped, context) = journal.runs().remove(0);
     assert_eq!((&*shipped.order_id, shipped.cents.get()), ("o-1", "12345678901234567890"));
@@ -28,7 +28,7 @@ async fn an_event_is_its_detail_as_it_is_for_a_function_that_is_the_target() {
     assert_eq!((context.attribute("detail-type"), context.attribute("source")), (Some("OrderShipped"), Some("shop")));
 
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(EventBridge);
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(EventBridge);
     let delivered = deliver(&service, batch(&[include_str!("events/eventbridge-ec2.json")])).await;
     assert_eq!(delivered.outcomes(), [Ok(OutcomeKind::Executed)]);
     let (detail, context) = journal.runs().remove(0);
@@ -43,14 +43,14 @@ async fn an_event_that_is_sent_again_is_replayed() {
     let again = || event().time("2027-01-01T00:00:00Z");
     let once = testing::engine();
     let journal = Journal::<Value>::new();
-    let service = once.sqs(Key::pointer("/order_id"), journal.handler()).unwrapping(EventBridge);
+    let service = once.sqs(Key::pointer("/order_id"), journal.handler()).envelope(EventBridge);
     for message in [event().in_sqs(), again().in_sqs()] {
         testing::deliver_twice(&service, &sqs::batch([message])).await.assert_once();
     }
     assert_eq!(journal.runs().len(), 1);
     drop(service);
     // By a topic in between nothing changes but the ways to say it.
-    let service = once.sqs(Key::pointer("/order_id"), journal.handler()).unwrapping((Sns, EventBridge));
+    let service = once.sqs(Key::pointer("/order_id"), journal.handler()).envelope((Sns, EventBridge));
     for message in [event().in_sns().in_sqs(), event().in_sns().in_sqs_raw(), again().in_sns().in_sqs()] {
         testing::deliver_twice(&service, &sqs::batch([message])).await.assert_once();
     }
@@ -60,7 +60,7 @@ async fn an_event_that_is_sent_again_is_replayed() {
 #[tokio::test]
 async fn a_topic_brings_an_event_to_a_function() {
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sns(Key::pointer("/order_id"), journal.handler()).unwrapping(EventBridge);
+    let service = testing::engine().sns(Key::pointer("/order_id"), journal.handler()).envelope(EventBridge);
     let event = || eventbridge::event(&json!({ "order_id": "7" })).in_sns();
     testing::deliver_twice(&service, &event()).await.assert_once();
     testing::deliver_twice(&service, &event()).await.assert_once();
@@ -71,7 +71,7 @@ async fn a_topic_brings_an_event_to_a_function() {
 #[tokio::test]
 async fn a_detail_that_is_a_text_is_the_json_in_it() {
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sqs(Key::pointer("/order_id"), journal.handler()).unwrapping(EventBridge);
+    let service = testing::engine().sqs(Key::pointer("/order_id"), journal.handler()).envelope(EventBridge);
     let event = eventbridge::event(r#"{"order_id": "7"}"#);
     testing::deliver_twice(&service, &sqs::batch([event.in_sqs()])).await.assert_once();
     assert_eq!(journal.payloads(), [json!({ "order_id": "7" })]);

@@ -24,7 +24,7 @@ const DONE: Result<OutcomeKind, ErrorKind> = Ok(OutcomeKind::Executed);
 #[tokio::test]
 async fn a_subscription_to_confirm_is_an_error_that_says_so() {
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(Sns);
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(Sns);
     let confirmation = include_str!("events/sns-subscription-confirmation.json");
     let delivered = deliver(&service, batch(&["1", confirmation, "2"])).await;
     assert_eq!(delivered.outcomes(), [DONE, BAD, DONE]);
@@ -37,7 +37,7 @@ async fn a_subscription_to_confirm_is_an_error_that_says_so() {
 #[tokio::test]
 async fn a_notification_that_was_changed_on_its_way_fails_alone() {
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(Sns);
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(Sns);
     let notification = |message: Value, attributes: Value| {
         json!({
             "Type": "Notification", "MessageId": "m", "TopicArn": "arn:aws:sns:us-east-1:123456789012:t",
@@ -71,16 +71,16 @@ async fn what_is_not_from_s3_or_eventbridge_says_how_to_go_on() {
         String::new(),
     ];
     let texts = strangers.each_ref().map(|text| &**text);
-    let service = once.sqs(Key::message_id(), journal.handler()).unwrapping(S3);
+    let service = once.sqs(Key::message_id(), journal.handler()).envelope(S3);
     let delivered = deliver(&service, batch(&texts)).await;
     assert_eq!(delivered.outcomes(), [BAD; 8]);
     assert_eq!(answer(&delivered).len(), 8);
     let wrapped = testing::deliver(&service, &sqs::batch([put.in_sns().in_sqs(), put.in_sqs()])).await;
     assert_eq!(wrapped.outcomes(), [BAD, DONE]);
-    assert!(wrapped.records[0].error.as_deref().unwrap().contains("unwrapping((Sns, S3))"));
+    assert!(wrapped.records[0].error.as_deref().unwrap().contains("envelope((Sns, S3))"));
     drop(service);
 
-    let service = once.sqs(Key::message_id(), journal.handler()).unwrapping(EventBridge);
+    let service = once.sqs(Key::message_id(), journal.handler()).envelope(EventBridge);
     let delivered = deliver(&service, batch(&texts)).await;
     assert_eq!(delivered.outcomes(), [BAD; 8]);
     let error = delivered.records[6].error.as_deref().unwrap();
@@ -106,7 +106,7 @@ async fn an_envelope_that_panics_fails_its_message_under_every_policy() {
     let journal = Journal::<Value>::new();
     let service = testing::engine()
         .sqs(Key::message_id(), journal.handler())
-        .unwrapping(Fragile)
+        .envelope(Fragile)
         .permanent_failures(PermanentFailures::Acknowledge);
     let delivered = deliver(&service, batch(&["panic", "error", "ok"])).await;
     assert_eq!(delivered.outcomes(), [Err(ErrorKind::Decode), BAD, DONE, DONE]);
@@ -131,7 +131,7 @@ async fn refuse(_: Value) -> Result<(), Failure> {
 #[tokio::test]
 async fn a_dlq_message_has_its_envelope() {
     let sent = Sent::default();
-    let service = testing::engine().sqs(Key::message_id(), refuse).unwrapping((Sns, S3)).dead_letters(sent.clone());
+    let service = testing::engine().sqs(Key::message_id(), refuse).envelope((Sns, S3)).dead_letters(sent.clone());
     let alone = s3::notification([s3::created("photos", "a")]).in_sns();
     let two = s3::notification([s3::created("photos", "b"), s3::created("photos", "c")]).in_sqs();
     let bad = sns::text("no notification of S3");
@@ -170,7 +170,7 @@ async fn of_several_messages_each_needs_an_id_or_none_of_them_runs() {
     for ids in [&[None, None, None], &[Some("a"), None, Some("c")], &[Some("a"), Some("b"), Some("")]] {
         for policy in [PermanentFailures::Report, PermanentFailures::Acknowledge] {
             let journal = Journal::<Value>::new();
-            let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(Listed(ids));
+            let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(Listed(ids));
             let delivered = deliver(&service.permanent_failures(policy), batch(&[&list])).await;
             assert_eq!(delivered.outcomes(), [BAD], "{ids:?}");
             assert!(journal.payloads().is_empty());
@@ -180,9 +180,9 @@ async fn of_several_messages_each_needs_an_id_or_none_of_them_runs() {
     }
     let journal = Journal::<Value>::new();
     let named = testing::engine().sqs(Key::message_id(), journal.handler());
-    let named = named.unwrapping(Listed(&[Some("a"), Some("b"), Some("c")]));
+    let named = named.envelope(Listed(&[Some("a"), Some("b"), Some("c")]));
     assert_eq!(deliver(&named, batch(&[&list])).await.outcomes(), [DONE; 3]);
-    let one = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(Listed(&[None]));
+    let one = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(Listed(&[None]));
     assert_eq!(deliver(&one, batch(&["[4]"])).await.outcomes(), [DONE], "one has the id of the record around it");
 }
 
@@ -192,7 +192,7 @@ async fn two_different_messages_with_one_id_are_malformed_and_neither_runs() {
     for key in [Key::message_id(), Key::pointer("")] {
         for policy in [PermanentFailures::Report, PermanentFailures::Acknowledge] {
             let journal = Journal::<Value>::new();
-            let service = testing::engine().sqs(key.clone(), journal.handler()).unwrapping(Listed(IDS));
+            let service = testing::engine().sqs(key.clone(), journal.handler()).envelope(Listed(IDS));
             let delivered = deliver(&service.permanent_failures(policy), batch(&["[1, 2, 3]"])).await;
             assert_eq!(delivered.outcomes(), [BAD]);
             assert!(journal.payloads().is_empty());
@@ -206,7 +206,7 @@ async fn two_different_messages_with_one_id_are_malformed_and_neither_runs() {
 async fn two_equal_messages_with_one_id_are_duplicates_and_run_once() {
     const IDS: &[Option<&str>] = &[Some("a"), Some("b"), Some("a")];
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(Listed(IDS));
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(Listed(IDS));
     let delivered = deliver(&service, batch(&["[1, 2, 1]"])).await;
     assert_eq!(delivered.outcomes(), [DONE, DONE, Ok(OutcomeKind::Replayed)]);
     assert_eq!(journal.payloads(), [json!(1), json!(2)]);
@@ -227,7 +227,7 @@ impl Envelope for Respelled {
 #[tokio::test]
 async fn two_spellings_of_one_payload_are_equal_messages() {
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(Respelled);
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(Respelled);
     let delivered = deliver(&service, batch(&["[]"])).await;
     assert_eq!(delivered.outcomes(), [DONE, Ok(OutcomeKind::Replayed)]);
     assert_eq!(journal.payloads().len(), 1);

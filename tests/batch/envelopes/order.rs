@@ -18,7 +18,7 @@ const SKIPPED: Result<OutcomeKind, ErrorKind> = Ok(OutcomeKind::Skipped);
 #[tokio::test]
 async fn a_fifo_topic_brings_its_messages_in_order() {
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sqs(Key::deduplication_id(), journal.handler()).unwrapping(Sns);
+    let service = testing::engine().sqs(Key::deduplication_id(), journal.handler()).envelope(Sns);
     let event = events!("sns-fifo-in-sqs");
     for outcome in [OutcomeKind::Executed, OutcomeKind::Replayed] {
         assert_eq!(deliver(&service, event.clone()).await.outcomes(), [Ok(outcome), Ok(outcome)]);
@@ -30,7 +30,7 @@ async fn a_fifo_topic_brings_its_messages_in_order() {
 #[tokio::test]
 async fn a_malformed_envelope_blocks_what_is_behind_it_in_its_group() {
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(S3);
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(S3);
     let put = |key: &str| s3::notification([s3::created("photos", key)]).in_sqs();
     let batch = sqs::fifo([
         put("a").id("m-1").group("1"),
@@ -55,7 +55,7 @@ async fn a_failed_record_blocks_those_behind_it_in_its_message_and_its_group() {
             if record.key == "bad" { Err(Failure::transient("no")) } else { Ok(()) }
         })
     };
-    let service = testing::engine().sqs(Key::message_id(), handler).unwrapping((Sns, S3)).concurrency(10);
+    let service = testing::engine().sqs(Key::message_id(), handler).envelope((Sns, S3)).concurrency(10);
     let created = |key: &str| s3::created("photos", key);
     let batch = sqs::fifo([
         s3::notification([created("1"), created("2"), created("bad"), created("3")]).in_sqs().id("m-1").group("1"),
@@ -73,7 +73,7 @@ async fn a_failed_record_blocks_those_behind_it_in_its_message_and_its_group() {
 #[tokio::test]
 async fn what_is_ignored_blocks_nothing() {
     let journal = Journal::<S3Record>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping((Sns, S3));
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope((Sns, S3));
     let batch = sqs::fifo([
         s3::test_event("photos").in_sqs(),
         s3::notification([s3::created("photos", "a")]).in_sqs(),
@@ -87,7 +87,7 @@ async fn what_is_ignored_blocks_nothing() {
 #[tokio::test]
 async fn a_fifo_topic_with_raw_delivery_has_the_same_keys() {
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sqs(Key::pointer("/order_id"), journal.handler()).unwrapping(Sns);
+    let service = testing::engine().sqs(Key::pointer("/order_id"), journal.handler()).envelope(Sns);
     let order = json!({ "order_id": "o-1" });
     let wrapped = deliver(&service, one(events!("sns-fifo-in-sqs").records.remove(0))).await;
     let raw = testing::deliver(&service, &sqs::fifo([sns::message(&order).in_sqs_raw()])).await;

@@ -17,7 +17,7 @@ use crate::testing::journal::Journal;
 #[tokio::test]
 async fn a_record_is_decoded_with_its_key() {
     let journal = Journal::<S3Record>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(S3);
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(S3);
     let event = events!("s3-in-sqs");
     let delivered = deliver(&service, event.clone()).await;
     assert_eq!(delivered.outcomes(), [Ok(OutcomeKind::Ignored), Ok(OutcomeKind::Executed)], "s3:TestEvent is first");
@@ -37,7 +37,7 @@ async fn a_record_is_decoded_with_its_key() {
 #[tokio::test]
 async fn a_topic_in_between_changes_nothing() {
     let journal = Journal::<S3Record>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping((Sns, S3));
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope((Sns, S3));
     let expected = [Ok(OutcomeKind::Ignored), Ok(OutcomeKind::Executed)];
     assert_eq!(deliver(&service, events!("s3-in-sns-in-sqs")).await.outcomes(), expected);
     assert_eq!(journal.payloads()[0].key, "b.jpg");
@@ -52,7 +52,7 @@ async fn a_topic_in_between_changes_nothing() {
     assert_eq!((context.attribute("bucket"), context.header("around")), (Some("photos"), Some("1")));
 
     let journal = Journal::<S3Record>::new();
-    let service = testing::engine().sns(Key::message_id(), journal.handler()).unwrapping(S3);
+    let service = testing::engine().sns(Key::message_id(), journal.handler()).envelope(S3);
     testing::deliver_twice(&service, &s3::test_event("photos").in_sns()).await.assert_once();
     let both = s3::notification([s3::created("photos", "a.jpg"), s3::created("photos", "b.jpg")]);
     testing::deliver_twice(&service, &both.in_sns()).await.assert_once();
@@ -62,7 +62,7 @@ async fn a_topic_in_between_changes_nothing() {
 #[tokio::test]
 async fn a_type_of_ones_own_sees_the_record_as_s3_sends_it() {
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(S3);
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(S3);
     let body = include_str!("events/s3-notification.json");
     assert_eq!(deliver(&service, batch(&[body])).await.outcomes(), [Ok(OutcomeKind::Executed)]);
     let (record, context) = journal.runs().remove(0);
@@ -76,7 +76,7 @@ async fn a_type_of_ones_own_sees_the_record_as_s3_sends_it() {
 #[tokio::test]
 async fn an_event_is_a_change_of_an_object_not_its_request_or_notification() {
     let journal = Journal::<S3Record>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(S3);
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(S3);
     let event = s3::created("photos", "a.jpg").sequencer(Some("0055AED6DCD90281E5")).request_id("C3D13FE58DE4C810");
     let run = async |record: &s3::Record| {
         testing::deliver(&service, &sqs::batch([s3::notification([record.clone()]).in_sqs()])).await.outcomes()
@@ -109,8 +109,8 @@ async fn an_event_is_a_change_of_an_object_not_its_request_or_notification() {
 #[tokio::test]
 async fn the_content_of_an_object_can_be_the_operation() {
     let journal = Journal::<S3Record>::new();
-    let key = Key::all([Key::attribute("bucket"), Key::attribute("key"), Key::pointer("/s3/object/eTag")]);
-    let service = testing::engine().sqs(key, journal.handler()).unwrapping(S3).payload(Payload::Ignored);
+    let key = Key::composite([Key::attribute("bucket"), Key::attribute("key"), Key::pointer("/s3/object/eTag")]);
+    let service = testing::engine().sqs(key, journal.handler()).envelope(S3).payload(Payload::Ignored);
     let put = || s3::notification([s3::created("photos", "a b.jpg").etag("e-1")]).in_sqs();
     testing::deliver_twice(&service, &sqs::batch([put(), put()])).await.assert_once();
     assert_eq!(journal.runs().len(), 1);
@@ -136,7 +136,7 @@ async fn a_message_with_failed_records_is_reported_once_and_replays_the_others()
     let journal = Journal::<String>::new();
     let store = FaultStore::new(testing::store(), 1);
     let service =
-        testing::builder(store.clone()).build().unwrap().sqs(Key::message_id(), handler(&journal)).unwrapping(S3);
+        testing::builder(store.clone()).build().unwrap().sqs(Key::message_id(), handler(&journal)).envelope(S3);
     let created = |key: &str| s3::created("photos", key);
     let batch = sqs::batch([
         s3::notification([created("a"), created("flaky 1"), created("b"), created("flaky 2")]).in_sqs().id("m-1"),
@@ -169,7 +169,7 @@ async fn a_record_that_cannot_be_decoded_fails_alone() {
         size: u64,
     }
     let journal = Journal::<Sized>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(S3);
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(S3);
     let both = [s3::created("photos", "a").size(7), s3::record("ObjectRemoved:Delete", "photos", "b")];
     let delivered = testing::deliver(&service, &sqs::batch([s3::notification(both).in_sqs()])).await;
     assert_eq!(delivered.outcomes(), [Ok(OutcomeKind::Executed), Err(ErrorKind::Payload)]);

@@ -26,12 +26,12 @@ fn event(event: &Value) -> EventBridgeEvent {
 
 /// An object is the entity.
 fn object() -> Key {
-    Key::all([Key::pointer("/bucket/name"), Key::pointer("/object/key")])
+    Key::composite([Key::pointer("/bucket/name"), Key::pointer("/object/key")])
 }
 
 /// One operation for each event, however often S3 sends it.
 fn one_an_event() -> Key {
-    Key::all([Key::attribute("detail-type"), object(), Key::pointer("/object/sequencer")])
+    Key::composite([Key::attribute("detail-type"), object(), Key::pointer("/object/sequencer")])
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn a_function_gets_the_detail_with_all_that_it_says() {
 #[tokio::test]
 async fn a_key_is_as_the_object_has_it_and_not_encoded() {
     let journal = Journal::<S3Detail>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(EventBridge);
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(EventBridge);
     let delivered = deliver(&service, events!("s3-by-eventbridge-in-sqs")).await;
     assert_eq!(delivered.outcomes(), [Ok(OutcomeKind::Executed)]);
     let detail = journal.payloads().remove(0);
@@ -101,14 +101,14 @@ async fn an_event_that_s3_sends_twice_is_one_operation() {
     assert_eq!(refused.outcomes(), [Err(ErrorKind::KeyMissing)], "it has no sequencer");
     assert_eq!(journal.runs().len(), 2);
 
-    let service = once.sqs(one_an_event(), journal.handler()).unwrapping(EventBridge);
+    let service = once.sqs(one_an_event(), journal.handler()).envelope(EventBridge);
     testing::deliver_twice(&service, &sqs::batch([put.in_eventbridge().in_sqs()])).await.assert_once();
     drop(service);
-    let service = once.sqs(one_an_event(), journal.handler()).unwrapping((Sns, EventBridge));
+    let service = once.sqs(one_an_event(), journal.handler()).envelope((Sns, EventBridge));
     let [first, second] = [put.in_eventbridge().in_sns(), put.in_eventbridge().in_sns()];
     testing::deliver_twice(&service, &sqs::batch([first.in_sqs(), second.in_sqs_raw()])).await.assert_once();
     assert_eq!(journal.runs().len(), 3, "a queue is another operation than a bus");
-    let service = once.sns(one_an_event(), journal.handler()).unwrapping(EventBridge);
+    let service = once.sns(one_an_event(), journal.handler()).envelope(EventBridge);
     testing::deliver_twice(&service, &put.in_eventbridge().in_sns()).await.assert_once();
     testing::deliver_twice(&service, &put.in_eventbridge().in_sns()).await.assert_once();
     assert_eq!(journal.runs().len(), 4);
@@ -117,7 +117,7 @@ async fn an_event_that_s3_sends_twice_is_one_operation() {
 #[tokio::test]
 async fn the_content_of_an_object_can_be_the_operation() {
     let journal = Journal::<S3Detail>::new();
-    let key = Key::all([object(), Key::pointer("/object/etag")]);
+    let key = Key::composite([object(), Key::pointer("/object/etag")]);
     let service = testing::engine().eventbridge(key, journal.handler()).payload(Payload::Ignored);
     for etag in ["e-1", "e-1", "e-2"] {
         let put = s3::created("photos", "a b.jpg").etag(etag).in_eventbridge();
@@ -158,10 +158,10 @@ async fn a_sequencer_puts_the_events_of_an_object_in_order() {
 #[tokio::test]
 async fn notifications_are_put_in_order_by_the_same_selector() {
     let journal = Journal::<S3Record>::new();
-    let object = Key::all([Key::attribute("bucket"), Key::attribute("key")]);
+    let object = Key::composite([Key::attribute("bucket"), Key::attribute("key")]);
     let service = testing::engine()
         .sqs(Key::message_id(), journal.handler())
-        .unwrapping(S3)
+        .envelope(S3)
         .ordered_by(object, Key::s3_sequencer());
     let put = |sequencer: &str| s3::created("photos", "a b.jpg").sequencer(Some(sequencer));
     let both = s3::notification([put("0055AED6DCD90281E6"), put("0055AED6DCD90281E5")]);

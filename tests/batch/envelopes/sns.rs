@@ -13,7 +13,7 @@ use crate::testing::journal::Journal;
 #[tokio::test]
 async fn a_notification_is_its_message() {
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sqs(Key::pointer("/order_id"), journal.handler()).unwrapping(Sns);
+    let service = testing::engine().sqs(Key::pointer("/order_id"), journal.handler()).envelope(Sns);
     let event = events!("sns-in-sqs");
     let delivered = deliver(&service, event.clone()).await;
     assert_eq!(delivered.outcomes(), [Ok(OutcomeKind::Executed)]);
@@ -30,9 +30,11 @@ async fn a_notification_is_its_message() {
 
 #[tokio::test]
 async fn raw_delivery_has_the_same_keys_and_payloads() {
-    for key in [Key::pointer("/order_id"), Key::header("tenant"), Key::all([Key::header("cents"), Key::pointer("")])] {
+    for key in
+        [Key::pointer("/order_id"), Key::header("tenant"), Key::composite([Key::header("cents"), Key::pointer("")])]
+    {
         let journal = Journal::<Value>::new();
-        let service = testing::engine().sqs(key, journal.handler()).unwrapping(Sns);
+        let service = testing::engine().sqs(key, journal.handler()).envelope(Sns);
         let wrapped = deliver(&service, events!("sns-in-sqs")).await;
         let raw = deliver(&service, events!("sns-raw-in-sqs")).await;
         assert_eq!(wrapped.outcomes(), [Ok(OutcomeKind::Executed)]);
@@ -46,7 +48,7 @@ async fn raw_delivery_has_the_same_keys_and_payloads() {
 async fn a_message_that_is_published_again_is_replayed() {
     let order = json!({ "order_id": "7" });
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sqs(Key::pointer("/order_id"), journal.handler()).unwrapping(Sns);
+    let service = testing::engine().sqs(Key::pointer("/order_id"), journal.handler()).envelope(Sns);
     for message in [sns::message(&order).in_sqs(), sns::message(&order).timestamp("2027-01-01T00:00:00.000Z").in_sqs()]
     {
         testing::deliver_twice(&service, &sqs::batch([message])).await.assert_once();
@@ -60,7 +62,7 @@ async fn a_message_that_is_published_again_is_replayed() {
 #[tokio::test]
 async fn every_copy_of_a_notification_has_its_message_id() {
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(Sns);
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(Sns);
     let notification = sns::message(&json!({ "order_id": "7" }));
     let batch = sqs::batch([notification.in_sqs(), notification.in_sqs(), notification.in_sqs_raw()]);
     testing::deliver_twice(&service, &batch).await.assert_once();
@@ -71,7 +73,7 @@ async fn every_copy_of_a_notification_has_its_message_id() {
 async fn messages_that_are_not_json_have_a_decoder_as_elsewhere() {
     let journal = Journal::<String>::new();
     let decode = |body: &str| Ok(body.to_uppercase());
-    let service = testing::engine().sqs_with(Key::message_id(), decode, journal.handler()).unwrapping(Sns);
+    let service = testing::engine().sqs_with(Key::message_id(), decode, journal.handler()).envelope(Sns);
     let batch = sqs::batch([sns::text("a,b").in_sqs(), sns::text("c").in_sqs_raw()]);
     testing::deliver_twice(&service, &batch).await.assert_once();
     assert_eq!(journal.payloads(), ["A,B", "C"]);
@@ -112,7 +114,7 @@ async fn what_is_not_from_sns_is_the_message_itself() {
         json!(["Notification", "m", "arn:aws:sns:us-east-1:123456789012:t", "2026-11-21T10:00:00.111Z", "s", "{}", {}]),
     ];
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).unwrapping(Sns);
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(Sns);
     let texts: Vec<String> = own.iter().map(Value::to_string).collect();
     let delivered = deliver(&service, batch(&texts.iter().map(|text| &**text).collect::<Vec<_>>())).await;
     assert!(delivered.outcomes().iter().all(|outcome| *outcome == Ok(OutcomeKind::Executed)));

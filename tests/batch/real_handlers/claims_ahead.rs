@@ -3,7 +3,7 @@
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use lambda_once::{
-    AfterUnknown, Failure, Key, OutcomeKind, Probed, RecordContext,
+    AfterUnknown, Failure, Key, OutcomeKind, ProbeResult, RecordContext,
     batch::{Processed, bulk},
 };
 
@@ -29,7 +29,7 @@ async fn process(
 ) -> Processed<SqsBatchResponse> {
     let service = world.service().concurrency(concurrency);
     if policy == AfterUnknown::Probe {
-        let service = service.probe(|_: Job, _: RecordContext| async { Ok::<_, Failure>(Probed::NotDone) });
+        let service = service.probe(|_: Job, _: RecordContext| async { Ok::<_, Failure>(ProbeResult::NotDone) });
         world.process(&service, event).await
     } else {
         world.process(&service, event).await

@@ -152,7 +152,7 @@ fn finding(world: &World, nth: usize) -> BatchService<Bodies, impl Handler<Value
     match nth {
         1 => service.payload(Payload::Part(found())),
         2 => service.ordered_by(found(), Key::pointer("/ms")),
-        3 => service.ordered_by(pointer(), found().json("")),
+        3 => service.ordered_by(pointer(), found().parse_json("")),
         _ => service,
     }
 }

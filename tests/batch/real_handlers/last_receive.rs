@@ -24,18 +24,21 @@ use crate::{
 /// How often each message of the tests has been received.
 const RECEIVES: u32 = 3;
 
-const CUT_OFF: OutcomeKind = OutcomeKind::Interrupted(Interruption::CutOff);
+const CUT_OFF: OutcomeKind = OutcomeKind::Interrupted(Interruption::Cancelled);
 
 fn group<const N: usize>(bodies: [Value; N]) -> SqsEvent {
     fifo(bodies.map(|body| ("a", body)))
 }
 
 /// A world and its letters after an event that came for the last time, with a minute left, and this longest run.
-async fn last(longest_run: Option<Duration>, event: SqsEvent) -> (World, Letters, Processed<SqsBatchResponse>) {
+async fn last(
+    last_attempt_timeout: Option<Duration>,
+    event: SqsEvent,
+) -> (World, Letters, Processed<SqsBatchResponse>) {
     let (world, letters) = (World::new(), Letters::new());
     let service = world.service().dead_letters(letters.clone()).max_receive_count(RECEIVES);
-    let processed = match longest_run {
-        Some(longest_run) => world.process(&service.longest_run(longest_run), event).await,
+    let processed = match last_attempt_timeout {
+        Some(last_attempt_timeout) => world.process(&service.last_attempt_timeout(last_attempt_timeout), event).await,
         None => world.process(&service, event).await,
     };
     (world, letters, processed)
@@ -52,7 +55,7 @@ async fn a_hung_head_is_cut_off_after_the_longest_run_and_the_rest_run_in_order(
         let (world, letters) = (World::with(|builder| builder.after_unknown(policy)), Letters::new());
         let service = world.service().dead_letters(letters.clone()).max_receive_count(RECEIVES);
         let event = group([work("A", "hang", 0), work("B", "succeed", 100), order("C")]);
-        let processed = world.process(&service.longest_run(seconds(5)), event).await;
+        let processed = world.process(&service.last_attempt_timeout(seconds(5)), event).await;
         assert_eq!((reported(&processed), dead_lettered(&processed)), (vec![], ids(0..1)), "{policy:?}");
         assert_eq!(world.journal.keys(), ["A", "B", "C"]);
         assert_eq!(ended(&world, 0), seconds(5));
@@ -69,7 +72,7 @@ async fn the_letter_of_a_head_that_was_cut_off_says_so() {
     let (_, letters, processed) = last(Some(seconds(5)), event).await;
     assert_eq!(processed.outcomes(), [Ok(CUT_OFF), Ok(OutcomeKind::Executed)]);
     let sent: Vec<_> = letters.sent().into_iter().map(|letter| (letter.id, letter.outcome, letter.reason)).collect();
-    assert_eq!(sent, [("m0".to_owned(), Ok(CUT_OFF), "cut_off")]);
+    assert_eq!(sent, [("m0".to_owned(), Ok(CUT_OFF), "cancelled")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,9 +122,9 @@ async fn a_message_without_others_behind_it_has_all_the_time_there_is() {
         fifo([("a", slow()), ("b", order("B"))]),
         batch([slow(), order("B")]),
     ];
-    for longest_run in [Some(seconds(5)), None] {
+    for last_attempt_timeout in [Some(seconds(5)), None] {
         for event in &events {
-            let (_, letters, processed) = last(longest_run, event.clone()).await;
+            let (_, letters, processed) = last(last_attempt_timeout, event.clone()).await;
             assert!(processed.outcomes().into_iter().all(|outcome| outcome == Ok(OutcomeKind::Executed)));
             assert!(letters.ids().is_empty());
         }
@@ -140,7 +143,7 @@ async fn without_others_behind_it_one_that_hangs_is_cut_off_at_the_stop_point() 
 async fn a_head_that_would_not_be_dead_lettered_has_all_the_time_there_is() {
     let event = || group([work("A", "succeed", 10_000), order("B")]);
     let world = World::new();
-    let service = || world.service().longest_run(seconds(5));
+    let service = || world.service().last_attempt_timeout(seconds(5));
     let services = [
         service().dead_letters(Letters::new()).max_receive_count(RECEIVES + 1),
         service().dead_letters(Letters::new()),
@@ -158,7 +161,8 @@ async fn a_head_that_would_not_be_dead_lettered_has_all_the_time_there_is() {
 async fn a_cut_off_head_that_cannot_be_dead_lettered_blocks_those_behind_it() {
     for act in [Act::Refuse, Act::Panic] {
         let (world, letters) = (World::new(), Letters::that(act));
-        let service = world.service().dead_letters(letters).max_receive_count(RECEIVES).longest_run(seconds(5));
+        let service =
+            world.service().dead_letters(letters).max_receive_count(RECEIVES).last_attempt_timeout(seconds(5));
         let processed = world.process(&service, group([work("A", "hang", 0), order("B")])).await;
         assert_eq!(reported(&processed), ids(0..2), "{act:?}");
         assert_eq!(processed.outcomes(), [Ok(CUT_OFF), Ok(OutcomeKind::Skipped)]);

@@ -1,4 +1,4 @@
-//! One record in trouble, and those beside it: none of them waits, is cut off or is lost for it (B1).
+//! One record in trouble, and those beside it: none of them waits, is cancelled or is lost for it (B1).
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     world::{START, World, batch, fifo, ids, millis, order, orders, reported, seconds},
 };
 
-const CUT_OFF: OutcomeKind = OutcomeKind::Interrupted(Interruption::CutOff);
+const CUT_OFF: OutcomeKind = OutcomeKind::Interrupted(Interruption::Cancelled);
 
 /// The time after which a call that was begun is in trouble, and what comes after it.
 async fn trouble(world: &World, claims: Fault, reads: Fault) {
@@ -54,7 +54,7 @@ async fn a_claim_known_to_stand_is_released_although_others_cannot_be_read() {
     }
     // The first read finds the first claim; the second one is read in vain.
     world.store.next(Call::Read, Fault::Delay(Duration::ZERO));
-    let probe = |_: Value, _| async { Ok::<_, Failure>(lambda_once::Probed::<()>::NotDone) };
+    let probe = |_: Value, _| async { Ok::<_, Failure>(lambda_once::ProbeResult::<()>::NotDone) };
     let service = world.once.sqs(
         Key::pointer("/order_id"),
         bulk(2, |jobs: Vec<Value>| async move { jobs.iter().map(|_| Ok::<_, Failure>(())).collect() }),
@@ -107,7 +107,7 @@ async fn a_head_that_is_cut_off_early_takes_no_other_group_of_a_bulk_call_along(
         jobs.iter().map(|_| Ok::<_, Failure>(())).collect()
     };
     let service = world.once.sqs(Key::pointer("/order_id"), bulk(10, handle));
-    let service = service.dead_letters(letters).max_receive_count(3).longest_run(seconds(20));
+    let service = service.dead_letters(letters).max_receive_count(3).last_attempt_timeout(seconds(20));
     let mut event = fifo([("a", order("A")), ("a", order("A2")), ("b", order("B")), ("c", order("C"))]);
     event.records[0].attributes.insert("ApproximateReceiveCount".to_owned(), "3".to_owned());
     let processed = service.process(LambdaEvent::new(event, world.left(seconds(300)))).await;
@@ -138,7 +138,7 @@ async fn a_key_without_a_known_lease_is_not_waited_for_beyond_the_stop_point() {
 #[tokio::test(start_paused = true)]
 async fn a_longest_run_of_no_time_is_refused() {
     for none in [Duration::ZERO, Duration::from_micros(999)] {
-        let error = World::new().service().longest_run(none).checked().unwrap_err();
+        let error = World::new().service().last_attempt_timeout(none).validate().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
     }
 }

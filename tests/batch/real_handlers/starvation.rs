@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lambda_once::{ErrorKind, batch::TotalFailure};
+use lambda_once::{ErrorKind, batch::FullBatchFailure};
 use lambda_runtime::{Context, LambdaEvent};
 use tracing::Level;
 
@@ -55,9 +55,9 @@ async fn an_expected_duration_that_never_fits_fails_the_invocation_with_advice()
 
 #[tokio::test(start_paused = true)]
 async fn it_fails_so_whatever_is_made_of_batches_that_failed_as_a_whole() {
-    for policy in [TotalFailure::Report, TotalFailure::Error] {
+    for policy in [FullBatchFailure::Report, FullBatchFailure::Error] {
         let world = World::with(|builder| builder.reserve(seconds(5)));
-        refused(&world, &world.service().total_failure(policy), world.left(seconds(3))).await;
+        refused(&world, &world.service().on_full_batch_failure(policy), world.left(seconds(3))).await;
     }
 }
 

@@ -68,7 +68,7 @@ async fn a_binary_attribute_of_sns_reaches_the_handler_by_whatever_way() {
     testing::deliver_twice(&service, &event::<SnsEvent>(&direct)).await.assert_once();
     let in_sqs = message(&notification().to_string(), json!({}));
     for way in [in_sqs, message("1", attributes())] {
-        let service = testing::engine().sqs(Key::message_id(), digest).unwrapping(Sns);
+        let service = testing::engine().sqs(Key::message_id(), digest).envelope(Sns);
         testing::deliver_twice(&service, &event::<SqsEvent>(&way)).await.assert_once();
     }
 }
@@ -124,14 +124,14 @@ async fn a_record_is_kept_as_the_event_has_it_where_that_is_asked_for() {
     let failed = testing::deliver(&service, &batch).await;
     assert_eq!(failed.records[0].error.as_deref(), Some("not kept"));
     drop(service);
-    let service = testing::engine().sqs(Key::message_id(), look).keep_raw();
+    let service = testing::engine().sqs(Key::message_id(), look).with_raw();
     testing::deliver_twice(&service, &batch).await.assert_once();
     // Of a message in an envelope it is what is around it.
     let around = |_: Value, context: RecordContext| async move {
         let body = context.raw::<SqsMessage>().and_then(|message| message.body.clone()).unwrap_or_default();
         if body.contains("Notification") { Ok(()) } else { Err(Failure::permanent("unwrapped")) }
     };
-    let service = testing::engine().sqs(Key::message_id(), around).keep_raw().unwrapping(Sns);
+    let service = testing::engine().sqs(Key::message_id(), around).with_raw().envelope(Sns);
     let batch = sqs::batch([sns::message(&1).in_sqs()]);
     testing::deliver_twice(&service, &batch).await.assert_once();
 }

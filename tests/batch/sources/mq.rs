@@ -99,7 +99,7 @@ async fn a_failed_message_fails_the_invocation_and_the_next_replays_the_rest() {
         let event = active_event(messages);
         let error = world.fail(&service, &event).await;
         assert_eq!(error.kind(), ErrorKind::Batch);
-        assert!(error.redelivery_helps());
+        assert!(error.is_retryable());
         assert_eq!(
             error.to_string(),
             "answer (batch): 1 of the event's records failed, and its source takes no partial answer"

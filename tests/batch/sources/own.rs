@@ -157,7 +157,7 @@ async fn its_attributes_and_headers_are_keys_and_reach_handlers() {
         journal.ran(format!("{} {topic} {author} {source} {id} {tries}", job.order_id));
         async { Ok::<_, lambda_once::Failure>(()) }
     };
-    let key = Key::all([Key::attribute("topic"), Key::header("author")]);
+    let key = Key::composite([Key::attribute("topic"), Key::header("author")]);
     let service = world.once.batch(News, key, |text: &String| Ok(serde_json::from_str(text)?), handler);
     let event = issue("daily", [(Some("art"), order("0")), (Some("art"), order("0")), (Some("sport"), order("0"))]);
     assert_eq!(world.answer(&service, &event).await, r#"{"feed":"daily","positions":[]}"#);

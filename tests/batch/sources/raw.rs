@@ -87,18 +87,18 @@ async fn a_record_of_each_source_is_kept_with_all_that_the_event_has() {
     let sequence: fn(&RecordContext) -> String = |context| attribute(context, "sequenceNumber");
 
     let journal = Journal::<Value>::new();
-    let service = once("kinesis").kinesis(Key::message_id(), journal.handler()).order(StreamOrder::Key).keep_raw();
+    let service = once("kinesis").kinesis(Key::message_id(), journal.handler()).order(StreamOrder::Key).with_raw();
     check(service, &journal, "kinesis-batch", listed, (sequence, |json| text(&json["kinesis"]["sequenceNumber"])))
         .await;
 
     let journal = Journal::<Change<Value>>::new();
-    let service = once("dynamodb").dynamodb_stream(Key::message_id(), journal.handler()).keep_raw();
+    let service = once("dynamodb").dynamodb_stream(Key::message_id(), journal.handler()).with_raw();
     let names: Names = (sequence, |json| text(&json["dynamodb"]["SequenceNumber"]));
     check(service, &journal, "dynamodb-stream", listed, names).await;
 
     for file in ["kafka-msk", "kafka-self-managed"] {
         let journal = Journal::<Value>::new();
-        let service = once(file).kafka(Key::message_id(), journal.handler()).keep_raw();
+        let service = once(file).kafka(Key::message_id(), journal.handler()).with_raw();
         let names: Names = (
             |context| ["topic", "partition", "offset"].map(|name| attribute(context, name)).join(" "),
             |json| ["topic", "partition", "offset"].map(|name| text(&json[name])).join(" "),
@@ -107,22 +107,22 @@ async fn a_record_of_each_source_is_kept_with_all_that_the_event_has() {
     }
 
     let journal = Journal::<Value>::new();
-    let service = once("active").mq(Key::message_id(), journal.handler()).keep_raw();
+    let service = once("active").mq(Key::message_id(), journal.handler()).with_raw();
     let names: Names = (|context| context.record().id().to_owned(), |json| text(&json["messageID"]));
     check(service, &journal, "mq-active", |event| event["messages"].as_array().unwrap().iter().collect(), names).await;
 
     let journal = Journal::<Value>::new();
-    let service = once("rabbit").mq(Key::pointer("/order_id"), journal.handler()).keep_raw();
+    let service = once("rabbit").mq(Key::pointer("/order_id"), journal.handler()).with_raw();
     let names: Names = (|context| attribute(context, "timestamp"), |json| text(&json["basicProperties"]["timestamp"]));
     check(service, &journal, "mq-rabbit", |event| by_name(event, "rmqMessagesByQueue"), names).await;
 
     let journal = Journal::<Value>::new();
-    let service = once("sns").sns(Key::message_id(), journal.handler()).keep_raw();
+    let service = once("sns").sns(Key::message_id(), journal.handler()).with_raw();
     let names: Names = (|context| context.record().id().to_owned(), |json| text(&json["Sns"]["MessageId"]));
     check(service, &journal, "sns", listed, names).await;
 
     let journal = Journal::<Value>::new();
-    let service = once("eventbridge").eventbridge(Key::message_id(), journal.handler()).keep_raw();
+    let service = once("eventbridge").eventbridge(Key::message_id(), journal.handler()).with_raw();
     let names: Names = (|context| context.record().id().to_owned(), |json| text(&json["id"]));
     check(service, &journal, "eventbridge", |event| vec![event], names).await;
 }
@@ -131,7 +131,7 @@ async fn a_record_of_each_source_is_kept_with_all_that_the_event_has() {
 async fn partitions_and_queues_of_unequal_length_keep_their_records_apart() {
     let record = |partition: u8, offset: u8| json!({ "topic": "t", "partition": partition, "offset": offset, "value": "MQ==", "extra": [partition, offset] });
     let journal = Journal::<Value>::new();
-    let service = testing::engine().kafka(Key::message_id(), journal.handler()).keep_raw();
+    let service = testing::engine().kafka(Key::message_id(), journal.handler()).with_raw();
     let event = json!({ "bootstrapServers": "b:9092", "records": {
         "t-1": [record(1, 5), record(1, 6), record(1, 7)], "t-0": [record(0, 1)], "t-2": [record(2, 8), record(2, 9)],
     }});
@@ -146,7 +146,7 @@ async fn partitions_and_queues_of_unequal_length_keep_their_records_apart() {
 
     let message = |id: &str| json!({ "basicProperties": { "messageId": id, "appId": id }, "data": "MQ==" });
     let journal = Journal::<Value>::new();
-    let service = testing::engine().mq(Key::message_id(), journal.handler()).keep_raw();
+    let service = testing::engine().mq(Key::message_id(), journal.handler()).with_raw();
     let queues = json!({ "b::/": [message("b-1")], "a::/": [message("a-1"), message("a-2")] });
     process(&service, &json!({ "rmqMessagesByQueue": queues })).await.unwrap();
     assert_eq!(journal.runs().len(), 3);
@@ -178,7 +178,7 @@ async fn of_a_message_in_an_envelope_it_is_what_is_around_it() {
     let notification = s3::notification([s3::created("photos", "a.jpg"), s3::created("photos", "b.jpg")]);
     let body = sqs::batch([notification.in_sqs()]);
     let journal = Journal::<S3Record>::new();
-    let service = testing::engine().sqs(Key::message_id(), journal.handler()).keep_raw().unwrapping(S3);
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).with_raw().envelope(S3);
     testing::deliver_twice(&service, &body).await.assert_once();
     let runs = journal.runs();
     assert_eq!(runs.len(), 2);
@@ -190,7 +190,7 @@ async fn of_a_message_in_an_envelope_it_is_what_is_around_it() {
         "Sns": { "MessageId": "n-1", "TopicArn": "arn:aws:sns:us-east-1:1:t", "Message": inner },
     }]});
     let journal = Journal::<Value>::new();
-    let service = testing::engine().sns(Key::message_id(), journal.handler()).keep_raw().unwrapping(EventBridge);
+    let service = testing::engine().sns(Key::message_id(), journal.handler()).with_raw().envelope(EventBridge);
     process(&service, &event).await.unwrap();
     let (payload, context) = journal.runs().remove(0);
     assert_eq!(payload, 7);
@@ -201,7 +201,7 @@ async fn of_a_message_in_an_envelope_it_is_what_is_around_it() {
 #[tokio::test]
 async fn an_event_that_is_none_of_the_source_is_refused_as_without() {
     let journal = Journal::<Value>::new();
-    let service = testing::engine().kinesis(Key::message_id(), journal.handler()).keep_raw();
+    let service = testing::engine().kinesis(Key::message_id(), journal.handler()).with_raw();
     let nameless = json!({ "Records": [{ "kinesis": { "data": "MQ==" } }] });
     assert_eq!(process(&service, &nameless).await.unwrap_err().kind(), ErrorKind::Event);
     let error = parse(&service, r#"{ "Records": [{ "kinesis": { "data": "secret" } }] }"#).unwrap_err().to_string();
@@ -213,7 +213,7 @@ async fn the_json_is_that_of_the_event_byte_for_byte() {
     let record =
         r#"{ "kinesis": {"sequenceNumber":"1", "partitionKey" : "p","data":"e30=" },"z":1.50,"a" :  "\u00e9" }"#;
     let journal = Journal::<Value>::new();
-    let service = testing::engine().kinesis(Key::message_id(), journal.handler()).keep_raw();
+    let service = testing::engine().kinesis(Key::message_id(), journal.handler()).with_raw();
     let event = serde_json::from_str(&format!(r#"{{"Records": [ {record} ]}}"#)).unwrap();
     service.process(LambdaEvent::new(event, testing::context(testing::TIME_LEFT))).await.response.unwrap();
     let (_, context) = &journal.runs()[0];

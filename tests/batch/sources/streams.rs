@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use lambda_once::{
     Error, Key, PermanentFailures,
-    batch::{TotalFailure, dynamodb::Change, stream::StreamOrder},
+    batch::{FullBatchFailure, dynamodb::Change, stream::StreamOrder},
     record::Status,
     store::fault::Call,
 };
@@ -35,14 +35,14 @@ pub(crate) trait Stream {
 pub(crate) struct Settings {
     pub(crate) order: StreamOrder,
     pub(crate) permanent_failures: PermanentFailures,
-    pub(crate) total_failure: TotalFailure,
+    pub(crate) on_full_batch_failure: FullBatchFailure,
     pub(crate) seconds_left: u64,
 }
 
 pub(crate) const SHARD: Settings = Settings {
     order: StreamOrder::Shard,
     permanent_failures: PermanentFailures::Report,
-    total_failure: TotalFailure::Report,
+    on_full_batch_failure: FullBatchFailure::Report,
     seconds_left: 60,
 };
 
@@ -79,7 +79,7 @@ impl Stream for Kinesis {
             .kinesis(Key::message_id(), world.handler())
             .order(settings.order)
             .permanent_failures(settings.permanent_failures)
-            .total_failure(settings.total_failure);
+            .on_full_batch_failure(settings.on_full_batch_failure);
         world.invoke(&service, event, seconds(settings.seconds_left)).await
     }
 }
@@ -103,7 +103,7 @@ impl Stream for DynamoDb {
             .dynamodb_stream(Key::message_id(), move |change: Change<Job>| perform(change.new.unwrap()))
             .order(settings.order)
             .permanent_failures(settings.permanent_failures)
-            .total_failure(settings.total_failure);
+            .on_full_batch_failure(settings.on_full_batch_failure);
         world.invoke(&service, event, seconds(settings.seconds_left)).await
     }
 }
@@ -254,7 +254,7 @@ async fn a_permanent_failure_that_is_acknowledged_lets_the_stream_go_on<S: Strea
 
 async fn a_batch_that_failed_as_a_whole_may_be_an_error<S: Stream>() {
     let world = World::new();
-    let settings = Settings { total_failure: TotalFailure::Error, ..SHARD };
+    let settings = Settings { on_full_batch_failure: FullBatchFailure::Error, ..SHARD };
     let records = |act| [work("0", act, 0), work("1", "transient", 0)].map(|job| ("a", job));
     let error = S::invoke(&world, settings, &S::event(0, &records("transient"))).await.unwrap_err();
     assert_eq!(error.kind(), lambda_once::ErrorKind::Batch);

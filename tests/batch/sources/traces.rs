@@ -65,7 +65,7 @@ async fn each_source_names_its_system_and_its_destination() {
         kinesis,
         ["aws.kinesis", "lambda-once-orders", "pubsub", "process lambda-once-orders", "shardId-000000000006"]
     );
-    let raw = origin("kinesis-batch.json", |once| once.kinesis(id(), done).keep_raw()).await;
+    let raw = origin("kinesis-batch.json", |once| once.kinesis(id(), done).with_raw()).await;
     assert_eq!(raw, kinesis, "also where its records are kept");
     let changes = |once: &Idempotency| once.dynamodb_stream(id(), |_: Change<Value>| async { Ok::<_, Failure>(()) });
     let dynamodb = origin("dynamodb-stream.json", changes).await;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use lambda_once::{
-    AfterUnknown, Failure, Key, OutcomeKind, Probed, RecordContext, Verdict,
+    AfterUnknown, Failure, Key, OutcomeKind, ProbeResult, RecordContext, Verdict,
     batch::{BatchService, Handler, OnFailure, Processed, bulk, sqs::Sqs},
     record::Status,
     store::fault::Call,
@@ -88,7 +88,7 @@ async fn no_call_gets_more_records_than_it_takes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_and_a_cut_off_are_unknown_for_each_of_them_and_for_no_other() {
-    for (act, name) in [("panic", "panicked"), ("hang", "cut_off")] {
+    for (act, name) in [("panic", "panicked"), ("hang", "cancelled")] {
         let (world, calls) = (World::new(), Calls::default());
         let service = service(&world, 2, &calls);
         let bodies = [order("A"), work("B", act, 0), order("C"), order("D")];
@@ -163,7 +163,7 @@ async fn what_took_over_is_probed_and_run_alone() {
     world.abandon("B");
     let probe = |job: Job, _: RecordContext| async move {
         let done = job.order_id == "A";
-        Ok::<_, Failure>(if done { Probed::Done(job.order_id) } else { Probed::NotDone })
+        Ok::<_, Failure>(if done { ProbeResult::Done(job.order_id) } else { ProbeResult::NotDone })
     };
     let service = service(&world, 25, &calls).probe(probe);
     let event = LambdaEvent::new(batch(["A", "B", "C", "D"].map(order)), world.left(seconds(60)));
@@ -190,7 +190,7 @@ async fn what_is_probed_alone_lets_those_that_go_together_go_first() {
     let (world, calls) = (World::with(|builder| builder.after_unknown(AfterUnknown::Probe)), Calls::default());
     world.abandon("A");
     world.abandon("C");
-    let probe = |_: Job, _: RecordContext| async { Ok::<_, Failure>(Probed::NotDone) };
+    let probe = |_: Job, _: RecordContext| async { Ok::<_, Failure>(ProbeResult::NotDone) };
     let service = service(&world, 25, &calls).probe(probe).concurrency(1);
     assert!(world.deliver_to(&service, ["A", "B", "C", "D"].map(order)).await.is_empty());
     assert_eq!(*calls.lock().unwrap(), [vec!["B", "D"], vec!["A"], vec!["C"]]);

@@ -12,7 +12,7 @@ use std::{
 use aws_lambda_events::sqs::SqsBatchResponse;
 use lambda_once::{
     BoxError, BoxFuture, ErrorKind, Failure, Key, MissingKey, OutcomeKind, PermanentFailures, Verdict,
-    batch::{DeadLetter, DeadLetters, OnFailure, Processed, TotalFailure},
+    batch::{DeadLetter, DeadLetters, FullBatchFailure, OnFailure, Processed},
     clock::Clock,
     record::{KeyHash, Status},
 };
@@ -356,7 +356,7 @@ async fn what_was_running_when_the_batch_stopped_is_put_aside_all_the_same() {
 async fn a_batch_of_which_all_was_put_aside_is_no_failure() {
     for (act, is_error) in [(Act::Take(Duration::ZERO), false), (Act::Refuse, true)] {
         let world = World::new();
-        let service = world.service().dead_letters(Letters::that(act)).total_failure(TotalFailure::Error);
+        let service = world.service().dead_letters(Letters::that(act)).on_full_batch_failure(FullBatchFailure::Error);
         let bodies = [work("A", "permanent", 0), json!("not an order")];
         let response = world.process(&service, batch(bodies)).await.response;
         assert_eq!(response.is_err(), is_error, "{act:?}");

@@ -36,7 +36,7 @@ async fn a_record_without_a_message_id_fails_the_invocation_before_any_claim() {
         nameless["messageId"] = id;
         let error = refused(&World::new(), event([message("m0", &order("A")), nameless])).await;
         assert_eq!(error.kind(), ErrorKind::Event);
-        assert!(error.redelivery_helps());
+        assert!(error.is_retryable());
         assert!(error.to_string().contains("messageId"));
     }
     let mut nameless = message("x", &order("B"));
@@ -58,7 +58,7 @@ async fn a_pointer_that_is_none_is_refused_before_anything_is_claimed() {
     let world = World::new();
     let handler = |_: Value| async { Ok::<_, Failure>(()) };
     let event = || event([message("m0", &order("A"))]);
-    for key in [Key::pointer("order_id"), Key::all([Key::message_id(), Key::pointer("~")]), Key::all([])] {
+    for key in [Key::pointer("order_id"), Key::composite([Key::message_id(), Key::pointer("~")]), Key::composite([])] {
         let error = invoke(&world.once.sqs(key, handler), event(), world.left(seconds(60))).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
     }

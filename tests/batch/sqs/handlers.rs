@@ -331,7 +331,7 @@ async fn a_handler_inside_another_one_gets_one_record_at_a_time() {
         seen.lock().unwrap().push(bodies.len());
         async move { bodies.iter().map(|_| Ok::<_, Failure>(())).collect() }
     });
-    let service = world.once.sqs(Key::pointer("/order_id"), Wrapper(inner)).checked().unwrap();
+    let service = world.once.sqs(Key::pointer("/order_id"), Wrapper(inner)).validate().unwrap();
     assert_eq!(invoke(&service, batch([order("A"), order("B")]), world.left(seconds(5))).await.unwrap(), [""; 0]);
     assert_eq!(*calls.lock().unwrap(), [1, 1]);
 }

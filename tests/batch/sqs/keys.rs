@@ -23,7 +23,7 @@ async fn deliver(key: Key, messages: impl IntoIterator<Item = Value>) -> (Vec<St
         *runs.lock().unwrap() += 1;
         async { Ok::<_, Failure>(()) }
     };
-    let service = world.once.sqs(key, handler).payload(Payload::Ignored).checked().unwrap();
+    let service = world.once.sqs(key, handler).payload(Payload::Ignored).validate().unwrap();
     let reported = invoke(&service, event(messages), world.left(seconds(60))).await.unwrap();
     let runs = *journal.lock().unwrap();
     (reported, runs)
@@ -94,9 +94,9 @@ async fn an_expression_that_is_none_is_found_in_init_and_claims_nothing() {
     let world = World::new();
     let handler = |_: Value| async { Ok::<_, Failure>(()) };
     let service = world.once.sqs(Key::jmespath("order_id["), handler);
-    assert_eq!(service.clone().checked().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(service.clone().validate().unwrap_err().kind(), ErrorKind::Config);
     let part = world.once.sqs(Key::message_id(), handler).payload(Payload::Part(Key::jmespath("nowhere(@)")));
-    assert_eq!(part.checked().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(part.validate().unwrap_err().kind(), ErrorKind::Config);
     let refused = invoke(&service, event([message("m0", &order("A"))]), world.left(seconds(60))).await;
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Config);
     assert!(world.store.calls().is_empty());

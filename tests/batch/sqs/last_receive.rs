@@ -138,7 +138,7 @@ async fn what_did_not_run_is_not_dead_lettered_on_its_last_delivery() {
 #[tokio::test(start_paused = true)]
 async fn after_a_head_dead_lettered_at_the_stop_point_the_rest_is_not_started() {
     let (world, letters) = (World::new(), Letters::that(Act::Take(millis(100))));
-    let service = world.service().dead_letters(letters).max_receive_count(DELIVERIES).longest_run(millis(500));
+    let service = world.service().dead_letters(letters).max_receive_count(DELIVERIES).last_attempt_timeout(millis(500));
     let event = fifo([("a", work("A", "transient", 499)), ("a", order("B"))]);
     let processed = service.process(LambdaEvent::new(event, world.left(seconds(1)))).await;
     assert_eq!((reported(&processed), dead_lettered(&processed)), (ids(1..2), ids(0..1)));
@@ -178,7 +178,8 @@ async fn without_dead_letters_a_warning_names_each_message_the_queue_loses() {
     let world = World::new();
     let told = world.service().max_receive_count(DELIVERIES);
     let skipped = [("m1", "skipped"), ("m2", "skipped")];
-    for (act, outcome) in [("transient", "failed"), ("permanent", "failed"), ("panic", "panicked"), ("hang", "cut_off")]
+    for (act, outcome) in
+        [("transient", "failed"), ("permanent", "failed"), ("panic", "panicked"), ("hang", "cancelled")]
     {
         let world = World::new();
         let told = world.service().max_receive_count(DELIVERIES);
@@ -275,18 +276,19 @@ async fn a_head_that_cannot_be_decoded_on_its_last_delivery_takes_none_along() {
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_delivers_no_message_at_all_is_a_configuration_error() {
     let world = World::new();
-    let error = world.service().max_receive_count(0).checked().unwrap_err();
+    let error = world.service().max_receive_count(0).validate().unwrap_err();
     assert!(error.kind() == ErrorKind::Config && error.to_string().contains("max_receive_count"), "{error}");
     let refused = world.process(&world.service().max_receive_count(0), group("transient")).await;
     assert_eq!(refused.response.unwrap_err().kind(), ErrorKind::Config);
-    assert!(world.service().max_receive_count(1).checked().is_ok());
+    assert!(world.service().max_receive_count(1).validate().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_head_that_was_cut_off_says_nothing_of_how_long_others_take() {
     let (world, letters) = (World::new(), Letters::new());
-    let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES).longest_run(seconds(20));
-    // When the head is cut off there are less than ten seconds left.
+    let service =
+        world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES).last_attempt_timeout(seconds(20));
+    // When the head is cancelled there are less than ten seconds left.
     let processed = world.process_within(&service, group("hang"), seconds(30)).await;
     assert_eq!((reported(&processed), letters.ids()), (vec![], ids(0..1)));
     assert_eq!(world.journal.keys(), ["A", "B", "C"]);
@@ -295,7 +297,8 @@ async fn a_head_that_was_cut_off_says_nothing_of_how_long_others_take() {
 #[tokio::test(start_paused = true)]
 async fn a_head_that_ended_by_itself_says_how_long_others_take() {
     let (world, letters) = (World::new(), Letters::new());
-    let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES).longest_run(seconds(25));
+    let service =
+        world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES).last_attempt_timeout(seconds(25));
     let event = fifo([work("A", "transient", 20_000), order("B"), order("C")].map(|body| ("a", body)));
     let processed = world.process_within(&service, event, seconds(30)).await;
     assert_eq!((reported(&processed), letters.ids()), (ids(1..3), ids(0..1)));

@@ -55,7 +55,7 @@ async fn one_event_for_each_record_has_its_outcome_and_whether_it_was_reported()
         line("m5", "failed", true, Level::WARN),
         line("m6", "failed", true, Level::WARN),
         line("m7", "panicked", true, Level::ERROR),
-        line("m8", "cut_off", true, Level::ERROR),
+        line("m8", "cancelled", true, Level::ERROR),
         line("m9", "key_missing", true, Level::WARN),
         line("m10", "replayed", false, Level::DEBUG),
         line("m11", "replayed_failure", true, Level::INFO),

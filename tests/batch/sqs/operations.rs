@@ -56,7 +56,7 @@ async fn hang_inside(world: &World, is_spawned: bool) -> (Vec<String>, (String, 
 async fn an_operation_in_a_handler_has_the_deadline_of_its_invocation() {
     let (reported, (outcome, ended, lease_until)) = hang_inside(&World::new(), false).await;
     assert!(reported.is_empty(), "the handler sees how it ends, and succeeds");
-    assert_eq!(outcome, format!("{:?}", Outcome::<u32>::Interrupted(Interruption::CutOff)));
+    assert_eq!(outcome, format!("{:?}", Outcome::<u32>::Interrupted(Interruption::Cancelled)));
     // The handler's stop point, at 9.5 s, less the operation's own reserve.
     assert_eq!(ended, START.after(seconds(9)));
     assert_eq!(lease_until, START.after(seconds(11)));
@@ -92,10 +92,10 @@ async fn with_heartbeat(
 /// Under `cargo lambda watch`, and in services outside Lambda, there is no deadline to inherit.
 #[tokio::test(start_paused = true)]
 async fn an_operation_in_a_handler_may_have_a_heartbeat_with_any_deadline() {
-    let cut_off = format!("{:?}", Ok::<_, Error>(OutcomeKind::Interrupted(Interruption::CutOff)));
+    let cancelled = format!("{:?}", Ok::<_, Error>(OutcomeKind::Interrupted(Interruption::Cancelled)));
     let executed = format!("{:?}", Ok::<_, Error>(OutcomeKind::Executed));
     for has_deadline in [true, false] {
-        for (longest, takes, ends) in [(10, 5, &executed), (10, 15, &cut_off)] {
+        for (longest, takes, ends) in [(10, 5, &executed), (10, 15, &cancelled)] {
             let world = World::new();
             let context = if has_deadline { world.left(seconds(60)) } else { lambda_runtime::Context::default() };
             let (outcome, took) = with_heartbeat(&world, longest, takes, context).await;
@@ -105,7 +105,7 @@ async fn an_operation_in_a_handler_may_have_a_heartbeat_with_any_deadline() {
     // The handler's stop point comes first, at 9.5 s.
     let world = World::new();
     let (outcome, took) = with_heartbeat(&world, 100, 50, world.left(seconds(10))).await;
-    assert_eq!((outcome, took), (cut_off, seconds(9)));
+    assert_eq!((outcome, took), (cancelled, seconds(9)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use lambda_once::{
-    AfterUnknown, ErrorKind, Failure, Interruption, Key, OnPanic, OutcomeKind, Probed, RecordContext, Verdict,
+    AfterUnknown, ErrorKind, Failure, Interruption, Key, OnPanic, OutcomeKind, ProbeResult, RecordContext, Verdict,
     batch::{BatchService, Handler, sqs::Sqs},
     clock::Clock,
     record::{Status, StoredData},
@@ -74,8 +74,8 @@ impl Lab {
             }
             async move {
                 match finds {
-                    Finds::Done => Ok(Probed::Done("found".to_owned())),
-                    Finds::Nothing => Ok(Probed::NotDone),
+                    Finds::Done => Ok(ProbeResult::Done("found".to_owned())),
+                    Finds::Nothing => Ok(ProbeResult::NotDone),
                     Finds::Error => Err(Failure::transient("no answer")),
                     Finds::PermanentError => Err(Failure::permanent("no such account")),
                     Finds::Hang => std::future::pending().await,
@@ -148,7 +148,7 @@ async fn a_probe_that_panics_or_hangs_keeps_the_claim_until_it_lapses() {
     for finds in [Finds::Panic, Finds::PanicAtOnce, Finds::Hang] {
         let lab = Lab::lost().await;
         let (interruption, until) = match finds {
-            Finds::Hang => (Interruption::CutOff, seconds(58)),
+            Finds::Hang => (Interruption::Cancelled, seconds(58)),
             _ => (Interruption::Panicked, seconds(0)),
         };
         assert_eq!(lab.deliver(finds).await, (Ok(OutcomeKind::Interrupted(interruption)), true), "{finds:?}");
@@ -211,10 +211,10 @@ async fn a_probe_counts_as_running() {
 async fn without_the_probe_that_the_policy_wants_nothing_is_claimed() {
     let lab = Lab::new();
     let service = lab.world.service();
-    assert_eq!(service.clone().checked().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(service.clone().validate().unwrap_err().kind(), ErrorKind::Config);
     let error = invoke(&service, batch([order("A")]), lab.world.left(seconds(60))).await.unwrap_err();
     assert_eq!((error.kind(), lab.world.store.calls().len()), (ErrorKind::Config, 0));
-    assert!(lab.service(Finds::Done).checked().is_ok());
+    assert!(lab.service(Finds::Done).validate().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,7 +222,7 @@ async fn a_probe_that_would_never_be_asked_is_refused() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         let lab = Lab::on(|builder| builder.after_unknown(policy));
         let service = lab.service(Finds::Done);
-        assert_eq!(service.clone().checked().unwrap_err().kind(), ErrorKind::Config, "{policy:?}");
+        assert_eq!(service.clone().validate().unwrap_err().kind(), ErrorKind::Config, "{policy:?}");
         let error = invoke(&service, batch([order("A")]), lab.world.left(seconds(60))).await.unwrap_err();
         assert_eq!((error.kind(), lab.world.store.calls().len()), (ErrorKind::Config, 0), "{policy:?}");
         assert!(lab.log().is_empty());
@@ -240,7 +240,7 @@ async fn a_disabled_engine_runs_with_a_probe_and_without() {
 async fn a_record_is_claimed_only_when_its_handler_is_about_to_start() {
     for (takes, concurrency) in [(100, 1), (100, 3), (2, 3)] {
         let world = World::on(takes, |builder| builder.after_unknown(AfterUnknown::Probe));
-        let service = world.service().probe(|_, _| async { Ok::<_, Failure>(Probed::NotDone) });
+        let service = world.service().probe(|_, _| async { Ok::<_, Failure>(ProbeResult::NotDone) });
         let service = service.concurrency(concurrency);
         let bodies = (0..20).map(|i| work(&format!("order-{i}"), "succeed", 20 + 7 * (i % 5)));
         assert!(world.deliver_to(&service, bodies).await.is_empty());
@@ -252,7 +252,7 @@ async fn a_record_is_claimed_only_when_its_handler_is_about_to_start() {
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_is_cut_off_leaves_claims_only_on_what_was_running() {
     let world = World::with(|builder| builder.after_unknown(AfterUnknown::Probe));
-    let service = world.service().probe(|_, _| async { Ok::<_, Failure>(Probed::NotDone) }).concurrency(2);
+    let service = world.service().probe(|_, _| async { Ok::<_, Failure>(ProbeResult::NotDone) }).concurrency(2);
     let reported = invoke(&service, batch(orders(12, "hang", 0)), world.left(seconds(10))).await.unwrap();
     assert_eq!((reported, world.records().await.len(), world.journal.releases()), (ids(0..12), 2, 0));
 }

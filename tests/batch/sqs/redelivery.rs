@@ -7,7 +7,7 @@ use std::{
 
 use lambda_once::{
     BoxFuture, ErrorKind, Interruption, MissingKey, OnPanic, OutcomeKind, Verdict,
-    batch::{RecordReport, Redelivery, TotalFailure},
+    batch::{FullBatchFailure, RecordReport, Redelivery},
     clock::{Clock, Timestamp},
     record::Status,
     store::fault::{Call, Fault},
@@ -167,7 +167,7 @@ async fn without_time_left_it_is_not_asked() {
 #[tokio::test(start_paused = true)]
 async fn it_is_asked_where_the_answer_is_an_error_too() {
     let (world, hook) = (World::new(), Hook::new());
-    let service = world.service().redelivery(hook.clone()).total_failure(TotalFailure::Error);
+    let service = world.service().redelivery(hook.clone()).on_full_batch_failure(FullBatchFailure::Error);
     let processed = world.process(&service, batch([work("A", "transient", 0)])).await;
     assert_eq!(processed.response.unwrap_err().kind(), ErrorKind::Batch);
     assert_eq!(hook.told().1.len(), 1);
@@ -258,8 +258,8 @@ async fn of_a_store_in_trouble_and_of_what_was_cut_off_it_is_told_as_such() {
     world.process(&service, batch([order("A"), work("B", "hang", 0)])).await;
     let (now, failed) = hook.told();
     let outcomes: Vec<_> = failed.iter().map(|report| (report.outcome, report.held_until)).collect();
-    let cut_off = Ok(OutcomeKind::Interrupted(Interruption::CutOff));
-    assert_eq!(outcomes, [(Err(ErrorKind::AccessDenied), None), (cut_off, Some(LAPSE))]);
+    let cancelled = Ok(OutcomeKind::Interrupted(Interruption::Cancelled));
+    assert_eq!(outcomes, [(Err(ErrorKind::AccessDenied), None), (cancelled, Some(LAPSE))]);
     assert_eq!(now, START.after(seconds(58)), "the stop point; a second is left for calls");
 }
 

@@ -37,7 +37,7 @@ async fn every_record_is_reported_with_its_outcome() {
         Ok(OutcomeKind::Failed(Verdict::Permanent)),
         Ok(OutcomeKind::Failed(Verdict::Unknown)),
         Ok(OutcomeKind::Interrupted(Interruption::Panicked)),
-        Ok(OutcomeKind::Interrupted(Interruption::CutOff)),
+        Ok(OutcomeKind::Interrupted(Interruption::Cancelled)),
         Err(ErrorKind::KeyMissing),
         Ok(OutcomeKind::Replayed),
         Ok(OutcomeKind::ReplayedFailure),
@@ -65,9 +65,9 @@ async fn records_skipped_or_not_started_are_reported_too() {
         LambdaEvent::new(fifo(["a", "a", "b", "b", "c", "c", "d"].into_iter().zip(bodies)), world.left(seconds(5)));
     let processed = world.service().concurrency(1).process(event).await;
     let failed = OutcomeKind::Failed(Verdict::Transient);
-    let cut_off = OutcomeKind::Interrupted(Interruption::CutOff);
+    let cancelled = OutcomeKind::Interrupted(Interruption::Cancelled);
     let (skipped, not_started) = (OutcomeKind::Skipped, OutcomeKind::NotStarted);
-    let outcomes = [failed, skipped, cut_off, skipped, not_started, skipped, not_started];
+    let outcomes = [failed, skipped, cancelled, skipped, not_started, skipped, not_started];
     assert_eq!(processed.outcomes(), outcomes.map(Ok));
     assert_eq!(processed.reported().len(), 7);
 }

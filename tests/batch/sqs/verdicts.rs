@@ -2,7 +2,7 @@
 
 use lambda_once::{
     AfterUnknown, BoxError, ErrorKind, Failure, Key, OnPanic, PermanentFailures, Verdict,
-    batch::{TotalFailure, bulk},
+    batch::{FullBatchFailure, bulk},
     clock::Clock as _,
     record::Status,
 };
@@ -218,10 +218,10 @@ async fn an_error_that_panics_when_it_is_printed_stays_within_its_record() {
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_failed_as_a_whole_is_an_error_if_that_is_wanted() {
     let world = World::new();
-    let service = world.service().total_failure(TotalFailure::Error);
+    let service = world.service().on_full_batch_failure(FullBatchFailure::Error);
     let failing = || batch([work("A", "transient", 0), work("B", "panic", 0)]);
     let error = invoke(&service, failing(), world.left(seconds(60))).await.unwrap_err();
-    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Batch, true));
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Batch, true));
     assert_eq!(world.record("A").await, None, "every verdict is settled all the same");
 
     let partly = batch([work("C", "transient", 0), order("D")]);
@@ -238,7 +238,7 @@ async fn all_or_error_fails_the_invocation_for_any_failure_and_replays_the_rest(
     let service = world.service().all_or_error();
     let deliver = || invoke(&service, batch([order("A"), work("B", "transient once", 0)]), world.left(seconds(60)));
     let error = deliver().await.unwrap_err();
-    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Batch, true));
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Batch, true));
     assert!(deliver().await.unwrap().is_empty());
     assert_eq!(world.journal.keys(), ["A", "B", "B"]);
 }

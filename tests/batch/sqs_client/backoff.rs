@@ -84,7 +84,7 @@ async fn a_message_with_several_records_that_failed_is_delayed_once() {
     let fail = |_: Value| async { Err::<(), _>(Failure::transient("not now")) };
     let service = testing::engine()
         .sqs(Key::message_id(), fail)
-        .unwrapping(S3)
+        .envelope(S3)
         .redelivery(VisibilityBackoff::new(server.client().await).base(seconds(1)));
     let both = || s3::notification([s3::created("photos", "a"), s3::created("photos", "b")]).in_sqs();
     testing::deliver(&service, &sqs::batch([both().id("m-1"), both().id("m-2")])).await.response.unwrap();

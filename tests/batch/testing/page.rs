@@ -44,7 +44,7 @@ mod envelopes {
 
     #[tokio::test]
     async fn an_order_that_is_published_again_is_booked_once() {
-        let service = testing::engine().sqs(Key::pointer("/order_id"), book).unwrapping(Sns);
+        let service = testing::engine().sqs(Key::pointer("/order_id"), book).envelope(Sns);
         let order = serde_json::json!({ "order_id": "7" });
         let [first, again, raw] = [(); 3].map(|()| sns::message(&order));
         let batch = sqs::batch([first.in_sqs(), again.in_sqs(), raw.in_sqs_raw()]);
@@ -110,13 +110,13 @@ mod time {
 #[rustfmt::skip]
 mod requests {
     use lambda_http::{Body, Request, Response, http, service_fn};
-    use lambda_once::{http::{IdempotencyKeyLayer, Scope}, testing};
+    use lambda_once::{http::{IdempotencyKeyLayer, Caller}, testing};
     use tower::{Layer, ServiceExt};
 
     #[tokio::test]
     async fn a_request_that_is_sent_again_gets_the_first_answer() {
         let charge = service_fn(|_: Request| async { Ok::<_, lambda_http::Error>(Response::new(Body::from("charged"))) });
-        let service = IdempotencyKeyLayer::new(testing::engine(), Scope::authorizer().or_anonymous()).layer(charge);
+        let service = IdempotencyKeyLayer::new(testing::engine(), Caller::authorizer().or_anonymous()).layer(charge);
         for replayed in [false, true] {
             let request = http::Request::post("/charges").header("idempotency-key", "k-1").body(Body::Empty).unwrap();
             let answer = service.clone().oneshot(request).await.unwrap();

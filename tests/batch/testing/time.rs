@@ -13,7 +13,7 @@ use tokio::time::{advance, sleep};
 
 use testing::Redeliver;
 
-const CUT_OFF: OutcomeKind = OutcomeKind::Interrupted(Interruption::CutOff);
+const CUT_OFF: OutcomeKind = OutcomeKind::Interrupted(Interruption::Cancelled);
 
 async fn hang(_: Value) -> Result<(), Failure> {
     std::future::pending().await

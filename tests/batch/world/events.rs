@@ -45,7 +45,7 @@ impl World {
         self.invoke(service, event, seconds(60)).await.unwrap_err()
     }
 
-    /// Two invocations, the first of which is cut off and leaves a claim behind: the second one waits until that is over.
+    /// Two invocations, the first of which is cancelled and leaves a claim behind: the second one waits until that is over.
     pub(crate) async fn answer_after_a_cut_off<E: DeserializeOwned>(
         &self,
         service: &impl Function<E>,
@@ -62,7 +62,7 @@ impl World {
     pub(crate) async fn refuse<E: DeserializeOwned>(&self, service: &impl Function<E>, event: &impl Display) -> String {
         let error = self.fail(service, event).await;
         assert_eq!(error.kind(), ErrorKind::Event, "{error}");
-        assert!(error.redelivery_helps());
+        assert!(error.is_retryable());
         assert!(self.store.calls().is_empty() && self.journal.keys().is_empty());
         error.to_string()
     }

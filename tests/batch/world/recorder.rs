@@ -117,7 +117,7 @@ impl Store for Recorder {
         Limits { max_result_bytes: usize::MAX, batch: self.batch, orders: true }
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.inner.warm()
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.inner.warm_up()
     }
 }

@@ -87,7 +87,7 @@ async fn without_a_claim_nothing_runs() {
         world.store.always(Call::Claim, fault);
         let error = world.run().await.unwrap_err();
         assert_eq!((error.kind(), world.count(Call::Claim)), (kind, claims), "{fault:?}");
-        assert!(error.redelivery_helps());
+        assert!(error.is_retryable());
         // A claim that was applied, though nobody heard of it, is given back.
         let given_back = usize::from(matches!(fault, Fault::ErrorAfter | Fault::Silence));
         assert_eq!((world.runs(), world.count(Call::Settle)), (0, given_back), "{fault:?}");

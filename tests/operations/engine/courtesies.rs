@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lambda_once::{
-    AfterUnknown, Failure, Outcome, Probed,
+    AfterUnknown, Failure, Outcome, ProbeResult,
     record::Status,
     store::fault::{Call, Fault},
 };
@@ -43,7 +43,9 @@ async fn a_refused_release_goes_on_if_nothing_else_frees_the_key() {
             let operation = world.once.operation(CHARGE, KEY);
             let work = || async { Err::<u32, _>(Failure::transient("closed")) };
             match policy {
-                AfterUnknown::Probe => operation.probe(|_| async { Ok::<_, Failure>(Probed::NotDone) }).run(work).await,
+                AfterUnknown::Probe => {
+                    operation.probe(|_| async { Ok::<_, Failure>(ProbeResult::NotDone) }).run(work).await
+                }
                 _ => operation.run(work).await,
             }
         };

@@ -62,7 +62,7 @@ async fn an_operation_runs_inside_one_of_another_name() {
 async fn an_operation_without_a_name_is_refused() {
     let world = World::new();
     let error = world.once.operation("", KEY).run(|| world.work()).await.unwrap_err();
-    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Config, false));
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Config, false));
     assert_eq!(world.once.key_hash("", KEY).unwrap_err().kind(), ErrorKind::Config);
     assert_eq!((world.runs(), world.calls()), (0, vec![]));
 }
@@ -81,7 +81,7 @@ async fn an_operation_inside_itself_finds_itself_in_progress() {
 async fn a_disabled_engine_runs_each_time_and_never_asks_the_store() {
     let world = World::with(|builder| builder.disabled(true));
     world.store.always(Call::Claim, Fault::AccessDenied);
-    world.once.warm().await.unwrap();
+    world.once.warm_up().await.unwrap();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     assert_outcome!(world.run().await, Ok(Outcome::Executed(2)));
     assert_outcome!(world.run_to(Err(Failure::permanent("no"))).await, Ok(Outcome::Failed(_)));
@@ -96,7 +96,7 @@ async fn a_disabled_engine_runs_each_time_and_never_asks_the_store() {
 async fn a_handler_that_hangs_is_cut_off_without_protection_too() {
     let world = World::with(|builder| builder.disabled(true));
     let hanging = world.once.operation(CHARGE, KEY).run(std::future::pending::<Result<u32, Failure>>);
-    assert_outcome!(hanging.await, Ok(Outcome::Interrupted(Interruption::CutOff)));
+    assert_outcome!(hanging.await, Ok(Outcome::Interrupted(Interruption::Cancelled)));
     let panicking = world.once.operation(CHARGE, KEY).run(|| async { panic!("oh") as Result<u32, Failure> });
     assert_outcome!(panicking.await, Ok(Outcome::Interrupted(Interruption::Panicked)));
 }
@@ -112,7 +112,7 @@ async fn an_operation_without_a_key_is_refused() {
     ] {
         let error = operation.run(|| world.work()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::KeyMissing);
-        assert!(!error.redelivery_helps());
+        assert!(!error.is_retryable());
     }
     assert_eq!((world.runs(), world.calls()), (0, vec![]));
 }
@@ -164,7 +164,7 @@ async fn nothing_that_was_spawned_outlives_a_run() {
     world.store.next(Call::Settle, Fault::Throttled);
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     let hanging = world.once.operation(CHARGE, "hangs").run(std::future::pending::<Result<u32, Failure>>);
-    assert_outcome!(hanging.await, Ok(Outcome::Interrupted(Interruption::CutOff)));
+    assert_outcome!(hanging.await, Ok(Outcome::Interrupted(Interruption::Cancelled)));
     assert_eq!(tasks(), before);
 }
 

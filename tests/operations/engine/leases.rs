@@ -29,9 +29,9 @@ impl World {
     async fn hang(&self, deadline: Deadline) -> (Duration, Timestamp) {
         let begun = Instant::now();
         let run = self.once.operation(CHARGE, KEY).deadline(deadline).run(hangs);
-        // Without a timer of its own the test would hang where the engine does not cut off.
-        let outcome = tokio::time::timeout(LEASE * 2, run).await.expect("the handler is cut off");
-        assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::CutOff)));
+        // Without a timer of its own the test would hang where the engine does not cancelled.
+        let outcome = tokio::time::timeout(LEASE * 2, run).await.expect("the handler is cancelled");
+        assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::Cancelled)));
         assert_eq!(self.calls(), [Call::Claim], "the claim is kept");
         (begun.elapsed(), self.record().await.unwrap().lease_until.unwrap())
     }
@@ -51,7 +51,7 @@ impl World {
             thaw.notify_one();
         };
         let (outcome, ()) = tokio::join!(self.once.operation(CHARGE, KEY).run(handler), freeze);
-        assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::CutOff)));
+        assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::Cancelled)));
         assert!(!went_on.load(Ordering::SeqCst));
     }
 }
@@ -98,7 +98,7 @@ async fn a_handler_that_was_cut_off_is_dropped_before_its_run_returns() {
         let _witness = witness;
         hangs().await
     });
-    assert_outcome!(outcome.await, Ok(Outcome::Interrupted(Interruption::CutOff)));
+    assert_outcome!(outcome.await, Ok(Outcome::Interrupted(Interruption::Cancelled)));
     assert!(dropped.load(Ordering::SeqCst));
 }
 

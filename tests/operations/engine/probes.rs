@@ -6,8 +6,8 @@ use std::{
 };
 
 use lambda_once::{
-    AfterUnknown, Claim, Classify, Error, ErrorKind, Failure, Interruption, Key, Mismatch, OnPanic, Outcome, Probed,
-    Verdict,
+    AfterUnknown, Claim, Classify, Error, ErrorKind, Failure, Interruption, Key, Mismatch, OnPanic, Outcome,
+    ProbeResult, Verdict,
     clock::Timestamp,
     record::Status,
     store::fault::{Call, Fault},
@@ -21,18 +21,18 @@ use super::{
     support::{FUTURE, collector::Collector},
 };
 
-type Found = Result<Probed<u32>, Failure>;
+type Found = Result<ProbeResult<u32>, Failure>;
 
 async fn never_asked(_: Claim) -> Found {
     panic!("the probe is asked")
 }
 
 async fn found(_: Claim) -> Found {
-    Ok(Probed::Done(7))
+    Ok(ProbeResult::Done(7))
 }
 
 async fn nothing(_: Claim) -> Found {
-    Ok(Probed::NotDone)
+    Ok(ProbeResult::NotDone)
 }
 
 async fn hangs(_: Claim) -> Found {
@@ -118,7 +118,7 @@ async fn while_a_probe_is_asked_nobody_else_probes_or_runs_the_operation() {
             assert!(claim.took_over());
             assert_eq!((claim.key(), claim.attempt()), (world.once.key_hash(CHARGE, KEY).unwrap(), 2));
             assert_outcome!(world.probe(never_asked).await, Ok(Outcome::InProgress { attempt: 2, .. }));
-            Ok(Probed::Done(7))
+            Ok(ProbeResult::Done(7))
         }
     });
     assert_outcome!(outcome.await, Ok(Outcome::Recovered(7)));
@@ -144,7 +144,7 @@ async fn a_probe_that_fails_hands_the_claim_back_whatever_the_errors_verdict() {
 #[tokio::test(start_paused = true)]
 async fn a_marked_error_of_a_probe_hands_the_claim_back_too() {
     let world = World::lost().await;
-    let outcome = world.probe(|_| async { Ok(Probed::Done("seven".parse().permanent()?)) });
+    let outcome = world.probe(|_| async { Ok(ProbeResult::Done("seven".parse().permanent()?)) });
     assert_outcome!(outcome.await, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Transient);
     assert_outcome!(world.probe(nothing).await, Ok(Outcome::TookOver(1)));
 }
@@ -190,7 +190,7 @@ async fn a_hung_probe_is_cut_off_at_the_stop_point_and_the_next_run_probes() {
     let settings = World::with(|builder| builder.after_unknown(AfterUnknown::Probe).without_heartbeat());
     let world = World::lost_from(settings).await;
     let begun = Instant::now();
-    assert_outcome!(world.probe(hangs).await, Ok(Outcome::Interrupted(Interruption::CutOff)));
+    assert_outcome!(world.probe(hangs).await, Ok(Outcome::Interrupted(Interruption::Cancelled)));
     assert_eq!((begun.elapsed(), world.runs()), (UNTIL_STOP, 0));
     assert_eq!(world.calls(), [Call::Claim, Call::Claim], "the claim is kept");
     world.lapse().await;
@@ -207,7 +207,7 @@ async fn a_probe_and_the_run_after_it_share_one_stop_point() {
     let begun = Instant::now();
     let hangs = world.once.operation(CHARGE, KEY).probe(slow).without_heartbeat();
     let outcome = hangs.run(std::future::pending::<Result<u32, Failure>>);
-    assert_outcome!(outcome.await, Ok(Outcome::Interrupted(Interruption::CutOff)));
+    assert_outcome!(outcome.await, Ok(Outcome::Interrupted(Interruption::Cancelled)));
     assert_eq!(begun.elapsed(), UNTIL_STOP);
 }
 
@@ -231,8 +231,8 @@ async fn what_a_probe_finds_after_its_lease_gives_way_to_the_successors_outcome(
         let world = &world;
         async move {
             world.clock.jump(LEASE + MARGIN + MILLISECOND);
-            assert_outcome!(world.probe(|_| async { Ok(Probed::Done(8)) }).await, Ok(Outcome::Recovered(8)));
-            Ok(Probed::Done(7))
+            assert_outcome!(world.probe(|_| async { Ok(ProbeResult::Done(8)) }).await, Ok(Outcome::Recovered(8)));
+            Ok(ProbeResult::Done(7))
         }
     });
     assert_outcome!(late.await, Ok(Outcome::Replayed(8)));
@@ -242,7 +242,7 @@ async fn what_a_probe_finds_after_its_lease_gives_way_to_the_successors_outcome(
 async fn without_a_probe_nothing_is_claimed_under_a_policy_that_needs_one() {
     let world = World::probing();
     let error = world.run().await.unwrap_err();
-    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Config, false));
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Config, false));
     assert_eq!((world.runs(), world.calls()), (0, vec![]));
 }
 
@@ -261,14 +261,14 @@ async fn a_disabled_engine_runs_with_a_probe_and_without() {
     assert_outcome!(world.probe(never_asked).await, Ok(Outcome::Executed(1)));
     assert_outcome!(world.run().await, Ok(Outcome::Executed(2)));
     let orders = world.once.sqs(Key::message_id(), |_: u32| async { Ok::<_, Failure>(()) });
-    assert!(orders.checked().is_ok());
+    assert!(orders.validate().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_refused_under_a_policy_that_needs_a_probe() {
     let world = World::probing();
     let orders = || world.once.sqs(Key::message_id(), |_: u32| async { Ok::<_, Failure>(()) });
-    assert_eq!(orders().checked().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(orders().validate().unwrap_err().kind(), ErrorKind::Config);
     let event = r#"{ "Records": [{ "messageId": "1", "body": "1" }] }"#;
     let event = LambdaEvent::new(serde_json::from_str(event).unwrap(), Context::default());
     assert_eq!(orders().call(event).await.unwrap_err().kind(), ErrorKind::Config);

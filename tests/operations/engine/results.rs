@@ -38,8 +38,8 @@ impl Store for SmallStore {
         Limits { max_result_bytes: LIMIT, batch: 1, orders: false }
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.0.warm()
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.0.warm_up()
     }
 }
 
@@ -156,7 +156,7 @@ async fn a_stored_result_that_no_longer_decodes_is_an_error_and_never_a_rerun() 
             world.once.operation(CHARGE, KEY).run(|| async { panic!("a second run") as Result<String, Failure> });
         let error = text.await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::StoredResult);
-        assert!(!error.redelivery_helps());
+        assert!(!error.is_retryable());
     }
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }

@@ -110,8 +110,8 @@ impl Store for Unheard {
         self.inner.limits()
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.inner.warm()
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.inner.warm_up()
     }
 }
 

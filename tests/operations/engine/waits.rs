@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use futures_util::future::{join_all, pending};
 use lambda_once::{
-    AfterUnknown, Error, ErrorKind, Failure, Mismatch, Outcome, Probed,
+    AfterUnknown, Error, ErrorKind, Failure, Mismatch, Outcome, ProbeResult,
     clock::Timestamp,
     record::{RECORD_VERSION, Status},
     store::fault::{Call, Fault},
@@ -152,7 +152,7 @@ async fn where_takeover_is_refused_a_wait_ends_as_abandoned_with_the_lease() {
 async fn what_a_wait_takes_over_is_probed() {
     let world = World::with(|builder| builder.after_unknown(AfterUnknown::Probe));
     let operation = || world.once.operation(CHARGE, KEY).deadline(FUTURE.after(100 * SECOND)).wait_up_to(50 * SECOND);
-    let found = |_| async { Ok::<_, Failure>(Probed::Done(7)) };
+    let found = |_| async { Ok::<_, Failure>(ProbeResult::Done(7)) };
     let lost = || async { Err::<u32, _>(Failure::unknown("timed out")) };
     let held = world.once.operation(CHARGE, KEY).probe(found).run(lost);
     assert_outcome!(held.await, Ok(Outcome::Failed(_)));

@@ -137,8 +137,8 @@ impl Store for Busy {
         self.records.id()
     }
 
-    fn warm(&self) -> Future<'_, Result<(), Error>> {
-        self.records.warm()
+    fn warm_up(&self) -> Future<'_, Result<(), Error>> {
+        self.records.warm_up()
     }
 }
 
@@ -230,8 +230,8 @@ impl Store for RefusesOneRead {
         self.records.id()
     }
 
-    fn warm(&self) -> Future<'_, Result<(), Error>> {
-        self.records.warm()
+    fn warm_up(&self) -> Future<'_, Result<(), Error>> {
+        self.records.warm_up()
     }
 }
 

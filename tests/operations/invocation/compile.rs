@@ -44,7 +44,7 @@ async fn the_runtime_runs_it_one_by_one_and_concurrently() -> Result<(), Error> 
     is_a_service(&service);
     lambda_runtime::run(service.clone()).await?;
     lambda_runtime::run_concurrent(service).await?;
-    let checked = InvocationLayer::new(Idempotency::new(MemoryStore::new()), Key::pointer("/id")).checked()?;
+    let checked = InvocationLayer::new(Idempotency::new(MemoryStore::new()), Key::pointer("/id")).validate()?;
     let service = ServiceBuilder::new().layer(checked).service(service_fn(typed));
     is_a_service(&service);
     lambda_runtime::run(service.clone()).await?;

@@ -72,7 +72,7 @@ async fn a_part_may_stand_for_the_payload_or_nothing() {
 async fn a_key_and_a_payload_may_be_what_an_expression_finds() {
     let key = Key::jmespath("[detail.shop, detail.id]");
     let part = Payload::Part(Key::jmespath("detail.{cents: cents, items: items[*].sku}"));
-    let layer = |_| InvocationLayer::new(Idempotency::new(MemoryStore::new()), key).payload(part).checked().unwrap();
+    let layer = |_| InvocationLayer::new(Idempotency::new(MemoryStore::new()), key).payload(part).validate().unwrap();
     let function = Function::with(|engine| engine, layer, numbered);
     let event = |id: u32, cents: u32, n: u32| {
         let items = json!([{"sku": "x", "n": n}]);
@@ -111,21 +111,21 @@ async fn a_selector_that_can_find_nothing_is_a_configuration_error() {
     let layer = |key| InvocationLayer::new(Idempotency::new(MemoryStore::new()), key);
     for key in [
         Key::pointer("id"),
-        Key::all([]),
+        Key::composite([]),
         Key::message_id(),
         Key::deduplication_id(),
         Key::message_attribute("id"),
-        Key::all([Key::pointer("/id"), Key::message_id()]),
+        Key::composite([Key::pointer("/id"), Key::message_id()]),
     ] {
         let unprotected = |engine: lambda_once::Builder| engine.missing_key(MissingKey::RunUnprotected);
-        assert_eq!(layer(key.clone()).checked().unwrap_err().kind(), ErrorKind::Config, "{key:?}");
+        assert_eq!(layer(key.clone()).validate().unwrap_err().kind(), ErrorKind::Config, "{key:?}");
         let part = layer(Key::pointer("/id")).payload(Payload::Part(key.clone()));
-        assert_eq!(part.checked().unwrap_err().kind(), ErrorKind::Config, "{key:?}");
+        assert_eq!(part.validate().unwrap_err().kind(), ErrorKind::Config, "{key:?}");
         let function = Function::with(unprotected, |_| layer(key), numbered);
         assert_eq!(function.refusal().await, ("config", false));
         assert_eq!(function.runs(), 0);
     }
-    assert!(layer(Key::pointer("/id")).checked().is_ok());
+    assert!(layer(Key::pointer("/id")).validate().is_ok());
 }
 
 #[tokio::test]

@@ -138,13 +138,13 @@ pub(crate) fn refusal<R, E>(answer: Result<R, InvocationError<E>>) -> (&'static 
     match answer {
         Err(InvocationError::Handler(_)) => panic!("the handler's own error"),
         Err(error) => {
-            let redelivery_helps = error.redelivery_helps().unwrap();
+            let is_retryable = error.is_retryable().unwrap();
             let name = match error {
                 InvocationError::NoResult { outcome, .. } => outcome.as_str(),
                 InvocationError::Library(error) => error.kind().as_str(),
                 _ => panic!("an error that these tests do not know"),
             };
-            (name, redelivery_helps)
+            (name, is_retryable)
         }
         Ok(_) => panic!("a result"),
     }

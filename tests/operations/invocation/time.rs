@@ -55,7 +55,7 @@ async fn a_hung_handler_is_cut_off_before_the_deadline_and_keeps_its_claim() {
     let function = Function::<u32>::of(|_, _| future::pending());
     let began = tokio::time::Instant::now();
     let answer = function.send(within(&function, Duration::from_secs(10))).await;
-    assert_eq!(refusal(answer), ("cut_off", true));
+    assert_eq!(refusal(answer), ("cancelled", true));
     assert_eq!(began.elapsed().as_millis() / 100, 95);
     assert_eq!(function.refusal().await, ("in_progress", true));
 }
@@ -69,10 +69,10 @@ async fn a_deadline_that_is_not_known_gives_the_configured_lease() {
         let mut context = Context::default();
         context.deadline = deadline;
         let began = tokio::time::Instant::now();
-        assert_eq!(refusal(function.send(LambdaEvent::new(order(), context)).await).0, "cut_off");
+        assert_eq!(refusal(function.send(LambdaEvent::new(order(), context)).await).0, "cancelled");
         assert_eq!(began.elapsed().as_millis() / 100, 285, "{deadline}");
         tokio::time::advance(LAPSE).await;
-        assert_eq!(refusal(function.invoke(order()).await).0, "cut_off", "it runs again");
+        assert_eq!(refusal(function.invoke(order()).await).0, "cancelled", "it runs again");
     }
 }
 
@@ -100,7 +100,7 @@ async fn with_an_unknown_deadline_a_hung_handler_has_the_longest_duration() {
         let hangs = |_, _| future::pending::<Result<u32, BoxError>>();
         let function = Function::with(|engine| engine, layer, hangs);
         let began = tokio::time::Instant::now();
-        assert_eq!(function.refusal().await, ("cut_off", true));
+        assert_eq!(function.refusal().await, ("cancelled", true));
         assert_eq!(began.elapsed().as_secs(), longest);
     }
 }
@@ -127,7 +127,7 @@ async fn a_layers_heartbeat_is_refused_in_an_invocation_with_a_deadline() {
 #[test]
 fn a_heartbeat_in_which_nothing_could_run_is_refused_in_init() {
     let layer = InvocationLayer::<Value>::new(Idempotency::new(MemoryStore::new()), Key::pointer("/id"));
-    assert_eq!(layer.heartbeat(Duration::ZERO).checked().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(layer.heartbeat(Duration::ZERO).validate().unwrap_err().kind(), ErrorKind::Config);
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,7 +143,7 @@ async fn without_time_left_nothing_starts_and_nothing_is_claimed() {
 async fn an_unprotected_run_is_cut_off_too() {
     let hangs = |_, _| future::pending::<Result<u32, BoxError>>();
     let function = Function::with(|engine| engine.disabled(true), |layer| layer, hangs);
-    assert_eq!(function.refusal().await, ("cut_off", true));
+    assert_eq!(function.refusal().await, ("cancelled", true));
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,7 +156,7 @@ async fn nothing_is_spawned_that_outlives_an_invocation() {
         }
         numbered(run, event).await
     });
-    assert_eq!(function.refusal().await.0, "cut_off");
+    assert_eq!(function.refusal().await.0, "cancelled");
     assert_eq!(tasks(), before);
     tokio::time::advance(LAPSE).await;
     function.invoke(order()).await.unwrap();

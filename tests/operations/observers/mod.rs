@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use lambda_once::{
     Builder, ErrorKind, Failure, Idempotency, Key, MemoryStore, OutcomeKind,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
     invocation::InvocationLayer,
     record::KeyHash,
     store::fault::FaultStore,
@@ -146,15 +146,15 @@ async fn send(once: &Idempotency, entry_point: EntryPoint, does: Act) {
         EntryPoint::Http => {
             let handler = service_fn(move |_: http::Request<Full<Bytes>>| async move {
                 let decision = match act(does).await {
-                    Ok(_) => lambda_once::http::Decision::Store,
-                    Err(_) if does == Act::Fail => lambda_once::http::Decision::Release,
-                    Err(_) => lambda_once::http::Decision::Keep,
+                    Ok(_) => lambda_once::http::ResponseAction::Store,
+                    Err(_) if does == Act::Fail => lambda_once::http::ResponseAction::Release,
+                    Err(_) => lambda_once::http::ResponseAction::Keep,
                 };
                 let mut response = http::Response::new(Full::<Bytes>::from("done"));
                 response.extensions_mut().insert(decision);
                 Ok::<_, Infallible>(response)
             });
-            let scope = Scope::from_fn(|_| Some("alice".to_owned()));
+            let scope = Caller::from_fn(|_| Some("alice".to_owned()));
             let layer = IdempotencyKeyLayer::new(once.clone(), scope).without_heartbeat();
             let request = http::Request::post("/").header("idempotency-key", "\"k\"");
             let _ = layer.layer(handler).oneshot(request.body(Full::<Bytes>::from("{}")).unwrap()).await;

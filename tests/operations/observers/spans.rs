@@ -180,7 +180,7 @@ async fn a_handler_that_fails_panics_or_is_cut_off_ends_its_span_in_error() {
         (matches!(span.status, Status::Error { .. }), attribute(span, names::ERROR_TYPE))
     };
     assert_eq!(ended("panics"), (true, "panicked".into()));
-    assert_eq!(ended("hangs"), (true, "cut_off".into()));
+    assert_eq!(ended("hangs"), (true, "cancelled".into()));
     assert_eq!(ended("fails"), (true, "failed".into()));
     assert_eq!(ended("succeeds"), (false, String::new()));
 }
@@ -238,7 +238,7 @@ async fn a_request_that_fails_open_is_no_error() {
     let handler = service_fn(async |_: http::Request<Full<Bytes>>| {
         Ok::<_, Infallible>(http::Response::new(Full::<Bytes>::from("done")))
     });
-    let layer = IdempotencyKeyLayer::new(once, Scope::from_fn(|_| Some("alice".to_owned()))).fail_open();
+    let layer = IdempotencyKeyLayer::new(once, Caller::from_fn(|_| Some("alice".to_owned()))).fail_open();
     let request = http::Request::post("/").header("idempotency-key", "\"k\"");
     layer.layer(handler).oneshot(request.body(Full::<Bytes>::from("{}")).unwrap()).await.unwrap();
     let (root, rest) = split(traces.take());
@@ -265,7 +265,7 @@ async fn no_span_holds_a_payload_or_a_plain_key() {
     let handler = service_fn(async |_: http::Request<Full<Bytes>>| {
         Ok::<_, Infallible>(http::Response::new(Full::<Bytes>::from("done")))
     });
-    let layer = IdempotencyKeyLayer::new(once, Scope::from_fn(|_| Some(SECRET.to_owned())));
+    let layer = IdempotencyKeyLayer::new(once, Caller::from_fn(|_| Some(SECRET.to_owned())));
     for body in [SECRET, "another"] {
         let request = http::Request::post("/").header("idempotency-key", format!("\"{SECRET}\""));
         layer.layer(handler).oneshot(request.body(Full::<Bytes>::from(body)).unwrap()).await.unwrap();

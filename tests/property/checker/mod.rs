@@ -43,7 +43,7 @@ pub(crate) struct Violation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
     /// The answer lists exactly the records that are not decided, in the order of the event (B1, B2, B7, B8).
-    Answer,
+    FailureReporting,
     /// The report on each record is true.
     Report,
     /// The redelivery hook is called once, with the records that failed, and is told until when their keys are held (B7).
@@ -159,13 +159,13 @@ impl<'a> Evidence<'a> {
         evidence
     }
 
-    /// When the runs of each record ended, in that order, and the longest of them until then. One that was cut off says nothing
+    /// When the runs of each record ended, in that order, and the longest of them until then. One that was cancelled says nothing
     /// of how long others take.
     fn spans(&self, invocation: &Invocation) -> Vec<(Moment, Duration)> {
         let span = |run: &&Run| {
             let runs = self.runs(invocation, run.place);
             let (first, (end, ended)) = (runs.first()?, runs.last()?.end?);
-            (first.began == run.began && end != End::CutOff).then(|| (ended, ended.at.since(first.began.at)))
+            (first.began == run.began && end != End::Cancelled).then(|| (ended, ended.at.since(first.began.at)))
         };
         let mut spans: Vec<_> = self.runs_of(invocation).iter().filter_map(span).collect();
         spans.sort_by_key(|(ended, _)| ended.tick);

@@ -128,7 +128,7 @@ impl Evidence<'_> {
             _ if outcome.rule() == Rule::ByPolicy => Some(true),
             _ if outcome.has_failed() => Some(is_last),
             Outcome::Abandoned => Some(is_last || settings.dead_letter_abandoned),
-            Outcome::CutOff if is_last => {
+            Outcome::Cancelled if is_last => {
                 let run = self.runs(invocation, place).last()?;
                 let (_, ended) = run.end?;
                 (ended.at < invocation.stop()).then_some(true)
@@ -283,7 +283,7 @@ fn outcome_of_run(run: &Run) -> Outcome {
         Some(End::Transient | End::NotReached) => Outcome::FailedForNow,
         Some(End::Unknown) => Outcome::FailedUnknown,
         Some(End::Panicked) => Outcome::Panicked,
-        Some(End::CutOff | End::NotDone) | None => Outcome::CutOff,
+        Some(End::Cancelled | End::NotDone) | None => Outcome::Cancelled,
     }
 }
 

@@ -101,7 +101,7 @@ impl Evidence<'_> {
                 let reads = self.reads_of(invocation.number).iter().filter(|read| read.key == claim.key);
                 std::iter::once(told(claim.told)).chain(reads.map(|read| told(read.told))).collect()
             }
-            Outcome::CutOff | Outcome::FailedUnknown => vec![own],
+            Outcome::Cancelled | Outcome::FailedUnknown => vec![own],
             Outcome::Panicked if !self.history.plan.settings.releases_panics => vec![own],
             Outcome::Panicked | Outcome::FailedForNow if is_unsettled => vec![own],
             Outcome::FailedForGood | Outcome::Unrecorded if is_unsettled => vec![own],

@@ -40,7 +40,7 @@ impl Evidence<'_> {
         let are_all = !reported.is_empty() && reported.iter().all(|reported| *reported);
         let are_any = reported.iter().any(|reported| *reported);
         if settings.total_failure_is_error && are_all || settings.is_all_or_nothing() && are_any {
-            ensure!(*answer == Err(ErrorKind::Batch), Answer, "records failed, and the answer is {answer:?}");
+            ensure!(*answer == Err(ErrorKind::Batch), FailureReporting, "records failed, and the answer is {answer:?}");
             return Ok(());
         }
         let ids = records().zip(&reported).filter(|(_, reported)| **reported).filter_map(|(record, _)| record.id);
@@ -49,7 +49,7 @@ impl Evidence<'_> {
         let ids = ids.filter(|id| !self.history.plan.source.is_sqs() || told.insert(*id));
         let due: Vec<String> = ids.map(id_of).collect();
         let is_due = answer.as_ref().is_ok_and(|answer| *answer == due);
-        ensure!(is_due, Answer, "{}", self.difference(invocation, &due, &expected));
+        ensure!(is_due, FailureReporting, "{}", self.difference(invocation, &due, &expected));
         Ok(())
     }
 
@@ -65,16 +65,16 @@ impl Evidence<'_> {
     /// An event with a record that has no id is refused before anything is done.
     fn check_refused(&self, invocation: &Invocation) -> Checked {
         let answer = &invocation.answer;
-        ensure!(*answer == Some(Err(ErrorKind::Event)), Answer, "a record without an id: {answer:?}");
+        ensure!(*answer == Some(Err(ErrorKind::Event)), FailureReporting, "a record without an id: {answer:?}");
         self.check_untouched(invocation)?;
-        ensure!(self.decoded(invocation) == 0, Answer, "a refused event was decoded");
+        ensure!(self.decoded(invocation) == 0, FailureReporting, "a refused event was decoded");
         Ok(())
     }
 
     fn check_untouched(&self, invocation: &Invocation) -> Checked {
         ensure!(
             self.claims_of(invocation).is_empty() && self.runs_of(invocation).is_empty(),
-            Answer,
+            FailureReporting,
             "a refused event was acted on"
         );
         Ok(())
@@ -154,14 +154,14 @@ impl Evidence<'_> {
             }
             let is_open = expected.possible.contains(&Outcome::NotStarted);
             ensure!(!is_open, Progress, "record {place} was not run, and there was time");
-            let is_cut_off = |run: &&Run| run.end.is_none_or(|(end, _)| end == End::CutOff);
-            // A call of several records is cut off for all of them.
+            let is_cancelled = |run: &&Run| run.end.is_none_or(|(end, _)| end == End::Cancelled);
+            // A call of several records is cancelled for all of them.
             let is_limited = |run: &Run| {
                 let mut call = self.runs_of(invocation).iter().filter(|other| other.began == run.began);
                 settings.dead_letters.is_some() && call.any(|run| self.is_last_in_order(invocation, run.place))
             };
-            let cut_off = self.runs(invocation, place).iter().find(|run| is_cut_off(run) && !is_limited(run));
-            ensure!(cut_off.is_none(), Progress, "{cut_off:?} was cut off before its time");
+            let cancelled = self.runs(invocation, place).iter().find(|run| is_cancelled(run) && !is_limited(run));
+            ensure!(cancelled.is_none(), Progress, "{cancelled:?} was cancelled before its time");
             self.check_waited(invocation, place, reported)?;
         }
         Ok(())

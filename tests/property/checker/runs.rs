@@ -36,7 +36,7 @@ impl Evidence<'_> {
         let open = journal.most_open.get(&invocation.number).copied().unwrap_or(0);
         ensure!(open <= settings.concurrency, Bounds, "{open} handlers ran at once");
         let stop = invocation.stop();
-        // A handler that blocks its thread cannot be cut off, nor can those beside it.
+        // A handler that blocks its thread cannot be cancelled, nor can those beside it.
         let last_end = self.free_from(stop);
         for run in self.runs_of(invocation) {
             ensure!(run.together <= settings.together, Bounds, "{} records were together", run.together);
@@ -55,7 +55,7 @@ impl Evidence<'_> {
             let expected = run.began.at.after(self.expected(invocation, run.began));
             let is_first = self.runs(invocation, run.place)[0].began == run.began;
             ensure!(!is_first || expected <= stop, Bounds, "{run:?} could not be expected to end in time");
-            if let Some(limits) = self.longest_run(invocation, run) {
+            if let Some(limits) = self.last_attempt_timeout(invocation, run) {
                 self.check_longest_run(invocation, run, (end, ended.at), limits)?;
             }
         }
@@ -75,11 +75,11 @@ impl Evidence<'_> {
         (end, ended): (End, Timestamp),
         (least, most): (Duration, Duration),
     ) -> Checked {
-        let may_be_cut_off = end != End::CutOff
+        let may_be_cut_off = end != End::Cancelled
             || ended >= run.began.at.after(least)
             || ended >= invocation.stop()
             || invocation.was_killed();
-        ensure!(may_be_cut_off, Bounds, "{run:?} was cut off before {least:?}");
+        ensure!(may_be_cut_off, Bounds, "{run:?} was cancelled before {least:?}");
         let latest = self.free_from(run.began.at.after(most));
         ensure!(ended <= latest, Bounds, "{run:?} held its followers up for more than {most:?}");
         Ok(())
@@ -87,7 +87,7 @@ impl Evidence<'_> {
 
     /// How long a handler may run on the last delivery of a record that others stand behind, at the least and at the most;
     /// `None` where there is no such limit, or where it is not certain.
-    fn longest_run(&self, invocation: &Invocation, run: &Run) -> Option<(Duration, Duration)> {
+    fn last_attempt_timeout(&self, invocation: &Invocation, run: &Run) -> Option<(Duration, Duration)> {
         let settings = &self.history.plan.settings;
         let key = self.record(invocation, run.place).key();
         let mut followers = self.followers(invocation, run.place);
@@ -129,7 +129,7 @@ impl Evidence<'_> {
     /// Nothing begins after a failure that stops the batch.
     fn check_halt(&self, invocation: &Invocation) -> Checked {
         let ordered = self.runs_of(invocation).iter().filter(|run| self.lane(invocation, run.place).is_some());
-        let fails = |end| matches!(end, End::Transient | End::Unknown | End::Panicked | End::CutOff);
+        let fails = |end| matches!(end, End::Transient | End::Unknown | End::Panicked | End::Cancelled);
         let failed = ordered.filter_map(|run| run.end).filter(|(end, _)| fails(*end));
         let halt = failed.map(|(_, ended)| ended.at).min();
         for run in self.runs_of(invocation) {

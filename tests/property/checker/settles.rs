@@ -26,7 +26,7 @@ impl Evidence<'_> {
             End::Permanent => Some(Ending::Fail),
             End::Transient | End::NotReached => Some(Ending::Release),
             End::Panicked if self.history.plan.settings.releases_panics => Some(Ending::Release),
-            End::Panicked | End::Unknown | End::CutOff | End::NotDone => None,
+            End::Panicked | End::Unknown | End::Cancelled | End::NotDone => None,
         }
     }
 

@@ -13,7 +13,7 @@ pub(super) enum Outcome {
     FailedForNow,
     FailedUnknown,
     Panicked,
-    CutOff,
+    Cancelled,
     LeaseLost,
     InProgress,
     Abandoned,
@@ -56,7 +56,7 @@ pub(super) fn rule_of(name: &str) -> Option<Rule> {
         "Ok(Failed(Transient))"
         | "Ok(Failed(Unknown))"
         | "Ok(Interrupted(Panicked))"
-        | "Ok(Interrupted(CutOff))"
+        | "Ok(Interrupted(Cancelled))"
         | "Ok(LeaseLost)"
         | "Ok(InProgress)"
         | "Ok(Abandoned)"
@@ -85,7 +85,7 @@ impl Outcome {
             Self::FailedForNow => &["Ok(Failed(Transient))"],
             Self::FailedUnknown => &["Ok(Failed(Unknown))"],
             Self::Panicked => &["Ok(Interrupted(Panicked))"],
-            Self::CutOff => &["Ok(Interrupted(CutOff))"],
+            Self::Cancelled => &["Ok(Interrupted(Cancelled))"],
             Self::LeaseLost => &["Ok(LeaseLost)"],
             Self::InProgress => &["Ok(InProgress)"],
             Self::Abandoned => &["Ok(Abandoned)"],

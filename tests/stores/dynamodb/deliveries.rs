@@ -43,7 +43,7 @@ async fn deliver(
     let records: Vec<_> = numbers.into_iter().map(message).collect();
     let event = serde_json::from_value(json!({ "Records": records })).unwrap();
     let handler = move |_: serde_json::Value| async move { end.map_err(Failure::unknown) };
-    let mut service = once.sqs(Key::pointer("/id"), handler).checked().unwrap();
+    let mut service = once.sqs(Key::pointer("/id"), handler).validate().unwrap();
     let response = service.ready().await.unwrap().call(LambdaEvent::new(event, context)).await.unwrap();
     response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect()
 }

@@ -206,7 +206,7 @@ async fn what_a_newer_deployment_wrote_is_left_to_it(calls: Calls) {
         world.put(attributes.clone()).await;
         let before = world.item().await;
         let error = world.run().await.unwrap_err();
-        assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Format, true), "{attributes:?}");
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Format, true), "{attributes:?}");
         assert_eq!((world.runs(), world.item().await), (0, before));
     }
 }
@@ -216,7 +216,7 @@ async fn a_stored_result_that_no_longer_decodes_is_a_permanent_error(calls: Call
     for data in [text("not JSON"), text("\"seven\""), number(7), AttributeValue::Bool(true)] {
         world.put([("status", text("COMPLETED")), ("data", data)]).await;
         let error = world.run().await.unwrap_err();
-        assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::StoredResult, false));
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::StoredResult, false));
     }
     assert_eq!(world.runs(), 0);
 }

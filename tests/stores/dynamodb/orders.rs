@@ -182,5 +182,5 @@ async fn a_conflict_beside_throttling_is_no_sign_of_a_busy_entity() {
     let world = World::new().await;
     world.conflict(1, usize::MAX, &["TransactionConflict", "ThrottlingError"]);
     let error = world.set(5).await.unwrap_err();
-    assert!(error.redelivery_helps(), "{error}");
+    assert!(error.is_retryable(), "{error}");
 }

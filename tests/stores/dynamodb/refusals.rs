@@ -61,7 +61,7 @@ async fn a_claim_that_is_not_permitted_is_sent_once_and_nothing_runs() {
     let world = World::new().await;
     world.proxy.on_command("UpdateItem").access_denied();
     let error = world.run().await.unwrap_err();
-    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::AccessDenied, true));
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::AccessDenied, true));
     assert!(error.to_string().contains("injected by the test"), "{error}");
     assert_eq!((world.runs(), world.requests().len()), (0, 1));
 }
@@ -70,7 +70,7 @@ async fn a_claim_that_is_not_permitted_is_sent_once_and_nothing_runs() {
 async fn an_error_of_the_connection_names_its_first_cause() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let client = support::client(&format!("http://{free}")).await;
-    let error = Idempotency::new(DynamoDbStore::new(client, "any")).warm().await.unwrap_err();
+    let error = Idempotency::new(DynamoDbStore::new(client, "any")).warm_up().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().to_lowercase().contains("refused"), "{error}");
 }
@@ -80,8 +80,8 @@ async fn a_missing_table_is_an_error_of_its_own() {
     let client = support::client(&support::dynamodb_endpoint()).await;
     let once = Idempotency::new(DynamoDbStore::new(client, "no-such-table"));
     let error = once.operation(super::CHARGE, "k").run(|| async { Ok::<_, Failure>(()) }).await.unwrap_err();
-    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Table, true));
-    assert_eq!(once.warm().await.unwrap_err().kind(), ErrorKind::Table);
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Table, true));
+    assert_eq!(once.warm_up().await.unwrap_err().kind(), ErrorKind::Table);
 }
 
 #[tokio::test]

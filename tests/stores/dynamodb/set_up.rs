@@ -43,12 +43,12 @@ async fn a_table_with_another_key_is_said_to_be_so_and_nothing_runs() {
             let once = Idempotency::new(store.clone());
             let work = || async { panic!("nothing was claimed") as Result<(), Failure> };
             let errors: [Error; 3] = [
-                store.warm().await.unwrap_err(),
+                store.warm_up().await.unwrap_err(),
                 once.operation("charge", "k").run(work).await.unwrap_err(),
                 once.operation("charge", "k").ordered_by("order 7", 1_u64).run(work).await.unwrap_err(),
             ];
             for error in errors {
-                assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Table, true), "{error}");
+                assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Table, true), "{error}");
                 assert!(error.to_string().contains(said), "{error}");
                 assert!(error.to_string().contains("partition key `id` of type String"), "{error}");
             }
@@ -81,7 +81,7 @@ async fn missing_credentials_are_permanent_and_the_error_says_so() {
         .build();
     let empty = bare.to_builder().credentials_provider(Nobody).build();
     for config in [bare, empty] {
-        let error = DynamoDbStore::new(Client::from_conf(config), "claims").warm().await.unwrap_err();
+        let error = DynamoDbStore::new(Client::from_conf(config), "claims").warm_up().await.unwrap_err();
         assert_eq!((error.kind(), error.status()), (ErrorKind::AccessDenied, ErrorStatus::Permanent), "{error}");
         assert!(error.to_string().contains("no AWS credentials were found"), "{error}");
     }

@@ -7,7 +7,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use lambda_once::{
     Claim, OutcomeKind, Verdict,
-    http::{IdempotencyKeyLayer, ResponseBody, Scope},
+    http::{Caller, IdempotencyKeyLayer, ResponseBody},
 };
 use tower::{Layer as _, Service, ServiceExt};
 
@@ -50,7 +50,7 @@ async fn requests(backend: Backend) {
             Ok::<_, Infallible>(response.body(Body::default()).unwrap())
         }
     });
-    world.assert_promises(&Charges(IdempotencyKeyLayer::new(world.engine(), Scope::shared()).layer(charge))).await;
+    world.assert_promises(&Charges(IdempotencyKeyLayer::new(world.engine(), Caller::shared()).layer(charge))).await;
 }
 
 on_each_store!(requests);

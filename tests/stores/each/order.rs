@@ -54,7 +54,7 @@ async fn deliver(once: &Idempotency, effects: &Effects, (entity, version): Event
     let run = Box::pin(once.operation("set", &id).ordered_by(&entity, version).run(work));
     let life = if fastrand::u8(..) < 8 { Duration::from_millis(fastrand::u64(1..15)) } else { PATIENCE };
     let Ok(Ok(outcome)) = timeout(life, run).await else { return false };
-    outcome.kind().needs_no_redelivery() && outcome.kind() != OutcomeKind::Unrecorded
+    outcome.kind().can_acknowledge() && outcome.kind() != OutcomeKind::Unrecorded
 }
 
 async fn no_effect_comes_after_a_newer_one_and_the_newest_is_the_last(backend: Backend) {

@@ -147,7 +147,7 @@ async fn thaws_after_a_successor(backend: Backend) {
     let before = record(&records, &rival).await;
     assert_eq!(before.status, Status::Completed);
     holder.signal("CONT");
-    drop(holder.waits_for("cut_off").await);
+    drop(holder.waits_for("cancelled").await);
     assert_eq!(record(&records, &rival).await, before);
 }
 
@@ -159,7 +159,7 @@ async fn thaws_alone(backend: Backend) {
     sleep(LEASE + MARGIN + LEASE / 4).await;
     let thawed = SystemClock.now();
     holder.signal("CONT");
-    drop(holder.waits_for("cut_off").await);
+    drop(holder.waits_for("cancelled").await);
     let record = record(&records, &rival).await;
     assert_eq!(record.status, Status::InProgress);
     assert!(record.lease_until.unwrap() < thawed, "it was not renewed");

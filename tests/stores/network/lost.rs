@@ -116,7 +116,7 @@ async fn a_claim_that_never_arrives_runs_nothing(backend: Backend) {
     let world = World::new(backend).await;
     world.on(Purpose::Claim).times(usize::MAX).drop_request();
     let error = world.run().await.unwrap_err();
-    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Unavailable, true));
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Unavailable, true));
     assert_eq!((world.runs(), world.record().await), (0, None));
 }
 

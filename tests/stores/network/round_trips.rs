@@ -18,7 +18,7 @@ async fn round_trips(backend: Backend) -> [usize; 2] {
     let world = World::new(backend).await;
     let clock = ManualClock::at(world.clock.now());
     let store = world.records.store_at(&world.url).await;
-    store.warm().await.unwrap();
+    store.warm_up().await.unwrap();
     let once = lambda_once::Idempotency::builder(store).clock(clock).scope("tests").disabled(false).build().unwrap();
     let service = once.sqs(Key::pointer("/id"), |_: Value| async { Ok::<_, Failure>(()) });
     let batch = sqs::batch((0..100).map(|id| sqs::message(&json!({ "id": id }))));

@@ -69,7 +69,7 @@ async fn what_the_server_refuses_is_not_tried_in_a_loop() {
     ];
     for (config, expected) in stores {
         let store = config.build().unwrap();
-        for error in [claim_one(&store, &claim()).await.unwrap_err(), store.warm().await.unwrap_err()] {
+        for error in [claim_one(&store, &claim()).await.unwrap_err(), store.warm_up().await.unwrap_err()] {
             assert_eq!(of(&error), expected, "{error:?}");
         }
     }

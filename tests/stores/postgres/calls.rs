@@ -9,7 +9,7 @@ use super::{proxy::Proxy, *};
 async fn behind_proxy() -> (PostgresStore, Proxy) {
     let proxy = Proxy::start(&support::postgres::connection().await).await;
     let store = support::postgres::config(proxy.connection()).pool_size(1).build().unwrap();
-    store.warm().await.unwrap();
+    store.warm_up().await.unwrap();
     (store, proxy)
 }
 

@@ -1,4 +1,4 @@
-//! The table: its creation, expired records, abandoned claims, and what `warm` finds.
+//! The table: its creation, expired records, abandoned claims, and what `warm_up` finds.
 
 use futures_util::future::join_all;
 use lambda_once::{
@@ -213,7 +213,7 @@ async fn warming_warns_of_settings_that_do_harm() {
     ] {
         let store = support::postgres::config(support::postgres::role(settings).await).build().unwrap();
         let (collector, _guard) = Collector::install();
-        store.warm().await.unwrap();
+        store.warm_up().await.unwrap();
         let lines = collector.lines();
         let told: Vec<&str> = lines
             .iter()
@@ -228,7 +228,7 @@ async fn warming_warns_of_settings_that_do_harm() {
 async fn a_missing_table_is_named_at_once_and_by_every_call() {
     let config = support::postgres::config(support::postgres::connection().await);
     let store = config.table(support::unique_name("missing")).build().unwrap();
-    let mut errors = vec![store.warm().await.unwrap_err(), claim_one(&store, &claim()).await.unwrap_err()];
+    let mut errors = vec![store.warm_up().await.unwrap_err(), claim_one(&store, &claim()).await.unwrap_err()];
     errors.push(settle_one(&store, &claim(), RELEASE).await.unwrap_err());
     errors.push(store.purge_expired(1).await.unwrap_err());
     for error in errors {
@@ -236,7 +236,7 @@ async fn a_missing_table_is_named_at_once_and_by_every_call() {
         assert!(error.to_string().contains("migrate"), "{error}");
     }
     store.migrate().await.unwrap();
-    store.warm().await.unwrap();
+    store.warm_up().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -55,7 +55,7 @@ impl Waiting {
 async fn an_ordered_claim_takes_two_round_trips_and_so_does_its_settle() {
     let proxy = Proxy::start(&support::postgres::connection().await).await;
     let store = support::postgres::config(proxy.connection()).pool_size(1).build().unwrap();
-    store.warm().await.unwrap();
+    store.warm_up().await.unwrap();
     let (entity, patience) = (entity(), Duration::from_secs(30));
     let first = ordered(&entity, 5);
     for settlement in [RENEW, complete("1")] {

@@ -41,7 +41,7 @@ async fn blocked_claim(
 async fn a_lost_result_is_ambiguous_and_the_repeated_claim_is_granted() {
     let proxy = Proxy::start(&support::postgres::connection().await).await;
     let store = support::postgres::config(proxy.connection()).build().unwrap();
-    store.warm().await.unwrap();
+    store.warm_up().await.unwrap();
     let claim = claim();
     proxy.hold_answers();
     let call = tokio::spawn({
@@ -186,7 +186,7 @@ async fn a_server_that_cannot_be_reached_is_unavailable() {
     assert_eq!(errors.len(), 3);
     assert!(errors.into_iter().all(|answer| of(&answer.unwrap_err()) == UNAVAILABLE));
     assert_eq!(of(&claim_one(&to_silent, &claim()).await.unwrap_err()), TIMEOUT);
-    assert_eq!(of(&to_silent.warm().await.unwrap_err()), TIMEOUT);
+    assert_eq!(of(&to_silent.warm_up().await.unwrap_err()), TIMEOUT);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -275,7 +275,7 @@ async fn until_answered<R: Clone, T: std::fmt::Debug>(
                     assert!(answer.starts_with("Granted") || answer.starts_with("Done"), "{answer}");
                 }
                 Err(error) => {
-                    assert!(error.redelivery_helps(), "{error:?}");
+                    assert!(error.is_retryable(), "{error:?}");
                     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout), "{error:?}");
                     troubles += 1;
                     again.push(request);

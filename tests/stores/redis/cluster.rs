@@ -33,7 +33,7 @@ impl World {
         let cluster = Server::start("valkey-cluster", &[]);
         let urls: Vec<String> = cluster.url().split(',').map(str::to_owned).collect();
         let store = Config::cluster(&urls).response_timeout(response_timeout).build().unwrap();
-        store.warm().await.unwrap();
+        store.warm_up().await.unwrap();
         Self { cluster, urls, store }
     }
 

@@ -40,7 +40,7 @@ async fn a_connection_that_the_server_closed_is_replaced_without_an_error() {
 async fn a_server_that_hangs_is_a_time_out_that_leaves_open_what_was_applied() {
     let mut server = Server::start("valkey", &[]);
     let store = Config::new(server.url()).response_timeout(Duration::from_millis(200)).build().unwrap();
-    store.warm().await.unwrap();
+    store.warm_up().await.unwrap();
     server.freeze();
     let request = claim();
     let error = claim_one(&store, &request).await.unwrap_err();
@@ -88,7 +88,7 @@ async fn calls_that_wait_for_a_connection_share_its_failure() {
 async fn a_call_that_is_dropped_leaves_the_connection_to_the_others() {
     let server = Server::start("valkey", &[]);
     let store = store(server.url());
-    store.warm().await.unwrap();
+    store.warm_up().await.unwrap();
     let claims = claims(100);
     let dropped = claims.iter().filter(|request| claim_one(&store, request).now_or_never().is_none());
     assert_ne!(dropped.count(), 0, "they take a round trip");
@@ -129,7 +129,7 @@ async fn a_call_whose_repetition_finds_no_server_may_have_been_applied() {
         async move { if is_first { Ok("secret".to_owned()) } else { Err("no more passwords") } }
     };
     let store = Config::new(server.url()).password(fetch).build().unwrap();
-    store.warm().await.unwrap();
+    store.warm_up().await.unwrap();
     server.kill();
     let error = claim_one(&store, &claim()).await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Ambiguous), "{error}");
@@ -142,7 +142,7 @@ async fn a_password_that_never_comes_is_a_time_out() {
     let server = Server::start("valkey", &[]);
     let never = || std::future::pending::<Result<String, std::convert::Infallible>>();
     let config = Config::new(server.url()).password(never).connect_timeout(Duration::from_millis(100));
-    let error = config.build().unwrap().warm().await.unwrap_err();
+    let error = config.build().unwrap().warm_up().await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Timeout, ErrorStatus::Temporary), "{error}");
 }
 

@@ -47,7 +47,7 @@ fn as_user(url: &str) -> String {
 }
 
 async fn assert_usable(store: &RedisStore) {
-    store.warm().await.unwrap();
+    store.warm_up().await.unwrap();
     for settlement in [complete("1"), RELEASE, HAND_BACK, RENEW] {
         for request in [claim(), ordered(&claim(), 1)] {
             assert!(is_granted(&claim_one(store, &request).await));
@@ -102,7 +102,7 @@ async fn a_user_with_the_documented_permissions_can_claim_while_a_slot_moves() {
         allow(node, "+cluster|slots").await;
     }
     let store = Config::cluster(urls.iter().map(|url| as_user(url))).build().unwrap();
-    store.warm().await.unwrap();
+    store.warm_up().await.unwrap();
     let request = claim();
     let slot: u32 = command(&mut nodes[0], &["CLUSTER", "KEYSLOT", &request.key.to_hex()[..32]]).await;
     // Each node has a third of the slots.

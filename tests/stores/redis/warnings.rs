@@ -1,4 +1,4 @@
-//! The warnings of `warm`.
+//! The warnings of `warm_up`.
 
 use lambda_once::Store;
 
@@ -8,7 +8,7 @@ use crate::support::{collector::Collector, servers::Server};
 async fn warned_on(settings: &[&str]) -> String {
     let server = Server::start("valkey", settings);
     let (collector, guard) = Collector::install();
-    store(server.url()).warm().await.unwrap();
+    store(server.url()).warm_up().await.unwrap();
     drop(guard);
     collector.lines().iter().map(|line| format!("{} {}", line.get("message"), line.get("maxmemory_policy"))).collect()
 }
@@ -27,7 +27,7 @@ async fn a_user_who_may_not_call_info_is_told_what_could_not_be_checked() {
     let rules = ["ACL", "SETUSER", "once", "on", ">secret", "~*", "+@all", "-info"];
     command::<()>(&mut direct(server.url()).await, &rules).await;
     let (collector, guard) = Collector::install();
-    store(&server.url().replace("redis://", "redis://once:secret@")).warm().await.unwrap();
+    store(&server.url().replace("redis://", "redis://once:secret@")).warm_up().await.unwrap();
     drop(guard);
     let warned: String = collector.lines().iter().map(|line| line.get("message").to_string()).collect();
     assert!(warned.contains("noeviction") && warned.contains("INFO"), "{warned}");

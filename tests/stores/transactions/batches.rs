@@ -74,9 +74,9 @@ async fn a_service_on_another_store_is_refused<D: Database>() {
     let (world, other) = (World::<D>::new().await, World::<D>::new().await);
     let handle = |_: Value, _: D::Transaction| async { Ok::<_, Failure>(()) };
     let service = world.once.sqs(Key::pointer("/id"), in_transaction(&other.store, handle));
-    assert!(service.checked().is_err());
+    assert!(service.validate().is_err());
     let once = build(engine(&world.store, &world.clock).after_unknown(AfterUnknown::Refuse));
-    assert!(once.sqs(Key::pointer("/id"), in_transaction(&world.store, handle)).checked().is_ok());
+    assert!(once.sqs(Key::pointer("/id"), in_transaction(&world.store, handle)).validate().is_ok());
 }
 
 /// A handler around another one.

@@ -8,7 +8,7 @@ use crate::support::assert_outcome;
 
 async fn of_many_runs_at_once_one_takes_effect<D: Database>() {
     let world = World::<D>::new().await;
-    let outcomes = join_all((0..16).map(|_| world.debit_elsewhere(Mode::Claimless))).await;
+    let outcomes = join_all((0..16).map(|_| world.debit_elsewhere(Mode::WithoutClaim))).await;
     let kinds: Vec<OutcomeKind> = outcomes.iter().map(|outcome| outcome.as_ref().unwrap().kind()).collect();
     let executed = kinds.iter().filter(|kind| **kind == OutcomeKind::Executed).count();
     assert_eq!(executed, 1, "{kinds:?}");
@@ -20,17 +20,17 @@ async fn a_live_claim_is_respected_and_a_lapsed_one_taken_over<D: Database>() {
     let world = World::<D>::new().await;
     let unknown = world.once.operation(DEBIT, KEY).run(async || Err::<String, _>(Failure::unknown("timed out")));
     assert_outcome!(unknown.await, Ok(Outcome::Failed(_)));
-    assert_outcome!(world.debit(Mode::Claimless).await, Ok(Outcome::InProgress { .. }));
+    assert_outcome!(world.debit(Mode::WithoutClaim).await, Ok(Outcome::InProgress { .. }));
     assert_eq!(world.rows().await, [""; 0]);
     world.lapse();
-    assert!(world.debit(Mode::Claimless).await.unwrap().is_done());
+    assert!(world.debit(Mode::WithoutClaim).await.unwrap().is_done());
     assert_eq!(world.rows().await.len(), 1);
 }
 
 /// Debits the order for this amount, which is its payload.
 async fn debit<D: Database>(world: &World<D>, cents: u32) -> Result<Outcome<String>, Error> {
     let work = async |transaction: D::Transaction| world.ledger.enter(&transaction, KEY).await;
-    world.once.operation(DEBIT, KEY).payload(&cents).in_transaction(&world.store).claimless().run(work).await
+    world.once.operation(DEBIT, KEY).payload(&cents).in_transaction(&world.store).without_claim().run(work).await
 }
 
 async fn another_payload_is_a_mismatch<D: Database>() {
@@ -53,16 +53,16 @@ async fn another_payload_is_a_mismatch<D: Database>() {
 
 async fn an_expired_outcome_is_replaced<D: Database>() {
     let world = World::<D>::new().await;
-    assert_outcome!(world.debit(Mode::Claimless).await, Ok(Outcome::Executed(_)));
+    assert_outcome!(world.debit(Mode::WithoutClaim).await, Ok(Outcome::Executed(_)));
     world.clock.jump(std::time::Duration::from_secs(16 * 24 * 3_600));
-    assert_outcome!(world.debit(Mode::Claimless).await, Ok(Outcome::Executed(_)));
+    assert_outcome!(world.debit(Mode::WithoutClaim).await, Ok(Outcome::Executed(_)));
     assert_eq!(world.rows().await.len(), 2);
 }
 
 async fn the_record_is_one_that_a_claim_would_have_left<D: Database>() {
     let (claimed, claimless) = (World::<D>::new().await, World::<D>::new().await);
     assert_outcome!(claimed.debit(Mode::Claimed).await, Ok(Outcome::Executed(_)));
-    assert_outcome!(claimless.debit(Mode::Claimless).await, Ok(Outcome::Executed(_)));
+    assert_outcome!(claimless.debit(Mode::WithoutClaim).await, Ok(Outcome::Executed(_)));
     let records = (claimed.record().await.unwrap(), claimless.record().await.unwrap());
     assert_eq!(
         (records.0.status, records.0.attempt, records.0.prior_status, records.0.fingerprint, records.0.version),

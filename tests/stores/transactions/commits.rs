@@ -71,8 +71,8 @@ async fn a_run_that_is_dropped_leaves_no_writes<D: Database>() {
                     outcome = operation.run(work) => panic!("{outcome:?}"),
                     () = entered.notified() => {}
                 },
-                Mode::Claimless => tokio::select! {
-                    outcome = operation.claimless().run(work) => panic!("{outcome:?}"),
+                Mode::WithoutClaim => tokio::select! {
+                    outcome = operation.without_claim().run(work) => panic!("{outcome:?}"),
                     () = entered.notified() => {}
                 },
             }
@@ -98,9 +98,9 @@ async fn a_handler_that_is_cut_off_leaves_no_writes<D: Database>() {
         let operation = once.operation(DEBIT, KEY).in_transaction(&world.store);
         let outcome = match mode {
             Mode::Claimed => operation.run(work).await,
-            Mode::Claimless => operation.claimless().run(work).await,
+            Mode::WithoutClaim => operation.without_claim().run(work).await,
         };
-        assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::CutOff)));
+        assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::Cancelled)));
         world.lapse();
         assert!(world.debit(mode).await.unwrap().is_done());
         assert_eq!(world.rows().await.len(), 1);
@@ -187,7 +187,7 @@ impl<D: Database> World<D> {
         let work = async |transaction: D::Transaction| self.ledger.enter_as(&transaction, id, key).await;
         match mode {
             Mode::Claimed => operation.run(work).await,
-            Mode::Claimless => operation.claimless().run(work).await,
+            Mode::WithoutClaim => operation.without_claim().run(work).await,
         }
     }
 }

@@ -8,7 +8,7 @@ use http_body_util::Full;
 use lambda_once::{
     Error, Failure, Idempotency, Key, Outcome, OutcomeKind, PostgresStore, Verdict,
     batch::in_transaction,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
     record::Status,
     store::postgres::{IsolationLevel, Transaction},
     testing::{Redeliver, sqs},
@@ -62,7 +62,7 @@ impl Postgres {
         let operation = operation.in_transaction(store);
         match mode {
             Mode::Claimed => Box::pin(operation.run(work)).await,
-            Mode::Claimless => Box::pin(operation.claimless().run(work)).await,
+            Mode::WithoutClaim => Box::pin(operation.without_claim().run(work)).await,
         }
     }
 
@@ -102,7 +102,7 @@ async fn a_handler_that_ends_its_transaction_leaves_an_unknown_outcome() {
                 match mode {
                     Mode::Claimed => assert_eq!(status, Some(Status::InProgress), "{order}: the claim is kept"),
                     // The claim was the transaction's.
-                    Mode::Claimless => assert_eq!(status, (rows == 1).then_some(Status::InProgress), "{order}"),
+                    Mode::WithoutClaim => assert_eq!(status, (rows == 1).then_some(Status::InProgress), "{order}"),
                 }
                 let key = world.once.key_hash(DEBIT, &order).unwrap().to_string();
                 let is_told = |line: &support::collector::Line| {
@@ -174,8 +174,8 @@ async fn a_request_whose_handler_ends_its_transaction_keeps_its_claim() {
             transaction.client().await.unwrap().batch_execute("COMMIT").await.unwrap();
             Ok::<_, Infallible>(Response::builder().status(status).body(Full::<Bytes>::default()).unwrap())
         });
-        let layer = IdempotencyKeyLayer::new(world.once.named("payments"), Scope::shared());
-        let service = layer.in_transaction(&world.store).checked().unwrap().layer(handler);
+        let layer = IdempotencyKeyLayer::new(world.once.named("payments"), Caller::shared());
+        let service = layer.in_transaction(&world.store).validate().unwrap().layer(handler);
         // It is not known what was done; and then the claim stands.
         for expected in [503, 409] {
             let request = Request::post("/payments").header("idempotency-key", "k").body(Full::default()).unwrap();
@@ -200,7 +200,7 @@ async fn after_an_error_of_a_statement_the_handlers_failure_counts() {
             let operation = world.once.operation(DEBIT, &order).in_transaction(&world.store);
             let outcome = match mode {
                 Mode::Claimed => operation.run(work).await,
-                Mode::Claimless => operation.claimless().run(work).await,
+                Mode::WithoutClaim => operation.without_claim().run(work).await,
             };
             assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == verdict);
             let expected = (verdict == Verdict::Permanent).then_some(Status::Failed);
@@ -300,7 +300,7 @@ async fn the_isolation_level_is_that_of_the_store() {
             let operation = world.once.operation(DEBIT, &order).in_transaction(&store);
             let outcome = match mode {
                 Mode::Claimed => operation.run(work).await,
-                Mode::Claimless => operation.claimless().run(work).await,
+                Mode::WithoutClaim => operation.without_claim().run(work).await,
             };
             assert_outcome!((&order, outcome), (_, Ok(Outcome::Executed(found))) if found == expected);
         }
@@ -315,12 +315,12 @@ async fn at_a_higher_isolation_level_a_claim_within_that_meets_another_is_an_err
     let mut claim = world.proxy.on(|request| request.command.contains("INSERT INTO \"once_records\"")).hold();
     let other = async {
         claim.arrived().await;
-        assert_outcome!(world.debit_elsewhere(Mode::Claimless).await, Ok(Outcome::Executed(_)));
+        assert_outcome!(world.debit_elsewhere(Mode::WithoutClaim).await, Ok(Outcome::Executed(_)));
         claim.release();
     };
-    let (met, ()) = tokio::join!(world.debit_by(&world.once, &serializable, Mode::Claimless, || Ok(())), other);
+    let (met, ()) = tokio::join!(world.debit_by(&world.once, &serializable, Mode::WithoutClaim, || Ok(())), other);
     assert_outcome!(met, Err(error) if error.to_string().contains("40001"));
-    assert_outcome!(world.debit(Mode::Claimless).await, Ok(Outcome::Replayed(_)));
+    assert_outcome!(world.debit(Mode::WithoutClaim).await, Ok(Outcome::Replayed(_)));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::{convert::Infallible, sync::Arc};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use lambda_once::http::{IdempotencyKeyLayer, Scope};
+use lambda_once::http::{Caller, IdempotencyKeyLayer};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::{Database, KEY, Ledger, World, build, engine, on_each_database};
@@ -37,10 +37,10 @@ impl<D: Database> World<D> {
                 Ok::<_, Infallible>(head.map(|()| Body::from(id)))
             }
         });
-        let plain = IdempotencyKeyLayer::new(self.once.named("payments"), Scope::shared());
+        let plain = IdempotencyKeyLayer::new(self.once.named("payments"), Caller::shared());
         let layer = layer(plain.in_transaction(&self.store));
         let request = Request::post("/payments").header("idempotency-key", "k").body(Body::default()).unwrap();
-        let response = layer.checked().unwrap().layer(handler).oneshot(request).await.unwrap();
+        let response = layer.validate().unwrap().layer(handler).oneshot(request).await.unwrap();
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap_or_default().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())

@@ -39,12 +39,12 @@ fn versions() -> u64 {
 enum Kind {
     Plain,
     Transactional,
-    Claimless,
+    WithoutClaim,
 }
 
 impl Kind {
     fn of(version: u64) -> Self {
-        [Self::Plain, Self::Transactional, Self::Claimless][(version % 3) as usize]
+        [Self::Plain, Self::Transactional, Self::WithoutClaim][(version % 3) as usize]
     }
 }
 
@@ -136,7 +136,7 @@ async fn deliver<D: State>(world: &World<D>, account: &Account<D>, version: u64)
         match Kind::of(version) {
             Kind::Plain => Box::pin(operation.run_with(plainly)).await,
             Kind::Transactional => Box::pin(operation.in_transaction(&world.store).run(within)).await,
-            Kind::Claimless => Box::pin(operation.in_transaction(&world.store).claimless().run(within)).await,
+            Kind::WithoutClaim => Box::pin(operation.in_transaction(&world.store).without_claim().run(within)).await,
         }
     };
     let life = if fastrand::u8(..) < 24 { Duration::from_millis(fastrand::u64(1..40)) } else { PATIENCE };
@@ -174,7 +174,7 @@ async fn versions_are_set_in_order_and_the_newest_is_the_last<D: State>() {
             }
             let outcome = deliver(&world, &account, version).await;
             let is_acknowledged =
-                outcome.is_some_and(|outcome| outcome.needs_no_redelivery() && outcome != OutcomeKind::Unrecorded);
+                outcome.is_some_and(|outcome| outcome.can_acknowledge() && outcome != OutcomeKind::Unrecorded);
             if !is_acknowledged {
                 queue.lock().unwrap().push_back(version);
                 pause().await;

@@ -141,11 +141,11 @@ async fn on_postgresql_anothers_outcome_is_not_that_of_a_lost_commit() {
     let mut claim = world.proxy.on(|request| request.command.contains("INSERT INTO \"once_records\"")).nth(2).hold();
     let rival = async {
         claim.arrived().await;
-        let rival = world.debit_elsewhere(Mode::Claimless).await;
+        let rival = world.debit_elsewhere(Mode::WithoutClaim).await;
         claim.release();
         rival
     };
-    let (outcome, rival) = tokio::join!(world.debit(Mode::Claimless), rival);
+    let (outcome, rival) = tokio::join!(world.debit(Mode::WithoutClaim), rival);
     let Ok(Outcome::Executed(id)) = rival else { panic!("{rival:?}") };
     assert_outcome!(outcome, Ok(Outcome::Replayed(other)) if other == id);
     assert_eq!(world.rows().await, [id]);
@@ -226,9 +226,9 @@ async fn on_dynamodb_without_a_claim_a_refusal_after_silence_is_undecided() {
     let world = World::<DynamoDbStore>::new().await;
     world.proxy.on(DynamoDbStore::commits).drop_request();
     world.proxy.on(DynamoDbStore::commits).nth(2).cancel(&["None", "ConditionalCheckFailed"]);
-    let outcome = world.debit(Mode::Claimless).await;
+    let outcome = world.debit(Mode::WithoutClaim).await;
     assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Unknown);
-    assert_outcome!(world.debit(Mode::Claimless).await, Ok(Outcome::Executed(_)));
+    assert_outcome!(world.debit(Mode::WithoutClaim).await, Ok(Outcome::Executed(_)));
     assert_eq!(world.rows().await.len(), 1);
 }
 

@@ -140,12 +140,13 @@ async fn on_dynamodb_what_is_superseded_while_it_runs_without_a_claim_commits_no
     let world = World::<DynamoDbStore>::new().await;
     let work = async |transaction: Writes| {
         let id = world.ledger.enter(&transaction, "5").await?;
-        assert_outcome!(world.set_elsewhere(Mode::Claimless, 6).await, Ok(Outcome::Executed(_)));
+        assert_outcome!(world.set_elsewhere(Mode::WithoutClaim, 6).await, Ok(Outcome::Executed(_)));
         Ok::<_, Failure>(id)
     };
-    let older = world.once.operation(DEBIT, "5").ordered_by(ACCOUNT, 5_u64).in_transaction(&world.store).claimless();
+    let older =
+        world.once.operation(DEBIT, "5").ordered_by(ACCOUNT, 5_u64).in_transaction(&world.store).without_claim();
     // What stands in its way is found out by its next delivery.
     assert_outcome!(Box::pin(older.run(work)).await, Ok(Outcome::InProgress { .. }));
     assert_eq!(world.versions().await, [6]);
-    assert_outcome!(world.set(Mode::Claimless, 5).await, Ok(Outcome::Superseded { .. }));
+    assert_outcome!(world.set(Mode::WithoutClaim, 5).await, Ok(Outcome::Superseded { .. }));
 }

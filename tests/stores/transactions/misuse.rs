@@ -90,9 +90,10 @@ on_each_database!(
 
 #[tokio::test]
 async fn on_dynamodb_a_new_operation_takes_two_calls_and_one_without_a_claim() {
-    for (mode, calls) in
-        [(Mode::Claimed, ["UpdateItem", "TransactWriteItems"].as_slice()), (Mode::Claimless, &["TransactWriteItems"])]
-    {
+    for (mode, calls) in [
+        (Mode::Claimed, ["UpdateItem", "TransactWriteItems"].as_slice()),
+        (Mode::WithoutClaim, &["TransactWriteItems"]),
+    ] {
         let world = World::<DynamoDbStore>::new().await;
         assert_outcome!(world.debit(mode).await, Ok(Outcome::Executed(_)));
         let requests = world.proxy.requests();
@@ -201,8 +202,9 @@ async fn without_a_claim_a_run_may_last_as_long_as_a_heartbeat_would() {
         world.lapse();
         world.ledger.enter(&transaction, KEY).await
     };
-    assert_outcome!(operation().in_transaction(&world.store).claimless().run(work).await, Ok(Outcome::Executed(_)));
+    assert_outcome!(operation().in_transaction(&world.store).without_claim().run(work).await, Ok(Outcome::Executed(_)));
     let refused = operation().deadline(world.clock.now().after(Duration::from_secs(10)));
-    let refused = refused.in_transaction(&world.store).claimless().run(async |_| Ok::<_, Failure>(String::new())).await;
+    let refused =
+        refused.in_transaction(&world.store).without_claim().run(async |_| Ok::<_, Failure>(String::new())).await;
     assert_outcome!(refused, Err(error) if error.kind() == ErrorKind::Config);
 }

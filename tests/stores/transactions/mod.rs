@@ -39,10 +39,10 @@ const LAPSE: Duration = Duration::from_millis(31_001);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Claimed,
-    Claimless,
+    WithoutClaim,
 }
 
-const MODES: [Mode; 2] = [Mode::Claimed, Mode::Claimless];
+const MODES: [Mode; 2] = [Mode::Claimed, Mode::WithoutClaim];
 
 /// Records and a ledger of its own, a store that reaches them through a proxy, and one that does not.
 struct World<D: Database> {
@@ -110,7 +110,7 @@ impl<D: Database> World<D> {
         match mode {
             // Boxed, as a debug build moves futures about on a small stack.
             Mode::Claimed => Box::pin(operation.run(work)).await,
-            Mode::Claimless => Box::pin(operation.claimless().run(work)).await,
+            Mode::WithoutClaim => Box::pin(operation.without_claim().run(work)).await,
         }
     }
 

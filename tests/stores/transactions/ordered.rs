@@ -43,7 +43,7 @@ impl<D: Database> World<D> {
         };
         match mode {
             Mode::Claimed => Box::pin(operation.run(work)).await,
-            Mode::Claimless => Box::pin(operation.claimless().run(work)).await,
+            Mode::WithoutClaim => Box::pin(operation.without_claim().run(work)).await,
         }
     }
 
@@ -94,7 +94,7 @@ on_each_database!(
 /// A condition of the handler's own says that the row is newer. The answer to what records that may be lost as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_dynamodb_a_refused_write_may_say_that_the_operation_is_superseded() {
-    for (mode, is_lost) in [(Mode::Claimed, false), (Mode::Claimed, true), (Mode::Claimless, false)] {
+    for (mode, is_lost) in [(Mode::Claimed, false), (Mode::Claimed, true), (Mode::WithoutClaim, false)] {
         let world = World::<DynamoDbStore>::new().await;
         let enter = async |transaction: Writes| world.ledger.enter_as(&transaction, "row", "5").await;
         let seed = world.once.operation(DEBIT, "seed").in_transaction(&world.store);
@@ -110,7 +110,7 @@ async fn on_dynamodb_a_refused_write_may_say_that_the_operation_is_superseded() 
         }
         let outcome = match mode {
             Mode::Claimed => Box::pin(stale().run(enter)).await,
-            Mode::Claimless => Box::pin(stale().claimless().run(enter)).await,
+            Mode::WithoutClaim => Box::pin(stale().without_claim().run(enter)).await,
         };
         assert_outcome!(outcome, Ok(Outcome::Superseded { newest: None }));
         if matches!(mode, Mode::Claimed) {
@@ -166,9 +166,9 @@ async fn others_wait_for_the_end_of_a_transaction_without_a_claim() {
         let newer = world.once.operation(DEBIT, "5").ordered_by(ACCOUNT, 5_u64).in_transaction(&world.store);
         let older = async {
             has_begun.subscribe().wait_for(|pid| *pid != 0).await.unwrap();
-            world.set_elsewhere(Mode::Claimless, 4).await
+            world.set_elsewhere(Mode::WithoutClaim, 4).await
         };
-        let (newer, older) = tokio::join!(Box::pin(newer.claimless().run(work)), older);
+        let (newer, older) = tokio::join!(Box::pin(newer.without_claim().run(work)), older);
         match commits {
             true => {
                 assert_outcome!(newer, Ok(Outcome::Executed(())));
@@ -194,7 +194,7 @@ async fn of_many_versions_at_once_the_rows_are_those_that_were_executed<D: Datab
                 Ok(Outcome::Superseded { .. } | Outcome::InProgress { .. }) => {}
                 // On DynamoDB transactions that meet give way to each other.
                 Ok(Outcome::Failed(failure)) => assert_eq!(failure.verdict(), Verdict::Transient, "{failure}"),
-                Err(error) => assert!(error.redelivery_helps(), "{error}"),
+                Err(error) => assert!(error.is_retryable(), "{error}"),
                 outcome => panic!("{version}: {outcome:?}"),
             }
         }
@@ -217,7 +217,7 @@ async fn a_permanent_failure_is_recorded_without_the_row_and_supersedes_nothing<
 /// Each `COMMIT` of an operation is cut: that of its claim, and that of its transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_cut_leaves_row_record_and_mark_alike() {
-    for (mode, commits) in [(Mode::Claimed, 2), (Mode::Claimless, 1)] {
+    for (mode, commits) in [(Mode::Claimed, 2), (Mode::WithoutClaim, 1)] {
         for nth in 1..=commits {
             for is_applied in [true, false] {
                 let world = Postgres::new().await;

@@ -115,7 +115,7 @@ async fn another_connection_may_take_its_time_to_open() {
         let operation = once.operation(DEBIT, &order).in_transaction(&store);
         let outcome = match mode {
             Mode::Claimed => operation.run(work).await,
-            Mode::Claimless => operation.claimless().run(work).await,
+            Mode::WithoutClaim => operation.without_claim().run(work).await,
         };
         is_slow.store(false, Ordering::SeqCst);
         world.is_rolled_back(&order, outcome, Verdict::Transient).await;
@@ -140,7 +140,7 @@ async fn a_statement_that_still_runs_leaves_an_unknown_outcome() {
         let operation = world.once.operation(DEBIT, &order).in_transaction(&world.store);
         let outcome = match mode {
             Mode::Claimed => operation.run(work).await,
-            Mode::Claimless => operation.claimless().run(work).await,
+            Mode::WithoutClaim => operation.without_claim().run(work).await,
         };
         world.is_unknown((mode, &order), outcome, &collector).await;
     }
@@ -162,7 +162,7 @@ async fn a_commit_before_a_failed_statement_leaves_an_unknown_outcome() {
             let operation = world.once.operation(DEBIT, &order).in_transaction(&world.store);
             let outcome = match mode {
                 Mode::Claimed => operation.run(work).await,
-                Mode::Claimless => operation.claimless().run(work).await,
+                Mode::WithoutClaim => operation.without_claim().run(work).await,
             };
             world.is_unknown((mode, &order), outcome, &collector).await;
         }
@@ -209,7 +209,7 @@ async fn a_session_that_the_server_ends_is_rolled_back() {
             let operation = world.once.operation(DEBIT, &order).in_transaction(&world.store);
             let outcome = match mode {
                 Mode::Claimed => operation.run(work).await,
-                Mode::Claimless => operation.claimless().run(work).await,
+                Mode::WithoutClaim => operation.without_claim().run(work).await,
             };
             world.is_rolled_back(&order, outcome, verdict).await;
         }
@@ -279,7 +279,7 @@ async fn a_clone_does_not_hide_a_commit_before_a_failed_statement() {
             let operation = world.once.operation(DEBIT, &order).in_transaction(&world.store);
             let outcome = match mode {
                 Mode::Claimed => operation.run(work).await,
-                Mode::Claimless => operation.claimless().run(work).await,
+                Mode::WithoutClaim => operation.without_claim().run(work).await,
             };
             assert_eq!(world.ledger.rows(&order).await.len(), 1, "{order}");
             world.is_unknown((mode, &order), outcome, &collector).await;

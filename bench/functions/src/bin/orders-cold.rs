@@ -1,4 +1,4 @@
-//! The function `orders` without `warm()`: its first invocation opens the connection.
+//! The function `orders` without `warm_up()`: its first invocation opens the connection.
 
 use aws_sdk_dynamodb::Client;
 use functions::{Entry, Ledger};
@@ -25,6 +25,6 @@ async fn main() -> Result<(), lambda_runtime::Error> {
     let client = Client::new(&Config::sdk_config().await);
     let ledger = Ledger::new(client.clone(), std::env::var("LEDGER_TABLE")?);
     let once = Idempotency::new(Config::from_env()?.build(client)?);
-    let service = once.sqs(Key::pointer("/order_id"), move |order| book(ledger.clone(), order)).checked()?;
+    let service = once.sqs(Key::pointer("/order_id"), move |order| book(ledger.clone(), order)).validate()?;
     lambda_runtime::run(service).await
 }

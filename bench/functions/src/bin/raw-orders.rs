@@ -66,7 +66,7 @@ async fn main() -> Result<(), Error> {
         ledger: std::env::var("LEDGER_TABLE")?,
     });
     if std::env::var_os("WARM").is_some() {
-        tables.warm().await?;
+        tables.warm_up().await?;
     }
     let handler = service_fn(move |event: LambdaEvent<SqsEvent>| {
         let tables = Arc::clone(&tables);
@@ -77,7 +77,7 @@ async fn main() -> Result<(), Error> {
 
 impl Tables {
     /// Opens the connection, by a read of what is not there.
-    async fn warm(&self) -> Result<(), Error> {
+    async fn warm_up(&self) -> Result<(), Error> {
         let key = AttributeValue::S("warm".into());
         self.client.get_item().table_name(&self.records).key("id", key).consistent_read(true).send().await?;
         Ok(())

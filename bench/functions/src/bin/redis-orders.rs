@@ -21,6 +21,6 @@ async fn book(order: Order) -> Result<String, lambda_runtime::Error> {
 async fn main() -> Result<(), lambda_runtime::Error> {
     lambda_runtime::tracing::init_default_subscriber();
     let once = Idempotency::new(RedisStore::from_env()?);
-    once.warm().await?;
-    lambda_runtime::run(once.sqs(Key::pointer("/order_id"), book).checked()?).await
+    once.warm_up().await?;
+    lambda_runtime::run(once.sqs(Key::pointer("/order_id"), book).validate()?).await
 }

@@ -24,7 +24,7 @@ struct Program {
 }
 
 const ORDERS: Program = Program { name: "`orders`", binary: "orders", warm: false };
-const ORDERS_COLD: Program = Program { name: "`orders` without `warm()`", binary: "orders-cold", warm: false };
+const ORDERS_COLD: Program = Program { name: "`orders` without `warm_up()`", binary: "orders-cold", warm: false };
 const BY_HAND: Program = Program { name: "by hand, with a read in init", binary: "raw-orders", warm: true };
 const BY_HAND_COLD: Program = Program { name: "by hand", binary: "raw-orders", warm: false };
 const PROGRAMS: [Program; 4] = [ORDERS, BY_HAND, ORDERS_COLD, BY_HAND_COLD];

@@ -3,7 +3,7 @@
 use axum::{Json, Router, routing::post};
 use lambda_once::{
     DynamoDbStore, Idempotency,
-    http::{IdempotencyKeyLayer, Scope},
+    http::{Caller, IdempotencyKeyLayer},
 };
 use serde_json::{Value, json};
 
@@ -13,8 +13,8 @@ async fn pay(Json(payment): Json<Value>) -> Json<Value> {
 
 fn app(once: Idempotency) -> Result<Router, lambda_once::Error> {
     // Whose key it is: here the caller's token.
-    let caller = Scope::from_fn(|parts| Some(parts.headers.get("authorization")?.to_str().ok()?.to_owned()));
-    Ok(Router::new().route("/payments", post(pay)).layer(IdempotencyKeyLayer::new(once, caller).checked()?))
+    let caller = Caller::from_fn(|parts| Some(parts.headers.get("authorization")?.to_str().ok()?.to_owned()));
+    Ok(Router::new().route("/payments", post(pay)).layer(IdempotencyKeyLayer::new(once, caller).validate()?))
 }
 
 #[tokio::main]

@@ -14,7 +14,7 @@ async fn ship(order: Order) -> Result<String, Failure> {
 #[tokio::main]
 async fn main() -> Result<(), lambda_runtime::Error> {
     let once = Idempotency::builder(DynamoDbStore::from_env().await?).observer(Emf::new("Shop")).build()?;
-    lambda_runtime::run(once.sqs(Key::pointer("/id"), ship).checked()?).await
+    lambda_runtime::run(once.sqs(Key::pointer("/id"), ship).validate()?).await
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ async fn note(change: StateChange) -> Result<String, Failure> {
 async fn main() -> Result<(), lambda_runtime::Error> {
     let once = Idempotency::new(DynamoDbStore::from_env().await?);
     // An event that is replayed from an archive has the same id.
-    let service = once.sqs(Key::message_id(), note).unwrapping(EventBridge);
-    lambda_runtime::run(service.checked()?).await
+    let service = once.sqs(Key::message_id(), note).envelope(EventBridge);
+    lambda_runtime::run(service.validate()?).await
 }
 
 #[cfg(test)]
@@ -30,7 +30,7 @@ mod tests {
     #[tokio::test]
     async fn an_event_is_safe_to_redeliver() {
         let change = StateChange { instance_id: "i-7".to_owned(), state: "terminated".to_owned() };
-        let service = testing::engine().sqs(Key::message_id(), note).unwrapping(EventBridge);
+        let service = testing::engine().sqs(Key::message_id(), note).envelope(EventBridge);
         let batch = testing::sqs::batch([testing::eventbridge::event(&change).in_sqs()]);
         testing::deliver_twice(&service, &batch).await.assert_once();
     }

@@ -15,7 +15,7 @@ async fn mail(order: Order, context: RecordContext) -> Result<String, Failure> {
 #[tokio::main]
 async fn main() -> Result<(), lambda_runtime::Error> {
     let once = Idempotency::new(DynamoDbStore::from_env().await?);
-    lambda_runtime::run(once.sqs(Key::pointer("/id"), handler_with_context(mail)).checked()?).await
+    lambda_runtime::run(once.sqs(Key::pointer("/id"), handler_with_context(mail)).validate()?).await
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ impl Store for MapStore {
     fn id(&self) -> StoreId {
         self.2
     }
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(ready(Ok(())))
     }
 }

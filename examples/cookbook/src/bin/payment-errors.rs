@@ -34,7 +34,7 @@ fn settings(builder: Builder) -> Builder {
 #[tokio::main]
 async fn main() -> Result<(), lambda_runtime::Error> {
     let once = settings(Idempotency::builder(DynamoDbStore::from_env().await?)).build()?;
-    lambda_runtime::run(once.sqs(Key::pointer("/id"), pay).checked()?).await
+    lambda_runtime::run(once.sqs(Key::pointer("/id"), pay).validate()?).await
 }
 
 #[cfg(test)]

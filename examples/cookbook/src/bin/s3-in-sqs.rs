@@ -13,8 +13,8 @@ async fn thumbnail(record: S3Record) -> Result<String, Failure> {
 async fn main() -> Result<(), lambda_runtime::Error> {
     let once = Idempotency::new(DynamoDbStore::from_env().await?);
     // Bucket, key, version, event and sequencer.
-    let service = once.sqs(Key::message_id(), thumbnail).unwrapping(S3);
-    lambda_runtime::run(service.checked()?).await
+    let service = once.sqs(Key::message_id(), thumbnail).envelope(S3);
+    lambda_runtime::run(service.validate()?).await
 }
 
 #[cfg(test)]
@@ -28,7 +28,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_object_has_its_outcome_and_a_test_event_is_no_work() {
-        let service = testing::engine().sqs(Key::message_id(), thumbnail).unwrapping(S3);
+        let service = testing::engine().sqs(Key::message_id(), thumbnail).envelope(S3);
         let photos = ["a.jpg", "b c.jpg"].map(|key| s3::created("photos", key));
         let messages = [s3::notification(photos).in_sqs(), s3::test_event("photos").in_sqs()];
         let batch = testing::sqs::batch(messages);

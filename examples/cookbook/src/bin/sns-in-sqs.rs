@@ -17,8 +17,8 @@ async fn ship(order: Order) -> Result<String, Failure> {
 #[tokio::main]
 async fn main() -> Result<(), lambda_runtime::Error> {
     let once = Idempotency::new(DynamoDbStore::from_env().await?);
-    let service = once.sqs(Key::pointer("/order_id"), handler(ship)).unwrapping(Sns);
-    lambda_runtime::run(service.checked()?).await
+    let service = once.sqs(Key::pointer("/order_id"), handler(ship)).envelope(Sns);
+    lambda_runtime::run(service.validate()?).await
 }
 
 #[cfg(test)]
@@ -33,13 +33,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_notification_is_safe_to_redeliver() {
-        let service = testing::engine().sqs(Key::pointer("/order_id"), ship).unwrapping(Sns);
+        let service = testing::engine().sqs(Key::pointer("/order_id"), ship).envelope(Sns);
         testing::deliver_twice(&service, &testing::sqs::batch([order().in_sqs()])).await.assert_once();
     }
 
     #[tokio::test]
     async fn an_order_that_is_published_again_is_shipped_once() {
-        let service = testing::engine().sqs(Key::pointer("/order_id"), ship).unwrapping(Sns);
+        let service = testing::engine().sqs(Key::pointer("/order_id"), ship).envelope(Sns);
         let batch = testing::sqs::batch([order().in_sqs(), order().in_sqs(), order().in_sqs_raw()]);
         let outcomes = testing::deliver(&service, &batch).await.outcomes();
         assert_eq!(outcomes, [Ok(Executed), Ok(Replayed), Ok(Replayed)]);

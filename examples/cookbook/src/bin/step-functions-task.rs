@@ -15,7 +15,7 @@ async fn book(event: LambdaEvent<Booking>) -> Result<String, Error> {
 
 fn layer(once: Idempotency) -> Result<InvocationLayer<Booking>, lambda_once::Error> {
     // `$states.context.Execution.Id` and the state's name make a good key in the task's arguments.
-    InvocationLayer::new(once, Key::pointer("/execution")).checked()
+    InvocationLayer::new(once, Key::pointer("/execution")).validate()
 }
 
 #[tokio::main]

@@ -38,7 +38,7 @@ async fn main() -> Result<(), lambda_runtime::Error> {
     // Before an invocation ends: Lambda may freeze the sandbox after it.
     let flush = move || provider.force_flush().unwrap_or_else(|error| tracing::warn!(%error, "traces are late"));
     let layer = OpenTelemetryLayer::new(flush).with_trigger(OpenTelemetryFaasTrigger::PubSub);
-    Runtime::new(once.sqs(Key::pointer("/id"), ship).checked()?).layer(layer).run().await
+    Runtime::new(once.sqs(Key::pointer("/id"), ship).validate()?).layer(layer).run().await
 }
 
 #[cfg(test)]

@@ -71,12 +71,12 @@ impl<S: Source, T> Machine<'_, S, T> {
         self.calls -= usize::from(!matches!(event, Event::Ran(..) | Event::RanTogether(..)));
         match event {
             Event::Ran(index, end, begun) => {
-                self.handler_ended(1, begun, end.is_cut_off());
+                self.handler_ended(1, begun, end.is_cancelled());
                 self.ran(index, end);
             }
             Event::RanTogether(ran, begun) => {
-                let is_cut_off = ran.iter().any(|(_, end)| end.is_cut_off());
-                self.handler_ended(ran.len(), begun, is_cut_off);
+                let is_cancelled = ran.iter().any(|(_, end)| end.is_cancelled());
+                self.handler_ended(ran.len(), begun, is_cancelled);
                 ran.into_iter().for_each(|(index, end)| self.ran(index, end));
             }
             Event::Claimed(answers, withdrawal, begun) => {
@@ -107,11 +107,11 @@ impl<S: Source, T> Machine<'_, S, T> {
         }
     }
 
-    fn handler_ended(&mut self, records: usize, begun: Timestamp, is_cut_off: bool) {
+    fn handler_ended(&mut self, records: usize, begun: Timestamp, is_cancelled: bool) {
         self.handlers -= 1;
         self.pace.ended(records, self.now, self.handlers == 0);
-        // A run that was cut off says nothing of how long others take.
-        if !is_cut_off && self.pace.took(self.now.since(begun)) {
+        // A run that was cancelled says nothing of how long others take.
+        if !is_cancelled && self.pace.took(self.now.since(begun)) {
             self.batch.recheck_waits();
         }
     }

@@ -37,7 +37,7 @@ mod histories;
 /// For how long the runtime may be without a turn when another handler is about to begin: that one may block its thread.
 const MAX_TIME_WITHOUT_TURN: Duration = Duration::from_millis(2);
 
-/// With less a handler would be cut off before it begins: no clock here counts less than a millisecond.
+/// With less a handler would be cancelled before it begins: no clock here counts less than a millisecond.
 const SHORTEST_RUN: Duration = Duration::from_millis(1);
 
 /// A key's hash is as good as random already: its last bytes will do.
@@ -314,14 +314,14 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         self.queues.find(|index| (lanes.may_start(index) || follows(index)) && !self.is_alone(index))
     }
 
-    /// When the record's handler is cut off: at the stop point. On its last delivery one that hangs would take those behind
-    /// it along to the dead-letter queue, so it is cut off earlier (B11).
+    /// When the record's handler is cancelled: at the stop point. On its last delivery one that hangs would take those behind
+    /// it along to the dead-letter queue, so it is cancelled earlier (B11).
     fn stop_of(&self, index: usize) -> Timestamp {
         if !self.batch.may_be_dead_lettered(index) || !self.batch.lanes.has_followers(index) {
             return self.window.stop;
         }
         let half = self.window.stop.since(self.now) / 2;
-        let longest = self.terms.options.longest_run.unwrap_or(half.max(SHORTEST_RUN));
+        let longest = self.terms.options.last_attempt_timeout.unwrap_or(half.max(SHORTEST_RUN));
         self.now.after(longest).min(self.window.stop)
     }
 

@@ -303,7 +303,7 @@ impl Idempotency {
     ///
     /// The event source mapping must be in provisioned mode, with `FunctionResponseTypes: [ReportBatchItemFailures]`:
     /// otherwise Lambda takes no partial answer from Kafka, and would go on behind the records that failed. Without it choose
-    /// [`TotalFailure::Error`](crate::batch::TotalFailure::Error) and a batch size of 1.
+    /// [`FullBatchFailure::Error`](crate::batch::FullBatchFailure::Error) and a batch size of 1.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {

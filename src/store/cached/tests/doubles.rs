@@ -32,8 +32,8 @@ impl Store for Slow {
         self.0.limits()
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.0.warm()
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.0.warm_up()
     }
 }
 
@@ -62,7 +62,7 @@ impl Store for Says {
         Limits { max_result_bytes: 1, batch: 1, orders: false }
     }
 
-    fn warm(&self) -> BoxFuture<'_, Result<(), Error>> {
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(std::future::ready(Ok(())))
     }
 }

@@ -52,12 +52,12 @@ pub struct Writes(Arc<Mutex<State>>);
 struct State {
     items: Vec<TransactWriteItem>,
     /// Of an operation without a claim before the commit.
-    claim: Option<Claimless>,
+    claim: Option<WithoutClaim>,
     has_ended: bool,
 }
 
 #[derive(Clone)]
-struct Claimless {
+struct WithoutClaim {
     claim: ClaimRequest,
     /// The mark of its entity, if it is in order.
     mark: Seen,
@@ -154,7 +154,7 @@ impl Transactional for DynamoDbStore {
         let granted = move |has_merged_doubt| {
             Claimed::Granted(Grant { lease_until, attempt: 1, prior_status: None, has_merged_doubt })
         };
-        let claim = |mark| Some(Claimless { claim: request.clone(), mark });
+        let claim = |mark| Some(WithoutClaim { claim: request.clone(), mark });
         let Some(order) = request.order() else {
             transaction.lock().claim = claim(Seen::Nothing);
             return Box::pin(std::future::ready(Ok(granted(false))));
@@ -233,7 +233,7 @@ impl DynamoDbStore {
         items: Vec<TransactWriteItem>,
         request: &SettleRequest,
         order: &Order,
-        claimless: Option<Claimless>,
+        claimless: Option<WithoutClaim>,
     ) -> Result<Settled, Error> {
         if items.len() >= MAX_WRITES {
             let message =
@@ -241,7 +241,7 @@ impl DynamoDbStore {
             return Err(Error::new(ErrorKind::Request, ErrorStatus::Permanent, COMMIT, message));
         }
         let (claim, mut mark) =
-            claimless.map_or((None, Seen::Nothing), |Claimless { claim, mark }| (Some(claim), mark));
+            claimless.map_or((None, Seen::Nothing), |WithoutClaim { claim, mark }| (Some(claim), mark));
         for round in 0..MAX_ROUNDS {
             let Some(marked) = self.mark_within(&mark, request, order, claim.as_ref()).await? else {
                 let current = self.read_one(&request.key, ResultData::Include, COMMIT).await?;

@@ -113,7 +113,7 @@ async fn the_timer_of_a_renewal_that_fires_after_a_thaw_renews_nothing() {
     });
     let (outcome, took) = world.hang_with_heartbeat().await;
     freeze.await.unwrap();
-    assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
+    assert_outcome!(outcome, Outcome::Interrupted(Interruption::Cancelled));
     assert_eq!((took, world.calls()), (THIRD, vec![Call::Claim]));
 }
 
@@ -144,7 +144,7 @@ async fn a_process_that_thaws_within_a_renewal_that_was_granted_before_goes_on()
 #[tokio::test(start_paused = true)]
 async fn a_process_that_thaws_too_late_after_a_granted_renewal_does_not_go_on() {
     let (outcome, went_on) = frozen_in_a_renewal(UNTIL_STOP).await;
-    assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
+    assert_outcome!(outcome, Outcome::Interrupted(Interruption::Cancelled));
     assert!(!went_on);
 }
 

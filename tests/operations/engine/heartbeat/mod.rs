@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use lambda_once::{AfterUnknown, Builder, Claim, Failure, Outcome, Probed, store::fault::Call};
+use lambda_once::{AfterUnknown, Builder, Claim, Failure, Outcome, ProbeResult, store::fault::Call};
 use tokio::time::{Instant, sleep};
 
 use super::{CHARGE, KEY, LEASE, MARGIN, MILLISECOND, UNTIL_STOP, World, assert_outcome, support};
@@ -36,8 +36,8 @@ impl World {
     async fn hang_with_heartbeat(&self) -> (Outcome<u32>, Duration) {
         let begun = Instant::now();
         let run = self.once.operation(CHARGE, KEY).run(pending::<Result<u32, Failure>>);
-        // Without a timer of its own the test would hang where the engine does not cut off.
-        let outcome = tokio::time::timeout(4 * LONGEST, run).await.expect("the handler is cut off");
+        // Without a timer of its own the test would hang where the engine does not cancelled.
+        let outcome = tokio::time::timeout(4 * LONGEST, run).await.expect("the handler is cancelled");
         (outcome.unwrap(), begun.elapsed())
     }
 
@@ -161,7 +161,7 @@ async fn a_probe_may_take_as_long_as_the_work() {
         let operation = world.once.operation(CHARGE, KEY).probe(|_| async {
             asked.fetch_add(1, Ordering::SeqCst);
             sleep(3 * LEASE).await;
-            Ok::<_, Failure>(Probed::Done(7))
+            Ok::<_, Failure>(ProbeResult::Done(7))
         });
         operation.run(|| async { end })
     };

@@ -22,7 +22,7 @@ async fn a_hung_handler_is_cut_off_at_the_longest_duration_and_keeps_its_claim()
         (World::with(|builder| builder.heartbeat(11 * SECOND)), 11 * SECOND),
     ] {
         let (outcome, took) = world.hang_with_heartbeat().await;
-        assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
+        assert_outcome!(outcome, Outcome::Interrupted(Interruption::Cancelled));
         assert_eq!(took, longest);
         assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
         tokio::time::advance(LEASE + MARGIN).await;
@@ -43,7 +43,7 @@ async fn a_hung_handler_is_cut_off_even_if_the_clock_stops_or_is_set_back() {
         let begun = Instant::now();
         let hangs = once.operation(CHARGE, KEY).run(pending::<Result<u32, Failure>>);
         let (outcome, ()) = tokio::join!(timeout(4 * LONGEST, hangs), set_back);
-        assert_outcome!(outcome.expect("the handler is cut off"), Ok(Outcome::Interrupted(Interruption::CutOff)));
+        assert_outcome!(outcome.expect("the handler is cancelled"), Ok(Outcome::Interrupted(Interruption::Cancelled)));
         assert_eq!(begun.elapsed(), LONGEST);
     }
 }
@@ -53,7 +53,7 @@ async fn an_operation_has_its_own_longest_duration() {
     let world = World::new();
     let begun = Instant::now();
     let hangs = world.once.operation(CHARGE, KEY).heartbeat(2 * LONGEST).run(pending::<Result<u32, Failure>>);
-    assert_outcome!(hangs.await, Ok(Outcome::Interrupted(Interruption::CutOff)));
+    assert_outcome!(hangs.await, Ok(Outcome::Interrupted(Interruption::Cancelled)));
     assert_eq!(begun.elapsed(), 2 * LONGEST);
 }
 
@@ -61,7 +61,7 @@ async fn an_operation_has_its_own_longest_duration() {
 async fn a_lease_that_covers_the_longest_duration_is_not_renewed() {
     let world = World::with(|builder| builder.heartbeat(UNTIL_STOP));
     let (outcome, took) = world.hang_with_heartbeat().await;
-    assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
+    assert_outcome!(outcome, Outcome::Interrupted(Interruption::Cancelled));
     assert_eq!((took, world.calls()), (UNTIL_STOP, vec![Call::Claim]));
 }
 
@@ -75,13 +75,13 @@ async fn no_longest_duration_is_too_long() {
 async fn without_a_heartbeat_the_lease_is_the_limit() {
     let world = World::with(Builder::without_heartbeat);
     let (outcome, took) = world.hang_with_heartbeat().await;
-    assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
+    assert_outcome!(outcome, Outcome::Interrupted(Interruption::Cancelled));
     assert_eq!((took, world.calls()), (UNTIL_STOP, vec![Call::Claim]));
 
     let world = World::new();
     let begun = Instant::now();
     let hangs = world.once.operation(CHARGE, KEY).without_heartbeat().run(pending::<Result<u32, Failure>>);
-    assert_outcome!(hangs.await, Ok(Outcome::Interrupted(Interruption::CutOff)));
+    assert_outcome!(hangs.await, Ok(Outcome::Interrupted(Interruption::Cancelled)));
     assert_eq!((begun.elapsed(), world.calls()), (UNTIL_STOP, vec![Call::Claim]));
 }
 
@@ -141,7 +141,7 @@ async fn what_runs_unprotected_has_the_same_longest_duration_and_no_heartbeat() 
     ] {
         let world = World::with(|builder| settings(builder).disabled(true));
         let (outcome, took) = world.hang_with_heartbeat().await;
-        assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
+        assert_outcome!(outcome, Outcome::Interrupted(Interruption::Cancelled));
         assert_eq!((took, world.calls()), (longest, vec![]));
     }
 }

@@ -66,7 +66,7 @@ async fn if_no_renewal_succeeds_the_old_stop_point_cuts_off() {
         let world = World::new();
         world.store.always(Call::Settle, fault);
         let (outcome, took) = world.hang_with_heartbeat().await;
-        assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
+        assert_outcome!(outcome, Outcome::Interrupted(Interruption::Cancelled));
         assert_eq!(took, UNTIL_STOP, "{fault:?}");
         assert!(world.count(Call::Settle) > 1, "{fault:?}: it is tried again");
         world.store.heal();
@@ -82,7 +82,7 @@ async fn a_renewal_of_which_nothing_is_heard_moves_no_stop_point() {
         let world = World::new();
         world.store.always(Call::Settle, fault);
         let (outcome, took) = world.hang_with_heartbeat().await;
-        assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
+        assert_outcome!(outcome, Outcome::Interrupted(Interruption::Cancelled));
         assert_eq!(took, UNTIL_STOP, "{fault:?}");
     }
 }
@@ -102,7 +102,7 @@ async fn the_stop_point_counts_from_the_send_of_a_renewal_not_from_its_result() 
     world.store.next(Call::Settle, Fault::Delay(Duration::from_millis(2_900)));
     world.store.always(Call::Settle, Fault::Throttled);
     let (outcome, took) = world.hang_with_heartbeat().await;
-    assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
+    assert_outcome!(outcome, Outcome::Interrupted(Interruption::Cancelled));
     assert_eq!(took, THIRD + UNTIL_STOP);
 }
 
@@ -114,7 +114,7 @@ async fn the_stop_point_counts_from_the_first_send_of_a_renewal_not_its_retry() 
     world.store.next(Call::Settle, Fault::Delay(Duration::ZERO));
     world.store.always(Call::Settle, Fault::Throttled);
     let (outcome, took) = world.hang_with_heartbeat().await;
-    assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
+    assert_outcome!(outcome, Outcome::Interrupted(Interruption::Cancelled));
     assert_eq!(took, THIRD + UNTIL_STOP);
 }
 
@@ -135,13 +135,13 @@ async fn a_handler_never_runs_past_the_lease_on_record() {
                 let lease_until = world.record().await.unwrap().lease_until.unwrap();
                 assert!(clock.now() < lease_until, "seed {seed}");
             }
-            #[expect(unreachable_code, reason = "it runs until it is cut off")]
+            #[expect(unreachable_code, reason = "it runs until it is cancelled")]
             Ok::<u32, Failure>(0)
         };
         match runs.heartbeat(20 * LEASE).run(held).await {
             // No claim was made.
             Err(_) => {}
-            outcome => assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::CutOff))),
+            outcome => assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::Cancelled))),
         }
     }
 }
@@ -197,6 +197,6 @@ async fn trouble_shortly_before_the_longest_duration_does_not_prolong_it() {
         world.store.always(Call::Settle, Fault::Delay(2 * SECOND));
     };
     let ((outcome, took), ()) = tokio::join!(world.hang_with_heartbeat(), trouble);
-    assert_outcome!(outcome, Outcome::Interrupted(Interruption::CutOff));
+    assert_outcome!(outcome, Outcome::Interrupted(Interruption::Cancelled));
     assert_eq!(took, LONGEST);
 }

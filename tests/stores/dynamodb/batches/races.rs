@@ -283,7 +283,7 @@ impl Stores {
 #[tokio::test]
 async fn a_record_written_by_a_newer_deployment_before_the_update_is_left_to_it() {
     let error = Stores::new().await.take_over_while("v", number(9)).await.unwrap_err();
-    assert_eq!((error.kind(), error.redelivery_helps()), (ErrorKind::Format, true));
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Format, true));
 }
 
 #[tokio::test]

@@ -4,23 +4,23 @@ use http::StatusCode;
 
 /// What happens to the key once the handler has responded.
 ///
-/// The layer decides by the status ([`IdempotencyKeyLayer::decide`](super::IdempotencyKeyLayer::decide)). A handler overrides
+/// The layer decides by the status ([`IdempotencyKeyLayer::classify_response`](super::IdempotencyKeyLayer::classify_response)). A handler overrides
 /// that with a decision in the extensions of its response.
 ///
 /// ```
-/// use lambda_once::http::Decision;
+/// use lambda_once::http::ResponseAction;
 ///
 /// // The card network timed out, so the charge may have been made.
 /// let mut response = http::Response::builder().status(503).body(String::new())?;
-/// response.extensions_mut().insert(Decision::Keep);
+/// response.extensions_mut().insert(ResponseAction::Keep);
 /// # Ok::<(), http::Error>(())
 /// ```
 ///
-/// In axum: `(StatusCode::SERVICE_UNAVAILABLE, Extension(Decision::Keep))`. After an effect, respond with `Store` or `Keep`,
+/// In axum: `(StatusCode::SERVICE_UNAVAILABLE, Extension(ResponseAction::Keep))`. After an effect, respond with `Store` or `Keep`,
 /// whatever the status: with `Release` a retry takes effect again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Decision {
+pub enum ResponseAction {
     /// The operation is done. The response is stored, and replayed to every retry.
     Store,
     /// The operation did not take effect. Its key is free, and a retry runs the handler again.
@@ -30,7 +30,7 @@ pub enum Decision {
     Keep,
 }
 
-impl Decision {
+impl ResponseAction {
     /// The default decision by status.
     ///
     /// * `Release`: statuses that a retry may change because it has other credentials or headers, or comes at another time: 401,
@@ -78,16 +78,16 @@ mod tests {
 
     #[test]
     fn by_default_answers_that_a_retry_may_change_are_not_stored() {
-        let of = |decision: Decision| {
-            (100..600).filter(move |&code| Decision::by_status(StatusCode::from_u16(code).unwrap()) == decision)
+        let of = |decision: ResponseAction| {
+            (100..600).filter(move |&code| ResponseAction::by_status(StatusCode::from_u16(code).unwrap()) == decision)
         };
-        let released: Vec<u16> = of(Decision::Release).filter(|code| (200..500).contains(code)).collect();
+        let released: Vec<u16> = of(ResponseAction::Release).filter(|code| (200..500).contains(code)).collect();
         let expected = [
             307, 308, 401, 403, 404, 405, 406, 407, 409, 411, 412, 413, 415, 416, 417, 421, 423, 425, 426, 428, 429,
             431,
         ];
         assert_eq!(released, expected);
-        assert_eq!(of(Decision::Keep).collect::<Vec<_>>(), [408, 424, 499, 504]);
-        assert!(of(Decision::Store).all(|code| (200..500).contains(&code)));
+        assert_eq!(of(ResponseAction::Keep).collect::<Vec<_>>(), [408, 424, 499, 504]);
+        assert!(of(ResponseAction::Store).all(|code| (200..500).contains(&code)));
     }
 }

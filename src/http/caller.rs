@@ -6,10 +6,10 @@ use http::{HeaderName, header, request::Parts, uri::Authority};
 
 use super::fingerprint::original_uri;
 
-type Identify = dyn Fn(&Parts) -> Caller + Send + Sync;
+type Identify = dyn Fn(&Parts) -> Identified + Send + Sync;
 
 /// The caller of a request.
-pub(super) enum Caller {
+pub(super) enum Identified {
     /// Identified by this name.
     Known(String),
     /// Not authenticated.
@@ -22,14 +22,14 @@ pub(super) enum Caller {
 ///
 /// Clients choose their keys, and some are easy to guess. The caller, as the service knows it, is therefore part of every key.
 #[derive(Clone)]
-pub struct Scope {
+pub struct Caller {
     identify: Arc<Identify>,
     anonymous: bool,
     per_host: bool,
 }
 
-impl Scope {
-    pub(super) fn new(identify: impl Fn(&Parts) -> Caller + Send + Sync + 'static) -> Self {
+impl Caller {
+    pub(super) fn new(identify: impl Fn(&Parts) -> Identified + Send + Sync + 'static) -> Self {
         Self { identify: Arc::new(identify), anonymous: false, per_host: false }
     }
 
@@ -39,10 +39,10 @@ impl Scope {
     pub fn header(name: HeaderName) -> Self {
         Self::new(move |parts| {
             let mut values = parts.headers.get_all(&name).iter();
-            let Some(value) = values.next() else { return Caller::Anonymous };
+            let Some(value) = values.next() else { return Identified::Anonymous };
             match value.to_str() {
                 Ok(value) if values.next().is_none() => named(Some(value.to_owned())),
-                _ => Caller::Unknown,
+                _ => Identified::Unknown,
             }
         })
     }
@@ -56,7 +56,7 @@ impl Scope {
     /// All requests share one scope: callers that send the same key and the same request get the same response. Only for
     /// services with a single caller, or whose clients are known to generate random keys.
     pub fn shared() -> Self {
-        Self::new(|_| Caller::Anonymous).or_anonymous()
+        Self::new(|_| Identified::Anonymous).or_anonymous()
     }
 
     /// Also admits requests on routes without authentication. They share [one scope](Self::shared).
@@ -87,9 +87,9 @@ impl Scope {
     /// Returns the caller's part of the key, or `None` if the request is to be refused.
     pub(super) fn of(&self, parts: &Parts) -> Option<Vec<u8>> {
         let caller = match (self.identify)(parts) {
-            Caller::Known(caller) => [b"caller ", caller.as_bytes()].concat(),
-            Caller::Anonymous if self.anonymous => b"anonymous".to_vec(),
-            Caller::Anonymous | Caller::Unknown => return None,
+            Identified::Known(caller) => [b"caller ", caller.as_bytes()].concat(),
+            Identified::Anonymous if self.anonymous => b"anonymous".to_vec(),
+            Identified::Anonymous | Identified::Unknown => return None,
         };
         if !self.per_host {
             return Some(caller);
@@ -129,17 +129,17 @@ fn host(parts: &Parts) -> Option<String> {
 }
 
 /// An empty name is not a missing one: the caller was looked up, and has no name.
-fn named(caller: Option<String>) -> Caller {
+fn named(caller: Option<String>) -> Identified {
     match caller {
-        None => Caller::Anonymous,
-        Some(caller) if caller.is_empty() => Caller::Unknown,
-        Some(caller) => Caller::Known(caller),
+        None => Identified::Anonymous,
+        Some(caller) if caller.is_empty() => Identified::Unknown,
+        Some(caller) => Identified::Known(caller),
     }
 }
 
-impl fmt::Debug for Scope {
+impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope")
+        f.debug_struct("Caller")
             .field("anonymous", &self.anonymous)
             .field("per_host", &self.per_host)
             .finish_non_exhaustive()
