@@ -178,7 +178,8 @@ impl Evidence<'_> {
         let earlier = reads.map(|read| self.shown_by(read, claim)).filter(|outcome| outcome.is_in_progress());
         waited_for.extend(earlier);
         waited_for.dedup();
-        if !shown.is_in_progress() && self.waits_until_answer(invocation, place, read) {
+        // A read that may have been made to withdraw a request in doubt need not have been taken for a poll.
+        if !shown.is_in_progress() && !self.was_in_doubt(claim) && self.waits_until_answer(invocation, place, read) {
             return vec![shown];
         }
         waited_for.insert(0, shown);

@@ -72,6 +72,12 @@ impl Evidence<'_> {
         self.claims(invocation.number, key).iter().find(is_refused).copied()
     }
 
+    /// Whether an earlier request of the same claim was not answered, so that the record may be read to withdraw that request.
+    pub(super) fn was_in_doubt(&self, refused: &Claim) -> bool {
+        let claims = self.claims.get(&(refused.invocation, refused.key)).into_iter().flatten();
+        claims.into_iter().any(|claim| claim.owner == refused.owner && claim.told == Told::Nothing)
+    }
+
     /// A lease that ends in time is waited for, and the record claimed again.
     pub(super) fn check_waited(&self, invocation: &Invocation, place: usize, reported: &[bool]) -> Checked {
         if !self.may_wait(invocation, place) {
@@ -122,11 +128,7 @@ impl Evidence<'_> {
         let is_poll = |read: &&Read| {
             let claims = self.claims.get(&(invocation.number, read.key)).map_or(&[][..], Vec::as_slice);
             let last = claims.iter().rev().find(|claim| claim.asked < read.asked);
-            // One that a repetition of the same claim was told of may be looked for as well, to be withdrawn.
-            let was_in_doubt = |refused: &Claim| {
-                claims.iter().any(|claim| claim.owner == refused.owner && claim.told == Told::Nothing)
-            };
-            last.is_some_and(|claim| claim.told.held_until().is_some() && !was_in_doubt(claim))
+            last.is_some_and(|claim| claim.told.held_until().is_some() && !self.was_in_doubt(claim))
         };
         let polls: Vec<&Read> = self.reads_of(invocation.number).iter().copied().filter(is_poll).collect();
         for (nth, poll) in polls.iter().enumerate() {
