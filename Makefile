@@ -1,5 +1,5 @@
 # Every target installs what it needs below .venv/ and target/ and says so; none needs an AWS account or Docker.
-# What prepares an environment or stops processes stands in tools/, written in Python's standard library.
+# What prepares an environment or stops processes is in tools/, written in Python's standard library.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -36,7 +36,7 @@ export PYTHON STORE DETAILS BUILT
 export SAM_CLI_TELEMETRY = 0
 
 .PHONY: help require demo watch build test test-all test-servers stress plants nightly powertools concurrent browser e2e
-.PHONY: lint lint-rust lint-features lint-rest bench instructions sizes clean
+.PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories bench instructions sizes clean
 
 help: ## Lists the targets
 	@echo 'To see it work, and to deploy it:'
@@ -47,37 +47,37 @@ help: ## Lists the targets
 
 # What this machine has to have, or one line that names the package.
 require:
-	@tools/require.sh
+	@tools/setup/require.sh
 
 demo: require ## For users: what repeated deliveries do with lambda-once and without (STORE, DETAILS=1)
-	@$(PYTHON) tools/demo.py
+	@$(PYTHON) -m tools.scenarios.demo
 
 watch: require ## For users: the functions under cargo lambda watch, with an embedded DynamoDB
-	@$(PYTHON) tools/watch.py
+	@$(PYTHON) -m tools.scenarios.watch
 
 # SAM looks for the binaries in target/, wherever Cargo is told to put them.
 build: require ## For users: the functions as sam deploy takes them, for the architecture in samconfig.toml
 	@echo '-- the first build takes about 8 minutes on two cores' >&2
-	@CARGO_TARGET_DIR="$(CURDIR)/target" $(PYTHON) tools/with.py cargo-lambda sam -- sam build
+	@CARGO_TARGET_DIR="$(CURDIR)/target" $(PYTHON) -m tools.setup.with_tools cargo-lambda sam -- sam build
 
 test: require ## For users: all tests, on DynamoDB Local, Valkey and PostgreSQL (or DYNAMODB_ENDPOINT, REDIS_URL, POSTGRES_URL)
-	@$(PYTHON) tools/test.py $(TESTS)
+	@$(PYTHON) -m tools.tests.run $(TESTS)
 
 test-all: require ## The same with ten times the random cases
-	@$(PYTHON) tools/test.py --all $(TESTS)
+	@$(PYTHON) -m tools.tests.run --all $(TESTS)
 
 test-servers: require ## The stores' tests on Redis 7.0, PostgreSQL 15 and 18, and through PgBouncer; the consumer, killed (TEST_SERVERS)
-	@$(PYTHON) tools/test-servers.py $(TEST_SERVERS)
+	@$(PYTHON) -m tools.tests.other_servers $(TEST_SERVERS)
 
 stress: require ## The property test of batches with 100,000 plans (PROPERTY_CASES)
 	@PROPERTY_CASES=$${PROPERTY_CASES:-100000} PROPERTY_SEED=$${PROPERTY_SEED:-$$RANDOM} cargo test --workspace --all-features --test property
 
 plants: require ## Bugs planted against each rule, and the plans of the property test or the tests that notice each (PLANTS)
 	@PROPERTY_WRITE_PLANS=1 cargo test --quiet --workspace --all-features --test property every_planted_bug
-	@$(PYTHON) tools/with-servers.py -- $(PYTHON) tools/plants.py $(PLANTS)
+	@$(PYTHON) -m tools.servers.run_with -- $(PYTHON) -m tools.tests.plants $(PLANTS)
 
 nightly: require ## What CI leaves out, in parts that go on where they were interrupted (NIGHTLY_ARGS)
-	@$(PYTHON) tools/nightly.py $(NIGHTLY_ARGS)
+	@$(PYTHON) -m tools.tests.nightly $(NIGHTLY_ARGS)
 
 lint: lint-rust lint-features lint-rest ## Formatting, clippy, features, docs, dependencies, template, OpenAPI
 
@@ -87,46 +87,55 @@ lint-rust: require
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 
 lint-features: require
-	$(PYTHON) tools/check-features.py
-	$(PYTHON) tools/check-messages.py
+	$(PYTHON) -m tools.checks.features
+	$(PYTHON) -m tools.checks.messages
 
 # Not "advisories": their database is in none of the package registries.
 lint-rest: require
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps
-	$(PYTHON) tools/check-surface.py
-	$(PYTHON) tools/with.py cargo-deny -- cargo deny --workspace check bans licenses sources
-	$(PYTHON) tools/with.py sam -- sam validate --lint --region us-east-1
-	$(PYTHON) tools/with.py openapi -- python tools/check-openapi.py
-	$(PYTHON) tools/plants.py --check
-	$(PYTHON) tools/check-protocol.py
-	$(PYTHON) tools/check-contract.py
+	$(PYTHON) -m tools.checks.surface
+	$(PYTHON) -m tools.setup.with_tools cargo-deny -- cargo deny --workspace check bans licenses sources
+	$(PYTHON) -m tools.setup.with_tools sam -- sam validate --lint --region us-east-1
+	$(PYTHON) -m tools.checks.package
+	$(PYTHON) -m tools.setup.with_tools workflows -- python -m tools.checks.workflows
+	$(PYTHON) -m tools.setup.with_tools openapi -- python -m tools.checks.openapi
+	$(PYTHON) -m tools.tests.plants --check
+	$(PYTHON) -m tools.checks.protocol
+	$(PYTHON) -m tools.checks.contract
+
+minimum-rust: require ## Compiles the library with the oldest Rust that it supports; needs rustup
+	@rustup toolchain install --profile minimal "$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)"
+	cargo "+$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)" check --package lambda-once --all-features
+
+advisories: require ## Checks the dependencies against the advisories of RustSec, whose database comes from GitHub
+	$(PYTHON) -m tools.setup.with_tools cargo-deny -- cargo deny --workspace check advisories
 
 powertools: require ## Functions with AWS Powertools, in Python and TypeScript, and the library do each other's work on one table
-	@$(PYTHON) tools/with-servers.py dynamodb -- $(PYTHON) tools/powertools.py -- cargo test --quiet --workspace --all-features --test powertools
+	@$(PYTHON) -m tools.servers.run_with dynamodb -- $(PYTHON) -m tools.tests.powertools -- cargo test --quiet --workspace --all-features --test powertools
 
 concurrent: require ## 100 equal requests at once, which have to have one effect
-	@$(PYTHON) tools/concurrent-charges.py $(CONCURRENT_ARGS)
+	@$(PYTHON) -m tools.scenarios.concurrent_charges $(CONCURRENT_ARGS)
 
 browser: require ## A page of another origin charges in headless Chromium, and reads answer, replay and refusals
-	@$(PYTHON) tools/browser.py $(BROWSER_ARGS)
+	@$(PYTHON) -m tools.scenarios.browser $(BROWSER_ARGS)
 
 e2e: require ## Deploys template.yaml onto a local AWS endpoint, tests it through SQS and API Gateway (E2E_ARGS)
-	@$(PYTHON) tools/e2e.py $(E2E_ARGS)
+	@$(PYTHON) -m tools.scenarios.e2e $(E2E_ARGS)
 
 bench: require ## Measures what protection costs, beside the same by hand; writes docs/benchmark.md
 	@echo '-- the first build takes about 15 minutes on two cores' >&2
 	@cargo build --quiet --profile measure -p benches --bins
 	@cargo build --quiet --release -p functions -p bench-functions --bin orders --bin orders-cold --bin raw-orders
-	@$(PYTHON) tools/with-servers.py valkey postgres -- $(TARGET)/measure/bench $(BENCH_ARGS)
+	@$(PYTHON) -m tools.servers.run_with valkey postgres -- $(TARGET)/measure/bench $(BENCH_ARGS)
 
 instructions: require ## Counts instructions under callgrind, and compares them with bench/instructions.json
 	@echo '-- the first build takes about 3 minutes on two cores' >&2
 	@cargo build --quiet --profile measure -p bench-batches --bin instructions
-	@$(PYTHON) tools/instructions.py $(INSTRUCTIONS_ARGS) $(TARGET)/measure/instructions
+	@$(PYTHON) -m tools.measure.instructions $(INSTRUCTIONS_ARGS) $(TARGET)/measure/instructions
 
 sizes: require ## Builds functions in the release profile, one of them without the AWS SDK, and checks the sizes of their binaries
 	@echo '-- the first build takes about 10 minutes on two cores' >&2
-	@$(PYTHON) tools/check-sizes.py
+	@$(PYTHON) -m tools.measure.sizes
 
 clean: ## Removes everything that was built or installed
 	rm -rf target .aws-sam .venv tools/__pycache__ tools/*/__pycache__

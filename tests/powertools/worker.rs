@@ -1,4 +1,4 @@
-//! A process that runs functions with AWS Powertools: tools/powertools/worker.py and worker.mjs.
+//! A process that runs functions with AWS Powertools: tools/tests/workers/worker.py and worker.mjs.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -35,7 +35,7 @@ impl Worker {
             Language::TypeScript => Command::new(variable("POWERTOOLS_NODE")),
         };
         let script = if language == Language::Python { "worker.py" } else { "worker.mjs" };
-        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tools/powertools/").to_owned() + script);
+        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tools/tests/workers/").to_owned() + script);
         command.env("AWS_LAMBDA_FUNCTION_NAME", FUNCTION).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let requests = process.stdin.take().unwrap();

@@ -4,7 +4,6 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
@@ -19,13 +18,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server of this kind (see `tools/serve.py`) with these settings, such as `appendonly=yes`.
+    /// Starts a server of this kind (see `tools/servers/serve.py`) with these settings, such as `appendonly=yes`.
     pub fn start(kind: &str, settings: &[&str]) -> Self {
         block_in_place(|| {
-            let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/serve.py");
             let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
             let mut command = Command::new(python);
-            command.arg(tool).arg(kind).args(settings).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["-m", "tools.servers.serve", kind]).args(settings);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut process = command.spawn().expect("python3 is there");
             let commands = process.stdin.take();
             let answers = BufReader::new(process.stdout.take().expect("it is piped"));

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import DOWNLOADS, must, say
+from tools.lib.common import DOWNLOADS, must, say
 
 RELEASE = ("debian", "12")
 HOME = DOWNLOADS / "debian-12"

@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from common import DOWNLOADS, ROOT, answers, install, locked, must, path_with, say
+from tools.lib.common import DOWNLOADS, ROOT, answers, install, locked, must, path_with, say
 
 from .process import Server
 
@@ -76,7 +76,7 @@ def loopback():
     """
     if sys.platform != "linux":
         return {}
-    source, library = ROOT / "tools" / "loopback.c", DOWNLOADS / "loopback.so"
+    source, library = ROOT / "tools" / "servers" / "loopback.c", DOWNLOADS / "loopback.so"
     if not library.is_file() or library.stat().st_mtime < source.stat().st_mtime:
         must(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl"])
     return {"LD_PRELOAD": str(library)}

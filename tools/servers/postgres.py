@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from common import Ending, install, must, processes
+from tools.lib.common import Ending, install, must, processes
 
 from . import debian
 from .process import Server

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import Background, Ending, free_port, say, wait_until
+from tools.lib.common import Background, Ending, free_port, say, wait_until
 
 # Another process may take a port between its choice and the start.
 ATTEMPTS = 3

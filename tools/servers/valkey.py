@@ -6,7 +6,7 @@ import socket
 import sys
 from contextlib import ExitStack
 
-from common import free_port, install, wait_until
+from tools.lib.common import free_port, install, wait_until
 
 from .process import Server
 

@@ -203,7 +203,7 @@ fn json_within_a_text_is_looked_up_too() {
     assert_eq!(select("powertools_json(text)", r#"{"text":"{\"a\":1,\"a\":2}"}"#), Err(ErrorKind::Payload));
 }
 
-/// What Powertools for Python itself has found: see tools/powertools.py.
+/// What Powertools for Python itself has found: see tools/tests/powertools.py.
 #[test]
 fn encoded_text_is_found_as_powertools_does() {
     let vectors: serde_json::Value =

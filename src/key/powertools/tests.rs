@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::*;
 use crate::key::canonical::canonical;
 
-/// What the packages themselves have made of values: see tools/powertools.py.
+/// What the packages themselves have made of values: see tools/tests/powertools.py.
 fn vectors() -> Vec<Value> {
     let vectors: Value = serde_json::from_str(include_str!("../../../tests/vectors/powertools.json")).unwrap();
     vectors["hashes"].as_array().unwrap().clone()

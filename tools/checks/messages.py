@@ -1,0 +1,88 @@
+"""Checks what the compiler says of handlers that do not fit: each program in tests/messages/ lists parts of its messages.
+
+`alone:` is said of the function as it is, `wrapped:` of the one that `batch::handler` or `batch::handler_with_context` wraps.
+Texts of the compiler change from version to version, so only what they must hold is compared.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from tools.lib.common import ROOT, say
+
+PROGRAMS = ROOT / "tests" / "messages"
+CRATE = ROOT / "target" / "messages"
+MANIFEST = f"""
+[package]
+name = "messages"
+version = "0.0.0"
+edition = "2024"
+
+[dependencies]
+lambda-once = {{ path = {json.dumps(str(ROOT))}, default-features = false, features = ["sqs"] }}
+serde = {{ version = "1", features = ["derive"] }}
+
+[workspace]
+"""
+FORMS = ("alone", "wrapped")
+
+
+def write_crate():
+    shutil.rmtree(CRATE, ignore_errors=True)
+    (CRATE / "src" / "bin").mkdir(parents=True)
+    (CRATE / "Cargo.toml").write_text(MANIFEST)
+    # The versions that the workspace builds with, so that what is compiled once serves both.
+    shutil.copy(ROOT / "Cargo.lock", CRATE)
+    expected = {}
+    for program in sorted(PROGRAMS.glob("*.rs")):
+        text = program.read_text()
+        for form in FORMS:
+            name = f"{program.stem}_{form}"
+            wrap = lambda found: f"lambda_once::batch::{found[0].lower()}" if form == "wrapped" else ""
+            source = re.sub(r"\bHANDLER\w*", wrap, text)
+            (CRATE / "src" / "bin" / f"{name}.rs").write_text(source)
+            expected[name] = re.findall(rf"^// {form}: (.+)$", text, re.MULTILINE)
+    return expected
+
+
+def messages():
+    """What the compiler says of each program."""
+    target = os.environ.get("CARGO_TARGET_DIR") or str(ROOT / "target")
+    checked = subprocess.run(
+        ["cargo", "check", "--quiet", "--bins", "--keep-going", "--message-format", "json"],
+        cwd=CRATE,
+        env={**os.environ, "CARGO_TARGET_DIR": target},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    said = {}
+    for line in checked.stdout.splitlines():
+        message = json.loads(line)
+        if message["reason"] == "compiler-message":
+            name = message["target"]["name"]
+            said[name] = said.get(name, "") + message["message"]["rendered"]
+    return said
+
+
+def main():
+    say("the compiler's messages about handlers that do not fit")
+    expected = write_crate()
+    said = messages()
+    missing = [
+        f"{name}: the compiler does not say `{part}`, but:\n{said.get(name, 'nothing')}"
+        for name, parts in expected.items()
+        for part in parts
+        if part not in said.get(name, "")
+    ]
+    empty = [f"{name}: nothing is expected of it" for name, parts in expected.items() if not parts]
+    for problem in missing + empty:
+        print(problem, file=sys.stderr)
+    sys.exit(1 if missing or empty else 0)
+
+
+if __name__ == "__main__":
+    main()

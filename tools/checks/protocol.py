@@ -1,0 +1,44 @@
+"""Checks that each file and each function that docs/protocol.md names for a rule exists: python3 -m tools.checks.protocol
+
+Paths are relative to src/. Functions are named after their file, in parentheses or after a colon, as `name` or `Type::name`.
+"""
+
+import re
+import sys
+
+from tools.lib.common import ROOT
+
+PAGE = ROOT / "docs" / "protocol.md"
+NAME = r"`[A-Za-z_:]+`"
+# A path, and the names that follow it.
+REFERENCE = re.compile(rf"`([\w/-]+\.(?:rs|lua|sql))`(?:\s*(?::|\()\s*({NAME}(?:(?:,| and|,\s+and)\s+{NAME})*))?")
+DEFINITION = r"\b(?:fn|struct|enum|const|static|trait|type|function) +(?:\w+\.)?{name}\b"
+
+
+def problems(text):
+    found = REFERENCE.findall(text)
+    if len(found) < 40:
+        yield f"only {len(found)} files are named: has the way in which the page names them changed?"
+    for path, names in found:
+        file = ROOT / "src" / path
+        if not file.is_file():
+            yield f"{path} does not exist"
+            continue
+        code = file.read_text()
+        for name in re.findall(r"`([A-Za-z_:]+)`", names):
+            for part in name.split("::"):
+                is_type = part[0].isupper()
+                pattern = rf"\b{part}\b" if is_type else DEFINITION.format(name=part)
+                if not re.search(pattern, code):
+                    yield f"{path} has no {name}"
+
+
+def main():
+    found = sorted(set(problems(PAGE.read_text())))
+    for problem in found:
+        print(f"{PAGE.relative_to(ROOT)}: {problem}", file=sys.stderr)
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""Compares the library's public items with tools/checks/surface.txt: python3 -m tools.checks.surface [--write]
+
+The items are read from rustdoc's JSON, with all features: modules, types, traits, functions, methods, fields of no type but
+those that can be made by naming them, variants, constants and macros, each by its shortest path. What is `#[doc(hidden)]` is left
+out. The check fails if the list is another, if there are more than MAX_TYPES types or MAX_FUNCTIONS functions, if a signature names
+a type of a crate that FOREIGN does not allow there, or if two paths reach an item; the crate root may show what a public module
+defines. --write writes the list anew.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+from tools.lib.common import ROOT, say
+
+LIST = ROOT / "tools" / "checks" / "surface.txt"
+MAX_TYPES = 176
+MAX_FUNCTIONS = 557
+
+# Crates whose types signatures may name, and below which paths; without any, anywhere. A major version of one of them is one of ours.
+FOREIGN = {
+    # The standard library, under each of its names.
+    "std": (), "core": (), "alloc": (),
+    # What Lambda, serde and tower give each of their users.
+    "lambda_runtime": (), "serde_core": (), "serde_json": (), "tower_layer": (), "tower_service": (),
+    "axum_core": ("http",), "bytes": ("http",), "http": ("http",), "http_body": ("http",),
+    "aws_sdk_dynamodb": ("store::dynamodb", "DynamoDbStore::new"),
+    "aws_smithy_runtime_api": ("store::dynamodb",),
+    "aws_types": ("store::dynamodb",),
+    "aws_sdk_sqs": ("batch::sqs",),
+    "serde_dynamo": ("batch::dynamodb",),
+    "tokio_postgres": ("store::postgres",),
+}
+
+CRATE = "lambda_once"
+TYPES = {"struct", "enum", "union", "trait", "type_alias"}
+
+
+def rustdoc():
+    """The library's items, as rustdoc describes them. The format has no stable release, so the toolchain's own is asked for."""
+    say("listing the library's public items; half a minute")
+    # Of the whole workspace, so that nothing is compiled with other features than for clippy.
+    command = ["cargo", "doc", "--quiet", "--workspace", "--all-features", "--no-deps", "--lib"]
+    flags = "-Z unstable-options --output-format json"
+    env = {**os.environ, "RUSTDOC": str(ROOT / "tools" / "checks" / "rustdoc-unstable.sh"), "RUSTDOCFLAGS": flags}
+    subprocess.run(command, cwd=ROOT, check=True, env=env)
+    target = json.loads(subprocess.run(
+        ["cargo", "metadata", "--no-deps", "--format-version", "1"], cwd=ROOT, check=True, stdout=subprocess.PIPE
+    ).stdout)["target_directory"]
+    return json.loads(open(f"{target}/doc/{CRATE}.json").read())
+
+
+class Surface:
+    def __init__(self, document):
+        self.index = document["index"]
+        self.paths = document["paths"]
+        self.crates = document["external_crates"]
+        # By path: kind of item.
+        self.items = {}
+        # By id: the path that it was found at.
+        self.found = {}
+        self.doubles = []
+        self.foreign = set()
+        # Breadth first, so that the shortest path comes first.
+        self.queue = [(document["root"], CRATE)]
+        while self.queue:
+            self.module(*self.queue.pop(0))
+
+    def item(self, identity):
+        return self.index.get(str(identity))
+
+    def module(self, identity, path):
+        for item in filter(None, map(self.item, self.item(identity)["inner"]["module"]["items"])):
+            if item["visibility"] != "public":
+                continue
+            name, inner = item["name"], item["inner"]
+            if "use" in inner:
+                use = inner["use"]
+                item = self.item(use["id"]) if use["id"] is not None else None
+                # What another crate has, by its own name.
+                if item is None or item["crate_id"] != 0:
+                    self.items[f"{path}::{use['name']}"] = "reexport"
+                    continue
+                if use["is_glob"]:
+                    self.queue.append((use["id"], path))
+                    continue
+                name, inner = use["name"], item["inner"]
+            self.add(item, f"{path}::{name}", next(iter(inner)))
+
+    def add(self, item, path, kind):
+        if item["id"] in self.found:
+            if not self.is_shown_in_root(item["id"], path):
+                self.doubles.append((self.found[item["id"]], path))
+            return
+        self.found[item["id"]] = path
+        self.items[path] = kind
+        inner = item["inner"][kind]
+        if kind == "module":
+            self.queue.append((item["id"], path))
+            return
+        self.signature(path, {key: value for key, value in inner.items() if key not in ("impls", "items", "implementations")}
+                       if isinstance(inner, dict) else inner)
+        for member in self.members(kind, inner):
+            name, of = member["name"], next(iter(member["inner"]))
+            where = f"{path}::{name}"
+            if where not in self.items:
+                self.items[where] = of
+                self.signature(where, member["inner"])
+        for implementation in inner.get("impls", []) if isinstance(inner, dict) else []:
+            implementation = self.item(implementation)
+            # Not what the compiler or another crate implements for every type.
+            own = implementation and implementation["inner"]["impl"]
+            if own and own["trait"] and not own["is_synthetic"] and own["blanket_impl"] is None:
+                self.signature(path, own["trait"])
+
+    def is_shown_in_root(self, identity, path):
+        """Whether this second path of an item is in the module that defines it, or in the public one around that, and the first
+        is in the crate root."""
+        module = path.split("::")[:-1]
+        return self.found[identity].count("::") == 1 and self.paths[str(identity)]["path"][: len(module)] == module
+
+    def members(self, kind, inner):
+        """Fields, variants, and what is in the type's own implementations."""
+        identities = []
+        if kind == "struct" and "plain" in (inner["kind"] if isinstance(inner["kind"], dict) else {}):
+            identities += inner["kind"]["plain"]["fields"]
+        if kind == "enum":
+            identities += inner["variants"]
+        if kind == "trait":
+            identities += inner["items"]
+        for implementation in filter(None, map(self.item, inner.get("impls", []) if kind in ("struct", "enum", "union") else [])):
+            if implementation["inner"]["impl"]["trait"] is None:
+                identities += implementation["inner"]["impl"]["items"]
+        for member in filter(None, map(self.item, identities)):
+            if kind in ("trait", "enum") or member["visibility"] == "public":
+                yield member
+
+    def signature(self, path, node):
+        """Notes the crates whose types this names."""
+        if isinstance(node, dict):
+            identity = node.get("id")
+            known = self.paths.get(str(identity)) if isinstance(identity, int) and "path" in node else None
+            if known and known["crate_id"] != 0:
+                self.foreign.add((self.crates[str(known["crate_id"])]["name"], path))
+            for value in node.values():
+                self.signature(path, value)
+        elif isinstance(node, list):
+            for value in node:
+                self.signature(path, value)
+
+
+def may_name(crate, path):
+    """Whether the item of this path may have a type of the crate in its signature."""
+    if crate not in FOREIGN:
+        return False
+    below = [f"{CRATE}::{place}" for place in FOREIGN[crate]] or [CRATE]
+    return any(path == place or path.startswith(f"{place}::") for place in below)
+
+
+def main():
+    if sys.argv[1:] not in ([], ["--write"]):
+        sys.exit(__doc__)
+    surface = Surface(rustdoc())
+    lines = [f"{kind:12} {path}" for path, kind in sorted(surface.items.items())]
+    types = sum(kind in TYPES for kind in surface.items.values())
+    functions = sum(kind == "function" for kind in surface.items.values())
+    problems = []
+    if types > MAX_TYPES or functions > MAX_FUNCTIONS:
+        problems.append(f"{types} types and {functions} functions are public, of {MAX_TYPES} and {MAX_FUNCTIONS}")
+    problems += [f"{second} is {first} as well" for first, second in surface.doubles]
+    for crate, path in sorted(surface.foreign):
+        if not may_name(crate, path):
+            problems.append(f"{path} names a type of {crate}")
+    text = "".join(f"{line}\n" for line in lines)
+    if sys.argv[1:] == ["--write"]:
+        LIST.write_text(text)
+    elif not LIST.is_file() or LIST.read_text() != text:
+        problems.append(f"the list has changed; see `git diff` after {sys.argv[0]} --write")
+    print(f"{types} public types, {functions} public functions")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Counts the instructions of the library's hot paths under callgrind: python3 -m tools.measure.instructions [--write] PROGRAM
+
+PROGRAM is bench/batches/src/bin/instructions.rs, built with the profile `measure`. Fails if a section takes 3 % more
+instructions than bench/instructions.json says; under another rustc than that file's this is only a warning. Beside the
+same by hand it says how many times as many they are. With --write the file is written.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tools.lib.common import ROOT, must, say
+
+BASELINE = ROOT / "bench" / "instructions.json"
+TOLERANCE = 0.03
+
+# What counts is what happens in here ...
+COUNTED = "instructions::counted"
+# ... without the server's part, and without the hashing itself: valgrind knows no SHA instructions, which processors have.
+NOT_COUNTED = ["bench_batches::stub::answer_of_stub", "sha2::sha256::compress256"]
+
+# Sections that are compared with the same by hand, and the most that they may take beside it.
+RATIOS = {"batched, 100 records": 1.6, "batched, 10 records": 1.4, "single, 1 record": 1.2}
+
+
+def valgrind():
+    if shutil.which("valgrind"):
+        return
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        sys.exit("install valgrind first; on Debian: apt-get install valgrind")
+    say("installing valgrind")
+    must(["apt-get", "update", "-qq"])
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    must(["apt-get", "install", "-y", "-qq", "--no-install-recommends", "valgrind"], env=environment)
+
+
+def count(program, section, out):
+    """Instructions for each record of a section."""
+    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--zero-before={COUNTED}"]
+    command += [f"--toggle-collect={function}" for function in [COUNTED, *NOT_COUNTED]]
+    # Copies of memory are done alike on every processor.
+    environment = os.environ | {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-ERMS,-FSRM", "RUST_BACKTRACE": "0"}
+    run = subprocess.run([*command, program, section], env=environment, capture_output=True, text=True)
+    if run.returncode != 0:
+        sys.exit(f"{section}: {run.stdout}{run.stderr}")
+    total = re.search(r"^(?:totals|summary): (\d+)", out.read_text(), re.MULTILINE)
+    if not total or int(total[1]) == 0:
+        sys.exit(f"{section}: callgrind has not found {COUNTED}")
+    return round(int(total[1]) / int(run.stdout))
+
+
+def main():
+    arguments = sys.argv[1:]
+    write = "--write" in arguments
+    arguments = [argument for argument in arguments if argument != "--write"]
+    if len(arguments) != 1:
+        sys.exit(__doc__.strip())
+    program = Path(arguments[0]).resolve()
+    valgrind()
+    sections = subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
+    folder = ROOT / "target" / "tmp" / "instructions"
+    folder.mkdir(parents=True, exist_ok=True)
+    counts = {}
+    for number, section in enumerate(sections):
+        counts[section] = count(program, section, folder / f"{number}.callgrind")
+    rustc = subprocess.run(["rustc", "--version"], check=True, capture_output=True, text=True).stdout.strip()
+
+    baseline = json.loads(BASELINE.read_text()) if BASELINE.is_file() else {"rustc": rustc, "instructions": {}}
+    failures = report(counts, baseline["instructions"])
+    if write:
+        BASELINE.write_text(json.dumps({"rustc": rustc, "instructions": counts}, indent=2) + "\n")
+        say(f"wrote {BASELINE.relative_to(ROOT)}")
+    elif failures and baseline["rustc"] != rustc:
+        say(f"the baseline is of {baseline['rustc']}, this is {rustc}: only a warning")
+    elif failures:
+        sys.exit("more instructions than the baseline allows; `make instructions INSTRUCTIONS_ARGS=--write` renews it")
+
+
+def report(counts, baseline):
+    """Prints a line for each section; returns whether any takes too many instructions."""
+    failures = False
+    for section, found in counts.items():
+        line = f"{found:>10,}  {section}"
+        if section in baseline:
+            change = found / baseline[section] - 1
+            failures |= change > TOLERANCE
+            line += f": {change:+.1%}" + (" TOO MANY" if change > TOLERANCE else "")
+        else:
+            failures = True
+            line += ": not in the baseline"
+        if by_hand := counts.get(f"by hand, {section}"):
+            ratio = found / by_hand
+            line += f", {ratio:.2f} x by hand"
+            if section in RATIOS:
+                line += f" (target: {RATIOS[section]})"
+        print(line)
+    return failures
+
+
+main()

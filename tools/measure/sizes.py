@@ -1,0 +1,40 @@
+"""Builds the function `orders`, and the one of bench/functions that needs no AWS SDK, and checks their sizes.
+
+The builds have the profile of a deployment, `release`, and are for this machine. Each takes some minutes.
+"""
+
+import os
+import sys
+
+from tools.lib.common import ROOT, must, say
+
+# The largest size of a binary with a choice of features, in MB (10^6 bytes).
+LIMITS = {
+    ("bench-functions", "redis-orders", "redis"): 3.5,
+    ("bench-functions", "redis-orders", "redis-tls"): 4.8,
+    # Without the feature `order`, which adds 0.25 MB.
+    ("functions", "orders", ""): 9.5,
+}
+
+
+def name(binary, features):
+    return f"{binary} with {features}" if features else binary
+
+
+def size(package, binary, features):
+    """The size of the binary in MB."""
+    say(f"building {name(binary, features)}")
+    selection = ["--package", package, "--bin", binary, "--no-default-features", "--features", features]
+    must(["cargo", "build", "--quiet", "--release", *selection], cwd=ROOT)
+    return (ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release" / binary).stat().st_size / 1e6
+
+
+def main():
+    sizes = {choice: size(*choice) for choice in LIMITS}
+    for (package, binary, features), limit in LIMITS.items():
+        print(f"{name(binary, features)}: {sizes[package, binary, features]:.2f} MB of {limit} MB")
+    sys.exit(1 if any(sizes[choice] > limit for choice, limit in LIMITS.items()) else 0)
+
+
+if __name__ == "__main__":
+    main()

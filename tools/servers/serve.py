@@ -1,0 +1,34 @@
+"""Runs one server of its own for a test: python3 -m tools.servers.serve valkey|valkey-cluster|postgres [NAME=VALUE ...]
+
+The settings are those of the server's configuration. The first line on standard output is its URL. Then each line on
+standard input is done and answered by `done`: `start`, `stop`, `kill` (at once), `freeze`, `resume`. On a cluster `freeze` and
+`resume` take the place of a node: `freeze 0`. The server ends with standard input.
+"""
+
+import sys
+
+from tools.lib.common import exit_on_signals
+from tools.servers import Postgres, Valkey, ValkeyCluster
+
+SERVERS = {"valkey": Valkey, "valkey-cluster": ValkeyCluster, "postgres": Postgres}
+COMMANDS = ("start", "stop", "kill", "freeze", "resume")
+
+
+def main():
+    if len(sys.argv) < 2 or sys.argv[1] not in SERVERS:
+        sys.exit(__doc__)
+    exit_on_signals()
+    settings = dict(setting.split("=", 1) for setting in sys.argv[2:])
+    with SERVERS[sys.argv[1]](**settings) as server:
+        print(server.url, flush=True)
+        for line in sys.stdin:
+            command, *nodes = line.split()
+            if command not in COMMANDS:
+                sys.exit(f"{command}: not one of {', '.join(COMMANDS)}")
+            if getattr(server, command)(*map(int, nodes)) is False:
+                sys.exit(f"the server does not {command}\n{server.log()}")
+            print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Runs what CI leaves out: python3 -m tools.tests.nightly [--list] [PART ...]
+
+Each part takes at most 80 minutes on two cores. What has passed for this commit is remembered in target/nightly/ and not run
+again, so that whoever is interrupted goes on where they were. The last lines are a table of all parts.
+"""
+
+import hashlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+
+from tools.lib.common import ROOT, Background, exit_on_signals, say
+
+def module(name, *arguments):
+    return [sys.executable, "-m", name, *arguments]
+
+
+def plants(part):
+    return module("tools.servers.run_with", "--", *module("tools.tests.plants", "--part", part))
+
+
+PARTS = {
+    "features": (module("tools.checks.features", "--all"), "every feature alone, and AWS-LC"),
+    "test-all": (["make", "test-all"], "ten times the random cases"),
+    "test-servers": (["make", "test-servers"], "Redis 7.0, PostgreSQL 15 and 18, PgBouncer, the consumer killed 20 times"),
+    "stress": (["make", "stress"], "100,000 random plans of batches, of a new seed"),
+    "bugs-1": (plants("1/4"), "bugs planted in the sources"),
+    "bugs-2": (plants("2/4"), "the same"),
+    "bugs-3": (plants("3/4"), "the same"),
+    "bugs-4": (plants("4/4"), "the same"),
+    "instructions": (["make", "instructions"], "instructions of the hot paths"),
+    "sizes": (["make", "sizes"], "sizes of functions in the release profile"),
+    "build": (["make", "build"], "sam build for the architecture in samconfig.toml"),
+    "e2e": (["make", "e2e", "E2E_ARGS=--sam-build"], "end to end, with functions that SAM has built"),
+    "watch": (["make", "concurrent", "CONCURRENT_ARGS=--watch"], "functions that cargo lambda watch builds and starts"),
+}
+LONGEST_S = 80 * 60
+FOLDER = ROOT / "target" / "nightly"
+
+
+def commit():
+    """The commit, and what has changed since, as one name."""
+    git = lambda *arguments: subprocess.run(["git", *arguments], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+    changes = git("diff", "HEAD")
+    for name in git("ls-files", "--others", "--exclude-standard", "-z").split(b"\0"):
+        if name:
+            changes += name + (ROOT / os.fsdecode(name)).read_bytes()
+    suffix = f"-{hashlib.sha256(changes).hexdigest()[:8]}" if changes else ""
+    return git("rev-parse", "--short=12", "HEAD").decode().strip() + suffix
+
+
+def perform(name):
+    """Runs a part. What it prints goes to a file, and to the screen if it fails."""
+    command, what = PARTS[name]
+    log = FOLDER / f"{name}.log"
+    say(f"{name}: {what}; its log is {log.relative_to(ROOT)}")
+    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    with open(log, "w") as output:
+        options = {"cwd": ROOT, "stdout": output, "stderr": subprocess.STDOUT}
+        # Longer than what it runs takes to stop its own.
+        with Background(command, grace=120, env={**os.environ, "MAKEFLAGS": ""}, **options) as process:
+            try:
+                verdict = "passed" if process.wait(LONGEST_S) == 0 else "failed"
+            except subprocess.TimeoutExpired:
+                verdict = "too long"
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+    if verdict != "passed":
+        print("".join(log.read_text(errors="replace").splitlines(keepends=True)[-60:]), file=sys.stderr)
+    return {"verdict": verdict, "seconds": round(time.monotonic() - began), "cpu": round(cpu)}
+
+
+def main():
+    names = [name for name in sys.argv[1:] if name != "--list"]
+    if unknown := set(names) - set(PARTS):
+        sys.exit(f"{', '.join(sorted(unknown))}: not a part\n{__doc__}")
+    exit_on_signals()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    name_of_commit = commit()
+    record = FOLDER / f"{name_of_commit}.json"
+    results = json.loads(record.read_text()) if record.is_file() else {}
+    if "--list" not in sys.argv[1:]:
+        for name in names or PARTS:
+            if results.get(name, {}).get("verdict") != "passed":
+                results[name] = perform(name)
+                record.write_text(json.dumps(results, indent=2))
+    print(f"\n{name_of_commit}")
+    for name, (_, what) in PARTS.items():
+        result = results.get(name)
+        times = f"{result['seconds']:6} s {result['cpu']:6} s CPU" if result else " " * 21
+        print(f"{name:13} {result['verdict'] if result else 'to do':9}{times}  {what}")
+    return int(any(results.get(name, {}).get("verdict") != "passed" for name in names or PARTS))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

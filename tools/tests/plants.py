@@ -1,0 +1,194 @@
+"""Plants the bugs of tools/tests/planted.py in a copy of the sources and runs the tests that must fail with each.
+
+python3 -m tools.tests.plants [--check] [--part N/M] [WORD ...]
+
+WORD      only the plants whose rule or test binary is a WORD, or whose text contains it
+--part    the Nth of M parts of them
+
+Bugs of different stores are planted together, others one at a time. A bug that no test notices fails, and so does one that does
+not compile, or tests that are not there or fail without it. With --check nothing is built: it fails if a text is no longer found
+in its file, so that the list stays true. The servers of the tests must run: tools/servers/run_with.py. The copy and its build are
+below target/plants/.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+from tools.lib.common import ROOT, exit_on_signals, say
+from tools.tests.planted import PLANTS
+
+COPY = ROOT / "target" / "plants" / "tree"
+BUILD = ROOT / "target" / "plants" / "build"
+# The library's own tests.
+LIB = "lib"
+# Longer than any of the tests takes.
+PATIENCE = 600
+
+
+def misplaced():
+    """The plants whose text is not in its file, or more than once."""
+    for plant in PLANTS:
+        count = (ROOT / "src" / plant.file).read_text().count(plant.old)
+        if count != 1 or plant.old == plant.new:
+            yield f"{plant.rule} {plant.bug}: its text occurs {count} times in src/{plant.file}"
+
+
+def copy():
+    """Makes the copy equal to the sources. What is equal already keeps its time, so that it is not built again."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(listed, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.split("\0")
+    wanted = {name for name in names if name and (ROOT / name).is_file()}
+    for found in [path for path in COPY.rglob("*") if path.is_file()]:
+        if str(found.relative_to(COPY)) not in wanted:
+            found.unlink()
+    for name in wanted:
+        source, target = ROOT / name, COPY / name
+        if not target.is_file() or target.read_bytes() != source.read_bytes():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+
+
+def build(binaries):
+    """The programs of the tests; None if they do not compile."""
+    tests = [word for binary in sorted(binaries) for word in (["--lib"] if binary == LIB else ["--test", binary])]
+    # Without the debug information of what is built each time.
+    lean = ["--config", 'profile.dev.package."lambda-once".debug=false']
+    command = ["cargo", "test", *lean, "--workspace", "--all-features", "--no-run", "--message-format", "json", *tests]
+    env = {**os.environ, "CARGO_TARGET_DIR": str(BUILD), "CARGO_TERM_QUIET": "true"}
+    built = subprocess.run(command, cwd=COPY, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    messages = [json.loads(line) for line in built.stdout.splitlines()]
+    if built.returncode:
+        errors = [message["message"]["rendered"] for message in messages if message["reason"] == "compiler-message"]
+        print("".join(text for text in errors if text.startswith("error")) or built.stderr, file=sys.stderr)
+        return None
+    programs = {
+        message["target"]["name"]: message["executable"]
+        for message in messages
+        if message["reason"] == "compiler-artifact" and message["executable"] and message["profile"]["test"]
+    }
+    return {binary: programs["lambda_once" if binary == LIB else binary] for binary in binaries}
+
+
+def test(program, filters):
+    """The tests that failed; None if one hangs."""
+    env = {**os.environ, "CARGO_MANIFEST_DIR": str(COPY), "RUST_BACKTRACE": "0"}
+    try:
+        ran = subprocess.run(
+            [program, *filters], cwd=COPY, env=env, timeout=PATIENCE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    failed = re.findall(r"^test (\S+)(?: - should panic)? \.\.\. FAILED$", ran.stdout, re.MULTILINE)
+    return failed
+
+
+def healthy(plants):
+    """Whether the tests of the plants are there, and pass without them."""
+    filters = {}
+    for plant in plants:
+        binary, *words = plant.tests.split()
+        filters.setdefault(binary, set()).update(words)
+    programs = build(filters)
+    if programs is None:
+        return False
+    is_healthy = True
+    for binary, words in filters.items():
+        listed = subprocess.run([programs[binary], "--list"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        names = [line.removesuffix(": test") for line in listed.splitlines()]
+        for word in words:
+            if not any(word in name for name in names):
+                print(f"no test of {binary} is called {word}", file=sys.stderr)
+                is_healthy = False
+        if (failed := test(programs[binary], sorted(words))) != []:
+            print(f"{binary}: fails without a plant: {failed}", file=sys.stderr)
+            is_healthy = False
+    return is_healthy
+
+
+def store_of(plant):
+    """The store whose files alone the plant changes; an empty word if others use them, too."""
+    folder = re.match(r"store/(dynamodb|postgres|redis)/", plant.file)
+    return folder[1] if folder else ""
+
+
+def rounds(plants):
+    """Plants for one build each: one of each store, whose name the tests have that notice it; any other alone."""
+    open_rounds = []
+    for plant in plants:
+        store, binary = store_of(plant), plant.tests.split()[0]
+        fits = lambda others: all(store_of(other) not in ("", store) and other.tests.split()[0] == binary for other in others)
+        found = next((others for others in open_rounds if store and fits(others)), None)
+        if found is None:
+            open_rounds.append([plant])
+        else:
+            found.append(plant)
+    return open_rounds
+
+
+def notice(plants):
+    """For each plant whether it is noticed, and by what; or why not."""
+    files = {COPY / "src" / plant.file for plant in plants}
+    sound = {file: file.read_text() for file in files}
+    try:
+        for plant in plants:
+            file = COPY / "src" / plant.file
+            file.write_text(sound[file].replace(plant.old, plant.new))
+        programs = build({plant.tests.split()[0] for plant in plants})
+        return [(plant, *noticed_in(programs, plant)) for plant in plants]
+    finally:
+        for file, text in sound.items():
+            file.write_text(text)
+
+
+def noticed_in(programs, plant):
+    if programs is None:
+        return False, "does not compile"
+    binary, *filters = plant.tests.split()
+    failed = test(programs[binary], filters)
+    if failed is None:
+        return False, "the tests hang"
+    # What another store's plant breaks is not counted.
+    failed = [name for name in failed if store_of(plant) in name]
+    if not failed:
+        return False, f"not noticed by {plant.tests}"
+    more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+    return True, f"noticed by {failed[0]}{more}"
+
+
+def main():
+    words = [word for word in sys.argv[1:] if word != "--check"]
+    part, parts = 1, 1
+    if "--part" in words:
+        place = words.index("--part")
+        part, parts = map(int, words[place + 1].split("/"))
+        del words[place : place + 2]
+    if stale := list(misplaced()):
+        sys.exit("\n".join(stale))
+    if "--check" in sys.argv:
+        return 0
+    is_meant = lambda plant: any(word in (plant.rule, plant.tests.split()[0]) or word in plant.bug for word in words)
+    plants = [plant for plant in PLANTS if not words or is_meant(plant)]
+    if not plants:
+        sys.exit(f"no plant is called {' '.join(words)}")
+    exit_on_signals()
+    chosen = rounds(plants)
+    chosen = chosen[(part - 1) * len(chosen) // parts : part * len(chosen) // parts]
+    plants = [plant for together in chosen for plant in together]
+    say(f"{len(plants)} plants; the first build takes 5 to 10 minutes")
+    copy()
+    if not healthy(plants):
+        return 1
+    unnoticed = 0
+    for together in chosen:
+        for plant, is_noticed, how in notice(together):
+            unnoticed += not is_noticed
+            print(f"{plant.rule:3} {plant.bug}: {how}", flush=True)
+    print(f"{len(plants) - unnoticed} of {len(plants)} plants are noticed")
+    return int(unnoticed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
