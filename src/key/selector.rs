@@ -369,7 +369,7 @@ impl fmt::Debug for Key {
             Selector::Header(name) => write!(f, "Key::header({name:?})"),
             Selector::Closure(..) => f.write_str("Key::from_fn(..)"),
             Selector::All(keys) => f.debug_tuple("Key::composite").field(keys).finish(),
-            Selector::Json { within, text, .. } => write!(f, "{within:?}.json({text:?})"),
+            Selector::Json { within, text, .. } => write!(f, "{within:?}.parse_json({text:?})"),
         }
     }
 }
