@@ -240,7 +240,7 @@ impl LayerSettings {
 
     /// Refuses the request.
     pub(super) fn refusal<R>(&self, problem: Problem, request: Option<&Parts>) -> Response<ResponseBody<R>> {
-        let base = &*self.problem_base;
+        let base = self.problem_type_base.as_deref();
         let (Some(decorate), Some(request)) = (&self.on_rejection, request) else {
             return problem.into_response(base).map(ResponseBody::of_bytes);
         };

@@ -47,7 +47,7 @@ use crate::{
 /// | [`fail_open`](Self::fail_open) | no |
 /// | [`heartbeat`](Self::heartbeat) | the engine's: outside Lambda, 15 minutes |
 /// | [`run_to_completion`](Self::run_to_completion) | outside Lambda |
-/// | [`problem_base`](Self::problem_base), [`on_rejection`](Self::on_rejection) | this documentation; nothing |
+/// | [`problem_type_base`](Self::problem_type_base), [`on_rejection`](Self::on_rejection) | `about:blank` is the `type`; nothing |
 /// | [`before_replay`](Self::before_replay), [`probe`](Self::probe) | nothing |
 /// | [`in_transaction`](Self::in_transaction) | no |
 /// | retention | the engine's if it is set there, else 24 hours |
@@ -469,9 +469,10 @@ impl IdempotencyKeyLayer {
         self.settings.in_flight.clone()
     }
 
-    /// Sets the base of a refusal's `type`, to which its code is appended, such as `https://api.example.com/problems/`.
-    pub fn problem_base(mut self, base: impl Into<Cow<'static, str>>) -> Self {
-        self.settings.problem_base = base.into();
+    /// Sets where the API documents its problem types. The `type` of a refusal is then this URL followed by the `code`, such as
+    /// `https://api.example.com/problems/key_reused`. By default it is `about:blank` (RFC 9457, section 4.2.1).
+    pub fn problem_type_base(mut self, url: impl Into<Cow<'static, str>>) -> Self {
+        self.settings.problem_type_base = Some(url.into());
         self
     }
 

@@ -58,9 +58,13 @@
 //! A refusal is `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with the members `type`, `title`,
 //! `status`, `detail`, `code`, `retryable` (whether the same request may be sent again) and, if the wait is known,
 //! `retry_after_ms` (milliseconds). While another request holds the key, that is the rest of its lease (a long request renews it)
-//! and the margin for clocks. `Retry-After` stays at one or two seconds, since a running request usually ends much sooner. An
+//! and the margin for clocks. `Retry-After` stays at one or two seconds, since a running request usually ends much sooner. A
 //! `response_not_stored` has the status of the response as `response_status` and its `Location` as a header, unless the engine keeps
 //! [no results](crate::Builder::keep_results).
+//!
+//! Programs should match the `code`. A code keeps its name and meaning in all versions 0.x and 1.x; new codes may be added. `type` is
+//! `about:blank`, and `title` the phrase of the status, unless the API documents its problem types
+//! ([`problem_type_base`](IdempotencyKeyLayer::problem_type_base)).
 //!
 //! | `code` | status | retryable | when |
 //! |---|---|---|---|

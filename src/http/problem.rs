@@ -10,8 +10,9 @@ use crate::{
     store::Mismatch,
 };
 
-/// The default of [`problem_base`](super::IdempotencyKeyLayer::problem_base).
-pub(super) const BASE: &str = "https://docs.rs/lambda-once/latest/lambda_once/http/index.html#";
+/// The `type` of a refusal unless the API has problem types of its own (RFC 9457, section 4.2.1). The `title` is the status phrase
+/// then, and the `code` says more.
+const NO_TYPE: &str = "about:blank";
 
 /// The longest `Retry-After`, in seconds.
 const MAX_RETRY_AFTER: u128 = 2;
@@ -260,11 +261,11 @@ impl Problem {
         format!("{}{ADVICE}", self.detail).into()
     }
 
-    /// `base` is the problem's type without the code.
-    pub(super) fn into_response(self, base: &str) -> Response<Bytes> {
+    /// Builds the response. Its `type` is the code, after `type_base` if there is one.
+    pub(super) fn into_response(self, type_base: Option<&str>) -> Response<Bytes> {
         let mut body = serde_json::json!({
-            "type": format!("{base}{}", self.code),
-            "title": self.status.canonical_reason().unwrap_or_default(),
+            "type": type_base.map_or(NO_TYPE.into(), |base| format!("{base}{}", self.code)),
+            "title": phrase(self.status),
             "status": self.status.as_u16(),
             "code": self.code,
             "detail": self.text(),
@@ -292,6 +293,15 @@ impl Problem {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
+    }
+}
+
+/// Returns the phrase of a status as RFC 9110 has it: `http` keeps some of older standards.
+fn phrase(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::PAYLOAD_TOO_LARGE => "Content Too Large",
+        StatusCode::UNPROCESSABLE_ENTITY => "Unprocessable Content",
+        status => status.canonical_reason().unwrap_or_default(),
     }
 }
 
@@ -325,7 +335,7 @@ mod tests {
             (Problem::HOOK_FAILED.in_place_of(&Problem::KEY_MISSING), false),
         ];
         for (problem, is_retryable) in refusals {
-            let body: serde_json::Value = serde_json::from_slice(problem.into_response(BASE).body()).unwrap();
+            let body: serde_json::Value = serde_json::from_slice(problem.into_response(None).body()).unwrap();
             let asks = body["detail"].as_str().unwrap().contains("same key");
             assert_eq!((&body["retryable"], asks), (&is_retryable.into(), is_retryable), "{body}");
         }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Extensions, HeaderName, Method, Response, StatusCode, request::Parts};
 
 use super::{
-    Caller, InFlight, ResponseAction, StoredResponse, admission::Permits, fingerprint::FingerprintHook, problem::BASE,
+    Caller, InFlight, ResponseAction, StoredResponse, admission::Permits, fingerprint::FingerprintHook,
     request_body::Room, stored::HeaderPolicy,
 };
 use crate::{
@@ -115,7 +115,7 @@ pub(super) struct LayerSettings {
     /// `None`: outside Lambda.
     pub(super) runs_to_completion: Option<bool>,
     pub(super) in_flight: InFlight,
-    pub(super) problem_base: Cow<'static, str>,
+    pub(super) problem_type_base: Option<Cow<'static, str>>,
     pub(super) mismatch_status: StatusCode,
     pub(super) in_progress_status: StatusCode,
     pub(super) on_rejection: Option<Decorate>,
@@ -155,7 +155,7 @@ impl LayerSettings {
             fails_open: false,
             runs_to_completion: None,
             in_flight: InFlight::new(),
-            problem_base: BASE.into(),
+            problem_type_base: None,
             mismatch_status: StatusCode::UNPROCESSABLE_ENTITY,
             in_progress_status: StatusCode::CONFLICT,
             on_rejection: None,

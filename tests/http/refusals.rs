@@ -77,15 +77,23 @@ async fn a_refusal_that_another_try_does_not_change_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_type_of_a_problem_is_where_it_is_documented() {
-    const BASE: &str = "https://api.example.com/problems/";
-    for (app, base) in [(App::new(), "https://docs.rs/lambda-once/"), (app(|layer| layer.problem_base(BASE)), BASE)] {
-        let got = app.post("a,b", "{}").await;
-        let kind = members(&got)["type"].as_str().unwrap().to_owned();
-        assert!(kind.starts_with(base) && kind.ends_with(&got.code()), "{kind}");
+async fn a_problem_has_a_type_only_where_the_api_has_documented_it() {
+    let base = "https://api.example.com/problems/";
+    let typed = app(|layer| layer.problem_type_base(base));
+    for (app, is_typed) in [(App::new(), false), (typed, true)] {
+        app.post("k", "{}").await;
+        let malformed = (app.post("a,b", "{}").await, "key_malformed", "Bad Request");
+        let reused = (app.post("k", "[]").await, "key_reused", "Unprocessable Content");
+        for (got, code, title) in [malformed, reused] {
+            let kind = if is_typed { format!("{base}{code}") } else { "about:blank".to_owned() };
+            let problem = members(&got);
+            assert_eq!(
+                (&problem["type"], &problem["code"], &problem["title"]),
+                (&json!(kind), &json!(code), &json!(title))
+            );
+            assert_eq!(problem.to_string().matches("://").count(), usize::from(is_typed), "{problem}");
+        }
     }
-    let got = app(|layer| layer.problem_base(BASE)).post("a,b", "{}").await;
-    assert_eq!(members(&got)["type"], format!("{BASE}key_malformed"));
 }
 
 #[tokio::test(start_paused = true)]
