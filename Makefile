@@ -103,6 +103,7 @@ lint-rest: require
 	$(PYTHON) -m tools.tests.plants --check
 	$(PYTHON) -m tools.checks.protocol
 	$(PYTHON) -m tools.checks.contract
+	$(PYTHON) -m tools.checks.names
 
 minimum-rust: require ## Compiles the library with the oldest Rust that it supports; needs rustup
 	@rustup toolchain install --profile minimal "$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)"

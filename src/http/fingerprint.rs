@@ -195,7 +195,7 @@ mod tests {
     const JSON: &str = "application/json";
 
     #[test]
-    fn the_order_of_parameters_and_their_encoding_do_not_count_but_that_of_values_does() {
+    fn the_order_of_values_counts_but_not_that_of_parameters_or_the_encoding() {
         let one = of("/a?x=1&y=%C3%A9+b", JSON, "{}");
         assert_eq!(one, of("/a?y=%c3%a9%20b&x=1", JSON, "{}"));
         assert_eq!(one, of("/a?&y=%c3%a9%20b&&x=1&", JSON, "{}"));

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_compresses_to_the_stores_limit_is_kept_and_to_a_byte_more_is_dropped() {
+    fn a_result_is_dropped_if_it_compresses_to_more_than_the_stores_limit() {
         let text = "abcdefghij".repeat(3_000);
         let stored = |limit| {
             encode(&text, &EngineSettings::default(), Limits { max_result_bytes: limit, batch: 1, orders: false })

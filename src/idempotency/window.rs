@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_settle_ends_before_a_deadline_that_is_ahead_and_has_a_second_otherwise() {
+    fn a_late_settle_ends_before_a_future_deadline_or_within_a_second() {
         let millis = Duration::from_millis;
         let deadline = NOW.after(Duration::from_secs(20));
         let known = window(Deadline::at(deadline));

@@ -229,7 +229,7 @@ async fn abandoned_in_a_queue(app: impl FnOnce(&Handlers, IdempotencyKeyLayer) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_queue_inside_the_layer_holds_back_is_given_up_when_its_client_leaves() {
+async fn a_request_in_an_inner_queue_is_given_up_when_its_client_disconnects() {
     abandoned_in_a_queue(|handlers, layer| {
         let handler = handlers.clone();
         let handler = post(move || handler.run()).route_layer(GiveUpLayer::new());

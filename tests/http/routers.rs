@@ -186,7 +186,7 @@ fn panicking() -> Router {
 
 /// The right order: the operation continues, and the retry gets its response.
 #[tokio::test(start_paused = true)]
-async fn outside_the_layer_a_time_out_ends_the_wait_and_not_the_work() {
+async fn outside_the_layer_a_timeout_ends_the_wait_and_not_the_work() {
     let (routes, runs) = slow();
     let time_out = from_fn(|request, next| within_5_seconds(request, next, StatusCode::REQUEST_TIMEOUT));
     let app = routes.route_layer(layer().0).layer(time_out);
@@ -200,7 +200,7 @@ async fn outside_the_layer_a_time_out_ends_the_wait_and_not_the_work() {
 
 /// The wrong order: the handler was dropped, and nobody knows what it has done.
 #[tokio::test(start_paused = true)]
-async fn within_the_layer_a_time_out_keeps_the_key_until_the_lease_ends() {
+async fn within_the_layer_a_timeout_keeps_the_key_until_the_lease_ends() {
     for status in [StatusCode::REQUEST_TIMEOUT, StatusCode::GATEWAY_TIMEOUT] {
         let (routes, runs) = slow();
         let time_out = from_fn(move |request, next| within_5_seconds(request, next, status));

@@ -76,7 +76,7 @@ async fn the_service_that_said_it_is_ready_is_the_one_that_is_called() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_finds_its_claim_if_its_request_is_protected_and_none_if_it_passes_through() {
+async fn a_handler_finds_its_claim_unless_its_request_passes_through() {
     let handler = |claim: Option<Extension<Claim>>| async move {
         claim.map_or("none".to_owned(), |Extension(claim)| format!("{} {}", claim.key(), claim.attempt()))
     };

@@ -250,7 +250,7 @@ async fn a_service_error_that_is_classified_as_unknown_keeps_the_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_an_inner_time_out_drops_keeps_its_key() {
+async fn a_handler_that_an_inner_timeout_drops_keeps_its_key() {
     let runs = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&runs);
     let handler = tower::service_fn(move |_: Request<Full<Bytes>>| {
@@ -280,7 +280,7 @@ fn elapsed() -> tokio::time::error::Elapsed {
 struct Slow(#[source] tokio::time::error::Elapsed);
 
 #[tokio::test]
-async fn an_error_with_a_time_out_among_its_sources_keeps_the_key() {
+async fn an_error_with_a_timeout_among_its_sources_keeps_the_key() {
     assert_eq!(after(|| Err(elapsed().into())).await, 409, "itself");
     assert_eq!(after(|| Err(Slow(elapsed()).into())).await, 409, "its source");
     assert_eq!(after_on(|builder| builder, || Err(elapsed())).await, 409, "not boxed");

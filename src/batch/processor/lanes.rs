@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn when_every_lane_has_failed_nothing_is_left_to_do_but_for_what_has_no_order() {
+    fn when_every_lane_has_failed_only_records_without_an_order_are_left() {
         for (names, is_left) in [(["a", "b", "b"], false), (["a", "b", ""], true)] {
             let mut lanes = lanes(&names, OnFailure::StopGroup);
             lanes.fail(0);

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn under_refuse_and_probe_one_record_is_claimed_at_a_time_while_a_handler_may_block() {
+    fn under_refuse_and_probe_a_handler_that_may_block_claims_one_at_a_time() {
         for policy in [AfterUnknown::Refuse, AfterUnknown::Probe] {
             let mut pace = pace(None, policy);
             let total =
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_its_turn_is_part_of_the_chunk_and_leaves_room_for_what_can_begin() {
+    fn records_that_wait_for_their_turn_count_as_part_of_the_chunk() {
         let cases = [(true, 25, 24), (false, 25, 12), (true, 1, 0), (false, 1, 0), (true, 900, 99), (false, 900, 50)];
         for (is_single_lane, largest, max_waiting) in cases {
             let pace = Pace::new(NOW, None, 10, largest, AfterUnknown::Rerun, is_single_lane);

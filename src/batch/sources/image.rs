@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_value_is_bytes_for_a_type_that_takes_them_and_base64_for_one_that_does_not() {
+    fn a_binary_value_is_bytes_for_a_type_that_takes_them_else_base64() {
         #[derive(Debug, PartialEq, serde::Deserialize)]
         struct Thumbnail {
             image: serde_bytes::ByteBuf,

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_sequence_number_is_the_checkpoint_however_long_the_numbers_are() {
+    fn the_lowest_sequence_number_of_any_length_is_the_checkpoint() {
         let record = |number: &str| Arc::new(RecordInfo::new("").with_attribute(SEQUENCE_NUMBER, number));
         let checkpoint = |numbers: &[&str]| {
             let failed: Vec<_> = numbers.iter().map(|number| record(number)).collect();

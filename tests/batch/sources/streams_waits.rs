@@ -11,7 +11,7 @@ on_both_streams! {
     a_record_cut_off_at_the_stop_point_is_the_checkpoint_and_stays_claimed
     a_record_not_expected_to_end_in_time_is_the_unstarted_checkpoint
     a_retry_waits_for_the_claim_of_an_invocation_that_timed_out
-    a_retry_waits_for_the_claim_of_a_sandbox_that_died
+    a_retry_waits_for_the_claim_of_an_environment_that_died
     a_retry_that_has_no_time_to_wait_fails_at_once
 }
 
@@ -62,7 +62,7 @@ async fn a_retry_waits_for_the_claim_of_an_invocation_that_timed_out<S: Stream>(
     assert!(took >= millis(2_500) && took < millis(2_600), "{took:?}");
 }
 
-async fn a_retry_waits_for_the_claim_of_a_sandbox_that_died<S: Stream>() {
+async fn a_retry_waits_for_the_claim_of_an_environment_that_died<S: Stream>() {
     let world = World::new();
     let records = [order("0"), work("1", "hang once", 0), order("2")].map(|job| ("a", job));
     let event = S::event(0, &records);

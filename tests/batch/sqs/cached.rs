@@ -16,7 +16,7 @@ fn cached() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn duplicates_that_this_sandbox_knows_cost_no_call() {
+async fn duplicates_that_this_environment_knows_cost_no_call() {
     let world = cached();
     // The second delivery learns what the first one has done.
     for _ in 0..2 {

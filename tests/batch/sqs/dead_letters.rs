@@ -188,7 +188,7 @@ async fn unretryable_records_are_dead_lettered_with_the_reason_and_acknowledged(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_put_aside_is_reported_and_touches_nothing_else() {
+async fn a_record_that_cannot_be_dead_lettered_is_reported_and_alone_affected() {
     for act in [Act::Refuse, Act::RefuseUnprintably, Act::Panic, Act::PanicAtOnce] {
         let (world, letters) = (World::new(), Letters::that(act));
         let service = world.service().dead_letters(letters.clone()).permanent_failures(PermanentFailures::Acknowledge);
@@ -223,7 +223,7 @@ async fn a_hung_dead_letter_is_waited_for_no_longer_than_there_is_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_are_put_aside_after_the_stop_point_while_there_is_time_to_end() {
+async fn records_are_dead_lettered_after_the_stop_point_while_there_is_time() {
     let (world, letters) = (World::new(), Letters::that(Act::Take(millis(200))));
     let service = world.service().dead_letters(letters.clone()).concurrency(1);
     // Ten at once, each for 200 ms; the last handler ends a moment before the stop point, half a second before the end.
@@ -236,7 +236,7 @@ async fn records_are_put_aside_after_the_stop_point_while_there_is_time_to_end()
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_most_ten_records_are_put_aside_at_once_and_handlers_run_beside() {
+async fn at_most_ten_records_are_dead_lettered_at_once_beside_the_handlers() {
     let (world, letters) = (World::new(), Letters::that(Act::Take(seconds(1))));
     let service = world.service().dead_letters(letters.clone());
     let bodies = std::iter::repeat_n(json!("not an order"), 25).chain(orders(10, "succeed", 3_000));
@@ -247,7 +247,7 @@ async fn at_most_ten_records_are_put_aside_at_once_and_handlers_run_beside() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn duplicates_of_a_record_that_is_put_aside_are_acknowledged_with_it() {
+async fn duplicates_of_a_dead_lettered_record_are_acknowledged_with_it() {
     for (act, failed) in [(Act::Take(millis(10)), 0), (Act::Refuse, 2)] {
         let (world, letters) = (World::new(), Letters::that(act));
         let service = world.service().dead_letters(letters.clone());
@@ -279,7 +279,7 @@ async fn a_mismatch_within_a_batch_is_reported_and_dead_lettered_if_redelivered(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_retry_may_help_is_never_put_aside_from_a_standard_queue() {
+async fn a_transient_failure_of_a_standard_queue_is_never_dead_lettered() {
     let (world, letters) = (World::new(), Letters::new());
     world.put("running", Status::InProgress, "");
     let service = world.service().dead_letters(letters.clone()).max_receive_count(1);
@@ -290,7 +290,7 @@ async fn what_a_retry_may_help_is_never_put_aside_from_a_standard_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_without_protection_is_put_aside_too() {
+async fn a_record_without_protection_is_dead_lettered_too() {
     let (world, letters) = (World::with(|builder| builder.missing_key(MissingKey::RunUnprotected)), Letters::new());
     let service = world.service().dead_letters(letters.clone());
     assert!(reported(&world.process(&service, batch([work("", "permanent", 0)])).await).is_empty());
@@ -298,7 +298,7 @@ async fn a_record_without_protection_is_put_aside_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_an_order_the_rest_of_the_group_goes_on_when_its_head_is_put_aside() {
+async fn in_an_order_the_group_goes_on_when_its_head_is_dead_lettered() {
     for (act, reports) in [(Act::Take(millis(50)), vec![]), (Act::Refuse, ids(1..4))] {
         let (world, letters) = (World::new(), Letters::that(act));
         let service = world.service().dead_letters(letters.clone());
@@ -314,7 +314,7 @@ async fn in_an_order_the_rest_of_the_group_goes_on_when_its_head_is_put_aside() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_an_order_nothing_is_put_aside_before_its_turn_or_behind_a_failure() {
+async fn in_an_order_nothing_is_dead_lettered_early_or_behind_a_failure() {
     let (world, letters) = (World::new(), Letters::new());
     world.put("failed", Status::Failed, "\"no\"");
     let service = world.service().dead_letters(letters.clone());
@@ -343,7 +343,7 @@ async fn a_failed_record_stops_the_batch_unless_it_is_dead_lettered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_running_when_the_batch_stopped_is_put_aside_all_the_same() {
+async fn what_was_running_when_the_batch_stopped_is_dead_lettered_all_the_same() {
     let (world, letters) = (World::new(), Letters::new());
     let service = world.service().dead_letters(letters.clone()).on_failure(OnFailure::StopBatch);
     let event = fifo([("a", work("A", "transient", 10)), ("b", work("B", "permanent", 30)), ("b", order("C"))]);
@@ -353,7 +353,7 @@ async fn what_was_running_when_the_batch_stopped_is_put_aside_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_of_which_all_was_put_aside_is_no_failure() {
+async fn a_batch_that_was_dead_lettered_in_full_is_no_failure() {
     for (act, is_error) in [(Act::Take(Duration::ZERO), false), (Act::Refuse, true)] {
         let world = World::new();
         let service = world.service().dead_letters(Letters::that(act)).on_full_batch_failure(FullBatchFailure::Error);
@@ -364,7 +364,7 @@ async fn a_batch_of_which_all_was_put_aside_is_no_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_says_what_was_put_aside_and_what_could_not_be() {
+async fn the_log_says_what_was_dead_lettered_and_what_could_not_be() {
     for (act, aside, error) in [
         (Act::Take(Duration::ZERO), "true", None),
         (Act::Refuse, "", Some("the post is closed")),

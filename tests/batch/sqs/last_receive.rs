@@ -83,7 +83,7 @@ async fn a_failed_head_that_cannot_be_dead_lettered_blocks_its_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_after_the_other_on_its_last_delivery_is_put_aside() {
+async fn one_after_the_other_on_its_last_delivery_is_dead_lettered() {
     let (world, letters) = (World::new(), Letters::new());
     let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES);
     let bodies = || [work("A", "transient", 10), work("B", "panic", 10), work("C", "transient", 10), order("D")];
@@ -93,7 +93,7 @@ async fn one_after_the_other_on_its_last_delivery_is_put_aside() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permanent_failure_is_put_aside_in_any_delivery() {
+async fn a_permanent_failure_is_dead_lettered_in_any_delivery() {
     let (world, letters) = (World::new(), Letters::new());
     let service = world.service().dead_letters(letters.clone()).max_receive_count(10);
     assert!(reported(&world.process(&service, group("permanent")).await).is_empty());
@@ -101,7 +101,7 @@ async fn a_permanent_failure_is_put_aside_in_any_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn duplicates_of_a_head_that_is_put_aside_hold_up_nothing() {
+async fn duplicates_of_a_dead_lettered_head_block_nothing() {
     let (world, letters) = (World::new(), Letters::new());
     let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES);
     let failing = || work("A", "transient", 10);
@@ -114,7 +114,7 @@ async fn duplicates_of_a_head_that_is_put_aside_hold_up_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_is_put_aside_does_not_stop_the_batch() {
+async fn a_dead_lettered_head_does_not_stop_the_batch() {
     let (world, letters) = (World::new(), Letters::new());
     let service = world.service().dead_letters(letters).max_receive_count(DELIVERIES);
     let service = service.on_failure(OnFailure::StopBatch);
@@ -209,7 +209,7 @@ async fn no_warning_is_given_of_what_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_put_aside_on_its_last_delivery_is_warned_of_too() {
+async fn what_could_not_be_dead_lettered_on_its_last_delivery_is_warned_of_too() {
     let (world, letters) = (World::new(), Letters::that(Act::Refuse));
     let service = world.service().dead_letters(letters).max_receive_count(DELIVERIES);
     let expected = pairs([("m0", "failed"), ("m1", "skipped"), ("m2", "skipped")]);

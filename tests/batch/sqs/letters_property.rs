@@ -222,7 +222,7 @@ proptest! {
     })]
 
     #[test]
-    fn every_message_is_done_or_reported_or_put_aside_once_and_in_its_turn(plan in plan()) {
+    fn every_message_is_done_reported_or_dead_lettered_once_and_in_its_turn(plan in plan()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(deliver(plan))?;
     }

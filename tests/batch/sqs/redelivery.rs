@@ -122,7 +122,7 @@ async fn it_is_not_asked_where_nothing_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_hears_of_what_could_not_be_put_aside() {
+async fn it_hears_of_what_could_not_be_dead_lettered() {
     let (world, hook) = (World::new(), Hook::new());
     let service = world.service().redelivery(hook.clone()).dead_letters(Letters::that(Post::Refuse));
     world.process(&service, batch([work("A", "permanent", 0)])).await;

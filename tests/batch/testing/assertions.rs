@@ -87,7 +87,7 @@ impl DeadLetters for Bin {
 }
 
 #[tokio::test]
-async fn a_record_that_is_put_aside_is_listed_as_such() {
+async fn a_dead_lettered_record_is_listed_as_such() {
     let service = Idempotency::disabled().sqs(Key::message_id(), refuse).dead_letters(Bin);
     let complaint = complaint(&testing::deliver_twice(&service, &one()).await);
     let put_aside = "failed (permanent), dead-lettered";

@@ -180,7 +180,7 @@ async fn a_failure_and_a_release_that_are_never_answered_are_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_that_is_never_answered_does_not_end_the_looks() {
+async fn a_poll_that_is_never_answered_does_not_end_the_polls() {
     let world = World::new();
     world.abandon().await;
     world.store.next(Call::Read, Fault::Silence);

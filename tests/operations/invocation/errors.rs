@@ -120,7 +120,7 @@ async fn an_error_without_a_mark_is_left_to_the_classifiers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_with_a_time_out_among_its_sources_keeps_the_claim() {
+async fn an_error_with_a_timeout_among_its_sources_keeps_the_claim() {
     let late = || tokio::time::timeout(Duration::from_secs(1), std::future::pending::<u32>());
     let function = Function::of(move |_, _| async move { late().await.context("the bank") });
     assert!(own(function.invoke(order()).await).is::<tokio::time::error::Elapsed>());

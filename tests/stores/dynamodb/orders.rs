@@ -131,7 +131,7 @@ async fn a_claim_that_meets_another_transaction_once_is_granted() {
 }
 
 #[tokio::test]
-async fn after_a_conflict_the_claim_is_answered_by_what_the_other_transaction_has_written() {
+async fn a_claim_in_conflict_is_answered_by_what_the_other_transaction_wrote() {
     let world = World::new().await;
     assert_outcome!(world.set_elsewhere(5, Ok(7)).await, Ok(Outcome::Executed(7)));
     for reasons in BUSY {

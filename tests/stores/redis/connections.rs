@@ -37,7 +37,7 @@ async fn a_connection_that_the_server_closed_is_replaced_without_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_hangs_is_a_time_out_that_leaves_open_what_was_applied() {
+async fn a_server_that_hangs_is_a_timeout_that_leaves_open_what_was_applied() {
     let mut server = Server::start("valkey", &[]);
     let store = Config::new(server.url()).response_timeout(Duration::from_millis(200)).build().unwrap();
     store.warm_up().await.unwrap();
@@ -138,7 +138,7 @@ async fn a_call_whose_repetition_finds_no_server_may_have_been_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_password_that_never_comes_is_a_time_out() {
+async fn a_password_that_never_comes_is_a_timeout() {
     let server = Server::start("valkey", &[]);
     let never = || std::future::pending::<Result<String, std::convert::Infallible>>();
     let config = Config::new(server.url()).password(never).connect_timeout(Duration::from_millis(100));

@@ -309,7 +309,7 @@ async fn the_isolation_level_is_that_of_the_store() {
 
 /// At READ COMMITTED it would replay the other's outcome.
 #[tokio::test]
-async fn at_a_higher_isolation_level_a_claim_within_that_meets_another_is_an_error() {
+async fn at_a_higher_isolation_level_a_claim_within_meets_another_as_an_error() {
     let world = Postgres::new().await;
     let serializable = world.store.clone().with_isolation_level(IsolationLevel::Serializable);
     let mut claim = world.proxy.on(|request| request.command.contains("INSERT INTO \"once_records\"")).hold();

@@ -110,7 +110,7 @@ async fn an_error_of_grpc_in_the_headers_commits_nothing<D: Database>() {
     }
 }
 
-async fn a_commit_that_nobody_answers_for_is_not_answered_by_the_handlers_response<D: Database>() {
+async fn an_unanswered_commit_is_not_answered_by_the_handlers_response<D: Database>() {
     let world = World::<D>::new().await;
     let ledger = Arc::new(Ledger::create().await);
     let decides = |request: &wire::Request| matches!(Purpose::of(request), Purpose::Release | Purpose::Read);
@@ -123,7 +123,7 @@ on_each_database!(
     a_large_answer_of_grpc_is_committed_as_its_status_is_not_known,
     an_error_of_grpc_in_the_headers_commits_nothing,
     a_request_that_passes_through_commits_its_writes_alone,
-    a_commit_that_nobody_answers_for_is_not_answered_by_the_handlers_response,
+    an_unanswered_commit_is_not_answered_by_the_handlers_response,
     a_response_that_is_stored_is_committed_with_the_writes,
     a_response_that_is_not_stored_leaves_no_writes,
     a_commit_that_is_refused_is_not_answered_by_the_handlers_response,

@@ -53,7 +53,7 @@ async fn an_operation_whose_entity_was_claimed_by_another_commits_nothing() {
 
 /// The same on DynamoDB, where the commit states what it relies on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_dynamodb_an_operation_whose_entity_was_claimed_by_another_commits_nothing() {
+async fn on_dynamodb_an_operation_that_lost_its_entity_commits_nothing() {
     for completes in [true, false] {
         let world = World::<DynamoDbStore>::new().await;
         // The first is its claim.
@@ -103,12 +103,12 @@ async fn beside_a_late_completion_of_the_same_sequence<D: Database>(settles: fn(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_postgresql_nothing_is_committed_beside_a_late_completion_of_the_same_sequence() {
+async fn on_postgresql_a_late_completion_of_the_same_sequence_excludes_a_commit() {
     beside_a_late_completion_of_the_same_sequence::<PostgresStore>(holds_entity).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_dynamodb_nothing_is_committed_beside_a_late_completion_of_the_same_sequence() {
+async fn on_dynamodb_a_late_completion_of_the_same_sequence_excludes_a_commit() {
     beside_a_late_completion_of_the_same_sequence::<DynamoDbStore>(DynamoDbStore::commits).await;
 }
 
@@ -136,7 +136,7 @@ async fn at_a_higher_isolation_level_a_lost_entity_is_a_conflict() {
 
 /// A newer operation completes between the first look at the entity and the commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_dynamodb_what_is_superseded_while_it_runs_without_a_claim_commits_nothing() {
+async fn on_dynamodb_a_run_without_a_claim_that_is_superseded_commits_nothing() {
     let world = World::<DynamoDbStore>::new().await;
     let work = async |transaction: Writes| {
         let id = world.ledger.enter(&transaction, "5").await?;

@@ -237,7 +237,7 @@ impl History {
 }
 
 #[test]
-fn whatever_happens_every_record_is_reported_once_no_claim_is_left_and_orders_are_kept() {
+fn any_history_reports_each_record_once_in_order_and_leaves_no_claim() {
     for seed in 0..HISTORIES {
         let mut random = fastrand::Rng::with_seed(seed);
         let policy = [AfterUnknown::Rerun, AfterUnknown::Refuse][random.usize(0..2)];
