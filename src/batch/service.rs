@@ -70,31 +70,30 @@ pub struct BatchService<S: Source, H, T, Args> {
 impl Idempotency {
     /// A service for any [`Source`]: `handler` for each record, once for each `key`. [`Source`] has an example.
     ///
-    /// `decode` makes the handler's type of a record's body. Its error is permanent, unless it is marked as transient or
-    /// unknown ([`Classify`](crate::Classify)): then, and after a panic, the record is reported under every policy
-    /// ([`ErrorKind::Decode`](crate::ErrorKind::Decode)).
+    /// `decode` turns a record into the handler's type, by its body and by what else is known of it, such as a header with the
+    /// schema. Its error is permanent, unless it is marked as transient or unknown ([`Classify`](crate::Classify)): then, and after
+    /// a panic, the record is reported under every policy ([`ErrorKind::Decode`](crate::ErrorKind::Decode)).
+    ///
+    /// Use it with a source of this crate for bodies that are not JSON:
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "sqs")] {
+    /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::sqs::Sqs};
+    ///
+    /// async fn handle(line: Vec<String>) -> Result<usize, Failure> {
+    ///     Ok(line.len())
+    /// }
+    ///
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// let service =
+    ///     once.batch(Sqs, Key::message_id(), |_, body| Ok(body.split(',').map(str::to_owned).collect()), handle);
+    /// # }
+    /// ```
     ///
     /// The handler takes the decoded body, and a [`RecordContext`](crate::RecordContext) if it wants one. It returns any serialisable value, which
     /// is stored, or an error, which is transient unless [classified](crate::Classify).
     #[track_caller]
     pub fn batch<S, H, T, Args>(
-        &self,
-        source: S,
-        key: Key,
-        decode: impl Fn(&S::Body) -> Result<T, BoxError> + Send + Sync + 'static,
-        handler: H,
-    ) -> BatchService<S, H, T, Args>
-    where
-        S: Source,
-        H: Handler<T, Args>,
-        T: Send + 'static,
-    {
-        self.batch_of(source, key, move |_: &RecordInfo, body: &S::Body| decode(body), handler)
-    }
-
-    /// The same with a decoder that looks at the outside of a record too.
-    #[track_caller]
-    pub(super) fn batch_of<S, H, T, Args>(
         &self,
         source: S,
         key: Key,

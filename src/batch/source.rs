@@ -65,7 +65,7 @@ pub enum FailureReporting {
 /// }
 ///
 /// let once = Idempotency::new(MemoryStore::new());
-/// let decode = |text: &String| Ok(text.clone());
+/// let decode = |_: &RecordInfo, text: &String| Ok(text.clone());
 /// let file = |text: String| async move { Ok::<_, Failure>(text.len()) };
 /// let service = once.batch(Tickets, Key::message_id(), decode, file).concurrency(4);
 /// ```

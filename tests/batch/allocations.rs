@@ -128,7 +128,7 @@ fn invocation<E, R>(
 
 fn for_each_id(count: usize) -> f64 {
     let handle = |()| async { Ok::<_, Failure>(()) };
-    let service = engine().batch(Plain, Key::message_id(), |_| Ok(()), handle).payload(Payload::Ignored);
+    let service = engine().batch(Plain, Key::message_id(), |_, _| Ok(()), handle).payload(Payload::Ignored);
     let ids = (0..count).map(|i| format!("90c192cf-d3ac-44af-8f21-{i:012}")).collect();
     let (info, failed) = invocation(service, ids);
     assert_eq!(failed, 0);

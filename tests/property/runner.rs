@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use lambda_once::{
     Builder, ErrorKind, Idempotency, Key, MemoryStore, MissingKey, OnPanic, Payload, PermanentFailures, RecordContext,
     Store,
-    batch::{BatchService, FullBatchFailure, Handler, OnFailure, Processed, RecordReport, Source, bulk},
+    batch::{BatchService, FullBatchFailure, Handler, OnFailure, Processed, RecordInfo, RecordReport, Source, bulk},
     clock::{Clock, Timestamp},
     record::{Fingerprint, KeyHash, Owner, RECORD_VERSION, Record, Status, StoredResult},
     store::{ResultData, fault::FaultStore},
@@ -173,7 +173,7 @@ impl Runner {
         let settings = &self.plan.settings;
         let acknowledges = settings.acknowledges_failures != self.has(PlantedBug::PermanentFailuresSwapped);
         let decoder = self.handler.clone();
-        let decode = move |body: &String| decoder.decode(body);
+        let decode = move |_: &RecordInfo, body: &String| decoder.decode(body);
         let mut service = self
             .once
             .batch(TestSource::new(&self.plan, self.bug), Key::pointer("/order_id"), decode, handler)

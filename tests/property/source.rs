@@ -189,7 +189,7 @@ impl<const WAITING: u8> Source for TestSource<WAITING> {
                 for message in event.records.iter_mut().filter(|_| accepts_nameless) {
                     message.message_id.get_or_insert_with(|| "invented".to_owned());
                 }
-                let (messages, ()) = Sqs::default().split(event)?;
+                let (messages, ()) = Sqs.split(event)?;
                 Ok((messages.into_iter().map(|message| TestRecord::Sqs(Box::new(message))).collect(), ()))
             }
             TestEvent::Plain(records) if !accepts_nameless && records.iter().any(|record| record.id.is_empty()) => {
@@ -204,14 +204,14 @@ impl<const WAITING: u8> Source for TestSource<WAITING> {
             return None;
         }
         match record {
-            TestRecord::Sqs(message) => Sqs::default().lane(message),
+            TestRecord::Sqs(message) => Sqs.lane(message),
             TestRecord::Plain(record) => record.lane.as_deref().map(Cow::Borrowed),
         }
     }
 
     fn open(&self, record: TestRecord) -> (RecordInfo, String) {
         let (info, body) = match record {
-            TestRecord::Sqs(message) => Sqs::default().open(*message),
+            TestRecord::Sqs(message) => Sqs.open(*message),
             TestRecord::Plain(PlainRecord { id, place, receive_count, body, .. }) => {
                 (RecordInfo::new(id).with_receive_count(receive_count).with_attribute("Place", place), body)
             }
@@ -236,7 +236,7 @@ impl<const WAITING: u8> Source for TestSource<WAITING> {
             return Err(Error::new(ErrorKind::Batch, ErrorStatus::Temporary, "answer", "a record failed"));
         }
         if self.is_sqs {
-            let response = Sqs::default().respond((), &failed)?;
+            let response = Sqs.respond((), &failed)?;
             return Ok(response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect());
         }
         Ok(failed.iter().map(|info| info.id().to_owned()).collect())

@@ -44,7 +44,7 @@ impl Source for Plain {
 /// The service for it: ids as keys, no fingerprints, and a handler that does nothing.
 pub fn service(engine: &Idempotency) -> BatchService<Plain, impl Handler<(), ((),)> + use<>, (), ((),)> {
     let nothing = |()| async { Ok::<_, Failure>(()) };
-    engine.batch(Plain, Key::message_id(), |_| Ok(()), nothing).payload(Payload::Ignored)
+    engine.batch(Plain, Key::message_id(), |_, _| Ok(()), nothing).payload(Payload::Ignored)
 }
 
 /// One invocation with these ids.

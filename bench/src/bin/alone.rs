@@ -10,7 +10,7 @@ use benches::{
     order::{self, Order},
     plain, usage,
 };
-use lambda_once::{Failure, Idempotency, Key, MemoryStore, key::canonical::canonical};
+use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::sqs::Sqs, key::canonical::canonical};
 use sha2::{Digest, Sha256};
 
 const SIZES: [usize; 3] = [100, 1_000, 10_000];
@@ -23,7 +23,7 @@ async fn main() -> Result<()> {
     let ids: Vec<String> = (0..RECORDS).map(|i| format!("3f1c9a52-00000000-{i:018}")).collect();
     let bodies: Vec<String> = ids.iter().map(|id| order::body(id)).collect();
     let refusing = library::engine(InstantStore::Refuses)?;
-    let refused = refusing.sqs_with(Key::pointer("/order_id"), |_| Ok(()), |()| async { Ok::<_, Failure>(()) });
+    let refused = refusing.batch(Sqs, Key::pointer("/order_id"), |_, _| Ok(()), |()| async { Ok::<_, Failure>(()) });
 
     let granting = library::engine(InstantStore::Grants)?;
 

@@ -277,6 +277,6 @@ impl Idempotency {
         H: Handler<Change<T>, Args>,
         T: DeserializeOwned + Send + 'static,
     {
-        self.batch(DynamoDbStream::default(), key, |body: &ChangeBody| body.decode(), handler)
+        self.batch(DynamoDbStream::default(), key, |_, body| body.decode(), handler)
     }
 }

@@ -29,7 +29,6 @@ use crate::{
 /// schedule) and `replay-name`. The detail of an event that S3 has sent is an
 /// [`S3Detail`](crate::batch::envelope::S3Detail).
 #[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
 pub struct EventBridge;
 
 /// An event of EventBridge.
@@ -161,7 +160,7 @@ impl Idempotency {
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
     {
-        let decode = |detail: &Detail| serde_json::from_str(detail.0.get()).map_err(Into::into);
+        let decode = |_: &RecordInfo, detail: &Detail| serde_json::from_str(detail.0.get()).map_err(Into::into);
         self.batch(EventBridge, key, decode, handler)
     }
 }

@@ -18,7 +18,7 @@ use crate::{
         service::BatchService,
         source::{FailureReporting, Source},
     },
-    error::{BoxError, Error},
+    error::Error,
     idempotency::handle::Idempotency,
     key::selector::Key,
 };
@@ -164,21 +164,6 @@ impl Idempotency {
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
     {
-        self.kinesis_with(key, |data| serde_json::from_slice(data).map_err(Into::into), handler)
-    }
-
-    /// Like [`kinesis`](Self::kinesis), for data that is not JSON: `decode` makes the handler's type of its bytes.
-    #[track_caller]
-    pub fn kinesis_with<H, T, Args>(
-        &self,
-        key: Key,
-        decode: impl Fn(&[u8]) -> Result<T, BoxError> + Send + Sync + 'static,
-        handler: H,
-    ) -> BatchService<Kinesis, H, T, Args>
-    where
-        H: Handler<T, Args>,
-        T: Send + 'static,
-    {
-        self.batch(Kinesis::default(), key, move |data: &Vec<u8>| decode(data), handler)
+        self.batch(Kinesis::default(), key, |_, data| serde_json::from_slice(data).map_err(Into::into), handler)
     }
 }

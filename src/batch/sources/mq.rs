@@ -15,7 +15,7 @@ use crate::{
         service::BatchService,
         source::{FailureReporting, Source},
     },
-    error::{BoxError, Error, ErrorKind, ErrorStatus},
+    error::{Error, ErrorKind, ErrorStatus},
     idempotency::handle::Idempotency,
     key::selector::Key,
 };
@@ -30,7 +30,6 @@ use crate::{
 /// then choose a key from the body or a header. Properties and headers that are texts, numbers or truth values are headers
 /// here. The attributes are `broker` (`activemq` or `rabbitmq`), `queue`, `redelivered`, `correlationId` and `timestamp`.
 #[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
 pub struct Mq;
 
 /// A batch of messages of an Amazon MQ broker.
@@ -296,21 +295,6 @@ impl Idempotency {
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
     {
-        self.mq_with(key, |data| serde_json::from_slice(data).map_err(Into::into), handler)
-    }
-
-    /// Like [`mq`](Self::mq), for data that is not JSON: `decode` makes the handler's type of its bytes.
-    #[track_caller]
-    pub fn mq_with<H, T, Args>(
-        &self,
-        key: Key,
-        decode: impl Fn(&[u8]) -> Result<T, BoxError> + Send + Sync + 'static,
-        handler: H,
-    ) -> BatchService<Mq, H, T, Args>
-    where
-        H: Handler<T, Args>,
-        T: Send + 'static,
-    {
-        self.batch(Mq, key, move |data: &Vec<u8>| decode(data), handler)
+        self.batch(Mq, key, |_, data| serde_json::from_slice(data).map_err(Into::into), handler)
     }
 }

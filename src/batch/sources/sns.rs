@@ -15,7 +15,7 @@ use crate::{
         service::BatchService,
         source::{FailureReporting, Source},
     },
-    error::{BoxError, Error, ErrorKind, ErrorStatus},
+    error::{Error, ErrorKind, ErrorStatus},
     idempotency::handle::Idempotency,
     key::selector::Key,
 };
@@ -26,7 +26,6 @@ use crate::{
 /// A message's id is its `MessageId`, its attributes are `Subject` and `Timestamp`, and its headers are its message
 /// attributes.
 #[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
 pub struct Sns;
 
 /// An event of an SNS topic.
@@ -146,21 +145,6 @@ impl Idempotency {
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
     {
-        self.sns_with(key, |message| serde_json::from_str(message).map_err(Into::into), handler)
-    }
-
-    /// Like [`sns`](Self::sns), for messages that are not JSON: `decode` makes the handler's type of the text.
-    #[track_caller]
-    pub fn sns_with<H, T, Args>(
-        &self,
-        key: Key,
-        decode: impl Fn(&str) -> Result<T, BoxError> + Send + Sync + 'static,
-        handler: H,
-    ) -> BatchService<Sns, H, T, Args>
-    where
-        H: Handler<T, Args>,
-        T: Send + 'static,
-    {
-        self.batch(Sns, key, move |message: &String| decode(message), handler)
+        self.batch(Sns, key, |_, message| serde_json::from_str(message).map_err(Into::into), handler)
     }
 }

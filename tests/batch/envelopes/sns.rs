@@ -2,7 +2,7 @@
 
 use lambda_once::{
     Key, OutcomeKind,
-    batch::envelope::Sns,
+    batch::{RecordInfo, envelope::Sns, sqs::Sqs},
     testing::{self, sns, sqs},
 };
 use serde_json::{Value, json};
@@ -72,8 +72,8 @@ async fn every_copy_of_a_notification_has_its_message_id() {
 #[tokio::test]
 async fn messages_that_are_not_json_have_a_decoder_as_elsewhere() {
     let journal = Journal::<String>::new();
-    let decode = |body: &str| Ok(body.to_uppercase());
-    let service = testing::engine().sqs_with(Key::message_id(), decode, journal.handler()).envelope(Sns);
+    let decode = |_: &RecordInfo, body: &String| Ok(body.to_uppercase());
+    let service = testing::engine().batch(Sqs, Key::message_id(), decode, journal.handler()).envelope(Sns);
     let batch = sqs::batch([sns::text("a,b").in_sqs(), sns::text("c").in_sqs_raw()]);
     testing::deliver_twice(&service, &batch).await.assert_once();
     assert_eq!(journal.payloads(), ["A,B", "C"]);

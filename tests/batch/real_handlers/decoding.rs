@@ -73,7 +73,7 @@ fn service(
     in_order: bool,
 ) -> BatchService<Bodies, impl Handler<Value, (Value,)> + use<>, Value, (Value,)> {
     let handler = |_: Value| async { Ok::<_, Failure>(()) };
-    world.once.batch(Bodies { in_order }, Key::pointer("/order_id"), |body: &String| decode(body), handler)
+    world.once.batch(Bodies { in_order }, Key::pointer("/order_id"), |_, body| decode(body), handler)
 }
 
 /// Delivers two bodies, of which the first may not be decoded, with a minute left: the ids that are reported.
@@ -145,7 +145,7 @@ fn found() -> Key {
 fn finding(world: &World, nth: usize) -> BatchService<Bodies, impl Handler<Value, (Value,)> + use<>, Value, (Value,)> {
     let pointer = || Key::pointer("/order_id");
     let handler = |_: Value| async { Ok::<_, Failure>(()) };
-    let decode = |body: &String| serde_json::from_str::<Value>(body).map_err(BoxError::from);
+    let decode = |_: &RecordInfo, body: &String| serde_json::from_str::<Value>(body).map_err(BoxError::from);
     let key = if nth == 0 { found() } else { pointer() };
     let service = world.once.batch(Bodies { in_order: false }, key, decode, handler);
     let service = service.permanent_failures(PermanentFailures::Acknowledge);

@@ -7,7 +7,10 @@ use std::sync::{
 
 use lambda_once::{
     BoxError, Classify, ErrorKind, Failure, Key, OutcomeKind, PermanentFailures, RecordContext,
-    batch::kafka::KafkaMessage,
+    batch::{
+        RecordInfo,
+        kafka::{Kafka, KafkaMessage},
+    },
     testing::{self, kafka},
 };
 
@@ -51,19 +54,19 @@ struct Order {
     cents: i64,
 }
 
-fn order(message: KafkaMessage<'_>) -> Result<Option<Order>, BoxError> {
+fn order(message: &KafkaMessage) -> Result<Option<Order>, BoxError> {
     let Some(value) = message.value() else { return Ok(None) };
     let (1, payload) = unframed(value)? else { return Err("another schema".into()) };
     let (order_id, rest) = string(payload)?;
     let (cents, _) = varint(rest)?;
-    let customer = message.key().map(|key| string(unframed(&key)?.1).map(|(text, _)| text)).transpose()?;
+    let customer = message.key().map(|key| string(unframed(key)?.1).map(|(text, _)| text)).transpose()?;
     Ok(Some(Order { customer, order_id, cents }))
 }
 
 #[tokio::test]
 async fn avro_in_key_and_value_is_decoded_by_what_the_user_brings() {
     let journal = Journal::<Option<Order>>::new();
-    let service = testing::engine().kafka_decoding(Key::message_id(), order, journal.handler());
+    let service = testing::engine().batch(Kafka, Key::message_id(), |_, message| order(message), journal.handler());
     let batch = kafka::batch([kafka::bytes(AVRO).key(AVRO_KEY), kafka::bytes(AVRO), kafka::tombstone().key(AVRO_KEY)]);
     testing::deliver_twice(&service, &batch).await.assert_once();
     let order = |customer: Option<&str>| {
@@ -75,8 +78,8 @@ async fn avro_in_key_and_value_is_decoded_by_what_the_user_brings() {
 #[tokio::test]
 async fn protobuf_has_the_index_of_its_message_in_front() {
     let journal = Journal::<(u32, Vec<i64>, Vec<u8>)>::new();
-    let decode = |value: Option<&[u8]>| {
-        let (id, rest) = unframed(value.ok_or("a tombstone")?)?;
+    let decode = |_: &RecordInfo, message: &KafkaMessage| {
+        let (id, rest) = unframed(message.value().ok_or("a tombstone")?)?;
         let (count, mut rest) = varint(rest)?;
         // A zero alone stands for the first message.
         let mut index = if count == 0 { vec![0] } else { Vec::new() };
@@ -87,7 +90,7 @@ async fn protobuf_has_the_index_of_its_message_in_front() {
         }
         Ok((id, index, rest.to_vec()))
     };
-    let service = testing::engine().kafka_with(Key::message_id(), decode, journal.handler());
+    let service = testing::engine().batch(Kafka, Key::message_id(), decode, journal.handler());
     let batch = kafka::batch([kafka::bytes(PROTOBUF), kafka::bytes(PROTOBUF_THIRD)]);
     testing::deliver_twice(&service, &batch).await.assert_once();
     let expected = [(3, vec![0], PROTOBUF[6..].to_vec()), (4, vec![2], PROTOBUF_THIRD[7..].to_vec())];
@@ -98,7 +101,7 @@ async fn protobuf_has_the_index_of_its_message_in_front() {
 async fn a_schema_not_known_yet_is_retried_and_an_unframed_value_is_not() {
     let is_registered = Arc::new(AtomicBool::new(false));
     let registry = Arc::clone(&is_registered);
-    let decode = move |message: KafkaMessage<'_>| {
+    let decode = move |_: &RecordInfo, message: &KafkaMessage| {
         if message.value().is_some_and(|value| value.starts_with(&[0])) && !registry.load(Ordering::SeqCst) {
             Err("the schema is not known").transient()?;
         }
@@ -109,7 +112,7 @@ async fn a_schema_not_known_yet_is_retried_and_an_unframed_value_is_not() {
         Ok::<_, Failure>(())
     };
     let service = testing::engine()
-        .kafka_decoding(Key::message_id(), decode, handle)
+        .batch(Kafka, Key::message_id(), decode, handle)
         .permanent_failures(PermanentFailures::Acknowledge);
     let batch = kafka::batch([kafka::bytes(AVRO), kafka::bytes(*b"{}").partition(1)]);
     let delivered = testing::deliver(&service, &batch).await;

@@ -3,8 +3,8 @@
 use lambda_once::{
     ErrorKind, Failure, Key, OutcomeKind,
     batch::{
-        BatchService, Handler,
-        kafka::{Kafka, KafkaEvent},
+        BatchService, Handler, RecordInfo,
+        kafka::{Kafka, KafkaEvent, KafkaMessage},
     },
     store::fault::Call,
 };
@@ -168,8 +168,8 @@ async fn a_tombstone_is_none() {
 async fn a_value_may_be_any_bytes_and_a_tombstone_is_told_from_no_bytes() {
     let world = World::new();
     let journal = world.journal.clone();
-    let decode = |value: Option<&[u8]>| Ok(value.map(<[u8]>::len));
-    let service = world.once.kafka_with(Key::message_id(), decode, move |length: Option<usize>| {
+    let decode = |_: &RecordInfo, message: &KafkaMessage| Ok(message.value().map(<[u8]>::len));
+    let service = world.once.batch(Kafka, Key::message_id(), decode, move |length: Option<usize>| {
         journal.ran(format!("{length:?}"));
         async { Ok::<_, Failure>(()) }
     });

@@ -8,7 +8,7 @@ use std::sync::{
 use lambda_once::{
     BoxError, BoxFuture, Failure, Key, RecordContext,
     batch::{
-        BatchService, DeadLetter, DeadLetters,
+        BatchService, DeadLetter, DeadLetters, RecordInfo,
         kinesis::{Kinesis, KinesisEvent},
     },
     record::Status,
@@ -99,8 +99,8 @@ async fn a_producer_that_sends_again_is_recognised_by_a_key_of_its_own() {
 async fn data_may_be_any_bytes() {
     let world = World::new();
     let journal = world.journal.clone();
-    let decode = |data: &[u8]| Ok(data.iter().map(|byte| u64::from(*byte)).sum::<u64>());
-    let service = world.once.kinesis_with(Key::message_id(), decode, move |sum: u64| {
+    let decode = |_: &RecordInfo, data: &Vec<u8>| Ok(data.iter().map(|byte| u64::from(*byte)).sum::<u64>());
+    let service = world.once.batch(Kinesis::default(), Key::message_id(), decode, move |sum: u64| {
         journal.ran(sum.to_string());
         async { Ok::<_, Failure>(()) }
     });

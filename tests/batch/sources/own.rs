@@ -94,7 +94,7 @@ fn issue<'a>(feed: &str, articles: impl IntoIterator<Item = (Option<&'a str>, Va
 }
 
 fn service(world: &World, key: Key) -> BatchService<News, impl Handler<Job, (Job,)> + use<>, Job, (Job,)> {
-    world.once.batch(News, key, |text: &String| Ok(serde_json::from_str(text)?), world.handler())
+    world.once.batch(News, key, |_, text| Ok(serde_json::from_str(text)?), world.handler())
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,7 +158,7 @@ async fn its_attributes_and_headers_are_keys_and_reach_handlers() {
         async { Ok::<_, lambda_once::Failure>(()) }
     };
     let key = Key::composite([Key::attribute("topic"), Key::header("author")]);
-    let service = world.once.batch(News, key, |text: &String| Ok(serde_json::from_str(text)?), handler);
+    let service = world.once.batch(News, key, |_, text| Ok(serde_json::from_str(text)?), handler);
     let event = issue("daily", [(Some("art"), order("0")), (Some("art"), order("0")), (Some("sport"), order("0"))]);
     assert_eq!(world.answer(&service, &event).await, r#"{"feed":"daily","positions":[]}"#);
     assert_eq!(world.journal.keys(), ["0 art A. N. Author daily 0 2", "0 sport A. N. Author daily 2 2"]);

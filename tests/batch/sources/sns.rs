@@ -3,7 +3,7 @@
 use lambda_once::{
     ErrorKind, Failure, Key, PermanentFailures, RecordContext,
     batch::{
-        BatchService, Handler,
+        BatchService, Handler, RecordInfo,
         sns::{Sns, SnsEvent},
     },
     record::Status,
@@ -107,7 +107,7 @@ async fn a_publisher_that_sends_again_is_recognised_by_a_key_of_its_own() {
 async fn a_handler_is_told_what_stands_on_its_message() {
     let world = World::new();
     let journal = world.journal.clone();
-    let decode = |message: &str| Ok(message.len());
+    let decode = |_: &RecordInfo, message: &String| Ok(message.len());
     let handler = move |length: usize, context: RecordContext| {
         let headers =
             ["order_id", "cents", "channels", "digest"].map(|name| context.header(name).unwrap_or("-").to_owned());
@@ -115,7 +115,7 @@ async fn a_handler_is_told_what_stands_on_its_message() {
         journal.ran(format!("{length} {:?} {headers:?} {attributes:?}", context.source()));
         async { Ok::<_, Failure>(()) }
     };
-    let service = world.once.sns_with(Key::message_id(), decode, handler);
+    let service = world.once.batch(Sns, Key::message_id(), decode, handler);
     let mut bare = event("m-2", &json!("ab"));
     bare["Records"][0]["Sns"] =
         json!({ "MessageId": "m-2", "Message": "ab", "Subject": null, "MessageAttributes": null });

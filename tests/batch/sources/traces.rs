@@ -134,7 +134,7 @@ async fn a_source_that_panics_while_it_names_its_origin_ends_nothing() {
         }
     }
 
-    let decode = |text: &String| Ok(Value::String(text.clone()));
+    let decode = |_: &RecordInfo, text: &String| Ok(Value::String(text.clone()));
     let found = origin_of_text("[1, 2]", |once| once.batch(Panics, Key::message_id(), decode, done)).await;
     assert_eq!(found, ["panics", "", "pubsub", "process", ""]);
 }

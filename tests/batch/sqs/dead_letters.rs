@@ -448,7 +448,7 @@ async fn bodies_in_memory(letters: Option<Letters>) -> Vec<usize> {
         }
     };
     let source = counting::Counting(bodies);
-    let mut service = world.once.batch(source, Key::message_id(), |_| Ok(()), handler).concurrency(1);
+    let mut service = world.once.batch(source, Key::message_id(), |_, _| Ok(()), handler).concurrency(1);
     if let Some(letters) = letters {
         service = service.dead_letters(letters);
     }

@@ -1,7 +1,11 @@
 //! Events that are not what they should be, and one that is.
 
 use aws_lambda_events::sqs::SqsEvent;
-use lambda_once::{Classify, Error, ErrorKind, Failure, Key, Payload, record::Status};
+use lambda_once::{
+    Classify, Error, ErrorKind, Failure, Key, Payload,
+    batch::{RecordInfo, sqs::Sqs},
+    record::Status,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -148,8 +152,8 @@ async fn a_body_that_is_not_json_can_be_a_payload_by_its_bytes() {
         let body = std::str::from_utf8(delivery.body())?;
         Ok(body.split(',').next().map(str::to_owned))
     });
-    let decode = |body: &str| Ok(body.to_owned());
-    let service = world.once.sqs_with(key, decode, |_: String| async { Ok::<_, Failure>(()) });
+    let decode = |_: &RecordInfo, body: &String| Ok(body.to_owned());
+    let service = world.once.batch(Sqs, key, decode, |_: String| async { Ok::<_, Failure>(()) });
     assert_eq!(world.deliver_to(&service, ["A,1", "A,1", "A,2", ",1", "[[["]).await, ["m2", "m3"]);
 }
 

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 use lambda_once::{
     Classify, Failure, Key, RecordContext, Verdict,
-    batch::{Handler, bulk},
+    batch::{Handler, RecordInfo, bulk, sqs::Sqs},
     clock::{Clock, Timestamp},
     record::{KeyHash, Status},
 };
@@ -223,7 +223,7 @@ async fn a_key_function_that_panics_or_fails_fails_alone_and_leaves_no_record() 
 #[tokio::test(start_paused = true)]
 async fn bodies_can_be_decoded_by_a_function_which_may_fail_or_panic() {
     let world = World::new();
-    let decode = |body: &str| match body {
+    let decode = |_: &RecordInfo, body: &String| match &**body {
         "panic" => panic!("while decoding"),
         body => Ok(body.parse::<u32>()?),
     };
@@ -233,7 +233,7 @@ async fn bodies_can_be_decoded_by_a_function_which_may_fail_or_panic() {
         *total.lock().unwrap() += number;
         async { Ok::<_, Failure>(()) }
     };
-    let service = world.once.sqs_with(Key::message_id(), decode, handler);
+    let service = world.once.batch(Sqs, Key::message_id(), decode, handler);
     assert_eq!(world.deliver_to(&service, ["1", "one", "panic", "2"]).await, ["m1", "m2"]);
     assert_eq!(*sum.lock().unwrap(), 3);
 }

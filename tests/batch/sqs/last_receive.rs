@@ -3,7 +3,7 @@
 use aws_lambda_events::sqs::SqsEvent;
 use lambda_once::{
     AfterUnknown, BoxError, Classify, ErrorKind, Failure, Key, OutcomeKind, Verdict,
-    batch::{BatchService, Handler, OnFailure, sqs::Sqs},
+    batch::{BatchService, Handler, OnFailure, RecordInfo, sqs::Sqs},
     clock::Clock,
     record::Status,
     store::fault::{Call, Fault},
@@ -244,7 +244,7 @@ async fn a_head_that_cannot_be_decoded_on_its_last_delivery_takes_none_along() {
                     }
                     Ok(delivery.message_id().map(str::to_owned))
                 });
-                let decoder = move |body: &str| {
+                let decoder = move |_: &RecordInfo, body: &String| {
                     if at == "the decoder" {
                         decode(&act_of(body.as_bytes()))?;
                     }
@@ -255,7 +255,7 @@ async fn a_head_that_cannot_be_decoded_on_its_last_delivery_takes_none_along() {
                     journal.ran(job["order_id"].as_str().unwrap_or_default());
                     async { Ok::<_, Failure>(()) }
                 };
-                let service = world.once.sqs_with(key, decoder, handler).dead_letters(letters.clone());
+                let service = world.once.batch(Sqs, key, decoder, handler).dead_letters(letters.clone());
                 let service = service.max_receive_count(deliveries).ignore(move |delivery| {
                     if at == "what is ignored" {
                         let _ = decode(&act_of(delivery.body()));

@@ -2,6 +2,7 @@
 
 use lambda_once::{
     AfterUnknown, Classify, Key, PermanentFailures, Verdict,
+    batch::{RecordInfo, sqs::Sqs},
     store::fault::{Call, Fault},
 };
 use serde_json::{Value, json};
@@ -119,8 +120,8 @@ async fn the_errors_of_a_key_function_and_of_a_decoder_are_not_quoted() {
     let (collector, guard) = Collector::install();
     let key = Key::from_fn(|delivery| Err(format!("secret {:?}", delivery.body()).into()));
     let fails = world.once.sqs(key, |_: Value| async { anyhow::Ok(()) });
-    let decode = |body: &str| Err::<Value, _>(format!("secret {body}").into());
-    let undecodable = world.once.sqs_with(Key::message_id(), decode, |_: Value| async { anyhow::Ok(()) });
+    let decode = |_: &RecordInfo, body: &String| Err::<Value, _>(format!("secret {body}").into());
+    let undecodable = world.once.batch(Sqs, Key::message_id(), decode, |_: Value| async { anyhow::Ok(()) });
     assert_eq!(world.deliver_to(&fails, [order("secret-7")]).await, ["m0"]);
     assert_eq!(world.deliver_to(&undecodable, [order("secret-7")]).await, ["m0"]);
     drop(guard);
@@ -148,11 +149,11 @@ async fn what_a_decoder_says_is_logged_without_the_values_of_the_body() {
     let world = World::new();
     let (collector, guard) = Collector::install();
     for verdict in [Verdict::Permanent, Verdict::Transient] {
-        let decode = move |body: &str| {
+        let decode = move |_: &RecordInfo, body: &String| {
             let order: Value = serde_json::from_str(body)?;
             Ok(Err::<Value, _>(format!("schema 7 is not known to {}", order["order_id"])).classify(|_| verdict)?)
         };
-        let service = world.once.sqs_with(Key::message_id(), decode, |_: Value| async { anyhow::Ok(()) });
+        let service = world.once.batch(Sqs, Key::message_id(), decode, |_: Value| async { anyhow::Ok(()) });
         assert_eq!(world.deliver_to(&service, [order("secret-7")]).await, ["m0"]);
     }
     drop(guard);

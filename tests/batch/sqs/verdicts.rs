@@ -2,7 +2,7 @@
 
 use lambda_once::{
     AfterUnknown, BoxError, ErrorKind, Failure, Key, OnPanic, PermanentFailures, Verdict,
-    batch::{FullBatchFailure, bulk},
+    batch::{FullBatchFailure, RecordInfo, bulk, sqs::Sqs},
     clock::Clock as _,
     record::Status,
 };
@@ -115,12 +115,12 @@ async fn a_handlers_classified_error_decides_what_is_left_of_the_claim() {
 #[tokio::test(start_paused = true)]
 async fn a_decoders_classified_error_decides_whether_the_message_is_retried() {
     let world = World::with(|builder| builder.classify(|error: &Said| error.0));
-    let decode = |body: &str| {
+    let decode = |_: &RecordInfo, body: &String| {
         let job: serde_json::Value = serde_json::from_str(body)?;
         Err::<String, BoxError>(said(job["act"].as_str().unwrap()).into())
     };
     let handler = |_: String| async { Ok::<_, Failure>(()) };
-    let service = world.once.sqs_with(Key::pointer("/order_id"), decode, handler);
+    let service = world.once.batch(Sqs, Key::pointer("/order_id"), decode, handler);
     let service = service.permanent_failures(PermanentFailures::Acknowledge);
     assert_eq!(world.deliver_to(&service, failing()).await, ["m1", "m2"]);
 }
@@ -181,14 +181,14 @@ async fn a_panic_whose_message_panics_when_dropped_stays_within_its_record() {
     let bodies = || [order("A"), work("B", "panic", 0), order("C")];
     assert_eq!(world.deliver_to(&service, bodies()).await, ["m1"]);
 
-    let decode = |body: &str| {
+    let decode = |_: &RecordInfo, body: &String| {
         if body.contains("panic") {
             std::panic::panic_any(Bomb);
         }
         Ok(())
     };
     let world = World::new();
-    let service = world.once.sqs_with(lambda_once::Key::message_id(), decode, |()| async { anyhow::Ok(()) });
+    let service = world.once.batch(Sqs, lambda_once::Key::message_id(), decode, |()| async { anyhow::Ok(()) });
     assert_eq!(world.deliver_to(&service, bodies()).await, ["m1"], "in decoding");
 }
 

@@ -222,7 +222,7 @@ async fn refused_elsewhere(
 ) -> Vec<Value> {
     let (function, server) = (Function::new(), Server::start().await);
     let handler = |()| async { Err::<(), _>(Failure::permanent("the shop is closed")) };
-    let service = function.once.batch(source, Key::header("number"), decode, handler);
+    let service = function.once.batch(source, Key::header("number"), move |_, body| decode(body), handler);
     let service = service.dead_letters(SqsDeadLetters::new(server.client().await, url));
     let event = LambdaEvent::new(bodies.iter().map(|body| body.to_vec()).collect(), function.context());
     assert_eq!(service.process(event).await.response.unwrap(), 0, "all are acknowledged");

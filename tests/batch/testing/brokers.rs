@@ -2,6 +2,11 @@
 
 use lambda_once::{
     ErrorKind, Failure, Key, OutcomeKind,
+    batch::{
+        RecordInfo,
+        kafka::{Kafka, KafkaMessage},
+        mq::Mq,
+    },
     testing::{self, activemq, kafka, rabbitmq},
 };
 use serde_json::{Value, json};
@@ -39,8 +44,8 @@ async fn a_tombstone_has_no_value() {
 #[tokio::test]
 async fn kafka_records_without_offsets_follow_each_other_in_their_partitions() {
     let fail = |_: Vec<u8>| async { Err::<(), _>(Failure::transient("closed")) };
-    let decode = |value: Option<&[u8]>| Ok(value.unwrap_or_default().to_vec());
-    let service = testing::engine().kafka_with(Key::message_id(), decode, fail);
+    let decode = |_: &RecordInfo, message: &KafkaMessage| Ok(message.value().unwrap_or_default().to_vec());
+    let service = testing::engine().batch(Kafka, Key::message_id(), decode, fail);
     let batch = kafka::batch((0..6).map(|i| kafka::bytes([i]).partition(u32::from(i % 2))));
     let delivered = testing::deliver(&service, &batch.self_managed("b:9092,a:9092")).await;
     let failures = delivered.response.as_ref().unwrap().batch_item_failures.clone();
@@ -95,7 +100,7 @@ async fn a_rabbitmq_message_has_what_it_was_given() {
 #[tokio::test]
 async fn a_rabbitmq_message_has_no_id_unless_its_publisher_sets_one() {
     let nothing = |_: Vec<u8>| async { Ok::<_, Failure>(()) };
-    let service = testing::engine().mq_with(Key::message_id(), |data| Ok(data.to_vec()), nothing);
+    let service = testing::engine().batch(Mq, Key::message_id(), |_, data| Ok(data.to_vec()), nothing);
     let batch = rabbitmq::batch([rabbitmq::bytes("7")]);
     assert_eq!(testing::deliver(&service, &batch).await.outcomes(), [Err(ErrorKind::KeyMissing)]);
 }

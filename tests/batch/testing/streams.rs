@@ -4,6 +4,7 @@ use lambda_once::{
     Failure, Key, OutcomeKind, RecordContext, Verdict,
     batch::{
         dynamodb::{Change, ChangeKind},
+        kinesis::Kinesis,
         stream::StreamOrder,
     },
     testing::{self, dynamodb, kinesis},
@@ -43,7 +44,7 @@ async fn a_kinesis_record_has_what_it_was_given() {
 #[tokio::test]
 async fn kinesis_records_without_numbers_follow_each_other() {
     let fail = |_: Vec<u8>| async { Err::<(), _>(Failure::transient("closed")) };
-    let service = testing::engine().kinesis_with(Key::message_id(), |data| Ok(data.to_vec()), fail);
+    let service = testing::engine().batch(Kinesis::default(), Key::message_id(), |_, data| Ok(data.clone()), fail);
     let batch = kinesis::batch((0..20).map(|byte| kinesis::bytes([byte, 255])));
     let service = service.order(StreamOrder::Key);
     let delivered = testing::deliver(&service, &batch).await;

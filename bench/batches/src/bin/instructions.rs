@@ -16,6 +16,7 @@ use bench_batches::{
 };
 use lambda_once::{
     Failure, Idempotency, Key, Store,
+    batch::sqs::Sqs,
     clock::{Clock, ManualClock, SystemClock},
     store::dynamodb::{Calls, Config},
 };
@@ -103,7 +104,7 @@ fn perform(runtime: &Runtime, work: Work, size: usize) -> Result<()> {
         }
         Work::Refused => {
             let nothing = |()| async { Ok::<_, Failure>(()) };
-            let service = engine(InstantStore::Refuses)?.sqs_with(Key::pointer("/order_id"), |_| Ok(()), nothing);
+            let service = engine(InstantStore::Refuses)?.batch(Sqs, Key::pointer("/order_id"), |_, _| Ok(()), nothing);
             batches(runtime, size, size, async |event| Ok(library::deliver(&service, event).await?))
         }
         Work::Scheduling => {

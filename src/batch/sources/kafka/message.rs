@@ -1,84 +1,70 @@
-//! Decoders that see the whole record.
+//! The key and the value of a record.
 
-use base64::{Engine, prelude::BASE64_STANDARD};
+use std::fmt;
 
-use super::{Kafka, KafkaValue};
-use crate::{
-    batch::{handler::Handler, record::RecordInfo, service::BatchService},
-    error::BoxError,
-    idempotency::handle::Idempotency,
-    key::selector::Key,
-};
-
-/// A record, for [decoders](Idempotency::kafka_decoding) of more than its value.
-#[derive(Clone, Copy, Debug)]
-pub struct KafkaMessage<'a> {
-    record: &'a RecordInfo,
-    value: &'a KafkaValue,
+/// The key and the value of a record, for decoders of values that are not JSON.
+///
+/// An example for the framing of Confluent's serializers, with Avro or Protobuf in key and value:
+///
+/// ```
+/// use lambda_once::{BoxError, Classify, Failure, Idempotency, Key, MemoryStore};
+/// use lambda_once::batch::{RecordInfo, kafka::{Kafka, KafkaMessage}};
+///
+/// # struct Order;
+/// # struct Registry;
+/// # impl Registry { fn schema(&self, _: u32) -> Option<&()> { None } }
+/// # fn avro(_: &(), _: &[u8]) -> Result<Order, BoxError> { Ok(Order) }
+/// /// The schema's id and the payload. <https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format>
+/// fn unframed(bytes: &[u8]) -> Result<(u32, &[u8]), BoxError> {
+///     let Some(([0, id @ ..], payload)) = bytes.split_first_chunk::<5>() else {
+///         return Err("the value is not framed".into());
+///     };
+///     Ok((u32::from_be_bytes(*id), payload))
+/// }
+///
+/// async fn index(order: Option<Order>) -> Result<(), Failure> {
+///     Ok(())
+/// }
+///
+/// let registry = Registry; // what is registered, read in init
+/// let decode = move |_: &RecordInfo, message: &KafkaMessage| {
+///     let Some(value) = message.value() else { return Ok(None) };
+///     let (id, payload) = unframed(value)?;
+///     // Registered since then: it is there in the next delivery.
+///     let schema = registry.schema(id).ok_or("the schema is not known").transient()?;
+///     avro(schema, payload).map(Some)
+/// };
+/// let once = Idempotency::new(MemoryStore::new());
+/// let service = once.batch(Kafka, Key::message_id(), decode, index);
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct KafkaMessage {
+    pub(super) key: Option<Vec<u8>>,
+    pub(super) value: Option<Vec<u8>>,
 }
 
-impl<'a> KafkaMessage<'a> {
-    /// The bytes of the value; `None` if the record is a tombstone.
-    pub fn value(&self) -> Option<&'a [u8]> {
-        self.value.0.as_deref()
+impl KafkaMessage {
+    /// Returns the bytes of the value, or `None` if the record is a tombstone.
+    pub fn value(&self) -> Option<&[u8]> {
+        self.value.as_deref()
     }
 
-    /// The bytes of the record's key; `None` if it has none.
-    pub fn key(&self) -> Option<Vec<u8>> {
-        BASE64_STANDARD.decode(self.record.attribute("keyBase64")?).ok()
-    }
-
-    /// What else is known of the record: topic, headers, timestamp.
-    pub fn record(&self) -> &'a RecordInfo {
-        self.record
+    /// Returns the bytes of the key, or `None` if the record has none.
+    pub fn key(&self) -> Option<&[u8]> {
+        self.key.as_deref()
     }
 }
 
-impl Idempotency {
-    /// Like [`kafka_with`](Self::kafka_with), where `decode` needs the record's key, its headers or its topic too: for the framing
-    /// of Confluent's serializers, for instance, with Avro or Protobuf in key and value.
-    ///
-    /// ```
-    /// use lambda_once::{BoxError, Classify, Failure, Idempotency, Key, MemoryStore, batch::kafka::KafkaMessage};
-    ///
-    /// # struct Order;
-    /// # struct Registry;
-    /// # impl Registry { fn schema(&self, _: u32) -> Option<&()> { None } }
-    /// # fn avro(_: &(), _: &[u8]) -> Result<Order, BoxError> { Ok(Order) }
-    /// /// The schema's id and the payload. <https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format>
-    /// fn unframed(bytes: &[u8]) -> Result<(u32, &[u8]), BoxError> {
-    ///     let Some(([0, id @ ..], payload)) = bytes.split_first_chunk::<5>() else {
-    ///         return Err("the value is not framed".into());
-    ///     };
-    ///     Ok((u32::from_be_bytes(*id), payload))
-    /// }
-    ///
-    /// async fn index(order: Option<Order>) -> Result<(), Failure> {
-    ///     Ok(())
-    /// }
-    ///
-    /// let registry = Registry; // what is registered, read in init
-    /// let decode = move |message: KafkaMessage<'_>| {
-    ///     let Some(value) = message.value() else { return Ok(None) };
-    ///     let (id, payload) = unframed(value)?;
-    ///     // Registered since then: it is there in the next delivery.
-    ///     let schema = registry.schema(id).ok_or("the schema is not known").transient()?;
-    ///     avro(schema, payload).map(Some)
-    /// };
-    /// let once = Idempotency::new(MemoryStore::new());
-    /// let service = once.kafka_decoding(Key::message_id(), decode, index);
-    /// ```
-    #[track_caller]
-    pub fn kafka_decoding<H, T, Args>(
-        &self,
-        key: Key,
-        decode: impl Fn(KafkaMessage<'_>) -> Result<T, BoxError> + Send + Sync + 'static,
-        handler: H,
-    ) -> BatchService<Kafka, H, T, Args>
-    where
-        H: Handler<T, Args>,
-        T: Send + 'static,
-    {
-        self.batch_of(Kafka, key, move |record, value: &KafkaValue| decode(KafkaMessage { record, value }), handler)
+/// The value, or `null` if the record is a tombstone.
+impl AsRef<[u8]> for KafkaMessage {
+    fn as_ref(&self) -> &[u8] {
+        self.value().unwrap_or(b"null")
+    }
+}
+
+/// Shows no bytes.
+impl fmt::Debug for KafkaMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaMessage").field("bytes", &self.value.as_ref().map(Vec::len)).finish_non_exhaustive()
     }
 }

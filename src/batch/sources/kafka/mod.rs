@@ -25,7 +25,7 @@ use crate::{
         handler::Handler, messaging::Messaging, raw_json::keeps_json, record::RecordInfo, service::BatchService,
         source::Source,
     },
-    error::{BoxError, Error, ErrorKind, ErrorStatus},
+    error::{Error, ErrorKind, ErrorStatus},
     idempotency::handle::Idempotency,
     key::selector::Key,
 };
@@ -36,7 +36,6 @@ use crate::{
 /// cluster. The timestamp tells the records of a topic that was created anew from those that had their offsets before. Its attributes are `topic`,
 /// `partition`, `offset`, `timestamp` (milliseconds), `keyBase64` (the key's bytes) and, if these are UTF-8, `key`. A record without a value, a tombstone, has the body `null`.
 #[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
 pub struct Kafka;
 
 /// A batch of Kafka records.
@@ -87,24 +86,6 @@ enum HeaderValue {
 struct Place {
     partition: String,
     cluster: Option<String>,
-}
-
-/// The value of a record, or none if it is a tombstone.
-#[doc(hidden)]
-#[derive(Clone, PartialEq, Eq)]
-pub struct KafkaValue(Option<Vec<u8>>);
-
-/// Shows no bytes.
-impl fmt::Debug for KafkaValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KafkaValue").field("bytes", &self.0.as_ref().map(Vec::len)).finish()
-    }
-}
-
-impl AsRef<[u8]> for KafkaValue {
-    fn as_ref(&self) -> &[u8] {
-        self.0.as_deref().unwrap_or(b"null")
-    }
 }
 
 /// The answer to a batch of Kafka records.
@@ -203,7 +184,7 @@ impl Source for Kafka {
     type Event = KafkaEvent;
     type Record = KafkaRecord;
     type Rest = ();
-    type Body = KafkaValue;
+    type Body = KafkaMessage;
     type Response = KafkaResponse;
 
     const OPERATION: &'static str = "kafka";
@@ -232,7 +213,7 @@ impl Source for Kafka {
         record.place.as_ref().map(|place| Cow::Borrowed(&*place.partition))
     }
 
-    fn open(&self, record: KafkaRecord) -> (RecordInfo, KafkaValue) {
+    fn open(&self, record: KafkaRecord) -> (RecordInfo, KafkaMessage) {
         let KafkaRecord { place, topic, partition, offset, timestamp, key, value, headers } = record;
         // A topic that was created anew begins at offset 0 again.
         let id = match timestamp {
@@ -246,9 +227,9 @@ impl Source for Kafka {
         if let Some(timestamp) = timestamp {
             info = info.with_attribute("timestamp", timestamp.to_string());
         }
+        let key_bytes = key.as_ref().and_then(|key| BASE64_STANDARD.decode(key).ok());
         if let Some(key) = key {
-            let bytes = BASE64_STANDARD.decode(&key).ok();
-            if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes).ok()) {
+            if let Some(text) = key_bytes.as_deref().and_then(|bytes| str::from_utf8(bytes).ok()) {
                 info = info.with_attribute("key", text);
             }
             info = info.with_attribute("keyBase64", key);
@@ -263,7 +244,7 @@ impl Source for Kafka {
                 };
             }
         }
-        (info, KafkaValue(value))
+        (info, KafkaMessage { key: key_bytes, value })
     }
 
     fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
@@ -327,22 +308,6 @@ impl Idempotency {
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
     {
-        self.batch(Kafka, key, |value: &KafkaValue| serde_json::from_slice(value.as_ref()).map_err(Into::into), handler)
-    }
-
-    /// Like [`kafka`](Self::kafka), for values that are not JSON: `decode` makes the handler's type of the bytes, or of `None`
-    /// if the record is a tombstone.
-    #[track_caller]
-    pub fn kafka_with<H, T, Args>(
-        &self,
-        key: Key,
-        decode: impl Fn(Option<&[u8]>) -> Result<T, BoxError> + Send + Sync + 'static,
-        handler: H,
-    ) -> BatchService<Kafka, H, T, Args>
-    where
-        H: Handler<T, Args>,
-        T: Send + 'static,
-    {
-        self.batch(Kafka, key, move |value: &KafkaValue| decode(value.0.as_deref()), handler)
+        self.batch(Kafka, key, |_, message| serde_json::from_slice(message.as_ref()).map_err(Into::into), handler)
     }
 }

@@ -17,7 +17,7 @@ pub use dead_letters::SqsDeadLetters;
 
 use crate::{
     batch::{handler::Handler, messaging::Messaging, record::RecordInfo, service::BatchService, source::Source},
-    error::{BoxError, Error, ErrorKind, ErrorStatus},
+    error::{Error, ErrorKind, ErrorStatus},
     idempotency::handle::Idempotency,
     key::selector::Key,
 };
@@ -28,7 +28,6 @@ use crate::{
 /// The answer lists the ids of the messages that SQS shall deliver again, each once.
 /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html#services-sqs-batchfailurereporting>
 #[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
 pub struct Sqs;
 
 impl Source for Sqs {
@@ -112,32 +111,7 @@ impl Idempotency {
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
     {
-        self.sqs_with(key, |body| serde_json::from_str(body).map_err(Into::into), handler)
-    }
-
-    /// Like [`sqs`](Self::sqs), for bodies that are not JSON, or not plainly so: `decode` makes the handler's type of them.
-    ///
-    /// ```no_run
-    /// # use lambda_once::{Failure, Idempotency, Key, MemoryStore};
-    /// async fn handle(line: Vec<String>) -> Result<usize, Failure> {
-    ///     Ok(line.len())
-    /// }
-    ///
-    /// let once = Idempotency::new(MemoryStore::new());
-    /// let service = once.sqs_with(Key::message_id(), |body| Ok(body.split(',').map(str::to_owned).collect()), handle);
-    /// ```
-    #[track_caller]
-    pub fn sqs_with<H, T, Args>(
-        &self,
-        key: Key,
-        decode: impl Fn(&str) -> Result<T, BoxError> + Send + Sync + 'static,
-        handler: H,
-    ) -> BatchService<Sqs, H, T, Args>
-    where
-        H: Handler<T, Args>,
-        T: Send + 'static,
-    {
-        self.batch(Sqs, key, move |body: &String| decode(body), handler)
+        self.batch(Sqs, key, |_, body| serde_json::from_str(body).map_err(Into::into), handler)
     }
 }
 
