@@ -1,7 +1,6 @@
 //! The context of a record: its handler's view of the record, the claim and the time left.
 
 use std::{
-    any::Any,
     fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -28,62 +27,15 @@ pub struct RecordContext {
 }
 
 impl RecordContext {
-    /// What the source says of the record.
+    /// Returns the id, attributes and headers of the record.
     pub fn record(&self) -> &RecordInfo {
         &self.record
-    }
-
-    /// The id that the queue gave the message, or the record's place in its stream; of a message in an
-    /// [envelope](super::envelope) the id that it has there. The same in every delivery of it. Empty for a RabbitMQ message
-    /// whose publisher has set none.
-    pub fn message_id(&self) -> &str {
-        self.record.message_id()
-    }
-
-    /// How often the queue has delivered the message, this delivery included (`ApproximateReceiveCount`); 1 if the source
-    /// does not say.
-    pub fn receive_count(&self) -> u32 {
-        self.record.receive_count()
-    }
-
-    /// An attribute that the source has set, such as `SentTimestamp` of a message in SQS.
-    pub fn attribute(&self, name: &str) -> Option<&str> {
-        self.record.attribute(name)
-    }
-
-    /// An attribute or a header that the sender has put on the record. Of an SQS message those of the types String and
-    /// Number.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.record.header(name)
-    }
-
-    /// The bytes of an attribute or a header that the sender has put on the record, whether they are a text or not: of the type
-    /// Binary in SQS and SNS, not UTF-8 in Kafka and RabbitMQ.
-    pub fn header_bytes(&self, name: &str) -> Option<&[u8]> {
-        self.record.header_bytes(name)
-    }
-
-    /// The record as the event has it, if the service [keeps](super::BatchService::with_raw) it.
-    pub fn raw<R: Any>(&self) -> Option<&R> {
-        self.record.raw()
-    }
-
-    /// The ARN of the queue or the stream; of a self-managed Kafka cluster its bootstrap servers; of a broker its ARN and the
-    /// queue; of an event its `source`.
-    pub fn source(&self) -> Option<&str> {
-        self.record.source()
     }
 
     /// The claim under which the handler runs; `None` where it runs unprotected. Its key is the same in every run of the
     /// operation, and can serve as the idempotency key of the calls that the handler makes.
     pub fn claim(&self) -> Option<&Claim> {
         self.claim.as_ref()
-    }
-
-    /// How often the operation has been granted since its record was made, this run included; `None` where it runs
-    /// unprotected.
-    pub fn attempt(&self) -> Option<u64> {
-        self.claim.as_ref().map(Claim::attempt)
     }
 
     /// Whether an earlier run ended without an outcome, so that the operation may already have taken effect.

@@ -79,7 +79,7 @@ where
 }
 
 impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
-    /// Keeps each record as the event has it, for [`RecordContext::raw`](super::RecordContext::raw): for what the types of this
+    /// Keeps each record as the event has it, for [`RecordInfo::raw`](super::RecordInfo::raw): for what the types of this
     /// crate leave out. Each is copied for that, body included. It is called after the settings that a source has of its own, such
     /// as `order`, and before [`envelope`](Self::envelope).
     ///
@@ -95,7 +95,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, RecordContext};
     ///
     /// async fn book(order: serde_json::Value, context: RecordContext) -> Result<Option<String>, Failure> {
-    ///     Ok(context.raw::<SqsMessage>().and_then(|message| message.aws_region.clone()))
+    ///     Ok(context.record().raw::<SqsMessage>().and_then(|message| message.aws_region.clone()))
     /// }
     ///
     /// let once = Idempotency::new(MemoryStore::new());

@@ -35,7 +35,7 @@ pub trait JsonRecords: Source<Event: DeserializeOwned> {
 /// struct Invoker { invoke_identity_arn: String }
 ///
 /// async fn store(reading: serde_json::Value, context: RecordContext) -> Result<String, Failure> {
-///     let raw = context.raw::<RawRecord>().ok_or("not kept").permanent()?;
+///     let raw = context.record().raw::<RawRecord>().ok_or("not kept").permanent()?;
 ///     Ok(raw.decode::<Invoker>().permanent()?.invoke_identity_arn)
 /// }
 ///
@@ -52,7 +52,7 @@ pub trait JsonRecords: Source<Event: DeserializeOwned> {
 /// use lambda_once::{Failure, Key, RecordContext, batch::RawRecord, testing};
 ///
 /// async fn store(_: u32, context: RecordContext) -> Result<bool, Failure> {
-///     Ok(context.raw::<RawRecord>().is_some())
+///     Ok(context.record().raw::<RawRecord>().is_some())
 /// }
 ///
 /// const EVENT: &str = r#"{"Records": [{"kinesis": {"sequenceNumber": "1", "data": "Nw=="}}]}"#;

@@ -148,8 +148,9 @@ impl RecordInfo {
         &self.id
     }
 
-    /// The id of the message: that of the one in the record's [envelope](super::envelope), if it had one with an id, else the
-    /// record's own. [`Key::message_id`](crate::Key::message_id) selects it.
+    /// Returns the id of the message: that of the one in the record's [envelope](super::envelope), if it had one with an id, else
+    /// the record's own. The same in every delivery. Empty for a RabbitMQ message whose publisher has set none.
+    /// [`Key::message_id`](crate::Key::message_id) selects it.
     pub fn message_id(&self) -> &str {
         self.inner_id().unwrap_or(&self.id)
     }
@@ -158,12 +159,13 @@ impl RecordInfo {
         self.extra.as_ref()?.message_id.as_deref()
     }
 
-    /// Where it comes from.
+    /// Returns where it comes from: the ARN of the queue or the stream; of a self-managed Kafka cluster its bootstrap servers; of a
+    /// broker its ARN and the queue; of an event its `source`.
     pub fn source(&self) -> Option<&str> {
         self.source.as_deref()
     }
 
-    /// How often it has been delivered, this delivery included; 1 if the source does not say.
+    /// Returns how often it has been delivered, this delivery included (`ApproximateReceiveCount`); 1 if the source does not say.
     pub fn receive_count(&self) -> u32 {
         self.receive_count.unwrap_or(1)
     }
@@ -200,12 +202,12 @@ impl RecordInfo {
         self.extra.as_ref()?.raw.as_ref()?.downcast_ref()
     }
 
-    /// An attribute that the source has set.
+    /// Returns an attribute that the source has set, such as `SentTimestamp` of a message in SQS.
     pub fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes.get(name)
     }
 
-    /// An attribute or a header that the sender has set.
+    /// Returns an attribute or a header that the sender has set. Of an SQS message those of the types String and Number.
     pub fn header(&self, name: &str) -> Option<&str> {
         last(&self.headers, name)
     }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     batch::{RecordContext, RecordInfo},
-    clock::{Clock, Deadline, Timestamp},
+    clock::{Clock, Deadline},
     idempotency::{claim::Claim, settings::EngineSettings, window::Window},
     record::Owner,
     store::Grant,
@@ -91,7 +91,7 @@ pub fn claim<K: Serialize + ?Sized>(key: &K) -> Claim {
 ///
 /// async fn handle(order: &str, context: RecordContext) -> Result<bool, Failure> {
 ///     // An earlier run may have got as far as this.
-///     Ok(context.took_over() && context.header("tenant") == Some("a"))
+///     Ok(context.took_over() && context.record().header("tenant") == Some("a"))
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Failure> {
@@ -120,26 +120,11 @@ fn window(context: &Context) -> Window {
 
 /// For tests that call a handler by itself; see [`record_context`].
 impl RecordContext {
-    /// The same under another claim, whose stop point becomes the handler's.
+    /// Sets another claim, whose stop point becomes the handler's. With `None` the handler runs unprotected.
     #[must_use]
-    pub fn with_claim(mut self, claim: Claim) -> Self {
-        self.stop = claim.stop_point();
-        self.claim = Some(claim);
-        self
-    }
-
-    /// The same without a claim: the handler runs unprotected.
-    #[must_use]
-    pub fn without_claim(mut self) -> Self {
-        self.claim = None;
-        self
-    }
-
-    /// The same with another time at which the handler is cancelled.
-    #[must_use]
-    pub fn with_stop_point(mut self, stop: Timestamp) -> Self {
-        self.claim = self.claim.map(|claim| claim.with_stop_point(stop));
-        self.stop = stop;
+    pub fn with_claim(mut self, claim: impl Into<Option<Claim>>) -> Self {
+        self.claim = claim.into();
+        self.stop = self.claim.as_ref().map_or(self.stop, Claim::stop_point);
         self
     }
 

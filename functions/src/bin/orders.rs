@@ -18,7 +18,7 @@ struct Order {
 /// Runs once for each order id. A plain error is transient: the message comes back and is tried again.
 async fn book(ledger: Ledger, order: Order, context: RecordContext) -> Result<String, Failure> {
     if let Some(simulation) = order.simulate {
-        simulation.run(context.receive_count()).await?;
+        simulation.run(context.record().receive_count()).await?;
     }
     let Order { order_id, customer_id, amount_cents, currency, .. } = order;
     let entry = Entry { operation: "order", key: order_id, party_id: customer_id, amount_cents, currency };

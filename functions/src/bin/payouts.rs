@@ -29,7 +29,7 @@ struct Payout {
 impl Payout {
     async fn simulate(&self, context: &RecordContext) -> Result<(), Failure> {
         match self.simulate {
-            Some(simulation) => simulation.run(context.receive_count()).await,
+            Some(simulation) => simulation.run(context.record().receive_count()).await,
             None => Ok(()),
         }
     }

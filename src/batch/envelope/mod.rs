@@ -18,7 +18,7 @@
 //!
 //! # Rules
 //!
-//! 1. [`Key::message_id`](crate::Key::message_id) and [`RecordContext::message_id`](super::RecordContext::message_id) are the id
+//! 1. [`Key::message_id`](crate::Key::message_id) and [`RecordInfo::message_id`](super::RecordInfo::message_id) are the id
 //!    inside: SNS's `MessageId`, EventBridge's `id`, and what identifies an event of S3. [`RecordInfo::id`] stays the id around
 //!    it, by which the answer, the log and the reports name the record.
 //! 2. An envelope with several messages makes several records, each with its own key, claim and outcome, in their order. The

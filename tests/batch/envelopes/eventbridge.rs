@@ -24,8 +24,11 @@ async fn an_event_is_its_detail_as_it_is_for_a_function_that_is_the_target() {
     assert_eq!(deliver(&service, events!("eventbridge-in-sqs")).await.outcomes(), [Ok(OutcomeKind::Executed)]);
     let (shipped, context) = journal.runs().remove(0);
     assert_eq!((&*shipped.order_id, shipped.cents.get()), ("o-1", "12345678901234567890"));
-    assert_eq!(context.message_id(), "2447c735-dac7-4d47-92f9-80d2d9359474");
-    assert_eq!((context.attribute("detail-type"), context.attribute("source")), (Some("OrderShipped"), Some("shop")));
+    assert_eq!(context.record().message_id(), "2447c735-dac7-4d47-92f9-80d2d9359474");
+    assert_eq!(
+        (context.record().attribute("detail-type"), context.record().attribute("source")),
+        (Some("OrderShipped"), Some("shop"))
+    );
 
     let journal = Journal::<Value>::new();
     let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(EventBridge);
@@ -33,7 +36,7 @@ async fn an_event_is_its_detail_as_it_is_for_a_function_that_is_the_target() {
     assert_eq!(delivered.outcomes(), [Ok(OutcomeKind::Executed)]);
     let (detail, context) = journal.runs().remove(0);
     assert_eq!(detail, json!({ "instance-id": "i-abcd1111", "state": "pending" }));
-    assert_eq!(context.attribute("resources"), Some("arn:aws:ec2:us-east-1:123456789012:instance/i-abcd1111"));
+    assert_eq!(context.record().attribute("resources"), Some("arn:aws:ec2:us-east-1:123456789012:instance/i-abcd1111"));
 }
 
 #[tokio::test]

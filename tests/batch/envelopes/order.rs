@@ -24,7 +24,7 @@ async fn a_fifo_topic_brings_its_messages_in_order() {
         assert_eq!(deliver(&service, event.clone()).await.outcomes(), [Ok(outcome), Ok(outcome)]);
     }
     assert_eq!(journal.payloads(), [json!({ "order_id": "o-1" }), json!({ "order_id": "o-2" })]);
-    assert_eq!(journal.runs()[0].1.attribute("MessageGroupId"), Some("customer 1"));
+    assert_eq!(journal.runs()[0].1.record().attribute("MessageGroupId"), Some("customer 1"));
 }
 
 #[tokio::test]

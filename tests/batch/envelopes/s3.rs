@@ -27,9 +27,9 @@ async fn a_record_is_decoded_with_its_key() {
     assert_eq!((&*record.bucket, &*record.key), ("photos", "2026/Happy Face+ü.jpg"));
     assert_eq!((record.size, record.etag.as_deref()), (Some(10), Some("336311a016184326ddbdd61edd4eeb52")));
     assert_eq!((record.version_id, record.sequencer, &*record.region), (None, None, "us-east-1"));
-    assert_eq!(context.attribute("key"), Some("2026/Happy Face+ü.jpg"));
+    assert_eq!(context.record().attribute("key"), Some("2026/Happy Face+ü.jpg"));
     assert_eq!(
-        (context.attribute("eventName"), context.attribute("bucket")),
+        (context.record().attribute("eventName"), context.record().attribute("bucket")),
         (Some("ObjectCreated:Put"), Some("photos"))
     );
 }
@@ -48,8 +48,8 @@ async fn a_topic_in_between_changes_nothing() {
     let runs = journal.runs();
     assert_eq!(runs.len(), 2);
     let context = &runs[1].1;
-    assert_eq!(context.attribute("Subject"), Some("Amazon S3 Notification"), "of the envelope around it");
-    assert_eq!((context.attribute("bucket"), context.header("around")), (Some("photos"), Some("1")));
+    assert_eq!(context.record().attribute("Subject"), Some("Amazon S3 Notification"), "of the envelope around it");
+    assert_eq!((context.record().attribute("bucket"), context.record().header("around")), (Some("photos"), Some("1")));
 
     let journal = Journal::<S3Record>::new();
     let service = testing::engine().sns(Key::message_id(), journal.handler()).envelope(S3);
@@ -69,7 +69,7 @@ async fn a_type_of_ones_own_sees_the_record_as_s3_sends_it() {
     assert_eq!(record["s3"]["object"]["key"], "Happy%20Face.jpg");
     assert_eq!(record["responseElements"]["x-amz-request-id"], "C3D13FE58DE4C810");
     let id = r#"["sourcebucket","Happy%20Face.jpg","version","ObjectCreated:Put","Happy Sequencer",null]"#;
-    assert_eq!(context.message_id(), id);
+    assert_eq!(context.record().message_id(), id);
     assert_eq!(context.record().id(), "m-1");
 }
 
@@ -122,7 +122,7 @@ fn handler(
 ) -> impl Fn(S3Record, RecordContext) -> BoxFuture<'static, Result<(), Failure>> + Clone + use<> {
     let journal = Arc::new(journal.clone());
     move |record, context| {
-        let first_try = context.receive_count() == 1;
+        let first_try = context.record().receive_count() == 1;
         let journal = Arc::clone(&journal);
         Box::pin(async move {
             journal.note(record.key.clone(), context);

@@ -44,7 +44,7 @@ async fn a_function_gets_the_detail_with_all_that_it_says() {
     }
     let runs = journal.runs();
     let [created, deleted, expired, restored] = &runs[..] else { panic!("{runs:?}") };
-    let types = runs.iter().map(|(_, context)| context.attribute("detail-type").unwrap());
+    let types = runs.iter().map(|(_, context)| context.record().attribute("detail-type").unwrap());
     assert!(types.eq(["Object Created", "Object Deleted", "Object Deleted", "Object Restore Completed"]));
     let [created, deleted, expired, restored] = [created, deleted, expired, restored].map(|(detail, _)| detail);
 

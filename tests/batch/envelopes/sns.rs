@@ -20,12 +20,12 @@ async fn a_notification_is_its_message() {
     assert_eq!(Some(delivered.records[0].record.id()), event.records[0].message_id.as_deref());
     let (order, context) = journal.runs().remove(0);
     assert_eq!(order, json!({ "order_id": "o-1", "note": "Größe \"M\"\n" }));
-    assert_eq!(context.message_id(), "394d3adc-3d5b-4b63-839c-20af64dc69b3");
-    assert_eq!((context.header("tenant"), context.header("cents")), (Some("a"), Some("4990")));
-    assert_eq!(context.attribute("TopicArn"), Some("arn:aws:sns:us-east-1:123456789012:orders"));
-    assert_eq!(context.attribute("Subject"), Some("New order"));
-    assert_eq!(context.attribute("ApproximateReceiveCount"), Some("1"));
-    assert_eq!(context.source(), Some("arn:aws:sqs:us-east-1:123456789012:wrapped"));
+    assert_eq!(context.record().message_id(), "394d3adc-3d5b-4b63-839c-20af64dc69b3");
+    assert_eq!((context.record().header("tenant"), context.record().header("cents")), (Some("a"), Some("4990")));
+    assert_eq!(context.record().attribute("TopicArn"), Some("arn:aws:sns:us-east-1:123456789012:orders"));
+    assert_eq!(context.record().attribute("Subject"), Some("New order"));
+    assert_eq!(context.record().attribute("ApproximateReceiveCount"), Some("1"));
+    assert_eq!(context.record().source(), Some("arn:aws:sqs:us-east-1:123456789012:wrapped"));
 }
 
 #[tokio::test]

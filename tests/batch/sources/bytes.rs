@@ -18,11 +18,11 @@ fn event<E: DeserializeOwned>(event: &Value) -> impl Fn(u32) -> E + use<E> {
 
 /// What the handler sees of the header `digest`, in bytes and as a text.
 async fn digest(_: Value, context: RecordContext) -> Result<(Option<Vec<u8>>, bool), Failure> {
-    let bytes = context.header_bytes("digest").map(<[u8]>::to_vec);
+    let bytes = context.record().header_bytes("digest").map(<[u8]>::to_vec);
     assert_eq!(context.record().binary_headers().count(), 1);
-    assert_eq!(context.header_bytes("tenant"), Some(&b"a"[..]));
-    assert_eq!((context.header("tenant"), context.header_bytes("none")), (Some("a"), None));
-    if bytes.as_deref() == Some(&[1, 255, 0]) && context.header("digest").is_none() {
+    assert_eq!(context.record().header_bytes("tenant"), Some(&b"a"[..]));
+    assert_eq!((context.record().header("tenant"), context.record().header_bytes("none")), (Some("a"), None));
+    if bytes.as_deref() == Some(&[1, 255, 0]) && context.record().header("digest").is_none() {
         Ok((bytes, true))
     } else {
         Err(Failure::permanent("another digest"))
@@ -114,8 +114,9 @@ async fn a_key_can_be_made_of_bytes() {
 #[tokio::test]
 async fn a_record_is_kept_as_the_event_has_it_where_that_is_asked_for() {
     let look = |_: Value, context: RecordContext| async move {
-        let raw = context.raw::<SqsMessage>().map(|message| (message.aws_region.clone(), message.body.clone()));
-        assert!(context.raw::<Value>().is_none(), "it is of another type");
+        let raw =
+            context.record().raw::<SqsMessage>().map(|message| (message.aws_region.clone(), message.body.clone()));
+        assert!(context.record().raw::<Value>().is_none(), "it is of another type");
         raw.map(|(region, body)| format!("{region:?} {body:?}")).ok_or_else(|| Failure::permanent("not kept"))
     };
     let once = testing::engine();
@@ -128,7 +129,7 @@ async fn a_record_is_kept_as_the_event_has_it_where_that_is_asked_for() {
     testing::deliver_twice(&service, &batch).await.assert_once();
     // Of a message in an envelope it is what is around it.
     let around = |_: Value, context: RecordContext| async move {
-        let body = context.raw::<SqsMessage>().and_then(|message| message.body.clone()).unwrap_or_default();
+        let body = context.record().raw::<SqsMessage>().and_then(|message| message.body.clone()).unwrap_or_default();
         if body.contains("Notification") { Ok(()) } else { Err(Failure::permanent("unwrapped")) }
     };
     let service = testing::engine().sqs(Key::message_id(), around).with_raw().envelope(Sns);

@@ -213,8 +213,8 @@ async fn a_handler_is_told_where_its_change_stands() {
     let journal = world.journal.clone();
     let handler = move |_: Change<Value>, context: RecordContext| {
         let attributes = ["eventName", "sequenceNumber", "approximateCreationDateTime"];
-        let attributes = attributes.map(|name| context.attribute(name).unwrap().to_owned());
-        journal.ran(format!("{} {} {attributes:?}", context.source().unwrap(), context.message_id()));
+        let attributes = attributes.map(|name| context.record().attribute(name).unwrap().to_owned());
+        journal.ran(format!("{} {} {attributes:?}", context.record().source().unwrap(), context.record().message_id()));
         async { Ok::<_, Failure>(()) }
     };
     let service = world.once.dynamodb_stream(Key::message_id(), handler);

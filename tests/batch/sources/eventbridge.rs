@@ -99,8 +99,8 @@ async fn a_handler_is_told_what_stands_on_its_event() {
         let names = ["source", "detail-type", "account", "time", "region"];
         journal.ran(format!(
             "{:?} {:?}",
-            context.source(),
-            names.map(|name| context.attribute(name).unwrap().to_owned())
+            context.record().source(),
+            names.map(|name| context.record().attribute(name).unwrap().to_owned())
         ));
         async { Ok::<_, Failure>(()) }
     });
@@ -140,7 +140,8 @@ async fn a_schedules_detail_is_the_json_in_its_text_and_the_event_names_it() {
     let world = World::new();
     let journal = world.journal.clone();
     let service = world.once.eventbridge(Key::message_id(), move |detail: Value, context: RecordContext| {
-        let [schedule, replay] = ["resources", "replay-name"].map(|name| context.attribute(name).map(str::to_owned));
+        let [schedule, replay] =
+            ["resources", "replay-name"].map(|name| context.record().attribute(name).map(str::to_owned));
         journal.ran(format!("{detail} {schedule:?} {replay:?}"));
         async { Ok::<_, Failure>(()) }
     });

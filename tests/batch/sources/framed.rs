@@ -108,7 +108,7 @@ async fn a_schema_not_known_yet_is_retried_and_an_unframed_value_is_not() {
         order(message)
     };
     let handle = |_: Option<Order>, context: RecordContext| async move {
-        assert_eq!(context.attribute("topic"), Some("orders"));
+        assert_eq!(context.record().attribute("topic"), Some("orders"));
         Ok::<_, Failure>(())
     };
     let service = testing::engine()

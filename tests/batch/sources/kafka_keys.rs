@@ -125,8 +125,12 @@ async fn a_handler_is_told_where_its_record_stands() {
     let journal = world.journal.clone();
     let service = world.once.kafka(Key::message_id(), move |_: Value, context: RecordContext| {
         let attributes = ["topic", "partition", "offset", "timestamp", "key", "keyBase64"];
-        let attributes = attributes.map(|name| context.attribute(name).unwrap_or("-").to_owned());
-        journal.ran(format!("{} {attributes:?} {:?}", context.message_id(), context.header("source")));
+        let attributes = attributes.map(|name| context.record().attribute(name).unwrap_or("-").to_owned());
+        journal.ran(format!(
+            "{} {attributes:?} {:?}",
+            context.record().message_id(),
+            context.record().header("source")
+        ));
         async { Ok::<_, Failure>(()) }
     });
     let file = std::fs::read_to_string("events/kafka-msk.json").unwrap();

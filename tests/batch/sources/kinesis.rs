@@ -63,8 +63,8 @@ async fn a_handler_is_told_where_its_record_stands() {
     let journal = world.journal.clone();
     let service = world.once.kinesis(Key::message_id(), move |_: Value, context: RecordContext| {
         let attributes = ["partitionKey", "sequenceNumber", "approximateArrivalTimestamp"];
-        let attributes = attributes.map(|name| context.attribute(name).unwrap().to_owned());
-        journal.ran(format!("{} {} {attributes:?}", context.source().unwrap(), context.message_id()));
+        let attributes = attributes.map(|name| context.record().attribute(name).unwrap().to_owned());
+        journal.ran(format!("{} {} {attributes:?}", context.record().source().unwrap(), context.record().message_id()));
         async { Ok::<_, Failure>(()) }
     });
     assert_eq!(world.answer(&service, &event([record(2, "customer-7", "{}")])).await, ALL_DONE);

@@ -185,10 +185,10 @@ async fn told(event: &Value) -> Vec<String> {
     let journal = world.journal.clone();
     let service = world.once.mq(Key::pointer("/order_id"), move |job: Job, context: RecordContext| {
         let attributes = ["queue", "redelivered", "correlationId", "timestamp"];
-        let attributes = attributes.map(|name| context.attribute(name).unwrap_or("-").to_owned());
+        let attributes = attributes.map(|name| context.record().attribute(name).unwrap_or("-").to_owned());
         let headers = ["text", "bytes", "umlaut", "number", "truth", "list", "binary", "null"];
-        let headers: Vec<_> = headers.iter().filter_map(|name| context.header(name)).collect();
-        journal.ran(format!("{} {} {attributes:?} {headers:?}", job.order_id, context.message_id()));
+        let headers: Vec<_> = headers.iter().filter_map(|name| context.record().header(name)).collect();
+        journal.ran(format!("{} {} {attributes:?} {headers:?}", job.order_id, context.record().message_id()));
         async { Ok::<_, Failure>(()) }
     });
     assert_eq!(world.answer(&service, event).await, "null");

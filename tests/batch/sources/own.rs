@@ -152,8 +152,10 @@ async fn its_attributes_and_headers_are_keys_and_reach_handlers() {
     let world = World::new();
     let journal = world.journal.clone();
     let handler = move |job: Job, context: RecordContext| {
-        let (topic, author) = (context.attribute("topic").unwrap(), context.header("author").unwrap());
-        let (source, id, tries) = (context.source().unwrap(), context.message_id(), context.receive_count());
+        let (topic, author) =
+            (context.record().attribute("topic").unwrap(), context.record().header("author").unwrap());
+        let (source, id, tries) =
+            (context.record().source().unwrap(), context.record().message_id(), context.record().receive_count());
         journal.ran(format!("{} {topic} {author} {source} {id} {tries}", job.order_id));
         async { Ok::<_, lambda_once::Failure>(()) }
     };

@@ -23,7 +23,7 @@ use crate::testing::journal::Journal;
 type Names = (fn(&RecordContext) -> String, fn(&Value) -> String);
 
 fn attribute(context: &RecordContext, name: &str) -> String {
-    context.attribute(name).unwrap_or_default().to_owned()
+    context.record().attribute(name).unwrap_or_default().to_owned()
 }
 
 fn text(value: &Value) -> String {
@@ -64,7 +64,7 @@ async fn check<S, H, T, A>(
     let mut expected: Vec<&Value> = records(&event);
     assert_eq!(journal.runs().len(), expected.len(), "{file}");
     for (_, context) in journal.runs() {
-        let raw = context.raw::<RawRecord>().unwrap();
+        let raw = context.record().raw::<RawRecord>().unwrap();
         let json: Value = raw.decode().unwrap();
         assert_eq!(of_context(&context), of_json(&json), "{file}");
         let place = expected.iter().position(|record| **record == json);
@@ -139,7 +139,7 @@ async fn partitions_and_queues_of_unequal_length_keep_their_records_apart() {
     let runs = journal.runs();
     assert_eq!(runs.len(), 6);
     for (_, context) in runs {
-        let raw: Value = context.raw::<RawRecord>().unwrap().decode().unwrap();
+        let raw: Value = context.record().raw::<RawRecord>().unwrap().decode().unwrap();
         let extra = format!("[{},{}]", attribute(&context, "partition"), attribute(&context, "offset"));
         assert_eq!(raw["extra"].to_string(), extra);
     }
@@ -151,7 +151,7 @@ async fn partitions_and_queues_of_unequal_length_keep_their_records_apart() {
     process(&service, &json!({ "rmqMessagesByQueue": queues })).await.unwrap();
     assert_eq!(journal.runs().len(), 3);
     for (_, context) in journal.runs() {
-        let raw: Value = context.raw::<RawRecord>().unwrap().decode().unwrap();
+        let raw: Value = context.record().raw::<RawRecord>().unwrap().decode().unwrap();
         assert_eq!(raw["basicProperties"]["appId"], context.record().id());
     }
 }
@@ -162,7 +162,7 @@ async fn nothing_is_kept_unless_that_is_asked_for() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().eventbridge(Key::message_id(), journal.handler());
     testing::deliver_twice(&service, &event).await.assert_once();
-    assert!(journal.runs()[0].1.raw::<RawRecord>().is_none());
+    assert!(journal.runs()[0].1.record().raw::<RawRecord>().is_none());
 }
 
 /// As functions of other projects read it: with what the library leaves out.
@@ -182,7 +182,7 @@ async fn of_a_message_in_an_envelope_it_is_what_is_around_it() {
     testing::deliver_twice(&service, &body).await.assert_once();
     let runs = journal.runs();
     assert_eq!(runs.len(), 2);
-    assert!(runs.iter().all(|(_, context)| context.raw::<SqsMessage>().is_some()));
+    assert!(runs.iter().all(|(_, context)| context.record().raw::<SqsMessage>().is_some()));
 
     let inner = serde_json::to_string(&eventbridge::event(&7)).unwrap();
     let event = json!({ "Records": [{
@@ -194,7 +194,7 @@ async fn of_a_message_in_an_envelope_it_is_what_is_around_it() {
     process(&service, &event).await.unwrap();
     let (payload, context) = journal.runs().remove(0);
     assert_eq!(payload, 7);
-    let around: Around = context.raw::<RawRecord>().unwrap().decode().unwrap();
+    let around: Around = context.record().raw::<RawRecord>().unwrap().decode().unwrap();
     assert_eq!((&*around.event_source, &*around.event_version), ("aws:sns", "1.0"));
 }
 
@@ -217,5 +217,5 @@ async fn the_json_is_that_of_the_event_byte_for_byte() {
     let event = serde_json::from_str(&format!(r#"{{"Records": [ {record} ]}}"#)).unwrap();
     service.process(LambdaEvent::new(event, testing::context(testing::TIME_LEFT))).await.response.unwrap();
     let (_, context) = &journal.runs()[0];
-    assert_eq!(context.raw::<RawRecord>().unwrap().as_json(), record);
+    assert_eq!(context.record().raw::<RawRecord>().unwrap().as_json(), record);
 }

@@ -109,10 +109,11 @@ async fn a_handler_is_told_what_stands_on_its_message() {
     let journal = world.journal.clone();
     let decode = |_: &RecordInfo, message: &String| Ok(message.len());
     let handler = move |length: usize, context: RecordContext| {
-        let headers =
-            ["order_id", "cents", "channels", "digest"].map(|name| context.header(name).unwrap_or("-").to_owned());
-        let attributes = ["Subject", "Timestamp"].map(|name| context.attribute(name).unwrap_or("-").to_owned());
-        journal.ran(format!("{length} {:?} {headers:?} {attributes:?}", context.source()));
+        let headers = ["order_id", "cents", "channels", "digest"]
+            .map(|name| context.record().header(name).unwrap_or("-").to_owned());
+        let attributes =
+            ["Subject", "Timestamp"].map(|name| context.record().attribute(name).unwrap_or("-").to_owned());
+        journal.ran(format!("{length} {:?} {headers:?} {attributes:?}", context.record().source()));
         async { Ok::<_, Failure>(()) }
     };
     let service = world.once.batch(Sns, Key::message_id(), decode, handler);

@@ -148,7 +148,7 @@ async fn a_bulk_handler_can_have_the_contexts_too() {
     let heard = Arc::clone(&ids);
     let handler = move |jobs: Vec<Job>, contexts: Vec<RecordContext>| {
         assert!(contexts.iter().all(|context| context.claim().is_some()));
-        heard.lock().unwrap().extend(contexts.iter().map(|context| context.message_id().to_owned()));
+        heard.lock().unwrap().extend(contexts.iter().map(|context| context.record().message_id().to_owned()));
         async move { jobs.into_iter().map(|job| Ok::<_, Failure>(job.order_id)).collect::<Vec<_>>() }
     };
     let service = world.once.sqs(Key::pointer("/order_id"), bulk(25, handler));

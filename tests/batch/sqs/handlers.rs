@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 use lambda_once::{
-    Classify, Failure, Key, RecordContext, Verdict,
+    Claim, Classify, Failure, Key, RecordContext, Verdict,
     batch::{Handler, RecordInfo, bulk, sqs::Sqs},
     clock::{Clock, Timestamp},
     record::{KeyHash, Status},
@@ -50,11 +50,11 @@ impl Told {
     fn by(context: &RecordContext) -> Self {
         let text = |text: Option<&str>| text.map(str::to_owned);
         Self {
-            message_id: context.message_id().to_owned(),
-            receive_count: context.receive_count(),
-            sent: text(context.attribute("SentTimestamp")),
-            absent: text(context.attribute("MessageGroupId")),
-            arn: text(context.source()),
+            message_id: context.record().message_id().to_owned(),
+            receive_count: context.record().receive_count(),
+            sent: text(context.record().attribute("SentTimestamp")),
+            absent: text(context.record().attribute("MessageGroupId")),
+            arn: text(context.record().source()),
             claim: context.claim().map(|claim| (claim.key(), claim.attempt(), claim.lease_until())),
             took_over: context.took_over(),
             stop: context.stop_point(),
@@ -71,7 +71,7 @@ async fn a_handler_can_ask_for_its_record_and_its_claim() {
     let seen = Arc::clone(&told);
     let service = world.once.sqs(by_order(), move |_: Value, context: RecordContext| {
         seen.lock().unwrap().push(Told::by(&context));
-        async move { Ok::<_, Failure>(context.message_id().to_owned()) }
+        async move { Ok::<_, Failure>(context.record().message_id().to_owned()) }
     });
     let mut context = world.left(seconds(20));
     context.request_id = "request-1".to_owned();
@@ -296,7 +296,7 @@ async fn what_a_handler_has_spawned_can_stop_when_the_handler_is_cut_off() {
     let handler = move |_: Value, context: RecordContext| {
         let (send, clock) = (send.clone(), clock.clone());
         async move {
-            assert_eq!((context.attempt(), context.time_left()), (Some(1), millis(4_500)));
+            assert_eq!((context.claim().map(Claim::attempt), context.time_left()), (Some(1), millis(4_500)));
             tokio::spawn(async move {
                 context.cancelled().await;
                 send.send((clock.now(), context.stop_point(), context.time_left())).unwrap();

@@ -65,9 +65,9 @@ async fn messages_with_the_same_deduplication_id_are_one_operation() {
 async fn a_handler_sees_the_attributes() {
     let world = World::new();
     let service = world.once.sqs(Key::message_id(), |_: Value, context: RecordContext| async move {
-        assert_eq!(context.header("order-id"), Some("A"));
-        assert_eq!(context.header("other"), None);
-        Ok::<_, Failure>(context.attribute("SentTimestamp").is_some())
+        assert_eq!(context.record().header("order-id"), Some("A"));
+        assert_eq!(context.record().header("other"), None);
+        Ok::<_, Failure>(context.record().attribute("SentTimestamp").is_some())
     });
     let labelled = labelled("m0", "String", "stringValue", "A");
     assert!(invoke(&service, event([labelled]), world.left(seconds(60))).await.unwrap().is_empty());

@@ -27,10 +27,10 @@ async fn a_kafka_record_has_what_it_was_given() {
     testing::deliver_twice(&service, &kafka::batch([record]).source("arn:cluster")).await.assert_once();
     let (order, context) = journal.runs().pop().unwrap();
     assert_eq!(order["order_id"], "7");
-    assert!(context.message_id().starts_with("shop-orders-3-42@"));
-    assert_eq!(context.source(), Some("arn:cluster"));
-    assert_eq!((context.attribute("key"), context.header("tenant")), (Some("é"), Some("ä")));
-    assert_eq!(context.header("raw"), None, "it is not text");
+    assert!(context.record().message_id().starts_with("shop-orders-3-42@"));
+    assert_eq!(context.record().source(), Some("arn:cluster"));
+    assert_eq!((context.record().attribute("key"), context.record().header("tenant")), (Some("é"), Some("ä")));
+    assert_eq!(context.record().header("raw"), None, "it is not text");
 }
 
 #[tokio::test]
@@ -75,9 +75,15 @@ async fn an_activemq_message_has_what_it_was_given() {
     testing::deliver_twice(&service, &batch).await.assert_once();
     let (order, context) = journal.runs().swap_remove(0);
     assert_eq!(order["order_id"], "7");
-    assert_eq!((context.message_id(), context.source()), ("ID:7", Some("arn:broker/other")));
-    assert_eq!((context.attribute("queue"), context.attribute("correlationId")), (Some("other"), Some("c-7")));
-    assert_eq!((context.header("tenant"), context.attribute("redelivered")), (Some("a"), Some("false")));
+    assert_eq!((context.record().message_id(), context.record().source()), ("ID:7", Some("arn:broker/other")));
+    assert_eq!(
+        (context.record().attribute("queue"), context.record().attribute("correlationId")),
+        (Some("other"), Some("c-7"))
+    );
+    assert_eq!(
+        (context.record().header("tenant"), context.record().attribute("redelivered")),
+        (Some("a"), Some("false"))
+    );
 }
 
 #[tokio::test]
@@ -93,8 +99,11 @@ async fn a_rabbitmq_message_has_what_it_was_given() {
     testing::deliver_twice(&service, &batch).await.assert_once();
     let (order, context) = journal.runs().pop().unwrap();
     assert_eq!(order["order_id"], "7");
-    assert_eq!((context.message_id(), context.source()), ("m-7", Some("arn:broker/other::/shop")));
-    assert_eq!((context.header("tenant"), context.attribute("correlationId")), (Some("ä"), Some("c-7")));
+    assert_eq!((context.record().message_id(), context.record().source()), ("m-7", Some("arn:broker/other::/shop")));
+    assert_eq!(
+        (context.record().header("tenant"), context.record().attribute("correlationId")),
+        (Some("ä"), Some("c-7"))
+    );
 }
 
 #[tokio::test]

@@ -85,11 +85,11 @@ async fn a_message_has_what_it_was_given() {
     testing::deliver_twice(&service, &batch).await.assert_once();
     let (order, context) = journal.runs().pop().unwrap();
     assert_eq!(order["order_id"], "7");
-    assert_eq!((context.message_id(), context.receive_count()), ("m-7", 3));
-    assert_eq!(context.attribute("SentTimestamp"), Some("1795255200000"));
-    assert_eq!(context.attribute("MessageGroupId"), Some("fair"));
-    assert_eq!(context.header("tenant"), Some("a"));
-    assert_eq!(context.source(), Some("arn:aws:sqs:eu-central-1:210987654321:other"));
+    assert_eq!((context.record().message_id(), context.record().receive_count()), ("m-7", 3));
+    assert_eq!(context.record().attribute("SentTimestamp"), Some("1795255200000"));
+    assert_eq!(context.record().attribute("MessageGroupId"), Some("fair"));
+    assert_eq!(context.record().header("tenant"), Some("a"));
+    assert_eq!(context.record().source(), Some("arn:aws:sqs:eu-central-1:210987654321:other"));
 }
 
 #[tokio::test]

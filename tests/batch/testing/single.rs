@@ -21,10 +21,10 @@ async fn a_message_of_a_topic_has_what_it_was_given() {
     testing::deliver_twice(&service, &message).await.assert_once();
     let (order, context) = journal.runs().pop().unwrap();
     assert_eq!(order["order_id"], "7");
-    assert_eq!((context.message_id(), context.header("tenant")), ("m-7", Some("a")));
-    assert_eq!(context.source(), Some("arn:aws:sns:us-east-1:123456789012:other"));
-    assert_eq!(context.attribute("Subject"), Some("shipped"));
-    assert_eq!(context.attribute("Timestamp"), Some("2027-01-31T12:00:00.000Z"));
+    assert_eq!((context.record().message_id(), context.record().header("tenant")), ("m-7", Some("a")));
+    assert_eq!(context.record().source(), Some("arn:aws:sns:us-east-1:123456789012:other"));
+    assert_eq!(context.record().attribute("Subject"), Some("shipped"));
+    assert_eq!(context.record().attribute("Timestamp"), Some("2027-01-31T12:00:00.000Z"));
 }
 
 #[tokio::test]
@@ -37,9 +37,9 @@ async fn an_event_has_what_it_was_given_and_its_detail_as_it_is() {
     testing::deliver_twice(&service, &event).await.assert_once();
     let (order, context) = journal.runs().pop().unwrap();
     assert_eq!(order, detail);
-    assert_eq!((context.message_id(), context.source()), ("e-7", Some("shop")));
-    assert_eq!(context.attribute("detail-type"), Some("Shipped"));
-    assert_eq!(context.attribute("time"), Some("2027-01-31T12:00:00Z"));
+    assert_eq!((context.record().message_id(), context.record().source()), ("e-7", Some("shop")));
+    assert_eq!(context.record().attribute("detail-type"), Some("Shipped"));
+    assert_eq!(context.record().attribute("time"), Some("2027-01-31T12:00:00Z"));
 }
 
 #[tokio::test]

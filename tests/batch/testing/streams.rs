@@ -34,10 +34,10 @@ async fn a_kinesis_record_has_what_it_was_given() {
     testing::deliver_twice(&service, &kinesis::batch([record]).source(arn)).await.assert_once();
     let (reading, context) = journal.runs().pop().unwrap();
     assert_eq!(reading["sensor"], 1);
-    assert_eq!((context.message_id(), context.source()), ("shardId-000000000000:42", Some(arn)));
-    assert_eq!(context.attribute("partitionKey"), Some("s-1"));
-    assert_eq!(context.attribute("sequenceNumber"), Some("42"));
-    let arrival: f64 = context.attribute("approximateArrivalTimestamp").unwrap().parse().unwrap();
+    assert_eq!((context.record().message_id(), context.record().source()), ("shardId-000000000000:42", Some(arn)));
+    assert_eq!(context.record().attribute("partitionKey"), Some("s-1"));
+    assert_eq!(context.record().attribute("sequenceNumber"), Some("42"));
+    let arrival: f64 = context.record().attribute("approximateArrivalTimestamp").unwrap().parse().unwrap();
     assert!(arrival > 1_700_000_000.0);
 }
 
@@ -101,8 +101,11 @@ async fn every_kind_of_change_has_its_keys_and_images() {
         );
     }
     let context: RecordContext = journal.runs().swap_remove(0).1;
-    assert_eq!((context.message_id(), context.source()), ("e-1", Some(arn)));
-    assert_eq!((context.attribute("eventName"), context.attribute("sequenceNumber")), (Some("INSERT"), Some("42")));
+    assert_eq!((context.record().message_id(), context.record().source()), ("e-1", Some(arn)));
+    assert_eq!(
+        (context.record().attribute("eventName"), context.record().attribute("sequenceNumber")),
+        (Some("INSERT"), Some("42"))
+    );
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ struct Order {
 
 async fn mail(order: Order, context: RecordContext) -> Result<String, Failure> {
     let again = if context.took_over() { "perhaps again: " } else { "" };
-    Ok(format!("{again}mail for {} of {}", order.id, context.header("tenant").unwrap_or("nobody")))
+    Ok(format!("{again}mail for {} of {}", order.id, context.record().header("tenant").unwrap_or("nobody")))
 }
 
 #[tokio::main]
