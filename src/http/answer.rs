@@ -180,7 +180,7 @@ impl LayerSettings {
 
     /// Replays a stored response, or what is kept of it, unless `before_replay` refuses that.
     async fn replay<R>(&self, stored: StoredResponse, asked: Asked<'_>) -> Response<ResponseBody<R>> {
-        let is_whole = stored.body_is_kept();
+        let is_whole = stored.body().is_some();
         self.log(if is_whole { OutcomeKind::Replayed } else { OutcomeKind::ReplayedWithoutResult }, asked);
         if let Some(gate) = &self.before_replay {
             let Some(request) = asked.parts else { return self.refusal(Problem::REPLAY_UNCHECKED, None) };

@@ -72,14 +72,9 @@ impl InFlight {
         Self(TaskTracker::new())
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
+    /// Returns how many requests are running.
+    pub fn count(&self) -> usize {
         self.0.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     /// Completes when there is none. Each ends when the longest duration of its
@@ -156,7 +151,7 @@ mod tests {
 
     impl Drop for Output {
         fn drop(&mut self) {
-            *self.1.lock().unwrap() = Some(self.0.is_empty());
+            *self.1.lock().unwrap() = Some(self.0.count() == 0);
         }
     }
 
@@ -171,7 +166,7 @@ mod tests {
             };
             assert!(pin!(in_flight.run(work)).now_or_never().is_none());
         }
-        assert_eq!(in_flight.len(), 1);
+        assert_eq!(in_flight.count(), 1);
         go.notify_one();
         in_flight.drain().await;
         assert_eq!(*was_empty.lock().unwrap(), Some(false));

@@ -215,7 +215,7 @@ impl IdempotencyKeyLayer {
 
     /// Called before a stored response is replayed, for example to check that the caller may still see it. If it returns an
     /// error, the client gets that response, and the record stays. The same holds for a 410 with the status and the `Location` of a
-    /// response whose body [is not kept](StoredResponse::body_is_kept). The replay is refused with 503 if the hook panics, or takes
+    /// response whose body [is not kept](StoredResponse::body). The replay is refused with 503 if the hook panics, or takes
     /// longer than ten seconds or than the invocation has.
     ///
     /// ```
@@ -436,14 +436,10 @@ impl IdempotencyKeyLayer {
     /// layer.heartbeat(Duration::from_secs(120))
     /// # }
     /// ```
-    pub fn heartbeat(mut self, max_duration: Duration) -> Self {
-        self.settings.heartbeat = Heartbeat::UpTo(max_duration);
-        self
-    }
-
-    /// Renews no lease: outside Lambda a handler is cancelled shortly before its first lease ends.
-    pub fn without_heartbeat(mut self) -> Self {
-        self.settings.heartbeat = Heartbeat::Never;
+    ///
+    /// With `None` no lease is renewed: outside Lambda a handler is cancelled shortly before its first lease ends.
+    pub fn heartbeat(mut self, max_duration: impl Into<Option<Duration>>) -> Self {
+        self.settings.heartbeat = Heartbeat::of(max_duration.into());
         self
     }
 

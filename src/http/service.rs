@@ -22,18 +22,6 @@ pub struct IdempotencyKeyService<S> {
     pub(super) settings: Arc<LayerSettings>,
 }
 
-impl<S> IdempotencyKeyService<S> {
-    /// The inner service.
-    pub fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// The inner service, without the layer.
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
-}
-
 impl<S: fmt::Debug> fmt::Debug for IdempotencyKeyService<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdempotencyKeyService").field("inner", &self.inner).field("settings", &self.settings).finish()

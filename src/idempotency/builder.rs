@@ -99,7 +99,7 @@ impl Builder {
     /// watch`. At least one second. In Lambda the lease ends one second after the deadline.
     ///
     /// Work may run longer, by a [heartbeat](Self::heartbeat); a short lease then lets others take over soon after a crash.
-    /// In batches, and [without a heartbeat](Self::without_heartbeat), it is the longest time that a handler has.
+    /// In batches, and without a heartbeat, it is the longest time that a handler has.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self
@@ -115,6 +115,8 @@ impl Builder {
     ///
     /// When the deadline is known, as in Lambda, this has no effect: the lease lasts until then. Batches renew no leases.
     ///
+    /// With `None` no lease is renewed: when the deadline is not known, a handler is cancelled shortly before its first lease ends.
+    ///
     /// ```
     /// use std::time::Duration;
     /// use lambda_once::{Idempotency, MemoryStore};
@@ -126,14 +128,8 @@ impl Builder {
     ///     .build()?;
     /// # drop(once); Ok(()) }
     /// ```
-    pub fn heartbeat(mut self, max_duration: Duration) -> Self {
-        self.settings.heartbeat = Some(max_duration);
-        self
-    }
-
-    /// Renews no lease: when the deadline is not known, a handler is cancelled shortly before its first lease ends.
-    pub fn without_heartbeat(mut self) -> Self {
-        self.settings.heartbeat = None;
+    pub fn heartbeat(mut self, max_duration: impl Into<Option<Duration>>) -> Self {
+        self.settings.heartbeat = max_duration.into();
         self
     }
 

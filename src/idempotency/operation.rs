@@ -271,14 +271,10 @@ impl<P> Operation<'_, P> {
     /// An operation that is given a known [deadline](Self::deadline) is refused with it ([`Config`](crate::ErrorKind::Config)): its
     /// lease lasts until then. One that inherits its deadline, inside a handler, is cancelled after `max_duration` or in time for the
     /// handler to see that, whichever comes first. Its lease lasts until that deadline and needs no renewal.
-    pub fn heartbeat(mut self, max_duration: Duration) -> Self {
-        self.heartbeat = Heartbeat::UpTo(max_duration);
-        self
-    }
-
-    /// Does not renew the lease: without a known deadline the work is cancelled shortly before it ends.
-    pub fn without_heartbeat(mut self) -> Self {
-        self.heartbeat = Heartbeat::Never;
+    ///
+    /// With `None` the lease is not renewed: without a known deadline the work is cancelled shortly before it ends.
+    pub fn heartbeat(mut self, max_duration: impl Into<Option<Duration>>) -> Self {
+        self.heartbeat = Heartbeat::of(max_duration.into());
         self
     }
 

@@ -63,6 +63,10 @@ pub(crate) enum Heartbeat {
 }
 
 impl Heartbeat {
+    pub(crate) fn of(max_duration: Option<Duration>) -> Self {
+        max_duration.map_or(Self::Never, Self::UpTo)
+    }
+
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if nothing could run within it.

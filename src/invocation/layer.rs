@@ -69,14 +69,10 @@ impl<T> InvocationLayer<T> {
     /// [renewed](crate::Builder::heartbeat) meanwhile. An invocation whose deadline is known, as each in Lambda, is
     /// refused with it ([`ErrorKind::Config`](crate::ErrorKind::Config)): its lease lasts until then. The engine's own setting has no
     /// effect there.
-    pub fn heartbeat(mut self, max_duration: Duration) -> Self {
-        self.settings.heartbeat = Heartbeat::UpTo(max_duration);
-        self
-    }
-
-    /// Renews no lease: where the deadline is not known, a handler is cancelled shortly before its first lease ends.
-    pub fn without_heartbeat(mut self) -> Self {
-        self.settings.heartbeat = Heartbeat::Never;
+    ///
+    /// With `None` no lease is renewed: where the deadline is not known, a handler is cancelled shortly before its first lease ends.
+    pub fn heartbeat(mut self, max_duration: impl Into<Option<Duration>>) -> Self {
+        self.settings.heartbeat = Heartbeat::of(max_duration.into());
         self
     }
 

@@ -56,16 +56,6 @@ impl<S, T> InvocationService<S, T> {
     pub(super) fn new(inner: S, settings: LayerSettings) -> Self {
         Self { inner, settings: Arc::new(settings), event: PhantomData }
     }
-
-    /// The inner service.
-    pub fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// The inner service, without the layer.
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
 }
 
 impl<S: Clone, T> Clone for InvocationService<S, T> {

@@ -184,7 +184,7 @@ async fn a_check_before_a_replay_ends_when_its_client_leaves() {
     assert_eq!(server.post("/charges", "k", "{}").await.status, 201);
     let client = server.begin("k", "content-length: 2\r\n", "{}").await;
     began.notified().await;
-    assert!(in_flight.is_empty(), "a check is no work to be completed");
+    assert!(in_flight.count() == 0, "a check is no work to be completed");
     drop(client);
     // The check itself may take ten seconds.
     timeout(Duration::from_secs(8), ended.notified()).await.expect("nobody waits for the replay");

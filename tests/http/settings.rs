@@ -47,7 +47,7 @@ fn an_empty_name_of_a_service_is_refused() {
 fn a_heartbeat_in_which_nothing_could_run_is_refused() {
     assert!(is_refused(layer().heartbeat(Duration::ZERO)));
     assert!(!is_refused(layer().heartbeat(Duration::from_secs(60))));
-    assert!(!is_refused(layer().without_heartbeat()));
+    assert!(!is_refused(layer().heartbeat(None)));
 }
 
 #[test]

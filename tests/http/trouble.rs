@@ -55,7 +55,7 @@ async fn a_panic_keeps_the_key_until_the_lease_ends() {
 #[tokio::test(start_paused = true)]
 async fn without_a_heartbeat_a_hung_handler_is_cut_off_whatever_the_deadline() {
     for deadline in [None, Some(0), Some(600_000)] {
-        let app = App::with(|engine| engine, IdempotencyKeyLayer::without_heartbeat, |_, _| future::pending());
+        let app = App::with(|engine| engine, |layer| layer.heartbeat(None), |_, _| future::pending());
         let mut request = post("k", "{}");
         if let Some(deadline) = deadline {
             let mut context = Context::default();

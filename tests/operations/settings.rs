@@ -82,7 +82,7 @@ async fn an_operation_has_its_own_lease_and_policy_after_an_unknown_outcome() {
     let world = World::new();
     let settings = OperationSettings::new().lease(5 * HOUR).after_unknown(AfterUnknown::Refuse);
     let doubtful = || async { Err::<(), _>(Failure::unknown("timed out")) };
-    let run = |settings| world.once.operation("charge", "k").without_heartbeat().with_settings(settings).run(doubtful);
+    let run = |settings| world.once.operation("charge", "k").heartbeat(None).with_settings(settings).run(doubtful);
     assert!(matches!(run(settings).await.unwrap(), Outcome::Failed(_)));
     let record = world.record(world.once.key_hash("charge", "k").unwrap()).await;
     assert_eq!(record.lease_until.unwrap().since(world.clock.now()), 5 * HOUR);

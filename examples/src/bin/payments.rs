@@ -186,7 +186,7 @@ async fn serve() -> Result<()> {
     println!("listening on http://{}", listener.local_addr()?);
     axum::serve(listener, app(ledger, idempotency)).with_graceful_shutdown(shutdown(interrupt, terminate)).await?;
     // All connections are closed, but charges of disconnected clients may still be running.
-    info!(charges = in_flight.len(), "waiting for charges without a client");
+    info!(charges = in_flight.count(), "waiting for charges without a client");
     in_flight.drain().await;
     Ok(())
 }

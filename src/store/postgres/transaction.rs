@@ -263,7 +263,7 @@ impl PostgresStore {
     /// ```
     ///
     /// It is sent with `BEGIN`. Above READ COMMITTED the commit fails (40001) if the lease was renewed since the transaction began:
-    /// switch the [heartbeat](crate::Operation::without_heartbeat) off, or be faster than a third of the lease.
+    /// switch the [heartbeat](crate::Operation::heartbeat) off, or be faster than a third of the lease.
     #[must_use]
     pub fn with_isolation_level(mut self, level: IsolationLevel) -> Self {
         self.isolation_level = Some(level);

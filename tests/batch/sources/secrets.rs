@@ -50,20 +50,20 @@ fn an_event_and_its_records_show_no_payload() {
     let mut record = kafka::record(0, 1, &json!("secret"));
     record["key"] = json!(base64("secret"));
     record["headers"] = json!([{ "id": b"secret" }]);
-    let (text, values) = shown(&Kafka::default(), &kafka::event([record]));
+    let (text, values) = shown(&Kafka, &kafka::event([record]));
     hides(&(text + &format!("{values:?}")));
 
     let mut active = mq::active("ID:1", &secret);
     active["properties"] = json!({ "id": "secret" });
-    hides(&shown(&Mq::default(), &mq::active_event([active])).0);
+    hides(&shown(&Mq, &mq::active_event([active])).0);
     let mut rabbit = mq::rabbit(None, &secret);
     rabbit["basicProperties"]["headers"] = json!({ "id": { "bytes": b"secret" } });
-    hides(&shown(&Mq::default(), &mq::rabbit_event([("orders::/", rabbit)])).0);
+    hides(&shown(&Mq, &mq::rabbit_event([("orders::/", rabbit)])).0);
 
     let mut message = sns::event("m-1", &secret);
     message["Records"][0]["Sns"]["MessageAttributes"]["order_id"]["Value"] = json!("secret");
-    hides(&shown(&Sns::default(), &message).0);
+    hides(&shown(&Sns, &message).0);
 
-    let (text, details) = shown(&EventBridge::default(), &json!({ "id": "e-1", "detail": secret }));
+    let (text, details) = shown(&EventBridge, &json!({ "id": "e-1", "detail": secret }));
     hides(&(text + &format!("{details:?}")));
 }

@@ -30,7 +30,7 @@ async fn hang_inside(world: &World, is_spawned: bool) -> (Vec<String>, (String, 
         async move {
             let inner = async move {
                 let mut lease_until = Timestamp::EPOCH;
-                let operation = once.operation("charge", "order 7").all_tenants().without_heartbeat();
+                let operation = once.operation("charge", "order 7").all_tenants().heartbeat(None);
                 let ended = operation.run_with(|claim| {
                     lease_until = claim.unwrap().lease_until();
                     std::future::pending::<Result<u32, Failure>>()

@@ -9,7 +9,7 @@ use std::{
 };
 
 use lambda_once::{
-    Builder, Deadline, Failure, Interruption, Outcome,
+    Deadline, Failure, Interruption, Outcome,
     clock::{Clock, Timestamp},
     store::fault::Call,
 };
@@ -68,7 +68,7 @@ async fn a_hanging_handler_is_cut_off_before_the_deadline() {
 #[tokio::test(start_paused = true)]
 async fn without_deadline_and_heartbeat_a_hung_handler_is_cut_off_by_its_lease() {
     for unknown in [Deadline::UNKNOWN, Deadline::at(Timestamp::EPOCH), Deadline::at(Timestamp::from_millis(600_000))] {
-        let world = World::with(Builder::without_heartbeat);
+        let world = World::with(|builder| builder.heartbeat(None));
         let (took, lease_until) = world.hang(unknown).await;
         assert_eq!((took, lease_until), (UNTIL_STOP, FUTURE.after(LEASE)), "{unknown:?}");
     }
@@ -76,7 +76,7 @@ async fn without_deadline_and_heartbeat_a_hung_handler_is_cut_off_by_its_lease()
 
 #[tokio::test(start_paused = true)]
 async fn the_claim_of_a_handler_that_was_cut_off_is_taken_over_after_its_lease() {
-    let world = World::with(Builder::without_heartbeat);
+    let world = World::with(|builder| builder.heartbeat(None));
     world.hang(Deadline::UNKNOWN).await;
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
     world.lapse().await;

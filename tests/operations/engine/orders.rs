@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lambda_once::{
-    Builder, Classify, Error, ErrorKind, ErrorStatus, Failure, MissingKey, Outcome, Verdict,
+    Classify, Error, ErrorKind, ErrorStatus, Failure, MissingKey, Outcome, Verdict,
     order::Sequence,
     record::{KeyHash, Status},
     store::fault::{Call, Fault},
@@ -202,7 +202,7 @@ async fn a_heartbeat_renews_the_entity_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_whose_answer_is_lost_frees_its_entity() {
-    let world = World::with(Builder::without_heartbeat);
+    let world = World::with(|builder| builder.heartbeat(None));
     world.store.always(Call::Claim, Fault::ErrorAfter);
     assert!(world.run_at("event 5", 5, Ok(1)).await.is_err());
     world.store.heal();
@@ -211,7 +211,7 @@ async fn a_claim_whose_answer_is_lost_frees_its_entity() {
 
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_was_not_recorded_leaves_doubt() {
-    let world = World::with(Builder::without_heartbeat);
+    let world = World::with(|builder| builder.heartbeat(None));
     world.store.always(Call::Settle, Fault::ErrorBefore);
     assert_outcome!(world.run_at("event 5", 5, Ok(1)).await, Ok(Outcome::Unrecorded(1)));
     world.store.heal();
@@ -235,7 +235,7 @@ async fn work_that_finds_itself_superseded_is_recorded_so_and_raises_the_order()
 
 #[tokio::test(start_paused = true)]
 async fn that_work_is_superseded_is_not_known_until_it_is_recorded() {
-    let world = World::with(Builder::without_heartbeat);
+    let world = World::with(|builder| builder.heartbeat(None));
     world.store.always(Call::Settle, Fault::ErrorBefore);
     let stale = Err(Failure::superseded("the row has version 9"));
     let outcome = world.run_at("event 5", 5, stale).await;

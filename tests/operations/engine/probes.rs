@@ -187,7 +187,7 @@ async fn a_panic_in_a_probe_that_is_set_to_transient_hands_the_claim_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hung_probe_is_cut_off_at_the_stop_point_and_the_next_run_probes() {
-    let settings = World::with(|builder| builder.after_unknown(AfterUnknown::Probe).without_heartbeat());
+    let settings = World::with(|builder| builder.after_unknown(AfterUnknown::Probe).heartbeat(None));
     let world = World::lost_from(settings).await;
     let begun = Instant::now();
     assert_outcome!(world.probe(hangs).await, Ok(Outcome::Interrupted(Interruption::Cancelled)));
@@ -205,7 +205,7 @@ async fn a_probe_and_the_run_after_it_share_one_stop_point() {
         nothing(claim).await
     };
     let begun = Instant::now();
-    let hangs = world.once.operation(CHARGE, KEY).probe(slow).without_heartbeat();
+    let hangs = world.once.operation(CHARGE, KEY).probe(slow).heartbeat(None);
     let outcome = hangs.run(std::future::pending::<Result<u32, Failure>>);
     assert_outcome!(outcome.await, Ok(Outcome::Interrupted(Interruption::Cancelled)));
     assert_eq!(begun.elapsed(), UNTIL_STOP);

@@ -218,7 +218,7 @@ async fn a_wait_ends_before_the_stop_point() {
 async fn a_handler_that_was_waited_for_ends_at_its_invocations_stop_point() {
     let world = World::new();
     let begun = Instant::now();
-    let hangs = world.once.operation(CHARGE, KEY).wait_up_to(20 * SECOND).without_heartbeat();
+    let hangs = world.once.operation(CHARGE, KEY).wait_up_to(20 * SECOND).heartbeat(None);
     let hangs = hangs.run(pending::<Result<u32, Failure>>);
     let (_, waited) = tokio::join!(world.hold(10 * SECOND, Err(Failure::transient("again"))), hangs);
     assert_outcome!(waited, Ok(Outcome::Interrupted(_)));

@@ -3,7 +3,7 @@
 use std::{future, time::Duration};
 
 use lambda_once::{
-    BoxError, Builder, ErrorKind, Idempotency, Key, MemoryStore, OnPanic, clock::Clock, invocation::InvocationLayer,
+    BoxError, ErrorKind, Idempotency, Key, MemoryStore, OnPanic, clock::Clock, invocation::InvocationLayer,
     store::fault::Call,
 };
 use lambda_runtime::{Context, LambdaEvent};
@@ -64,7 +64,7 @@ async fn a_hung_handler_is_cut_off_before_the_deadline_and_keeps_its_claim() {
 async fn a_deadline_that_is_not_known_gives_the_configured_lease() {
     for of in [|_| 0, |_| 600_000, |now: u64| now + 910_001, |now: u64| now * 1_000] {
         let hangs = |_, _| future::pending::<Result<u32, BoxError>>();
-        let function = Function::with(Builder::without_heartbeat, |layer| layer, hangs);
+        let function = Function::with(|builder| builder.heartbeat(None), |layer| layer, hangs);
         let deadline = of(function.clock.now().as_millis());
         let mut context = Context::default();
         context.deadline = deadline;

@@ -131,7 +131,7 @@ async fn act(act: Act) -> Result<u32, Failure> {
 async fn send(once: &Idempotency, entry_point: EntryPoint, does: Act) {
     match entry_point {
         EntryPoint::Operation => {
-            let _ = once.operation("charge", "k").without_heartbeat().run(|| act(does)).await.unwrap();
+            let _ = once.operation("charge", "k").heartbeat(None).run(|| act(does)).await.unwrap();
         }
         EntryPoint::Batch => {
             let service = once.sqs(Key::pointer("/id"), move |_: Value| act(does));
@@ -140,7 +140,7 @@ async fn send(once: &Idempotency, entry_point: EntryPoint, does: Act) {
         }
         EntryPoint::Invocation => {
             let handler = service_fn(move |_: LambdaEvent<Value>| act(does));
-            let layer = InvocationLayer::new(once.clone(), Key::pointer("/id")).without_heartbeat();
+            let layer = InvocationLayer::new(once.clone(), Key::pointer("/id")).heartbeat(None);
             let _ = layer.layer(handler).oneshot(testing::event(&json!({ "id": "k" }))).await;
         }
         EntryPoint::Http => {
@@ -155,7 +155,7 @@ async fn send(once: &Idempotency, entry_point: EntryPoint, does: Act) {
                 Ok::<_, Infallible>(response)
             });
             let scope = Caller::from_fn(|_| Some("alice".to_owned()));
-            let layer = IdempotencyKeyLayer::new(once.clone(), scope).without_heartbeat();
+            let layer = IdempotencyKeyLayer::new(once.clone(), scope).heartbeat(None);
             let request = http::Request::post("/").header("idempotency-key", "\"k\"");
             let _ = layer.layer(handler).oneshot(request.body(Full::<Bytes>::from("{}")).unwrap()).await;
         }

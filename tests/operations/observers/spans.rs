@@ -251,11 +251,11 @@ async fn no_span_holds_a_payload_or_a_plain_key() {
     const SECRET: &str = "4929-1234";
     let (once, traces) = (once(), Traces::exported(LevelFilter::TRACE));
     let secret = json!({ "id": SECRET, "card": SECRET });
-    let _ = once.operation("charge", SECRET).without_heartbeat().run(|| act(Act::Succeed)).await.unwrap();
+    let _ = once.operation("charge", SECRET).heartbeat(None).run(|| act(Act::Succeed)).await.unwrap();
     let service = once.sqs(Key::pointer("/id"), |_: Value| act(Act::Succeed));
     testing::deliver(&service, &testing::sqs::batch([testing::sqs::message(&secret)])).await;
     let handler = service_fn(|_: LambdaEvent<Value>| act(Act::Succeed));
-    let layer = InvocationLayer::new(once.clone(), Key::pointer("/id")).without_heartbeat();
+    let layer = InvocationLayer::new(once.clone(), Key::pointer("/id")).heartbeat(None);
     layer.layer(handler).oneshot(testing::event(&secret)).await.unwrap();
     // Errors have texts.
     let service = once.clone().named("undecodable").sqs(Key::pointer("/id"), |_: u32| act(Act::Fail));

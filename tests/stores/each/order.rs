@@ -35,7 +35,7 @@ type Event = (usize, u64);
 type Effects = Arc<Mutex<Vec<Vec<u64>>>>;
 
 fn engine(store: FaultStore<Arc<dyn Store>>) -> Idempotency {
-    let builder = Idempotency::builder(store).scope("tests").disabled(false).without_heartbeat();
+    let builder = Idempotency::builder(store).scope("tests").disabled(false).heartbeat(None);
     builder.lease(Duration::from_secs(1)).skew_margin(Duration::from_millis(100)).build().unwrap()
 }
 

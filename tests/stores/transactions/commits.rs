@@ -89,8 +89,7 @@ async fn a_run_that_is_dropped_leaves_no_writes<D: Database>() {
 async fn a_handler_that_is_cut_off_leaves_no_writes<D: Database>() {
     for mode in MODES {
         let world = World::<D>::new().await;
-        let once =
-            build(engine(&world.store, &world.clock).lease(std::time::Duration::from_secs(2)).without_heartbeat());
+        let once = build(engine(&world.store, &world.clock).lease(std::time::Duration::from_secs(2)).heartbeat(None));
         let work = async |transaction: D::Transaction| {
             world.ledger.enter(&transaction, KEY).await?;
             pending::<Result<String, Failure>>().await

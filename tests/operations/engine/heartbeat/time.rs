@@ -73,14 +73,14 @@ async fn no_longest_duration_is_too_long() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_heartbeat_the_lease_is_the_limit() {
-    let world = World::with(Builder::without_heartbeat);
+    let world = World::with(|builder| builder.heartbeat(None));
     let (outcome, took) = world.hang_with_heartbeat().await;
     assert_outcome!(outcome, Outcome::Interrupted(Interruption::Cancelled));
     assert_eq!((took, world.calls()), (UNTIL_STOP, vec![Call::Claim]));
 
     let world = World::new();
     let begun = Instant::now();
-    let hangs = world.once.operation(CHARGE, KEY).without_heartbeat().run(pending::<Result<u32, Failure>>);
+    let hangs = world.once.operation(CHARGE, KEY).heartbeat(None).run(pending::<Result<u32, Failure>>);
     assert_outcome!(hangs.await, Ok(Outcome::Interrupted(Interruption::Cancelled)));
     assert_eq!((begun.elapsed(), world.calls()), (UNTIL_STOP, vec![Call::Claim]));
 }
@@ -137,7 +137,7 @@ async fn what_runs_unprotected_has_the_same_longest_duration_and_no_heartbeat() 
     for (settings, longest) in [
         ((|builder| builder) as fn(Builder) -> Builder, LONGEST),
         (|builder| builder.heartbeat(100 * SECOND), 100 * SECOND),
-        (Builder::without_heartbeat, UNTIL_STOP),
+        (|builder| builder.heartbeat(None), UNTIL_STOP),
     ] {
         let world = World::with(|builder| settings(builder).disabled(true));
         let (outcome, took) = world.hang_with_heartbeat().await;
