@@ -123,7 +123,7 @@ pub use error::{BoxError, Error, ErrorKind, ErrorStatus};
 pub use future::BoxFuture;
 pub use idempotency::{
     AfterUnknown, Builder, Claim, Classified, Classify, DISABLED_VARIABLE, Failure, Idempotency, InTransaction,
-    Interruption, InvocationContext, OnPanic, Operation, OperationSettings, Outcome, OutcomeKind, ProbeResult,
+    Interruption, InvocationContext, OnPanic, Operation, OperationSettings, Outcome, OutcomeKind, ProbeResult, Results,
     StoredFailure, Verdict, WithoutClaim,
 };
 pub use key::missing::MissingKey;

@@ -8,7 +8,8 @@ use super::{
 };
 use crate::{
     idempotency::{
-        result::{Recorded, encode},
+        policy::Results,
+        result::{Recorded, encode, encode_always},
         settings::EngineSettings,
     },
     record::StoredResult,
@@ -38,9 +39,12 @@ impl<R, E> HandlerEnd<'_, R, E> {
 }
 
 impl<R, E> Recorded for HandlerEnd<'_, R, E> {
-    /// A response that is too large is recorded without its body.
+    /// A response that is too large is recorded without its body; one whose result is discarded by its status alone.
     fn recorded(&self, settings: &EngineSettings, limits: Limits) -> StoredResult {
         let Self::Answered { parts, body, headers, is_replayable } = self else { return StoredResult::DROPPED };
+        if settings.results == Results::Discard {
+            return encode_always(&StoredForm::of_status(parts.status), settings, limits);
+        }
         if let Some(bytes) = body.whole().filter(|_| *is_replayable) {
             let form = StoredForm::new(parts.status, &parts.headers, bytes, body.trailers(), headers);
             let whole = encode(&form, settings, limits);

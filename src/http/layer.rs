@@ -214,8 +214,8 @@ impl IdempotencyKeyLayer {
     }
 
     /// Called before a stored response is replayed, for example to check that the caller may still see it. If it returns an
-    /// error, the client gets that response, and the record stays. The same holds for a 410 with the status and the `Location` of a
-    /// response whose body [is not kept](StoredResponse::body). The replay is refused with 503 if the hook panics, or takes
+    /// error, the client gets that response, and the record stays. The same holds for a 410 with the status, and the `Location` if
+    /// it is stored, of a response whose body [is not kept](StoredResponse::body). The replay is refused with 503 if the hook panics, or takes
     /// longer than ten seconds or than the invocation has.
     ///
     /// ```

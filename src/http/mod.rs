@@ -59,8 +59,8 @@
 //! `status`, `detail`, `code`, `retryable` (whether the same request may be sent again) and, if the wait is known,
 //! `retry_after_ms` (milliseconds). While another request holds the key, that is the rest of its lease (a long request renews it)
 //! and the margin for clocks. `Retry-After` stays at one or two seconds, since a running request usually ends much sooner. A
-//! `response_not_stored` has the status of the response as `response_status` and its `Location` as a header, unless the engine keeps
-//! [no results](crate::Builder::keep_results).
+//! `response_not_stored` has the status of the response as `response_status` and its `Location` as a header; under
+//! [`Results::Discard`](crate::Results::Discard) the status alone.
 //!
 //! Programs should match the `code`. A code keeps its name and meaning in all versions 0.x and 1.x; new codes may be added. `type` is
 //! `about:blank`, and `title` the phrase of the status, unless the API documents its problem types
@@ -78,7 +78,7 @@
 //! | <a id="in_progress"></a>`in_progress` | 409 | yes | another request holds the key: it is running, or has ended without an outcome |
 //! | <a id="superseded"></a>`superseded` | 409 | no | a newer request of its entity has taken effect |
 //! | <a id="outcome_unknown"></a>`outcome_unknown` | 409 | no | an earlier request ended without an outcome, under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) |
-//! | <a id="response_not_stored"></a>`response_not_stored` | 410 | no | the operation is done, and its response was too large to store, or for Lambda |
+//! | <a id="response_not_stored"></a>`response_not_stored` | 410 | no | the operation is done, and its response is not stored: it was too large, or results are [discarded](crate::Results::Discard). The operation must not be repeated under another key |
 //! | <a id="body_too_large"></a>`body_too_large` | 413 | no | the request body exceeds [`max_body`](IdempotencyKeyLayer::max_body) |
 //! | <a id="key_reused"></a>`key_reused` | 422 | while that request is running | the key was used with another method, path, query, media type or body |
 //! | <a id="handler_failed"></a>`handler_failed` | 500 | yes | the handler panicked; its effect is unknown |

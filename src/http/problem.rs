@@ -98,7 +98,7 @@ impl Problem {
     pub(super) const ANSWER_NOT_KEPT: Self = Self::new(
         StatusCode::GONE,
         "response_not_stored",
-        "the operation is done; its answer is not available any more",
+        "the operation is done, and its response is not stored; do not repeat the operation",
     );
     pub(super) const ANSWER_UNREADABLE: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,

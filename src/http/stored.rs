@@ -29,7 +29,8 @@ impl StoredResponse {
         self.trailers.as_ref()
     }
 
-    /// Returns the body, or `None` if it was too large to be kept. Then the client gets only the status and `Location`, with a 410.
+    /// Returns the body, or `None` if it is not kept: it was too large, or under [`Results::Discard`](crate::Results::Discard). Then the
+    /// client gets only the status, and the `Location` of a response that was too large, with a 410.
     pub fn body(&self) -> Option<&Bytes> {
         self.body_is_kept.then_some(self.response.body())
     }
@@ -145,10 +146,16 @@ impl StoredForm {
     /// Returns the form of a response whose body is too large: its status and `Location`.
     pub(super) fn without_body(status: StatusCode, headers: &HeaderMap, policy: &HeaderPolicy) -> Self {
         let location = headers.get(header::LOCATION).map(|value| (&header::LOCATION, value));
+        let headers = location.filter(|(name, value)| policy.keeps(name, value)).map(stored).into_iter().collect();
+        Self { headers, ..Self::of_status(status) }
+    }
+
+    /// Returns the form of a response of which the status alone is stored.
+    pub(super) fn of_status(status: StatusCode) -> Self {
         Self {
             status: StatusCode::GONE.as_u16(),
             answered: Some(status.as_u16()),
-            headers: location.filter(|(name, value)| policy.keeps(name, value)).map(stored).into_iter().collect(),
+            headers: Vec::new(),
             text: None,
             base64: None,
             trailers: Vec::new(),

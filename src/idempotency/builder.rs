@@ -9,7 +9,7 @@ use std::{
 use super::{
     engine::Engine,
     handle::Idempotency,
-    policy::{AfterUnknown, OnPanic},
+    policy::{AfterUnknown, OnPanic, Results},
     settings::{DISABLED_VARIABLE, EngineSettings},
     verdict::Verdict,
 };
@@ -64,7 +64,7 @@ impl Idempotency {
 /// | [`classify`](Self::classify) | no classifiers: an error without a mark is transient |
 /// | [`on_panic`](Self::on_panic) | [`OnPanic::Unknown`] |
 /// | [`missing_key`](Self::missing_key) | [`MissingKey::Reject`] |
-/// | [`keep_results`](Self::keep_results) | yes |
+/// | [`results`](Self::results) | [`Results::Store`] |
 /// | [`compress_above`](Self::compress_above) | 4096 bytes |
 /// | [`disabled`](Self::disabled) | no, unless `LAMBDA_ONCE_DISABLED` is `1` or `true` |
 /// | [`clock`](Self::clock) | [`SystemClock`] |
@@ -242,10 +242,9 @@ impl Builder {
         self
     }
 
-    /// Whether results and the texts of failures are stored. Without them a repeated operation is still recognised, and
-    /// answered without its result. For results that hold personal data.
-    pub fn keep_results(mut self, keep: bool) -> Self {
-        self.settings.keep_results = keep;
+    /// Sets what is stored of results and of the texts of failures.
+    pub fn results(mut self, policy: Results) -> Self {
+        self.settings.results = policy;
         self
     }
 

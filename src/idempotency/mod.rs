@@ -31,7 +31,7 @@ pub use invoked::InvocationContext;
 pub use operation::Operation;
 pub use operation_settings::OperationSettings;
 pub use outcome::{Interruption, Outcome, OutcomeKind, StoredFailure};
-pub use policy::{AfterUnknown, OnPanic};
+pub use policy::{AfterUnknown, OnPanic, Results};
 pub use probe::ProbeResult;
 pub use settings::DISABLED_VARIABLE;
 pub use transaction::{InTransaction, WithoutClaim};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    policy::{AfterUnknown, OnPanic},
+    policy::{AfterUnknown, OnPanic, Results},
     settings::EngineSettings,
 };
 use crate::key::missing::MissingKey;
@@ -43,7 +43,7 @@ pub struct OperationSettings {
     after_unknown: Option<AfterUnknown>,
     on_panic: Option<OnPanic>,
     missing_key: Option<MissingKey>,
-    keep_results: Option<bool>,
+    results: Option<Results>,
 }
 
 impl OperationSettings {
@@ -57,7 +57,7 @@ impl OperationSettings {
             after_unknown: None,
             on_panic: None,
             missing_key: None,
-            keep_results: None,
+            results: None,
         }
     }
 
@@ -106,9 +106,9 @@ impl OperationSettings {
         self
     }
 
-    /// Whether results and the texts of failures are stored. See [`Builder::keep_results`](super::Builder::keep_results).
-    pub const fn keep_results(mut self, keep: bool) -> Self {
-        self.keep_results = Some(keep);
+    /// Sets what is stored of results and of the texts of failures. See [`Builder::results`](super::Builder::results).
+    pub const fn results(mut self, policy: Results) -> Self {
+        self.results = Some(policy);
         self
     }
 
@@ -122,7 +122,7 @@ impl OperationSettings {
             after_unknown: self.after_unknown.unwrap_or(engine.after_unknown),
             on_panic: self.on_panic.unwrap_or(engine.on_panic),
             missing_key: self.missing_key.unwrap_or(engine.missing_key),
-            keep_results: self.keep_results.unwrap_or(engine.keep_results),
+            results: self.results.unwrap_or(engine.results),
             ..engine.clone()
         }
     }

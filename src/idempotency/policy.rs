@@ -51,6 +51,20 @@ pub enum OnPanic {
     Transient,
 }
 
+/// What is stored of the results of operations, and of the texts of permanent failures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Results {
+    /// All of it, and a replay returns it.
+    #[default]
+    Store,
+    /// Nothing, for results that hold personal data. A duplicate is recognised, and gets
+    /// [`Outcome::ReplayedWithoutResult`](crate::Outcome::ReplayedWithoutResult), or a
+    /// [`StoredFailure`](crate::StoredFailure) without its message. The HTTP layer stores the status of the response and nothing
+    /// else.
+    Discard,
+}
+
 /// Whether a run renews its lease where no deadline is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Heartbeat {

@@ -6,7 +6,7 @@ use miniz_oxide::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{guard::catch_panic, outcome::StoredFailure, settings::EngineSettings, verdict::Failure};
+use super::{guard::catch_panic, outcome::StoredFailure, policy::Results, settings::EngineSettings, verdict::Failure};
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     record::{StoredData, StoredResult},
@@ -46,9 +46,14 @@ impl<T: Serialize> Recorded for T {
 
 /// A result that is too large, or that cannot be serialised, is dropped: the work is done all the same.
 pub(crate) fn encode<T: Serialize>(value: &T, settings: &EngineSettings, limits: Limits) -> StoredResult {
-    if !settings.keep_results {
-        return StoredResult::DROPPED;
+    match settings.results {
+        Results::Store => encode_always(value, settings, limits),
+        Results::Discard => StoredResult::DROPPED,
     }
+}
+
+/// As [`encode`], of a value that is no result, so that it is stored under [`Results::Discard`] too.
+pub(crate) fn encode_always<T: Serialize>(value: &T, settings: &EngineSettings, limits: Limits) -> StoredResult {
     // A user's `Serialize` may panic; the effect has happened, so that must not end the run.
     let text = match catch_panic(|| serde_json::to_string(value)) {
         Some(Ok(text)) => text,

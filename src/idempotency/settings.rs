@@ -4,7 +4,7 @@ use std::{borrow::Cow, time::Duration};
 
 use super::{
     classifier::Classifiers,
-    policy::{AfterUnknown, Heartbeat, OnPanic},
+    policy::{AfterUnknown, Heartbeat, OnPanic, Results},
 };
 use crate::{error::Error, key::missing::MissingKey, telemetry::Observers};
 
@@ -44,7 +44,7 @@ pub(crate) struct EngineSettings {
     pub(crate) after_unknown: AfterUnknown,
     pub(crate) on_panic: OnPanic,
     pub(crate) missing_key: MissingKey,
-    pub(crate) keep_results: bool,
+    pub(crate) results: Results,
     pub(crate) compress_above: usize,
     /// The largest result that can be replayed, as JSON; the store may take less.
     pub(crate) max_result_bytes: usize,
@@ -70,7 +70,7 @@ impl Default for EngineSettings {
             after_unknown: AfterUnknown::default(),
             on_panic: OnPanic::default(),
             missing_key: MissingKey::default(),
-            keep_results: true,
+            results: Results::default(),
             // What DynamoDB reads for one unit; from here on each byte saved is money saved.
             compress_above: 4096,
             max_result_bytes: usize::MAX,

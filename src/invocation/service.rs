@@ -256,7 +256,7 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
         (Outcome::Failed(failure), None) => (Ambiguous, failure.to_string().into()),
         (Outcome::ReplayedWithoutResult, _) => match unit_value() {
             Some(value) => return Ok(value),
-            None => (Permanent, "the operation was done before; its result is not kept".into()),
+            None => (Permanent, "the operation is done, and its result is not stored; do not repeat it".into()),
         },
         (Outcome::ReplayedFailure(stored), _) => {
             let text = stored.message.as_deref().unwrap_or("its error is not kept");

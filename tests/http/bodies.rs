@@ -4,7 +4,10 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use lambda_http::{Body, IntoResponse, request::from_str};
-use lambda_once::http::{Caller, IdempotencyKeyLayer};
+use lambda_once::{
+    Results,
+    http::{Caller, IdempotencyKeyLayer},
+};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::setup::{App, numbered};
@@ -129,7 +132,7 @@ async fn a_response_that_releases_the_key_is_passed_through_however_large() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_not_kept_is_gone_and_its_operation_stays_done() {
-    let app = App::with(|engine| engine.keep_results(false), |layer| layer, numbered);
+    let app = App::with(|engine| engine.results(Results::Discard), |layer| layer, numbered);
     assert_eq!(app.post("k", "{}").await.status, 201);
     let again = app.post("k", "{}").await;
     assert_eq!((again.status, again.is_replay(), app.runs()), (410, true, 1));

@@ -11,8 +11,10 @@ use http::{Request, Response, header};
 use http_body_util::{BodyExt, Full};
 use lambda_http::{Body, IntoResponse};
 use lambda_once::{
-    Idempotency, MemoryStore,
+    Claim, Idempotency, MemoryStore, Results, Store,
     http::{Caller, IdempotencyKeyLayer},
+    record::{StoredData, StoredResult},
+    store::ResultData,
 };
 use tower::{Layer, ServiceExt};
 
@@ -84,12 +86,25 @@ async fn a_retry_is_told_status_and_location_of_a_response_too_large_to_store() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_results_are_not_to_be_kept_nothing_is_kept_of_an_answer() {
-    let app = App::with(|engine| engine.keep_results(false), |layer| layer, |_, _| made("12345"));
+async fn of_a_response_that_is_discarded_the_status_alone_is_stored() {
+    let key = Arc::new(Mutex::new(None));
+    let note = Arc::clone(&key);
+    let handler = move |_, request: Request<Full<Bytes>>| {
+        *note.lock().unwrap() = request.extensions().get::<Claim>().map(Claim::key);
+        made("12345")
+    };
+    let app = App::with(|engine| engine.results(Results::Discard), |layer| layer, handler);
     assert_eq!(app.post("k", "1").await.status, 201);
     let again = app.post("k", "1").await;
-    assert_eq!((again.status, again.header("location")), (410, None));
-    assert_eq!(problem(&again).get("response_status"), None);
+    assert_eq!((again.status, again.header("location"), again.is_replay()), (410, None, true));
+    let problem = problem(&again);
+    assert_eq!((&problem["response_status"], &problem["retryable"]), (&201.into(), &false.into()));
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("is done") && detail.contains("do not repeat"), "{detail}");
+    let key = key.lock().unwrap().take().unwrap();
+    let record = app.records.read(&[key], ResultData::Include).await.remove(0).unwrap().unwrap();
+    let status = r#"{"status":410,"answered":201,"headers":[]}"#;
+    assert_eq!(record.result, StoredResult::of(StoredData::Json(status.into())));
 }
 
 #[tokio::test(start_paused = true)]

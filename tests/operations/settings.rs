@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use lambda_once::{
-    AfterUnknown, ErrorKind, Failure, Idempotency, Key, MemoryStore, MissingKey, OperationSettings, Outcome, Store,
+    AfterUnknown, ErrorKind, Failure, Idempotency, Key, MemoryStore, MissingKey, OperationSettings, Outcome, Results,
+    Store,
     clock::Clock,
     http::{Caller, IdempotencyKeyLayer},
     invocation::InvocationLayer,
@@ -49,7 +50,7 @@ impl World {
     }
 }
 
-const MONTHLY: OperationSettings = OperationSettings::new().retention(MONTH).keep_results(false);
+const MONTHLY: OperationSettings = OperationSettings::new().retention(MONTH).results(Results::Discard);
 
 #[tokio::test(start_paused = true)]
 async fn an_operations_own_settings_hold_for_it_and_for_no_other() {
@@ -165,7 +166,7 @@ async fn an_http_layer_has_settings_of_its_own() {
         async { Ok::<_, std::convert::Infallible>(http::Response::new(Full::<Bytes>::from("done"))) }
     });
     let scope = Caller::from_fn(|_| Some("alice".to_owned()));
-    let layer = IdempotencyKeyLayer::new(world.once.clone(), scope).with_settings(MONTHLY.keep_results(true));
+    let layer = IdempotencyKeyLayer::new(world.once.clone(), scope).with_settings(MONTHLY.results(Results::Store));
     let request = http::Request::post("/").header("idempotency-key", "\"k\"").body(Full::<Bytes>::from("{}")).unwrap();
     let response = layer.layer(handler).oneshot(request).await.unwrap();
     assert_eq!(response.status(), 200);

@@ -1,6 +1,6 @@
 //! Results: which come back as they were, in each direction, and what of one is not kept.
 
-use lambda_once::{Failure, Idempotency, Outcome, Store};
+use lambda_once::{Failure, Idempotency, Outcome, Results, Store};
 use serde_json::{Value, json};
 
 use crate::{
@@ -96,7 +96,7 @@ async fn the_largest_result_fits(world: World) {
 }
 
 async fn a_result_that_is_not_kept_is_not_run_again(world: World) {
-    let mut dropping = vec![Idempotency::builder(world.store()).keep_results(false).build().unwrap()];
+    let mut dropping = vec![Idempotency::builder(world.store()).results(Results::Discard).build().unwrap()];
     let mut results = vec![json!("not wanted")];
     if world.language == Language::TypeScript {
         // No numbers of DynamoDB's, a name that is none, nested too deeply, and more bytes in lists than in JSON.

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fmt::Debug};
 
 use lambda_once::{
-    BoxFuture, Error, ErrorKind, Failure, Idempotency, MemoryStore, Outcome, Store,
+    BoxFuture, Error, ErrorKind, Failure, Idempotency, MemoryStore, Outcome, Results, Store,
     record::{KeyHash, Record},
     store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, StoreId},
 };
@@ -126,15 +126,15 @@ async fn an_unserializable_result_is_dropped_and_the_operation_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_that_is_not_to_be_kept_is_not_stored() {
-    let world = World::with(|builder| builder.keep_results(false));
+async fn a_result_that_is_discarded_is_not_stored() {
+    let world = World::with(|builder| builder.results(Results::Discard));
     assert_outcome!(twice(&world.once, || "personal".to_owned()).await, Ok(Outcome::ReplayedWithoutResult));
     assert_eq!(world.record().await.unwrap().result.data, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_message_of_a_failure_is_not_stored_if_results_are_not_kept() {
-    let world = World::with(|builder| builder.keep_results(false));
+async fn the_message_of_a_failure_is_not_stored_if_results_are_discarded() {
+    let world = World::with(|builder| builder.results(Results::Discard));
     assert_outcome!(world.run_to(Err(Failure::permanent("personal"))).await, Ok(Outcome::Failed(_)));
     assert_outcome!(world.run().await, Ok(Outcome::ReplayedFailure(failure)) if failure.message.is_none());
 }

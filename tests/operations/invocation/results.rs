@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use lambda_once::{BoxError, Failure, invocation::claim, store::fault::Call};
+use lambda_once::{BoxError, Failure, Results, invocation::claim, store::fault::Call};
 use serde_json::{Value, json};
 
 use crate::invocation::setup::{Function, LAPSE, order, refusal};
@@ -97,22 +97,24 @@ async fn the_handler_finds_its_claim_and_nobody_else_does() {
 #[tokio::test]
 async fn a_result_that_was_not_kept_is_a_permanent_error() {
     let function =
-        Function::with(|engine| engine.keep_results(false), |layer| layer, crate::invocation::setup::numbered);
+        Function::with(|engine| engine.results(Results::Discard), |layer| layer, crate::invocation::setup::numbered);
     assert_eq!(function.invoke(order()).await.unwrap(), 1);
     assert_eq!(function.refusal().await, ("replayed_without_result", false));
+    let error = function.invoke(order()).await.unwrap_err().to_string();
+    assert!(error.contains("is done") && error.contains("do not repeat"), "{error}");
     assert_eq!(function.runs(), 1);
 }
 
 #[tokio::test]
 async fn a_result_with_one_value_needs_no_keeping() {
     let nothing = |_, _| async { Ok::<_, BoxError>(()) };
-    let function = Function::with(|engine| engine.keep_results(false), |layer| layer, nothing);
+    let function = Function::with(|engine| engine.results(Results::Discard), |layer| layer, nothing);
     function.invoke(order()).await.unwrap();
     function.invoke(order()).await.unwrap();
     assert_eq!(function.runs(), 1);
     // `null` would be one of several values here.
     let nothing = |_, _| async { Ok::<_, BoxError>(None::<u8>) };
-    let function = Function::with(|engine| engine.keep_results(false), |layer| layer, nothing);
+    let function = Function::with(|engine| engine.results(Results::Discard), |layer| layer, nothing);
     function.invoke(order()).await.unwrap();
     assert_eq!(function.refusal().await, ("replayed_without_result", false));
 }
