@@ -123,8 +123,8 @@ pub use error::{BoxError, Error, ErrorKind, ErrorStatus};
 pub use future::BoxFuture;
 pub use idempotency::{
     AfterUnknown, Builder, Claim, Classified, Classify, DISABLED_VARIABLE, Failure, Idempotency, InTransaction,
-    Interruption, InvocationContext, OnPanic, Operation, OperationSettings, Outcome, OutcomeKind, ProbeResult, Results,
-    StoredFailure, Verdict, WithoutClaim,
+    Interruption, InvocationContext, OnPanic, Operation, OperationSettings, Outcome, OutcomeKind, ProbeResult,
+    ResultCodec, Results, StoredFailure, Verdict, WithoutClaim,
 };
 pub use key::missing::MissingKey;
 #[cfg(any(feature = "batch", feature = "invocation"))]

@@ -4,7 +4,10 @@ use std::fmt;
 
 use crate::clock::Timestamp;
 
+mod encoded;
 mod form;
+
+pub use encoded::EncodedData;
 
 /// The version of the record's format that this library writes, as attribute `v`.
 ///
@@ -173,6 +176,8 @@ pub enum StoredData {
     Json(String),
     /// JSON text, compressed by DEFLATE (RFC 1951).
     Deflated(Vec<u8>),
+    /// The same, encoded by a [`ResultCodec`](crate::ResultCodec).
+    Encoded(EncodedData),
 }
 
 impl StoredData {
@@ -181,6 +186,7 @@ impl StoredData {
         match self {
             Self::Json(text) => text.len(),
             Self::Deflated(bytes) => bytes.len(),
+            Self::Encoded(data) => data.as_packed().len(),
         }
     }
 
@@ -192,8 +198,11 @@ impl StoredData {
 
 impl fmt::Debug for StoredData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let form = if matches!(self, Self::Json(_)) { "Json" } else { "Deflated" };
-        write!(f, "{form}({} bytes)", self.len())
+        match self {
+            Self::Json(text) => write!(f, "Json({} bytes)", text.len()),
+            Self::Deflated(bytes) => write!(f, "Deflated({} bytes)", bytes.len()),
+            Self::Encoded(data) => write!(f, "Encoded({data:?})"),
+        }
     }
 }
 
@@ -236,7 +245,7 @@ impl StoredResult {
 /// | `in_progress_expiration` | end of the lease, in milliseconds since 1970 |
 /// | `expiration` | in seconds since 1970 |
 /// | `validation` | the fingerprint: 64 hexadecimal digits |
-/// | `data` or `deflated` | the result: JSON text, as a string; or compressed, as two hexadecimal digits for each byte |
+/// | `data`, `deflated` or `encoded` | the result: JSON text, as a string; compressed, as two hexadecimal digits for each byte; or as a [codec](crate::ResultCodec) has encoded it, an object of `codec`, its id, and `bytes`, as digits |
 /// | `result_dropped`, `superseded` | `true` |
 /// | `v` | [version](RECORD_VERSION) of this format |
 ///

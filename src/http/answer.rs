@@ -16,7 +16,6 @@ use crate::{
         engine::{ClaimAnswer, Conclusion, End, Subject},
         guard::{bounded, catch_panic},
         outcome::{Interruption, Outcome, OutcomeKind, StoredFailure},
-        result,
         verdict::Verdict,
     },
     record::KeyHash,
@@ -143,8 +142,9 @@ impl LayerSettings {
 
     /// The response to a request whose claim was refused.
     pub(super) async fn refuse<R>(&self, refusal: Refusal, asked: Asked<'_>) -> Response<ResponseBody<R>> {
+        let decoder = self.engine.settings.decoder(&asked.key);
         let outcome =
-            Outcome::of_refusal(refusal, result::decode::<StoredForm>, |_| Ok(StoredFailure { message: None }));
+            Outcome::of_refusal(refusal, |result| decoder.decode(result), |_| Ok(StoredFailure { message: None }));
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -154,7 +154,7 @@ impl LayerSettings {
         };
         let kind = outcome.kind();
         let problem = match outcome {
-            Outcome::Replayed(stored) => match stored.into_response() {
+            Outcome::Replayed(stored) => match StoredForm::into_response(stored) {
                 Some(stored) => return self.replay(stored, asked).await,
                 None => Problem::ANSWER_UNREADABLE,
             },

@@ -7,13 +7,8 @@ use super::{
     stored::{HeaderPolicy, StoredForm},
 };
 use crate::{
-    idempotency::{
-        policy::Results,
-        result::{Recorded, encode, encode_always},
-        settings::EngineSettings,
-    },
+    idempotency::result::{Encoder, Recorded},
     record::StoredResult,
-    store::Limits,
 };
 
 /// How the inner service ended.
@@ -40,20 +35,20 @@ impl<R, E> HandlerEnd<'_, R, E> {
 
 impl<R, E> Recorded for HandlerEnd<'_, R, E> {
     /// A response that is too large is recorded without its body; one whose result is discarded by its status alone.
-    fn recorded(&self, settings: &EngineSettings, limits: Limits) -> StoredResult {
+    fn recorded(&self, encoder: &Encoder<'_>) -> StoredResult {
         let Self::Answered { parts, body, headers, is_replayable } = self else { return StoredResult::DROPPED };
-        if settings.results == Results::Discard {
-            return encode_always(&StoredForm::of_status(parts.status), settings, limits);
+        if encoder.discards_results() {
+            return encoder.encode_always(&StoredForm::of_status(parts.status));
         }
         if let Some(bytes) = body.whole().filter(|_| *is_replayable) {
             let form = StoredForm::new(parts.status, &parts.headers, bytes, body.trailers(), headers);
-            let whole = encode(&form, settings, limits);
+            let whole = encoder.encode(&form);
             if whole.data.is_some() {
                 return whole;
             }
         } else {
             tracing::warn!(target: "lambda_once", "the response is too large to be replayed, so its body is not kept; the operation stays done");
         }
-        encode(&StoredForm::without_body(parts.status, &parts.headers, headers), settings, limits)
+        encoder.encode(&StoredForm::without_body(parts.status, &parts.headers, headers))
     }
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    codec::ResultCodec,
     engine::Engine,
     handle::Idempotency,
     policy::{AfterUnknown, OnPanic, Results},
@@ -66,6 +67,7 @@ impl Idempotency {
 /// | [`missing_key`](Self::missing_key) | [`MissingKey::Reject`] |
 /// | [`results`](Self::results) | [`Results::Store`] |
 /// | [`compress_above`](Self::compress_above) | 4096 bytes |
+/// | [`result_codec`](Self::result_codec) | none: results are stored as JSON |
 /// | [`disabled`](Self::disabled) | no, unless `LAMBDA_ONCE_DISABLED` is `1` or `true` |
 /// | [`clock`](Self::clock) | [`SystemClock`] |
 #[derive(Clone, Debug)]
@@ -252,6 +254,13 @@ impl Builder {
     /// has. What is too large for the store then is not kept.
     pub fn compress_above(mut self, bytes: usize) -> Self {
         self.settings.compress_above = bytes;
+        self
+    }
+
+    /// Encodes results before they are stored, for example to encrypt them. See [`ResultCodec`]. Records in the format of AWS
+    /// Powertools take no codec: everything that would be claimed is refused with [`ErrorKind::Config`](crate::ErrorKind::Config).
+    pub fn result_codec(mut self, codec: impl ResultCodec) -> Self {
+        self.settings.codec = Some(Arc::new(codec));
         self
     }
 

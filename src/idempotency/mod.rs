@@ -7,6 +7,7 @@ pub(crate) mod builder;
 mod candidate;
 pub(crate) mod claim;
 pub(crate) mod classifier;
+pub(crate) mod codec;
 pub(crate) mod engine;
 pub(crate) mod guard;
 pub(crate) mod handle;
@@ -26,6 +27,7 @@ pub(crate) mod window;
 
 pub use builder::Builder;
 pub use claim::Claim;
+pub use codec::ResultCodec;
 pub use handle::Idempotency;
 pub use invoked::InvocationContext;
 pub use operation::Operation;

@@ -6,10 +6,13 @@ use miniz_oxide::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{guard::catch_panic, outcome::StoredFailure, policy::Results, settings::EngineSettings, verdict::Failure};
+use super::{
+    codec::ResultCodec, guard::catch_panic, outcome::StoredFailure, policy::Results, settings::EngineSettings,
+    verdict::Failure,
+};
 use crate::{
-    error::{Error, ErrorKind, ErrorStatus},
-    record::{StoredData, StoredResult},
+    error::{BoxError, Error, ErrorKind, ErrorStatus},
+    record::{EncodedData, KeyHash, StoredData, StoredResult},
     store::Limits,
 };
 
@@ -28,6 +31,11 @@ const MAX_COMPRESSED_BYTES: usize = 1024 * 1024;
 /// The fastest: of JSON the next levels make 5 to 10 % less in three times the time or more.
 const COMPRESSION_LEVEL: i32 = 1;
 
+/// The first byte of what a codec gets: the form of the others. They are a part of what is encoded, so that nobody can pass one form
+/// off as the other.
+const JSON: u8 = b'j';
+const DEFLATE: u8 = b'd';
+
 #[derive(Serialize, Deserialize)]
 struct FailureData<'a> {
     error: std::borrow::Cow<'a, str>,
@@ -35,50 +43,106 @@ struct FailureData<'a> {
 
 /// What a run ended with, as its record keeps it.
 pub(crate) trait Recorded {
-    fn recorded(&self, settings: &EngineSettings, limits: Limits) -> StoredResult;
+    fn recorded(&self, encoder: &Encoder<'_>) -> StoredResult;
 }
 
 impl<T: Serialize> Recorded for T {
-    fn recorded(&self, settings: &EngineSettings, limits: Limits) -> StoredResult {
-        encode(self, settings, limits)
+    fn recorded(&self, encoder: &Encoder<'_>) -> StoredResult {
+        encoder.encode(self)
     }
 }
 
-/// A result that is too large, or that cannot be serialised, is dropped: the work is done all the same.
-pub(crate) fn encode<T: Serialize>(value: &T, settings: &EngineSettings, limits: Limits) -> StoredResult {
-    match settings.results {
-        Results::Store => encode_always(value, settings, limits),
-        Results::Discard => StoredResult::DROPPED,
-    }
+/// Encodes the result of one operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Encoder<'a> {
+    key: KeyHash,
+    settings: &'a EngineSettings,
+    limits: Limits,
 }
 
-/// As [`encode`], of a value that is no result, so that it is stored under [`Results::Discard`] too.
-pub(crate) fn encode_always<T: Serialize>(value: &T, settings: &EngineSettings, limits: Limits) -> StoredResult {
-    // A user's `Serialize` may panic; the effect has happened, so that must not end the run.
-    let text = match catch_panic(|| serde_json::to_string(value)) {
-        Some(Ok(text)) => text,
-        Some(Err(error)) => {
-            tracing::error!(target: "lambda_once", %error, "the result is not serialisable, so it is not kept; the operation stays done");
+impl<'a> Encoder<'a> {
+    pub(crate) const fn new(key: KeyHash, settings: &'a EngineSettings, limits: Limits) -> Self {
+        Self { key, settings, limits }
+    }
+
+    /// Returns whether results are not stored at all.
+    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the HTTP layer stores a status then"))]
+    pub(crate) fn discards_results(&self) -> bool {
+        self.settings.results == Results::Discard
+    }
+
+    /// A result that is too large, or that cannot be serialised or encoded, is dropped: the work is done all the same.
+    pub(crate) fn encode<T: Serialize>(&self, value: &T) -> StoredResult {
+        match self.settings.results {
+            Results::Store => self.encode_always(value),
+            Results::Discard => StoredResult::DROPPED,
+        }
+    }
+
+    /// As [`encode`](Self::encode), of a value that is no result, so that it is stored under [`Results::Discard`] too.
+    pub(crate) fn encode_always<T: Serialize>(&self, value: &T) -> StoredResult {
+        let Self { settings, limits, .. } = *self;
+        // A user's `Serialize` may panic; the effect has happened, so that must not end the run.
+        let text = match catch_panic(|| serde_json::to_string(value)) {
+            Some(Ok(text)) => text,
+            Some(Err(error)) => {
+                tracing::error!(target: "lambda_once", %error, "the result is not serialisable, so it is not kept; the operation stays done");
+                return StoredResult::DROPPED;
+            }
+            None => {
+                tracing::error!(target: "lambda_once", "serialising the result panicked, so it is not kept; the operation stays done");
+                return StoredResult::DROPPED;
+            }
+        };
+        let bytes = text.len();
+        if bytes > settings.max_result_bytes {
+            tracing::warn!(target: "lambda_once", bytes, limit = settings.max_result_bytes, "the result is larger than Lambda takes, so it is not kept: each replay would fail; the operation stays done");
             return StoredResult::DROPPED;
         }
-        None => {
-            tracing::error!(target: "lambda_once", "serialising the result panicked, so it is not kept; the operation stays done");
+        let is_compressed = bytes > settings.compress_above && bytes <= MAX_COMPRESSED_BYTES;
+        let deflated = if is_compressed { deflate(&text, limits.max_result_bytes) } else { None };
+        let data = deflated.map_or(StoredData::Json(text), StoredData::Deflated);
+        let Some(data) = self.through_codec(data) else { return StoredResult::DROPPED };
+        if data.len() > limits.max_result_bytes {
+            tracing::warn!(target: "lambda_once", bytes, limit = limits.max_result_bytes, "the result is too large for the store, so it is not kept; the operation stays done");
             return StoredResult::DROPPED;
         }
-    };
-    let bytes = text.len();
-    if bytes > settings.max_result_bytes {
-        tracing::warn!(target: "lambda_once", bytes, limit = settings.max_result_bytes, "the result is larger than Lambda takes, so it is not kept: each replay would fail; the operation stays done");
-        return StoredResult::DROPPED;
+        StoredResult::of(data)
     }
-    let is_compressed = bytes > settings.compress_above && bytes <= MAX_COMPRESSED_BYTES;
-    let deflated = if is_compressed { deflate(&text, limits.max_result_bytes) } else { None };
-    let data = deflated.map_or(StoredData::Json(text), StoredData::Deflated);
-    if data.len() > limits.max_result_bytes {
-        tracing::warn!(target: "lambda_once", bytes, limit = limits.max_result_bytes, "the result is too large for the store, so it is not kept; the operation stays done");
-        return StoredResult::DROPPED;
+
+    pub(crate) fn encode_failure(&self, failure: &Failure) -> StoredResult {
+        // The text is the user's, and printing it may panic.
+        match catch_panic(|| failure.to_string()) {
+            Some(text) => self.encode(&FailureData { error: text.into() }),
+            None => StoredResult::DROPPED,
+        }
     }
-    StoredResult::of(data)
+
+    /// The data as the engine's codec encodes it, if there is one. `None` if that fails: what a codec is to hide is never stored
+    /// as it is.
+    fn through_codec(&self, data: StoredData) -> Option<StoredData> {
+        let Some(codec) = &self.settings.codec else { return Some(data) };
+        let (form, bytes) = match &data {
+            StoredData::Json(text) => (JSON, text.as_bytes()),
+            StoredData::Deflated(bytes) => (DEFLATE, &bytes[..]),
+            StoredData::Encoded(_) => return Some(data),
+        };
+        let mut plain = Vec::with_capacity(bytes.len() + 1);
+        plain.push(form);
+        plain.extend_from_slice(bytes);
+        // The codec is the user's, and may panic. So may its error, when it is printed or dropped.
+        let encoded = catch_panic(|| codec.encode(&self.key, &plain).map_err(contained_text));
+        match encoded {
+            Some(Ok(encoded)) => return Some(StoredData::Encoded(encoded)),
+            Some(Err(error)) => {
+                tracing::error!(target: "lambda_once", key = %self.key, error, "the result codec failed, so the result is not stored; the operation stays done");
+            }
+            None => {
+                tracing::error!(target: "lambda_once", key = %self.key, "the result codec panicked, so the result is not stored; the operation stays done");
+            }
+        }
+        None
+    }
 }
 
 /// The text compressed; `None` as soon as it is no shorter, or longer than `limit`.
@@ -92,28 +156,88 @@ fn deflate(text: &str, limit: usize) -> Option<Vec<u8>> {
     (status == TDEFLStatus::Done).then_some(deflated)
 }
 
-pub(crate) fn encode_failure(failure: &Failure, settings: &EngineSettings, limits: Limits) -> StoredResult {
-    // The text is the user's, and printing it may panic.
-    match catch_panic(|| failure.to_string()) {
-        Some(text) => encode(&FailureData { error: text.into() }, settings, limits),
-        None => StoredResult::DROPPED,
+/// Decodes the stored result of one operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Decoder<'a> {
+    key: &'a KeyHash,
+    codec: Option<&'a dyn ResultCodec>,
+}
+
+impl EngineSettings {
+    /// Returns what decodes the result of the operation with this key.
+    pub(crate) fn decoder<'a>(&'a self, key: &'a KeyHash) -> Decoder<'a> {
+        Decoder { key, codec: self.codec.as_deref() }
     }
 }
 
-/// `None` if the record holds no result.
-pub(crate) fn decode<T: DeserializeOwned>(result: &StoredResult) -> Result<Option<T>, Error> {
-    let Some(data) = &result.data else { return Ok(None) };
-    let undecodable = |why: &'static str| Error::new(ErrorKind::StoredResult, ErrorStatus::Permanent, "replay", why);
+impl Decoder<'_> {
+    /// `None` if the record holds no result.
+    pub(crate) fn decode<T: DeserializeOwned>(&self, result: &StoredResult) -> Result<Option<T>, Error> {
+        match &result.data {
+            None => Ok(None),
+            Some(StoredData::Json(text)) => from_form(JSON, text.as_bytes()).map(Some),
+            Some(StoredData::Deflated(bytes)) => from_form(DEFLATE, bytes).map(Some),
+            Some(StoredData::Encoded(encoded)) => {
+                let plain = self.through_codec(encoded)?;
+                let (form, bytes) = plain.split_first().ok_or_else(|| undecodable(OTHER_PLAIN))?;
+                from_form(*form, bytes).map(Some)
+            }
+        }
+    }
+
+    pub(crate) fn decode_failure(&self, result: &StoredResult) -> Result<StoredFailure, Error> {
+        let data: Option<FailureData<'static>> = self.decode(result)?;
+        Ok(StoredFailure { message: data.map(|data| data.error.into_owned()) })
+    }
+
+    fn through_codec(&self, encoded: &EncodedData) -> Result<Vec<u8>, Error> {
+        let Some(codec) = self.codec else {
+            return Err(undecodable(
+                "the stored result is encoded by a result codec, and the engine has none: give `Builder::result_codec` the codec \
+                 that the function had before; the operation was done and is not run again",
+            )
+            .with_source(format!("the id of the codec is {}", encoded.codec())));
+        };
+        // The codec is the user's, and may panic.
+        match catch_panic(|| codec.decode(self.key, encoded).map_err(contained_text)) {
+            Some(Ok(plain)) => Ok(plain),
+            Some(Err(text)) => Err(undecodable(
+                "the result codec does not decode the stored result; the operation was done and is not run again",
+            )
+            .with_source(text)),
+            None => Err(undecodable(
+                "the result codec panicked at the stored result; the operation was done and is not run again",
+            )),
+        }
+    }
+}
+
+const OTHER_PLAIN: &str = "the result codec decodes the stored result into something else than what it has encoded; the operation \
+                           was done and is not run again";
+
+fn undecodable(why: &'static str) -> Error {
+    Error::new(ErrorKind::StoredResult, ErrorStatus::Permanent, "replay", why)
+}
+
+/// The text of a codec's error, with its sources. To be called where a panic is caught.
+fn contained_text(error: BoxError) -> String {
+    let sources = std::iter::successors(Some(&*error as &dyn std::error::Error), |error| error.source());
+    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Decodes JSON text, compressed or not.
+fn from_form<T: DeserializeOwned>(form: u8, bytes: &[u8]) -> Result<T, Error> {
     let inflated;
-    let text = match data {
-        StoredData::Json(text) => text.as_bytes(),
-        StoredData::Deflated(bytes) => {
+    let text = match form {
+        JSON => bytes,
+        DEFLATE => {
             inflated = decompress_to_vec_with_limit(bytes, MAX_RESULT_BYTES)
                 .map_err(|error| undecodable("the stored result does not decompress").with_source(error.to_string()))?;
             &inflated
         }
+        _ => return Err(undecodable(OTHER_PLAIN)),
     };
-    serde_json::from_slice(text).map(Some).map_err(|error| {
+    serde_json::from_slice(text).map_err(|error| {
         // The error's text may quote the stored result, so only its place is kept.
         undecodable(
             "the stored result does not decode into the type that is asked for: another type wrote it, or JSON does not hold \
@@ -123,11 +247,6 @@ pub(crate) fn decode<T: DeserializeOwned>(result: &StoredResult) -> Result<Optio
     })
 }
 
-pub(crate) fn decode_failure(result: &StoredResult) -> Result<StoredFailure, Error> {
-    let data: Option<FailureData<'static>> = decode(result)?;
-    Ok(StoredFailure { message: data.map(|data| data.error.into_owned()) })
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
@@ -135,6 +254,16 @@ mod tests {
     use super::*;
 
     const LIMITS: Limits = Limits { max_result_bytes: 400_000, batch: 1, orders: false };
+
+    const KEY: KeyHash = KeyHash::from_bytes([7; 32]);
+
+    fn encode<T: Serialize>(value: &T, settings: &EngineSettings, limits: Limits) -> StoredResult {
+        Encoder::new(KEY, settings, limits).encode(value)
+    }
+
+    fn decode<T: DeserializeOwned>(result: &StoredResult) -> Result<Option<T>, Error> {
+        EngineSettings::default().decoder(&KEY).decode(result)
+    }
 
     fn round_trip<T: Serialize + DeserializeOwned>(value: &T) -> Option<T> {
         decode(&encode(value, &EngineSettings::default(), LIMITS)).unwrap()

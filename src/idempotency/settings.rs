@@ -1,9 +1,10 @@
 //! The engine's settings: defaults, and values that are refused.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use super::{
     classifier::Classifiers,
+    codec::ResultCodec,
     policy::{AfterUnknown, Heartbeat, OnPanic, Results},
 };
 use crate::{error::Error, key::missing::MissingKey, telemetry::Observers};
@@ -46,6 +47,7 @@ pub(crate) struct EngineSettings {
     pub(crate) missing_key: MissingKey,
     pub(crate) results: Results,
     pub(crate) compress_above: usize,
+    pub(crate) codec: Option<Arc<dyn ResultCodec>>,
     /// The largest result that can be replayed, as JSON; the store may take less.
     pub(crate) max_result_bytes: usize,
     pub(crate) classifiers: Classifiers,
@@ -73,6 +75,7 @@ impl Default for EngineSettings {
             results: Results::default(),
             // What DynamoDB reads for one unit; from here on each byte saved is money saved.
             compress_above: 4096,
+            codec: None,
             max_result_bytes: usize::MAX,
             classifiers: Classifiers::default(),
             observers: Observers::default(),

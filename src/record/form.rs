@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult, digits, nibble};
+use super::{EncodedData, Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult, digits, nibble};
 use crate::clock::Timestamp;
 
 /// [`Record`], member by member.
@@ -27,6 +27,8 @@ struct Form {
     data: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deflated: Option<Bytes>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    encoded: Option<EncodedData>,
     #[serde(default, skip_serializing_if = "is_false")]
     result_dropped: bool,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -44,10 +46,11 @@ impl From<Record> for Form {
     fn from(record: Record) -> Self {
         let Record { status, owner, attempt, prior_status, lease_until, expiration, fingerprint, result, version } =
             record;
-        let (data, deflated) = match result.data {
-            Some(StoredData::Json(text)) => (Some(text), None),
-            Some(StoredData::Deflated(bytes)) => (None, Some(Bytes(bytes))),
-            None => (None, None),
+        let (data, deflated, encoded) = match result.data {
+            Some(StoredData::Json(text)) => (Some(text), None, None),
+            Some(StoredData::Deflated(bytes)) => (None, Some(Bytes(bytes)), None),
+            Some(StoredData::Encoded(data)) => (None, None, Some(data)),
+            None => (None, None, None),
         };
         Self {
             status,
@@ -59,6 +62,7 @@ impl From<Record> for Form {
             validation: fingerprint,
             data,
             deflated,
+            encoded,
             result_dropped: result.dropped,
             superseded: result.superseded,
             v: version,
@@ -78,7 +82,7 @@ impl From<Form> for Record {
             expiration: form.expiration,
             fingerprint: form.validation,
             result: StoredResult {
-                data: form.data.map(StoredData::Json).or_else(deflated),
+                data: form.data.map(StoredData::Json).or_else(deflated).or(form.encoded.map(StoredData::Encoded)),
                 dropped: form.result_dropped,
                 superseded: form.superseded,
             },
@@ -158,6 +162,26 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
+/// The members of encoded data.
+#[derive(Serialize, Deserialize)]
+struct EncodedForm {
+    codec: String,
+    bytes: Bytes,
+}
+
+impl Serialize for EncodedData {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        EncodedForm { codec: self.codec().to_owned(), bytes: Bytes(self.bytes().to_vec()) }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for EncodedData {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let EncodedForm { codec, bytes: Bytes(bytes) } = EncodedForm::deserialize(deserializer)?;
+        Self::new(&codec, bytes).map_err(|error| de::Error::custom(error.message()))
+    }
+}
+
 /// Reads a text: what it is, and how it is read. The error does not show the text, which may be a result.
 struct Text<T>(&'static str, fn(&str) -> Option<T>);
 
@@ -187,7 +211,9 @@ mod tests {
     fn results() -> impl Strategy<Value = StoredResult> {
         let data = prop_oneof![
             any::<String>().prop_map(StoredData::Json),
-            vec(any::<u8>(), 0..100).prop_map(StoredData::Deflated)
+            vec(any::<u8>(), 0..100).prop_map(StoredData::Deflated),
+            ("[!-~]{1,64}", vec(any::<u8>(), 0..100))
+                .prop_map(|(codec, bytes)| StoredData::Encoded(EncodedData::new(&codec, bytes).unwrap())),
         ];
         let result = (option::of(data), any::<bool>(), any::<bool>());
         result.prop_map(|(data, dropped, superseded)| StoredResult { data, dropped, superseded })
@@ -265,6 +291,10 @@ mod tests {
             (claim.clone(), of_claim.clone()),
             (result(StoredResult::of(StoredData::Json("[1, 2]".into()))), with("data", json!("[1, 2]"))),
             (result(StoredResult::of(StoredData::Deflated(vec![0, 255]))), with("deflated", json!("00ff"))),
+            (
+                result(StoredResult::of(StoredData::Encoded(EncodedData::new("key-2026", vec![0, 255]).unwrap()))),
+                with("encoded", json!({ "codec": "key-2026", "bytes": "00ff" })),
+            ),
             (result(StoredResult::DROPPED), with("result_dropped", json!(true))),
             (result(StoredResult::SUPERSEDED), with("superseded", json!(true))),
         ] {
@@ -282,6 +312,8 @@ mod tests {
             json!({ "v": 1 }),
             json!({ "status": "COMPLETED", "owner": "AB".repeat(16) }),
             json!({ "status": "COMPLETED", "deflated": "0" }),
+            json!({ "status": "COMPLETED", "encoded": { "bytes": "00" } }),
+            json!({ "status": "COMPLETED", "encoded": { "codec": "", "bytes": "00" } }),
         ] {
             let error = serde_json::from_value::<Record>(unknown.clone()).unwrap_err().to_string();
             assert!(!error.contains("PAUSED") && !error.contains("AB"), "{error}");

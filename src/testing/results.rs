@@ -5,7 +5,8 @@ use std::fmt::Debug;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    idempotency::{result, settings::EngineSettings},
+    idempotency::{result::Encoder, settings::EngineSettings},
+    record::KeyHash,
     store::Limits,
 };
 
@@ -30,7 +31,8 @@ use crate::{
 #[track_caller]
 pub fn assert_round_trip<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T) {
     let limits = Limits { max_result_bytes: usize::MAX, batch: 1, orders: false };
-    match result::decode::<T>(&result::encode(value, &EngineSettings::default(), limits)) {
+    let (key, settings) = (KeyHash::from_bytes([0; 32]), EngineSettings::default());
+    match settings.decoder(&key).decode::<T>(&Encoder::new(key, &settings, limits).encode(value)) {
         Ok(Some(back)) => assert!(back == *value, "the result comes back as another value: {value:?} as {back:?}"),
         Ok(None) => panic!("the result cannot be written as JSON, so it would not be kept: {value:?}"),
         Err(error) => panic!("the result does not come back: {value:?}: {error}"),

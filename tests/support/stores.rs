@@ -11,7 +11,10 @@ use lambda_once::{
     DynamoDbStore, MemoryStore, Store,
     clock::{Clock, Timestamp},
     record::KeyHash,
-    store::dynamodb::{Calls, Config},
+    store::{
+        ResultData,
+        dynamodb::{Calls, Config},
+    },
 };
 #[cfg(feature = "postgres")]
 use lambda_once::{PostgresStore, store::postgres};
@@ -209,6 +212,53 @@ impl Records {
         }
     }
 
+    /// All that the database holds of a record, read past the store. PostgreSQL's row is there as text as well.
+    pub async fn raw(&self, key: &KeyHash) -> Vec<u8> {
+        let hex = key.to_hex();
+        #[cfg(feature = "redis")]
+        let of_redis = {
+            let (entity, operation) = hex.split_at(32);
+            let mut command = ::redis::cmd("HGETALL");
+            command.arg(format!("{}:{{{entity}}}{operation}", self.name));
+            command
+        };
+        match self.backend {
+            Backend::Memory => {
+                let record = self.memory.read(&[*key], ResultData::Include).await.remove(0).unwrap().unwrap();
+                serde_json::to_vec(&record).unwrap()
+            }
+            Backend::DynamoDb(_) => {
+                let client = client(&dynamodb_endpoint()).await;
+                let get = client.get_item().table_name(&self.name).key("id", AttributeValue::S(format!("once#{hex}")));
+                let item = get.consistent_read(true).send().await.unwrap().item.unwrap();
+                let mut raw = Vec::new();
+                append(&AttributeValue::M(item), &mut raw);
+                raw
+            }
+            #[cfg(feature = "redis")]
+            Backend::Redis => {
+                let client = ::redis::Client::open(super::server("REDIS_URL")).unwrap();
+                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+                of_redis.query_async::<Vec<Vec<u8>>>(&mut connection).await.unwrap().concat()
+            }
+            #[cfg(feature = "redis-cluster")]
+            Backend::RedisCluster => {
+                let urls = super::server("REDIS_CLUSTER_URL");
+                let client = ::redis::cluster::ClusterClient::new(urls.split(',')).unwrap();
+                let mut connection = client.get_async_connection().await.unwrap();
+                of_redis.query_async::<Vec<Vec<u8>>>(&mut connection).await.unwrap().concat()
+            }
+            #[cfg(feature = "postgres")]
+            Backend::Postgres => {
+                let client = super::postgres::client(&super::postgres::connection().await).await;
+                let select = "SELECT convert_to(r::text, 'UTF8') || r.data FROM once_records r WHERE scope = $1 AND key_hash = $2";
+                let (name, key) = (&self.name, &key.as_bytes()[..]);
+                let rows = client.query_typed(select, &[(name, PgType::TEXT), (&key, PgType::BYTEA)]).await.unwrap();
+                rows[0].get(0)
+            }
+        }
+    }
+
     pub async fn dynamodb(&self, calls: Calls, url: &str) -> DynamoDbStore {
         let store = Config::new(&self.name).calls(calls).build(client(url).await).unwrap();
         match &self.clock {
@@ -235,6 +285,21 @@ impl Records {
             Some(clock) => store.with_clock(clock.clone()),
             None => store,
         })
+    }
+}
+
+/// Appends the bytes of a value, with the names of members.
+fn append(value: &AttributeValue, raw: &mut Vec<u8>) {
+    match value {
+        AttributeValue::S(text) | AttributeValue::N(text) => raw.extend_from_slice(text.as_bytes()),
+        AttributeValue::B(bytes) => raw.extend_from_slice(bytes.as_ref()),
+        AttributeValue::M(members) => {
+            for (name, value) in members {
+                raw.extend_from_slice(name.as_bytes());
+                append(value, raw);
+            }
+        }
+        other => raw.extend_from_slice(format!("{other:?}").as_bytes()),
     }
 }
 

@@ -37,6 +37,7 @@ impl Engine {
         if !self.settings.disabled {
             self.settings.check()?;
             self.check_probe(probe)?;
+            self.check_codec()?;
             if scope {
                 self.settings.check_scope()?;
             }
@@ -61,6 +62,16 @@ impl Engine {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Refuses a codec for results on a store whose records have to be readable for AWS Powertools.
+    fn check_codec(&self) -> Result<(), Error> {
+        if self.settings.codec.is_none() || self.store.format().keeps_every_outcome() {
+            return Ok(());
+        }
+        Err(Error::config(
+            "records of AWS Powertools hold no results that are encoded, as Powertools could not read them: leave out `result_codec`",
+        ))
     }
 
     /// Refuses transactions of another store than the one that records their outcomes.
@@ -105,12 +116,17 @@ mod tests {
         error::ErrorKind,
         future::BoxFuture,
         record::{KeyHash, Record},
-        store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId},
+        store::{
+            Answers, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Store, StoreId,
+        },
     };
 
     /// A store that keeps no order, and is never called.
     #[derive(Debug)]
-    struct Unordered(StoreId);
+    struct Unordered {
+        id: StoreId,
+        format: RecordFormat,
+    }
 
     impl Store for Unordered {
         fn claim<'a>(&'a self, _: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
@@ -126,7 +142,11 @@ mod tests {
         }
 
         fn id(&self) -> StoreId {
-            self.0
+            self.id
+        }
+
+        fn format(&self) -> RecordFormat {
+            self.format
         }
 
         fn limits(&self) -> Limits {
@@ -142,7 +162,8 @@ mod tests {
         Needs { probe: false, scope: false, transactions: None, order: false, heartbeat: Heartbeat::AsEngine };
 
     fn refusals(is_disabled: bool) -> Vec<String> {
-        let builder = Idempotency::builder(Unordered(StoreId::unique())).disabled(is_disabled);
+        let builder = Idempotency::builder(Unordered { id: StoreId::unique(), format: RecordFormat::Native })
+            .disabled(is_disabled);
         let engine = builder.build().unwrap().engine;
         assert!(engine.check(&NOTHING).is_ok());
         let needs = [
@@ -163,6 +184,38 @@ mod tests {
         for (error, part) in refused.iter().zip(["a probe is given", "a name", "`ordered_by`", "own store", "zero"]) {
             assert!(error.contains(part), "{error}");
         }
+    }
+
+    #[cfg(feature = "powertools")]
+    #[test]
+    fn a_codec_is_refused_where_powertools_reads_the_records() {
+        use crate::{
+            idempotency::codec::ResultCodec,
+            key::powertools::{Dialect, PowertoolsKeys},
+            record::EncodedData,
+        };
+
+        #[derive(Debug)]
+        struct Codec;
+
+        impl ResultCodec for Codec {
+            fn encode(&self, _: &KeyHash, _: &[u8]) -> Result<EncodedData, crate::BoxError> {
+                unreachable!()
+            }
+
+            fn decode(&self, _: &KeyHash, _: &EncodedData) -> Result<Vec<u8>, crate::BoxError> {
+                unreachable!()
+            }
+        }
+
+        let refusal = |format| {
+            let store = Unordered { id: StoreId::unique(), format };
+            let engine = Idempotency::builder(store).disabled(false).result_codec(Codec).build().unwrap().engine;
+            engine.check(&NOTHING).err()
+        };
+        assert!(refusal(RecordFormat::Native).is_none());
+        let error = refusal(RecordFormat::Powertools(PowertoolsKeys::new(Dialect::Python, "orders"))).unwrap();
+        assert!(error.kind() == ErrorKind::Config && error.to_string().contains("`result_codec`"), "{error}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
         guard::{Bounds, Guarded, Unfinished, drop_panic},
         outcome::Interruption,
         policy::OnPanic,
-        result::{self, Recorded},
+        result::{Encoder, Recorded},
         verdict::{Failure, Verdict},
     },
     record::StoredResult,
@@ -79,7 +79,7 @@ impl Engine {
         ended: Result<Result<Success<T>, Failure>, Unfinished>,
         keep: impl FnOnce(T) -> U,
     ) -> End<U> {
-        let completion = |value: &T| claim.is_some().then(|| self.completion(value));
+        let completion = |value: &T| claim.as_ref().map(|claim| self.completion(claim, value));
         match ended {
             Ok(Ok(Success::Complete(value))) => {
                 let settlement = completion(&value);
@@ -120,9 +120,14 @@ impl Engine {
         }
     }
 
-    fn completion(&self, value: &impl Recorded) -> Settlement {
-        let result = value.recorded(&self.settings, self.store.limits());
+    fn completion(&self, claim: &Claim, value: &impl Recorded) -> Settlement {
+        let result = value.recorded(&self.encoder(claim));
         Settlement::complete(result, self.settings.retention())
+    }
+
+    /// Returns what encodes the result of a claim's operation.
+    fn encoder(&self, claim: &Claim) -> Encoder<'_> {
+        Encoder::new(claim.key(), &self.settings, self.store.limits())
     }
 
     /// The operation is done with, and did nothing.
@@ -142,7 +147,7 @@ impl Engine {
         if !self.store.format().keeps_every_outcome() {
             return claim.release();
         }
-        let result = result::encode_failure(failure, &self.settings, self.store.limits());
+        let result = self.encoder(claim).encode_failure(failure);
         Settlement::fail(result, self.settings.failed_retention())
     }
 }

@@ -13,11 +13,12 @@ use crate::{
         guard::{Bounds, drop_panic},
         outcome::Outcome,
         probe::Probe,
-        result::{self, Recorded},
+        result::Recorded,
         verdict::Failure,
         window::Window,
     },
     key::missing::MissingKey,
+    record::KeyHash,
     store::Refusal,
 };
 
@@ -40,9 +41,10 @@ impl Engine {
         W: FnOnce(Option<Claim>) -> F + Send,
         F: Future<Output = Result<T, E>> + Send,
     {
+        let key = candidate.key;
         let claim = match self.claim_or_wait(&candidate, window, wait_up_to).await? {
             ClaimAnswer::Granted(claim) => claim,
-            ClaimAnswer::Refused(refusal) => return Ok((replay(refusal)?, 0)),
+            ClaimAnswer::Refused(refusal) => return Ok((self.replay(key, refusal)?, 0)),
             ClaimAnswer::OutOfTime => return Ok((Outcome::NotStarted, 0)),
         };
         let (attempt, given) = (claim.attempt(), claim.clone());
@@ -53,7 +55,8 @@ impl Engine {
             let handled = self.timed(Some(given.key()), || work(Some(given))).await;
             handled.map(Success::Complete).map_err(Into::into)
         };
-        let outcome = self.run_and_settle(claim, writes, work).await.into_outcome(replay)?;
+        let outcome =
+            self.run_and_settle(claim, writes, work).await.into_outcome(|refusal| self.replay(key, refusal))?;
         Ok((outcome, attempt))
     }
 
@@ -69,17 +72,18 @@ impl Engine {
         T: Serialize + DeserializeOwned + Send,
         F: Future<Output = Result<T, Failure>> + Send,
     {
+        let key = candidate.key;
         let (request, answer) = self.claim_within(candidate, window, writes).await?;
         let claim = match answer {
             ClaimAnswer::Granted(claim) => claim,
-            ClaimAnswer::Refused(refusal) => return Ok((replay(refusal)?, 0)),
+            ClaimAnswer::Refused(refusal) => return Ok((self.replay(key, refusal)?, 0)),
             ClaimAnswer::OutOfTime => return Ok((Outcome::NotStarted, 0)),
         };
         let (attempt, bounds) = (claim.attempt(), Bounds::until(self.stop_without_claim(window), &window));
         let work = self.timed(Some(claim.key()), || work).map_ok(Success::Complete);
         let end = self.run(Some(claim), bounds, work, |value| value).await;
         let end = self.commit_claimless(&request, end, writes).await;
-        Ok((end.into_outcome(replay)?, attempt))
+        Ok((end.into_outcome(|refusal| self.replay(key, refusal))?, attempt))
     }
 
     /// Runs a claimed operation and settles the claim by its verdict, in one transaction with `writes`.
@@ -125,12 +129,13 @@ impl Engine {
         outcome
     }
 
+    /// The outcome of an operation that did not run.
+    fn replay<T: DeserializeOwned>(&self, key: KeyHash, refusal: Refusal) -> Result<Outcome<T>, Error> {
+        let decoder = self.settings.decoder(&key);
+        Outcome::of_refusal(refusal, |result| decoder.decode(result), |result| decoder.decode_failure(result))
+    }
+
     pub(crate) fn runs_without_key(&self) -> bool {
         self.settings.missing_key == MissingKey::RunUnprotected
     }
-}
-
-/// The outcome of an operation that did not run.
-fn replay<T: DeserializeOwned>(refusal: Refusal) -> Result<Outcome<T>, Error> {
-    Outcome::of_refusal(refusal, result::decode, result::decode_failure)
 }

@@ -176,8 +176,8 @@ pub async fn a_claim_without_a_fingerprint_matches_any_payload(subject: &Subject
 pub async fn an_expired_record_counts_as_absent(subject: &Subject) {
     let deflated = || StoredResult::of(StoredData::Deflated(b"any bytes".to_vec()));
     let completed = |result| Settlement::complete(result, RETENTION);
-    for new in [json("2"), deflated(), StoredResult::DROPPED] {
-        let old = [json("1"), deflated(), StoredResult::DROPPED, StoredResult::SUPERSEDED].map(completed);
+    for new in [json("2"), deflated(), encoded(), StoredResult::DROPPED] {
+        let old = [json("1"), deflated(), encoded(), StoredResult::DROPPED, StoredResult::SUPERSEDED].map(completed);
         for outcome in old.into_iter().chain([fail("1")]).map(Some).chain([None]) {
             let claim = new_claim();
             subject.granted(&claim).await;

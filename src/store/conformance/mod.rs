@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     clock::{ManualClock, Timestamp},
-    record::{Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult},
+    record::{EncodedData, Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult},
 };
 
 mod claims;
@@ -327,6 +327,11 @@ fn settle_request(claim: &ClaimRequest, settlement: Settlement) -> SettleRequest
 
 fn json(text: &str) -> StoredResult {
     StoredResult::of(StoredData::Json(text.to_owned()))
+}
+
+fn encoded() -> StoredResult {
+    let data = EncodedData::new("key-2026", b"any \x00 bytes \xff".to_vec()).expect("the id is short");
+    StoredResult::of(StoredData::Encoded(data))
 }
 
 fn complete(text: &str) -> Settlement {

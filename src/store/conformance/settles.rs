@@ -27,12 +27,13 @@ pub async fn a_failed_operation_replays_its_failure(subject: &Subject) {
     }
 }
 
-/// Results come back byte for byte: text, bytes, none, dropped.
+/// Results come back byte for byte: text, bytes, encoded, none, dropped.
 pub async fn results_come_back_as_they_were_stored(subject: &Subject) {
     for result in [
         json("\"é😀\\u0000\""),
         json("null"),
         StoredResult::of(StoredData::Deflated((0..=255).collect())),
+        encoded(),
         StoredResult::default(),
         StoredResult::DROPPED,
     ] {

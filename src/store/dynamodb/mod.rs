@@ -8,7 +8,7 @@
 //! | `status` | S | `INPROGRESS`, `COMPLETED` or `FAILED` |
 //! | `expiration` | N | when the record counts as absent, in seconds since the Unix epoch; the table's TTL attribute |
 //! | `in_progress_expiration` | N | when the lease ends, in milliseconds since the Unix epoch |
-//! | `data` | S or B | the result: JSON text, or the same compressed by DEFLATE |
+//! | `data` | S, B or M | the result: JSON text, the same compressed by DEFLATE, or a map of `codec` (S) and `bytes` (B), as a codec has encoded it |
 //! | `validation` | S | the fingerprint of the payload |
 //! | `owner` | S | the token of the claim |
 //! | `attempt` | N | how often the record was granted |

@@ -98,7 +98,7 @@ impl Shared {
         match (data, self.dialect) {
             (StoredData::Json(json), Dialect::Python) => Some(AttributeValue::S(json.clone())),
             (StoredData::Json(json), Dialect::TypeScript) => native::from_json(json, max_bytes),
-            (StoredData::Deflated(_), _) => None,
+            (StoredData::Deflated(_) | StoredData::Encoded(_), _) => None,
         }
     }
 

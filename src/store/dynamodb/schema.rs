@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use super::powertools::Shared;
 use crate::{
     error::Error,
-    record::{Fingerprint, KeyHash, StoredData, StoredResult},
+    record::{EncodedData, Fingerprint, KeyHash, StoredData, StoredResult},
     store::{ClaimRequest, SettleRequest},
 };
 
@@ -22,6 +22,10 @@ pub(super) const NEWEST: &str = "newest";
 pub(super) const SEQUENCE: &str = "sequence";
 pub(super) const OPERATION: &str = "operation";
 pub(super) const DOUBT: &str = "doubt";
+
+/// The members of a result that a codec has encoded.
+const CODEC: &str = "codec";
+const BYTES: &str = "bytes";
 
 /// Names of the attributes. The defaults are those of AWS Powertools, and of this library where Powertools has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,6 +184,10 @@ impl Schema {
         Some(match data {
             StoredData::Json(text) => AttributeValue::S(text.clone()),
             StoredData::Deflated(bytes) => AttributeValue::B(Blob::new(bytes.clone())),
+            StoredData::Encoded(data) => AttributeValue::M(HashMap::from([
+                (CODEC.to_owned(), AttributeValue::S(data.codec().to_owned())),
+                (BYTES.to_owned(), AttributeValue::B(Blob::new(data.bytes()))),
+            ])),
         })
     }
 
@@ -204,7 +212,9 @@ impl Schema {
             AttributeValue::S(text) => StoredData::Json(text.clone()),
             AttributeValue::B(bytes) => StoredData::Deflated(bytes.as_ref().to_vec()),
             // Another library's native value. It is not JSON text, so it decodes into nothing of ours.
-            _ => StoredData::Json(String::new()),
+            other => {
+                other.as_m().ok().and_then(encoded).map_or_else(|| StoredData::Json(String::new()), StoredData::Encoded)
+            }
         }
     }
 
@@ -221,7 +231,8 @@ impl Schema {
         self.sort_key.as_ref().map(|(name, _)| name.as_str())
     }
 
-    /// The bytes of an item besides its result: the names, the key, and values of at most 64 bytes each.
+    /// The bytes of an item besides its result: the names, the key, and values of at most 64 bytes each. Those of the result are
+    /// for what encoded data takes besides its bytes.
     fn overhead(&self) -> usize {
         let sort_key = self.sort_key.as_ref().map_or(0, |(name, value)| name.len() + value.len());
         self.names.all().map(|name| name.len() + 64).sum::<usize>() + self.prefix().len() + sort_key
@@ -281,4 +292,10 @@ impl Schema {
             None => Ok(()),
         }
     }
+}
+
+/// The encoded data in the members of a map; `None` if it is another map.
+fn encoded(members: &HashMap<String, AttributeValue>) -> Option<EncodedData> {
+    let (codec, bytes) = (members.get(CODEC)?.as_s().ok()?, members.get(BYTES)?.as_b().ok()?);
+    EncodedData::new(codec, bytes.as_ref().to_vec()).ok()
 }

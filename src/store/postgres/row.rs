@@ -8,7 +8,7 @@ use super::error;
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
-    record::{Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult},
+    record::{EncodedData, Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult},
     store::{Grant, ResultData},
 };
 
@@ -19,6 +19,7 @@ const JSON: i16 = 0;
 const DEFLATE: i16 = 1;
 const DROPPED: i16 = 2;
 const SUPERSEDED: i16 = 3;
+const ENCODED: i16 = 4;
 
 pub(super) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(MAX_MILLIS).min(MAX_MILLIS)
@@ -38,6 +39,7 @@ pub(super) fn stored(result: &StoredResult) -> (Option<&[u8]>, Option<i16>) {
     match &result.data {
         Some(StoredData::Json(text)) => (Some(text.as_bytes()), Some(JSON)),
         Some(StoredData::Deflated(bytes)) => (Some(bytes), Some(DEFLATE)),
+        Some(StoredData::Encoded(data)) => (Some(data.as_packed()), Some(ENCODED)),
         None if result.dropped => (None, Some(DROPPED)),
         None => (None, result.superseded.then_some(SUPERSEDED)),
     }
@@ -140,11 +142,15 @@ fn result(columns: &Columns<'_>, wanted: ResultData) -> Result<StoredResult, Err
     let encoding = columns.get::<Option<i16>>("encoding")?;
     let data = match (encoding, data) {
         (None | Some(DROPPED | SUPERSEDED), None) => None,
-        (Some(JSON | DEFLATE), None) if wanted == ResultData::Omit => None,
+        (Some(JSON | DEFLATE | ENCODED), None) if wanted == ResultData::Omit => None,
         (Some(JSON), Some(text)) => {
             Some(StoredData::Json(String::from_utf8(text).map_err(|_| columns.unknown("data"))?))
         }
         (Some(DEFLATE), Some(bytes)) => Some(StoredData::Deflated(bytes)),
+        (Some(ENCODED), Some(packed)) => {
+            let data = EncodedData::from_packed(packed).ok_or_else(|| columns.unknown("data"))?;
+            Some(StoredData::Encoded(data))
+        }
         _ => return Err(columns.unknown("encoding")),
     };
     Ok(StoredResult { data, dropped: encoding == Some(DROPPED), superseded: encoding == Some(SUPERSEDED) })

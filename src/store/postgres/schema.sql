@@ -9,7 +9,7 @@ CREATE TABLE IF NOT EXISTS once_records (
   expiration   bigint   NOT NULL,  -- s since 1970
   validation   bytea,
   data         bytea,
-  encoding     smallint,           -- of data: 0 JSON, 1 DEFLATE; 2 none: dropped, 3 none: superseded
+  encoding     smallint,           -- of data: 0 JSON, 1 DEFLATE, 4 by a codec; 2 none: dropped, 3 none: superseded
   v            integer  NOT NULL,
   -- Days since 1970. An index on expiration itself would keep every settle from being a HOT update.
   purge_day    integer  GENERATED ALWAYS AS ((expiration / 86400)::integer) STORED,

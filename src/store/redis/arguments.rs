@@ -127,6 +127,7 @@ pub(super) fn result(settlement: &Settlement) -> Option<(&'static str, &[u8])> {
     match settlement.result()? {
         StoredResult { data: Some(StoredData::Json(text)), .. } => Some(("data", text.as_bytes())),
         StoredResult { data: Some(StoredData::Deflated(bytes)), .. } => Some(("deflated", bytes)),
+        StoredResult { data: Some(StoredData::Encoded(data)), .. } => Some(("encoded", data.as_packed())),
         StoredResult { dropped: true, .. } => Some(("result_dropped", b"1")),
         StoredResult { superseded: true, .. } => Some(("superseded", b"1")),
         _ => None,

@@ -26,6 +26,7 @@ if is_live and not is_lapsed or mark and mark.refuses(owner, margin, now) then
   if with_data == '1' then
     table.insert(fields, 'data')
     table.insert(fields, 'deflated')
+    table.insert(fields, 'encoded')
   end
   return {text(now), redis.call('HMGET', key, unpack(fields)), mark and mark.stored}
 end
@@ -43,7 +44,7 @@ end
 redis.call('HSET', key, unpack(set))
 -- No settle removes what an earlier outcome has left.
 if status then
-  redis.call('HDEL', key, 'data', 'deflated', 'result_dropped', 'superseded', fingerprint == '' and 'validation' or 'data')
+  redis.call('HDEL', key, 'data', 'deflated', 'encoded', 'result_dropped', 'superseded', fingerprint == '' and 'validation' or 'data')
 end
 redis.call('PEXPIREAT', key, expiration * 1000)
 local begins_to_merge = mark and mark.claim(owner, ends, margin, now)

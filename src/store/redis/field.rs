@@ -49,6 +49,15 @@ impl Field {
         self.text()?.map(|text| read(&text).ok_or_else(|| unknown(name, operation))).transpose()
     }
 
+    /// The value that its bytes stand for.
+    pub(super) fn bytes<T>(self, read: impl FnOnce(Vec<u8>) -> Option<T>) -> Result<Option<T>, Error> {
+        match self.value {
+            Value::Nil => Ok(None),
+            Value::BulkString(bytes) => read(bytes).map(Some).ok_or_else(|| unknown(self.name, self.operation)),
+            _ => Err(unknown(self.name, self.operation)),
+        }
+    }
+
     pub(super) fn required<T>(self, read: impl FnOnce(&str) -> Option<T>) -> Result<T, Error> {
         let (name, operation) = (self.name, self.operation);
         self.known(read)?.ok_or_else(|| unknown(name, operation))

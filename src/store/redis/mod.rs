@@ -9,7 +9,7 @@
 //! | `status` | `INPROGRESS`, `COMPLETED` or `FAILED` |
 //! | `expiration` | when the record counts as absent, in seconds since the Unix epoch; Redis deletes it then |
 //! | `in_progress_expiration` | when the lease ends, in milliseconds since the Unix epoch |
-//! | `data`, or `deflated` | the result: JSON text, or the same compressed by DEFLATE |
+//! | `data`, `deflated` or `encoded` | the result: JSON text, the same compressed by DEFLATE, or the id of a codec, a space, and what it has encoded |
 //! | `validation` | the fingerprint of the payload |
 //! | `owner` | the token of the claim |
 //! | `attempt` | how often the record was granted |

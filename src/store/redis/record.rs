@@ -6,12 +6,12 @@ use super::field;
 use crate::{
     clock::Timestamp,
     error::Error,
-    record::{Fingerprint, Owner, Record, Status, StoredData, StoredResult},
+    record::{EncodedData, Fingerprint, Owner, Record, Status, StoredData, StoredResult},
     store::ResultData,
 };
 
 /// The fields of a record, in the order in which the scripts return them.
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 13] = [
     "status",
     "owner",
     "attempt",
@@ -24,10 +24,11 @@ const FIELDS: [&str; 12] = [
     "superseded",
     "data",
     "deflated",
+    "encoded",
 ];
 
 /// The last fields, which hold the result.
-const DATA_FIELDS: usize = 2;
+const DATA_FIELDS: usize = 3;
 
 /// The fields to read, with the data of the result or without.
 pub(super) fn fields(data: ResultData) -> &'static [&'static str] {
@@ -44,13 +45,26 @@ pub(super) fn fields(data: ResultData) -> &'static [&'static str] {
 /// [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, if a field has a value that this version does not know.
 pub(super) fn record(answer: Value, operation: &'static str) -> Result<Option<Record>, Error> {
     let Some(fields) = field::fields(FIELDS, answer, operation)? else { return Ok(None) };
-    let [status, owner, attempt, prior, lease, expiration, validation, version, dropped, superseded, json, deflated] =
-        fields;
+    let [
+        status,
+        owner,
+        attempt,
+        prior,
+        lease,
+        expiration,
+        validation,
+        version,
+        dropped,
+        superseded,
+        json,
+        deflated,
+        encoded,
+    ] = fields;
     let (dropped, superseded) = (dropped.is_present(), superseded.is_present());
     let data = match (json.text()?, deflated.value) {
         (Some(json), _) => Some(StoredData::Json(json)),
         (None, Value::BulkString(bytes)) => Some(StoredData::Deflated(bytes)),
-        (None, _) => None,
+        (None, _) => encoded.bytes(EncodedData::from_packed)?.map(StoredData::Encoded),
     };
     Ok(Some(Record {
         status: status.required(Status::from_word)?,

@@ -1,7 +1,7 @@
 -- Ends or renews one claim, if the record is still in progress under its owner. KEYS[1]: the record. Times are in ms.
 -- For ordered operations mark.lua stands before this text; it adds KEYS[2] and two arguments.
 -- ARGV: 1 owner  2 the terms, divided by spaces: COMPLETED|FAILED|release|hand_back|renew, retention, lease, skew margin,
---       field of the result (data|deflated|result_dropped|superseded, or -), now (nothing for the server's clock)
+--       field of the result (data|deflated|encoded|result_dropped|superseded, or -), now (nothing for the server's clock)
 --       3 the result's value
 -- The first line, in scripts.rs, has it run without free memory too, so that outcomes of work that is done are recorded while
 -- claims are refused, and has a replica, whose copy may be older, refuse it.
@@ -25,6 +25,7 @@ if found[1] ~= 'INPROGRESS' or found[2] ~= owner or is_over or is_displaced or f
   if what ~= 'release' and what ~= 'hand_back' and not (found[1] == what and found[2] == owner) then
     table.insert(fields, 'data')
     table.insert(fields, 'deflated')
+    table.insert(fields, 'encoded')
   end
   return redis.call('HMGET', key, unpack(fields))
 end

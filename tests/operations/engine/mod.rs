@@ -7,6 +7,7 @@ use crate::support;
 
 mod claims;
 mod classifiers;
+mod codecs;
 mod courtesies;
 mod deadlines;
 mod engines;

@@ -13,9 +13,9 @@ use super::{CHARGE, KEY, World, assert_outcome};
 
 /// A store that takes results up to a limit, as DynamoDB does.
 #[derive(Clone, Debug)]
-struct SmallStore(MemoryStore);
+pub(super) struct SmallStore(pub(super) MemoryStore);
 
-const LIMIT: usize = 400_000;
+pub(super) const LIMIT: usize = 400_000;
 
 impl Store for SmallStore {
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {

@@ -2,6 +2,7 @@
 
 mod cached;
 mod clocks;
+mod codec;
 mod doubt;
 mod faults;
 mod http;

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use fastrand::Rng;
 use lambda_once::{
     order::Order,
-    record::{Fingerprint, KeyHash, Owner, StoredData, StoredResult},
+    record::{EncodedData, Fingerprint, KeyHash, Owner, StoredData, StoredResult},
     store::{ClaimRequest, ResultData, SettleRequest, Settlement, Takeover},
 };
 
@@ -222,10 +222,11 @@ fn settlement(random: &mut Rng) -> Settlement {
 }
 
 fn result(random: &mut Rng) -> StoredResult {
-    let data = match random.u8(0..4) {
+    let data = match random.u8(0..5) {
         0 => return choose(random, &[StoredResult::DROPPED, StoredResult::SUPERSEDED]).clone(),
         1 => None,
         2 => Some(StoredData::Deflated(vec![random.u8(..), 0, 255])),
+        3 => Some(StoredData::Encoded(EncodedData::new("key-1", vec![random.u8(..), b' ', 255]).unwrap())),
         _ => Some(StoredData::Json(format!("{{\"b\": {}, \"a\":\"é\"}}", random.u8(..)))),
     };
     StoredResult { data, ..StoredResult::default() }
