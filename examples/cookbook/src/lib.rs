@@ -7,6 +7,8 @@
 mod axum_payments;
 #[path = "bin/duplicates-in-cloudwatch.rs"]
 mod duplicates_in_cloudwatch;
+#[path = "bin/encrypted-results.rs"]
+mod encrypted_results;
 #[path = "bin/eventbridge-in-sqs.rs"]
 mod eventbridge_in_sqs;
 #[path = "bin/handler-test.rs"]
