@@ -22,11 +22,11 @@ use crate::{
         spans::{self, HandlerSpans},
     },
     clock::Timestamp,
-    error::BoxError,
+    error::{BoxError, Error},
     future::BoxFuture,
     idempotency::{
         claim::Claim,
-        engine::{Success, earlier_result},
+        engine::{Candidate, Engine, Polled, Success, earlier_result},
         guard::{Bounds, Unfinished, bounded, catch_panic, drop_contained},
         verdict::Failure,
         window::Window,
@@ -65,11 +65,8 @@ where
                 engine.withdraw(withdrawal, window).await;
                 Event::Released
             }),
-            Action::Poll(waiting) => Box::pin(async move {
-                let (indices, candidates) = split(waiting);
-                let polled = engine.poll(&candidates, window.stop, ResultData::Omit).await;
-                Event::Polled(indices.into_iter().zip(polled).collect())
-            }),
+            Action::Poll(waiting) => Box::pin(read(engine, waiting, window, Event::Polled)),
+            Action::LookUp(unclaimed) => Box::pin(read(engine, unclaimed, window, Event::LookedUp)),
             Action::DeadLetter { index, decision, info, body, key } => Box::pin(async move {
                 let left = window.settle_by.since(engine.clock.now());
                 let letters = options.dead_letters.as_deref();
@@ -195,6 +192,18 @@ where
 /// The places of records, and what is done with them.
 fn split<A>(records: OfEach<A>) -> (Vec<usize>, Vec<A>) {
     records.into_iter().unzip()
+}
+
+/// Reads records, and judges them as a claim would.
+async fn read(
+    engine: &Engine,
+    candidates: OfEach<Candidate>,
+    window: Window,
+    event: fn(OfEach<Result<Polled, Error>>) -> Event,
+) -> Event {
+    let (indices, candidates) = split(candidates);
+    let polled = engine.poll(&candidates, window.stop, ResultData::Omit).await;
+    event(indices.into_iter().zip(polled).collect())
 }
 
 /// The text of an error of the user's, if it has one: to print or to drop it may panic.

@@ -81,9 +81,9 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
         self.conclude_in_turn(index);
     }
 
-    /// Returns the candidate for the next claim of a waiting record.
-    pub(super) fn waiting_candidate(&self, index: usize) -> Option<Candidate> {
-        self.records.waits_for(index).map(|operation| self.entities.candidate(index, operation))
+    /// Returns the candidate for the next claim of a decoded or waiting record.
+    pub(super) fn next_candidate(&self, index: usize) -> Option<Candidate> {
+        self.records.claims_next(index).map(|operation| self.entities.candidate(index, operation))
     }
 
     /// Returns whether a record may no longer run, or waits in vain, by what has happened since this was asked.

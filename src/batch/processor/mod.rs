@@ -11,6 +11,7 @@ mod decode;
 mod drive;
 mod entities;
 mod lanes;
+mod lookups;
 mod machine;
 mod pace;
 mod queues;

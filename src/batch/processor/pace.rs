@@ -204,6 +204,16 @@ impl Pace {
         }
     }
 
+    /// Whether claims wait for handlers: no more than one chunk may be claimed without having begun.
+    pub(super) fn limits_claims(&self) -> bool {
+        self.after_unknown != AfterUnknown::Rerun || self.chunks_ahead() == 1
+    }
+
+    /// The most records in one call to the store.
+    pub(super) fn chunk(&self) -> usize {
+        self.chunk
+    }
+
     /// The most records that may be claimed without having begun.
     pub(super) fn most_ahead(&self) -> usize {
         self.chunks_ahead() * self.chunk

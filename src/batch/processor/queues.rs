@@ -17,6 +17,8 @@ const LOOK_AHEAD: usize = 100;
 pub(super) struct Queues {
     /// Those that want a claim.
     decoded: Vec<usize>,
+    /// Those that were looked up, have no outcome, and want a claim: in the order of the event.
+    looked_up: Vec<usize>,
     /// Those that have waited, and whose keys may be free.
     free: Vec<usize>,
     /// Those that run when their turn comes.
@@ -32,18 +34,24 @@ struct Filling {
     unprotected: usize,
 }
 
-/// The next claim.
-pub(super) enum NextClaim<B> {
+/// The next call to the store.
+pub(super) enum Next<B> {
     /// First this record is to be decoded.
     Decode(usize, Arc<RecordInfo>, B),
-    /// These are claimed; none may be for want of records, or of room.
-    Claim(Vec<usize>),
+    /// It is for these; none may be for want of records, or of room.
+    Call(Vec<usize>),
 }
 
 impl Queues {
     /// It is decoded and wants a claim.
     pub(super) fn decoded(&mut self, index: usize) {
         self.decoded.push(index);
+    }
+
+    /// It was looked up, has no outcome, and wants a claim.
+    pub(super) fn looked_up(&mut self, index: usize) {
+        let place = self.looked_up.partition_point(|other| *other < index);
+        self.looked_up.insert(place, index);
     }
 
     /// It has waited, and its key may be free.
@@ -88,34 +96,81 @@ impl Queues {
     }
 
     /// What to claim by the next call: what has waited; else what is decoded, after as many records are as there is room
-    /// for. `budget` is asked for when such a call begins; `dead` records wait to be dead-lettered.
+    /// for. `budget` is asked for when such a call begins; so many records are `held` elsewhere.
     pub(super) fn next_claim<S: Source, T>(
         &mut self,
         lanes: &Lanes,
         entities: &mut Entities,
         records: &mut Records<S, T>,
         pace: &Pace,
-        dead: usize,
+        held: usize,
         budget: impl FnOnce(&Self, &Records<S, T>) -> Budget,
-    ) -> NextClaim<S::Body> {
+    ) -> Next<S::Body> {
         let filling = self.filling.take();
         let filling = filling.unwrap_or_else(|| Filling { budget: budget(self, records), unprotected: 0 });
         if filling.budget.total == 0 {
-            return NextClaim::Claim(Vec::new());
+            return Next::Call(Vec::new());
         }
         let taken = take_for_claims(&mut self.free, lanes, entities, filling.budget);
         if !taken.is_empty() {
-            return NextClaim::Claim(taken);
+            return Next::Call(taken);
         }
-        let held = self.decoded.len() + self.ready.len() + dead;
+        if !self.looked_up.is_empty() {
+            // They come before what was decoded after them.
+            self.decoded.append(&mut self.looked_up);
+            self.decoded.sort_unstable();
+        }
+        let held = self.held() + held;
         if (held < LOOK_AHEAD || held < pace.most_ahead())
             && self.wants_more(lanes, entities, filling)
             && let Some((index, info, body)) = records.open_next()
         {
             self.filling = Some(filling);
-            return NextClaim::Decode(index, info, body);
+            return Next::Decode(index, info, body);
         }
-        NextClaim::Claim(take_for_claims(&mut self.decoded, lanes, entities, filling.budget))
+        Next::Call(take_for_claims(&mut self.decoded, lanes, entities, filling.budget))
+    }
+
+    /// What to claim by the next call while records are looked up first: what has waited; else what was looked up.
+    pub(super) fn next_looked_up<S: Source, T>(
+        &mut self,
+        lanes: &Lanes,
+        entities: &mut Entities,
+        records: &Records<S, T>,
+        budget: impl FnOnce(&Self, &Records<S, T>) -> Budget,
+    ) -> Vec<usize> {
+        self.filling = None;
+        if self.free.is_empty() && self.looked_up.is_empty() {
+            return Vec::new();
+        }
+        let budget = budget(self, records);
+        if budget.total == 0 {
+            return Vec::new();
+        }
+        let taken = take_for_claims(&mut self.free, lanes, entities, budget);
+        if taken.is_empty() { take_for_claims(&mut self.looked_up, lanes, entities, budget) } else { taken }
+    }
+
+    /// What to look up by the next call, after so many records are decoded. So many are `held` elsewhere.
+    pub(super) fn next_lookup<S: Source, T>(
+        &mut self,
+        lanes: &Lanes,
+        records: &mut Records<S, T>,
+        chunk: usize,
+        held: usize,
+    ) -> Next<S::Body> {
+        if self.decoded.len() < chunk
+            && self.held() + held < LOOK_AHEAD.max(chunk)
+            && let Some((index, info, body)) = records.open_next()
+        {
+            return Next::Decode(index, info, body);
+        }
+        Next::Call(self.decoded.extract_if(.., |index| !lanes.is_blocked(*index)).take(chunk).collect())
+    }
+
+    /// How many records are decoded, and have not begun.
+    fn held(&self) -> usize {
+        self.decoded.len() + self.looked_up.len() + self.ready.len()
     }
 
     /// Whether to decode another record before claiming. They are decoded in the order of the event, since of several with
@@ -158,6 +213,7 @@ impl Queues {
     /// Takes out what a failure blocks.
     pub(super) fn take_blocked(&mut self, lanes: &Lanes) -> Vec<usize> {
         let mut blocked: Vec<usize> = self.decoded.extract_if(.., |index| lanes.is_blocked(*index)).collect();
+        blocked.extend(self.looked_up.extract_if(.., |index| lanes.is_blocked(*index)));
         blocked.extend(self.free.extract_if(.., |index| lanes.is_blocked(*index)));
         self.ready.retain(|index| {
             let is_blocked = lanes.is_blocked(*index);
@@ -169,7 +225,7 @@ impl Queues {
 
     /// Takes out everything that is decoded or claimed and has not begun.
     pub(super) fn take_unbegun(&mut self) -> impl Iterator<Item = usize> {
-        self.decoded.drain(..).chain(self.ready.drain(..))
+        self.decoded.drain(..).chain(self.looked_up.drain(..)).chain(self.ready.drain(..))
     }
 }
 

@@ -200,10 +200,10 @@ impl<S: Source, T> Records<S, T> {
         }
     }
 
-    /// Returns the operation that a waiting record claims next.
-    pub(super) fn waits_for(&self, index: usize) -> Option<Operation> {
+    /// Returns the operation that a decoded or waiting record claims next.
+    pub(super) fn claims_next(&self, index: usize) -> Option<Operation> {
         match &self.entries[index].life {
-            Life::Waiting(work, _) => work.operation,
+            Life::Decoded(work) | Life::Waiting(work, _) => work.operation,
             _ => None,
         }
     }

@@ -73,6 +73,8 @@ pub(super) enum Action {
     Withdraw(Withdrawal),
     /// Reads the records of keys that are waited for.
     Poll(OfEach<Candidate>),
+    /// Reads the records of keys that are not claimed yet, and may be done.
+    LookUp(OfEach<Candidate>),
     DeadLetter {
         index: usize,
         decision: Decision,
@@ -97,6 +99,7 @@ pub(super) enum Event {
     /// Claims that nobody acts on.
     Released,
     Polled(OfEach<Result<Polled, Error>>),
+    LookedUp(OfEach<Result<Polled, Error>>),
     /// A record was dead-lettered, or could not be, for this reason.
     DeadLettered(usize, Decision, Result<(), Option<String>>),
 }

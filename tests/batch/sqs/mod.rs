@@ -17,6 +17,7 @@ mod keys;
 mod last_receive;
 mod letters_property;
 mod logs;
+mod lookups;
 mod mismatches;
 mod operations;
 mod orders;

@@ -8,7 +8,7 @@ use super::{Checked, Evidence, SLOW_POLL, ensure};
 use crate::{
     journal::Run,
     plan::Policy,
-    recorded_store::{Claim, Ending, Told},
+    recorded_store::{Claim, Ending, Read, Told},
     runner::Invocation,
     timeline::Moment,
 };
@@ -24,6 +24,9 @@ const MOST_AHEAD: usize = 250;
 const FAST_MS: u64 = 5;
 const CHUNKS_OF_FAST: usize = 4;
 const AHEAD_OF_FAST: usize = 100;
+
+/// How many records must have been done before others are looked up.
+const MIN_DONE: usize = 3;
 
 enum Event<'a> {
     Asked(&'a Claim),
@@ -116,6 +119,30 @@ impl Evidence<'_> {
         }
         events.sort_by_key(|(moment, _)| moment.tick);
         events
+    }
+
+    /// Records are looked up before they are claimed only after others were done: no more than ten chunks at once, each by a
+    /// call.
+    pub(super) fn check_lookups(&self, invocation: &Invocation) -> Checked {
+        let chunk = self.history.plan.settings.chunk.clamp(1, LARGEST_CHUNK);
+        let claims = self.claims_of(invocation);
+        let is_lookup = |read: &&&Read| {
+            let mut claims = claims.iter().filter(|claim| claim.key == read.key);
+            claims.all(|claim| claim.asked > read.asked)
+        };
+        let lookups: Vec<&Read> = self.reads_of(invocation.number).iter().filter(is_lookup).copied().collect();
+        let is_final = |told: Told| matches!(told, Told::Completed | Told::Failed | Told::Mismatch);
+        for lookup in &lookups {
+            let before = |answered: Option<Moment>| answered.is_some_and(|answered| answered < lookup.asked);
+            let done = claims.iter().filter(|claim| before(claim.answered) && is_final(claim.told)).count();
+            ensure!(done >= MIN_DONE, ClaimsAhead, "{lookup:?} after {done} records that were done");
+            let is_open = |other: &&&Read| other.asked <= lookup.asked && !before(other.answered);
+            let open = lookups.iter().filter(is_open).count();
+            ensure!(open <= MOST_CHUNKS_AHEAD * chunk, ClaimsAhead, "{open} records are looked up at once");
+            let of_call = lookups.iter().filter(|other| other.call == lookup.call).count();
+            ensure!(of_call <= chunk, ClaimsAhead, "{of_call} records were looked up by one call");
+        }
+        Ok(())
     }
 
     /// Before a handler has begun: one chunk, or four and 100 records where handlers are expected to be fast. Then ten chunks and

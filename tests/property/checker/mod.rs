@@ -115,6 +115,7 @@ pub(crate) fn check(history: &History) -> Checked {
     evidence.check_runs()?;
     for invocation in &history.invocations {
         evidence.check_claims_ahead(invocation)?;
+        evidence.check_lookups(invocation)?;
         evidence.check_settles(invocation)?;
         evidence.check_waits(invocation)?;
         evidence.check_answer(invocation)?;

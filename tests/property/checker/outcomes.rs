@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     journal::{End, Run},
-    plan::{Body, Policy},
+    plan::{Body, PayloadChoice, Policy},
     recorded_store::{Claim, Read, Settling, Told},
     runner::Invocation,
 };
@@ -150,7 +150,7 @@ impl Evidence<'_> {
             Body::NoKey if !self.history.plan.settings.runs_without_key => Outcome::KeyMissing,
             Body::NoKey => run.map_or(Outcome::NotStarted, |run| outcome_of_run(run)),
             Body::Order { key, .. } => match self.claims(invocation.number, key).last() {
-                None => Outcome::NotStarted,
+                None => return self.outcomes_of_lookup(invocation, place),
                 Some(claim) if claim.told.held_until().is_some() => {
                     return self.outcomes_of_wait(invocation, place, claim);
                 }
@@ -164,6 +164,40 @@ impl Evidence<'_> {
                 Some(claim) => self.outcome_of_claim(claim, run.copied()),
             },
         }]
+    }
+
+    /// A record that was not claimed may have been looked up. One that is done then has the outcome that the read shows.
+    fn outcomes_of_lookup(&self, invocation: &Invocation, place: usize) -> Vec<Outcome> {
+        let key = self.record(invocation, place).key().map(|key| self.history.hashes[&key]);
+        let mut reads = self.reads_of(invocation.number).iter().rev();
+        let shown = reads.find(|read| Some(read.key) == key && matches!(read.told, Told::Completed | Told::Failed));
+        // Of those that one read shows, an earlier one may stop the batch.
+        let report = invocation.reports.get(place).map(|report| format!("{:?}", report.outcome));
+        let was_stopped = self.history.plan.settings.stops_batch && report.as_deref() == Some("Ok(Skipped)");
+        let Some(read) = shown.filter(|_| !was_stopped) else { return vec![Outcome::NotStarted] };
+        vec![match read.told {
+            _ if !self.is_of_payload(invocation, place, read) => Outcome::Mismatch,
+            Told::Failed => Outcome::ReplayedFailure,
+            _ => Outcome::Replayed,
+        }]
+    }
+
+    /// Whether the record that a read shows is of this payload: whoever claimed it had one of the plan's.
+    fn is_of_payload(&self, invocation: &Invocation, place: usize, read: &Read) -> bool {
+        let Some(fingerprint) = read.fingerprint else { return true };
+        if self.history.plan.settings.payload == PayloadChoice::Ignored {
+            return true;
+        }
+        let record = self.record(invocation, place);
+        let is_of_it = |claim: &&Claim| claim.key == read.key && claim.fingerprint == Some(fingerprint);
+        self.history.calls.claims.iter().filter(is_of_it).any(|claim| {
+            let Some(claimant) = self.history.invocations.iter().find(|other| other.number == claim.invocation) else {
+                return false;
+            };
+            let mut records = (0..claimant.places.len()).map(|place| self.record(claimant, place));
+            let first = records.find(|first| matches!(first.body, Body::Order { .. }) && first.key() == record.key());
+            first.is_some_and(|first| self.history.plan.same_payload(first, record))
+        })
     }
 
     /// A record that waits for a claim has the outcome that a poll shows, unless it has stopped waiting before.

@@ -7,7 +7,7 @@ use crate::{
     batch::{
         processor::{
             records::{Decoded, Follows, NoWork, Operation},
-            steps::Event,
+            steps::{Event, OfEach},
         },
         report::outcome_of,
         source::Source,
@@ -19,7 +19,7 @@ use crate::{
         outcome::Outcome,
     },
     order::Entity,
-    store::{Refusal, rules::lapses},
+    store::{Mismatch, Refusal, rules::lapses},
 };
 
 impl<S: Source, T> Machine<'_, S, T> {
@@ -81,10 +81,17 @@ impl<S: Source, T> Machine<'_, S, T> {
             }
             Event::Claimed(answers, withdrawal, begun) => {
                 self.claiming -= answers.len();
+                let took = now.since(begun);
                 // Retries say nothing of how long a call takes.
                 if answers.iter().all(|(_, answer)| answer.is_ok()) {
-                    self.pace.claimed(now.since(begun));
+                    self.pace.claimed(took);
                 }
+                let is_done = |answer: &Result<ClaimAnswer, Error>| match answer {
+                    Ok(ClaimAnswer::Refused(refusal)) => is_final(refusal),
+                    _ => false,
+                };
+                let done = answers.iter().filter(|(_, answer)| is_done(answer)).count();
+                self.lookups.claimed(answers.len(), done, took);
                 self.withdrawals.extend(Some(withdrawal).filter(|withdrawal| !withdrawal.is_empty()));
                 answers.into_iter().for_each(|(index, answer)| self.claimed(index, answer));
             }
@@ -102,6 +109,7 @@ impl<S: Source, T> Machine<'_, S, T> {
                 self.waits.end_poll();
                 polled.into_iter().for_each(|(index, polled)| self.polled_record(index, polled));
             }
+            Event::LookedUp(found) => self.looked_up(found),
             Event::DeadLettered(index, decision, sent) => self.batch.dead_lettered(index, decision, sent),
             Event::Released => {}
         }
@@ -203,9 +211,33 @@ impl<S: Source, T> Machine<'_, S, T> {
         self.batch.decide(index, outcome, None);
     }
 
+    /// Records were looked up. What has an outcome is decided by it; a claim decides about all else, as a read grants nothing.
+    #[cold]
+    fn looked_up(&mut self, found: OfEach<Result<Polled, Error>>) {
+        let (records, mut done) = (found.len(), 0);
+        for (index, found) in found {
+            match found {
+                Ok(Polled::Refused(refusal)) if is_final(&refusal) => {
+                    done += 1;
+                    self.refuse(index, refusal);
+                }
+                _ => {
+                    self.queues.looked_up(index);
+                    self.batch.recheck_if_blocked(index);
+                }
+            }
+        }
+        self.lookups.end(records, done);
+    }
+
     /// The claim was refused for good.
     pub(super) fn refuse(&mut self, index: usize, refusal: Refusal) {
         let held_until = refusal.lease_until();
         self.batch.decide(index, Ok(outcome_of(refusal)), held_until);
     }
+}
+
+/// Whether the operation has an outcome.
+fn is_final(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::Completed(_) | Refusal::Failed(_) | Refusal::Mismatch(Mismatch::Final))
 }

@@ -137,6 +137,10 @@ impl History {
                 let polled: OfEach<_> = waiting.into_iter().map(|(index, _)| (index, self.polled())).collect();
                 Event::Polled(polled)
             }
+            Action::LookUp(unclaimed) => {
+                let found = unclaimed.into_iter().map(|(index, _)| (index, self.looked_up()));
+                Event::LookedUp(found.collect())
+            }
             Action::DeadLetter { .. } => unreachable!("there are no dead letters"),
         };
         self.pending.push(event);
@@ -151,6 +155,14 @@ impl History {
                 Polled::Refused(Refusal::InProgress { lease_until, attempt: 1 })
             }
         })
+    }
+
+    fn looked_up(&mut self) -> Result<Polled, Error> {
+        match self.random.u8(0..4) {
+            0 => self.polled(),
+            1 => Ok(Polled::Free),
+            _ => Ok(Polled::Refused(Refusal::Mismatch(Mismatch::Final))),
+        }
     }
 
     fn begin(&mut self, index: usize, claim: Option<Claim>, concurrency: usize) {

@@ -10,11 +10,12 @@ use std::{
 use super::{
     batch::Batch,
     lanes::Lanes,
+    lookups::Lookups,
     pace::{Pace, Standing},
-    queues::{NextClaim, Queues},
+    queues::{Next, Queues},
     records::Records,
     settling::Settling,
-    steps::{Action, Run, Step, Terms},
+    steps::{Action, OfEach, Run, Step, Terms},
     waits::Waits,
 };
 use crate::{
@@ -68,6 +69,7 @@ pub(super) struct Machine<'a, S: Source, T> {
     waits: Waits,
     settling: Settling,
     pace: Pace,
+    lookups: Lookups,
     /// The time of this turn: what is due and what is waited for must be told apart by one reading of the clock.
     now: Timestamp,
     /// Nothing more begins.
@@ -108,6 +110,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
             waits: Waits::new(),
             settling: Settling::new(now),
             pace,
+            lookups: Lookups::default(),
             now,
             is_stopped: false,
             last_turn: now,
@@ -128,10 +131,11 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     /// 4. outcomes that fill a call are recorded;
     /// 5. records that wait for their keys are polled (B6);
     /// 6. records are decoded and claimed, as far ahead as they may be (B12);
-    /// 7. whatever has ended is heard of, unless what is under way `is_quiet`;
-    /// 8. a handler begins, after outcomes that wait and the runtime had their turn: it may block its thread;
-    /// 9. with nothing left to begin, the outcomes that are due are recorded by one call;
-    /// 10. and then there is only to wait.
+    /// 7. while many turn out to be done, those behind them are looked up (B12);
+    /// 8. whatever has ended is heard of, unless what is under way `is_quiet`;
+    /// 9. a handler begins, after outcomes that wait and the runtime had their turn: it may block its thread;
+    /// 10. with nothing left to begin, the outcomes that are due are recorded by one call;
+    /// 11. and then there is only to wait.
     pub(super) fn turn(&mut self, now: Timestamp, is_quiet: bool) -> Step<S, T> {
         self.now = now;
         self.is_stopped |= !self.pace.in_time(now);
@@ -144,6 +148,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         let step = call
             .map(Step::Call)
             .or_else(|| self.claim())
+            .or_else(|| self.look_up())
             .or_else(|| (!is_quiet).then_some(Step::Poll))
             .or_else(|| self.begin())
             .or_else(|| self.settle())
@@ -219,10 +224,36 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
 
     /// 5. Of those that wait the records are polled.
     fn poll(&mut self) -> Option<Action> {
-        let polled = self.waits.start_poll(self.now).into_iter();
-        let candidates: Vec<(usize, Candidate)> =
-            polled.filter_map(|index| Some((index, self.batch.waiting_candidate(index)?))).collect();
+        let polled = self.waits.start_poll(self.now);
+        let candidates = self.candidates(polled);
         (!candidates.is_empty()).then_some(Action::Poll(candidates))
+    }
+
+    fn candidates(&self, records: Vec<usize>) -> OfEach<Candidate> {
+        records.into_iter().filter_map(|index| Some((index, self.batch.next_candidate(index)?))).collect()
+    }
+
+    /// Whether records are looked up before they are claimed: where claims wait for handlers, and many records are done.
+    fn looks_up(&self) -> bool {
+        let Batch { lanes, entities, .. } = &self.batch;
+        self.lookups.are_on() && self.pace.limits_claims() && !entities.are_any() && !lanes.are_halted()
+    }
+
+    /// 7. Decodes a record, or looks up those that are decoded.
+    fn look_up(&mut self) -> Option<Step<S, T>> {
+        let chunk = self.pace.chunk();
+        if self.is_stopped || !self.looks_up() || !self.lookups.have_room(chunk) {
+            return None;
+        }
+        let held = self.batch.waiting_dead_letters() + self.lookups.under_way();
+        let Batch { records, lanes, .. } = &mut self.batch;
+        let taken = match self.queues.next_lookup(lanes, records, chunk, held) {
+            Next::Decode(index, info, body) => return Some(Step::Decode(index, info, body)),
+            Next::Call(taken) => taken,
+        };
+        let candidates = self.candidates(taken);
+        self.lookups.begin(candidates.len());
+        (!candidates.is_empty()).then_some(Step::Call(Action::LookUp(candidates)))
     }
 
     /// 6. Decodes a record, or claims those that are decoded.
@@ -231,15 +262,21 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
             return None;
         }
         let (handlers, claiming, unrecorded) = (self.handlers, self.claiming, self.settling.unrecorded());
-        let dead = self.batch.waiting_dead_letters();
+        let held = self.batch.waiting_dead_letters() + self.lookups.under_way();
+        let looks_up = self.looks_up();
         let Batch { records, lanes, entities, .. } = &mut self.batch;
         let budget = |queues: &Queues, records: &Records<S, T>| {
             let (ready, waiting) = queues.claimed(lanes, records);
             self.pace.budget(Standing { ready, claiming, waiting, running: handlers, unrecorded })
         };
-        let taken = match self.queues.next_claim(lanes, entities, records, &self.pace, dead, budget) {
-            NextClaim::Decode(index, info, body) => return Some(Step::Decode(index, info, body)),
-            NextClaim::Claim(taken) => taken,
+        let next = if looks_up {
+            Next::Call(self.queues.next_looked_up(lanes, entities, records, budget))
+        } else {
+            self.queues.next_claim(lanes, entities, records, &self.pace, held, budget)
+        };
+        let taken = match next {
+            Next::Decode(index, info, body) => return Some(Step::Decode(index, info, body)),
+            Next::Call(taken) => taken,
         };
         let mut candidates = Vec::with_capacity(taken.len());
         for index in taken {
@@ -249,7 +286,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         (!candidates.is_empty()).then_some(Step::Call(Action::Claim(candidates, self.now)))
     }
 
-    /// 8. A handler begins, after what must not wait for it.
+    /// 9. A handler begins, after what must not wait for it.
     fn begin(&mut self) -> Option<Step<S, T>> {
         if self.is_stopped || !self.pace.has_free_slot(self.handlers) || !self.queues.can_begin(&self.batch.lanes) {
             return None;
@@ -325,7 +362,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         self.now.after(longest).min(self.window.stop)
     }
 
-    /// 9. Whatever ends at the same time shares one call: nothing is waited for but a turn of the runtime.
+    /// 10. Whatever ends at the same time shares one call: nothing is waited for but a turn of the runtime.
     fn settle(&mut self) -> Option<Step<S, T>> {
         // Once nothing more begins there is no time to wait for a call that is under way.
         if !self.settling.is_due() || self.settling.waits_for_a_call() && !self.is_stopped {
@@ -334,7 +371,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         Some(self.settling.call_after_a_turn().map_or(Step::Yield, Step::Call))
     }
 
-    /// 10. With nothing under way and nothing to wait for, nothing more can begin.
+    /// 11. With nothing under way and nothing to wait for, nothing more can begin.
     fn wait(&mut self) -> Step<S, T> {
         let is_under_way = self.calls > 0 || self.handlers > 0;
         // At the stop point what is at hand must not wait for what is under way.

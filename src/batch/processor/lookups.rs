@@ -1,0 +1,121 @@
+//! Lookups: where many records turn out to be done, those behind them are read before they are claimed (B12).
+
+use std::time::Duration;
+
+/// How many records must have turned out to be done, one after the other, before others are looked up.
+const MIN_DONE: usize = 3;
+
+/// The most chunks that are looked up at once.
+const MAX_CHUNKS: usize = 10;
+
+/// How many records may be looked up, by what claims and lookups have shown so far.
+#[derive(Debug, Default)]
+pub(super) struct Lookups {
+    /// Records that were done when they were claimed, since most of those of a call were not.
+    done: usize,
+    /// How many chunks may be looked up at once; none if records are not expected to be done.
+    chunks: usize,
+    /// Records that are being looked up.
+    under_way: usize,
+}
+
+impl Lookups {
+    /// Whether records are looked up before they are claimed.
+    pub(super) fn are_on(&self) -> bool {
+        self.chunks > 0
+    }
+
+    /// How many records are being looked up.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    /// Whether there is room to look up another chunk of this size.
+    pub(super) fn have_room(&self, chunk: usize) -> bool {
+        self.under_way + chunk <= self.chunks * chunk
+    }
+
+    /// Notes that records are being looked up.
+    pub(super) fn begin(&mut self, records: usize) {
+        self.under_way += records;
+    }
+
+    /// Notes that of so many records that were claimed in this time these were done. A store that takes no time, as a cache
+    /// does, is faster to claim from.
+    pub(super) fn claimed(&mut self, records: usize, done: usize, took: Duration) {
+        if self.are_on() {
+            // What is claimed now was looked up before.
+            return;
+        }
+        self.done = if are_many(done, records) && !took.is_zero() { self.done + done } else { 0 };
+        self.chunks = usize::from(self.done >= MIN_DONE);
+    }
+
+    /// Notes that of so many records that were looked up these were done.
+    pub(super) fn end(&mut self, records: usize, done: usize) {
+        self.under_way -= records;
+        self.done = 0;
+        self.chunks = if are_many(done, records) { (2 * self.chunks).min(MAX_CHUNKS) } else { 0 };
+    }
+}
+
+/// Whether at least a third of them are done: a batch half of which is done may have fewer of them in a chunk.
+fn are_many(done: usize, records: usize) -> bool {
+    3 * done >= records.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLI: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn records_are_looked_up_while_at_least_a_third_of_them_are_done() {
+        let mut lookups = Lookups::default();
+        lookups.claimed(25, 8, MILLI);
+        assert!(!lookups.are_on());
+        lookups.claimed(25, 9, MILLI);
+        assert!(lookups.are_on());
+        lookups.begin(25);
+        lookups.end(25, 8);
+        assert!(!lookups.are_on());
+    }
+
+    #[test]
+    fn the_number_of_lookups_at_once_doubles_up_to_ten_chunks() {
+        let mut lookups = Lookups::default();
+        lookups.claimed(25, 25, MILLI);
+        let most_at_once = |lookups: &mut Lookups| {
+            let before = lookups.under_way();
+            while lookups.have_room(25) {
+                lookups.begin(25);
+            }
+            (lookups.under_way() - before) / 25
+        };
+        let mut found = Vec::new();
+        for _ in 0..6 {
+            found.push(most_at_once(&mut lookups));
+            let chunks = lookups.chunks;
+            lookups.end(lookups.under_way(), 250);
+            assert!(lookups.chunks <= 2 * chunks);
+        }
+        assert_eq!(found, [1, 2, 4, 8, 10, 10]);
+    }
+
+    #[test]
+    fn single_claims_show_it_by_three_in_a_row() {
+        let mut lookups = Lookups::default();
+        for (done, is_on) in [(1, false), (1, false), (0, false), (1, false), (1, false), (1, true)] {
+            lookups.claimed(1, done, MILLI);
+            assert_eq!(lookups.are_on(), is_on);
+        }
+    }
+
+    #[test]
+    fn what_a_cache_answers_at_once_is_not_looked_up() {
+        let mut lookups = Lookups::default();
+        lookups.claimed(25, 25, Duration::ZERO);
+        assert!(!lookups.are_on());
+    }
+}
