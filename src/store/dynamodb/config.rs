@@ -11,6 +11,7 @@ use super::http_client::http_client;
 use super::powertools::{Powertools, Shared};
 use super::{
     DynamoDbStore,
+    region::Home,
     schema::{AttributeNames, Schema},
 };
 use crate::error::Error;
@@ -49,11 +50,13 @@ pub enum Calls {
 /// | [`key_prefix`](Self::key_prefix) | `once#` |
 /// | [`sort_key`](Self::sort_key) | none |
 /// | [`calls`](Self::calls) | [`Calls::Auto`] |
+/// | [`home_region`](Self::home_region) | none: claims are made in whichever Region the client is |
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Config {
     schema: Schema,
     calls: Calls,
+    home_region: Option<String>,
     #[cfg(feature = "powertools")]
     powertools: Option<Powertools>,
 }
@@ -64,6 +67,7 @@ impl Config {
         Self {
             schema: Schema::new(table.into()),
             calls: Calls::default(),
+            home_region: None,
             #[cfg(feature = "powertools")]
             powertools: None,
         }
@@ -121,11 +125,24 @@ impl Config {
         self
     }
 
+    /// Sets the only Region in which claims are made, such as `eu-central-1`; for a global table.
+    ///
+    /// Replicas do not exclude each other's claims: each Region decides by itself, and the last writer wins. So a store whose client
+    /// is for another Region refuses every claim, without a call, by an error of the kind
+    /// [`Config`](crate::ErrorKind::Config): nothing runs there, nothing is replayed, and what a queue delivers is reported as
+    /// failed. Reads pass. The same configuration can thus be deployed to all Regions. `docs/dynamodb.md` in the repository
+    /// describes a failover.
+    pub fn home_region(mut self, region: impl Into<String>) -> Self {
+        self.home_region = Some(region.into());
+        self
+    }
+
     /// The store, with a client of the caller's.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a name, or the sort key's value, is empty, or if a name occurs twice,
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there is a [`home_region`](Self::home_region) and the client has no Region; if
+    /// a name, or the sort key's value, is empty, or if a name occurs twice,
     /// contains a quotation mark, or begins with `#` or `:`; or if the prefix of [`Powertools`] is empty.
     #[cfg_attr(not(feature = "powertools"), expect(unused_mut, reason = "nothing is left to be set"))]
     pub fn build(mut self, client: Client) -> Result<DynamoDbStore, Error> {
@@ -134,7 +151,8 @@ impl Config {
         if let Some(function) = &self.powertools {
             self.schema.powertools = Some(Shared::new(function)?);
         }
-        Ok(DynamoDbStore::from_parts(client, self.schema, self.calls))
+        let home = Home::new(self.home_region.as_deref(), &client)?;
+        Ok(DynamoDbStore::from_parts(client, self.schema, self.calls, home))
     }
 
     /// The store, with a client as [`DynamoDbStore::from_env`] makes it. Needs the feature `ring` or `aws-lc`.

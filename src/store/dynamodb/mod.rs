@@ -38,6 +38,7 @@ use crate::{
     record::{KeyHash, Record},
 };
 use aws_sdk_dynamodb::Client;
+use futures_util::future::join;
 
 mod batched;
 mod config;
@@ -50,6 +51,7 @@ mod mark;
 mod native;
 #[cfg(feature = "powertools")]
 mod powertools;
+mod region;
 mod schema;
 mod single;
 mod table;
@@ -58,6 +60,7 @@ use batched::{Fallbacks, Statements};
 pub use config::{Calls, Config};
 #[cfg(feature = "powertools")]
 pub use powertools::Powertools;
+use region::Home;
 pub use schema::AttributeNames;
 use schema::Schema;
 pub use single::Writes;
@@ -84,6 +87,7 @@ pub struct DynamoDbStore {
     statements: Arc<Statements>,
     fallbacks: Arc<Fallbacks>,
     calls: Calls,
+    home: Home,
     clock: Arc<dyn Clock>,
     id: StoreId,
 }
@@ -95,7 +99,7 @@ impl DynamoDbStore {
     /// beyond the one for connecting, and the engine retries by itself. [`Config::sdk_config_with`] sets both as
     /// [`from_env`](Self::from_env) does.
     pub fn new(client: Client, table: impl Into<String>) -> Self {
-        Self::from_parts(client, Schema::new(table.into()), Calls::default())
+        Self::from_parts(client, Schema::new(table.into()), Calls::default(), Home::Anywhere)
     }
 
     /// A store on the table that the environment variable `IDEMPOTENCY_TABLE` names, with a client made of the
@@ -119,7 +123,7 @@ impl DynamoDbStore {
         self
     }
 
-    fn from_parts(client: Client, schema: Schema, calls: Calls) -> Self {
+    fn from_parts(client: Client, schema: Schema, calls: Calls, home: Home) -> Self {
         Self {
             client,
             expressions: Arc::new(Expressions::new(&schema)),
@@ -127,6 +131,7 @@ impl DynamoDbStore {
             schema: Arc::new(schema),
             fallbacks: Arc::default(),
             calls,
+            home,
             clock: Arc::new(SystemClock),
             id: StoreId::unique(),
         }
@@ -165,7 +170,10 @@ impl fmt::Debug for DynamoDbStore {
 #[deny(clippy::missing_trait_methods)]
 impl Store for DynamoDbStore {
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
-        if let Some(refused) = refused(requests, |request| self.schema.check_claim(request)) {
+        if let Some(refused) = refused(requests, |request| {
+            self.home.check()?;
+            self.schema.check_claim(request)
+        }) {
             return refused;
         }
         // The leases of a call end together, however long its later requests wait for their turn.
@@ -225,7 +233,9 @@ impl Store for DynamoDbStore {
     fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             let key = KeyHash::from_bytes([0; 32]);
-            self.read_one(&key, ResultData::Omit, "warm").await.map(drop)
+            let read = self.read_one(&key, ResultData::Omit, "warm");
+            let (read, ()) = join(read, self.home.warn(&self.client, &self.schema.table)).await;
+            read.map(drop)
         })
     }
 }

@@ -33,7 +33,7 @@ impl World {
     }
 }
 
-async fn deliver(
+pub(super) async fn deliver(
     once: &Idempotency,
     numbers: impl IntoIterator<Item = u32>,
     end: Result<(), &'static str>,

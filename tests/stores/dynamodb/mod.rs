@@ -12,6 +12,7 @@ mod items;
 mod leases;
 mod orders;
 mod refusals;
+mod regions;
 mod set_up;
 
 use std::{

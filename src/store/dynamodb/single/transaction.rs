@@ -147,7 +147,7 @@ impl Transactional for DynamoDbStore {
         transaction: &'a Writes,
         request: &'a ClaimRequest,
     ) -> BoxFuture<'a, Result<Claimed, Error>> {
-        if let Err(error) = self.schema.check_claim(request) {
+        if let Err(error) = self.home.check().and_then(|()| self.schema.check_claim(request)) {
             return Box::pin(std::future::ready(Err(error)));
         }
         let lease_until = self.clock.now().after(request.lease);
