@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
-    record::{KeyHash, Owner},
+    record::{KeyHash, Owner, RECORD_VERSION},
 };
 
 /// The most digits of a sequence.
@@ -209,7 +209,7 @@ impl fmt::Debug for Entity {
 }
 
 /// What a store knows of the order of an entity's operations.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// The greatest sequence that was completed; `None` for none.
     pub newest: Option<Sequence>,
@@ -220,6 +220,15 @@ pub struct Mark {
     pub doubt: Vec<Doubt>,
     /// When the mark counts as absent, in seconds since the Unix epoch.
     pub expiration: u64,
+    /// The [version](crate::record::RECORD_VERSION) of its format, which is counted with that of records.
+    pub version: u32,
+}
+
+impl Default for Mark {
+    /// Of this version, without a claim or an outcome, and expired.
+    fn default() -> Self {
+        Self { newest: None, holder: None, doubt: Vec::new(), expiration: 0, version: RECORD_VERSION }
+    }
 }
 
 /// The claim that an entity is held by.

@@ -1,8 +1,10 @@
 //! The stored state of a key, and the types it is made of.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
-use crate::clock::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::{clock::Timestamp, order::Sequence};
 
 mod encoded;
 mod form;
@@ -17,6 +19,15 @@ pub const RECORD_VERSION: u32 = 1;
 
 /// The newest version of the record's format that this library can act on.
 pub const NEWEST_KNOWN_VERSION: u32 = RECORD_VERSION + 1;
+
+/// The most bytes of a label, and of an operation's name, in a record. Longer ones are cut off at a character.
+pub const MAX_LABEL_BYTES: usize = 256;
+
+/// Returns a text as records have it: of at most [`MAX_LABEL_BYTES`], and without NUL, which PostgreSQL does not store.
+pub(crate) fn stored_text(text: &str) -> Arc<str> {
+    let text = &text[..text.floor_char_boundary(MAX_LABEL_BYTES)];
+    if text.contains('\0') { text.replace('\0', "").into() } else { text.into() }
+}
 
 /// A key as it is stored: the SHA-256 of its scope and of the caller's key. For records of AWS Powertools
 /// ([`RecordFormat`](crate::store::RecordFormat)) it is an MD5 of the key and one of the prefix.
@@ -247,9 +258,12 @@ impl StoredResult {
 /// | `validation` | the fingerprint: 64 hexadecimal digits |
 /// | `data`, `deflated` or `encoded` | the result: JSON text, as a string; compressed, as two hexadecimal digits for each byte; or as a [codec](crate::ResultCodec) has encoded it, an object of `codec`, its id, and `bytes`, as digits |
 /// | `result_dropped`, `superseded` | `true` |
+/// | `operation`, `label` | text |
+/// | `sequence` | digits, as a string |
+/// | `claimed_at`, `settled_at` | in milliseconds since 1970 |
 /// | `v` | [version](RECORD_VERSION) of this format |
 ///
-/// Members that are not known are skipped. A document that cannot be read is not a free key: a newer deployment may have written it.
+/// Members that this version does not know are kept, and written again: a newer version may need them. A document that cannot be read is not a free key: a newer deployment may have written it.
 /// A store reports it as [`ErrorKind::Format`](crate::ErrorKind::Format), [temporary](crate::ErrorStatus::Temporary).
 ///
 /// ```
@@ -279,13 +293,56 @@ pub struct Record {
     pub result: StoredResult,
     /// The version of the record's format; 0 for records of other libraries, which have none.
     pub version: u32,
+    /// The name of the operation, as logs have it; of a service with the kind of service, such as `sqs`. `None` in records of
+    /// other libraries.
+    pub operation: Option<Arc<str>>,
+    /// The [label](crate::Operation::label) that the application has given the last claim, in plain text.
+    pub label: Option<Arc<str>>,
+    /// The place in the order of its entity, of an [ordered](crate::order) operation.
+    pub sequence: Option<Sequence>,
+    /// When the last claim was granted, by the clock that decides its lease.
+    pub claimed_at: Option<Timestamp>,
+    /// When that claim was completed, failed or handed back, by the same clock; `None` while it stands.
+    pub settled_at: Option<Timestamp>,
+    /// What the [serialised form](Self) has beside all this, for a store that keeps documents. Other stores leave what they do not
+    /// know where it is, and do not show it.
+    pub unknown: Map<String, Value>,
 }
 
 impl Record {
+    /// A record of this version that says its status and nothing else.
+    #[must_use]
+    pub fn new(status: Status) -> Self {
+        Self {
+            status,
+            owner: None,
+            attempt: 0,
+            prior_status: None,
+            lease_until: None,
+            expiration: None,
+            fingerprint: None,
+            result: StoredResult::default(),
+            version: RECORD_VERSION,
+            operation: None,
+            label: None,
+            sequence: None,
+            claimed_at: None,
+            settled_at: None,
+            unknown: Map::new(),
+        }
+    }
+
     /// A copy without the data of its result.
     #[must_use]
     pub fn without_data(&self) -> Self {
-        Self { result: StoredResult { data: None, ..self.result }, ..*self }
+        let Self { operation, label, unknown, result, .. } = self;
+        Self {
+            result: StoredResult { data: None, ..*result },
+            operation: operation.clone(),
+            label: label.clone(),
+            unknown: unknown.clone(),
+            ..*self
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     redelivery::Redelivery,
     source::{FailureReporting, Source},
 };
-use crate::key::{order_selector::OrderSelector, payload::Payload};
+use crate::key::{order_selector::OrderSelector, payload::Payload, selector::Key};
 
 /// What happens to a record that no retry can help: its handler failed for good, now or in an earlier delivery; its key
 /// belongs to another payload, or is missing; its body cannot be decoded.
@@ -70,6 +70,8 @@ pub(super) struct Options {
     pub(super) redelivery: Option<Arc<dyn Redelivery>>,
     /// Where the records stand in the order of their entities, if they have one.
     pub(super) order: Option<OrderSelector>,
+    /// What their records are labelled with.
+    pub(super) label: Option<Key>,
 }
 
 impl Default for Options {
@@ -91,6 +93,7 @@ impl Default for Options {
             wait_up_to: WAIT_UP_TO,
             redelivery: None,
             order: None,
+            label: None,
         }
     }
 }

@@ -107,7 +107,7 @@ impl Idempotency {
     {
         BatchService {
             source,
-            engine: self.engine.clone(),
+            engine: self.engine.for_operation(&self.engine.log_name(S::OPERATION)),
             registration: Registration::new::<H>(&self.engine, S::OPERATION),
             key,
             handler,
@@ -186,6 +186,9 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self.key.check()?;
         if let Some(order) = &self.options.order {
             order.check()?;
+        }
+        if let Some(label) = &self.options.label {
+            label.check()?;
         }
         self.options.payload.check()
     }

@@ -218,6 +218,14 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
+    /// Sets what the records in the store are labelled with, so that people find them: `Key::pointer("/order_id")`. By default
+    /// they have no label. It stands there as **plain text**: see [`Operation::label`](crate::Operation::label). A delivery from
+    /// which nothing can be selected has no label, and is handled as others are.
+    pub fn label(mut self, label: Key) -> Self {
+        self.options.label = Some(label);
+        self
+    }
+
     /// Calls `observe` with the report of each record, when its outcome counts: for metrics, or custom logs. It changes
     /// nothing, even if it panics; it should not block. The last one set is called.
     ///

@@ -14,7 +14,12 @@ use super::{
 use crate::{
     clock::Deadline,
     error::ErrorKind,
-    idempotency::{claim::Claim, engine::Candidate, invoked::note_tenant, window::Window},
+    idempotency::{
+        claim::Claim,
+        engine::{Candidate, Extras},
+        invoked::note_tenant,
+        window::Window,
+    },
     key::{
         delivery::{Body, Delivery, MessageMetadata},
         hash::KeyHasher,
@@ -85,9 +90,15 @@ impl LayerSettings {
         };
         let hasher = self.hasher(parts, &caller);
         let (mut key, mut sequence) = (hasher.hash(&key), None);
+        let label = self.label.as_ref().and_then(|label| {
+            label.label(&Delivery::new(
+                body,
+                &RequestHeaders { headers: &parts.headers, is_ambiguous: Cell::new(false) },
+            ))
+        });
         if let Some(order) = &self.order {
             let (entity, at) = self.select_order(order, parts, body, &hasher)?;
-            (key, sequence) = (KeyHash::ordered(&entity, &key), Some(Box::new(at)));
+            (key, sequence) = (KeyHash::ordered(&entity, &key), Some(at));
         }
         // An outer layer holds the claim: every request would be answered with 409.
         if parts.extensions.get::<Claim>().is_some_and(|claim| claim.key() == key) {
@@ -98,7 +109,7 @@ impl LayerSettings {
             tracing::warn!(target: "lambda_once", operation = &*self.operation, %error, "a request has no fingerprint");
             Problem::BODY_REJECTED
         })?;
-        Ok(Some(Candidate { key, fingerprint: Some(fingerprint), sequence }))
+        Ok(Some(Candidate { key, fingerprint: Some(fingerprint), extras: Extras { sequence, label }.boxed() }))
     }
 
     /// The time window of a request that starts now. If the deadline is unknown, it is the engine's lease, which is renewed.

@@ -137,6 +137,14 @@ impl IdempotencyKeyLayer {
         self
     }
 
+    /// Sets what the records in the store are labelled with, from the body or a header, so that people find them. By default they
+    /// have no label. It stands there as **plain text**: see [`Operation::label`](crate::Operation::label). A request from which
+    /// nothing can be selected has no label, and is handled as others are.
+    pub fn label(mut self, label: Key) -> Self {
+        self.settings.label = Some(label);
+        self
+    }
+
     /// Replaces the body where two requests with one key are compared. Use it to leave out a field that changes with each
     /// attempt. Method, path, query and media type are compared anyway. Without it the body is compared [by its media
     /// type](super#what-is-compared).

@@ -90,6 +90,8 @@ pub(super) struct LayerSettings {
     pub(super) key_check: Option<KeyCheck>,
     /// Where the requests stand in the order of their entities, if they have one.
     pub(super) order: Option<OrderSelector>,
+    /// What their records are labelled with.
+    pub(super) label: Option<Key>,
     pub(super) fingerprint: Option<FingerprintHook>,
     /// The request headers that are compared, too.
     pub(super) compared_headers: Vec<HeaderName>,
@@ -127,7 +129,7 @@ impl LayerSettings {
         Self {
             registration: Registration::new::<()>(engine, OPERATION),
             operation: engine.log_name(OPERATION).into_owned().into(),
-            engine: engine.with_default_retention(RETENTION),
+            engine: engine.with_default_retention(RETENTION).for_operation(&engine.log_name(OPERATION)),
             scope,
             methods: vec![Method::POST, Method::PATCH],
             applies_to: None,
@@ -135,6 +137,7 @@ impl LayerSettings {
             key: KeySource::Header(HeaderName::from_static("idempotency-key")),
             key_check: None,
             order: None,
+            label: None,
             fingerprint: None,
             compared_headers: Vec::new(),
             decide: Arc::new(ResponseAction::by_status),
@@ -181,6 +184,9 @@ impl LayerSettings {
         }
         if self.transactions.is_some() && self.fails_open {
             return Err(Error::config("with `in_transaction` a request needs the store, so it cannot `fail_open`"));
+        }
+        if let Some(label) = &self.label {
+            label.check()?;
         }
         if let Some(order) = &self.order {
             order.check()?;

@@ -1,7 +1,9 @@
 //! The candidate for a claim: the hashes of an operation's key and payload, and its place in an order.
 
+use std::sync::Arc;
+
 use super::{
-    engine::{Candidate, Engine},
+    engine::{Candidate, Engine, Extras},
     invoked::{Tenant, process_has_tenants},
 };
 use crate::{
@@ -27,6 +29,7 @@ pub(super) fn candidate(
     key: Result<Vec<u8>, Error>,
     fingerprint: Result<Option<Fingerprint>, Error>,
     rank: Option<Rank>,
+    label: Option<Arc<str>>,
 ) -> Result<Option<Candidate>, Error> {
     if engine.settings.disabled {
         return Ok(None);
@@ -49,9 +52,9 @@ pub(super) fn candidate(
     let hasher = engine.hasher(name, tenant.id().map(str::as_bytes));
     let (key, fingerprint) = (hasher.hash(&key), fingerprint?);
     let Some(Rank { entity, sequence, .. }) = rank else {
-        return Ok(Some(Candidate { key, fingerprint, sequence: None }));
+        return Ok(Some(Candidate { key, fingerprint, extras: Extras { sequence: None, label }.boxed() }));
     };
     let entity = entity.map_err(|error| Error::order("the operation has no entity").with_source(error))?;
     let key = KeyHash::ordered(&hasher.hash(&entity), &key);
-    Ok(Some(Candidate { key, fingerprint, sequence: Some(Box::new(sequence)) }))
+    Ok(Some(Candidate { key, fingerprint, extras: Extras { sequence: Some(sequence), label }.boxed() }))
 }

@@ -1,6 +1,6 @@
 //! One operation, given by its key: for any async function.
 
-use std::{borrow::Cow, fmt, future::Future, time::Duration};
+use std::{borrow::Cow, fmt, future::Future, sync::Arc, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -27,7 +27,7 @@ use crate::{
         canonical::Form,
         value::{canonical_value, of_value},
     },
-    record::{Fingerprint, KeyHash},
+    record::{Fingerprint, KeyHash, stored_text},
     store::StoreId,
     telemetry::{EntryPoint, spans},
 };
@@ -40,6 +40,7 @@ pub struct Operation<'a, P = Unprobed> {
     pub(super) key: Result<Vec<u8>, Error>,
     pub(super) fingerprint: Result<Option<Fingerprint>, Error>,
     pub(super) rank: Option<Rank>,
+    pub(super) label: Option<Arc<str>>,
     /// `None` if nothing was said of it.
     pub(super) deadline: Option<Deadline>,
     pub(super) tenant: Tenant,
@@ -92,6 +93,7 @@ impl<'a> Operation<'a> {
             key: names::check(name).and_then(|()| of_value(key)),
             fingerprint: Ok(None),
             rank: None,
+            label: None,
             deadline: None,
             tenant: Tenant::Unsaid,
             wait_up_to: Duration::ZERO,
@@ -138,9 +140,9 @@ impl<'a> Operation<'a> {
         F: FnOnce(Claim) -> Fut + Send,
         Fut: Future<Output = Result<ProbeResult<T>, E>> + Send,
     {
-        let Self { engine, name, key, fingerprint, rank, deadline, tenant, wait_up_to, heartbeat, probe: Unprobed } =
-            self;
-        Operation { engine, name, key, fingerprint, rank, deadline, tenant, wait_up_to, heartbeat, probe }
+        let Self { engine, name, key, fingerprint, rank, label, .. } = self;
+        let Self { deadline, tenant, wait_up_to, heartbeat, probe: Unprobed, .. } = self;
+        Operation { engine, name, key, fingerprint, rank, label, deadline, tenant, wait_up_to, heartbeat, probe }
     }
 }
 
@@ -159,6 +161,25 @@ impl<P> Operation<'_, P> {
     /// What the operation works on, as bytes that are compared as they are.
     pub fn payload_bytes(mut self, payload: &[u8]) -> Self {
         self.fingerprint = Ok(Some(self.engine.fingerprint(Form::Bytes, payload)));
+        self
+    }
+
+    /// Sets a label, so that people find the operation's record in the store: the number of an order, for example. By default a
+    /// record has none, and nothing in it shows the key.
+    ///
+    /// The record holds it as **plain text**, which everybody can read who may read the table. It decides nothing: the last run's
+    /// label is on record. Of a longer text the first 256 bytes are kept.
+    ///
+    /// ```
+    /// # use lambda_once::{Failure, Idempotency, MemoryStore, Outcome};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// let outcome = once.operation("charge", &7).label("order 7").run(|| async { Ok::<_, Failure>(()) }).await?;
+    /// assert!(matches!(outcome, Outcome::Executed(())));
+    /// # Ok(()) }
+    /// ```
+    pub fn label(mut self, label: impl AsRef<str>) -> Self {
+        self.label = Some(stored_text(label.as_ref())).filter(|label| !label.is_empty());
         self
     }
 
@@ -356,14 +377,15 @@ impl<P> Operation<'_, P> {
         let subject = Subject::new(EntryPoint::Operation, &operation, None);
         // Boxed: what is around it would hold it several times over, and operations within operations use up a stack.
         let served = Box::pin(async {
-            let found = candidate(engine, name, &self.tenant, self.key, self.fingerprint, self.rank);
+            let found = candidate(engine, name, &self.tenant, self.key, self.fingerprint, self.rank, self.label);
             let Some(candidate) = found.inspect_err(|error| engine.tell_error(subject, error))? else {
                 let outcome = engine.run_unprotected(window, writes, unprotected(work)).await;
                 engine.tell_outcome(subject, outcome.kind(), 0);
                 return Ok(outcome);
             };
             let key = candidate.key;
-            let ran = engine.run_protected(candidate, window, self.wait_up_to, self.probe, writes, work).await;
+            let named = engine.for_operation(&operation);
+            let ran = named.run_protected(candidate, window, self.wait_up_to, self.probe, writes, work).await;
             told(engine, &operation, key, ran)
         });
         engine.observed(EntryPoint::Operation, &operation, spans::operation(&operation), served).await

@@ -158,7 +158,7 @@ impl<S: Transactional> WithoutClaim<'_, S> {
         F: Future<Output = Result<T, E>> + Send,
     {
         let InTransaction { operation, store, classifier } = self.0;
-        let Operation { engine, name, key, fingerprint, rank, deadline, tenant, heartbeat, .. } = operation;
+        let Operation { engine, name, key, fingerprint, rank, label, deadline, tenant, heartbeat, .. } = operation;
         engine.check(&Needs {
             probe: false,
             scope: false,
@@ -173,14 +173,14 @@ impl<S: Transactional> WithoutClaim<'_, S> {
         let name_in_logs = engine.log_name(name);
         let subject = Subject::new(EntryPoint::Operation, &name_in_logs, None);
         let served = async {
-            let found = candidate(&engine, name, &tenant, key, fingerprint, rank);
+            let found = candidate(&engine, name, &tenant, key, fingerprint, rank, label);
             let Some(candidate) = found.inspect_err(|error| engine.tell_error(subject, error))? else {
                 let outcome = engine.run_unprotected(window, Some(Box::new(writes)), work).await;
                 engine.tell_outcome(subject, outcome.kind(), 0);
                 return Ok(outcome);
             };
             let key = candidate.key;
-            let ran = engine.run_claimless(candidate, window, &writes, work).await;
+            let ran = engine.for_operation(&name_in_logs).run_claimless(candidate, window, &writes, work).await;
             operation::told(&engine, &name_in_logs, key, ran)
         };
         engine.observed(EntryPoint::Operation, &name_in_logs, spans::operation(&name_in_logs), served).await

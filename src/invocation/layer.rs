@@ -58,6 +58,14 @@ impl<T> InvocationLayer<T> {
         self
     }
 
+    /// Sets what the records in the store are labelled with, so that people find them. By default they have no label. It stands
+    /// there as **plain text**: see [`Operation::label`](crate::Operation::label). An event from which nothing can be selected has
+    /// no label, and is handled as others are.
+    pub fn label(mut self, label: Key) -> Self {
+        self.settings.label = Some(label);
+        self
+    }
+
     /// How long to wait for the result of an event that is being handled elsewhere, instead of failing at once. The time
     /// counts from the beginning of the invocation, and waiting ends before the stop point.
     pub fn wait_up_to(mut self, time: Duration) -> Self {

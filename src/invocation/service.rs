@@ -24,7 +24,7 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
     idempotency::{
-        engine::{Candidate, Subject},
+        engine::{Candidate, Extras, Subject},
         guard::catch_panic,
         invoked::note_tenant,
         outcome::{Interruption, Outcome},
@@ -212,7 +212,8 @@ impl LayerSettings {
         let hasher = self.engine.hasher(OPERATION, tenant);
         let key = hasher.hash(key);
         let fingerprint = self.payload.fingerprint(&body, &delivery, &hasher).map_err(for_now)?;
-        Ok(Candidate { key, fingerprint, sequence: None })
+        let label = self.label.as_ref().and_then(|label| label.label(&delivery));
+        Ok(Candidate { key, fingerprint, extras: Extras { sequence: None, label }.boxed() })
     }
 }
 

@@ -28,6 +28,7 @@ pub(super) struct LayerSettings {
     pub(super) operation: Cow<'static, str>,
     pub(super) key: Key,
     pub(super) payload: Payload,
+    pub(super) label: Option<Key>,
     pub(super) wait_up_to: Duration,
     pub(super) heartbeat: Heartbeat,
     pub(super) before_replay: Option<ReplayHook>,
@@ -75,9 +76,10 @@ impl LayerSettings {
         Self {
             registration: Registration::new::<()>(engine, OPERATION),
             operation: engine.log_name(OPERATION),
-            engine: engine.with_max_result_bytes(MAX_RESPONSE_BYTES),
+            engine: engine.with_max_result_bytes(MAX_RESPONSE_BYTES).for_operation(&engine.log_name(OPERATION)),
             key,
             payload: Payload::default(),
+            label: None,
             wait_up_to: Duration::ZERO,
             heartbeat: Heartbeat::AsEngine,
             before_replay: None,
@@ -85,7 +87,8 @@ impl LayerSettings {
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        let settings = (&self.engine.settings, &self.payload, self.wait_up_to, self.heartbeat, &self.before_replay);
+        let settings =
+            (&self.engine.settings, (&self.payload, &self.label), self.wait_up_to, self.heartbeat, &self.before_replay);
         self.registration.check(|| vec![self.key.clone()], settings)?;
         self.engine.check(&Needs {
             probe: false,
@@ -96,9 +99,12 @@ impl LayerSettings {
         })?;
         self.key.check()?;
         self.payload.check()?;
+        if let Some(label) = &self.label {
+            label.check()?;
+        }
         let part = if let Payload::Part(part) = &self.payload { Some(part) } else { None };
         // They would find nothing in any event, and under `MissingKey::RunUnprotected` protect nothing.
-        match [Some(&self.key), part].into_iter().flatten().find(|key| key.is_for_messages()) {
+        match [Some(&self.key), part, self.label.as_ref()].into_iter().flatten().find(|key| key.is_for_messages()) {
             Some(key) => {
                 Err(Error::config(format!("an event is not a message of a queue, so {key:?} selects nothing")))
             }

@@ -12,6 +12,8 @@ use super::{
     text::write_string,
 };
 use crate::error::{BoxError, Error};
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+use crate::{key::text::text, panics::catch_panic, record::stored_text};
 
 type Closure = dyn Fn(&Delivery<'_>) -> Result<Option<String>, BoxError> + Send + Sync;
 
@@ -248,6 +250,18 @@ impl Key {
     /// The key of a delivery in canonical JSON. `buffer` is for a key that is not in the body as it is.
     pub(crate) fn select<'a>(&self, delivery: &Delivery<'a>, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Error> {
         self.look_up(delivery, buffer, is_missing)
+    }
+
+    /// Selects a label: a string as plain text, anything else as JSON. What is missing, and a function that fails, gives none.
+    #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+    pub(crate) fn label(&self, delivery: &Delivery<'_>) -> Option<Arc<str>> {
+        let mut buffer = Vec::new();
+        let selected = catch_panic(|| self.select(delivery, &mut buffer).ok().map(<[u8]>::to_vec))??;
+        let label = match selected.first() {
+            Some(b'"') => text(&selected),
+            _ => String::from_utf8(selected).ok()?,
+        };
+        Some(stored_text(&label))
     }
 
     pub(super) fn look_up<'a>(

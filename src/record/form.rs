@@ -1,11 +1,12 @@
 //! The form in which records are serialised: names and words that stay.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::{Map, Value};
 
 use super::{EncodedData, Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult, digits, nibble};
-use crate::clock::Timestamp;
+use crate::{clock::Timestamp, order::Sequence};
 
 /// [`Record`], member by member.
 #[derive(Serialize, Deserialize)]
@@ -33,8 +34,20 @@ struct Form {
     result_dropped: bool,
     #[serde(default, skip_serializing_if = "is_false")]
     superseded: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    operation: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sequence: Option<Sequence>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    claimed_at: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    settled_at: Option<u64>,
     #[serde(default)]
     v: u32,
+    #[serde(flatten)]
+    unknown: Map<String, Value>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -44,28 +57,32 @@ fn is_false(flag: &bool) -> bool {
 
 impl From<Record> for Form {
     fn from(record: Record) -> Self {
-        let Record { status, owner, attempt, prior_status, lease_until, expiration, fingerprint, result, version } =
-            record;
-        let (data, deflated, encoded) = match result.data {
+        let (data, deflated, encoded) = match record.result.data {
             Some(StoredData::Json(text)) => (Some(text), None, None),
             Some(StoredData::Deflated(bytes)) => (None, Some(Bytes(bytes)), None),
             Some(StoredData::Encoded(data)) => (None, None, Some(data)),
             None => (None, None, None),
         };
         Self {
-            status,
-            owner,
-            attempt,
-            prior_status,
-            in_progress_expiration: lease_until.map(Timestamp::as_millis),
-            expiration,
-            validation: fingerprint,
+            status: record.status,
+            owner: record.owner,
+            attempt: record.attempt,
+            prior_status: record.prior_status,
+            in_progress_expiration: record.lease_until.map(Timestamp::as_millis),
+            expiration: record.expiration,
+            validation: record.fingerprint,
             data,
             deflated,
             encoded,
-            result_dropped: result.dropped,
-            superseded: result.superseded,
-            v: version,
+            result_dropped: record.result.dropped,
+            superseded: record.result.superseded,
+            operation: record.operation.as_deref().map(str::to_owned),
+            label: record.label.as_deref().map(str::to_owned),
+            sequence: record.sequence,
+            claimed_at: record.claimed_at.map(Timestamp::as_millis),
+            settled_at: record.settled_at.map(Timestamp::as_millis),
+            v: record.version,
+            unknown: record.unknown,
         }
     }
 }
@@ -87,6 +104,12 @@ impl From<Form> for Record {
                 superseded: form.superseded,
             },
             version: form.v,
+            operation: form.operation.map(Arc::from),
+            label: form.label.map(Arc::from),
+            sequence: form.sequence,
+            claimed_at: form.claimed_at.map(Timestamp::from_millis),
+            settled_at: form.settled_at.map(Timestamp::from_millis),
+            unknown: form.unknown,
         }
     }
 }
@@ -230,8 +253,21 @@ mod tests {
             fingerprint in option::of(any::<[u8; 32]>()),
             result in results(),
             version: u32,
+            texts: [Option<String>; 2],
+            sequence: Option<u128>,
+            times: [Option<u64>; 2],
+            unknown: Option<(u64, String)>,
         ) -> Record {
+            let [operation, label] = texts.map(|text| text.map(Arc::from));
+            let [claimed_at, settled_at] = times.map(|time| time.map(Timestamp::from_millis));
+            let member = |(number, text)| ("a new member".to_owned(), json!([number, { "a": text }, null]));
             Record {
+                operation,
+                label,
+                sequence: sequence.map(Sequence::from),
+                claimed_at,
+                settled_at,
+                unknown: unknown.map(member).into_iter().collect(),
                 status,
                 owner: owner.map(Owner::from_bytes),
                 attempt,
@@ -261,15 +297,18 @@ mod tests {
     #[test]
     fn the_form_is_the_documented_one() {
         let claim = Record {
-            status: Status::InProgress,
             owner: Owner::from_hex("000102030405060708090a0b0c0d0eff"),
             attempt: 2,
             prior_status: Some(Status::Failed),
             lease_until: Some(Timestamp::from_millis(1_700_000_030_000)),
             expiration: Some(1_700_086_400),
             fingerprint: Some(Fingerprint::from_bytes([0xab; 32])),
-            result: StoredResult::default(),
-            version: 1,
+            operation: Some("orders.sqs".into()),
+            label: Some("order 7".into()),
+            sequence: Some(7_u64.into()),
+            claimed_at: Some(Timestamp::from_millis(1_700_000_000_000)),
+            settled_at: Some(Timestamp::from_millis(1_700_000_000_001)),
+            ..Record::new(Status::InProgress)
         };
         let of_claim = json!({
             "status": "INPROGRESS",
@@ -279,6 +318,11 @@ mod tests {
             "in_progress_expiration": 1_700_000_030_000_u64,
             "expiration": 1_700_086_400,
             "validation": "ab".repeat(32),
+            "operation": "orders.sqs",
+            "label": "order 7",
+            "sequence": "7",
+            "claimed_at": 1_700_000_000_000_u64,
+            "settled_at": 1_700_000_000_001_u64,
             "v": 1,
         });
         let with = |name: &str, value| {
@@ -305,8 +349,9 @@ mod tests {
 
     #[test]
     fn what_other_versions_write_is_read_or_refused() {
-        let newer = json!({ "status": "COMPLETED", "v": 2, "a new member": {} });
-        assert_eq!(serde_json::from_value::<Record>(newer).unwrap().version, 2);
+        let newer = json!({ "status": "COMPLETED", "attempt": 1, "v": 2, "a new member": { "of": [1, null] } });
+        let record: Record = serde_json::from_value(newer.clone()).unwrap();
+        assert_eq!((record.version, serde_json::to_value(record).unwrap()), (2, newer), "nothing of it is lost");
         for unknown in [
             json!({ "status": "PAUSED", "v": 2 }),
             json!({ "v": 1 }),

@@ -94,7 +94,7 @@ impl State {
     fn apply(&mut self, key: KeyHash, change: Change, mark: Option<Mark>) {
         match change {
             Change::Keep => {}
-            Change::Put(record) => drop(self.records.insert(key, record)),
+            Change::Put(record) => drop(self.records.insert(key, *record)),
             Change::Delete => drop(self.records.remove(&key)),
         }
         if let Some(mark) = mark {
@@ -155,10 +155,13 @@ impl Store for MemoryStore {
 
 #[cfg(all(test, feature = "conformance"))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{
         clock::{ManualClock, Timestamp},
-        store::conformance::Subject,
+        record::{Owner, StoredResult},
+        store::{Settlement, Takeover, conformance::Subject},
     };
 
     async fn memory() -> Subject {
@@ -167,4 +170,47 @@ mod tests {
     }
 
     crate::conformance_tests!(memory().await);
+
+    /// As a store of documents has them, which a newer version has written.
+    #[tokio::test]
+    async fn members_that_are_not_known_survive_every_write() {
+        let clock = ManualClock::at(Timestamp::from_seconds(4_000_000_000));
+        let store = MemoryStore::with_clock(clock.clone());
+        let second = Duration::from_secs(1);
+        let claim = |byte| ClaimRequest {
+            key: KeyHash::from_bytes([1; 32]),
+            fingerprint: None,
+            owner: Owner::from_bytes([byte; 16]),
+            lease: second,
+            skew_margin: second,
+            retention: second,
+            takeover: Takeover::Allowed,
+            result_data: ResultData::Include,
+            order: None,
+            operation: "orders".into(),
+            label: None,
+        };
+        let settle = |byte, settlement| {
+            let ClaimRequest { key, owner, fingerprint, order, .. } = claim(byte);
+            store.settle_one(&SettleRequest { key, owner, fingerprint, settlement, order }).unwrap();
+        };
+        store.claim_one(&claim(1)).unwrap();
+        let unknown = serde_json::Map::from_iter([("new".to_owned(), serde_json::json!([7]))]);
+        let record = store.remove(&claim(1).key).unwrap();
+        store.insert(claim(1).key, Record { unknown: unknown.clone(), ..record });
+        let is_kept = || store.lock().records[&claim(1).key].unknown == unknown;
+        settle(1, Settlement::Renew { lease: second, skew_margin: second, retention: second });
+        assert!(is_kept(), "a renewal");
+        clock.advance(3 * second);
+        assert!(matches!(store.claim_one(&claim(2)), Ok(Claimed::Granted(grant)) if grant.took_over()));
+        assert!(is_kept(), "a takeover");
+        settle(2, Settlement::HandBack);
+        assert!(is_kept(), "a hand-back");
+        store.claim_one(&claim(3)).unwrap();
+        settle(3, Settlement::complete(StoredResult::DROPPED, second));
+        assert!(is_kept(), "a completion");
+        clock.advance(2 * second);
+        assert!(matches!(store.claim_one(&claim(4)), Ok(Claimed::Granted(_))));
+        assert!(is_kept(), "a claim over an outcome that has expired");
+    }
 }

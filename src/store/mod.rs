@@ -339,6 +339,10 @@ pub struct ClaimRequest {
     pub result_data: ResultData,
     /// Where the operation stands in the order of its entity, if it has one. A store reads it by [`order()`](Self::order).
     pub order: Option<Order>,
+    /// The operation's name, as logs have it: at most [256 bytes](crate::record::MAX_LABEL_BYTES). The record says it.
+    pub operation: Arc<str>,
+    /// What the application calls this operation, in plain text of at most as many bytes. The record says it.
+    pub label: Option<Arc<str>>,
 }
 
 impl ClaimRequest {

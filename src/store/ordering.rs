@@ -28,7 +28,7 @@ use crate::{
     clock::Timestamp,
     error::Error,
     order::{Doubt, Holder, Mark, Order},
-    record::Record,
+    record::{RECORD_VERSION, Record},
 };
 
 /// The most entries of a mark for operations in doubt.
@@ -56,7 +56,7 @@ pub fn claim(
             let (record, mut grant) = rules::claimed(record, request, now);
             grant.has_merged_doubt = begins_to_merge(mark, now);
             let mark = claimed(mark, request, order, grant.lease_until, now);
-            (Change::Put(record), Some(mark), Claimed::Granted(grant))
+            (Change::Put(Box::new(record)), Some(mark), Claimed::Granted(grant))
         }
         Judgement::Mine(grant) => (Change::Keep, None, Claimed::Granted(grant)),
         Judgement::Refused(refusal) => (Change::Keep, None, Claimed::Refused(refusal)),
@@ -67,7 +67,8 @@ pub fn claim(
 ///
 /// # Errors
 ///
-/// None; the type is that of [`rules::settle`].
+/// [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, for a mark of a format beyond
+/// [`NEWEST_KNOWN_VERSION`](crate::record::NEWEST_KNOWN_VERSION).
 pub fn settle(
     record: Option<&Record>,
     mark: Option<&Mark>,
@@ -82,8 +83,26 @@ pub fn settle(
     if !record.is_some_and(may_settle) {
         return Ok((Change::Keep, None, rules::explain_settle(request, Ok(record.cloned()))?));
     }
+    if let Some(mark) = mark.filter(|mark| !is_expired(mark, now)) {
+        check_version(mark, request.settlement.as_str())?;
+    }
     let (change, answer) = rules::settle(record, &SettleRequest { order: None, ..request.clone() }, now)?;
     Ok((change, settled(mark, request, order, now), answer))
+}
+
+/// # Errors
+///
+/// [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, for a mark of a format beyond
+/// [`NEWEST_KNOWN_VERSION`](crate::record::NEWEST_KNOWN_VERSION).
+pub(crate) fn check_version(mark: &Mark, operation: &'static str) -> Result<(), Error> {
+    known_version(mark.version, operation)
+}
+
+/// # Errors
+///
+/// As of [`check_version`].
+pub(crate) fn known_version(version: u32, operation: &'static str) -> Result<(), Error> {
+    rules::known_version("mark of the operation's entity", version, operation)
 }
 
 /// Whether the mark counts as absent at `now`.
@@ -101,7 +120,7 @@ pub(crate) fn is_expired(mark: &Mark, now: Timestamp) -> bool {
 ///
 /// # Errors
 ///
-/// As of [`rules::judge`].
+/// As of [`rules::judge`], also for a mark that decides.
 pub fn judge(
     record: Option<&Record>,
     mark: Option<&Mark>,
@@ -111,6 +130,9 @@ pub fn judge(
 ) -> Result<Judgement, Error> {
     let judgement = record.map_or(Ok(Judgement::Free), |record| rules::judge(record, request, now))?;
     let Some(mark) = mark.filter(|mark| !is_expired(mark, now)) else { return Ok(judgement) };
+    if matches!(judgement, Judgement::Free | Judgement::Refused(Refusal::Abandoned { .. })) {
+        check_version(mark, "claim")?;
+    }
     let attempt = record.filter(|record| !rules::is_expired(record, now)).map_or(0, |record| record.attempt);
     let refusal = match judgement {
         Judgement::Free => superseded(mark, order).or_else(|| busy(mark, request, order, attempt, now)),
@@ -163,6 +185,7 @@ pub(crate) fn claimed(
     now: Timestamp,
 ) -> Mark {
     let mut mark = mark.filter(|mark| !is_expired(mark, now)).cloned().unwrap_or_default();
+    mark.version = RECORD_VERSION;
     // It was not settled, so it may have taken effect. A takeover of one's own key is no exception: it may be handed back.
     if let Some(lapsed) = mark.holder.take() {
         let key = Some(lapsed.key);
@@ -252,7 +275,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        record::{KeyHash, Owner},
+        error::ErrorKind,
+        record::{KeyHash, NEWEST_KNOWN_VERSION, Owner, StoredResult},
         store::{ResultData, Takeover},
     };
 
@@ -272,12 +296,11 @@ mod tests {
             sequence: (10 * u64::from(listed + 1)).into(),
             lease_until: NOW.before(LEASE),
         };
-        Mark { newest: None, holder: Some(holder), doubt: (1..=listed).map(doubt).collect(), expiration: u64::MAX }
+        Mark { holder: Some(holder), doubt: (1..=listed).map(doubt).collect(), expiration: u64::MAX, ..Mark::default() }
     }
 
-    fn claimed_after(mark: &Mark) -> Mark {
-        let order = Order { sequence: 1_000_u64.into(), retention: LEASE };
-        let request = ClaimRequest {
+    fn request() -> ClaimRequest {
+        ClaimRequest {
             key: key(200),
             fingerprint: None,
             owner: Owner::from_bytes([1; 16]),
@@ -286,9 +309,42 @@ mod tests {
             retention: LEASE,
             takeover: Takeover::Allowed,
             result_data: ResultData::Omit,
-            order: Some(order),
-        };
+            order: Some(Order { sequence: 1_000_u64.into(), retention: LEASE }),
+            operation: "ship".into(),
+            label: None,
+        }
+    }
+
+    fn claimed_after(mark: &Mark) -> Mark {
+        let request = request();
+        let order = request.order.expect("an order");
         claimed(Some(mark), &request, &order, NOW.after(LEASE), NOW)
+    }
+
+    #[test]
+    fn a_mark_of_an_unknown_version_is_an_error_until_it_expires() {
+        let newer = Mark { version: NEWEST_KNOWN_VERSION + 1, expiration: u64::MAX, ..Mark::default() };
+        let request = request();
+        let order = request.order.expect("an order");
+        let error = judge(None, Some(&newer), &request, &order, NOW).expect_err("a newer mark");
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Format, true));
+        let expired = Mark { expiration: 1, ..newer.clone() };
+        assert_eq!(judge(None, Some(&expired), &request, &order, NOW).expect("a known mark"), Judgement::Free);
+        let next = Mark { version: NEWEST_KNOWN_VERSION, ..newer.clone() };
+        assert_eq!(judge(None, Some(&next), &request, &order, NOW).expect("a known mark"), Judgement::Free);
+
+        let (_, mark, _) = claim(None, None, &request, NOW).expect("a known mark");
+        assert_eq!(mark.expect("a mark").version, RECORD_VERSION);
+        let (record, _) = rules::claimed(None, &request, NOW);
+        let settle_request = SettleRequest {
+            key: request.key,
+            owner: request.owner,
+            fingerprint: None,
+            settlement: Settlement::complete(StoredResult::DROPPED, LEASE),
+            order: request.order,
+        };
+        let error = settle(Some(&record), Some(&newer), &settle_request, NOW).expect_err("a newer mark");
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Format, true));
     }
 
     /// Another version may have listed more than this one does.

@@ -4,7 +4,7 @@
 //! functions to explain a refusal. One that replaces a record only if nobody has changed it since it was read decides by
 //! [`claim`] and [`settle`].
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     ClaimRequest, Claimed, Grant, Mismatch, Refusal, ResultData, SettleRequest, Settled, Settlement, Takeover,
@@ -13,7 +13,7 @@ use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     order::Order,
-    record::{Fingerprint, NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Record, Status, StoredResult},
+    record::{Fingerprint, NEWEST_KNOWN_VERSION, Owner, Record, Status, StoredResult},
 };
 
 /// What a request makes of the record of its key.
@@ -22,7 +22,7 @@ pub enum Change {
     /// It stays as it is.
     Keep,
     /// This takes its place.
-    Put(Record),
+    Put(Box<Record>),
     /// It is deleted.
     Delete,
 }
@@ -38,7 +38,7 @@ pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) ->
     Ok(match record.map_or(Ok(Judgement::Free), |record| judge(record, request, now))? {
         Judgement::Free => {
             let (record, grant) = claimed(record, request, now);
-            (Change::Put(record), Claimed::Granted(grant))
+            (Change::Put(Box::new(record)), Claimed::Granted(grant))
         }
         Judgement::Mine(grant) => (Change::Keep, Claimed::Granted(grant)),
         Judgement::Refused(refusal) => (Change::Keep, Claimed::Refused(refusal)),
@@ -57,7 +57,7 @@ pub fn settle(record: Option<&Record>, request: &SettleRequest, now: Timestamp) 
         return Ok((Change::Keep, explain_settle(request, Ok(record.cloned()))?));
     };
     Ok(match apply(&mut settled, request, now) {
-        Some(answer) => (Change::Put(settled), answer),
+        Some(answer) => (Change::Put(Box::new(settled)), answer),
         None => (Change::Delete, Settled::Done { found: None }),
     })
 }
@@ -76,15 +76,18 @@ pub(crate) fn claimed(replaced: Option<&Record>, request: &ClaimRequest, now: Ti
     };
     let Grant { lease_until, attempt, prior_status, .. } = grant;
     let record = Record {
-        status: Status::InProgress,
         owner: Some(request.owner),
         attempt,
         prior_status,
         lease_until: Some(lease_until),
         expiration: Some(in_progress_expiration(now, lease_until, request.skew_margin, request.retention)),
         fingerprint: request.fingerprint,
-        result: StoredResult::default(),
-        version: RECORD_VERSION,
+        operation: Some(Arc::clone(&request.operation)),
+        label: request.label.clone(),
+        sequence: request.order().map(|order| order.sequence),
+        claimed_at: Some(now),
+        unknown: replaced.map(|record| record.unknown.clone()).unwrap_or_default(),
+        ..Record::new(Status::InProgress)
     };
     (record, grant)
 }
@@ -92,15 +95,17 @@ pub(crate) fn claimed(replaced: Option<&Record>, request: &ClaimRequest, now: Ti
 /// Applies a settle at `now` to its record. `None` if the record is to be deleted.
 pub(crate) fn apply(record: &mut Record, request: &SettleRequest, now: Timestamp) -> Option<Settled> {
     match resolved(&request.settlement, now) {
-        Resolved::Record { status, result, expiration } => {
+        Resolved::Record { status, result, expiration, settled_at } => {
             record.status = status;
             record.result = result.clone();
             record.expiration = Some(expiration);
+            record.settled_at = Some(settled_at);
         }
         Resolved::Release => return None,
-        Resolved::HandBack => {
+        Resolved::HandBack { settled_at } => {
             record.owner = None;
             record.lease_until = Some(Timestamp::EPOCH);
+            record.settled_at = Some(settled_at);
         }
         Resolved::Renew(renewal) => {
             let Renewal { lease_until, expiration, .. } = renewal.raised_to(record);
@@ -120,9 +125,12 @@ pub(crate) enum Resolved<'a> {
         result: &'a StoredResult,
         /// In seconds.
         expiration: u64,
+        settled_at: Timestamp,
     },
     Release,
-    HandBack,
+    HandBack {
+        settled_at: Timestamp,
+    },
     Renew(Renewal),
 }
 
@@ -144,9 +152,10 @@ pub(crate) fn resolved(settlement: &Settlement, now: Timestamp) -> Resolved<'_> 
             status: (*outcome).into(),
             result,
             expiration: now.after(*retention).seconds_rounded_up(),
+            settled_at: now,
         },
         Settlement::Release => Resolved::Release,
-        Settlement::HandBack => Resolved::HandBack,
+        Settlement::HandBack => Resolved::HandBack { settled_at: now },
         Settlement::Renew { lease, skew_margin, retention } => {
             let (lease_until, skew_margin) = (now.after(*lease), *skew_margin);
             let expiration = in_progress_expiration(now, lease_until, skew_margin, *retention);
@@ -324,7 +333,14 @@ pub(crate) fn lapses(lease_until: Timestamp, skew_margin: Duration) -> Timestamp
 ///
 /// [`ErrorKind::Format`], temporary, for a record of a format beyond [`NEWEST_KNOWN_VERSION`].
 pub(crate) fn check_version(record: &Record, operation: &'static str) -> Result<(), Error> {
-    if record.version <= NEWEST_KNOWN_VERSION {
+    known_version("record", record.version, operation)
+}
+
+/// # Errors
+///
+/// As of [`check_version`].
+pub(crate) fn known_version(what: &'static str, version: u32, operation: &'static str) -> Result<(), Error> {
+    if version <= NEWEST_KNOWN_VERSION {
         return Ok(());
     }
     Err(Error::new(
@@ -332,8 +348,7 @@ pub(crate) fn check_version(record: &Record, operation: &'static str) -> Result<
         ErrorStatus::Temporary,
         operation,
         format!(
-            "the record has format version {}, this library knows versions up to {NEWEST_KNOWN_VERSION}; finish the deployment",
-            record.version
+            "the {what} has format version {version}, this library knows versions up to {NEWEST_KNOWN_VERSION}; finish the deployment"
         ),
     ))
 }

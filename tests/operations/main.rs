@@ -8,6 +8,7 @@ mod support;
 
 mod engine;
 mod invocation;
+mod labels;
 mod observers;
 mod services;
 mod settings;

@@ -12,7 +12,7 @@ use lambda_once::{
     Store,
     batch::{BatchService, FullBatchFailure, Handler, OnFailure, Processed, RecordInfo, RecordReport, Source, bulk},
     clock::{Clock, Timestamp},
-    record::{Fingerprint, KeyHash, Owner, RECORD_VERSION, Record, Status, StoredResult},
+    record::{Fingerprint, KeyHash, Owner, Record, Status},
     store::{ResultData, fault::FaultStore},
 };
 use lambda_runtime::{Context, LambdaEvent};
@@ -383,14 +383,11 @@ fn stored_record(stored: StoredRecord, now: Timestamp) -> Record {
         _ => now.after(millis(1_000_000_000)).seconds_rounded_up(),
     };
     Record {
-        status,
         owner: Some(Owner::from_bytes([9; 16])),
         attempt: 1,
-        prior_status: None,
         lease_until,
         expiration: Some(expiration),
         fingerprint: stored.other_payload.then_some(Fingerprint::from_bytes([7; 32])),
-        result: StoredResult::default(),
-        version: RECORD_VERSION,
+        ..Record::new(status)
     }
 }

@@ -13,6 +13,7 @@ mod databases;
 mod denied;
 mod dynamodb;
 mod each;
+mod fixtures;
 mod heartbeat;
 mod network;
 mod postgres;

@@ -37,6 +37,8 @@ pub fn claim() -> ClaimRequest {
         takeover: Takeover::Allowed,
         result_data: ResultData::Include,
         order: None,
+        operation: "orders".into(),
+        label: None,
     }
 }
 

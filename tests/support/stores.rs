@@ -10,7 +10,7 @@ use lambda_once::store::redis;
 use lambda_once::{
     DynamoDbStore, MemoryStore, Store,
     clock::{Clock, Timestamp},
-    record::KeyHash,
+    record::{KeyHash, Record},
     store::{
         ResultData,
         dynamodb::{Calls, Config},
@@ -173,6 +173,11 @@ impl Records {
             Backend::Postgres => Arc::new(self.postgres(url)),
             other => panic!("{other:?} has no URL: {url}"),
         }
+    }
+
+    /// Puts records into the store in memory, past every rule.
+    pub fn insert(&self, records: impl IntoIterator<Item = (KeyHash, Record)>) {
+        records.into_iter().for_each(|(key, record)| self.memory.insert(key, record));
     }
 
     /// Deletes a record past the store, as an operator or an expiration does. The mark of its entity stays.

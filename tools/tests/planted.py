@@ -185,8 +185,8 @@ ORDER = [
           "if what ~= 'renew' and fields.owner == owner then", "if what ~= 'renew' then",
           suite("redis", "a_late_settle_frees_nothing")),
     Plant("G3", "DynamoDB frees an entity that another claim holds", DYNAMODB_MARK,
-          '"#owner = :owner AND attribute_not_exists(#doubt) AND #expiration > :now \\',
-          '"(#owner = :owner OR attribute_exists(#owner)) AND attribute_not_exists(#doubt) AND #expiration > :now \\',
+          '"#owner = :owner AND #version <= :known AND attribute_not_exists(#doubt) AND #expiration > :now \\',
+          '"(#owner = :owner OR attribute_exists(#owner)) AND #version <= :known AND attribute_not_exists(#doubt) AND #expiration > :now \\',
           suite("dynamodb", "a_late_settle_frees_nothing")),
     # G4: a mark lives as long as its newest outcome, and then counts as absent.
     Plant("G4", "a claim shortens the life of a mark", ORDERING,

@@ -17,12 +17,11 @@ use crate::{
         source::Source,
     },
     error::{BoxError, Error, ErrorKind},
-    idempotency::{guard::catch_panic, settings::EngineSettings, verdict::Verdict},
+    idempotency::{engine::Extras, guard::catch_panic, settings::EngineSettings, verdict::Verdict},
     key::{
         delivery::{Body, Delivery},
         hash::KeyHasher,
     },
-    order::Sequence,
     record::KeyHash,
 };
 
@@ -52,8 +51,8 @@ impl<S: Source, H, T> Processor<S, H, T> {
             if self.engine.settings.disabled {
                 return Ok((Work { payload, operation: None }, None));
             }
-            let (operation, sequence) = match self.operation(info, body.as_ref(), hasher, buffer) {
-                Ok((operation, sequence)) => (Some(operation), sequence),
+            let (operation, extras) = match self.operation(info, body.as_ref(), hasher, buffer) {
+                Ok((operation, extras)) => (Some(operation), extras),
                 // In an order nothing runs unprotected.
                 Err(error)
                     if error.kind() == ErrorKind::KeyMissing
@@ -65,7 +64,7 @@ impl<S: Source, H, T> Processor<S, H, T> {
                 }
                 Err(error) => return Err(NoWork::Failed(self.key_error(error))),
             };
-            Ok((Work { payload, operation }, sequence))
+            Ok((Work { payload, operation }, extras))
         });
         work.unwrap_or_else(|| Err(panicked("decoding the body, or finding its key, panicked")))
     }
@@ -82,14 +81,21 @@ impl<S: Source, H, T> Processor<S, H, T> {
         body: &[u8],
         hasher: &KeyHasher,
         buffer: &mut Vec<u8>,
-    ) -> Result<(Operation, Option<Sequence>), Error> {
+    ) -> Result<(Operation, Option<Box<Extras>>), Error> {
         let body = Body::new(body);
         let delivery = Delivery::new(&body, info);
         let key = hasher.hash(self.key.select(&delivery, buffer)?);
         let fingerprint = self.options.payload.fingerprint(&body, &delivery, hasher)?;
-        let Some(order) = &self.options.order else { return Ok((Operation { key, fingerprint }, None)) };
+        if self.options.order.is_none() && self.options.label.is_none() {
+            return Ok((Operation { key, fingerprint }, None));
+        }
+        let label = self.options.label.as_ref().and_then(|label| label.label(&delivery));
+        let Some(order) = &self.options.order else {
+            return Ok((Operation { key, fingerprint }, Extras { sequence: None, label }.boxed()));
+        };
         let (entity, sequence) = order.select(&delivery, hasher, buffer)?;
-        Ok((Operation { key: KeyHash::ordered(&entity, &key), fingerprint }, Some(sequence)))
+        let key = KeyHash::ordered(&entity, &key);
+        Ok((Operation { key, fingerprint }, Extras { sequence: Some(sequence), label }.boxed()))
     }
 }
 

@@ -1,12 +1,15 @@
 //! Ordered records: of those of one entity, one at a time is claimed, when it is about to start. A second claim would find the
 //! first one's entity in progress.
 
-use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    sync::Arc,
+};
 
 use super::records::Operation;
 use crate::{
     clock::Timestamp,
-    idempotency::engine::{Candidate, LeaseWait},
+    idempotency::engine::{Candidate, Extras, LeaseWait},
     order::{Entity, Sequence},
     store::Refusal,
 };
@@ -20,19 +23,26 @@ pub(super) struct Entities {
     /// The waits for entities, as they began. A record that finds its entity taken again waits on, and so does the next one: the
     /// batch waits for an entity once.
     waits: BTreeMap<Entity, LeaseWait>,
+    /// The labels of records, ordered or not.
+    labels: BTreeMap<usize, Arc<str>>,
 }
 
 impl Entities {
-    /// The record belongs to this entity, and stands at this place in its order.
-    pub(super) fn insert(&mut self, index: usize, entity: Entity, sequence: Sequence) {
-        self.of.insert(index, (entity, sequence));
+    /// The record has these. If it has a sequence, it belongs to this entity.
+    pub(super) fn insert(&mut self, index: usize, entity: Entity, Extras { sequence, label }: Extras) {
+        self.of.extend(sequence.map(|sequence| (index, (entity, sequence))));
+        self.labels.extend(label.map(|label| (index, label)));
     }
 
     /// What is claimed for the record.
     pub(super) fn candidate(&self, index: usize, operation: Operation) -> Candidate {
         let Operation { key, fingerprint } = operation;
-        let sequence = if self.are_any() { self.of.get(&index) } else { None };
-        Candidate { key, fingerprint, sequence: sequence.map(|(_, sequence)| Box::new(*sequence)) }
+        if !self.are_any() && self.labels.is_empty() {
+            return Candidate { key, fingerprint, extras: None };
+        }
+        let sequence = self.of.get(&index).map(|(_, sequence)| *sequence);
+        let label = self.labels.get(&index).cloned();
+        Candidate { key, fingerprint, extras: Extras { sequence, label }.boxed() }
     }
 
     /// Whether there are ordered records.

@@ -16,8 +16,11 @@ use crate::{
         source::Source,
     },
     error::Error,
-    idempotency::{claim::Claim, engine::LeaseWait, guard::drop_contained},
-    order::Sequence,
+    idempotency::{
+        claim::Claim,
+        engine::{Extras, LeaseWait},
+        guard::drop_contained,
+    },
     record::{Fingerprint, KeyHash},
 };
 
@@ -53,8 +56,8 @@ pub(super) struct Work<T> {
     pub(super) operation: Option<Operation>,
 }
 
-/// A record that is decoded, and its sequence where it stands in the order of an entity; or why there is nothing to do for it.
-pub(super) type Decoded<T> = Result<(Work<T>, Option<Sequence>), NoWork>;
+/// A record that is decoded, and what few of them have; or why there is nothing to do for it.
+pub(super) type Decoded<T> = Result<(Work<T>, Option<Box<Extras>>), NoWork>;
 
 /// Why there is nothing to do for a record.
 pub(super) enum NoWork {
@@ -64,7 +67,7 @@ pub(super) enum NoWork {
     Failed(Error),
 }
 
-/// What a record's claim is for. Where it stands in an order is kept apart ([`Entities`](super::entities::Entities)): few
+/// What a record's claim is for. Where it stands in an order, and its label, are kept apart ([`Entities`](super::entities::Entities)): few
 /// records do, and all of them are moved a lot.
 #[derive(Clone, Copy)]
 pub(super) struct Operation {

@@ -1,5 +1,7 @@
 //! Claims: sent, sent again after trouble, and given back where nobody acts on them.
 
+use std::sync::Arc;
+
 use futures_util::{StreamExt, future::join, stream};
 use tokio::time::sleep;
 
@@ -96,7 +98,9 @@ impl Engine {
             retention: self.settings.in_progress_retention(),
             takeover: self.settings.after_unknown.takeover(),
             result_data,
-            order: Order::of(candidate.sequence.as_deref(), self.settings.retention()),
+            order: Order::of(candidate.sequence(), self.settings.retention()),
+            operation: Arc::clone(&self.operation),
+            label: candidate.extras.as_ref().and_then(|extras| extras.label.clone()),
         };
         Ok(candidates.iter().zip(owners).map(request).collect())
     }

@@ -294,24 +294,12 @@ fn fate(answer: Settled, owner: Owner) -> Fate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Record, StoredResult};
+    use crate::record::Record;
 
     #[test]
     fn the_settle_after_a_commit_shows_its_fate() {
         let [ours, theirs] = [1, 2].map(|byte| Owner::from_bytes([byte; 16]));
-        let record = |owner, status| {
-            Some(Box::new(Record {
-                status,
-                owner: Some(owner),
-                attempt: 1,
-                prior_status: None,
-                lease_until: None,
-                expiration: None,
-                fingerprint: None,
-                result: StoredResult::default(),
-                version: 1,
-            }))
-        };
+        let record = |owner, status| Some(Box::new(Record { owner: Some(owner), attempt: 1, ..Record::new(status) }));
         let done = |found| fate(Settled::Done { found }, ours);
         let lost = |current| fate(Settled::LeaseLost { current }, ours);
         assert_eq!(done(None), Fate::Undone, "the release was applied, so that no commit will be");

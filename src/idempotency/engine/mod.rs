@@ -14,7 +14,7 @@ use crate::{
         hash::{KeyHasher, KeyScope, fingerprint},
     },
     order::Sequence,
-    record::{Fingerprint, KeyHash},
+    record::{Fingerprint, KeyHash, stored_text},
     store::{Refusal, Store},
 };
 
@@ -80,6 +80,8 @@ pub(crate) struct Engine {
     #[cfg(feature = "powertools")]
     only_operation: Arc<OnlyOperation>,
     pub(super) warnings: Arc<Warnings>,
+    /// What records call the operations; empty until [`for_operation`](Self::for_operation) sets it.
+    operation: Arc<str>,
 }
 
 impl Engine {
@@ -94,6 +96,7 @@ impl Engine {
             #[cfg(feature = "powertools")]
             only_operation: Arc::default(),
             warnings: Arc::default(),
+            operation: Arc::default(),
         }
     }
 
@@ -125,6 +128,11 @@ impl Engine {
     #[cfg(feature = "invocation")]
     pub(crate) fn with_max_result_bytes(&self, max_result_bytes: usize) -> Self {
         self.with_engine_settings(EngineSettings { max_result_bytes, ..(*self.settings).clone() })
+    }
+
+    /// Returns the same engine, whose records say this name: the one in logs.
+    pub(crate) fn for_operation(&self, log_name: &str) -> Self {
+        Self { operation: stored_text(log_name), ..self.clone() }
     }
 
     /// Returns what an operation is called in logs: its own name, and that of the engine before it.
@@ -160,8 +168,29 @@ impl Engine {
 pub(crate) struct Candidate {
     pub(crate) key: KeyHash,
     pub(crate) fingerprint: Option<Fingerprint>,
-    /// Where it stands in the order of its entity, if that has one. Boxed: batches move candidates a lot, and few are ordered.
-    pub(crate) sequence: Option<Box<Sequence>>,
+    pub(crate) extras: Option<Box<Extras>>,
+}
+
+impl Candidate {
+    /// Where it stands in the order of its entity, if that has one.
+    pub(crate) fn sequence(&self) -> Option<&Sequence> {
+        self.extras.as_ref()?.sequence.as_ref()
+    }
+}
+
+/// What few operations have. Boxed: batches move candidates a lot.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extras {
+    /// Where the operation stands in the order of its entity.
+    pub(crate) sequence: Option<Sequence>,
+    /// What the application calls it.
+    pub(crate) label: Option<Arc<str>>,
+}
+
+impl Extras {
+    pub(crate) fn boxed(self) -> Option<Box<Self>> {
+        (self.sequence.is_some() || self.label.is_some()).then(|| Box::new(self))
+    }
 }
 
 /// The answer to a claim.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::{
     clock::ManualClock,
-    record::{Fingerprint, NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Status},
+    record::{Fingerprint, NEWEST_KNOWN_VERSION, Owner, Status},
     store::{
         Mismatch, Settlement, Takeover,
         fault::{Call, FaultStore},
@@ -115,6 +115,8 @@ fn new_claim() -> ClaimRequest {
         takeover: Takeover::Allowed,
         result_data: ResultData::Include,
         order: None,
+        operation: "orders".into(),
+        label: None,
     }
 }
 
@@ -382,17 +384,7 @@ fn of_two_answers_the_one_to_the_later_question_counts() {
     let mut entries = Entries::new();
     let claim = new_claim();
     let asked = Timestamp::from_seconds(2_000_000_000);
-    let record = |text: &str| Record {
-        status: Status::Completed,
-        owner: None,
-        attempt: 1,
-        prior_status: None,
-        lease_until: None,
-        expiration: None,
-        fingerprint: None,
-        result: json(text),
-        version: RECORD_VERSION,
-    };
+    let record = |text: &str| Record { attempt: 1, result: json(text), ..Record::new(Status::Completed) };
     for (text, asked) in [("1", asked), ("22", asked.after(A_MILLISECOND)), ("333", asked)] {
         entries.keep(&claim, &record(text), asked, MAX_BYTES);
     }

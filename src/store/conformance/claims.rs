@@ -263,3 +263,54 @@ pub async fn warming_changes_nothing(subject: &Subject) {
     subject.store.warm_up().await.expect("a store that can be reached is warmed");
     subject.in_progress(&rival(&claim), "after the store was warmed").await;
 }
+
+/// A record says which operation was claimed, what the application calls it, and when it was claimed and settled. A later claim
+/// leaves nothing of an earlier one.
+pub async fn a_record_says_what_was_claimed_and_when(subject: &Subject) {
+    const RULE: &str = "a record says the operation, its label, and when its last claim was granted";
+    const SETTLED: &str = "a record says when its last claim was completed, failed or handed back";
+    let says = |record: &Record| (record.operation.clone(), record.label.clone(), record.claimed_at);
+    let expected = |claim: &ClaimRequest, grant: Grant| {
+        (Some(Arc::clone(&claim.operation)), claim.label.clone(), Some(grant.lease_until.before(LEASE)))
+    };
+    let labelled =
+        |claim: ClaimRequest| ClaimRequest { operation: "orders.sqs".into(), label: Some("order 7".into()), ..claim };
+
+    for outcome in [complete("1"), fail("1")] {
+        let claim = labelled(new_claim());
+        let grant = subject.granted(&claim).await;
+        let record = subject.record(claim.key, "a claim").await;
+        expect(RULE, says(&record), expected(&claim, grant));
+        expect(SETTLED, record.settled_at, None);
+        subject.advance(A_MILLISECOND).await;
+        subject.done(&claim, outcome).await;
+        let record = subject.record(claim.key, "an outcome").await;
+        expect(RULE, says(&record), expected(&claim, grant));
+        if record.settled_at <= record.claimed_at {
+            broken(SETTLED, "a time after that of the claim", record);
+        }
+        subject.advance(RETENTION + Duration::from_secs(1)).await;
+        let next = misuse(&new_claim());
+        let next = ClaimRequest { key: claim.key, ..next };
+        let grant = subject.granted(&next).await;
+        let record = subject.record(next.key, "a claim").await;
+        expect("a claim leaves no label of an earlier one", says(&record), expected(&next, grant));
+        expect(SETTLED, record.settled_at, None);
+    }
+
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    subject.advance(LAPSE).await;
+    let taker = labelled(rival(&claim));
+    let grant = subject.took_over(&taker).await;
+    subject.advance(A_MILLISECOND).await;
+    subject.done(&taker, HAND_BACK).await;
+    let record = subject.record(claim.key, "a claim that was handed back").await;
+    expect(RULE, says(&record), expected(&taker, grant));
+    if record.settled_at <= record.claimed_at {
+        broken(SETTLED, "a time after that of the claim", record);
+    }
+    subject.took_over(&rival(&claim)).await;
+    let record = subject.record(claim.key, "a claim").await;
+    expect("a claim leaves nothing of one that was handed back", (record.label, record.settled_at), (None, None));
+}

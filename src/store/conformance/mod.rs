@@ -59,6 +59,7 @@ macro_rules! conformance_tests {
             a_live_claim_never_counts_as_expired,
             batches_are_answered_in_order,
             warming_changes_nothing,
+            a_record_says_what_was_claimed_and_when,
             a_completed_operation_replays_its_result,
             a_failed_operation_replays_its_failure,
             results_come_back_as_they_were_stored,
@@ -76,6 +77,7 @@ macro_rules! conformance_tests {
             a_renewal_after_the_lease_and_the_margin_revives_nothing,
             a_record_expires_no_earlier_than_its_retention,
             a_store_orders_or_refuses_to,
+            an_ordered_record_says_its_sequence,
             an_older_operation_is_superseded,
             sequences_are_compared_as_numbers,
             an_entity_has_one_holder,
@@ -308,6 +310,8 @@ fn new_claim() -> ClaimRequest {
         takeover: Takeover::Allowed,
         result_data: ResultData::Include,
         order: None,
+        operation: "orders".into(),
+        label: None,
     }
 }
 

@@ -72,6 +72,22 @@ pub async fn a_store_orders_or_refuses_to(subject: &Subject) {
     subject.unchanged(claim.key, None, RULE).await;
 }
 
+/// The record of an ordered operation says where it stands, and that of another does not.
+pub async fn an_ordered_record_says_its_sequence(subject: &Subject) {
+    if !subject.orders() {
+        return;
+    }
+    const RULE: &str = "the record of an ordered operation says its sequence";
+    let claim = Entity::new().claim(7_u64);
+    subject.granted(&claim).await;
+    expect(RULE, subject.record(claim.key, "a claim").await.sequence, Some(7_u64.into()));
+    subject.done(&claim, complete("1")).await;
+    expect(RULE, subject.record(claim.key, "an outcome").await.sequence, Some(7_u64.into()));
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    expect(RULE, subject.record(claim.key, "a claim").await.sequence, None);
+}
+
 /// An operation at or below the newest one that was completed is superseded. What is done itself is replayed.
 pub async fn an_older_operation_is_superseded(subject: &Subject) {
     if !subject.orders() {

@@ -35,6 +35,13 @@ pub(super) fn attempts(value: &AttributeValue) -> Option<u64> {
         .or_else(|| digits.parse::<f64>().ok().filter(|number| *number >= 0.0).map(|number| number as u64))
 }
 
+/// The version of an item's format; 0 if it has none. `None` if it is no number.
+pub(super) fn version(value: Option<&AttributeValue>) -> Option<u32> {
+    let Some(value) = value else { return Some(0) };
+    let version: u64 = value.as_n().ok()?.parse().ok()?;
+    Some(u32::try_from(version).unwrap_or(u32::MAX))
+}
+
 impl Schema {
     /// Whether the item counts as absent at `now`, whatever else it holds.
     pub(super) fn is_expired(&self, item: &Item, now: Timestamp) -> bool {
@@ -62,6 +69,12 @@ impl Schema {
             Some(_) => Err(unknown(name)),
         };
         let is_set = |name: &String| item.get(name) == Some(&AttributeValue::Bool(true));
+        // What AWS Powertools may have under these names means something else.
+        let detail = |name: &String| text(name).filter(|_| self.has_details());
+        let time = |name: &String| match self.has_details() {
+            true => Ok(number(name)?.map(Timestamp::from_millis)),
+            false => Ok(None),
+        };
         let status = text(&names.status).and_then(|word| Status::from_word(word));
         let fingerprint = match item.get(&names.validation) {
             None => None,
@@ -87,7 +100,16 @@ impl Schema {
             expiration: number(&names.expiration)?,
             fingerprint,
             result: StoredResult { data, dropped: is_dropped, superseded: is_set(&names.superseded) },
-            version: number(&names.version)?.map_or(0, |version| u32::try_from(version).unwrap_or(u32::MAX)),
+            version: version(item.get(&names.version)).ok_or_else(|| unknown(&names.version))?,
+            operation: detail(&names.operation).map(|name| name.as_str().into()),
+            label: detail(&names.label).map(|label| label.as_str().into()),
+            sequence: match detail(&names.sequence) {
+                Some(digits) => Some(digits.parse().map_err(|_| unknown(&names.sequence))?),
+                None => None,
+            },
+            claimed_at: time(&names.claimed_at)?,
+            settled_at: time(&names.settled_at)?,
+            unknown: serde_json::Map::new(),
         })
     }
 }

@@ -1,18 +1,18 @@
 //! The marks of entities: items of their own beside the records, read and written by the rules for operations in order.
 
 use aws_sdk_dynamodb::types::{
-    AttributeValue, ConditionCheck, Put, ReturnValuesOnConditionCheckFailure::AllOld, TransactWriteItem, Update,
+    AttributeValue, ConditionCheck, ReturnValuesOnConditionCheckFailure::AllOld, TransactWriteItem, Update,
 };
 
 use super::{
-    item::{Item, number, text},
-    schema::{DOUBT, NEWEST, OPERATION, SEQUENCE, Schema},
+    item::{Item, number, text, version},
+    schema::{DOUBT, HOLDER, NEWEST, Schema},
 };
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     order::{Doubt, Entity, Holder, Mark, Order, Sequence},
-    record::{KeyHash, Owner},
+    record::{KeyHash, NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION},
     store::{ClaimRequest, FinalStatus, Grant, SettleRequest, Settlement, ordering, rules},
 };
 
@@ -52,8 +52,8 @@ impl Schema {
             None => None,
             Some(owner) => Some(Holder {
                 owner: Owner::from_hex(owner?)?,
-                key: key_of(entity, words(OPERATION)??)?,
-                sequence: sequence(words(SEQUENCE)??)?,
+                key: key_of(entity, words(HOLDER)??)?,
+                sequence: sequence(words(&names.sequence)??)?,
                 lease_until: Timestamp::from_millis(millis(&names.in_progress_expiration)?),
             }),
         };
@@ -73,6 +73,7 @@ impl Schema {
                 Some(entries) => entries?.split(',').map(doubt).collect::<Option<_>>()?,
             },
             expiration: millis(&names.expiration)?,
+            version: version(item.get(&names.version))?,
         })
     }
 
@@ -81,13 +82,14 @@ impl Schema {
         let mut item = self.mark_key(entity);
         let mut set = |name: &str, value: AttributeValue| drop(item.insert(name.to_owned(), value));
         set(&names.expiration, number(mark.expiration));
+        set(&names.version, number(mark.version.into()));
         if let Some(newest) = mark.newest {
             set(NEWEST, text(newest.to_digits()));
         }
         if let Some(holder) = &mark.holder {
             set(&names.owner, text(holder.owner.to_hex()));
-            set(OPERATION, text(operation_of(&holder.key)));
-            set(SEQUENCE, text(holder.sequence.to_digits()));
+            set(HOLDER, text(operation_of(&holder.key)));
+            set(&names.sequence, text(holder.sequence.to_digits()));
             set(&names.in_progress_expiration, number(holder.lease_until.as_millis()));
         }
         if !mark.doubt.is_empty() {
@@ -119,18 +121,20 @@ impl Schema {
         let expiration = rules::in_progress_expiration(now, lease_until, request.skew_margin, order.retention);
         self.update_mark(
             &entity,
-            "SET #owner = :owner, #operation = :operation, #sequence = :sequence, #lease = :lease, \
-             #expiration = :expiration",
+            "SET #owner = :owner, #holder = :holder, #sequence = :sequence, #lease = :lease, \
+             #expiration = :expiration, #version = :v",
             "attribute_not_exists(#id) OR (#expiration > :now AND #expiration <= :expiration \
-             AND attribute_not_exists(#owner) AND attribute_not_exists(#doubt) \
+             AND #version <= :known AND attribute_not_exists(#owner) AND attribute_not_exists(#doubt) \
              AND (attribute_not_exists(#newest) OR #newest < :sequence))",
             [
                 (":owner", text(request.owner.to_hex())),
-                (":operation", text(operation_of(&request.key))),
+                (":holder", text(operation_of(&request.key))),
                 (":sequence", text(order.sequence.to_digits())),
                 (":lease", number(lease_until.as_millis())),
                 (":expiration", number(expiration)),
                 (":now", number(now.seconds_rounded_down())),
+                (":v", number(RECORD_VERSION.into())),
+                (":known", number(NEWEST_KNOWN_VERSION.into())),
             ],
         )
     }
@@ -146,14 +150,21 @@ impl Schema {
         let entity = Entity::of(&request.key);
         if let Seen::Item(item) = seen {
             let before = item.as_ref().map(|item| self.mark(&entity, item, request.settlement.as_str())).transpose()?;
+            if let Some(mark) = before.as_ref().filter(|mark| !ordering::is_expired(mark, now)) {
+                ordering::check_version(mark, request.settlement.as_str())?;
+            }
             return match ordering::settled(before.as_ref(), request, order, now) {
                 Some(mark) => self.put_mark(&entity, &mark, item.as_ref()),
                 None => self.check_mark(&entity, item.as_ref()),
             };
         }
         let mut until = now.after(order.retention);
-        let mut values = vec![(":owner", text(request.owner.to_hex())), (":now", number(now.seconds_rounded_down()))];
-        let ends = "REMOVE #owner, #operation, #sequence, #lease";
+        let mut values = vec![
+            (":owner", text(request.owner.to_hex())),
+            (":now", number(now.seconds_rounded_down())),
+            (":known", number(NEWEST_KNOWN_VERSION.into())),
+        ];
+        let ends = "REMOVE #owner, #holder, #sequence, #lease";
         let (update, older) = match &request.settlement {
             Settlement::Record { outcome: FinalStatus::Completed, .. } => {
                 values.push((":sequence", text(order.sequence.to_digits())));
@@ -172,7 +183,7 @@ impl Schema {
         };
         values.push((":expiration", number(until.seconds_rounded_up())));
         let condition = format!(
-            "#owner = :owner AND attribute_not_exists(#doubt) AND #expiration > :now \
+            "#owner = :owner AND #version <= :known AND attribute_not_exists(#doubt) AND #expiration > :now \
              AND #expiration <= :expiration{older}"
         );
         self.update_mark(&entity, &update, &condition, values)
@@ -222,17 +233,37 @@ impl Schema {
         Ok(TransactWriteItem::builder().update(write.build().map_err(super::error::unbuilt)?).build())
     }
 
-    /// Replaces the mark, if it still is as it was seen: the new one was made from that.
+    /// Replaces the mark, if it still is as it was seen: the new one was made from that. Attributes that this version does not know
+    /// stay.
     fn put_mark(&self, entity: &Entity, mark: &Mark, seen: Option<&Item>) -> Result<TransactWriteItem, Error> {
-        let (condition, names, values) = self.as_seen(seen);
-        let put = Put::builder()
+        let (condition, mut names, values) = self.as_seen(seen);
+        let (mut values, mut sets, mut removed) = (values.unwrap_or_default(), Vec::new(), Vec::new());
+        let mut item = self.mark_item(entity, mark);
+        for (placeholder, name) in &self.placeholders()[1..] {
+            match item.remove(*name) {
+                Some(value) => {
+                    let new = placeholder.replace('#', ":new_");
+                    sets.push(format!("{placeholder} = {new}"));
+                    values.insert(new, value);
+                }
+                None if seen.is_some() => removed.push(*placeholder),
+                None => continue,
+            }
+            names.insert((*placeholder).to_owned(), (*name).to_owned());
+        }
+        let mut update = format!("SET {}", sets.join(", "));
+        if !removed.is_empty() {
+            update += &format!(" REMOVE {}", removed.join(", "));
+        }
+        let write = Update::builder()
             .table_name(&self.table)
-            .set_item(Some(self.mark_item(entity, mark)))
+            .set_key(Some(self.mark_key(entity)))
+            .update_expression(update)
             .condition_expression(condition)
             .set_expression_attribute_names(Some(names))
-            .set_expression_attribute_values(values)
+            .set_expression_attribute_values(Some(values))
             .return_values_on_condition_check_failure(AllOld);
-        Ok(TransactWriteItem::builder().put(put.build().map_err(super::error::unbuilt)?).build())
+        Ok(TransactWriteItem::builder().update(write.build().map_err(super::error::unbuilt)?).build())
     }
 
     /// Leaves the mark, if it still is as it was seen.
@@ -271,7 +302,7 @@ impl Schema {
     }
 
     /// What stands for the attributes of marks in expressions. No placeholder begins as another one does.
-    fn placeholders(&self) -> [(&'static str, &str); 8] {
+    fn placeholders(&self) -> [(&'static str, &str); 9] {
         let names = &self.names;
         [
             ("#id", &names.id),
@@ -279,9 +310,10 @@ impl Schema {
             ("#owner", &names.owner),
             ("#lease", &names.in_progress_expiration),
             ("#newest", NEWEST),
-            ("#sequence", SEQUENCE),
-            ("#operation", OPERATION),
+            ("#sequence", &names.sequence),
+            ("#holder", HOLDER),
             ("#doubt", DOUBT),
+            ("#version", &names.version),
         ]
     }
 }

@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use super::powertools::Shared;
 use crate::{
     error::Error,
-    record::{EncodedData, Fingerprint, KeyHash, StoredData, StoredResult},
+    record::{EncodedData, Fingerprint, KeyHash, MAX_LABEL_BYTES, StoredData, StoredResult},
     store::{ClaimRequest, SettleRequest},
 };
 
@@ -16,16 +16,18 @@ use crate::{
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
 const MAX_ITEM_BYTES: usize = 400 * 1024;
 
-/// Attributes that only marks have. `owner`, `expiration` and `in_progress_expiration` are named as in records.
-const MARK_ATTRIBUTES: [&str; 4] = [NEWEST, SEQUENCE, OPERATION, DOUBT];
+/// Attributes that only marks have. `owner`, `sequence`, `expiration`, `in_progress_expiration` and `v` are named as in records.
+const MARK_ATTRIBUTES: [&str; 3] = [NEWEST, HOLDER, DOUBT];
 pub(super) const NEWEST: &str = "newest";
-pub(super) const SEQUENCE: &str = "sequence";
-pub(super) const OPERATION: &str = "operation";
+pub(super) const HOLDER: &str = "holder";
 pub(super) const DOUBT: &str = "doubt";
 
 /// The members of a result that a codec has encoded.
 const CODEC: &str = "codec";
 const BYTES: &str = "bytes";
+
+/// The largest value of an attribute besides the result, the operation's name and its label.
+const MAX_VALUE_BYTES: usize = 64;
 
 /// Names of the attributes. The defaults are those of AWS Powertools, and of this library where Powertools has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +46,11 @@ pub struct AttributeNames {
     pub result_dropped: String,
     pub superseded: String,
     pub version: String,
+    pub operation: String,
+    pub label: String,
+    pub sequence: String,
+    pub claimed_at: String,
+    pub settled_at: String,
 }
 
 impl Default for AttributeNames {
@@ -61,13 +68,18 @@ impl Default for AttributeNames {
             result_dropped: "result_dropped".into(),
             superseded: "superseded".into(),
             version: "v".into(),
+            operation: "operation".into(),
+            label: "label".into(),
+            sequence: "sequence".into(),
+            claimed_at: "claimed_at".into(),
+            settled_at: "settled_at".into(),
         }
     }
 }
 
 impl AttributeNames {
     /// All but that of the result's data, which may be large.
-    pub(super) fn without_data(&self) -> [&str; 11] {
+    pub(super) fn without_data(&self) -> [&str; 16] {
         [
             &self.id,
             &self.status,
@@ -80,7 +92,17 @@ impl AttributeNames {
             &self.result_dropped,
             &self.superseded,
             &self.version,
+            &self.operation,
+            &self.label,
+            &self.sequence,
+            &self.claimed_at,
+            &self.settled_at,
         ]
+    }
+
+    /// Those that records of AWS Powertools do not have.
+    fn details(&self) -> [&String; 5] {
+        [&self.operation, &self.label, &self.sequence, &self.claimed_at, &self.settled_at]
     }
 
     fn all(&self) -> impl Iterator<Item = &str> {
@@ -231,11 +253,28 @@ impl Schema {
         self.sort_key.as_ref().map(|(name, _)| name.as_str())
     }
 
-    /// The bytes of an item besides its result: the names, the key, and values of at most 64 bytes each. Those of the result are
+    /// The bytes of an item besides its result: the names, the key, and values of at most so many bytes each. Those of the result are
     /// for what encoded data takes besides its bytes.
     fn overhead(&self) -> usize {
         let sort_key = self.sort_key.as_ref().map_or(0, |(name, value)| name.len() + value.len());
-        self.names.all().map(|name| name.len() + 64).sum::<usize>() + self.prefix().len() + sort_key
+        let names_and_values = self.names.all().map(|name| name.len() + MAX_VALUE_BYTES).sum::<usize>();
+        names_and_values + 2 * (MAX_LABEL_BYTES - MAX_VALUE_BYTES) + self.prefix().len() + sort_key
+    }
+
+    /// The names of what a record may have besides its key.
+    pub(super) fn written(&self) -> impl Iterator<Item = &str> {
+        let details = self.names.details();
+        let is_written = move |name: &&str| self.has_details() || !details.iter().any(|detail| detail == name);
+        self.names.all().filter(|name| *name != self.names.id).filter(is_written)
+    }
+
+    /// Whether the records say what a claim was for, and when it was granted and settled. Those of AWS Powertools do not.
+    pub(super) fn has_details(&self) -> bool {
+        #[cfg(feature = "powertools")]
+        if self.powertools.is_some() {
+            return false;
+        }
+        true
     }
 
     fn prefix(&self) -> &str {

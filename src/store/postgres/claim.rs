@@ -173,12 +173,16 @@ impl PostgresStore {
         let owners: Vec<&[u8]> = requests().map(|request| request.owner.as_bytes().as_slice()).collect();
         let fingerprints: Vec<Option<&[u8]>> =
             requests().map(|request| request.fingerprint.as_ref().map(|hash| hash.as_bytes().as_slice())).collect();
+        let operations: Vec<&str> = requests().map(|request| &*request.operation).collect();
+        let labels: Vec<Option<&str>> = requests().map(|request| request.label.as_deref()).collect();
+        let digits = |request: &ClaimRequest| request.order().map(|order| order.sequence.to_digits());
+        let sequences: Vec<Option<String>> = requests().map(digits).collect();
         let terms = &group.terms;
         let (lease, margin) = (row::millis(terms.lease), row::millis(terms.skew_margin));
         let ttl = row::millis(terms.time_to_live());
         let takes_over = terms.takeover == Takeover::Allowed;
         let (version, newest_known) = (RECORD_VERSION.cast_signed(), NEWEST_KNOWN_VERSION.cast_signed());
-        let parameters: [Parameter<'_>; 11] = [
+        let parameters: [Parameter<'_>; 14] = [
             (&self.scope.as_ref(), Type::TEXT),
             (&keys, Type::BYTEA_ARRAY),
             (&owners, Type::BYTEA_ARRAY),
@@ -190,6 +194,9 @@ impl PostgresStore {
             (&version, Type::INT4),
             (&newest_known, Type::INT4),
             (&now, Type::INT8),
+            (&operations, Type::TEXT_ARRAY),
+            (&labels, Type::TEXT_ARRAY),
+            (&sequences, Type::TEXT_ARRAY),
         ];
         let rows = connection.query(OPERATION, &self.statements.claim, &parameters).await?;
         rows.iter().map(row::grant).collect::<Result<_, _>>().map_err(Failure::from)

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     clock::Timestamp,
     error::Error,
-    order::{Doubt, Holder, Mark, Sequence},
+    order::{Doubt, Holder, Mark},
     record::{KeyHash, Owner},
 };
 
@@ -18,10 +18,11 @@ pub(super) fn found(row: &Row, operation: &'static str) -> Result<(Option<Mark>,
     let columns = Columns { row, operation };
     let mark = match columns.get::<Option<i64>>("expiration")? {
         Some(_) => Some(Mark {
-            newest: sequence(&columns, "newest")?,
+            newest: columns.sequence("newest")?,
             holder: holder(&columns)?,
             doubt: doubt(&columns)?,
             expiration: columns.number("expiration")?,
+            version: columns.version()?,
         }),
         None => None,
     };
@@ -33,14 +34,9 @@ fn holder(columns: &Columns<'_>) -> Result<Option<Holder>, Error> {
     Ok(Some(Holder {
         owner: Owner::from_bytes(owner),
         key: columns.key()?,
-        sequence: sequence(columns, "sequence")?.ok_or_else(|| columns.unknown("sequence"))?,
+        sequence: columns.sequence("sequence")?.ok_or_else(|| columns.unknown("sequence"))?,
         lease_until: columns.time("lease_until")?,
     }))
-}
-
-fn sequence(columns: &Columns<'_>, name: &str) -> Result<Option<Sequence>, Error> {
-    let digits: Option<&str> = columns.get(name)?;
-    digits.map(|digits| digits.parse().map_err(|_| columns.unknown(name))).transpose()
 }
 
 fn doubt(columns: &Columns<'_>) -> Result<Vec<Doubt>, Error> {

@@ -146,6 +146,10 @@ impl PostgresStore {
             }
         };
         if state.may_settle(request) && ordering::may_settle(state.mark.as_ref(), request, state.now) {
+            if let Err(error) = state.check_mark(SETTLE) {
+                roll_back(connection).await;
+                return Err(error.into());
+            }
             let write = self.write_settle(&connection, request, order, &state);
             let applied = commit(&connection, SETTLE, write).await;
             connection.give_back();
@@ -180,6 +184,7 @@ impl PostgresStore {
         if !(state.may_settle(request) && ordering::may_commit(state.mark.as_ref(), request, order, state.now)) {
             return Ok(false);
         }
+        state.check_mark(SETTLE)?;
         Ok(self.write_settle(connection, request, order, &state).await?.is_some())
     }
 
@@ -236,7 +241,8 @@ impl PostgresStore {
         let stored = Stored::of(mark);
         let [newest, holder, holder_key, sequence, lease_until, doubt_keys, doubt_sequences, expiration] =
             stored.parameters();
-        let parameters: [Parameter<'_>; 12] = [
+        let version = mark.version.cast_signed();
+        let parameters: [Parameter<'_>; 13] = [
             (&self.scope.as_ref(), Type::TEXT),
             (&entity, Type::BYTEA),
             newest,
@@ -249,6 +255,7 @@ impl PostgresStore {
             expiration,
             (&key, Type::BYTEA),
             (&owner, Type::BYTEA),
+            (&version, Type::INT4),
         ];
         connection.execute(operation, &self.statements.write_mark, &parameters).await.map(drop)
     }

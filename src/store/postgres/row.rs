@@ -8,6 +8,7 @@ use super::error;
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
+    order::Sequence,
     record::{EncodedData, Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult},
     store::{Grant, ResultData},
 };
@@ -126,14 +127,17 @@ fn record(columns: &Columns<'_>, data: ResultData) -> Result<Record, Error> {
         owner: columns.bytes("owner")?.map(Owner::from_bytes),
         attempt: columns.number("attempt")?,
         prior_status: columns.get::<Option<i16>>("prior_status")?.and_then(status),
-        lease_until: match columns.get::<Option<i64>>("lease_until")? {
-            Some(_) => Some(columns.time("lease_until")?),
-            None => None,
-        },
+        lease_until: columns.optional_time("lease_until")?,
         expiration: Some(columns.number("expiration")?),
         fingerprint: columns.bytes("validation")?.map(Fingerprint::from_bytes),
         result: result(columns, data)?,
-        version: u32::try_from(columns.get::<i32>("v")?).map_err(|_| columns.unknown("v"))?,
+        version: columns.version()?,
+        operation: columns.get::<Option<&str>>("operation")?.map(Into::into),
+        label: columns.get::<Option<&str>>("label")?.map(Into::into),
+        sequence: columns.sequence("sequence")?,
+        claimed_at: columns.optional_time("claimed_at")?,
+        settled_at: columns.optional_time("settled_at")?,
+        unknown: serde_json::Map::new(),
     })
 }
 
@@ -183,6 +187,22 @@ impl<'a> Columns<'a> {
 
     pub(super) fn time(&self, name: &str) -> Result<Timestamp, Error> {
         self.number(name).map(Timestamp::from_millis)
+    }
+
+    fn optional_time(&self, name: &str) -> Result<Option<Timestamp>, Error> {
+        match self.get::<Option<i64>>(name)? {
+            Some(_) => self.time(name).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn sequence(&self, name: &str) -> Result<Option<Sequence>, Error> {
+        let digits: Option<&str> = self.get(name)?;
+        digits.map(|digits| digits.parse().map_err(|_| self.unknown(name))).transpose()
+    }
+
+    pub(super) fn version(&self) -> Result<u32, Error> {
+        u32::try_from(self.get::<i32>("v")?).map_err(|_| self.unknown("v"))
     }
 
     pub(super) fn bytes<const N: usize>(&self, name: &str) -> Result<Option<[u8; N]>, Error> {

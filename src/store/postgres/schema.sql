@@ -11,6 +11,11 @@ CREATE TABLE IF NOT EXISTS once_records (
   data         bytea,
   encoding     smallint,           -- of data: 0 JSON, 1 DEFLATE, 4 by a codec; 2 none: dropped, 3 none: superseded
   v            integer  NOT NULL,
+  operation    text,               -- as logs name it
+  label        text,               -- the application's
+  sequence     text     COLLATE "C",  -- in the order of an entity: 64 digits, as in once_marks
+  claimed_at   bigint,             -- ms since 1970
+  settled_at   bigint,             -- when the claim was completed, failed or handed back
   -- Days since 1970. An index on expiration itself would keep every settle from being a HOT update.
   purge_day    integer  GENERATED ALWAYS AS ((expiration / 86400)::integer) STORED,
   PRIMARY KEY (scope, key_hash)

@@ -9,6 +9,7 @@ CREATE TABLE IF NOT EXISTS once_marks (
   doubt_keys      bytea[]  NOT NULL DEFAULT '{}',  -- operations that may have taken effect
   doubt_sequences text[]   COLLATE "C" NOT NULL DEFAULT '{}',
   expiration      bigint   NOT NULL,  -- s since 1970
+  v               integer  NOT NULL DEFAULT 1,
   purge_day       integer  GENERATED ALWAYS AS ((expiration / 86400)::integer) STORED,
   PRIMARY KEY (scope, entity)
 ) WITH (fillfactor = 70);

@@ -24,7 +24,8 @@ UPDATE once_records r SET
     WHEN 4 THEN r.expiration
     ELSE (now + retention + 999) / 1000
   END,
-  data = w.data, encoding = w.encoding
+  data = w.data, encoding = w.encoding,
+  settled_at = CASE WHEN what <> 3 THEN now END
 FROM w JOIN held ON held.key_hash = k
 WHERE r.scope = $1::text AND r.key_hash = k AND r.owner = o AND r.status = 0
 RETURNING r.key_hash, r.lease_until

@@ -50,6 +50,14 @@ impl State {
         record.is_some_and(|record| rules::may_settle(request, record, self.now))
     }
 
+    /// # Errors
+    ///
+    /// [`ErrorKind::Format`](crate::ErrorKind::Format) for a mark of a version that this one does not know.
+    pub(super) fn check_mark(&self, operation: &'static str) -> Result<(), Error> {
+        let live = self.mark.as_ref().filter(|mark| !ordering::is_expired(mark, self.now));
+        live.map_or(Ok(()), |mark| ordering::check_version(mark, operation))
+    }
+
     pub(super) fn into_record(self) -> Result<Option<Record>, Error> {
         self.record.map(|found| found.record).transpose()
     }

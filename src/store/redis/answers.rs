@@ -55,6 +55,7 @@ pub(super) fn settled(request: &SettleRequest, answer: Result<Value, Failure>) -
             Ok(Settled::Renewed { lease_until: Timestamp::from_millis(lease_until) })
         }
         (Value::Int(_), _) => Ok(Settled::Done { found: None }),
+        (Value::BulkString(version), _) => Err(mark::of_another_version(&version, operation)),
         (found @ Value::Array(_), _) => rules::explain_settle(request, record::record(found, operation)),
         _ => Err(error::unexpected(operation)),
     }

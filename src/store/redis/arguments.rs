@@ -64,6 +64,8 @@ pub(super) fn of_claim(request: &ClaimRequest, terms: &mut Repeated<Terms>, now:
         format!("{lease} {margin} {ttl} {takes_over} {RECORD_VERSION} {NEWEST_KNOWN_VERSION} {with_data} {now}")
     };
     command.write_arg(terms.text(Terms::of(request), words).as_bytes());
+    command.write_arg(request.operation.as_bytes());
+    command.write_arg(request.label.as_deref().unwrap_or_default().as_bytes());
     of_order(request.order(), command);
 }
 

@@ -2,12 +2,12 @@
 -- For ordered operations mark.lua stands before this text; it adds KEYS[2] and two arguments.
 -- ARGV: 1 owner  2 fingerprint or ''  3 the terms, divided by spaces: lease, skew margin, time to live (max(retention,
 --       lease + margin + 1)), whether it may take over (1|0), version of the format, newest known version, whether a refusal
---       has the data of the result (1|0), now (nothing for the server's clock)
+--       has the data of the result (1|0), now (nothing for the server's clock)  4 operation  5 label or ''
 -- Granted: lease_until if there was no record, else 'lease_until attempt prior_status'; both are quicker to parse than an
 -- array. ' merged' follows where mark.claim says so. Refused: {now, the record's fields} and, of an ordered operation, the mark's fields, explained by the client.
 -- Older servers compile this script and not the one that settles: work would run, and its outcome never be recorded.
 if not redis.REDIS_VERSION_NUM then return redis.error_reply('UNSUPPORTED use Redis 7.0, Valkey 7.2, or later') end
-local key, owner, fingerprint = KEYS[1], ARGV[1], ARGV[2]
+local key, owner, fingerprint, label = KEYS[1], ARGV[1], ARGV[2], ARGV[5]
 local lease_ms, margin, ttl, may_take_over, version, newest_version, with_data, given =
   string.match(ARGV[3], '^(%d+) (%d+) (%d+) ([01]) (%d+) (%d+) ([01]) (%d*)$')
 local now = time(given)
@@ -22,7 +22,8 @@ local is_lapsed = may_take_over == '1' and status == 'INPROGRESS' and attempt
   and (fingerprint == '' or not found[4] or found[4] == fingerprint)
   and lease and lease < math.max(now - margin, 0)
 if is_live and not is_lapsed or mark and mark.refuses(owner, margin, now) then
-  local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped', 'superseded'}
+  local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped', 'superseded', 'operation', 'label', 'sequence',
+    'claimed_at', 'settled_at'}
   if with_data == '1' then
     table.insert(fields, 'data')
     table.insert(fields, 'deflated')
@@ -36,15 +37,21 @@ attempt = (attempt or 0) + 1
 local prior = status or 'NONE'
 -- HSET comes first because a server without free memory refuses it. After a first write that needs no memory it would let it pass.
 local set = {'status', 'INPROGRESS', 'owner', owner, 'attempt', attempt, 'prior_status', prior,
-  'in_progress_expiration', ends, 'expiration', expiration, 'v', version}
-if fingerprint ~= '' then
-  table.insert(set, 'validation')
-  table.insert(set, fingerprint)
+  'in_progress_expiration', ends, 'expiration', expiration, 'v', version, 'operation', ARGV[4], 'claimed_at', now}
+-- What the claim does not say, and what an earlier one has left. What another version has written stays.
+local unset = {'data', 'deflated', 'encoded', 'result_dropped', 'superseded', 'settled_at'}
+for name, value in pairs({validation = fingerprint, label = label, sequence = mark and mark.sequence or ''}) do
+  if value ~= '' then
+    table.insert(set, name)
+    table.insert(set, value)
+  else
+    table.insert(unset, name)
+  end
 end
 redis.call('HSET', key, unpack(set))
 -- No settle removes what an earlier outcome has left.
 if status then
-  redis.call('HDEL', key, 'data', 'deflated', 'encoded', 'result_dropped', 'superseded', fingerprint == '' and 'validation' or 'data')
+  redis.call('HDEL', key, unpack(unset))
 end
 redis.call('PEXPIREAT', key, expiration * 1000)
 local begins_to_merge = mark and mark.claim(owner, ends, margin, now)

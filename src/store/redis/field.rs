@@ -63,6 +63,11 @@ impl Field {
         self.known(read)?.ok_or_else(|| unknown(name, operation))
     }
 
+    /// The version of a format; 0 if there is none.
+    pub(super) fn version(self) -> Result<u32, Error> {
+        Ok(self.number()?.map_or(0, |version| u32::try_from(version).unwrap_or(u32::MAX)))
+    }
+
     pub(super) fn number(self) -> Result<Option<u64>, Error> {
         self.known(|digits| digits.parse().ok())
     }

@@ -4,10 +4,13 @@
 -- 'sequence operation,' for each operation in doubt, and 'sequence ,' for those that have merged.
 mark = {is_live = false}
 do
-  local NAMES = {'newest', 'owner', 'operation', 'sequence', 'in_progress_expiration', 'doubt', 'expiration'}
+  local NAMES = {'newest', 'owner', 'holder', 'sequence', 'in_progress_expiration', 'doubt', 'v', 'expiration'}
+  -- As in record.rs.
+  local VERSION, NEWEST_KNOWN_VERSION = '1', 2
   local MAX_DOUBT = 64
   local operation, sequence, retention = string.sub(KEYS[1], -32), ARGV[#ARGV - 1], tonumber(ARGV[#ARGV])
   local fields = {doubt = ''}
+  mark.sequence = sequence
 
   -- The fields are those of a mark that is absent or expired, unless it is live.
   function mark.read(now)
@@ -16,21 +19,25 @@ do
     mark.is_live = expiration and (number(expiration) or math.huge) * 1000 > now
     if not mark.is_live then return end
     for place, name in ipairs(NAMES) do fields[name] = mark.stored[place] or fields[name] end
+    mark.version = fields.v
   end
+
+  -- Whether a version has written the mark that this one does not know.
+  function mark.is_newer() return (number(fields.v or '0') or math.huge) > NEWEST_KNOWN_VERSION end
 
   local function is_sequence(text) return text and #text == 64 and number(text) end
 
   -- Whether another version has written what this one cannot read. The client explains it.
   local function is_unknown()
-    local is_known = number(fields.expiration) and (not fields.newest or is_sequence(fields.newest))
-      and (not fields.owner or is_sequence(fields.sequence) and number(fields.in_progress_expiration) and fields.operation)
+    local is_known = not mark.is_newer() and number(fields.expiration) and (not fields.newest or is_sequence(fields.newest))
+      and (not fields.owner or is_sequence(fields.sequence) and number(fields.in_progress_expiration) and fields.holder)
     return not is_known or string.gsub(fields.doubt, '%d+ %x*,', '') ~= ''
   end
 
   -- Whether the end of the holder's lease leaves doubt that is not listed yet.
   local function adds_doubt()
     return not (fields.newest and fields.newest >= fields.sequence)
-      and not string.find(fields.doubt, ' ' .. fields.operation .. ',', 1, true)
+      and not string.find(fields.doubt, ' ' .. fields.holder .. ',', 1, true)
   end
 
   -- Takes the lowest entry out of the list, and returns its sequence; of equal ones the first.
@@ -63,7 +70,7 @@ do
   -- A mark lives until `ends`, or longer if it did before.
   local function write(ends)
     local expiration = math.max(math.ceil(ends / 1000), number(fields.expiration) or 0)
-    fields.expiration = text(expiration)
+    fields.expiration, fields.v = text(expiration), VERSION
     local set, unset = {}, {}
     for _, name in ipairs(NAMES) do
       local value = fields[name] or ''
@@ -82,7 +89,7 @@ do
   -- Writes a claim that is granted until `lease`. Returns whether it is the first to merge operations in doubt.
   function mark.claim(owner, lease, margin, now)
     local begins_to_merge = false
-    local lapsed = fields.owner and ' ' .. fields.operation .. ','
+    local lapsed = fields.owner and ' ' .. fields.holder .. ','
     local listed = lapsed and string.match(fields.doubt, '(%d+)' .. lapsed)
     if listed and listed < fields.sequence then
       fields.doubt = string.gsub(fields.doubt, listed .. lapsed, fields.sequence .. lapsed)
@@ -97,7 +104,7 @@ do
       end
       fields.doubt = fields.doubt .. fields.sequence .. lapsed
     end
-    fields.owner, fields.operation, fields.sequence, fields.in_progress_expiration = owner, operation, sequence, text(lease)
+    fields.owner, fields.holder, fields.sequence, fields.in_progress_expiration = owner, operation, sequence, text(lease)
     write(math.max(now + retention, lease + margin + 1))
     return begins_to_merge
   end
@@ -117,7 +124,7 @@ do
       ends = math.max(ends, lease + margin + 1)
     end
     if what ~= 'renew' and fields.owner == owner then
-      fields.owner, fields.operation, fields.sequence, fields.in_progress_expiration = nil, nil, nil, nil
+      fields.owner, fields.holder, fields.sequence, fields.in_progress_expiration = nil, nil, nil, nil
     end
     write(ends)
   end

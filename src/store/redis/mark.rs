@@ -5,13 +5,15 @@ use redis::Value;
 use super::field;
 use crate::{
     clock::Timestamp,
-    error::Error,
+    error::{Error, ErrorKind, ErrorStatus},
     order::{Doubt, Entity, Holder, MAX_DIGITS, Mark, Sequence},
     record::{KeyHash, Owner},
+    store::ordering,
 };
 
 /// The fields of a mark, in the order in which `mark.lua` returns them.
-const FIELDS: [&str; 7] = ["newest", "owner", "operation", "sequence", "in_progress_expiration", "doubt", "expiration"];
+const FIELDS: [&str; 8] =
+    ["newest", "owner", "holder", "sequence", "in_progress_expiration", "doubt", "v", "expiration"];
 
 /// The mark in the answer to a claim of `key`; `None` if there is none.
 ///
@@ -19,7 +21,8 @@ const FIELDS: [&str; 7] = ["newest", "owner", "operation", "sequence", "in_progr
 ///
 /// [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, if a field has a value that this version does not know.
 pub(super) fn mark(answer: Value, key: &KeyHash, operation: &'static str) -> Result<Option<Mark>, Error> {
-    let Some([newest, owner, held, sequence, lease, doubt, expiration]) = field::fields(FIELDS, answer, operation)?
+    let Some([newest, owner, held, sequence, lease, doubt, version, expiration]) =
+        field::fields(FIELDS, answer, operation)?
     else {
         return Ok(None);
     };
@@ -39,7 +42,16 @@ pub(super) fn mark(answer: Value, key: &KeyHash, operation: &'static str) -> Res
         holder,
         doubt: doubt.unwrap_or_default(),
         expiration: expiration.required(|seconds| seconds.parse().ok())?,
+        version: version.version()?,
     }))
+}
+
+/// The error of a settle whose mark has this version.
+pub(super) fn of_another_version(version: &[u8], operation: &'static str) -> Error {
+    let version = std::str::from_utf8(version).ok().and_then(|digits| digits.parse().ok()).unwrap_or(u32::MAX);
+    let unreadable =
+        || Error::new(ErrorKind::Format, ErrorStatus::Temporary, operation, "the mark's version cannot be read");
+    ordering::known_version(version, operation).err().unwrap_or_else(unreadable)
 }
 
 /// The stored form only: the script compares text.

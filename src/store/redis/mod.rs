@@ -25,9 +25,9 @@
 //! | field | value |
 //! |---|---|
 //! | `newest` | the greatest sequence that was completed |
-//! | `owner`, `operation`, `sequence`, `in_progress_expiration` | the claim that holds the entity |
+//! | `owner`, `holder`, `sequence`, `in_progress_expiration` | the claim that holds the entity |
 //! | `doubt` | `SEQUENCE OPERATION,` for each operation that may have taken effect |
-//! | `expiration` | as of a record |
+//! | `expiration`, `v` | as of a record |
 //!
 //! One Lua script makes claims and another settles them, and each has a variant for ordered operations. They apply the rules
 //! by which a record and a mark may change, and return what they found if they refuse. Leases end by the server's clock. On a

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The fields of a record, in the order in which the scripts return them.
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 18] = [
     "status",
     "owner",
     "attempt",
@@ -22,6 +22,11 @@ const FIELDS: [&str; 13] = [
     "v",
     "result_dropped",
     "superseded",
+    "operation",
+    "label",
+    "sequence",
+    "claimed_at",
+    "settled_at",
     "data",
     "deflated",
     "encoded",
@@ -45,21 +50,9 @@ pub(super) fn fields(data: ResultData) -> &'static [&'static str] {
 /// [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, if a field has a value that this version does not know.
 pub(super) fn record(answer: Value, operation: &'static str) -> Result<Option<Record>, Error> {
     let Some(fields) = field::fields(FIELDS, answer, operation)? else { return Ok(None) };
-    let [
-        status,
-        owner,
-        attempt,
-        prior,
-        lease,
-        expiration,
-        validation,
-        version,
-        dropped,
-        superseded,
-        json,
-        deflated,
-        encoded,
-    ] = fields;
+    let [status, owner, attempt, prior, lease, expiration, validation, version, dropped, superseded, details @ ..] =
+        fields;
+    let [name, label, sequence, claimed_at, settled_at, json, deflated, encoded] = details;
     let (dropped, superseded) = (dropped.is_present(), superseded.is_present());
     let data = match (json.text()?, deflated.value) {
         (Some(json), _) => Some(StoredData::Json(json)),
@@ -75,6 +68,12 @@ pub(super) fn record(answer: Value, operation: &'static str) -> Result<Option<Re
         expiration: expiration.number()?,
         fingerprint: validation.known(Fingerprint::from_hex)?,
         result: StoredResult { data, dropped, superseded },
-        version: version.number()?.map_or(0, |version| u32::try_from(version).unwrap_or(u32::MAX)),
+        version: version.version()?,
+        operation: name.text()?.map(Into::into),
+        label: label.text()?.map(Into::into),
+        sequence: sequence.known(|digits| digits.parse().ok())?,
+        claimed_at: claimed_at.number()?.map(Timestamp::from_millis),
+        settled_at: settled_at.number()?.map(Timestamp::from_millis),
+        unknown: serde_json::Map::new(),
     }))
 }

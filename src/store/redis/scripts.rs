@@ -7,8 +7,8 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 use super::arguments::Name;
 
 /// The capacity of a call without an order or a large result.
-const ARGUMENTS: usize = 8;
-const ARGUMENT_BYTES: usize = 384;
+const ARGUMENTS: usize = 10;
+const ARGUMENT_BYTES: usize = 448;
 
 /// Declares that the script writes, so that a replica refuses it as a whole, and that it runs without free memory. A script
 /// without such a line is started in any case; the server then refuses a write that needs memory, unless another write came

@@ -5,7 +5,8 @@
 --       3 the result's value
 -- The first line, in scripts.rs, has it run without free memory too, so that outcomes of work that is done are recorded while
 -- claims are refused, and has a replica, whose copy may be older, refuse it.
--- Applied: lease_until of a renewal, 1 otherwise. Refused: the record's fields, explained by the client.
+-- Applied: lease_until of a renewal, 1 otherwise. Refused: the record's fields, explained by the client. Nothing is written to a
+-- mark of another version: the answer then is its version, as text.
 local key, owner = KEYS[1], ARGV[1]
 local what, retention, lease_ms, margin, field, given = string.match(ARGV[2], '^(%S+) (%d+) (%d+) (%d+) (%S+) (%d*)$')
 local now = time(given)
@@ -20,7 +21,8 @@ local is_displaced = what == 'renew' and mark and not mark.is_held_by(owner)
 -- A late release may meet a late copy of its own claim, which has taken over.
 local forgets = what == 'release' and found[3] == 'INPROGRESS'
 if found[1] ~= 'INPROGRESS' or found[2] ~= owner or is_over or is_displaced or forgets then
-  local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped', 'superseded'}
+  local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped', 'superseded', 'operation', 'label', 'sequence',
+    'claimed_at', 'settled_at'}
   -- A release has no use for a result, nor has a settle that was applied before.
   if what ~= 'release' and what ~= 'hand_back' and not (found[1] == what and found[2] == owner) then
     table.insert(fields, 'data')
@@ -30,6 +32,7 @@ if found[1] ~= 'INPROGRESS' or found[2] ~= owner or is_over or is_displaced or f
   return redis.call('HMGET', key, unpack(fields))
 end
 
+if mark and mark.is_live and mark.is_newer() then return mark.version end
 if mark then mark.settle(what, owner, tonumber(lease_ms), margin, now) end
 if what == 'release' then
   redis.call('DEL', key)
@@ -37,7 +40,7 @@ if what == 'release' then
 end
 if what == 'hand_back' then
   redis.call('HDEL', key, 'owner')
-  redis.call('HSET', key, 'in_progress_expiration', 0)
+  redis.call('HSET', key, 'in_progress_expiration', 0, 'settled_at', now)
   return 1
 end
 local ends = now + tonumber(retention)
@@ -50,9 +53,9 @@ local expiration = math.ceil(ends / 1000)
 if what == 'renew' then
   redis.call('HSET', key, 'expiration', expiration, 'in_progress_expiration', lease)
 elseif field == '-' then
-  redis.call('HSET', key, 'expiration', expiration, 'status', what)
+  redis.call('HSET', key, 'expiration', expiration, 'status', what, 'settled_at', now)
 else
-  redis.call('HSET', key, 'expiration', expiration, 'status', what, field, ARGV[3])
+  redis.call('HSET', key, 'expiration', expiration, 'status', what, 'settled_at', now, field, ARGV[3])
 end
 -- PEXPIREAT comes last: a time that has passed deletes the record, and a write after it would make one without a time to live.
 redis.call('PEXPIREAT', key, expiration * 1000)

@@ -6,7 +6,7 @@ use lambda_once::{
     AfterUnknown, ErrorKind, Failure, Idempotency, Key, MemoryStore, MissingKey, OutcomeKind,
     batch::{OnFailure, bulk},
     clock::{Clock, ManualClock, Timestamp},
-    record::{RECORD_VERSION, Record, Status, StoredResult},
+    record::{Record, Status},
     store::fault::{Call, Fault},
 };
 use lambda_runtime::{Context, LambdaEvent};
@@ -179,15 +179,10 @@ async fn a_lease_that_ends_between_two_readings_of_the_clock_is_not_missed() {
         let builder = Idempotency::builder(store.clone()).clock(clock.clone()).skew_margin(millis(0));
         let once = builder.named("tests").disabled(false).build().unwrap();
         let record = Record {
-            status: Status::InProgress,
-            owner: None,
             attempt: 1,
-            prior_status: None,
             lease_until: Some(START.after(millis(lease))),
             expiration: Some(START.after(seconds(3_600)).seconds_rounded_up()),
-            fingerprint: None,
-            result: StoredResult::default(),
-            version: RECORD_VERSION,
+            ..Record::new(Status::InProgress)
         };
         store.insert(once.key_hash("sqs", "H").unwrap(), record);
         let service = once.sqs(Key::pointer("/order_id"), |_: serde_json::Value| async { Ok::<_, Failure>(()) });

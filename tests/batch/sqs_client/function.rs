@@ -5,7 +5,7 @@ use lambda_once::{
     Classify, Failure, Idempotency, Key, MemoryStore,
     batch::{BatchService, Handler, Processed, sqs::Sqs},
     clock::{Clock, ManualClock},
-    record::{RECORD_VERSION, Record, Status, StoredResult},
+    record::{Record, Status},
     store::fault::FaultStore,
 };
 use lambda_runtime::{Context, LambdaEvent};
@@ -76,15 +76,10 @@ impl Function {
     /// Puts a claim of another invocation, with this much of its lease left.
     pub(crate) fn hold(&self, id: &str, left: Duration) {
         let record = Record {
-            status: Status::InProgress,
-            owner: None,
             attempt: 1,
-            prior_status: None,
             lease_until: Some(self.clock.now().after(left)),
             expiration: Some(self.clock.now().after(left + Duration::from_secs(3_600)).seconds_rounded_up()),
-            fingerprint: None,
-            result: StoredResult::default(),
-            version: RECORD_VERSION,
+            ..Record::new(Status::InProgress)
         };
         self.memory.insert(self.once.key_hash("sqs", id).unwrap(), record);
     }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use lambda_once::{
     BoxError, BoxFuture, ErrorKind, Failure, Idempotency, Key, OutcomeKind, PermanentFailures,
     batch::{DeadLetter, DeadLetters},
-    record::{RECORD_VERSION, Record, Status, StoredResult},
+    record::{Record, Status},
     store::fault::{Call, Fault, FaultStore},
     testing::{self, Deliveries, Redeliver, sqs},
 };
@@ -107,17 +107,7 @@ async fn a_payload_that_changes_between_deliveries_is_found_out() {
 async fn a_record_that_nobody_finishes_is_found_out() {
     let store = testing::store();
     let engine = testing::builder(store.clone()).build().unwrap();
-    let held = Record {
-        status: Status::InProgress,
-        owner: None,
-        attempt: 1,
-        prior_status: None,
-        lease_until: None,
-        expiration: None,
-        fingerprint: None,
-        result: StoredResult::default(),
-        version: RECORD_VERSION,
-    };
+    let held = Record { attempt: 1, ..Record::new(Status::InProgress) };
     store.insert(engine.key_hash("sqs", "7").unwrap(), held);
     let service = engine.sqs(Key::pointer("/order_id"), succeed);
     let complaint = complaint(&testing::deliver_twice(&service, &one()).await);

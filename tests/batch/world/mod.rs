@@ -11,7 +11,7 @@ use std::time::Duration;
 use lambda_once::{
     BoxFuture, Builder, Failure, Idempotency, MemoryStore, Store,
     clock::Clock,
-    record::{KeyHash, RECORD_VERSION, Record, Status, StoredResult},
+    record::{KeyHash, Record, Status, StoredResult},
     store::{
         ResultData,
         fault::{Call, Fault, FaultStore},
@@ -152,15 +152,10 @@ impl World {
     /// A record that another delivery has left.
     fn left_behind(&self, status: Status, result: StoredResult) -> Record {
         Record {
-            status,
-            owner: None,
             attempt: 1,
-            prior_status: None,
-            lease_until: None,
             expiration: Some(self.clock.now().after(seconds(10_000)).seconds_rounded_up()),
-            fingerprint: None,
             result,
-            version: RECORD_VERSION,
+            ..Record::new(status)
         }
     }
 

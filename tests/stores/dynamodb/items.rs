@@ -8,13 +8,17 @@ use lambda_once::{
     clock::{ManualClock, Timestamp},
     record::{Fingerprint, Owner},
     store::{
-        Claimed, Refusal,
+        Claimed, Refusal, Settled,
         dynamodb::{Calls, Config},
+        transaction::Transactional,
     },
 };
 
 use super::{
     CHARGE, Item, KEY, LEASE, Purpose, World, assert_outcome, batches, in_both_shapes, number, support::FUTURE, text,
+};
+use crate::support::requests::{
+    self, HAND_BACK, LAPSE, RENEW, complete, granted, read_one, rival, settle_of, settle_one,
 };
 
 const RETENTION: Duration = Duration::from_secs(15 * 24 * 60 * 60);
@@ -43,9 +47,11 @@ async fn an_item_has_exactly_the_documented_attributes(calls: Calls) {
             names(&item),
             [
                 "attempt",
+                "claimed_at",
                 "expiration",
                 "id",
                 "in_progress_expiration",
+                "operation",
                 "owner",
                 "prior_status",
                 "status",
@@ -57,6 +63,7 @@ async fn an_item_has_exactly_the_documented_attributes(calls: Calls) {
         assert_eq!(item["prior_status"], text("NONE"));
         assert_eq!((&item["attempt"], &item["v"]), (&number(1), &number(1)));
         assert_eq!(item["in_progress_expiration"], number(now.after(LEASE).as_millis()));
+        assert_eq!((&item["operation"], &item["claimed_at"]), (&text(CHARGE), &number(now.as_millis())));
         assert_eq!(item["expiration"], after_future(RETENTION.as_secs() + 1));
         assert!(Owner::from_hex(item["owner"].as_s().unwrap()).is_some());
         assert!(Fingerprint::from_hex(item["validation"].as_s().unwrap()).is_some());
@@ -68,7 +75,85 @@ async fn an_item_has_exactly_the_documented_attributes(calls: Calls) {
     assert_eq!(item["status"], text("COMPLETED"));
     assert_eq!(item["data"], text("\"done\""));
     assert_eq!(item["expiration"], after_future(RETENTION.as_secs() + 1));
-    assert_eq!(item.len(), 10);
+    assert_eq!(item["settled_at"], number(now.as_millis()));
+    assert_eq!(item.len(), 13);
+}
+
+/// Source: <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html>
+fn size(value: &AttributeValue) -> usize {
+    match value {
+        AttributeValue::S(text) => text.len(),
+        AttributeValue::N(digits) => digits.len().div_ceil(2) + 1,
+        AttributeValue::Bool(_) => 1,
+        other => panic!("the size of {other:?} is not known"),
+    }
+}
+
+async fn an_item_of_a_typical_operation_takes_one_write_unit(calls: Calls) {
+    let world = World::of(calls).await;
+    let once = world.once.named("orders-service-production");
+    let operation =
+        || once.operation("charge-customer", KEY).payload("995 cents").label("order 3f2504e0-4f89-11d3-9a0c");
+    let sized = async || {
+        let key = once.key_hash("charge-customer", KEY).unwrap();
+        let get = world.direct.get_item().table_name(&world.table).key("id", text(&format!("once#{key}")));
+        let item = get.consistent_read(true).send().await.unwrap().item.unwrap();
+        let mut sizes: Vec<_> = item.iter().map(|(name, value)| (name.len() + size(value), name.clone())).collect();
+        sizes.sort_unstable();
+        (sizes.iter().map(|(size, _)| size).sum::<usize>(), sizes)
+    };
+    let run = operation().run(|| async {
+        let (total, sizes) = sized().await;
+        assert!(total < 1_024, "{total}: {sizes:?}");
+        Err::<(), _>(Failure::unknown("lost"))
+    });
+    assert_outcome!(run.await, Ok(Outcome::Failed(_)));
+    world.lapse();
+    assert_outcome!(operation().run(|| async { Ok::<_, Failure>(()) }).await, Ok(Outcome::TookOver(())));
+    let (total, sizes) = sized().await;
+    assert!(total < 1_024, "{total}: {sizes:?}");
+}
+
+async fn an_attribute_that_is_not_known_survives_every_write(calls: Calls) {
+    let world = World::of(calls).await;
+    let clock = ManualClock::at(FUTURE);
+    let store = Config::new(&world.table).calls(calls).build(world.direct.clone()).unwrap().with_clock(clock.clone());
+    let claim = requests::claim();
+    let id = || text(&format!("once#{}", claim.key));
+    granted(&store, &claim).await;
+    let plant =
+        world.direct.update_item().table_name(&world.table).key("id", id()).update_expression("SET #new = :new");
+    let plant = plant.expression_attribute_names("#new", "new").expression_attribute_values(":new", text("kept"));
+    plant.send().await.unwrap();
+    let is_kept = async || {
+        let get = world.direct.get_item().table_name(&world.table).key("id", id()).consistent_read(true);
+        get.send().await.unwrap().item.is_some_and(|item| item.get("new") == Some(&text("kept")))
+    };
+    settle_one(&store, &claim, RENEW).await.unwrap();
+    assert!(is_kept().await, "a renewal");
+    clock.advance(LAPSE);
+    let taker = rival(&claim);
+    assert!(granted(&store, &taker).await.took_over());
+    assert!(is_kept().await, "a takeover");
+    settle_one(&store, &taker, HAND_BACK).await.unwrap();
+    assert!(is_kept().await, "a hand-back");
+    let next = rival(&claim);
+    granted(&store, &next).await;
+    settle_one(&store, &next, complete("1")).await.unwrap();
+    assert!(is_kept().await, "a completion");
+    clock.advance(requests::RETENTION + Duration::from_secs(1));
+    let late = rival(&claim);
+    granted(&store, &late).await;
+    assert!(is_kept().await, "a claim over an outcome that has expired");
+    clock.advance(requests::RETENTION + Duration::from_secs(1));
+    let writes = store.open();
+    let last = rival(&claim);
+    assert!(matches!(store.claim_within(&writes, &last).await, Ok(Claimed::Granted(_))));
+    let settle = settle_of(&last, complete("2"));
+    assert_eq!(store.commit(&writes, Some(&settle)).await.unwrap(), Settled::Done { found: None });
+    assert!(is_kept().await, "a commit without a claim");
+    let record = read_one(&store, &last).await.unwrap();
+    assert_eq!((record.attempt, record.lease_until, record.claimed_at), (1, None, record.settled_at));
 }
 
 async fn a_remembered_failure_has_its_own_status(calls: Calls) {
@@ -222,6 +307,8 @@ async fn a_stored_result_that_no_longer_decodes_is_a_permanent_error(calls: Call
 }
 
 in_both_shapes!(
+    an_item_of_a_typical_operation_takes_one_write_unit,
+    an_attribute_that_is_not_known_survives_every_write,
     an_item_has_exactly_the_documented_attributes,
     a_remembered_failure_has_its_own_status,
     a_new_claim_removes_the_expired_result,

@@ -3,13 +3,15 @@
 use std::time::{Duration, Instant};
 
 use lambda_once::{
-    Error, Failure, Outcome,
+    Error, ErrorKind, Failure, Outcome,
     clock::ManualClock,
     record::KeyHash,
     store::{ClaimRequest, Claimed, Refusal, dynamodb::Config},
 };
 
-use super::{CHARGE, Item, LEASE, MARGIN, World, assert_outcome, support, text};
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use super::{CHARGE, Item, LEASE, MARGIN, World, assert_outcome, number, support, text};
 use crate::support::{
     FUTURE,
     requests::{claim_one, entity, ordered},
@@ -183,4 +185,48 @@ async fn a_conflict_beside_throttling_is_no_sign_of_a_busy_entity() {
     world.conflict(1, usize::MAX, &["TransactionConflict", "ThrottlingError"]);
     let error = world.set(5).await.unwrap_err();
     assert!(error.is_retryable(), "{error}");
+}
+
+impl World {
+    /// Sets an attribute of the mark, past every rule.
+    async fn plant(&self, name: &str, value: AttributeValue) {
+        let update = self.direct.update_item().table_name(&self.table).key("id", self.mark().await["id"].clone());
+        let update = update.update_expression("SET #new = :new").expression_attribute_names("#new", name);
+        update.expression_attribute_values(":new", value).send().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_attribute_of_a_mark_that_is_not_known_survives_every_write() {
+    let world = World::new().await;
+    assert_outcome!(world.set(1).await, Ok(Outcome::Executed(1)));
+    world.plant("new", text("kept")).await;
+    assert_eq!(world.mark().await["v"], number(1));
+    assert_outcome!(world.set(2).await, Ok(Outcome::Executed(2)));
+    assert_eq!(world.mark().await["new"], text("kept"), "a claim and a completion of a free entity");
+    let lost = world.set_elsewhere(3, Err(Failure::unknown("timed out"))).await;
+    assert_outcome!(lost, Ok(Outcome::Failed(_)));
+    world.lapse();
+    assert_outcome!(world.set(4).await, Ok(Outcome::Executed(3)));
+    assert_eq!(world.mark().await["new"], text("kept"), "a claim and a completion after a lapse");
+    world.clock.jump(Duration::from_secs(100 * 24 * 60 * 60));
+    assert_outcome!(world.set(5).await, Ok(Outcome::Executed(4)));
+    assert_eq!(world.mark().await["new"], text("kept"), "a claim over a mark that has expired");
+}
+
+#[tokio::test]
+async fn a_mark_of_an_unknown_version_is_left_to_newer_deployments() {
+    let world = World::new().await;
+    assert_outcome!(world.set(1).await, Ok(Outcome::Executed(1)));
+    world.plant("v", number(2)).await;
+    let work = world.once.operation(CHARGE, &2_u64).ordered_by(ENTITY, 2_u64).run(|| async {
+        world.plant("v", number(3)).await;
+        world.work().await
+    });
+    assert_outcome!(work.await, Ok(Outcome::Unrecorded(2)));
+    let before = world.mark().await;
+    world.lapse();
+    let error = world.set(3).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Format, true), "{error}");
+    assert_eq!((world.runs(), world.mark().await), (2, before));
 }

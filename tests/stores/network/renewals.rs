@@ -47,6 +47,8 @@ impl World {
             takeover: Takeover::Allowed,
             result_data: ResultData::Include,
             order: None,
+            operation: "orders".into(),
+            label: None,
         };
         let world = Self { proxy, store, direct: records.store().await, claim };
         // The server may have to be sent a script before it knows its hash.

@@ -191,3 +191,46 @@ async fn an_expired_record_is_replaced_whatever_it_holds() {
     marks.clock.advance(RETENTION);
     assert_eq!(granted(&marks.store, &rival(&done)).await.attempt, 2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_of_an_unknown_version_is_left_to_newer_deployments() {
+    let marks = Marks::new().await;
+    let entity = entity();
+    let holder = ordered(&entity, 5);
+    granted(&marks.store, &holder).await;
+    marks.change("v = 3", &entity).await;
+    assert_eq!(of(&settle_one(&marks.store, &holder, complete("1")).await.unwrap_err()), FORMAT);
+    assert_eq!(of(&claim_one(&marks.store, &ordered(&entity, 9)).await.unwrap_err()), FORMAT);
+    assert!(matches!(read_one(&marks.store, &holder).await, Some(record) if record.settled_at.is_none()));
+    marks.change("v = 2", &entity).await;
+    assert_eq!(settle_one(&marks.store, &holder, complete("1")).await.unwrap(), Settled::Done { found: None });
+    granted(&marks.store, &ordered(&entity, 9)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_that_are_not_known_survive_every_write() {
+    let marks = Marks::new().await;
+    let records = marks.table.replace("_marks", "");
+    for table in [&records, &marks.table] {
+        let column = format!("ALTER TABLE {table} ADD COLUMN new text");
+        marks.admin.batch_execute(&column).await.unwrap();
+    }
+    let entity = entity();
+    let claim = ordered(&entity, 5);
+    granted(&marks.store, &claim).await;
+    marks.change("new = 'kept'", &entity).await;
+    let plant = format!("UPDATE {records} SET new = 'kept' WHERE key_hash = {}", literal(&claim));
+    marks.admin.batch_execute(&plant).await.unwrap();
+    settle_one(&marks.store, &claim, RENEW).await.unwrap();
+    marks.clock.advance(LAPSE);
+    let taker = rival(&claim);
+    assert!(granted(&marks.store, &taker).await.took_over());
+    settle_one(&marks.store, &taker, HAND_BACK).await.unwrap();
+    let next = rival(&claim);
+    granted(&marks.store, &next).await;
+    assert_eq!(settle_one(&marks.store, &next, complete("1")).await.unwrap(), Settled::Done { found: None });
+    for table in [&records, &marks.table] {
+        let kept = marks.admin.query_one(&format!("SELECT new FROM {table}"), &[]).await.unwrap();
+        assert_eq!(kept.get::<_, &str>(0), "kept", "{table}");
+    }
+}

@@ -105,16 +105,18 @@ async fn a_mark_has_the_documented_fields_and_a_time_to_live() {
         |fields: &[(&str, String)]| fields.iter().map(|(name, text)| ((*name).to_owned(), text.clone())).collect();
     let held: HashMap<_, _> = fields(&[
         ("owner", holder.owner.to_hex()),
-        ("operation", operation(&holder)),
+        ("holder", operation(&holder)),
         ("sequence", digits(7)),
         ("in_progress_expiration", lease_until.as_millis().to_string()),
         ("doubt", format!("{} {},", digits(5), operation(&lost))),
         ("expiration", expiration.to_string()),
+        ("v", "1".to_owned()),
     ]);
     assert_eq!(world.mark(&holder).await, held);
 
     world.completed(&holder, "1").await;
-    let free: HashMap<_, _> = fields(&[("newest", digits(7)), ("expiration", expiration.to_string())]);
+    let free: HashMap<_, _> =
+        fields(&[("newest", digits(7)), ("expiration", expiration.to_string()), ("v", "1".to_owned())]);
     assert_eq!(world.mark(&holder).await, free);
     let until: u64 = command(&mut world.direct, &["EXPIRETIME", &names(&holder).1]).await;
     assert_eq!(until, expiration);
@@ -294,4 +296,27 @@ async fn a_large_call_of_one_entity_is_answered_in_the_order_of_its_requests() {
     assert!(is_granted(&answers[0]) && answers[250..].iter().all(is_granted));
     let waits = |answer: &Result<_, _>| matches!(answer, Ok(Claimed::Refused(Refusal::InProgress { .. })));
     assert!(answers[1..250].iter().all(waits));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_of_an_unknown_version_is_left_to_newer_deployments() {
+    let mut world = World::new().await;
+    let entity = claim();
+    let holder = ordered(&entity, 5);
+    granted(&world.store, &holder).await;
+    let mark = names(&holder).1;
+    for version in ["3", "x"] {
+        command::<u32>(&mut world.direct, &["HSET", &mark, "v", version]).await;
+        let before = world.stored(&holder).await;
+        let of_format = |error: Error| (error.kind(), error.status()) == (ErrorKind::Format, ErrorStatus::Temporary);
+        assert!(of_format(settle_one(&world.store, &holder, complete("1")).await.unwrap_err()), "{version}");
+        assert!(of_format(claim_one(&world.store, &ordered(&entity, 9)).await.unwrap_err()), "{version}");
+        assert_eq!(world.stored(&holder).await, before, "{version}");
+    }
+    for (field, value) in [("v", "2"), ("new", "kept")] {
+        command::<u32>(&mut world.direct, &["HSET", &mark, field, value]).await;
+    }
+    world.completed(&holder, "1").await;
+    granted(&world.store, &ordered(&entity, 9)).await;
+    assert_eq!(world.mark(&holder).await["new"], "kept");
 }

@@ -2,16 +2,17 @@
 
 use lambda_once::{
     Error, ErrorKind, ErrorStatus, RedisStore, Store,
-    clock::Timestamp,
+    clock::{ManualClock, Timestamp},
     store::{ClaimRequest, Claimed, Settled},
 };
 use redis::aio::MultiplexedConnection;
 
 use super::{command, direct, store};
 use crate::support::requests::{
-    HAND_BACK, LEASE, RELEASE, RENEW, claim, claim_one, complete, is_granted, json, rival, settle_one,
+    HAND_BACK, LAPSE, LEASE, RELEASE, RENEW, RETENTION, claim, claim_one, complete, is_granted, json, rival, settle_one,
 };
 use crate::support::{
+    FUTURE,
     servers::Server,
     wire::{Protocol, Proxy, host_and_port},
 };
@@ -170,4 +171,26 @@ async fn a_settle_that_needs_no_result_is_refused_without_it() {
     let overtaken = settle_one(&store, &rival(&request), complete("1")).await.unwrap();
     assert!(matches!(overtaken, Settled::LeaseLost { current: Some(record) } if record.result == json(&*large)));
     assert!(sent(&mut direct).await - before > 500_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_field_that_is_not_known_survives_every_write() {
+    let mut world = World::new().await;
+    let clock = ManualClock::at(FUTURE);
+    world.store = world.store.with_clock(clock.clone());
+    let request = world.altered("new", "kept").await;
+    let name = name(&request);
+    settle_one(&world.store, &request, RENEW).await.unwrap();
+    clock.advance(LAPSE);
+    let taker = rival(&request);
+    assert!(is_granted(&claim_one(&world.store, &taker).await));
+    settle_one(&world.store, &taker, HAND_BACK).await.unwrap();
+    let next = rival(&request);
+    assert!(is_granted(&claim_one(&world.store, &next).await));
+    assert_eq!(settle_one(&world.store, &next, complete("1")).await.unwrap(), Settled::Done { found: None });
+    assert_eq!(command::<String>(&mut world.direct, &["HGET", &name, "new"]).await, "kept");
+    // The server deletes a record only by its own clock.
+    clock.advance(RETENTION + std::time::Duration::from_secs(1));
+    assert!(is_granted(&claim_one(&world.store, &rival(&request)).await));
+    assert_eq!(command::<String>(&mut world.direct, &["HGET", &name, "new"]).await, "kept");
 }

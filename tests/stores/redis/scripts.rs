@@ -54,7 +54,7 @@ async fn a_server_that_could_not_settle_refuses_claims() {
     {
         let mut claim = redis::cmd("EVAL");
         claim.arg(format!("{before}{CLAIM}")).arg(1).arg(format!("record{refused}"));
-        claim.arg("owner").arg("").arg("30000 1000 60000 1 1 1 0 ");
+        claim.arg("owner").arg("").arg("30000 1000 60000 1 1 1 0 ").arg("orders").arg("");
         let answer = claim.query_async::<redis::Value>(&mut connection).await;
         let code = answer.as_ref().err().and_then(redis::RedisError::code);
         assert_eq!(code, refused.then_some("UNSUPPORTED"), "{answer:?}");

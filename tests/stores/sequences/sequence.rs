@@ -126,6 +126,8 @@ impl Sequence {
             takeover: claim.takeover,
             result_data: claim.result_data,
             order: claim.order.map(|(sequence, retention)| Order { sequence: sequence.into(), retention }),
+            operation: "orders".into(),
+            label: number.is_multiple_of(2).then(|| format!("order {number}").into()),
         }
     }
 

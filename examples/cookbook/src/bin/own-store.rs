@@ -18,7 +18,7 @@ impl MapStore {
         let (change, answer) = rule(records.get(&key), self.1.now())?;
         match change {
             rules::Change::Keep => None,
-            rules::Change::Put(record) => records.insert(key, record),
+            rules::Change::Put(record) => records.insert(key, *record),
             rules::Change::Delete => records.remove(&key),
         };
         Ok(answer)

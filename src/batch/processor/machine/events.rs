@@ -29,7 +29,7 @@ impl<S: Source, T> Machine<'_, S, T> {
         if self.terms.options.dead_letters.is_some() {
             records.keep_body(index, body);
         }
-        let (work, sequence) = match work {
+        let (work, extras) = match work {
             Ok(decoded) => decoded,
             Err(no_work) => return self.has_no_work(index, no_work),
         };
@@ -46,8 +46,8 @@ impl<S: Source, T> Machine<'_, S, T> {
             }
             None => {
                 self.leaders.insert(key, (index, fingerprint));
-                if let Some(sequence) = sequence {
-                    entities.insert(index, Entity::of(&key), sequence);
+                if let Some(extras) = extras {
+                    entities.insert(index, Entity::of(&key), *extras);
                 }
                 records.decoded(index, work);
                 self.queues.decoded(index);

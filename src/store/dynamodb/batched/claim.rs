@@ -99,8 +99,7 @@ impl Claims<'_> {
     async fn insert(&mut self, open: Vec<usize>) -> Vec<usize> {
         let store = self.store;
         let now = store.clock.now();
-        let statement =
-            |&i: &usize| store.statements.insert(&store.schema, &self.requests[i], now, self.lease_until(i));
+        let statement = |&i: &usize| store.statements.insert(&store.schema, &self.requests[i], now, self.begun);
         let results = store.execute("claim", open.iter().map(statement).collect()).await;
         let mut conflicting = Vec::new();
         for (i, result) in open.into_iter().zip(results) {
@@ -140,9 +139,8 @@ impl Claims<'_> {
     async fn update(&mut self, replaceable: Vec<(usize, Replaceable)>) -> Vec<usize> {
         let store = self.store;
         let now = store.clock.now();
-        let statement = |(i, found): &(usize, Replaceable)| {
-            found.update(&store.schema, &self.requests[*i], now, self.lease_until(*i))
-        };
+        let statement =
+            |(i, found): &(usize, Replaceable)| found.update(&store.schema, &self.requests[*i], now, self.begun);
         let results = store.execute("claim", replaceable.iter().map(statement).collect()).await;
         let now = store.clock.now();
         let mut gone = Vec::new();

@@ -20,8 +20,8 @@ use crate::{
 /// The texts that do not depend on what a request holds.
 #[derive(Debug)]
 pub(in crate::store::dynamodb) struct Statements {
-    insert: String,
-    insert_with_fingerprint: String,
+    /// By whether it has a fingerprint, and whether it has a label.
+    inserts: [[String; 2]; 2],
     select: String,
     select_without_data: String,
     record: String,
@@ -49,29 +49,42 @@ impl Statements {
             &names.expiration,
             &names.version,
         ];
-        let insert = |more: &[&str]| {
-            let attributes = key.iter().chain(&claimed).chain(more).map(|name| format!("'{name}':?"));
+        let details: &[&str] = if schema.has_details() { &[&names.operation, &names.claimed_at] } else { &[] };
+        let settled: &[&str] = if schema.has_details() { &[&names.settled_at] } else { &[] };
+        let insert = |fingerprint: bool, label: bool| {
+            let fingerprint = fingerprint.then_some(&*names.validation);
+            let label = (label && schema.has_details()).then_some(&*names.label);
+            let attributes = key
+                .iter()
+                .chain(&claimed)
+                .chain(details)
+                .chain(&fingerprint)
+                .chain(&label)
+                .map(|name| format!("'{name}':?"));
             format!("INSERT INTO {table} VALUE {{{}}}", attributes.collect::<Vec<_>>().join(","))
         };
         let update = |changed: &[&str], more: &str| {
             let sets: String = changed.iter().map(|name| format!(" SET {}=?", quoted(name))).collect();
             format!("UPDATE {table}{sets}{more} WHERE {still_mine}")
         };
-        let outcome = [names.status.as_str(), &names.expiration];
+        let outcome =
+            |more: &[&str]| update(&[&[names.status.as_str(), &names.expiration], settled, more].concat(), "");
         Self {
-            insert: insert(&[]),
-            insert_with_fingerprint: insert(&[&names.validation]),
+            inserts: [false, true].map(|fingerprint| [false, true].map(|label| insert(fingerprint, label))),
             select: format!("SELECT * FROM {table} WHERE {this_key}"),
             select_without_data: format!(
                 "SELECT {} FROM {table} WHERE {this_key}",
                 names.without_data().map(quoted).join(",")
             ),
-            record: update(&outcome, ""),
-            record_with_data: update(&[outcome[0], outcome[1], &names.data], ""),
-            record_dropped: update(&[outcome[0], outcome[1], &names.result_dropped], ""),
-            record_superseded: update(&[outcome[0], outcome[1], &names.superseded], ""),
+            record: outcome(&[]),
+            record_with_data: outcome(&[&names.data]),
+            record_dropped: outcome(&[&names.result_dropped]),
+            record_superseded: outcome(&[&names.superseded]),
             delete: format!("DELETE FROM {table} WHERE {still_mine} AND {}<>?", quoted(&names.prior_status)),
-            hand_back: update(&[&names.in_progress_expiration], &format!(" REMOVE {}", quoted(&names.owner))),
+            hand_back: update(
+                &[&[names.in_progress_expiration.as_str()], settled].concat(),
+                &format!(" REMOVE {}", quoted(&names.owner)),
+            ),
             renew: format!(
                 "{} AND {lease}<=? AND {}<=? AND {lease}>=?",
                 update(&[&names.in_progress_expiration, &names.expiration], ""),
@@ -87,10 +100,11 @@ impl Statements {
         schema: &Schema,
         request: &ClaimRequest,
         now: Timestamp,
-        lease_until: Timestamp,
+        begun: Timestamp,
     ) -> BatchStatementRequest {
+        let lease_until = begun.after(request.lease);
         let expiration = rules::in_progress_expiration(now, lease_until, request.skew_margin, request.retention);
-        let mut values = Vec::with_capacity(10);
+        let mut values = Vec::with_capacity(13);
         values.extend(schema.key_values(&request.key));
         values.extend([
             text(Status::InProgress.as_str()),
@@ -101,10 +115,14 @@ impl Statements {
             number(expiration),
             number(RECORD_VERSION.into()),
         ]);
+        if schema.has_details() {
+            values.extend([text(&*request.operation), number(begun.as_millis())]);
+        }
         values.extend(request.fingerprint.as_ref().map(|fingerprint| schema.validation(fingerprint)));
-        let with_fingerprint = request.fingerprint.is_some();
+        let label = request.label.as_ref().filter(|_| schema.has_details());
+        values.extend(label.map(|label| text(&**label)));
         // Its condition is that there is no item: that is answered as a duplicate, without the item.
-        let statement = if with_fingerprint { &self.insert_with_fingerprint } else { &self.insert };
+        let statement = &self.inserts[usize::from(request.fingerprint.is_some())][usize::from(label.is_some())];
         build(BatchStatementRequest::builder().statement(statement).set_parameters(Some(values)))
     }
 
@@ -124,11 +142,13 @@ impl Statements {
         request: &SettleRequest,
         settlement: &Resolved<'_>,
     ) -> BatchStatementRequest {
-        let mut values = Vec::with_capacity(8);
+        let mut values = Vec::with_capacity(9);
+        let has_details = schema.has_details();
         let mut more = None;
         let statement = match settlement {
-            Resolved::Record { status, result, expiration } => {
+            Resolved::Record { status, result, expiration, settled_at } => {
                 values.extend([text(status.as_str()), number(*expiration)]);
+                values.extend(has_details.then(|| number(settled_at.as_millis())));
                 let (statement, value) = match schema.stored(result) {
                     Stored::Nothing => (&self.record, None),
                     Stored::Data(data) => (&self.record_with_data, Some(data)),
@@ -142,8 +162,9 @@ impl Statements {
                 more = Some(text(Status::InProgress.as_str()));
                 &self.delete
             }
-            Resolved::HandBack => {
+            Resolved::HandBack { settled_at } => {
                 values.push(number(Timestamp::EPOCH.as_millis()));
+                values.extend(has_details.then(|| number(settled_at.as_millis())));
                 &self.hand_back
             }
             Resolved::Renew(Renewal { lease_until, expiration, lapsed, .. }) => {
@@ -196,9 +217,10 @@ impl Replaceable {
         schema: &Schema,
         request: &ClaimRequest,
         now: Timestamp,
-        lease_until: Timestamp,
+        begun: Timestamp,
     ) -> BatchStatementRequest {
         let names = &schema.names;
+        let lease_until = begun.after(request.lease);
         let expiration = rules::in_progress_expiration(now, lease_until, request.skew_margin, request.retention);
         let fingerprint = request.fingerprint.as_ref().map(|fingerprint| schema.validation(fingerprint));
         let mut update = Writer::new(format!("UPDATE {}", quoted(&schema.table)));
@@ -209,6 +231,13 @@ impl Replaceable {
         update.set(&names.attempt, number(self.next_attempt()));
         update.set(&names.prior_status, self.status.clone().unwrap_or_else(|| text(NO_STATUS)));
         update.set(&names.version, number(RECORD_VERSION.into()));
+        if schema.has_details() {
+            update.set(&names.operation, text(&*request.operation));
+            update.set(&names.claimed_at, number(begun.as_millis()));
+            if let Some(label) = &request.label {
+                update.set(&names.label, text(&**label));
+            }
+        }
         match &fingerprint {
             Some(fingerprint) => update.set(&names.validation, fingerprint.clone()),
             None => update.remove(&names.validation),
@@ -216,6 +245,13 @@ impl Replaceable {
         update.remove(&names.data);
         update.remove(&names.result_dropped);
         update.remove(&names.superseded);
+        if schema.has_details() {
+            if request.label.is_none() {
+                update.remove(&names.label);
+            }
+            update.remove(&names.settled_at);
+            update.remove(&names.sequence);
+        }
         for (name, value) in schema.key_names().zip(schema.key_values(&request.key)) {
             update.only_if(name, "=", value);
         }
@@ -246,7 +282,7 @@ struct Writer {
 
 impl Writer {
     fn new(beginning: String) -> Self {
-        Self { statement: beginning, values: Vec::with_capacity(14), conditions: false }
+        Self { statement: beginning, values: Vec::with_capacity(17), conditions: false }
     }
 
     fn set(&mut self, name: &str, value: AttributeValue) {

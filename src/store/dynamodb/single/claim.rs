@@ -39,7 +39,7 @@ impl DynamoDbStore {
         for _ in 0..2 {
             let now = self.clock.now();
             let expression = if restarts { self.expressions.restart(request) } else { self.expressions.claim(request) };
-            let values = claim_values(&self.schema, request, now, lease_until, restarts);
+            let values = claim_values(&self.schema, request, now, begun, restarts);
             let item =
                 match self.update("claim", &request.key, expression, values, Some(ReturnValue::UpdatedNew)).await? {
                     Write::Applied(updated) => {
@@ -75,14 +75,15 @@ impl DynamoDbStore {
     }
 }
 
-/// `restarts` says that an expired item alone is replaced.
+/// Leases count from `begun`. `restarts` says that an expired item alone is replaced.
 pub(super) fn claim_values(
     schema: &Schema,
     request: &ClaimRequest,
     now: Timestamp,
-    lease_until: Timestamp,
+    begun: Timestamp,
     restarts: bool,
 ) -> Values {
+    let lease_until = begun.after(request.lease);
     let expiration = rules::in_progress_expiration(now, lease_until, request.skew_margin, request.retention);
     let mut values = values([
         (":inprogress", text(Status::InProgress.as_str())),
@@ -103,6 +104,16 @@ pub(super) fn claim_values(
     }
     if let Some(fingerprint) = &request.fingerprint {
         values.insert(":validation".to_owned(), schema.validation(fingerprint));
+    }
+    if schema.has_details() {
+        values.insert(":operation".to_owned(), text(&*request.operation));
+        values.insert(":claimed".to_owned(), number(begun.as_millis()));
+        if let Some(label) = &request.label {
+            values.insert(":label".to_owned(), text(&**label));
+        }
+        if let Some(order) = request.order() {
+            values.insert(":sequence".to_owned(), text(order.sequence.to_digits()));
+        }
     }
     values
 }

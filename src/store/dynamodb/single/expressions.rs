@@ -9,7 +9,7 @@ use crate::store::{
 
 /// Names that an expression may hold as they are. Any other may be a reserved word or hold odd characters.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ReservedWords.html>
-const NOT_RESERVED: [&str; 9] = [
+const NOT_RESERVED: [&str; 13] = [
     "id",
     "expiration",
     "in_progress_expiration",
@@ -19,6 +19,10 @@ const NOT_RESERVED: [&str; 9] = [
     "result_dropped",
     "superseded",
     "v",
+    "operation",
+    "label",
+    "claimed_at",
+    "settled_at",
 ];
 
 /// What a conditional write says besides its key and its values.
@@ -34,8 +38,10 @@ pub(in crate::store::dynamodb) struct Expression {
 /// The expressions for a table.
 #[derive(Debug)]
 pub(in crate::store::dynamodb) struct Expressions {
-    claim: Claims,
-    claim_with_fingerprint: Claims,
+    /// By whether they say a fingerprint, and whether they say a label.
+    claims: [[Claims; 2]; 2],
+    /// The attribute of an ordered operation's place, as expressions name it, and its name; `None` if the records do not say it.
+    sequence: Option<(String, String)>,
     pub(super) record: Expression,
     pub(super) record_with_data: Expression,
     pub(super) record_dropped: Expression,
@@ -50,7 +56,7 @@ pub(in crate::store::dynamodb) struct Expressions {
     pub(super) without_data: Expression,
 }
 
-/// Claims that say a fingerprint, or none.
+/// Claims that say a fingerprint, or none, and a label, or none.
 #[derive(Debug)]
 struct Claims {
     create: Expression,
@@ -71,16 +77,19 @@ impl Expressions {
         let expression = |update: String, condition: String| Expression::new(update, condition, &aliases);
         let (status, expiration, lease) = (&n.status, &n.expiration, &n.in_progress_expiration);
         let still_mine = format!("{} = :owner AND {status} = :inprogress", n.owner);
-        let outcome = format!("SET {status} = :outcome, {expiration} = :expiration");
+        let has_details = schema.has_details();
+        let settled = if has_details { format!(", {} = :settled", n.settled_at) } else { String::new() };
+        let outcome = format!("SET {status} = :outcome, {expiration} = :expiration{settled}");
+        let claims = |fingerprint, label| Claims::new(&n, has_details, fingerprint, label, expression);
         Self {
-            claim: Claims::new(&n, false, expression),
-            claim_with_fingerprint: Claims::new(&n, true, expression),
+            claims: [false, true].map(|fingerprint| [false, true].map(|label| claims(fingerprint, label))),
+            sequence: has_details.then(|| (n.sequence.clone(), schema.names.sequence.clone())),
             record: expression(outcome.clone(), still_mine.clone()),
             record_with_data: expression(format!("{outcome}, {} = :data", n.data), still_mine.clone()),
             record_dropped: expression(format!("{outcome}, {} = :true", n.result_dropped), still_mine.clone()),
             record_superseded: expression(format!("{outcome}, {} = :true", n.superseded), still_mine.clone()),
             delete: expression(String::new(), format!("{still_mine} AND {} <> :inprogress", n.prior_status)),
-            hand_back: expression(format!("SET {lease} = :ended REMOVE {}", n.owner), still_mine.clone()),
+            hand_back: expression(format!("SET {lease} = :ended{settled} REMOVE {}", n.owner), still_mine.clone()),
             renew: expression(
                 format!("SET {lease} = :lease, {expiration} = :expiration"),
                 // A renewal lowers nothing, and revives no claim that others may take over.
@@ -118,20 +127,50 @@ impl Expressions {
     }
 
     fn claims(&self, request: &ClaimRequest) -> &Claims {
-        if request.fingerprint.is_some() { &self.claim_with_fingerprint } else { &self.claim }
+        &self.claims[usize::from(request.fingerprint.is_some())][usize::from(request.label.is_some())]
+    }
+
+    /// The update of a claim, with the place of an operation in order, and the name that this needs.
+    pub(super) fn with_sequence(&self, update: &str) -> (String, Option<(String, String)>) {
+        match &self.sequence {
+            Some((alias, name)) => {
+                // A claim without an order removes it last.
+                let update =
+                    update.strip_suffix(alias.as_str()).and_then(|update| update.strip_suffix(", ")).unwrap_or(update);
+                let update = update.replacen("SET ", &format!("SET {alias} = :sequence, "), 1);
+                (update, alias.starts_with('#').then(|| (alias.clone(), name.clone())))
+            }
+            None => (update.to_owned(), None),
+        }
     }
 }
 
 impl Claims {
-    fn new(n: &AttributeNames, with_fingerprint: bool, expression: impl Fn(String, String) -> Expression) -> Self {
+    fn new(
+        n: &AttributeNames,
+        has_details: bool,
+        with_fingerprint: bool,
+        with_label: bool,
+        expression: impl Fn(String, String) -> Expression,
+    ) -> Self {
         let AttributeNames { status, expiration, in_progress_expiration: lease, .. } = n;
+        let AttributeNames { operation, label, sequence, claimed_at, settled_at, .. } = n;
         let AttributeNames { validation, owner, attempt, prior_status: prior, version, .. } = n;
         let update = |attempts: &str| {
-            let (set, remove) = if with_fingerprint {
+            let (mut set, mut remove) = if with_fingerprint {
                 (format!(", {validation} = :validation"), String::new())
             } else {
                 (String::new(), format!(", {validation}"))
             };
+            if has_details {
+                set += &format!(", {operation} = :operation, {claimed_at} = :claimed");
+                if with_label {
+                    set += &format!(", {label} = :label");
+                } else {
+                    remove += &format!(", {label}");
+                }
+                remove += &format!(", {settled_at}, {sequence}");
+            }
             format!(
                 "SET {status} = :inprogress, {owner} = :owner, {lease} = :lease, {expiration} = :expiration, \
                  {attempt} = {attempts}, {prior} = if_not_exists({status}, :none), {version} = :v{set} \
@@ -220,6 +259,11 @@ fn aliased(names: &AttributeNames) -> (AttributeNames, Vec<(&'static str, String
         result_dropped: alias(&names.result_dropped, "#dropped"),
         superseded: alias(&names.superseded, "#superseded"),
         version: alias(&names.version, "#version"),
+        operation: alias(&names.operation, "#operation"),
+        label: alias(&names.label, "#label"),
+        sequence: alias(&names.sequence, "#sequence"),
+        claimed_at: alias(&names.claimed_at, "#claimed"),
+        settled_at: alias(&names.settled_at, "#settled"),
     };
     (texts, aliases)
 }
@@ -236,7 +280,10 @@ mod tests {
             names.sort_unstable();
             names.into_iter().map(|(placeholder, name)| format!("{placeholder} {name}")).collect::<Vec<_>>().join(", ")
         };
-        assert_eq!(names(&expressions.claim.take_over), "#data data, #owner owner, #status status");
+        assert_eq!(
+            names(&expressions.claims[0][0].take_over),
+            "#data data, #owner owner, #sequence sequence, #status status"
+        );
         assert_eq!(names(&expressions.renew), "#owner owner, #status status");
         let mut schema = Schema::new("t".into());
         schema.names.in_progress_expiration = "lease-until".into();

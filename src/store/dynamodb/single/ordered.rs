@@ -77,7 +77,7 @@ impl DynamoDbStore {
                 Judgement::Mine(grant) => return Ok(Claimed::Granted(grant)),
                 Judgement::Refused(refusal) => return Ok(Claimed::Refused(refusal)),
             }
-            let (record, mut grant) = self.claimed_record(item.as_ref(), request, lease_until, now)?;
+            let (record, mut grant) = self.claimed_record(item.as_ref(), request, begun, now)?;
             let writes = [record, self.schema.claimed_mark(&mark, request, order, &mut grant, now)?];
             match self.write_both("claim", writes).await? {
                 Written::Applied => return Ok(Claimed::Granted(grant)),
@@ -138,15 +138,16 @@ impl DynamoDbStore {
         &self,
         item: Option<&Item>,
         request: &ClaimRequest,
-        lease_until: Timestamp,
+        begun: Timestamp,
         now: Timestamp,
     ) -> Result<(TransactWriteItem, Grant), Error> {
+        let lease_until = begun.after(request.lease);
         let names = &self.schema.names;
         let seen = |name: &String| item.and_then(|item| item.get(name));
         // Attempts that cannot be counted are another library's, and counted anew if that is allowed: on an expired item.
         let restarts = seen(&names.attempt).is_some_and(|attempt| attempts(attempt).is_none());
         let expression = if restarts { self.expressions.restart(request) } else { self.expressions.claim(request) };
-        let mut values = claim_values(&self.schema, request, now, lease_until, restarts);
+        let mut values = claim_values(&self.schema, request, now, begun, restarts);
         let (mut condition, mut aliases) = (format!("({})", expression.condition), expression.names.clone());
         let mut pin = |placeholder: &str, name: &String| {
             let (alias, seen) = (format!("#seen_{placeholder}"), format!(":seen_{placeholder}"));
@@ -166,7 +167,11 @@ impl DynamoDbStore {
         }
         let attempt = if restarts { 0 } else { seen(&names.attempt).and_then(attempts).unwrap_or(0) } + 1;
         let prior_status = seen(&names.status).and_then(|value| Status::from_word(value.as_s().ok()?));
-        let pinned = Expression { update: expression.update.clone(), condition, names: aliases };
+        let (update, name) = self.expressions.with_sequence(&expression.update);
+        if let Some((alias, name)) = name {
+            aliases.get_or_insert_default().insert(alias, name);
+        }
+        let pinned = Expression { update, condition, names: aliases };
         let write = self.update_within(&request.key, &pinned, values)?;
         Ok((write, Grant { lease_until, attempt, prior_status, has_merged_doubt: false }))
     }

@@ -109,10 +109,14 @@ impl DynamoDbStore {
         let mut values =
             values([(":owner", text(request.owner.to_hex())), (":inprogress", text(Status::InProgress.as_str()))]);
         let mut set = |placeholder: &str, value| drop(values.insert(placeholder.to_owned(), value));
+        let has_details = self.schema.has_details();
         let expression = match settlement {
-            Resolved::Record { status, result, expiration } => {
+            Resolved::Record { status, result, expiration, settled_at } => {
                 set(":outcome", text(status.as_str()));
                 set(":expiration", number(*expiration));
+                if has_details {
+                    set(":settled", number(settled_at.as_millis()));
+                }
                 match self.schema.stored(result) {
                     Stored::Nothing => &expressions.record,
                     Stored::Data(data) => {
@@ -130,8 +134,11 @@ impl DynamoDbStore {
                 }
             }
             Resolved::Release => &expressions.delete,
-            Resolved::HandBack => {
+            Resolved::HandBack { settled_at } => {
                 set(":ended", number(Timestamp::EPOCH.as_millis()));
+                if has_details {
+                    set(":settled", number(settled_at.as_millis()));
+                }
                 &expressions.hand_back
             }
             // Lowers neither the lease nor the expiration, and revives no claim that has lapsed.

@@ -5,9 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use aws_sdk_dynamodb::types::{
-    AttributeValue, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
-};
+use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, TransactWriteItem, Update};
 
 use super::{
     Expression, Values,
@@ -23,7 +21,7 @@ use crate::{
     store::{
         ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Takeover,
         dynamodb::{
-            DynamoDbStore, error,
+            DynamoDbStore,
             item::{Item, NO_STATUS, number, text},
             mark::Seen,
             schema::{Schema, Stored},
@@ -292,34 +290,53 @@ impl DynamoDbStore {
     fn record_within(&self, request: &SettleRequest, claim: Option<&ClaimRequest>) -> Result<TransactWriteItem, Error> {
         let now = self.clock.now();
         let settlement = rules::resolved(&request.settlement, now);
-        let Resolved::Record { status, result, expiration } = settlement else {
+        let Resolved::Record { status, result, expiration, settled_at } = settlement else {
             return Err(Error::config("a transaction commits outcomes, and neither releases nor renews claims"));
         };
         if let Some(claim) = claim {
-            return self.put_record(claim, self.item(claim, status, result, expiration), now);
+            return self.put_record(claim, self.attributes(claim, status, result, expiration, settled_at), now);
         }
         let (expression, values) = self.settled_expression(request, &settlement);
         self.update_within(&request.key, expression, values)
     }
 
-    /// The write that records an outcome without a claim before it, where a claim would be granted.
-    fn put_record(&self, claim: &ClaimRequest, item: Item, now: Timestamp) -> Result<TransactWriteItem, Error> {
+    /// The write that records an outcome without a claim before it, where a claim would be granted. Attributes that this version
+    /// does not know stay.
+    fn put_record(&self, claim: &ClaimRequest, mut item: Item, now: Timestamp) -> Result<TransactWriteItem, Error> {
         let Expression { condition, names, .. } = self.expressions.commit(claim);
-        let put = Put::builder()
-            .table_name(&self.schema.table)
-            .set_item(Some(item))
-            .condition_expression(condition)
-            .set_expression_attribute_names(names.clone())
-            .set_expression_attribute_values(Some(replaceable(&self.schema, claim, now)))
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-            .build()
-            .map_err(error::unbuilt)?;
-        Ok(TransactWriteItem::builder().put(put).build())
+        let mut names = names.clone().unwrap_or_default();
+        let mut values = replaceable(&self.schema, claim, now);
+        let (mut sets, mut removed) = (Vec::new(), Vec::new());
+        for (place, name) in self.schema.written().enumerate() {
+            let alias = format!("#new_{place}");
+            match item.remove(name) {
+                Some(value) => {
+                    sets.push(format!("{alias} = :new_{place}"));
+                    values.insert(format!(":new_{place}"), value);
+                }
+                None => removed.push(alias.clone()),
+            }
+            names.insert(alias, name.to_owned());
+        }
+        let update = Expression {
+            update: format!("SET {} REMOVE {}", sets.join(", "), removed.join(", ")),
+            condition: condition.clone(),
+            names: Some(names),
+        };
+        self.update_within(&claim.key, &update, values)
     }
 
-    fn item(&self, claim: &ClaimRequest, status: Status, result: &StoredResult, expiration: u64) -> Item {
+    /// The attributes of a record that has its outcome, without its key.
+    fn attributes(
+        &self,
+        claim: &ClaimRequest,
+        status: Status,
+        result: &StoredResult,
+        expiration: u64,
+        settled_at: Timestamp,
+    ) -> Item {
         let names = &self.schema.names;
-        let mut item = self.schema.key(&claim.key);
+        let mut item = Item::new();
         let mut set = |name: &String, value: AttributeValue| drop(item.insert(name.clone(), value));
         set(&names.status, text(status.as_str()));
         set(&names.owner, text(claim.owner.to_hex()));
@@ -335,6 +352,18 @@ impl DynamoDbStore {
             Stored::Data(data) => set(&names.data, data),
             Stored::Dropped => set(&names.result_dropped, AttributeValue::Bool(true)),
             Stored::Superseded => set(&names.superseded, AttributeValue::Bool(true)),
+        }
+        if self.schema.has_details() {
+            set(&names.operation, text(&*claim.operation));
+            // Nothing was claimed before.
+            set(&names.claimed_at, number(settled_at.as_millis()));
+            set(&names.settled_at, number(settled_at.as_millis()));
+            if let Some(label) = &claim.label {
+                set(&names.label, text(&**label));
+            }
+            if let Some(order) = claim.order() {
+                set(&names.sequence, text(order.sequence.to_digits()));
+            }
         }
         item
     }

@@ -83,6 +83,8 @@ pub(super) fn claim(number: u8) -> ClaimRequest {
         takeover: Takeover::Allowed,
         result_data: ResultData::Include,
         order: None,
+        operation: "orders".into(),
+        label: None,
     }
 }
 
