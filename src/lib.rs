@@ -17,7 +17,7 @@
 //! # tokio_test(async {
 //! // In a function: `Idempotency::new(DynamoDbStore::from_env().await?)`, and `lambda_runtime::run(service)`.
 //! let service = testing::engine().sqs(Key::pointer("/order_id"), book);
-//! let batch = sqs::batch([sqs::message(&Order { order_id: 1 }), sqs::message(&Order { order_id: 2 })]);
+//! let batch = sqs::batch([testing::record(&Order { order_id: 1 }), testing::record(&Order { order_id: 2 })]);
 //! testing::deliver_twice(&service, &batch).await.assert_once();
 //! # });
 //! # fn tokio_test(test: impl Future<Output = ()>) {

@@ -76,7 +76,7 @@ impl<R> Deliveries<R> {
 ///
 /// let service = testing::engine().sqs(Key::pointer("/order_id"), |_: serde_json::Value| async { Ok::<_, Failure>(()) });
 /// let order = serde_json::json!({ "order_id": "7" });
-/// let batch = sqs::batch([sqs::message(&order), sqs::message(&order), sqs::text("no order").id("m-3")]);
+/// let batch = sqs::batch([testing::record(&order), testing::record(&order), testing::bytes("no order").id("m-3")]);
 /// let delivered = testing::deliver(&service, &batch).await;
 /// let expected = [Ok(OutcomeKind::Executed), Ok(OutcomeKind::Replayed), Err(ErrorKind::Payload)];
 /// assert_eq!(delivered.outcomes(), expected);

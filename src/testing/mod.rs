@@ -15,7 +15,7 @@
 //! // In a `#[tokio::test]`:
 //! let service = testing::engine().sqs(Key::pointer("/order_id"), book);
 //! let order = Order { order_id: "7".into() };
-//! let batch = testing::sqs::batch([testing::sqs::message(&order)]);
+//! let batch = testing::sqs::batch([testing::record(&order)]);
 //! testing::deliver_twice(&service, &batch).await.assert_once();
 //! # }
 //! # #[cfg(not(feature = "sqs"))] fn main() {}
@@ -24,7 +24,7 @@
 //! What it consists of:
 //!
 //! * [`engine`], in memory, on a [clock](TokioClock) that follows tokio's;
-//! * a builder of events for each source whose feature is on, in a module of its own;
+//! * [`record`] and [`bytes`], for records of any source, and a module for each source whose feature is on, which puts them into events;
 //! * [`deliver`], [`deliver_twice`] and [`deliver_at_once`], and [`Deliveries::assert_once`];
 //! * [`assert_round_trip`], for the results that a repeated operation answers with;
 //! * `event`, for whole invocations (feature `invocation`);
@@ -50,7 +50,6 @@ pub use clock::TokioClock;
 pub use context::event;
 pub use context::{claim, context, record_context};
 pub use deliver::{Deliveries, Redeliver, TIME_LEFT, deliver, deliver_at_once, deliver_twice};
-#[allow(unused_imports, unreachable_pub, reason = "without a source there is none")]
 pub use events::*;
 pub use results::assert_round_trip;
 

@@ -29,7 +29,7 @@ where
     H: Handler<Value, Args>,
     Args: 'static,
 {
-    let batch = sqs::batch([sqs::message(&json!({ "id": "7" })).id("m-7")]);
+    let batch = sqs::batch([testing::record(&json!({ "id": "7" })).id("m-7")]);
     let processed = testing::deliver(service, &batch).await;
     match processed.response {
         Ok(_) => processed.outcomes()[0],
@@ -173,8 +173,8 @@ async fn services_of_different_kinds_share_an_engine_and_a_key_without_meeting()
     let runs = once.operation("invocation", "other").run(|| async { Ok::<_, Failure>(()) }).await.unwrap();
     assert_eq!(runs.kind(), OutcomeKind::Executed);
     assert_eq!(deliver(&queue).await, Ok(OutcomeKind::Executed));
-    let message = testing::sns::message(&json!({ "id": "7" }));
-    assert_eq!(testing::deliver(&topic, &message).await.outcomes(), [Ok(OutcomeKind::Executed)]);
+    let message = testing::record(&json!({ "id": "7" }));
+    assert_eq!(testing::deliver(&topic, &testing::sns::event(message)).await.outcomes(), [Ok(OutcomeKind::Executed)]);
     let function = layer.layer(service_fn(|_: LambdaEvent<Value>| async { Ok::<_, BoxError>(7) }));
     assert_eq!(function.oneshot(testing::event(&json!({ "id": "7" }))).await.unwrap(), 7);
 }

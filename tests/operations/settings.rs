@@ -122,7 +122,7 @@ async fn a_services_own_settings_hold_for_its_records() {
     let world = World::new();
     let handler = |_: Value| async { Ok::<_, Failure>(7) };
     let service = world.once.sqs(Key::pointer("/id"), handler).with_settings(MONTHLY);
-    testing::deliver_twice(&service, &testing::sqs::batch([testing::sqs::message(&json!({ "id": "k" }))]))
+    testing::deliver_twice(&service, &testing::sqs::batch([testing::record(&json!({ "id": "k" }))]))
         .await
         .assert_once();
     let record = world.record(world.once.key_hash("sqs", "k").unwrap()).await;
@@ -134,7 +134,7 @@ async fn a_service_has_its_own_word_on_missing_keys() {
     let world = World::new();
     let handler = |_: Value| async { Ok::<_, Failure>(7) };
     let open = OperationSettings::new().missing_key(MissingKey::RunUnprotected);
-    let batch = testing::sqs::batch([testing::sqs::message(&json!({}))]);
+    let batch = testing::sqs::batch([testing::record(&json!({}))]);
     let outcomes = |settings| {
         let service = world.once.sqs(Key::pointer("/id"), handler).with_settings(settings);
         let event = batch.clone();

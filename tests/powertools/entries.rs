@@ -45,7 +45,7 @@ async fn messages_of_a_queue(world: World) {
         }
     };
     let queue = world.once.sqs(Key::pointer("/id"), handle);
-    let batch = sqs::batch((0..30).map(|id| sqs::message(&json!({ "id": id }))));
+    let batch = sqs::batch((0..30).map(|id| testing::record(&json!({ "id": id }))));
     let processed = queue.process(LambdaEvent::new(batch.delivery(1), Context::default())).await;
     let outcomes: Vec<OutcomeKind> = processed.outcomes().into_iter().map(Result::unwrap).collect();
     assert_eq!(outcomes[..3], [OutcomeKind::Replayed; 3]);

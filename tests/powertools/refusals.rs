@@ -71,7 +71,7 @@ async fn a_tenant() {
     let mut context = Context::default();
     context.tenant_id = Some("blue".to_owned());
     let queue = Idempotency::new(store().await).sqs(Key::pointer("/id"), handle);
-    let batch = sqs::batch([sqs::message(&json!({ "id": 1 }))]);
+    let batch = sqs::batch([testing::record(&json!({ "id": 1 }))]);
     let answer = queue.oneshot(LambdaEvent::new(batch.delivery(1), context.clone())).await;
     assert_config(answer, "tenants");
 

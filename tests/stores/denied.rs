@@ -29,7 +29,7 @@ async fn assert_no_answer_waits(store: impl Store) {
     let handle =
         |order: Value| async move { if order["fails"] == true { Err(Failure::transient("closed")) } else { Ok(()) } };
     let service = once.sqs(Key::pointer("/id"), handle);
-    let messages = (0..6).map(|id| sqs::message(&json!({ "id": id, "fails": id % 2 == 1 })));
+    let messages = (0..6).map(|id| testing::record(&json!({ "id": id, "fails": id % 2 == 1 })));
     let batch = sqs::batch(messages);
     let transient = OutcomeKind::Failed(Verdict::Transient);
     for (delivery, done, failed) in

@@ -16,24 +16,27 @@
 
 use serde::Serialize;
 use serde_dynamo::Item;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 
-use super::parts;
+use super::{
+    parts,
+    records::{Batch, Head, Known, Record},
+};
 use crate::{
     batch::dynamodb::{ChangeKind, DynamoDbStreamEvent},
     clock::Timestamp,
-    testing::{Redeliver, unique},
+    testing::unique,
 };
 
-/// A change to an item, before a stream has it.
+const KNOWN: Known = Known { attributes: &["sequenceNumber"], has_ids: true, has_headers: false };
+
+/// A change to an item.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub(super) struct Change {
     kind: ChangeKind,
     new: Option<Item>,
     old: Option<Item>,
     is_expiry: bool,
-    id: Option<String>,
-    sequence_number: Option<String>,
 }
 
 /// What a stream holds of the items: its `StreamViewType`.
@@ -51,94 +54,78 @@ pub enum View {
     NewAndOldImages,
 }
 
-/// A batch of one shard of a stream. Every delivery is the same.
-#[derive(Clone, Debug)]
-pub struct Batch {
-    source: String,
-    view: View,
-    changed: Timestamp,
-    state: Option<Box<RawValue>>,
-    /// Each with its keys, and the number that it has in the stream.
-    records: Vec<(u64, Item, Record)>,
-}
-
-/// An item is put where there was none.
+/// Makes the record of an item that is put where there was none.
 ///
 /// # Panics
 ///
 /// If it cannot be an item.
 pub fn insert<T: Serialize + ?Sized>(new: &T) -> Record {
-    Record::new(ChangeKind::Insert, Some(item(new)), None)
+    record(ChangeKind::Insert, Some(item(new)), None, false)
 }
 
-/// An item is changed.
+/// Makes the record of an item that is changed.
 ///
 /// # Panics
 ///
 /// If one of them cannot be an item.
 pub fn modify<T: Serialize + ?Sized>(old: &T, new: &T) -> Record {
-    Record::new(ChangeKind::Modify, Some(item(new)), Some(item(old)))
+    record(ChangeKind::Modify, Some(item(new)), Some(item(old)), false)
 }
 
-/// An item is deleted.
+/// Makes the record of an item that is deleted.
 ///
 /// # Panics
 ///
 /// If it cannot be an item.
 pub fn remove<T: Serialize + ?Sized>(old: &T) -> Record {
-    Record::new(ChangeKind::Remove, None, Some(item(old)))
+    record(ChangeKind::Remove, None, Some(item(old)), false)
 }
 
-/// An item is deleted by DynamoDB, as its time to live is over.
+/// Makes the record of an item that DynamoDB deletes, because its time to live is over.
 ///
 /// # Panics
 ///
 /// If it cannot be an item.
 pub fn expire<T: Serialize + ?Sized>(old: &T) -> Record {
-    Record { is_expiry: true, ..remove(old) }
+    record(ChangeKind::Remove, None, Some(item(old)), true)
 }
 
-/// Records of a shard, changed now, of a table whose key consists of these attributes. Each that has no id and no sequence
-/// number gets one of its own, which follows on the one before.
+fn record(kind: ChangeKind, new: Option<Item>, old: Option<Item>, is_expiry: bool) -> Record {
+    Record { change: Some(Box::new(Change { kind, new, old, is_expiry })), ..Record::new(None) }
+}
+
+/// Makes a batch of a shard, changed now, of a table whose key consists of these attributes. Each record that has no id and no
+/// `sequenceNumber` gets one of its own, which follows on the one before. Every delivery is the same.
 ///
 /// # Panics
 ///
-/// If an item lacks an attribute of the key.
-pub fn batch<'a>(key: impl IntoIterator<Item = &'a str>, records: impl IntoIterator<Item = Record>) -> Batch {
+/// If an item lacks an attribute of the key, if an attribute of a record is unknown, or if a record is none of this module's.
+#[track_caller]
+pub fn batch<'a>(
+    key: impl IntoIterator<Item = &'a str>,
+    records: impl IntoIterator<Item = Record>,
+) -> Batch<DynamoDbStreamEvent> {
     let names: Vec<&str> = key.into_iter().collect();
-    let keyed = |record: Record| (unique::number(), record.keys(&names), record);
-    Batch {
-        source: "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2027-01-31T12:00:00.000".to_owned(),
-        view: View::default(),
-        changed: parts::now(),
-        state: None,
-        records: records.into_iter().map(keyed).collect(),
+    let changed = parts::now();
+    let mut numbered = Vec::new();
+    // Each with its keys, and the number that it has in the stream.
+    for record in records {
+        let record = record.with_known(KNOWN);
+        let keys = record.change().keys(&names);
+        numbered.push((unique::number(), keys, record));
     }
+    let stream = "arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2027-01-31T12:00:00.000";
+    Batch::new(stream, move |head, _| {
+        let wire = |(number, keys, record): &(u64, Item, Record)| record.change_of(head, changed, *number, keys);
+        parts::stream_event(numbered.iter().map(wire).collect(), head.state.as_deref(), &head.source)
+    })
 }
 
 fn item<T: Serialize + ?Sized>(value: &T) -> Item {
     serde_dynamo::to_item(value).unwrap_or_else(|error| panic!("not an item of DynamoDB: {error}"))
 }
 
-impl Record {
-    fn new(kind: ChangeKind, new: Option<Item>, old: Option<Item>) -> Self {
-        Self { kind, new, old, is_expiry: false, id: None, sequence_number: None }
-    }
-
-    /// Its id.
-    #[must_use]
-    pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.id = Some(id.into());
-        self
-    }
-
-    /// Its sequence number.
-    #[must_use]
-    pub fn sequence_number(mut self, number: impl Into<String>) -> Self {
-        self.sequence_number = Some(number.into());
-        self
-    }
-
+impl Change {
     fn keys(&self, names: &[&str]) -> Item {
         let image = self.new.as_ref().or(self.old.as_ref());
         let mut keys = Item::default();
@@ -149,31 +136,41 @@ impl Record {
         }
         keys
     }
+}
 
-    fn wire(&self, batch: &Batch, number: u64, keys: &Item) -> Value {
+impl Record {
+    fn change(&self) -> &Change {
+        self.change
+            .as_deref()
+            .unwrap_or_else(|| panic!("a record of a DynamoDB stream is made by `insert`, `modify`, …"))
+    }
+
+    fn change_of(&self, head: &Head, changed: Timestamp, number: u64, keys: &Item) -> Value {
+        let change = self.change();
+        let drawn = || format!("{number:021}00");
         let mut data = json!({
-            "ApproximateCreationDateTime": batch.changed.seconds_rounded_down(),
+            "ApproximateCreationDateTime": changed.seconds_rounded_down(),
             "Keys": keys,
-            "SequenceNumber": self.sequence_number.clone().unwrap_or_else(|| format!("{number:021}00")),
+            "SequenceNumber": self.found("sequenceNumber").map_or_else(drawn, str::to_owned),
             "SizeBytes": 100,
-            "StreamViewType": batch.view.as_str(),
+            "StreamViewType": head.view.as_str(),
         });
-        if let Some(new) = self.new.as_ref().filter(|_| batch.view.has_new()) {
+        if let Some(new) = change.new.as_ref().filter(|_| head.view.has_new()) {
             data["NewImage"] = json!(new);
         }
-        if let Some(old) = self.old.as_ref().filter(|_| batch.view.has_old()) {
+        if let Some(old) = change.old.as_ref().filter(|_| head.view.has_old()) {
             data["OldImage"] = json!(old);
         }
         let mut record = json!({
             "eventID": self.id.clone().unwrap_or_else(|| format!("{number:032x}")),
-            "eventName": self.kind.as_str(),
+            "eventName": change.kind.as_str(),
             "eventVersion": "1.1",
             "eventSource": "aws:dynamodb",
             "awsRegion": "us-east-1",
             "dynamodb": data,
-            "eventSourceARN": batch.source,
+            "eventSourceARN": head.source,
         });
-        if self.is_expiry {
+        if change.is_expiry {
             record["userIdentity"] = json!({ "principalId": "dynamodb.amazonaws.com", "type": "Service" });
         }
         record
@@ -199,39 +196,21 @@ impl View {
     }
 }
 
-impl Batch {
-    /// The ARN of the stream.
-    #[must_use]
-    pub fn source(mut self, arn: impl Into<String>) -> Self {
-        self.source = arn.into();
-        self
-    }
-
-    /// What the stream holds of the items. Default: both images.
+impl Batch<DynamoDbStreamEvent> {
+    /// Sets what the stream holds of the items. Default: both images.
     #[must_use]
     pub fn view(mut self, view: View) -> Self {
-        self.view = view;
+        self.head.view = view;
         self
     }
 
-    /// The state of a tumbling window.
+    /// Sets the state of a tumbling window.
     ///
     /// # Panics
     ///
     /// If it cannot be JSON.
     #[must_use]
-    pub fn state<T: Serialize + ?Sized>(mut self, state: &T) -> Self {
-        self.state = Some(parts::raw(state));
-        self
-    }
-}
-
-impl Redeliver for Batch {
-    type Event = DynamoDbStreamEvent;
-
-    fn delivery(&self, _: u32) -> DynamoDbStreamEvent {
-        let wire = |(number, keys, record): &(u64, Item, Record)| record.wire(self, *number, keys);
-        let records: Vec<Value> = self.records.iter().map(wire).collect();
-        parts::stream_event(records, self.state.as_deref(), &self.source)
+    pub fn state<T: Serialize + ?Sized>(self, state: &T) -> Self {
+        self.with_state(state)
     }
 }

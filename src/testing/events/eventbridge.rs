@@ -1,101 +1,71 @@
 //! Events of EventBridge, which come to a function one at a time, or by a queue or a topic.
 //!
 //! ```
-//! use lambda_once::testing::eventbridge;
+//! use lambda_once::testing::{self, eventbridge};
 //!
-//! let order = serde_json::json!({ "order_id": "7" });
-//! let event = eventbridge::event(&order).source("shop").detail_type("OrderShipped");
+//! let order = testing::record(&serde_json::json!({ "order_id": "7" }));
+//! let event = eventbridge::event(order.attribute("source", "shop").attribute("detail-type", "OrderShipped"));
 //! ```
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::parts;
-use crate::testing::unique;
-use crate::{batch::eventbridge::EventBridgeEvent, testing::Redeliver};
+use super::{
+    parts,
+    records::{Batch, Known, Record, bytes},
+};
+use crate::{batch::eventbridge::EventBridgeEvent, testing::unique};
 
-/// An event. Every delivery is the same.
-#[derive(Clone, Debug, Serialize)]
+const KNOWN: Known = Known { attributes: &["source", "detail-type", "time"], has_ids: true, has_headers: false };
+
+#[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Event {
+struct Event<'a> {
     version: &'static str,
     id: String,
-    detail_type: String,
-    source: String,
+    detail_type: &'a str,
+    source: &'a str,
     account: &'static str,
     time: String,
     region: &'static str,
     resources: [&'static str; 0],
-    detail: Box<RawValue>,
+    detail: &'a RawValue,
 }
 
-/// An event with this detail. It is sent now, and has an id of its own.
+/// Makes the event with this detail, by which a function gets it. It was sent when it was made, and has an id of its own, unless they
+/// are set. The default source and detail type are `testing`. Every delivery is the same.
 ///
 /// # Panics
 ///
-/// If the detail cannot be JSON.
-pub fn event<T: Serialize + ?Sized>(detail: &T) -> Event {
-    Event {
+/// If an attribute is unknown, or the body is not JSON.
+#[track_caller]
+pub fn event(detail: Record) -> Batch<EventBridgeEvent> {
+    let detail = detail.with_known(KNOWN);
+    let source = detail.found("source").unwrap_or("testing").to_owned();
+    Batch::new(source, move |head, _| parts::event(&parts::raw_text(&written(&detail, &head.source))))
+}
+
+/// Makes the message by which a queue or a topic that is a rule's target brings the event.
+///
+/// # Panics
+///
+/// As for [`event`].
+#[track_caller]
+pub fn message(detail: &Record) -> Record {
+    let detail = detail.clone().with_known(KNOWN);
+    bytes(written(&detail, detail.found("source").unwrap_or("testing")))
+}
+
+fn written(detail: &Record, source: &str) -> String {
+    parts::json(&Event {
         version: "0",
-        id: unique::uuid(unique::number()),
-        detail_type: "testing".to_owned(),
-        source: "testing".to_owned(),
+        id: detail.id.clone().unwrap_or_else(|| unique::uuid(detail.number)),
+        detail_type: detail.found("detail-type").unwrap_or("testing"),
+        source,
         account: "123456789012",
-        time: parts::rfc3339(parts::now()),
+        time: detail.found("time").map_or_else(|| parts::rfc3339(detail.created), str::to_owned),
         region: "us-east-1",
         resources: [],
-        detail: parts::raw(detail),
-    }
-}
-
-impl Event {
-    /// Its id.
-    #[must_use]
-    pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.id = id.into();
-        self
-    }
-
-    /// Its source. Default: `testing`.
-    #[must_use]
-    pub fn source(mut self, source: impl Into<String>) -> Self {
-        self.source = source.into();
-        self
-    }
-
-    /// Its detail type. Default: `testing`.
-    #[must_use]
-    pub fn detail_type(mut self, detail_type: impl Into<String>) -> Self {
-        self.detail_type = detail_type.into();
-        self
-    }
-
-    /// When it was sent, as RFC 3339 writes it.
-    #[must_use]
-    pub fn time(mut self, time: impl Into<String>) -> Self {
-        self.time = time.into();
-        self
-    }
-
-    /// The message by which a queue that is a rule's target brings it.
-    #[cfg(feature = "sqs")]
-    #[must_use]
-    pub fn in_sqs(&self) -> super::sqs::Message {
-        super::sqs::message(self)
-    }
-
-    /// The message by which a topic that is a rule's target brings it: to a function, or by
-    /// [`in_sqs`](super::sns::Message::in_sqs) to a queue.
-    #[must_use]
-    pub fn in_sns(&self) -> super::sns::Message {
-        super::sns::message(self)
-    }
-}
-
-impl Redeliver for Event {
-    type Event = EventBridgeEvent;
-
-    fn delivery(&self, _: u32) -> EventBridgeEvent {
-        parts::event(self)
-    }
+        detail: &parts::raw_text(detail.text()),
+    })
 }

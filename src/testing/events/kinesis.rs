@@ -1,127 +1,72 @@
 //! Batches of Kinesis data streams.
 //!
 //! ```
-//! use lambda_once::testing::kinesis;
+//! use lambda_once::testing::{self, kinesis};
 //!
 //! let reading = serde_json::json!({ "sensor": "s-1", "celsius": 21.5 });
-//! let batch = kinesis::batch([kinesis::record(&reading).partition_key("s-1"), kinesis::bytes([0, 255])]);
+//! let batch = kinesis::batch([testing::record(&reading).attribute("partitionKey", "s-1"), testing::bytes([0, 255])]);
 //! ```
 
 use serde::Serialize;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 
-use super::parts;
-use crate::{
-    batch::kinesis::KinesisEvent,
-    clock::Timestamp,
-    testing::{Redeliver, unique},
+use super::{
+    parts,
+    records::{Batch, Known, Record},
 };
+use crate::{batch::kinesis::KinesisEvent, clock::Timestamp, testing::unique};
 
-/// A record, before a stream has it.
-#[derive(Clone, Debug)]
-pub struct Record {
-    data: Vec<u8>,
-    partition_key: String,
-    sequence_number: Option<String>,
-}
+const KNOWN: Known = Known { attributes: &["partitionKey", "sequenceNumber"], has_ids: false, has_headers: false };
 
-/// A batch of one shard of a stream. Every delivery is the same.
-#[derive(Clone, Debug)]
-pub struct Batch {
-    source: String,
-    arrived: Timestamp,
-    state: Option<Box<RawValue>>,
-    /// Each with the number that it has in the stream.
-    records: Vec<(u64, Record)>,
-}
-
-/// A record whose data is this, in JSON.
+/// Makes a batch of a shard, arrived now. Every delivery is the same.
+///
+/// The default partition key is the same for all records. Each record that has no sequence number, which is a part of its id, gets one
+/// of its own, which follows on the one before.
 ///
 /// # Panics
 ///
-/// If it cannot be JSON.
-pub fn record<T: Serialize + ?Sized>(data: &T) -> Record {
-    bytes(parts::json(data))
+/// If an attribute is unknown.
+#[track_caller]
+pub fn batch(records: impl IntoIterator<Item = Record>) -> Batch<KinesisEvent> {
+    let arrived = parts::now();
+    // Each with the number that it has in the stream.
+    let records: Vec<(u64, Record)> =
+        records.into_iter().map(|record| (unique::number(), record.with_known(KNOWN))).collect();
+    Batch::new("arn:aws:kinesis:us-east-1:123456789012:stream/orders", move |head, _| {
+        let wire = |(number, record): &(u64, Record)| wire(record, &head.source, arrived, *number);
+        parts::stream_event(records.iter().map(wire).collect(), head.state.as_deref(), &head.source)
+    })
 }
 
-/// A record with this data.
-pub fn bytes(data: impl Into<Vec<u8>>) -> Record {
-    Record { data: data.into(), partition_key: "key".to_owned(), sequence_number: None }
+fn wire(record: &Record, source: &str, arrived: Timestamp, number: u64) -> Value {
+    let drawn = || format!("4959033827149025660855969253836157109{number:019}");
+    let sequence_number = record.found("sequenceNumber").map_or_else(drawn, str::to_owned);
+    json!({
+        "kinesis": {
+            "kinesisSchemaVersion": "1.0",
+            "partitionKey": record.found("partitionKey").unwrap_or("key"),
+            "sequenceNumber": sequence_number,
+            "data": parts::base64(record.data()),
+            "approximateArrivalTimestamp": parts::seconds(arrived),
+        },
+        "eventSource": "aws:kinesis",
+        "eventVersion": "1.0",
+        "eventID": format!("shardId-000000000000:{sequence_number}"),
+        "eventName": "aws:kinesis:record",
+        "invokeIdentityArn": "arn:aws:iam::123456789012:role/testing",
+        "awsRegion": "us-east-1",
+        "eventSourceARN": source,
+    })
 }
 
-/// Records of a shard, arrived now. Each that has no sequence number gets one of its own, which follows on the one before.
-pub fn batch(records: impl IntoIterator<Item = Record>) -> Batch {
-    Batch {
-        source: "arn:aws:kinesis:us-east-1:123456789012:stream/orders".to_owned(),
-        arrived: parts::now(),
-        state: None,
-        records: records.into_iter().map(|record| (unique::number(), record)).collect(),
-    }
-}
-
-impl Record {
-    /// Its partition key. Default: the same for all.
-    #[must_use]
-    pub fn partition_key(mut self, key: impl Into<String>) -> Self {
-        self.partition_key = key.into();
-        self
-    }
-
-    /// Its sequence number, which is a part of its id.
-    #[must_use]
-    pub fn sequence_number(mut self, number: impl Into<String>) -> Self {
-        self.sequence_number = Some(number.into());
-        self
-    }
-
-    fn wire(&self, source: &str, arrived: Timestamp, number: u64) -> Value {
-        let drawn = || format!("4959033827149025660855969253836157109{number:019}");
-        let sequence_number = self.sequence_number.clone().unwrap_or_else(drawn);
-        json!({
-            "kinesis": {
-                "kinesisSchemaVersion": "1.0",
-                "partitionKey": self.partition_key,
-                "sequenceNumber": sequence_number,
-                "data": parts::base64(&self.data),
-                "approximateArrivalTimestamp": parts::seconds(arrived),
-            },
-            "eventSource": "aws:kinesis",
-            "eventVersion": "1.0",
-            "eventID": format!("shardId-000000000000:{sequence_number}"),
-            "eventName": "aws:kinesis:record",
-            "invokeIdentityArn": "arn:aws:iam::123456789012:role/testing",
-            "awsRegion": "us-east-1",
-            "eventSourceARN": source,
-        })
-    }
-}
-
-impl Batch {
-    /// The ARN of the stream.
-    #[must_use]
-    pub fn source(mut self, arn: impl Into<String>) -> Self {
-        self.source = arn.into();
-        self
-    }
-
-    /// The state of a tumbling window.
+impl Batch<KinesisEvent> {
+    /// Sets the state of a tumbling window.
     ///
     /// # Panics
     ///
     /// If it cannot be JSON.
     #[must_use]
-    pub fn state<T: Serialize + ?Sized>(mut self, state: &T) -> Self {
-        self.state = Some(parts::raw(state));
-        self
-    }
-}
-
-impl Redeliver for Batch {
-    type Event = KinesisEvent;
-
-    fn delivery(&self, _: u32) -> KinesisEvent {
-        let wire = |(number, record): &(u64, Record)| record.wire(&self.source, self.arrived, *number);
-        let records: Vec<Value> = self.records.iter().map(wire).collect();
-        parts::stream_event(records, self.state.as_deref(), &self.source)
+    pub fn state<T: Serialize + ?Sized>(self, state: &T) -> Self {
+        self.with_state(state)
     }
 }

@@ -8,7 +8,10 @@ pub mod kafka;
 pub mod kinesis;
 mod parts;
 pub mod rabbitmq;
+mod records;
 pub mod s3;
 pub mod sns;
 #[cfg(feature = "sqs")]
 pub mod sqs;
+
+pub use records::{Batch, Record, bytes, record};

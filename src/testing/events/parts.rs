@@ -1,8 +1,9 @@
 //! Parts that the events of several sources share.
 
+use std::str::FromStr;
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
@@ -21,9 +22,14 @@ pub(super) fn json<T: Serialize + ?Sized>(payload: &T) -> String {
     serde_json::to_string(payload).unwrap_or_else(|error| panic!("the payload cannot be JSON: {error}"))
 }
 
-/// Texts by name, each written in this way.
-pub(super) fn object(texts: &[(String, String)], value: impl Fn(&str) -> Value) -> Map<String, Value> {
-    texts.iter().map(|(name, text)| (name.clone(), value(text))).collect()
+/// The number that an attribute is.
+pub(super) fn number<N: FromStr>(text: &str) -> N {
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is not a number that this attribute can be"))
+}
+
+/// A text that is JSON, which stays as it is.
+pub(super) fn raw_text(json: &str) -> Box<RawValue> {
+    RawValue::from_string(json.to_owned()).unwrap_or_else(|error| panic!("not JSON: {error}"))
 }
 
 /// The ARN of a broker.

@@ -2,19 +2,19 @@
 //!
 //! ```
 //! # #[cfg(feature = "sqs")] {
-//! use lambda_once::testing::{s3, sqs};
+//! use lambda_once::testing::{eventbridge, s3, sqs};
 //!
 //! let photo = s3::created("photos", "2026/Happy Face.jpg").size(1024);
 //! let thumbnail = s3::record("ObjectRemoved:Delete", "photos", "thumb.jpg");
-//! let batch = sqs::batch([s3::notification([photo, thumbnail]).in_sqs(), s3::test_event("photos").in_sqs()]);
-//! let event = s3::created("photos", "2026/Happy Face.jpg").in_eventbridge();
+//! let batch = sqs::batch([s3::notification([photo, thumbnail]), s3::test_event("photos")]);
+//! let event = eventbridge::event(s3::created("photos", "2026/Happy Face.jpg").in_eventbridge());
 //! # }
 //! ```
 
 use serde_json::Value;
 use serde_json::json;
 
-use super::parts;
+use super::{parts, records};
 use crate::testing::unique;
 
 /// What happened to an object.
@@ -30,10 +30,6 @@ pub struct Record {
     sequencer: Option<String>,
     request_id: String,
 }
-
-/// The body of a notification.
-#[derive(Clone, Debug)]
-pub struct Notification(String);
 
 /// An object was put there now: `ObjectCreated:Put`.
 pub fn created(bucket: impl Into<String>, key: impl Into<String>) -> Record {
@@ -59,24 +55,27 @@ pub fn record(event_name: impl Into<String>, bucket: impl Into<String>, key: imp
     }
 }
 
-/// What S3 sends of these.
-pub fn notification(records: impl IntoIterator<Item = Record>) -> Notification {
+/// Makes the message by which S3 notifies a queue or a topic of these.
+pub fn notification(records: impl IntoIterator<Item = Record>) -> records::Record {
     let records: Vec<Value> = records.into_iter().map(|record| record.wire()).collect();
-    Notification(json!({ "Records": records }).to_string())
+    message(&json!({ "Records": records }))
 }
 
-/// What S3 sends when notifications of the bucket are configured.
+fn message(body: &Value) -> records::Record {
+    records::Record { subject: Some("Amazon S3 Notification"), ..records::record(body) }
+}
+
+/// Makes the message that S3 sends when notifications of the bucket are configured.
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>
-pub fn test_event(bucket: impl Into<String>) -> Notification {
-    let event = json!({
+pub fn test_event(bucket: impl Into<String>) -> records::Record {
+    message(&json!({
         "Service": "Amazon S3",
         "Event": "s3:TestEvent",
         "Time": parts::rfc3339(parts::now()),
         "Bucket": bucket.into(),
         "RequestId": format!("{:016X}", unique::number()),
         "HostId": "Uuag1LuByRx9e6j5Onimru9pO4ZVKnJ2Qz7/C1NPcfTWAtRPfTaOFg==",
-    });
-    Notification(event.to_string())
+    }))
 }
 
 impl Record {
@@ -122,15 +121,14 @@ impl Record {
         self
     }
 
-    /// The event by which EventBridge brings it: to a function, or by [`in_sqs`](super::eventbridge::Event::in_sqs) to a queue and
-    /// by [`in_sns`](super::eventbridge::Event::in_sns) to a topic.
+    /// Makes the detail of the event by which EventBridge brings it, for the functions of [`eventbridge`](super::eventbridge).
     ///
     /// # Panics
     ///
     /// If S3 sends no event of this name to EventBridge.
     /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/EventBridge.html>
     #[must_use]
-    pub fn in_eventbridge(&self) -> super::eventbridge::Event {
+    pub fn in_eventbridge(&self) -> records::Record {
         let name = &*self.event_name;
         let (detail_type, more) = event_of(name).unwrap_or_else(|| panic!("S3 does not send {name} to EventBridge"));
         let mut object = json!({ "key": self.key });
@@ -153,7 +151,10 @@ impl Record {
         for (name, text) in more {
             detail[*name] = json!(text);
         }
-        super::eventbridge::event(&detail).source("aws.s3").detail_type(detail_type).time(&*self.event_time)
+        records::record(&detail)
+            .attribute("source", "aws.s3")
+            .attribute("detail-type", detail_type)
+            .attribute("time", &self.event_time)
     }
 
     fn wire(&self) -> Value {
@@ -186,21 +187,6 @@ impl Record {
                 "object": object,
             },
         })
-    }
-}
-
-impl Notification {
-    /// The message by which a queue brings it.
-    #[cfg(feature = "sqs")]
-    #[must_use]
-    pub fn in_sqs(&self) -> super::sqs::Message {
-        super::sqs::text(&self.0)
-    }
-
-    /// The message by which a topic brings it: to a function, or by [`in_sqs`](super::sns::Message::in_sqs) to a queue.
-    #[must_use]
-    pub fn in_sns(&self) -> super::sns::Message {
-        super::sns::text(&self.0).subject("Amazon S3 Notification")
     }
 }
 

@@ -1,146 +1,93 @@
 //! Messages of SNS topics, which come to a function one at a time, or by a queue.
 //!
 //! ```
-//! use lambda_once::testing::sns;
+//! use lambda_once::testing::{self, sns};
 //!
 //! let order = serde_json::json!({ "order_id": "7" });
-//! let message = sns::message(&order).subject("shipped").header("tenant", "a");
+//! let event = sns::event(testing::record(&order).attribute("Subject", "shipped").header("tenant", "a"));
 //! ```
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::parts;
-use crate::testing::unique;
-use crate::{batch::sns::SnsEvent, testing::Redeliver};
+use super::{
+    parts,
+    records::{Batch, Known, Record},
+};
+use crate::{batch::sns::SnsEvent, testing::unique};
 
-/// A message. Every delivery is the same.
-#[derive(Clone, Debug)]
-pub struct Message {
-    text: String,
-    id: String,
-    source: String,
-    subject: Option<String>,
-    published: String,
-    headers: Vec<(String, String)>,
-}
+const KNOWN: Known = Known { attributes: &["TopicArn", "Subject", "Timestamp"], has_ids: true, has_headers: true };
+const TOPIC: &str = "arn:aws:sns:us-east-1:123456789012:orders";
 
-/// A message that is this, in JSON. It is published now, and has an id of its own.
+/// Makes the event by which a function gets this message. It was published when it was made, and has an id of its own, unless they are
+/// set. By default it has no subject. Every delivery is the same.
 ///
 /// # Panics
 ///
-/// If it cannot be JSON.
-pub fn message<T: Serialize + ?Sized>(message: &T) -> Message {
-    text(parts::json(message))
-}
-
-/// A message with this text. It is published now, and has an id of its own.
-pub fn text(message: impl Into<String>) -> Message {
-    Message {
-        text: message.into(),
-        id: unique::uuid(unique::number()),
-        source: "arn:aws:sns:us-east-1:123456789012:orders".to_owned(),
-        subject: None,
-        published: parts::rfc3339(parts::now()),
-        headers: Vec::new(),
-    }
-}
-
-impl Message {
-    /// Its id.
-    #[must_use]
-    pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.id = id.into();
-        self
-    }
-
-    /// The ARN of the topic.
-    #[must_use]
-    pub fn source(mut self, arn: impl Into<String>) -> Self {
-        self.source = arn.into();
-        self
-    }
-
-    /// Its subject. Default: none.
-    #[must_use]
-    pub fn subject(mut self, subject: impl Into<String>) -> Self {
-        self.subject = Some(subject.into());
-        self
-    }
-
-    /// When it was published, as RFC 3339 writes it.
-    #[must_use]
-    pub fn timestamp(mut self, time: impl Into<String>) -> Self {
-        self.published = time.into();
-        self
-    }
-
-    /// A message attribute of the type String.
-    #[must_use]
-    pub fn header(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
-        self.headers.push((name.into(), text.into()));
-        self
-    }
-
-    /// The message by which a queue that is subscribed to the topic brings it.
-    ///
-    /// ```
-    /// # #[cfg(feature = "sqs")] {
-    /// use lambda_once::testing::{sns, sqs};
-    ///
-    /// let order = serde_json::json!({ "order_id": "7" });
-    /// let batch = sqs::batch([sns::message(&order).in_sqs(), sns::message(&order).in_sqs_raw()]);
-    /// # }
-    /// ```
-    #[cfg(feature = "sqs")]
-    #[must_use]
-    pub fn in_sqs(&self) -> super::sqs::Message {
-        let mut body = self.notification("SigningCertURL", "UnsubscribeURL");
-        if self.subject.is_none() {
-            body.as_object_mut().map(|body| body.remove("Subject"));
-        }
-        if self.headers.is_empty() {
-            body.as_object_mut().map(|body| body.remove("MessageAttributes"));
-        }
-        super::sqs::message(&body)
-    }
-
-    /// The same with raw message delivery.
-    #[cfg(feature = "sqs")]
-    #[must_use]
-    pub fn in_sqs_raw(&self) -> super::sqs::Message {
-        let message = super::sqs::text(&self.text);
-        self.headers.iter().fold(message, |message, (name, text)| message.header(name, text))
-    }
-
-    /// The notification; in the events of functions its URLs have other names.
-    fn notification(&self, certificate_url: &str, unsubscribe_url: &str) -> Value {
-        let header = |text: &str| json!({ "Type": "String", "Value": text });
-        json!({
-            "Type": "Notification",
-            "MessageId": self.id,
-            "TopicArn": self.source,
-            "Subject": self.subject,
-            "Message": self.text,
-            "Timestamp": self.published,
-            "SignatureVersion": "1",
-            "Signature": "EXAMPLE",
-            certificate_url: "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-example.pem",
-            unsubscribe_url: "https://sns.us-east-1.amazonaws.com/?Action=Unsubscribe",
-            "MessageAttributes": parts::object(&self.headers, header),
-        })
-    }
-}
-
-impl Redeliver for Message {
-    type Event = SnsEvent;
-
-    fn delivery(&self, _: u32) -> SnsEvent {
+/// If an attribute is unknown, or the body is not UTF-8.
+#[track_caller]
+pub fn event(message: Record) -> Batch<SnsEvent> {
+    let message = message.with_known(KNOWN);
+    let topic = message.found("TopicArn").unwrap_or(TOPIC).to_owned();
+    Batch::new(topic, move |head, _| {
         parts::event(&json!({ "Records": [{
             "EventVersion": "1.0",
-            "EventSubscriptionArn": format!("{}:00000000-0000-4000-8000-000000000000", self.source),
+            "EventSubscriptionArn": format!("{}:00000000-0000-4000-8000-000000000000", head.source),
             "EventSource": "aws:sns",
-            "Sns": self.notification("SigningCertUrl", "UnsubscribeUrl"),
+            "Sns": notification(&message, &head.source, "SigningCertUrl", "UnsubscribeUrl"),
         }] }))
+    })
+}
+
+/// Makes the message by which a queue that is subscribed to the topic brings this one.
+///
+/// ```
+/// use lambda_once::testing::{self, sns, sqs};
+///
+/// let order = testing::record(&serde_json::json!({ "order_id": "7" }));
+/// let batch = sqs::batch([sns::in_sqs(&order), sns::in_sqs_raw(&order)]);
+/// ```
+///
+/// # Panics
+///
+/// As for [`event`].
+#[cfg(feature = "sqs")]
+#[track_caller]
+pub fn in_sqs(message: &Record) -> Record {
+    let message = message.clone().with_known(KNOWN);
+    let topic = message.found("TopicArn").unwrap_or(TOPIC);
+    let mut body = notification(&message, topic, "SigningCertURL", "UnsubscribeURL");
+    if body["Subject"].is_null() {
+        body.as_object_mut().map(|body| body.remove("Subject"));
     }
+    if message.headers.is_empty() {
+        body.as_object_mut().map(|body| body.remove("MessageAttributes"));
+    }
+    super::records::record(&body)
+}
+
+/// Makes the same with raw message delivery.
+#[cfg(feature = "sqs")]
+pub fn in_sqs_raw(message: &Record) -> Record {
+    Record { headers: message.headers.clone(), ..super::records::bytes(message.data()) }
+}
+
+/// The notification; in the events of functions its URLs have other names.
+fn notification(message: &Record, topic: &str, certificate_url: &str, unsubscribe_url: &str) -> Value {
+    let headers = message.written_headers(|bytes| match str::from_utf8(bytes) {
+        Ok(text) => json!({ "Type": "String", "Value": text }),
+        Err(_) => json!({ "Type": "Binary", "Value": parts::base64(bytes) }),
+    });
+    json!({
+        "Type": "Notification",
+        "MessageId": message.id.clone().unwrap_or_else(|| unique::uuid(message.number)),
+        "TopicArn": topic,
+        "Subject": message.found("Subject").or(message.subject),
+        "Message": message.text(),
+        "Timestamp": message.found("Timestamp").map_or_else(|| parts::rfc3339(message.created), str::to_owned),
+        "SignatureVersion": "1",
+        "Signature": "EXAMPLE",
+        certificate_url: "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-example.pem",
+        unsubscribe_url: "https://sns.us-east-1.amazonaws.com/?Action=Unsubscribe",
+        "MessageAttributes": headers,
+    })
 }

@@ -3,7 +3,7 @@
 use lambda_once::{
     Key, OutcomeKind,
     batch::envelope::{EventBridge, Sns},
-    testing::{self, eventbridge, sqs},
+    testing::{self, eventbridge, sns, sqs},
 };
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
@@ -42,19 +42,20 @@ async fn an_event_is_its_detail_as_it_is_for_a_function_that_is_the_target() {
 #[tokio::test]
 async fn an_event_that_is_sent_again_is_replayed() {
     let detail = json!({ "order_id": "7" });
-    let event = || eventbridge::event(&detail).source("shop").detail_type("OrderShipped");
-    let again = || event().time("2027-01-01T00:00:00Z");
+    let sent = || testing::record(&detail).attribute("source", "shop").attribute("detail-type", "OrderShipped");
+    let event = || eventbridge::message(&sent());
+    let again = || eventbridge::message(&sent().attribute("time", "2027-01-01T00:00:00Z"));
     let once = testing::engine();
     let journal = Journal::<Value>::new();
     let service = once.sqs(Key::pointer("/order_id"), journal.handler()).envelope(EventBridge);
-    for message in [event().in_sqs(), again().in_sqs()] {
+    for message in [event(), again()] {
         testing::deliver_twice(&service, &sqs::batch([message])).await.assert_once();
     }
     assert_eq!(journal.runs().len(), 1);
     drop(service);
     // By a topic in between nothing changes but the ways to say it.
     let service = once.sqs(Key::pointer("/order_id"), journal.handler()).envelope((Sns, EventBridge));
-    for message in [event().in_sns().in_sqs(), event().in_sns().in_sqs_raw(), again().in_sns().in_sqs()] {
+    for message in [sns::in_sqs(&event()), sns::in_sqs_raw(&event()), sns::in_sqs(&again())] {
         testing::deliver_twice(&service, &sqs::batch([message])).await.assert_once();
     }
     assert_eq!(journal.payloads(), [detail]);
@@ -64,7 +65,7 @@ async fn an_event_that_is_sent_again_is_replayed() {
 async fn a_topic_brings_an_event_to_a_function() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().sns(Key::pointer("/order_id"), journal.handler()).envelope(EventBridge);
-    let event = || eventbridge::event(&json!({ "order_id": "7" })).in_sns();
+    let event = || sns::event(eventbridge::message(&testing::record(&json!({ "order_id": "7" }))));
     testing::deliver_twice(&service, &event()).await.assert_once();
     testing::deliver_twice(&service, &event()).await.assert_once();
     assert_eq!(journal.runs().len(), 1);
@@ -75,7 +76,7 @@ async fn a_topic_brings_an_event_to_a_function() {
 async fn a_detail_that_is_a_text_is_the_json_in_it() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().sqs(Key::pointer("/order_id"), journal.handler()).envelope(EventBridge);
-    let event = eventbridge::event(r#"{"order_id": "7"}"#);
-    testing::deliver_twice(&service, &sqs::batch([event.in_sqs()])).await.assert_once();
+    let event = eventbridge::message(&testing::record(r#"{"order_id": "7"}"#));
+    testing::deliver_twice(&service, &sqs::batch([event])).await.assert_once();
     assert_eq!(journal.payloads(), [json!({ "order_id": "7" })]);
 }

@@ -26,12 +26,12 @@ async fn records_that_a_predicate_ignores_are_acknowledged_without_a_claim() {
         .sqs(Key::message_id(), journal.handler())
         .ignore(|delivery| delivery.header("kind") == Some("ping") || delivery.body() == b"ping")
         .on_record(move |report| observed.lock().unwrap().push((report.index, report.outcome, report.key)));
-    let batch = sqs::batch([sqs::text("not JSON").header("kind", "ping"), sqs::text("ping")]);
+    let batch = sqs::batch([testing::bytes("not JSON").header("kind", "ping"), testing::bytes("ping")]);
     testing::deliver_twice(&service, &batch).await.assert_once();
     assert!(store.calls().is_empty(), "{:?}", store.calls());
     assert_eq!(*seen.lock().unwrap(), [(0, IGNORED, None), (1, IGNORED, None)].repeat(2));
 
-    let batch = sqs::batch([sqs::text("ping"), sqs::text("7"), sqs::text("pong").id("m-3")]);
+    let batch = sqs::batch([testing::bytes("ping"), testing::bytes("7"), testing::bytes("pong").id("m-3")]);
     let delivered = testing::deliver(&service, &batch).await;
     assert_eq!(delivered.outcomes(), [IGNORED, Ok(OutcomeKind::Executed), Err(ErrorKind::Payload)]);
     assert_eq!(answer(&delivered), ["m-3"]);
@@ -43,7 +43,7 @@ async fn it_is_ignored_where_the_protection_is_switched_off_too() {
     let journal = Journal::<Value>::new();
     let service =
         Idempotency::disabled().sqs(Key::message_id(), journal.handler()).ignore(|delivery| delivery.body() == b"1");
-    let delivered = testing::deliver(&service, &sqs::batch([sqs::text("1"), sqs::text("2")])).await;
+    let delivered = testing::deliver(&service, &sqs::batch([testing::bytes("1"), testing::bytes("2")])).await;
     assert_eq!(delivered.outcomes(), [IGNORED, Ok(OutcomeKind::Executed)]);
     assert_eq!(journal.payloads(), [json!(2)]);
 }
@@ -55,7 +55,7 @@ async fn a_predicate_that_panics_fails_its_own_record_under_every_policy() {
         .sqs(Key::message_id(), journal.handler())
         .permanent_failures(PermanentFailures::Acknowledge)
         .ignore(|delivery| if delivery.body() == b"1" { panic!("the predicate") } else { false });
-    let delivered = testing::deliver(&service, &sqs::batch([sqs::text("1").id("m-1"), sqs::text("2")])).await;
+    let delivered = testing::deliver(&service, &sqs::batch([testing::bytes("1").id("m-1"), testing::bytes("2")])).await;
     assert_eq!(delivered.outcomes(), [Err(ErrorKind::Decode), Ok(OutcomeKind::Executed)]);
     assert_eq!(answer(&delivered), ["m-1"]);
 }
@@ -67,9 +67,9 @@ async fn in_a_shard_what_is_ignored_is_neither_a_failure_nor_in_the_way() {
             if number == 3 { Err(Failure::transient("no")) } else { Ok(()) }
         })
         .ignore(|delivery| delivery.body() == b"0");
-    let batch = kinesis::batch([0, 1, 0, 2].map(|number| kinesis::record(&number)));
+    let batch = kinesis::batch([0, 1, 0, 2].map(|number| testing::record(&number)));
     testing::deliver_twice(&service, &batch).await.assert_once();
-    let batch = kinesis::batch([0, 3, 0].map(|number| kinesis::record(&number)));
+    let batch = kinesis::batch([0, 3, 0].map(|number| testing::record(&number)));
     let delivered = testing::deliver(&service, &batch).await;
     assert_eq!(delivered.outcomes()[0], IGNORED);
     assert_eq!(delivered.reported().len(), 2, "the failure, and what is behind it");

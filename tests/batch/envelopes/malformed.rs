@@ -75,7 +75,7 @@ async fn what_is_not_from_s3_or_eventbridge_says_how_to_go_on() {
     let delivered = deliver(&service, batch(&texts)).await;
     assert_eq!(delivered.outcomes(), [BAD; 8]);
     assert_eq!(answer(&delivered).len(), 8);
-    let wrapped = testing::deliver(&service, &sqs::batch([put.in_sns().in_sqs(), put.in_sqs()])).await;
+    let wrapped = testing::deliver(&service, &sqs::batch([sns::in_sqs(&put), put])).await;
     assert_eq!(wrapped.outcomes(), [BAD, DONE]);
     assert!(wrapped.records[0].error.as_deref().unwrap().contains("envelope((Sns, S3))"));
     drop(service);
@@ -132,10 +132,10 @@ async fn refuse(_: Value) -> Result<(), Failure> {
 async fn a_dlq_message_has_its_envelope() {
     let sent = Sent::default();
     let service = testing::engine().sqs(Key::message_id(), refuse).envelope((Sns, S3)).dead_letters(sent.clone());
-    let alone = s3::notification([s3::created("photos", "a")]).in_sns();
-    let two = s3::notification([s3::created("photos", "b"), s3::created("photos", "c")]).in_sqs();
-    let bad = sns::text("no notification of S3");
-    let batch = sqs::batch([alone.in_sqs(), alone.in_sqs_raw().id("again"), two, bad.in_sqs()]);
+    let alone = s3::notification([s3::created("photos", "a")]);
+    let two = s3::notification([s3::created("photos", "b"), s3::created("photos", "c")]);
+    let bad = testing::bytes("no notification of S3");
+    let batch = sqs::batch([sns::in_sqs(&alone), sns::in_sqs_raw(&alone).id("again"), two, sns::in_sqs(&bad)]);
     let delivered = testing::deliver(&service, &batch).await;
     assert!(delivered.reported().is_empty(), "{:?}", delivered.outcomes());
     let letters = std::mem::take(&mut *sent.0.lock().unwrap());

@@ -31,12 +31,12 @@ async fn a_fifo_topic_brings_its_messages_in_order() {
 async fn a_malformed_envelope_blocks_what_is_behind_it_in_its_group() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(S3);
-    let put = |key: &str| s3::notification([s3::created("photos", key)]).in_sqs();
+    let put = |key: &str| s3::notification([s3::created("photos", key)]);
     let batch = sqs::fifo([
-        put("a").id("m-1").group("1"),
-        sqs::text("{}").id("m-2").group("1"),
-        put("b").id("m-3").group("1"),
-        put("c").id("m-4").group("2"),
+        put("a").id("m-1").attribute("MessageGroupId", "1"),
+        testing::bytes("{}").id("m-2").attribute("MessageGroupId", "1"),
+        put("b").id("m-3").attribute("MessageGroupId", "1"),
+        put("c").id("m-4").attribute("MessageGroupId", "2"),
     ]);
     let delivered = testing::deliver(&service, &batch).await;
     assert_eq!(delivered.outcomes(), [DONE, Err(ErrorKind::Payload), SKIPPED, DONE]);
@@ -58,9 +58,11 @@ async fn a_failed_record_blocks_those_behind_it_in_its_message_and_its_group() {
     let service = testing::engine().sqs(Key::message_id(), handler).envelope((Sns, S3)).concurrency(10);
     let created = |key: &str| s3::created("photos", key);
     let batch = sqs::fifo([
-        s3::notification([created("1"), created("2"), created("bad"), created("3")]).in_sqs().id("m-1").group("1"),
-        s3::notification([created("4")]).in_sns().in_sqs().id("m-2").group("1"),
-        s3::notification([created("5")]).in_sqs().id("m-3").group("2"),
+        s3::notification([created("1"), created("2"), created("bad"), created("3")])
+            .id("m-1")
+            .attribute("MessageGroupId", "1"),
+        sns::in_sqs(&s3::notification([created("4")])).id("m-2").attribute("MessageGroupId", "1"),
+        s3::notification([created("5")]).id("m-3").attribute("MessageGroupId", "2"),
     ]);
     let delivered = testing::deliver(&service, &batch).await;
     let failed = Ok(OutcomeKind::Failed(Verdict::Transient));
@@ -75,9 +77,9 @@ async fn what_is_ignored_blocks_nothing() {
     let journal = Journal::<S3Record>::new();
     let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope((Sns, S3));
     let batch = sqs::fifo([
-        s3::test_event("photos").in_sqs(),
-        s3::notification([s3::created("photos", "a")]).in_sqs(),
-        s3::test_event("photos").in_sns().in_sqs(),
+        s3::test_event("photos"),
+        s3::notification([s3::created("photos", "a")]),
+        sns::in_sqs(&s3::test_event("photos")),
     ]);
     testing::deliver_twice(&service, &batch).await.assert_once();
     assert_eq!(journal.runs().len(), 1);
@@ -90,6 +92,6 @@ async fn a_fifo_topic_with_raw_delivery_has_the_same_keys() {
     let service = testing::engine().sqs(Key::pointer("/order_id"), journal.handler()).envelope(Sns);
     let order = json!({ "order_id": "o-1" });
     let wrapped = deliver(&service, one(events!("sns-fifo-in-sqs").records.remove(0))).await;
-    let raw = testing::deliver(&service, &sqs::fifo([sns::message(&order).in_sqs_raw()])).await;
+    let raw = testing::deliver(&service, &sqs::fifo([sns::in_sqs_raw(&testing::record(&order))])).await;
     assert_eq!((wrapped.outcomes(), raw.outcomes()), (vec![DONE], vec![Ok(OutcomeKind::Replayed)]));
 }

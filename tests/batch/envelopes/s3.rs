@@ -6,7 +6,7 @@ use lambda_once::{
     BoxFuture, ErrorKind, Failure, Key, OutcomeKind, Payload, RecordContext, Verdict,
     batch::envelope::{S3, S3Record, Sns},
     store::{fault::Call, fault::FaultStore},
-    testing::{self, s3, sqs},
+    testing::{self, s3, sns, sqs},
 };
 
 use serde_json::Value;
@@ -42,8 +42,7 @@ async fn a_topic_in_between_changes_nothing() {
     assert_eq!(deliver(&service, events!("s3-in-sns-in-sqs")).await.outcomes(), expected);
     assert_eq!(journal.payloads()[0].key, "b.jpg");
     let notification = s3::notification([s3::created("photos", "c.jpg")]);
-    let [wrapped, raw, direct] =
-        [notification.in_sns().in_sqs(), notification.in_sns().in_sqs_raw(), notification.in_sqs()];
+    let [wrapped, raw, direct] = [sns::in_sqs(&notification), sns::in_sqs_raw(&notification), notification];
     testing::deliver_twice(&service, &sqs::batch([wrapped.header("around", "1"), raw, direct])).await.assert_once();
     let runs = journal.runs();
     assert_eq!(runs.len(), 2);
@@ -53,9 +52,9 @@ async fn a_topic_in_between_changes_nothing() {
 
     let journal = Journal::<S3Record>::new();
     let service = testing::engine().sns(Key::message_id(), journal.handler()).envelope(S3);
-    testing::deliver_twice(&service, &s3::test_event("photos").in_sns()).await.assert_once();
+    testing::deliver_twice(&service, &sns::event(s3::test_event("photos"))).await.assert_once();
     let both = s3::notification([s3::created("photos", "a.jpg"), s3::created("photos", "b.jpg")]);
-    testing::deliver_twice(&service, &both.in_sns()).await.assert_once();
+    testing::deliver_twice(&service, &sns::event(both)).await.assert_once();
     assert_eq!(journal.runs().len(), 2);
 }
 
@@ -79,7 +78,7 @@ async fn an_event_is_a_change_of_an_object_not_its_request_or_notification() {
     let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(S3);
     let event = s3::created("photos", "a.jpg").sequencer(Some("0055AED6DCD90281E5")).request_id("C3D13FE58DE4C810");
     let run = async |record: &s3::Record| {
-        testing::deliver(&service, &sqs::batch([s3::notification([record.clone()]).in_sqs()])).await.outcomes()
+        testing::deliver(&service, &sqs::batch([s3::notification([record.clone()])])).await.outcomes()
     };
     assert_eq!(run(&event).await, [Ok(OutcomeKind::Executed)]);
     for same in [
@@ -111,7 +110,7 @@ async fn the_content_of_an_object_can_be_the_operation() {
     let journal = Journal::<S3Record>::new();
     let key = Key::composite([Key::attribute("bucket"), Key::attribute("key"), Key::pointer("/s3/object/eTag")]);
     let service = testing::engine().sqs(key, journal.handler()).envelope(S3).payload(Payload::Ignored);
-    let put = || s3::notification([s3::created("photos", "a b.jpg").etag("e-1")]).in_sqs();
+    let put = || s3::notification([s3::created("photos", "a b.jpg").etag("e-1")]);
     testing::deliver_twice(&service, &sqs::batch([put(), put()])).await.assert_once();
     assert_eq!(journal.runs().len(), 1);
 }
@@ -139,8 +138,8 @@ async fn a_message_with_failed_records_is_reported_once_and_replays_the_others()
         testing::builder(store.clone()).build().unwrap().sqs(Key::message_id(), handler(&journal)).envelope(S3);
     let created = |key: &str| s3::created("photos", key);
     let batch = sqs::batch([
-        s3::notification([created("a"), created("flaky 1"), created("b"), created("flaky 2")]).in_sqs().id("m-1"),
-        s3::notification([created("c")]).in_sqs().id("m-2"),
+        s3::notification([created("a"), created("flaky 1"), created("b"), created("flaky 2")]).id("m-1"),
+        s3::notification([created("c")]).id("m-2"),
     ]);
     let deliveries = testing::deliver_twice(&service, &batch).await;
     let failed = Ok(OutcomeKind::Failed(Verdict::Transient));
@@ -171,7 +170,7 @@ async fn a_record_that_cannot_be_decoded_fails_alone() {
     let journal = Journal::<Sized>::new();
     let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(S3);
     let both = [s3::created("photos", "a").size(7), s3::record("ObjectRemoved:Delete", "photos", "b")];
-    let delivered = testing::deliver(&service, &sqs::batch([s3::notification(both).in_sqs()])).await;
+    let delivered = testing::deliver(&service, &sqs::batch([s3::notification(both)])).await;
     assert_eq!(delivered.outcomes(), [Ok(OutcomeKind::Executed), Err(ErrorKind::Payload)]);
     assert_eq!(journal.payloads()[0].s3.object.size, 7);
 }

@@ -8,7 +8,7 @@ use lambda_once::{
         envelope::{EventBridge, S3, S3Detail, S3Record, Sns},
         eventbridge::EventBridgeEvent,
     },
-    testing::{self, s3, sqs},
+    testing::{self, eventbridge, s3, sns, sqs},
 };
 use serde_json::Value;
 
@@ -79,7 +79,7 @@ async fn a_key_is_as_the_object_has_it_and_not_encoded() {
     assert_eq!((detail.size, detail.sequencer.as_deref()), (Some(10), Some("617f08299329d189")));
 
     let keys = ["100%25.txt", "a+b c%2B.jpg"];
-    let batch = keys.map(|key| s3::created("photos", key).in_eventbridge().in_sqs());
+    let batch = keys.map(|key| eventbridge::message(&s3::created("photos", key).in_eventbridge()));
     testing::deliver_twice(&service, &sqs::batch(batch)).await.assert_once();
     assert!(journal.payloads()[1..].iter().map(|detail| &*detail.key).eq(keys));
 }
@@ -91,26 +91,26 @@ async fn an_event_that_s3_sends_twice_is_one_operation() {
     let put = s3::created("photos", "a b.jpg");
     // EventBridge gives each an id.
     let service = once.eventbridge(one_an_event(), journal.handler());
-    testing::deliver_twice(&service, &put.in_eventbridge()).await.assert_once();
-    testing::deliver_twice(&service, &put.in_eventbridge()).await.assert_once();
+    testing::deliver_twice(&service, &eventbridge::event(put.in_eventbridge())).await.assert_once();
+    testing::deliver_twice(&service, &eventbridge::event(put.in_eventbridge())).await.assert_once();
     assert_eq!(journal.runs().len(), 1);
     let again = s3::created("photos", "a b.jpg");
-    testing::deliver_twice(&service, &again.in_eventbridge()).await.assert_once();
+    testing::deliver_twice(&service, &eventbridge::event(again.in_eventbridge())).await.assert_once();
     let tags = s3::record("ObjectTagging:Put", "photos", "a b.jpg").sequencer(None);
-    let refused = testing::deliver(&service, &tags.in_eventbridge()).await;
+    let refused = testing::deliver(&service, &eventbridge::event(tags.in_eventbridge())).await;
     assert_eq!(refused.outcomes(), [Err(ErrorKind::KeyMissing)], "it has no sequencer");
     assert_eq!(journal.runs().len(), 2);
 
     let service = once.sqs(one_an_event(), journal.handler()).envelope(EventBridge);
-    testing::deliver_twice(&service, &sqs::batch([put.in_eventbridge().in_sqs()])).await.assert_once();
+    testing::deliver_twice(&service, &sqs::batch([eventbridge::message(&put.in_eventbridge())])).await.assert_once();
     drop(service);
     let service = once.sqs(one_an_event(), journal.handler()).envelope((Sns, EventBridge));
-    let [first, second] = [put.in_eventbridge().in_sns(), put.in_eventbridge().in_sns()];
-    testing::deliver_twice(&service, &sqs::batch([first.in_sqs(), second.in_sqs_raw()])).await.assert_once();
+    let [first, second] = [(); 2].map(|()| eventbridge::message(&put.in_eventbridge()));
+    testing::deliver_twice(&service, &sqs::batch([sns::in_sqs(&first), sns::in_sqs_raw(&second)])).await.assert_once();
     assert_eq!(journal.runs().len(), 3, "a queue is another operation than a bus");
     let service = once.sns(one_an_event(), journal.handler()).envelope(EventBridge);
-    testing::deliver_twice(&service, &put.in_eventbridge().in_sns()).await.assert_once();
-    testing::deliver_twice(&service, &put.in_eventbridge().in_sns()).await.assert_once();
+    testing::deliver_twice(&service, &sns::event(eventbridge::message(&put.in_eventbridge()))).await.assert_once();
+    testing::deliver_twice(&service, &sns::event(eventbridge::message(&put.in_eventbridge()))).await.assert_once();
     assert_eq!(journal.runs().len(), 4);
 }
 
@@ -120,7 +120,7 @@ async fn the_content_of_an_object_can_be_the_operation() {
     let key = Key::composite([object(), Key::pointer("/object/etag")]);
     let service = testing::engine().eventbridge(key, journal.handler()).payload(Payload::Ignored);
     for etag in ["e-1", "e-1", "e-2"] {
-        let put = s3::created("photos", "a b.jpg").etag(etag).in_eventbridge();
+        let put = eventbridge::event(s3::created("photos", "a b.jpg").etag(etag).in_eventbridge());
         testing::deliver_twice(&service, &put).await.assert_once();
     }
     assert_eq!(journal.runs().len(), 2);
@@ -147,12 +147,20 @@ async fn a_sequencer_puts_the_events_of_an_object_in_order() {
         ("7", OutcomeKind::Executed),
     ] {
         let put = s3::created("amzn-s3-demo-bucket1", "example-key").sequencer(Some(sequencer)).in_eventbridge();
-        assert_eq!(testing::deliver(&service, &put).await.outcomes(), [Ok(expected)], "{sequencer}");
+        assert_eq!(
+            testing::deliver(&service, &eventbridge::event(put)).await.outcomes(),
+            [Ok(expected)],
+            "{sequencer}"
+        );
     }
     let other = s3::created("amzn-s3-demo-bucket1", "another").sequencer(Some("01")).in_eventbridge();
-    assert_eq!(testing::deliver(&service, &other).await.outcomes(), [Ok(OutcomeKind::Executed)], "of another object");
+    assert_eq!(
+        testing::deliver(&service, &eventbridge::event(other)).await.outcomes(),
+        [Ok(OutcomeKind::Executed)],
+        "of another object"
+    );
     let odd = s3::created("amzn-s3-demo-bucket1", "odd").sequencer(Some("Happy Sequencer")).in_eventbridge();
-    assert_eq!(testing::deliver(&service, &odd).await.outcomes(), [Err(ErrorKind::Order)]);
+    assert_eq!(testing::deliver(&service, &eventbridge::event(odd)).await.outcomes(), [Err(ErrorKind::Order)]);
 }
 
 #[tokio::test]
@@ -165,7 +173,7 @@ async fn notifications_are_put_in_order_by_the_same_selector() {
         .ordered_by(object, Key::s3_sequencer());
     let put = |sequencer: &str| s3::created("photos", "a b.jpg").sequencer(Some(sequencer));
     let both = s3::notification([put("0055AED6DCD90281E6"), put("0055AED6DCD90281E5")]);
-    let delivered = testing::deliver(&service, &sqs::batch([both.in_sqs()])).await;
+    let delivered = testing::deliver(&service, &sqs::batch([both])).await;
     assert_eq!(delivered.outcomes(), [Ok(OutcomeKind::Executed), Ok(OutcomeKind::Superseded)]);
     let record = journal.payloads().remove(0);
     assert!(record.sequence() > Some(0_u32.into()));

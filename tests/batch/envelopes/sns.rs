@@ -49,13 +49,15 @@ async fn a_message_that_is_published_again_is_replayed() {
     let order = json!({ "order_id": "7" });
     let journal = Journal::<Value>::new();
     let service = testing::engine().sqs(Key::pointer("/order_id"), journal.handler()).envelope(Sns);
-    for message in [sns::message(&order).in_sqs(), sns::message(&order).timestamp("2027-01-01T00:00:00.000Z").in_sqs()]
-    {
+    for message in [
+        sns::in_sqs(&testing::record(&order)),
+        sns::in_sqs(&testing::record(&order).attribute("Timestamp", "2027-01-01T00:00:00.000Z")),
+    ] {
         testing::deliver_twice(&service, &sqs::batch([message])).await.assert_once();
     }
     assert_eq!(journal.payloads(), [order]);
     let other = json!({ "order_id": "7", "note": "another payload" });
-    let delivered = testing::deliver(&service, &sqs::batch([sns::message(&other).in_sqs()])).await;
+    let delivered = testing::deliver(&service, &sqs::batch([sns::in_sqs(&testing::record(&other))])).await;
     assert_eq!(delivered.outcomes(), [Ok(OutcomeKind::Mismatch)]);
 }
 
@@ -63,8 +65,8 @@ async fn a_message_that_is_published_again_is_replayed() {
 async fn every_copy_of_a_notification_has_its_message_id() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(Sns);
-    let notification = sns::message(&json!({ "order_id": "7" }));
-    let batch = sqs::batch([notification.in_sqs(), notification.in_sqs(), notification.in_sqs_raw()]);
+    let notification = testing::record(&json!({ "order_id": "7" }));
+    let batch = sqs::batch([sns::in_sqs(&notification), sns::in_sqs(&notification), sns::in_sqs_raw(&notification)]);
     testing::deliver_twice(&service, &batch).await.assert_once();
     assert_eq!(journal.runs().len(), 2, "a raw message has its own id only");
 }
@@ -74,7 +76,7 @@ async fn messages_that_are_not_json_have_a_decoder_as_elsewhere() {
     let journal = Journal::<String>::new();
     let decode = |_: &RecordInfo, body: &String| Ok(body.to_uppercase());
     let service = testing::engine().batch(Sqs, Key::message_id(), decode, journal.handler()).envelope(Sns);
-    let batch = sqs::batch([sns::text("a,b").in_sqs(), sns::text("c").in_sqs_raw()]);
+    let batch = sqs::batch([sns::in_sqs(&testing::bytes("a,b")), sns::in_sqs_raw(&testing::bytes("c"))]);
     testing::deliver_twice(&service, &batch).await.assert_once();
     assert_eq!(journal.payloads(), ["A,B", "C"]);
 }

@@ -133,6 +133,6 @@ async fn a_record_is_kept_as_the_event_has_it_where_that_is_asked_for() {
         if body.contains("Notification") { Ok(()) } else { Err(Failure::permanent("unwrapped")) }
     };
     let service = testing::engine().sqs(Key::message_id(), around).with_raw().envelope(Sns);
-    let batch = sqs::batch([sns::message(&1).in_sqs()]);
+    let batch = sqs::batch([sns::in_sqs(&testing::record(&1))]);
     testing::deliver_twice(&service, &batch).await.assert_once();
 }

@@ -62,8 +62,8 @@ impl Ledger {
     }
 }
 
-fn shard(count: u32) -> kinesis::Batch {
-    kinesis::batch((0..count).map(|number| kinesis::record(&number)))
+fn shard(count: u32) -> testing::Batch<lambda_once::batch::kinesis::KinesisEvent> {
+    kinesis::batch((0..count).map(|number| testing::record(&number)))
 }
 
 async fn twice(handler: impl Handler<u32, (Vec<u32>,)>, count: u32) -> [Processed<StreamResponse>; 2] {
@@ -135,7 +135,7 @@ async fn a_failure_that_is_acknowledged_blocks_nothing() {
 async fn a_duplicate_is_not_handed_over_and_what_is_behind_it_waits_for_it() {
     let ledger = Ledger::default();
     let service = testing::engine().kinesis(Key::pointer(""), ledger.handler(10));
-    let batch = kinesis::batch([1, 2, 1, 3, 4].map(|number| kinesis::record(&number)));
+    let batch = kinesis::batch([1, 2, 1, 3, 4].map(|number| testing::record(&number)));
     let delivered = testing::deliver(&service, &batch).await;
     assert_eq!(delivered.outcomes(), [DONE, DONE, REPLAYED, DONE, DONE]);
     assert_eq!(ledger.calls(), [vec![1, 2], vec![3, 4]]);
@@ -156,7 +156,9 @@ async fn a_panic_is_unknown_for_each_of_the_call_and_nothing_else_runs() {
 async fn in_a_fifo_queue_the_order_is_that_of_each_group() {
     let ledger = Ledger::failing(&[(11, false)]);
     let service = testing::engine().sqs(Key::message_id(), ledger.handler(10));
-    let message = |(group, number): (&str, u32)| sqs::message(&number).group(group).id(format!("m-{number}"));
+    let message = |(group, number): (&str, u32)| {
+        testing::record(&number).attribute("MessageGroupId", group).id(format!("m-{number}"))
+    };
     let batch = sqs::fifo([("a", 10), ("b", 20), ("a", 11), ("a", 12), ("b", 21)].map(message));
     let delivered = testing::deliver(&service, &batch).await;
     assert_eq!(delivered.outcomes()[..4], [DONE, DONE, TRANSIENT, SKIPPED]);
@@ -184,7 +186,7 @@ async fn on_its_last_delivery_a_record_goes_alone() {
         .sqs(Key::message_id(), ledger.handler(10))
         .permanent_failures(PermanentFailures::Acknowledge)
         .max_receive_count(1);
-    let batch = sqs::fifo([10, 11, 12].map(|number| sqs::message(&number).group("a")));
+    let batch = sqs::fifo([10, 11, 12].map(|number| testing::record(&number).attribute("MessageGroupId", "a")));
     let delivered = testing::deliver(&service, &batch).await;
     assert_eq!(delivered.outcomes(), [Ok(OutcomeKind::Failed(Verdict::Permanent)), DONE, DONE]);
     assert!(delivered.reported().is_empty());

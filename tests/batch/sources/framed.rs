@@ -67,7 +67,11 @@ fn order(message: &KafkaMessage) -> Result<Option<Order>, BoxError> {
 async fn avro_in_key_and_value_is_decoded_by_what_the_user_brings() {
     let journal = Journal::<Option<Order>>::new();
     let service = testing::engine().batch(Kafka, Key::message_id(), |_, message| order(message), journal.handler());
-    let batch = kafka::batch([kafka::bytes(AVRO).key(AVRO_KEY), kafka::bytes(AVRO), kafka::tombstone().key(AVRO_KEY)]);
+    let batch = kafka::batch([
+        testing::bytes(AVRO).attribute("key", AVRO_KEY),
+        testing::bytes(AVRO),
+        kafka::tombstone().attribute("key", AVRO_KEY),
+    ]);
     testing::deliver_twice(&service, &batch).await.assert_once();
     let order = |customer: Option<&str>| {
         Some(Order { customer: customer.map(str::to_owned), order_id: "o-1".to_owned(), cents: -4990 })
@@ -91,7 +95,7 @@ async fn protobuf_has_the_index_of_its_message_in_front() {
         Ok((id, index, rest.to_vec()))
     };
     let service = testing::engine().batch(Kafka, Key::message_id(), decode, journal.handler());
-    let batch = kafka::batch([kafka::bytes(PROTOBUF), kafka::bytes(PROTOBUF_THIRD)]);
+    let batch = kafka::batch([testing::bytes(PROTOBUF), testing::bytes(PROTOBUF_THIRD)]);
     testing::deliver_twice(&service, &batch).await.assert_once();
     let expected = [(3, vec![0], PROTOBUF[6..].to_vec()), (4, vec![2], PROTOBUF_THIRD[7..].to_vec())];
     assert_eq!(journal.payloads(), expected);
@@ -114,7 +118,7 @@ async fn a_schema_not_known_yet_is_retried_and_an_unframed_value_is_not() {
     let service = testing::engine()
         .batch(Kafka, Key::message_id(), decode, handle)
         .permanent_failures(PermanentFailures::Acknowledge);
-    let batch = kafka::batch([kafka::bytes(AVRO), kafka::bytes(*b"{}").partition(1)]);
+    let batch = kafka::batch([testing::bytes(AVRO), testing::bytes(*b"{}").attribute("partition", 1)]);
     let delivered = testing::deliver(&service, &batch).await;
     assert_eq!(delivered.outcomes(), [Err(ErrorKind::Decode), Err(ErrorKind::Payload)]);
     assert_eq!(delivered.reported().len(), 1, "the schema may come");

@@ -11,7 +11,7 @@ use lambda_once::{
         envelope::{EventBridge, S3, S3Record},
         stream::StreamOrder,
     },
-    testing::{self, eventbridge, s3, sqs},
+    testing::{self, Redeliver, eventbridge, s3, sqs},
 };
 use lambda_runtime::LambdaEvent;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -158,7 +158,7 @@ async fn partitions_and_queues_of_unequal_length_keep_their_records_apart() {
 
 #[tokio::test]
 async fn nothing_is_kept_unless_that_is_asked_for() {
-    let event = eventbridge::event(&1);
+    let event = eventbridge::event(testing::record(&1));
     let journal = Journal::<Value>::new();
     let service = testing::engine().eventbridge(Key::message_id(), journal.handler());
     testing::deliver_twice(&service, &event).await.assert_once();
@@ -176,7 +176,7 @@ async fn of_a_message_in_an_envelope_it_is_what_is_around_it() {
     }
 
     let notification = s3::notification([s3::created("photos", "a.jpg"), s3::created("photos", "b.jpg")]);
-    let body = sqs::batch([notification.in_sqs()]);
+    let body = sqs::batch([notification]);
     let journal = Journal::<S3Record>::new();
     let service = testing::engine().sqs(Key::message_id(), journal.handler()).with_raw().envelope(S3);
     testing::deliver_twice(&service, &body).await.assert_once();
@@ -184,7 +184,7 @@ async fn of_a_message_in_an_envelope_it_is_what_is_around_it() {
     assert_eq!(runs.len(), 2);
     assert!(runs.iter().all(|(_, context)| context.record().raw::<SqsMessage>().is_some()));
 
-    let inner = serde_json::to_string(&eventbridge::event(&7)).unwrap();
+    let inner = sqs::batch([eventbridge::message(&testing::record(&7))]).delivery(1).records.remove(0).body;
     let event = json!({ "Records": [{
         "EventSource": "aws:sns", "EventVersion": "1.0",
         "Sns": { "MessageId": "n-1", "TopicArn": "arn:aws:sns:us-east-1:1:t", "Message": inner },

@@ -10,7 +10,13 @@ use std::{
 
 use lambda_once::{
     Failure, Key, OutcomeKind, Verdict,
-    batch::{BatchService, Handler, Processed, Source, dynamodb::Change, stream::StreamOrder, stream::StreamResponse},
+    batch::{
+        BatchService, Handler, Processed, Source,
+        dynamodb::{Change, DynamoDbStreamEvent},
+        kinesis::KinesisEvent,
+        stream::StreamOrder,
+        stream::StreamResponse,
+    },
     testing::{self, Redeliver, dynamodb, kinesis},
 };
 use lambda_runtime::LambdaEvent;
@@ -30,10 +36,12 @@ fn is_checkpoint(delivered: &Processed<StreamResponse>, index: usize) -> bool {
 }
 
 /// The numbers from 0, as records of one shard, and for DynamoDB of one item.
-fn shard(count: usize) -> (kinesis::Batch, dynamodb::Batch) {
+fn shard(count: usize) -> (testing::Batch<KinesisEvent>, testing::Batch<DynamoDbStreamEvent>) {
     let item = |number: usize| json!({ "id": "same", "number": number });
     (
-        kinesis::batch((0..count).map(|number| kinesis::record(&json!({ "number": number })).partition_key("same"))),
+        kinesis::batch(
+            (0..count).map(|number| testing::record(&json!({ "number": number })).attribute("partitionKey", "same")),
+        ),
         dynamodb::batch(["id"], (0..count).map(|number| dynamodb::insert(&item(number)))),
     )
 }

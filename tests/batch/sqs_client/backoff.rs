@@ -86,7 +86,7 @@ async fn a_message_with_several_records_that_failed_is_delayed_once() {
         .sqs(Key::message_id(), fail)
         .envelope(S3)
         .redelivery(VisibilityBackoff::new(server.client().await).base(seconds(1)));
-    let both = || s3::notification([s3::created("photos", "a"), s3::created("photos", "b")]).in_sqs();
+    let both = || s3::notification([s3::created("photos", "a"), s3::created("photos", "b")]);
     testing::deliver(&service, &sqs::batch([both().id("m-1"), both().id("m-2")])).await.response.unwrap();
     let changes = changes(&server);
     assert_eq!(changes.keys().collect::<Vec<_>>(), ["m-1/1", "m-2/1"]);

@@ -29,8 +29,8 @@ fn complaint<R>(deliveries: &Deliveries<R>) -> String {
     panic.downcast_ref::<String>().unwrap().clone()
 }
 
-fn one() -> sqs::Batch {
-    sqs::batch([sqs::message(&json!({ "order_id": "7" })).id("m-7")])
+fn one() -> testing::Batch<aws_lambda_events::sqs::SqsEvent> {
+    sqs::batch([testing::record(&json!({ "order_id": "7" })).id("m-7")])
 }
 
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn a_record_that_is_reported_is_listed_with_what_went_wrong() {
     let service = testing::engine().sqs(Key::message_id(), |order: Value| async {
         if order == "bad" { fail(order).await } else { succeed(order).await }
     });
-    let batch = sqs::batch([sqs::message("good").id("a"), sqs::message("bad").id("longer"), sqs::text("{")]);
+    let batch = sqs::batch([testing::record("good").id("a"), testing::record("bad").id("longer"), testing::bytes("{")]);
     let complaint = complaint(&testing::deliver_twice(&service, &batch).await);
     let lines: Vec<&str> = complaint.lines().skip(2).collect();
     assert_eq!(lines[0], "record                                  first delivery                second delivery");
@@ -97,7 +97,7 @@ async fn a_dead_lettered_record_is_listed_as_such() {
 #[tokio::test]
 async fn a_payload_that_changes_between_deliveries_is_found_out() {
     let service = testing::engine().sqs(Key::message_id(), succeed);
-    let changing = |number: u32| sqs::batch([sqs::message(&number).id("m-7")]).delivery(number);
+    let changing = |number: u32| sqs::batch([testing::record(&number).id("m-7")]).delivery(number);
     let deliveries = testing::deliver_twice(&service, &changing).await;
     assert_eq!(deliveries.second.outcomes(), [Ok(OutcomeKind::Mismatch)]);
     assert!(complaint(&deliveries).contains("executed        mismatch, reported  reported"));
@@ -126,7 +126,7 @@ async fn a_success_that_is_not_recorded_is_found_out() {
 #[tokio::test]
 async fn an_event_that_is_refused_as_a_whole_is_found_out() {
     let service = testing::engine().sqs(Key::message_id(), succeed);
-    let nameless = sqs::batch([sqs::text("{}").id("")]);
+    let nameless = sqs::batch([testing::bytes("{}").id("")]);
     let deliveries = testing::deliver_twice(&service, &nameless).await;
     assert_eq!(deliveries.first.response.as_ref().unwrap_err().kind(), ErrorKind::Event);
     assert!(complaint(&deliveries).starts_with("the first delivery failed: "));
@@ -135,7 +135,7 @@ async fn an_event_that_is_refused_as_a_whole_is_found_out() {
 #[tokio::test]
 async fn deliveries_of_different_records_or_of_none_are_found_out() {
     let service = testing::engine().sqs(Key::message_id(), succeed);
-    let other = |number: u32| sqs::batch([sqs::text("1").id(number.to_string())]).delivery(number);
+    let other = |number: u32| sqs::batch([testing::bytes("1").id(number.to_string())]).delivery(number);
     let deliveries = testing::deliver_twice(&service, &other).await;
     assert_eq!(complaint(&deliveries), r#"the deliveries do not have the same records: ["1"] and ["2"]"#);
     let deliveries = testing::deliver_twice(&service, &sqs::batch([])).await;
@@ -153,6 +153,6 @@ async fn a_failure_that_is_remembered_and_acknowledged_is_no_repetition() {
 #[tokio::test]
 async fn a_test_whose_handler_never_ran_is_found_out() {
     let service = testing::engine().sqs(Key::message_id(), succeed).permanent_failures(PermanentFailures::Acknowledge);
-    let complaint = complaint(&testing::deliver_twice(&service, &sqs::batch([sqs::text("{").id("m-7")])).await);
+    let complaint = complaint(&testing::deliver_twice(&service, &sqs::batch([testing::bytes("{").id("m-7")])).await);
     assert!(complaint.ends_with("0 m-7   invalid_payload  invalid_payload  did not run\n"), "{complaint}");
 }

@@ -17,11 +17,11 @@ use crate::testing::journal::Journal;
 async fn a_kafka_record_has_what_it_was_given() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().kafka(Key::message_id(), journal.handler());
-    let record = kafka::record(&json!({ "order_id": "7" }))
-        .topic("shop-orders")
-        .partition(3)
-        .offset(42)
-        .key("é")
+    let record = testing::record(&json!({ "order_id": "7" }))
+        .attribute("topic", "shop-orders")
+        .attribute("partition", 3)
+        .attribute("offset", 42)
+        .attribute("key", "é")
         .header("tenant", "ä")
         .header("raw", [0, 255]);
     testing::deliver_twice(&service, &kafka::batch([record]).source("arn:cluster")).await.assert_once();
@@ -37,7 +37,7 @@ async fn a_kafka_record_has_what_it_was_given() {
 async fn a_tombstone_has_no_value() {
     let journal = Journal::<Option<Value>>::new();
     let service = testing::engine().kafka(Key::message_id(), journal.handler());
-    testing::deliver_twice(&service, &kafka::batch([kafka::tombstone().key("7")])).await.assert_once();
+    testing::deliver_twice(&service, &kafka::batch([kafka::tombstone().attribute("key", "7")])).await.assert_once();
     assert_eq!(journal.payloads(), [None]);
 }
 
@@ -46,8 +46,8 @@ async fn kafka_records_without_offsets_follow_each_other_in_their_partitions() {
     let fail = |_: Vec<u8>| async { Err::<(), _>(Failure::transient("closed")) };
     let decode = |_: &RecordInfo, message: &KafkaMessage| Ok(message.value().unwrap_or_default().to_vec());
     let service = testing::engine().batch(Kafka, Key::message_id(), decode, fail);
-    let batch = kafka::batch((0..6).map(|i| kafka::bytes([i]).partition(u32::from(i % 2))));
-    let delivered = testing::deliver(&service, &batch.self_managed("b:9092,a:9092")).await;
+    let batch = kafka::batch((0..6).map(|i| testing::bytes([i]).attribute("partition", u32::from(i % 2))));
+    let delivered = testing::deliver(&service, &batch.source("b:9092,a:9092")).await;
     let failures = delivered.response.as_ref().unwrap().batch_item_failures.clone();
     let mut offsets = std::collections::BTreeMap::<_, Vec<i64>>::new();
     for report in &delivered.records {
@@ -66,12 +66,12 @@ async fn kafka_records_without_offsets_follow_each_other_in_their_partitions() {
 async fn an_activemq_message_has_what_it_was_given() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().mq(Key::message_id(), journal.handler());
-    let given = activemq::message(&json!({ "order_id": "7" }))
+    let given = testing::record(&json!({ "order_id": "7" }))
         .id("ID:7")
-        .queue("other")
-        .correlation_id("c-7")
+        .attribute("queue", "other")
+        .attribute("correlationId", "c-7")
         .header("tenant", "a");
-    let batch = activemq::batch([given, activemq::bytes("[]")]).source("arn:broker");
+    let batch = activemq::batch([given, testing::bytes("[]")]).source("arn:broker");
     testing::deliver_twice(&service, &batch).await.assert_once();
     let (order, context) = journal.runs().swap_remove(0);
     assert_eq!(order["order_id"], "7");
@@ -90,10 +90,10 @@ async fn an_activemq_message_has_what_it_was_given() {
 async fn a_rabbitmq_message_has_what_it_was_given() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().mq(Key::message_id(), journal.handler());
-    let given = rabbitmq::message(&json!({ "order_id": "7" }))
+    let given = testing::record(&json!({ "order_id": "7" }))
         .id("m-7")
-        .queue("other::/shop")
-        .correlation_id("c-7")
+        .attribute("queue", "other::/shop")
+        .attribute("correlationId", "c-7")
         .header("tenant", "ä");
     let batch = rabbitmq::batch([given]).source("arn:broker");
     testing::deliver_twice(&service, &batch).await.assert_once();
@@ -110,7 +110,7 @@ async fn a_rabbitmq_message_has_what_it_was_given() {
 async fn a_rabbitmq_message_has_no_id_unless_its_publisher_sets_one() {
     let nothing = |_: Vec<u8>| async { Ok::<_, Failure>(()) };
     let service = testing::engine().batch(Mq, Key::message_id(), |_, data| Ok(data.to_vec()), nothing);
-    let batch = rabbitmq::batch([rabbitmq::bytes("7")]);
+    let batch = rabbitmq::batch([testing::bytes("7")]);
     assert_eq!(testing::deliver(&service, &batch).await.outcomes(), [Err(ErrorKind::KeyMissing)]);
 }
 
@@ -119,9 +119,9 @@ async fn a_broker_says_that_a_message_comes_again() {
     let redelivered = Key::from_fn(|delivery| Ok(delivery.attribute("redelivered").map(str::to_owned)));
     let service = testing::engine().mq(redelivered, |_: Value| async { Ok::<_, Failure>(()) });
     let executed = [Ok(OutcomeKind::Executed)];
-    let deliveries = testing::deliver_twice(&service, &activemq::batch([activemq::message(&7)])).await;
+    let deliveries = testing::deliver_twice(&service, &activemq::batch([testing::record(&7)])).await;
     assert_eq!((deliveries.first.outcomes(), deliveries.second.outcomes()), (executed.to_vec(), executed.to_vec()));
     let replayed = [Ok(OutcomeKind::Replayed)];
-    let deliveries = testing::deliver_twice(&service, &rabbitmq::batch([rabbitmq::message(&7)])).await;
+    let deliveries = testing::deliver_twice(&service, &rabbitmq::batch([testing::record(&7)])).await;
     assert_eq!((deliveries.first.outcomes(), deliveries.second.outcomes()), (replayed.to_vec(), replayed.to_vec()));
 }

@@ -39,7 +39,7 @@ async fn deliveries_at_once_meet_however_quick_the_handler_is() {
     for time in [Duration::ZERO, Duration::from_millis(1), Duration::from_secs(10)] {
         let runs = Arc::default();
         let service = testing::engine().sqs(Key::message_id(), handler(&runs, time));
-        let batch = sqs::batch([sqs::message("a"), sqs::message("b")]);
+        let batch = sqs::batch([testing::record("a"), testing::record("b")]);
         let deliveries = testing::deliver_at_once(&service, &batch).await;
         assert_eq!(deliveries.first.outcomes(), [EXECUTED; 2], "{time:?}");
         assert_eq!(deliveries.second.outcomes(), [IN_PROGRESS; 2], "{time:?}");
@@ -53,7 +53,7 @@ async fn deliveries_at_once_meet_however_quick_the_handler_is() {
 async fn a_large_batch_runs_once_between_two_deliveries() {
     let runs = Arc::default();
     let service = testing::engine().sqs(Key::message_id(), handler(&runs, Duration::from_millis(5)));
-    let batch = sqs::batch((0..200).map(|i| sqs::message(&i)));
+    let batch = sqs::batch((0..200).map(|i| testing::record(&i)));
     testing::deliver_at_once(&service, &batch).await.assert_once();
     assert_eq!(runs.load(Ordering::SeqCst), 200);
 }
@@ -62,7 +62,7 @@ async fn a_large_batch_runs_once_between_two_deliveries() {
 async fn what_waits_behind_a_record_in_progress_comes_again() {
     let runs = Arc::default();
     let service = testing::engine().sqs(Key::message_id(), handler(&runs, Duration::from_millis(5)));
-    let batch = sqs::fifo([sqs::message("a"), sqs::message("b"), sqs::message("c")]);
+    let batch = sqs::fifo([testing::record("a"), testing::record("b"), testing::record("c")]);
     let deliveries = testing::deliver_at_once(&service, &batch).await;
     assert_eq!(deliveries.first.outcomes(), [EXECUTED; 3]);
     assert_eq!(deliveries.second.outcomes(), [IN_PROGRESS, Ok(OutcomeKind::Skipped), Ok(OutcomeKind::Skipped)]);
@@ -73,7 +73,7 @@ async fn what_waits_behind_a_record_in_progress_comes_again() {
 async fn a_source_without_partial_answers_may_fail_one_of_two_deliveries() {
     let runs = Arc::default();
     let service = testing::engine().mq(Key::message_id(), handler(&runs, Duration::from_millis(5)));
-    let deliveries = testing::deliver_at_once(&service, &activemq::batch([activemq::message("a")])).await;
+    let deliveries = testing::deliver_at_once(&service, &activemq::batch([testing::record("a")])).await;
     assert!(deliveries.second.response.is_err());
     deliveries.assert_once();
 }
@@ -82,7 +82,7 @@ async fn a_source_without_partial_answers_may_fail_one_of_two_deliveries() {
 async fn a_handler_without_protection_runs_in_both_and_is_found_out() {
     let runs = Arc::default();
     let service = Idempotency::disabled().sqs(Key::message_id(), handler(&runs, Duration::ZERO));
-    let deliveries = testing::deliver_at_once(&service, &sqs::batch([sqs::message("a")])).await;
+    let deliveries = testing::deliver_at_once(&service, &sqs::batch([testing::record("a")])).await;
     assert_eq!(runs.load(Ordering::SeqCst), 2);
     assert!(catch_unwind(AssertUnwindSafe(|| deliveries.assert_once())).is_err());
 }

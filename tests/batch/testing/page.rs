@@ -29,7 +29,7 @@ mod deliver_twice {
     #[tokio::test]
     async fn an_order_is_booked_once() {
         let service = testing::engine().sqs(Key::pointer("/order_id"), book);
-        let batch = sqs::batch([sqs::message(&Order { order_id: "7".into() })]);
+        let batch = sqs::batch([testing::record(&Order { order_id: "7".into() })]);
         testing::deliver_twice(&service, &batch).await.assert_once();
     }
 }
@@ -46,26 +46,33 @@ mod envelopes {
     async fn an_order_that_is_published_again_is_booked_once() {
         let service = testing::engine().sqs(Key::pointer("/order_id"), book).envelope(Sns);
         let order = serde_json::json!({ "order_id": "7" });
-        let [first, again, raw] = [(); 3].map(|()| sns::message(&order));
-        let batch = sqs::batch([first.in_sqs(), again.in_sqs(), raw.in_sqs_raw()]);
+        let [first, again, raw] = [(); 3].map(|()| testing::record(&order));
+        let batch = sqs::batch([sns::in_sqs(&first), sns::in_sqs(&again), sns::in_sqs_raw(&raw)]);
         testing::deliver_twice(&service, &batch).await.assert_once();
     }
 }
 
 #[rustfmt::skip]
 mod events {
-    use lambda_once::testing::{dynamodb, kafka, sqs};
+    use lambda_once::testing::{self, dynamodb, kafka, sqs};
     use lambda_once::testing::Redeliver;
 
     #[test]
     fn events_are_built() {
         let order = serde_json::json!({ "order_id": "7", "total_cents": 995 });
         let fifo = sqs::fifo([
-            sqs::message(&order).id("m-7").group("customer 1").receive_count(3).header("tenant", "a"),
-            sqs::text("not JSON").group("customer 2"),
+            testing::record(&order)
+                .id("m-7")
+                .attribute("MessageGroupId", "customer 1")
+                .attribute("ApproximateReceiveCount", 3)
+                .header("tenant", "a"),
+            testing::bytes("not JSON").attribute("MessageGroupId", "customer 2"),
         ]);
         let changes = dynamodb::batch(["order_id"], [dynamodb::insert(&order), dynamodb::expire(&order)]);
-        let topic = kafka::batch([kafka::record(&order).key("7").partition(1), kafka::tombstone().key("6")]);
+        let topic = kafka::batch([
+            testing::record(&order).attribute("key", "7").attribute("partition", 1),
+            kafka::tombstone().attribute("key", "6"),
+        ]);
         let _ = (fifo.delivery(1), changes.delivery(1), topic.delivery(1));
     }
 }
@@ -97,7 +104,7 @@ mod time {
         let once = testing::engine().named("orders"); // two services of one name share their records
         let lose = once.sqs(Key::message_id(), |_: u32| async { Err::<(), _>(Failure::unknown("no answer")) });
         let book = once.sqs(Key::message_id(), |_: u32| async { Ok::<_, Failure>(()) });
-        let batch = sqs::batch([sqs::message(&7)]);
+        let batch = sqs::batch([testing::record(&7)]);
 
         testing::deliver(&lose, &batch).await;
         assert_eq!(testing::deliver(&book, &batch).await.outcomes(), [Ok(OutcomeKind::InProgress)]);

@@ -3,7 +3,7 @@
 use lambda_once::{
     ErrorKind, Failure, Key, OutcomeKind,
     store::ResultData,
-    testing::{self, Redeliver, sqs},
+    testing::{self, Redeliver, kinesis, sqs},
 };
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ async fn book(order: Value) -> Result<String, Failure> {
 #[tokio::test]
 async fn a_test_that_a_handler_is_safe_to_deliver_again_is_three_lines() {
     let service = testing::engine().sqs(Key::pointer("/order_id"), book);
-    let batch = sqs::batch([sqs::message(&json!({ "order_id": "7" }))]);
+    let batch = sqs::batch([testing::record(&json!({ "order_id": "7" }))]);
     testing::deliver_twice(&service, &batch).await.assert_once();
 }
 
@@ -34,7 +34,7 @@ fn the_engine_protects_whatever_the_environment_says() {
 async fn the_outcome_of_each_record_can_be_compared() {
     let service = testing::engine().sqs(Key::pointer("/order_id"), book);
     let order = json!({ "order_id": "7" });
-    let batch = sqs::batch([sqs::message(&order), sqs::message(&order), sqs::text("no order").id("m-3")]);
+    let batch = sqs::batch([testing::record(&order), testing::record(&order), testing::bytes("no order").id("m-3")]);
     let deliveries = testing::deliver_twice(&service, &batch).await;
     let bad = Err(ErrorKind::Payload);
     assert_eq!(deliveries.first.outcomes(), [Ok(OutcomeKind::Executed), Ok(OutcomeKind::Replayed), bad]);
@@ -46,7 +46,7 @@ async fn the_outcome_of_each_record_can_be_compared() {
 async fn equal_messages_are_messages_of_their_own_in_a_batch_and_across_batches() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().sqs(Key::message_id(), journal.handler());
-    let order = sqs::message(&json!({ "order_id": "7" }));
+    let order = testing::record(&json!({ "order_id": "7" }));
     let batch = || sqs::batch([order.clone(), order.clone()]);
     let (one, other) = (batch(), batch());
     testing::deliver_twice(&service, &one).await.assert_once();
@@ -56,7 +56,7 @@ async fn equal_messages_are_messages_of_their_own_in_a_batch_and_across_batches(
 
 #[test]
 fn a_message_comes_again_with_a_higher_receive_count_and_nothing_else_new() {
-    let batch = sqs::batch([sqs::text("a"), sqs::text("b").receive_count(5)]);
+    let batch = sqs::batch([testing::bytes("a"), testing::bytes("b").attribute("ApproximateReceiveCount", 5)]);
     let counts = |delivery: u32| {
         let records = batch.delivery(delivery).records;
         records.iter().map(|record| record.attributes["ApproximateReceiveCount"].clone()).collect::<Vec<_>>()
@@ -75,10 +75,10 @@ fn a_message_comes_again_with_a_higher_receive_count_and_nothing_else_new() {
 async fn a_message_has_what_it_was_given() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().sqs(Key::message_id(), journal.handler());
-    let message = sqs::message(&json!({ "order_id": "7" }))
+    let message = testing::record(&json!({ "order_id": "7" }))
         .id("m-7")
-        .group("fair")
-        .receive_count(3)
+        .attribute("MessageGroupId", "fair")
+        .attribute("ApproximateReceiveCount", 3)
         .attribute("SentTimestamp", "1795255200000")
         .header("tenant", "a");
     let batch = sqs::batch([message]).source("arn:aws:sqs:eu-central-1:210987654321:other");
@@ -97,13 +97,13 @@ async fn a_fifo_queue_has_groups_and_deduplication_ids() {
     let handle = |order: Value| async move { if order == "bad" { Err(Failure::transient("closed")) } else { Ok(()) } };
     let service = testing::engine().sqs(Key::deduplication_id(), handle);
     let batch = sqs::fifo([
-        sqs::message("bad").group("a"),
-        sqs::message("blocked").group("a"),
-        sqs::message("free").group("b"),
-        sqs::message("twice"),
-        sqs::message("twice"),
-        sqs::message("once more").deduplication_id("d"),
-        sqs::message("other").deduplication_id("d"),
+        testing::record("bad").attribute("MessageGroupId", "a"),
+        testing::record("blocked").attribute("MessageGroupId", "a"),
+        testing::record("free").attribute("MessageGroupId", "b"),
+        testing::record("twice"),
+        testing::record("twice"),
+        testing::record("once more").attribute("MessageDeduplicationId", "d"),
+        testing::record("other").attribute("MessageDeduplicationId", "d"),
     ]);
     let delivered = testing::deliver(&service, &batch).await;
     let outcomes: Vec<_> = delivered.outcomes().into_iter().map(|outcome| outcome.unwrap().as_str()).collect();
@@ -114,7 +114,9 @@ async fn a_fifo_queue_has_groups_and_deduplication_ids() {
 async fn a_deduplication_id_stands_for_a_message_of_its_queue_and_group() {
     let engine = testing::engine();
     let service = engine.sqs(Key::deduplication_id(), |_: Value| async { Ok::<_, Failure>(()) });
-    let message = |group: &str| sqs::message(&group).group(group).deduplication_id("d");
+    let message = |group: &str| {
+        testing::record(&group).attribute("MessageGroupId", group).attribute("MessageDeduplicationId", "d")
+    };
     let other = "arn:aws:sqs:us-east-1:123456789012:others.fifo";
     // With `DeduplicationScope: messageGroup` SQS delivers all of these.
     for batch in [sqs::fifo([message("a"), message("b")]), sqs::fifo([message("a"), message("b")]).source(other)] {
@@ -125,13 +127,20 @@ async fn a_deduplication_id_stands_for_a_message_of_its_queue_and_group() {
     let hash = engine.key_hash("sqs", &(other, "a", "d")).unwrap();
     assert!(engine.store().read(&[hash], ResultData::Include).await.remove(0).unwrap().is_some());
 
-    let standard = testing::deliver(&service, &sqs::batch([sqs::message("a").group("a")])).await;
+    let standard =
+        testing::deliver(&service, &sqs::batch([testing::record("a").attribute("MessageGroupId", "a")])).await;
     assert_eq!(standard.outcomes(), [Err(ErrorKind::KeyMissing)]);
     assert!(standard.records[0].error.as_ref().unwrap().contains("the queue is not FIFO"));
 }
 
 #[test]
+#[should_panic(expected = "this source sets no attribute `sequenceNumbre`, but [\"partitionKey\", \"sequenceNumber\"]")]
+fn an_attribute_that_a_source_does_not_set_is_a_mistake_of_the_test() {
+    let _ = kinesis::batch([testing::bytes("7").attribute("sequenceNumbre", 7)]);
+}
+
+#[test]
 #[should_panic(expected = "the payload cannot be JSON: key must be a string")]
 fn a_payload_that_cannot_be_json_is_a_mistake_of_the_test() {
-    let _ = sqs::message(&std::collections::HashMap::from([((1, 2), 3)]));
+    let _ = testing::record(&std::collections::HashMap::from([((1, 2), 3)]));
 }

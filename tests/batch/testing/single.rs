@@ -12,13 +12,13 @@ use crate::testing::journal::Journal;
 async fn a_message_of_a_topic_has_what_it_was_given() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().sns(Key::message_id(), journal.handler());
-    let message = sns::message(&json!({ "order_id": "7" }))
+    let message = testing::record(&json!({ "order_id": "7" }))
         .id("m-7")
-        .source("arn:aws:sns:us-east-1:123456789012:other")
-        .subject("shipped")
-        .timestamp("2027-01-31T12:00:00.000Z")
+        .attribute("Subject", "shipped")
+        .attribute("Timestamp", "2027-01-31T12:00:00.000Z")
         .header("tenant", "a");
-    testing::deliver_twice(&service, &message).await.assert_once();
+    let event = sns::event(message).source("arn:aws:sns:us-east-1:123456789012:other");
+    testing::deliver_twice(&service, &event).await.assert_once();
     let (order, context) = journal.runs().pop().unwrap();
     assert_eq!(order["order_id"], "7");
     assert_eq!((context.record().message_id(), context.record().header("tenant")), ("m-7", Some("a")));
@@ -32,8 +32,13 @@ async fn an_event_has_what_it_was_given_and_its_detail_as_it_is() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().eventbridge(Key::pointer("/order_id"), journal.handler());
     let detail = json!({ "order_id": u64::MAX, "share": 1.0 });
-    let event =
-        eventbridge::event(&detail).id("e-7").source("shop").detail_type("Shipped").time("2027-01-31T12:00:00Z");
+    let event = eventbridge::event(
+        testing::record(&detail)
+            .id("e-7")
+            .attribute("source", "shop")
+            .attribute("detail-type", "Shipped")
+            .attribute("time", "2027-01-31T12:00:00Z"),
+    );
     testing::deliver_twice(&service, &event).await.assert_once();
     let (order, context) = journal.runs().pop().unwrap();
     assert_eq!(order, detail);
@@ -46,11 +51,11 @@ async fn an_event_has_what_it_was_given_and_its_detail_as_it_is() {
 async fn messages_and_events_that_are_equal_have_ids_of_their_own() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().sns(Key::message_id(), journal.handler());
-    for message in [sns::message("a"), sns::text(r#""a""#)] {
-        testing::deliver_twice(&service, &message).await.assert_once();
+    for message in [testing::record("a"), testing::bytes(r#""a""#)] {
+        testing::deliver_twice(&service, &sns::event(message)).await.assert_once();
     }
     let service = testing::engine().eventbridge(Key::message_id(), journal.handler());
-    for event in [eventbridge::event("a"), eventbridge::event("a")] {
+    for event in [eventbridge::event(testing::record("a")), eventbridge::event(testing::record("a"))] {
         testing::deliver_twice(&service, &event).await.assert_once();
     }
     assert_eq!(journal.payloads(), ["a"; 4]);

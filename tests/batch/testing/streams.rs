@@ -30,7 +30,8 @@ async fn a_kinesis_record_has_what_it_was_given() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().kinesis(Key::message_id(), journal.handler());
     let arn = "arn:aws:kinesis:eu-central-1:210987654321:stream/other";
-    let record = kinesis::record(&json!({ "sensor": 1 })).partition_key("s-1").sequence_number("42");
+    let record =
+        testing::record(&json!({ "sensor": 1 })).attribute("partitionKey", "s-1").attribute("sequenceNumber", "42");
     testing::deliver_twice(&service, &kinesis::batch([record]).source(arn)).await.assert_once();
     let (reading, context) = journal.runs().pop().unwrap();
     assert_eq!(reading["sensor"], 1);
@@ -45,7 +46,7 @@ async fn a_kinesis_record_has_what_it_was_given() {
 async fn kinesis_records_without_numbers_follow_each_other() {
     let fail = |_: Vec<u8>| async { Err::<(), _>(Failure::transient("closed")) };
     let service = testing::engine().batch(Kinesis::default(), Key::message_id(), |_, data| Ok(data.clone()), fail);
-    let batch = kinesis::batch((0..20).map(|byte| kinesis::bytes([byte, 255])));
+    let batch = kinesis::batch((0..20).map(|byte| testing::bytes([byte, 255])));
     let service = service.order(StreamOrder::Key);
     let delivered = testing::deliver(&service, &batch).await;
     let number = |index: usize| delivered.records[index].record.attribute("sequenceNumber").unwrap();
@@ -60,7 +61,7 @@ async fn the_state_of_a_window_comes_along() {
     let json = serde_json::to_string(state).unwrap();
     let nothing = |_: Value| async { Ok::<_, Failure>(()) };
     let service = testing::engine().kinesis(Key::message_id(), nothing);
-    let batch = kinesis::batch([kinesis::record(&1)]).state(state);
+    let batch = kinesis::batch([testing::record(&1)]).state(state);
     assert_eq!(testing::deliver(&service, &batch).await.response.unwrap().state.unwrap().as_json(), json);
 
     let nothing = |_: Change<Order>| async { Ok::<_, Failure>(()) };
@@ -75,7 +76,7 @@ async fn every_kind_of_change_has_its_keys_and_images() {
     let service = testing::engine().dynamodb_stream(Key::message_id(), journal.handler());
     let arn = "arn:aws:dynamodb:us-east-1:123456789012:table/other/stream/2026-01-01T00:00:00.000";
     let records = [
-        dynamodb::insert(&order(1)).id("e-1").sequence_number("42"),
+        dynamodb::insert(&order(1)).id("e-1").attribute("sequenceNumber", "42"),
         dynamodb::modify(&order(1), &order(2)),
         dynamodb::remove(&order(2)),
         dynamodb::expire(&order(3)),

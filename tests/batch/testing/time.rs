@@ -24,7 +24,7 @@ async fn a_run_that_was_cut_off_is_taken_over_when_its_lease_has_ended() {
     let once = testing::engine().named("orders");
     let (broken, mended) =
         (once.sqs(Key::message_id(), hang), once.sqs(Key::message_id(), |_: Value| async { Ok::<_, Failure>(()) }));
-    let batch = sqs::batch([sqs::message("7")]);
+    let batch = sqs::batch([testing::record("7")]);
     assert_eq!(testing::deliver(&broken, &batch).await.outcomes(), [Ok(CUT_OFF)]);
     assert_eq!(testing::deliver(&mended, &batch).await.outcomes(), [Ok(OutcomeKind::InProgress)]);
     advance(TIME_LEFT).await;
@@ -35,7 +35,7 @@ async fn a_run_that_was_cut_off_is_taken_over_when_its_lease_has_ended() {
 async fn settings_and_stores_are_the_tests_own() {
     let engine = testing::builder(testing::store()).after_unknown(AfterUnknown::Refuse).build().unwrap();
     let service = engine.sqs(Key::message_id(), hang);
-    let batch = sqs::batch([sqs::message("7")]);
+    let batch = sqs::batch([testing::record("7")]);
     assert_eq!(testing::deliver(&service, &batch).await.outcomes(), [Ok(CUT_OFF)]);
     advance(TIME_LEFT).await;
     let abandoned = OutcomeKind::Abandoned;
@@ -50,7 +50,7 @@ async fn a_handler_has_the_time_that_the_context_leaves_it() {
         Ok::<_, Failure>(())
     };
     let service = once.sqs(Key::message_id(), slow);
-    let batch = sqs::batch([sqs::message("7")]);
+    let batch = sqs::batch([testing::record("7")]);
     for (left, expected) in [(10, CUT_OFF), (40, OutcomeKind::TookOver)] {
         let context = testing::context(Duration::from_secs(left));
         let processed = service.process(LambdaEvent::new(batch.delivery(1), context)).await;
@@ -78,7 +78,7 @@ async fn an_operation_in_a_handler_may_have_a_heartbeat_as_in_lambda() {
             }
         };
         let service = once.named(format!("exports {takes}")).sqs(Key::message_id(), export);
-        let delivered = testing::deliver(&service, &sqs::batch([sqs::message("7")])).await;
+        let delivered = testing::deliver(&service, &sqs::batch([testing::record("7")])).await;
         assert_eq!(delivered.outcomes(), [Ok(OutcomeKind::Executed)]);
     }
 }

@@ -244,7 +244,7 @@ async fn a_refused_read_does_not_end_the_withdrawal_of_other_claims() {
     let store = RefusesOneRead { records: records.clone(), keys: Arc::default(), throttled_until };
     let once = Idempotency::builder(store.clone()).clock(clock).disabled(false).build().unwrap();
     let service = once.sqs(Key::pointer("/id"), |_: Value| async { Ok::<_, Failure>(()) });
-    let batch = sqs::batch((0..3).map(|id| sqs::message(&json!({ "id": id }))));
+    let batch = sqs::batch((0..3).map(|id| testing::record(&json!({ "id": id }))));
     testing::deliver(&service, &batch).await;
     let left = records.read(&store.keys(), ResultData::Omit).await;
     let left: Vec<bool> = left.into_iter().map(|record| record.unwrap().is_some()).collect();

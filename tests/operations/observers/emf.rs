@@ -95,7 +95,7 @@ async fn a_duplicate_and_a_takeover_show_from_every_entry_point() {
 async fn a_batch_is_one_line_and_a_metric_of_over_100_values_takes_another() {
     let (written, once) = world();
     let service = once.sqs(Key::pointer("/id"), |_: Value| act(Act::Succeed)).concurrency(300);
-    let messages = |count| testing::sqs::batch((0..count).map(|id| testing::sqs::message(&json!({ "id": id + 1 }))));
+    let messages = |count| testing::sqs::batch((0..count).map(|id| testing::record(&json!({ "id": id + 1 }))));
     testing::deliver(&service, &messages(100)).await;
     let [line] = &lines(&written)[..] else { panic!("one line") };
     assert_eq!((&line["Operations"], line["HandlerTime"].as_array().unwrap().len()), (&json!(100), 100));
@@ -116,7 +116,7 @@ async fn an_operation_within_a_handler_is_written_with_it_under_its_own_name() {
         let inner = inner.clone();
         async move { inner.operation("charge", "secret-7").run(|| act(Act::Succeed)).await.map(|_| ()) }
     });
-    let batch = testing::sqs::batch([testing::sqs::message(&json!({ "id": "secret-7" }))]);
+    let batch = testing::sqs::batch([testing::record(&json!({ "id": "secret-7" }))]);
     testing::deliver(&service, &batch).await;
     let lines = lines(&written);
     let names: Vec<_> = lines.iter().map(|line| line["Operation"].as_str().unwrap()).collect();

@@ -7,7 +7,7 @@ async fn records_that_share_a_call_each_count_it_and_the_batch_counts_it_once() 
     let recorder = Recorder::default();
     let once = engine(store(), |builder| builder.observer(recorder.clone()));
     let service = once.sqs(Key::pointer("/id"), |_: Value| act(Act::Succeed));
-    let messages = ["a", "b", "a"].map(|id| testing::sqs::message(&json!({ "id": id })));
+    let messages = ["a", "b", "a"].map(|id| testing::record(&json!({ "id": id })));
     testing::deliver(&service, &testing::sqs::batch(messages)).await;
     let told = recorder.told();
     let outcomes: Vec<_> = told.iter().map(|told| told.outcome.unwrap().as_str()).collect();
@@ -26,7 +26,7 @@ async fn an_operation_within_a_handler_is_counted_by_itself_and_as_nested() {
         let inner = inner.clone();
         async move { inner.operation("charge", "k").run(|| act(Act::Succeed)).await.map(|_| ()) }
     });
-    let batch = testing::sqs::batch([testing::sqs::message(&json!({ "id": "k" }))]);
+    let batch = testing::sqs::batch([testing::record(&json!({ "id": "k" }))]);
     testing::deliver(&service, &batch).await;
     let told: Vec<_> = recorder.told().into_iter().map(|told| (told.operation, told.store_calls)).collect();
     assert_eq!(told, [("charge".to_owned(), 2), ("sqs".to_owned(), 2)]);

@@ -135,7 +135,7 @@ async fn send(once: &Idempotency, entry_point: EntryPoint, does: Act) {
         }
         EntryPoint::Batch => {
             let service = once.sqs(Key::pointer("/id"), move |_: Value| act(does));
-            let batch = testing::sqs::batch([testing::sqs::message(&json!({ "id": "k" }))]);
+            let batch = testing::sqs::batch([testing::record(&json!({ "id": "k" }))]);
             testing::deliver(&service, &batch).await;
         }
         EntryPoint::Invocation => {

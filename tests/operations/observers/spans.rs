@@ -96,7 +96,7 @@ async fn at_every_entry_point_store_calls_are_children_of_the_operations_span() 
 async fn a_batch_and_its_records_have_the_names_of_messaging_and_the_function() {
     let (once, traces) = (once(), Traces::exported(LevelFilter::DEBUG));
     let service = once.sqs(Key::pointer("/id"), |_: Value| act(Act::Succeed));
-    let messages = ["a", "b", "c"].map(|id| testing::sqs::message(&json!({ "id": id })).id(id));
+    let messages = ["a", "b", "c"].map(|id| testing::record(&json!({ "id": id })).id(id));
     testing::deliver(&service, &testing::sqs::batch(messages)).await;
 
     let (batch, rest) = split(traces.take());
@@ -171,7 +171,7 @@ async fn a_handler_that_fails_panics_or_is_cut_off_ends_its_span_in_error() {
             _ => Ok(()),
         }
     });
-    let message = |id| testing::sqs::message(&json!({ "id": id })).id(id);
+    let message = |id| testing::record(&json!({ "id": id })).id(id);
     let batch = testing::sqs::batch(["panics", "hangs", "fails", "succeeds"].map(message));
     testing::deliver(&service.concurrency(4), &batch).await;
     let spans = traces.take();
@@ -189,7 +189,7 @@ async fn a_handler_that_fails_panics_or_is_cut_off_ends_its_span_in_error() {
 async fn a_batch_that_is_answered_by_an_error_has_the_error() {
     let (once, traces) = (once(), Traces::exported(LevelFilter::DEBUG));
     let service = once.sqs(Key::pointer("/id"), |_: Value| act(Act::Fail));
-    let batch = testing::sqs::batch([testing::sqs::message(&json!({ "id": "k" }))]);
+    let batch = testing::sqs::batch([testing::record(&json!({ "id": "k" }))]);
     let answered =
         |batch: SpanData| (matches!(batch.status, Status::Error { .. }), attribute(&batch, names::ERROR_TYPE));
     testing::deliver(&service, &batch).await;
@@ -203,7 +203,7 @@ async fn a_call_of_a_handler_of_several_records_is_one_span() {
     let (once, traces) = (once(), Traces::exported(LevelFilter::DEBUG));
     let handler = |bodies: Vec<Value>| async move { bodies.iter().map(|_| Ok::<_, Failure>(())).collect() };
     let service = once.sqs(Key::pointer("/id"), lambda_once::batch::bulk(3, handler));
-    let message = |id| testing::sqs::message(&json!({ "id": id })).id(id);
+    let message = |id| testing::record(&json!({ "id": id })).id(id);
     testing::deliver(&service, &testing::sqs::batch(["a", "b", "c"].map(message))).await;
     let (_, rest) = split(traces.take());
     let process: Vec<_> = rest.iter().filter(|span| span.span_kind == SpanKind::Consumer).collect();
@@ -253,15 +253,15 @@ async fn no_span_holds_a_payload_or_a_plain_key() {
     let secret = json!({ "id": SECRET, "card": SECRET });
     let _ = once.operation("charge", SECRET).heartbeat(None).run(|| act(Act::Succeed)).await.unwrap();
     let service = once.sqs(Key::pointer("/id"), |_: Value| act(Act::Succeed));
-    testing::deliver(&service, &testing::sqs::batch([testing::sqs::message(&secret)])).await;
+    testing::deliver(&service, &testing::sqs::batch([testing::record(&secret)])).await;
     let handler = service_fn(|_: LambdaEvent<Value>| act(Act::Succeed));
     let layer = InvocationLayer::new(once.clone(), Key::pointer("/id")).heartbeat(None);
     layer.layer(handler).oneshot(testing::event(&secret)).await.unwrap();
     // Errors have texts.
     let service = once.clone().named("undecodable").sqs(Key::pointer("/id"), |_: u32| act(Act::Fail));
-    testing::deliver(&service, &testing::sqs::batch([testing::sqs::message(&secret)])).await;
+    testing::deliver(&service, &testing::sqs::batch([testing::record(&secret)])).await;
     let service = once.clone().named("failing").sqs(Key::pointer("/id"), |_: Value| act(Act::Fail));
-    testing::deliver(&service, &testing::sqs::batch([testing::sqs::message(&secret)])).await;
+    testing::deliver(&service, &testing::sqs::batch([testing::record(&secret)])).await;
     let handler = service_fn(async |_: http::Request<Full<Bytes>>| {
         Ok::<_, Infallible>(http::Response::new(Full::<Bytes>::from("done")))
     });
@@ -307,7 +307,7 @@ async fn logs_and_traces_with_filters_of_their_own_lose_nothing_to_each_other() 
             tracing::info!("the handler's own line");
             act(Act::Succeed).await
         });
-        let message = testing::sqs::message(&json!({ "id": "k" })).id("the-message");
+        let message = testing::record(&json!({ "id": "k" })).id("the-message");
         testing::deliver(&service, &testing::sqs::batch([message])).await;
         tracing::warn!("after the batch");
         tracing::warn!("and once more");

@@ -3,7 +3,7 @@
 use lambda_once::{
     Failure, Key, OutcomeKind, Verdict,
     batch::{BatchService, Handler, sqs::Sqs},
-    testing::{Redeliver, sqs},
+    testing::{self, Redeliver, sqs},
 };
 use lambda_runtime::{Context, LambdaEvent};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ struct Queue<H, Args>(BatchService<Sqs, H, Value, Args>);
 
 impl<H: Handler<Value, Args>, Args: 'static> Queue<H, Args> {
     async fn outcomes(&self, orders: impl IntoIterator<Item = Value>) -> Vec<OutcomeKind> {
-        let batch = sqs::batch(orders.into_iter().map(|order| sqs::message(&order)));
+        let batch = sqs::batch(orders.into_iter().map(|order| testing::record(&order)));
         // An unknown deadline: the claims have the default lease.
         let processed = self.0.process(LambdaEvent::new(batch.delivery(1), Context::default())).await;
         let outcomes = processed.outcomes();

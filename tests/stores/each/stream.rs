@@ -5,7 +5,7 @@ use std::time::Duration;
 use lambda_once::{
     Key, OutcomeKind,
     batch::{BatchService, Handler, kinesis::Kinesis},
-    testing::{Redeliver, kinesis},
+    testing::{self, Redeliver, kinesis},
 };
 use lambda_runtime::{Context, LambdaEvent};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ impl<H: Handler<Value, Args>, Args: 'static> Layer for Stream<H, Args> {
     const LAPSED: OutcomeKind = OutcomeKind::Abandoned;
 
     async fn deliver(&self, id: &str, cents: u32) -> OutcomeKind {
-        let batch = kinesis::batch([kinesis::record(&json!({ "id": id, "cents": cents }))]);
+        let batch = kinesis::batch([testing::record(&json!({ "id": id, "cents": cents }))]);
         let processed = self.0.process(LambdaEvent::new(batch.delivery(1), Context::default())).await;
         let outcome = processed.outcomes()[0].unwrap();
         assert_eq!(processed.reported().is_empty(), outcome.is_done(), "what is not done is the checkpoint");

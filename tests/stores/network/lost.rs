@@ -6,7 +6,7 @@ use lambda_once::{
     ErrorKind, Failure, Idempotency, Key, Outcome,
     clock::Timestamp,
     record::{Record, Status},
-    testing::{Redeliver, sqs},
+    testing::{self, Redeliver, sqs},
 };
 use lambda_runtime::{Context, LambdaEvent};
 use serde_json::{Value, json};
@@ -133,7 +133,7 @@ async fn a_completion_that_never_arrives_leaves_the_claim_standing(backend: Back
 async fn every_request_of_a_batch_whose_messages_are_all_reported(backend: Backend) {
     let world = World::new(backend).await;
     world.proxy.on(|_| true).times(usize::MAX).drop_request();
-    let batch = sqs::batch((0..30).map(|id| sqs::message(&json!({ "id": id }))));
+    let batch = sqs::batch((0..30).map(|id| testing::record(&json!({ "id": id }))));
     let deliver = async |once: &Idempotency| {
         let service = once.sqs(Key::pointer("/id"), |_: Value| async { Ok::<_, Failure>(()) });
         service.process(LambdaEvent::new(batch.delivery(1), Context::default())).await.reported().len()

@@ -4,7 +4,7 @@ use lambda_once::{
     Failure, Key,
     clock::{Clock, ManualClock},
     store::dynamodb::Calls,
-    testing::{Redeliver, sqs},
+    testing::{self, Redeliver, sqs},
 };
 use lambda_runtime::{Context, LambdaEvent};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ async fn round_trips(backend: Backend) -> [usize; 2] {
     store.warm_up().await.unwrap();
     let once = lambda_once::Idempotency::builder(store).clock(clock).scope("tests").disabled(false).build().unwrap();
     let service = once.sqs(Key::pointer("/id"), |_: Value| async { Ok::<_, Failure>(()) });
-    let batch = sqs::batch((0..100).map(|id| sqs::message(&json!({ "id": id }))));
+    let batch = sqs::batch((0..100).map(|id| testing::record(&json!({ "id": id }))));
     let mut counts = [0; 2];
     for count in &mut counts {
         world.proxy.reset();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lambda_once::{
     AfterUnknown, Failure, Key, OutcomeKind, RecordContext, Verdict,
     batch::{Handler, in_transaction},
-    testing::{Redeliver, sqs},
+    testing::{self, Redeliver, sqs},
 };
 use lambda_runtime::{Context, LambdaEvent};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ impl<D: Database> World<D> {
             enter::<D>(Arc::clone(&ledger), order, transaction)
         };
         let service = self.once.named("payouts").sqs(Key::pointer("/id"), in_transaction(&self.store, handle));
-        let messages = orders.iter().map(|(id, cents)| sqs::message(&json!({ "id": id, "cents": cents })));
+        let messages = orders.iter().map(|(id, cents)| testing::record(&json!({ "id": id, "cents": cents })));
         let batch = sqs::batch(messages);
         let processed = service.process(LambdaEvent::new(batch.delivery(1), Context::default())).await;
         let outcomes: Vec<OutcomeKind> = processed.outcomes().into_iter().map(Result::unwrap).collect();
@@ -96,7 +96,7 @@ async fn a_transaction_inside_another_handler_does_not_run<D: Database>() {
     let world = World::<D>::new().await;
     let handle = |_: Value, _: D::Transaction| async { Err::<(), _>(Failure::permanent("it runs")) };
     let service = world.once.sqs(Key::pointer("/id"), Wrapper(in_transaction(&world.store, handle)));
-    let batch = sqs::batch([sqs::message(&json!({ "id": "a" }))]);
+    let batch = sqs::batch([testing::record(&json!({ "id": "a" }))]);
     let processed = service.process(LambdaEvent::new(batch.delivery(1), Context::default())).await;
     assert_eq!(processed.outcomes(), [Ok(OutcomeKind::Failed(Verdict::Transient))]);
     assert_eq!(processed.reported().len(), 1);

@@ -11,7 +11,7 @@ use lambda_once::{
     http::{Caller, IdempotencyKeyLayer},
     record::Status,
     store::postgres::{IsolationLevel, Transaction},
-    testing::{Redeliver, sqs},
+    testing::{self, Redeliver, sqs},
 };
 use lambda_runtime::{Context, LambdaEvent};
 use serde_json::{Value, json};
@@ -153,7 +153,7 @@ async fn a_message_whose_handler_ends_its_transaction_keeps_its_claim() {
     };
     let service = world.once.named("payouts").sqs(Key::pointer("/id"), in_transaction(&world.store, handle));
     let messages = [("a", "COMMIT", false), ("b", "COMMIT", true), ("c", "SELECT 1", true), ("d", "SELECT 1", false)]
-        .map(|(id, script, fails)| sqs::message(&json!({ "id": id, "script": script, "fails": fails })));
+        .map(|(id, script, fails)| testing::record(&json!({ "id": id, "script": script, "fails": fails })));
     let batch = sqs::batch(messages);
     let processed = service.process(LambdaEvent::new(batch.delivery(1), Context::default())).await;
     let outcomes: Vec<OutcomeKind> = processed.outcomes().into_iter().map(Result::unwrap).collect();

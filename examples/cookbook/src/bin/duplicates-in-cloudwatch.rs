@@ -34,7 +34,7 @@ mod tests {
         });
         let once = testing::builder(testing::store()).observer(emf).build()?;
         let service = once.sqs(Key::pointer("/id"), ship);
-        let batch = testing::sqs::batch([testing::sqs::message(&Order { id: "7".to_owned() })]);
+        let batch = testing::sqs::batch([testing::record(&Order { id: "7".to_owned() })]);
         testing::deliver_twice(&service, &batch).await.assert_once();
         let lines = lines.lock().expect("no panic");
         let counts = |name: &str| lines.iter().map(|line| line[name].as_u64()).collect::<Vec<_>>();

@@ -31,7 +31,7 @@ mod tests {
     async fn an_event_is_safe_to_redeliver() {
         let change = StateChange { instance_id: "i-7".to_owned(), state: "terminated".to_owned() };
         let service = testing::engine().sqs(Key::message_id(), note).envelope(EventBridge);
-        let batch = testing::sqs::batch([testing::eventbridge::event(&change).in_sqs()]);
+        let batch = testing::sqs::batch([testing::eventbridge::message(&testing::record(&change))]);
         testing::deliver_twice(&service, &batch).await.assert_once();
     }
 }

@@ -36,7 +36,7 @@ mod tests {
     #[tokio::test]
     async fn it_is_safe_to_redeliver_and_to_deliver_twice_at_once() {
         let service = testing::engine().sqs(Key::pointer("/id"), mail);
-        let orders = ["7", "8"].map(|id| testing::sqs::message(&Order { id: id.to_owned() }));
+        let orders = ["7", "8"].map(|id| testing::record(&Order { id: id.to_owned() }));
         testing::deliver_twice(&service, &testing::sqs::batch(orders.clone())).await.assert_once();
         let service = testing::engine().sqs(Key::pointer("/id"), mail);
         testing::deliver_at_once(&service, &testing::sqs::batch(orders)).await.assert_once();

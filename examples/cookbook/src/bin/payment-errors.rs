@@ -47,7 +47,7 @@ mod tests {
     async fn each_error_has_its_verdict_and_a_failure_for_good_is_replayed() -> Result<(), lambda_once::Error> {
         let once = settings(testing::builder(testing::store())).build()?;
         let service = once.sqs(Key::pointer("/id"), pay);
-        let payment = |id: &str, cents| testing::sqs::message(&Payment { id: id.to_owned(), cents });
+        let payment = |id: &str, cents| testing::record(&Payment { id: id.to_owned(), cents });
         let batch = testing::sqs::batch([payment("a", 995), payment("b", 0), payment("c", 5_000_000)]);
         let first = testing::deliver(&service, &batch).await.outcomes();
         assert_eq!(first, [Ok(Executed), Ok(Failed(Verdict::Permanent)), Ok(Failed(Verdict::Unknown))]);

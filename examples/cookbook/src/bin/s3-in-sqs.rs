@@ -30,7 +30,7 @@ mod tests {
     async fn each_object_has_its_outcome_and_a_test_event_is_no_work() {
         let service = testing::engine().sqs(Key::message_id(), thumbnail).envelope(S3);
         let photos = ["a.jpg", "b c.jpg"].map(|key| s3::created("photos", key));
-        let messages = [s3::notification(photos).in_sqs(), s3::test_event("photos").in_sqs()];
+        let messages = [s3::notification(photos), s3::test_event("photos")];
         let batch = testing::sqs::batch(messages);
         let outcomes = testing::deliver(&service, &batch).await.outcomes();
         assert_eq!(outcomes, [Ok(Executed), Ok(Executed), Ok(Ignored)]);

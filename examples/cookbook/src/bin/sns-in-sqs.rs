@@ -23,24 +23,27 @@ async fn main() -> Result<(), lambda_runtime::Error> {
 
 #[cfg(test)]
 mod tests {
-    use lambda_once::{OutcomeKind::*, testing};
+    use lambda_once::{
+        OutcomeKind::*,
+        testing::{self, sns},
+    };
 
     use super::*;
 
-    fn order() -> testing::sns::Message {
-        testing::sns::message(&Order { order_id: "7".to_owned() })
+    fn order() -> testing::Record {
+        testing::record(&Order { order_id: "7".to_owned() })
     }
 
     #[tokio::test]
     async fn a_notification_is_safe_to_redeliver() {
         let service = testing::engine().sqs(Key::pointer("/order_id"), ship).envelope(Sns);
-        testing::deliver_twice(&service, &testing::sqs::batch([order().in_sqs()])).await.assert_once();
+        testing::deliver_twice(&service, &testing::sqs::batch([sns::in_sqs(&order())])).await.assert_once();
     }
 
     #[tokio::test]
     async fn an_order_that_is_published_again_is_shipped_once() {
         let service = testing::engine().sqs(Key::pointer("/order_id"), ship).envelope(Sns);
-        let batch = testing::sqs::batch([order().in_sqs(), order().in_sqs(), order().in_sqs_raw()]);
+        let batch = testing::sqs::batch([sns::in_sqs(&order()), sns::in_sqs(&order()), sns::in_sqs_raw(&order())]);
         let outcomes = testing::deliver(&service, &batch).await.outcomes();
         assert_eq!(outcomes, [Ok(Executed), Ok(Replayed), Ok(Replayed)]);
     }

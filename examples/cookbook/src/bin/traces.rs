@@ -60,7 +60,7 @@ mod tests {
         let endpoint = format!("http://{}/v1/traces", listener.local_addr()?);
         tokio::spawn(async { axum::serve(listener, collector).await });
 
-        let batch = testing::sqs::batch([testing::sqs::message(&Order { id: "7".to_owned() })]);
+        let batch = testing::sqs::batch([testing::record(&Order { id: "7".to_owned() })]);
         let deliver = async || {
             let service = testing::engine().sqs(Key::pointer("/id"), ship);
             testing::deliver_twice(&service, &batch).await.assert_once();
