@@ -1,13 +1,24 @@
-//! Payloads as they stand in an event.
+//! How events hold payloads, and responses what failed.
 
 use std::fmt;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use serde::{Deserializer, de};
+use serde::{Deserializer, Serialize, Serializer, de};
 
 /// Bytes in base64, as event sources send them: decoded while the event is read, so that it is held once.
 pub(super) fn base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     deserializer.deserialize_str(Base64)
+}
+
+/// Writes what failed as `batchItemFailures`.
+pub(super) fn failures<T: Serialize, S: Serializer>(failed: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Failure<T> {
+        item_identifier: T,
+    }
+
+    serializer.collect_seq(failed.iter().map(|item_identifier| Failure { item_identifier }))
 }
 
 struct Base64;

@@ -2,9 +2,10 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use super::encoding::failures;
 use crate::{
     batch::record::RecordInfo,
     error::{Error, ErrorKind, ErrorStatus},
@@ -68,30 +69,26 @@ impl fmt::Debug for WindowState {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct StreamResponse {
-    /// The first record that failed, if any did. Lambda goes on from there, so more would say nothing.
+    /// The sequence number of the first record that failed, if any did: the one item of `batchItemFailures`. Lambda goes on from
+    /// there, so more would say nothing.
     /// <https://docs.aws.amazon.com/lambda/latest/dg/services-kinesis-batchfailurereporting.html>
-    pub batch_item_failures: Vec<StreamFailure>,
+    #[serde(rename = "batchItemFailures", serialize_with = "as_failures")]
+    pub checkpoint: Option<String>,
     /// The state of a tumbling window, as it came: handlers do not change it.
     /// <https://docs.aws.amazon.com/lambda/latest/dg/services-kinesis-windows.html>
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<WindowState>,
 }
 
-/// A record from which a stream is to go on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct StreamFailure {
-    /// Its sequence number.
-    pub item_identifier: String,
+fn as_failures<S: Serializer>(checkpoint: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+    failures(checkpoint.as_slice(), serializer)
 }
 
 impl StreamResponse {
     pub(super) fn new(state: Option<WindowState>, failed: &[Arc<RecordInfo>]) -> Self {
         let numbers = failed.iter().filter_map(|record| record.attribute(SEQUENCE_NUMBER));
         let checkpoint = numbers.min_by_key(|number| magnitude(number));
-        let failure = |number: &str| StreamFailure { item_identifier: number.to_owned() };
-        Self { batch_item_failures: checkpoint.map(failure).into_iter().collect(), state }
+        Self { checkpoint: checkpoint.map(str::to_owned), state }
     }
 }
 
@@ -116,7 +113,7 @@ mod tests {
         let record = |number: &str| Arc::new(RecordInfo::new("").with_attribute(SEQUENCE_NUMBER, number));
         let checkpoint = |numbers: &[&str]| {
             let failed: Vec<_> = numbers.iter().map(|number| record(number)).collect();
-            StreamResponse::new(None, &failed).batch_item_failures.pop().map(|failure| failure.item_identifier)
+            StreamResponse::new(None, &failed).checkpoint
         };
         assert_eq!(checkpoint(&[]), None);
         assert_eq!(checkpoint(&["10", "9", "11"]).as_deref(), Some("9"));

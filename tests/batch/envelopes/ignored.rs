@@ -73,5 +73,5 @@ async fn in_a_shard_what_is_ignored_is_neither_a_failure_nor_in_the_way() {
     let delivered = testing::deliver(&service, &batch).await;
     assert_eq!(delivered.outcomes()[0], IGNORED);
     assert_eq!(delivered.reported().len(), 2, "the failure, and what is behind it");
-    assert_eq!(delivered.response.unwrap().batch_item_failures.len(), 1);
+    assert!(delivered.response.unwrap().checkpoint.is_some());
 }

@@ -73,8 +73,8 @@ async fn twice(handler: impl Handler<u32, (Vec<u32>,)>, count: u32) -> [Processe
 }
 
 fn checkpoint(delivered: &Processed<StreamResponse>) -> Option<usize> {
-    let failure = delivered.response.as_ref().unwrap().batch_item_failures.first()?;
-    let is_it = |number: Option<&str>| number == Some(&*failure.item_identifier);
+    let checkpoint = delivered.response.as_ref().unwrap().checkpoint.as_deref()?;
+    let is_it = |number: Option<&str>| number == Some(checkpoint);
     delivered.records.iter().position(|report| is_it(report.record.attribute("sequenceNumber")))
 }
 

@@ -57,8 +57,7 @@ async fn kafka_records_without_offsets_follow_each_other_in_their_partitions() {
     }
     assert_eq!(offsets.values().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
     assert!(offsets.values().all(|offsets| offsets.is_sorted()));
-    let reported: Vec<_> =
-        failures.iter().map(|failure| (&*failure.item_identifier.partition, failure.item_identifier.offset)).collect();
+    let reported: Vec<_> = failures.iter().map(|failure| (&*failure.partition, failure.offset)).collect();
     assert!(reported.contains(&("orders-0", offsets["0"][0])) && reported.contains(&("orders-1", offsets["1"][0])));
 }
 

@@ -19,7 +19,7 @@ mod message;
 
 pub use message::KafkaMessage;
 
-use super::encoding::optional_base64;
+use super::encoding::{failures, optional_base64};
 use crate::{
     batch::{
         handler::Handler, messaging::Messaging, raw_json::keeps_json, record::RecordInfo, service::BatchService,
@@ -95,16 +95,8 @@ struct Place {
 pub struct KafkaResponse {
     /// The records that failed. Lambda goes on from the first one of each partition.
     /// <https://docs.aws.amazon.com/lambda/latest/dg/kafka-retry-configurations.html>
-    pub batch_item_failures: Vec<KafkaFailure>,
-}
-
-/// A record that failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct KafkaFailure {
-    /// Where it is.
-    pub item_identifier: KafkaIdentifier,
+    #[serde(serialize_with = "failures")]
+    pub batch_item_failures: Vec<KafkaIdentifier>,
 }
 
 /// The place of a record in a cluster.
@@ -254,10 +246,9 @@ impl Source for Kafka {
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<KafkaResponse, Error> {
         let failed: HashSet<_> = failed.iter().filter_map(|record| KafkaIdentifier::of(record)).collect();
-        let mut identifiers: Vec<_> = failed.into_iter().collect();
-        identifiers.sort_unstable();
-        let failures = identifiers.into_iter().map(|item_identifier| KafkaFailure { item_identifier });
-        Ok(KafkaResponse { batch_item_failures: failures.collect() })
+        let mut batch_item_failures: Vec<_> = failed.into_iter().collect();
+        batch_item_failures.sort_unstable();
+        Ok(KafkaResponse { batch_item_failures })
     }
 }
 
