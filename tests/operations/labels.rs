@@ -70,7 +70,7 @@ async fn a_queues_records_are_labelled_by_what_a_key_selects() {
         let world = World::new();
         let handler = |_: Value| async { Ok::<_, Failure>(()) };
         let service = world.once.sqs(Key::pointer("/id"), handler).label(label);
-        let message = testing::sqs::message(&json!({ "id": "k", "order": "number 7", "count": 3 }));
+        let message = testing::record(&json!({ "id": "k", "order": "number 7", "count": 3 }));
         testing::deliver_twice(&service, &testing::sqs::batch([message])).await.assert_once();
         let on_record = world.on_record(world.once.key_hash("sqs", "k").unwrap()).await;
         assert_eq!(on_record, (Some("orders.sqs".to_owned()), expected.map(str::to_owned)));
@@ -83,7 +83,7 @@ async fn an_ordered_record_of_a_queue_has_its_label_too() {
     let handler = |_: Value| async { Ok::<_, Failure>(()) };
     let service = world.once.sqs(Key::pointer("/id"), handler).label(Key::pointer("/id"));
     let service = service.ordered_by(Key::pointer("/entity"), Key::pointer("/version"));
-    let message = testing::sqs::message(&json!({ "id": "k", "entity": "e", "version": 7 }));
+    let message = testing::record(&json!({ "id": "k", "entity": "e", "version": 7 }));
     testing::deliver_twice(&service, &testing::sqs::batch([message])).await.assert_once();
     let [entity, key] = ["e", "k"].map(|key| world.once.key_hash("sqs", key).unwrap());
     let key = KeyHash::ordered(&entity, &key);
