@@ -127,7 +127,7 @@ async fn a_global_table_without_a_home_region_is_warned_of() {
 }
 
 #[tokio::test]
-async fn a_table_is_described_with_the_permission_and_without() {
+async fn a_table_is_described_as_dynamodb_takes_it_if_that_is_permitted() {
     let world = World::new().await;
     let store = Config::new(&world.table).build(support::client(&world.url).await).unwrap();
     assert!(world.warnings_of(&store).await.is_empty());
