@@ -24,7 +24,8 @@
 //! What it consists of:
 //!
 //! * [`engine`], in memory, on a [clock](TokioClock) that follows tokio's;
-//! * [`record`] and [`bytes`], for records of any source, and a module for each source whose feature is on, which puts them into events;
+//! * [`record`] and [`bytes`](bytes()), for records of any source, and a module for each source whose feature is on, which puts
+//!   them into events;
 //! * [`deliver`], [`deliver_twice`] and [`deliver_at_once`], and [`Deliveries::assert_once`];
 //! * [`assert_round_trip`], for the results that a repeated operation answers with;
 //! * `event`, for whole invocations (feature `invocation`);
