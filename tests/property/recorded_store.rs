@@ -163,8 +163,11 @@ impl RecordedStore {
             self.lock().reads[first..first + keys.len()].iter_mut().for_each(|read| read.answered = Some(now));
         });
         let answers = self.inner.read(keys, data).await;
+        let now = self.timeline.now().at.seconds_rounded_down();
         for (read, answer) in self.lock().reads[first..].iter_mut().zip(&answers) {
             let record = answer.as_ref().ok().and_then(Option::as_ref);
+            // An expired one counts as absent.
+            let record = record.filter(|record| record.expiration.is_none_or(|end| end > now));
             read.told = record.map_or(Told::Nothing, told_by_record);
             read.fingerprint = record.and_then(|record| record.fingerprint);
         }
