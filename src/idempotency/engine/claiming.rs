@@ -10,7 +10,11 @@ use crate::{
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
-    idempotency::{claim::Claim, policy::AfterUnknown, window::Window},
+    idempotency::{
+        claim::{Claim, Granted},
+        policy::AfterUnknown,
+        window::Window,
+    },
     order::{Entity, Order},
     record::{KeyHash, Owner, Record, Status},
     store::{Answers, ClaimRequest, Claimed, Grant, Refusal, ResultData},
@@ -37,19 +41,25 @@ impl Engine {
         };
         let begun = self.clock.now();
         let answers = self.send_claims(&requests, window, &mut withdrawal).await;
-        let mut result = Vec::with_capacity(requests.len());
-        for (request, answer) in requests.iter().zip(answers) {
-            result.push(answer.map(|claimed| match claimed {
-                Claimed::Refused(refusal) => ClaimAnswer::Refused(refusal),
-                Claimed::Granted(grant) => {
-                    self.compare_clocks(grant, window, begun);
-                    warn_of_merged_doubt(request, &grant);
-                    let claim = Claim::of(request, grant, window);
-                    self.granted(claim, grant, window, &mut withdrawal.late)
-                }
-            }));
+        let mut granted = Vec::with_capacity(requests.len());
+        for (request, answer) in requests.iter().zip(&answers) {
+            if let Ok(Claimed::Granted(grant)) = answer {
+                self.compare_clocks(*grant, window, begun);
+                warn_of_merged_doubt(request, grant);
+                granted.push(Granted::of(request, *grant, window));
+            }
         }
-        (result, withdrawal)
+        let mut claims = Claim::all(granted);
+        let result = answers.into_iter().map(|answer| {
+            answer.map(|claimed| match claimed {
+                Claimed::Refused(refusal) => ClaimAnswer::Refused(refusal),
+                Claimed::Granted(grant) => match claims.next() {
+                    Some(claim) => self.granted(claim, grant, window, &mut withdrawal.late),
+                    None => ClaimAnswer::OutOfTime,
+                },
+            })
+        });
+        (result.collect(), withdrawal)
     }
 
     /// A grant that arrives when nothing may start any longer is not acted on (C9). The window's lease counts from before the

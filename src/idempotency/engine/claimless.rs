@@ -70,7 +70,7 @@ impl Engine {
         };
         let settle = request_of(&claim, settlement);
         let now = self.clock.now();
-        let time = claim.window.settles_until(now, true).since(now);
+        let time = claim.granted().window.settles_until(now, true).since(now);
         let answer = self.within_transaction(time, COMMIT, writes.commit(Some(&settle))).await;
         match answer {
             Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}

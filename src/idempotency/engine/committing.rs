@@ -116,7 +116,7 @@ impl Engine {
     /// Abandons the transaction of a run under this claim, and leaves time for the settle that follows.
     pub(super) async fn abandon(&self, claim: Option<&Claim>, writes: &dyn Commit) -> Result<(), Error> {
         let now = self.clock.now();
-        let time = claim.map_or(Duration::MAX, |claim| claim.window.settles_until(now, true).since(now) / 2);
+        let time = claim.map_or(Duration::MAX, |claim| claim.granted().window.settles_until(now, true).since(now) / 2);
         told_in(time, writes.abandon()).await
     }
 
@@ -127,7 +127,7 @@ impl Engine {
         mut end: End<T>,
         writes: Box<dyn Commit>,
     ) -> End<T> {
-        let until = claim.window.settles_until(self.clock.now(), true);
+        let until = claim.granted().window.settles_until(self.clock.now(), true);
         // The other half is for the settle that resolves a failed commit.
         let time = until.since(self.clock.now()) / 2;
         let request = request_of(&claim, settlement);
@@ -178,7 +178,7 @@ impl Engine {
         };
         let request = request_of(claim, settlement);
         let fate = match self.settle_until_answered(&request, until, is_certain).await {
-            Ok(answer) => fate(answer, claim.owner),
+            Ok(answer) => fate(answer, claim.granted().owner),
             Err(trouble) => {
                 tracing::error!(target: "lambda_once", key = %claim.key(), %failure, error = %trouble, "it is not known whether the transaction was committed; a later delivery finds out");
                 Fate::Undecided

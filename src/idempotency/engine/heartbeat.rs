@@ -157,11 +157,11 @@ impl<'e, F> Renewing<'e, F> {
     fn new(engine: &'e Engine, claim: Claim, work: F) -> Self {
         let now = engine.clock.now();
         let mut stop = claim.stop_point();
-        if claim.window.bounds_runs() {
-            stop = claim.window.stop_of_run(now);
+        if claim.granted().window.bounds_runs() {
+            stop = claim.granted().window.stop_of_run(now);
             claim.show_stop_point(stop);
         }
-        let heartbeat = claim.window.max_duration().map(|max_duration| {
+        let heartbeat = claim.granted().window.max_duration().map(|max_duration| {
             let mut heartbeat = Heartbeat {
                 engine,
                 ends: now.after(max_duration),
@@ -171,7 +171,7 @@ impl<'e, F> Renewing<'e, F> {
             stop = heartbeat.next(&claim, now);
             heartbeat
         });
-        let work = Guarded::new(work, Arc::clone(&engine.clock), Bounds::until(stop, &claim.window));
+        let work = Guarded::new(work, Arc::clone(&engine.clock), Bounds::until(stop, &claim.granted().window));
         Self { work, claim, heartbeat }
     }
 }
@@ -179,16 +179,16 @@ impl<'e, F> Renewing<'e, F> {
 impl Heartbeat<'_> {
     /// Begins to wait for the next renewal of a claim that was granted or renewed at `from`. The stop point until then.
     fn next(&mut self, claim: &Claim, from: Timestamp) -> Timestamp {
-        let stop = claim.window.stop.min(self.ends);
+        let stop = claim.granted().window.stop.min(self.ends);
         claim.show_stop_point(stop);
-        let renew_at = renew_at(from, &claim.window);
+        let renew_at = renew_at(from, &claim.granted().window);
         self.renewal = (stop < self.ends).then(|| self.engine.renew(claim.clone(), renew_at).boxed());
         stop
     }
 
     /// Goes on after a renewal. The stop point until the next one.
     fn renewed(&mut self, claim: &mut Claim, renewal: &Renewal) -> Timestamp {
-        let window = claim.window.renewed(renewal.sent, &self.engine.settings);
+        let window = claim.granted().window.renewed(renewal.sent, &self.engine.settings);
         claim.renew(window, renewal.lease_until);
         self.next(claim, renewal.sent)
     }

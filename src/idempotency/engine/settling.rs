@@ -101,7 +101,7 @@ impl Engine {
     /// Returns when a settle that is sent at `now` is given up. Outcomes are retried for as long as there is time. A
     /// release is optional, unless nobody could run the operation without it.
     fn settles_until(&self, claim: &Claim, is_release: bool, now: Timestamp) -> Timestamp {
-        let until = claim.window.settles_until(now, !is_release);
+        let until = claim.granted().window.settles_until(now, !is_release);
         match self.settings.after_unknown {
             AfterUnknown::Rerun if is_release => until.min(now.after(RELEASE_FOR)),
             _ => until,
@@ -192,7 +192,8 @@ impl Engine {
         if rules::check_version(&record, "settle").is_err() {
             return;
         }
-        let is_ours = !matches!((record.fingerprint, claim.fingerprint), (Some(theirs), Some(ours)) if theirs != ours);
+        let is_ours =
+            !matches!((record.fingerprint, claim.granted().fingerprint), (Some(theirs), Some(ours)) if theirs != ours);
         match record.status {
             Status::InProgress if is_ours => end.held_until = record.lease_until,
             Status::Completed if is_ours => {
@@ -256,8 +257,8 @@ fn unrecorded<T>(claim: Claim, settlement: &Settlement, end: End<T>, error: &Err
 pub(super) fn request_of(claim: &Claim, settlement: Settlement) -> SettleRequest {
     SettleRequest {
         key: claim.key(),
-        owner: claim.owner,
-        fingerprint: claim.fingerprint,
+        owner: claim.granted().owner,
+        fingerprint: claim.granted().fingerprint,
         settlement,
         order: claim.order(),
     }
