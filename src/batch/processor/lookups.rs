@@ -1,7 +1,5 @@
 //! Lookups: where many records turn out to be done, those behind them are read before they are claimed (B12).
 
-use std::time::Duration;
-
 /// How many records must have turned out to be done, one after the other, before others are looked up.
 const MIN_DONE: usize = 3;
 
@@ -40,14 +38,13 @@ impl Lookups {
         self.under_way += records;
     }
 
-    /// Notes that of so many records that were claimed in this time these were done. A store that takes no time, as a cache
-    /// does, is faster to claim from.
-    pub(super) fn claimed(&mut self, records: usize, done: usize, took: Duration) {
+    /// Notes that of so many records that were claimed these were done.
+    pub(super) fn claimed(&mut self, records: usize, done: usize) {
         if self.are_on() {
             // What is claimed now was looked up before.
             return;
         }
-        self.done = if are_many(done, records) && !took.is_zero() { self.done + done } else { 0 };
+        self.done = if are_many(done, records) { self.done + done } else { 0 };
         self.chunks = usize::from(self.done >= MIN_DONE);
     }
 
@@ -68,14 +65,12 @@ fn are_many(done: usize, records: usize) -> bool {
 mod tests {
     use super::*;
 
-    const MILLI: Duration = Duration::from_millis(1);
-
     #[test]
     fn records_are_looked_up_while_at_least_a_third_of_them_are_done() {
         let mut lookups = Lookups::default();
-        lookups.claimed(25, 8, MILLI);
+        lookups.claimed(25, 8);
         assert!(!lookups.are_on());
-        lookups.claimed(25, 9, MILLI);
+        lookups.claimed(25, 9);
         assert!(lookups.are_on());
         lookups.begin(25);
         lookups.end(25, 8);
@@ -85,7 +80,7 @@ mod tests {
     #[test]
     fn the_number_of_lookups_at_once_doubles_up_to_ten_chunks() {
         let mut lookups = Lookups::default();
-        lookups.claimed(25, 25, MILLI);
+        lookups.claimed(25, 25);
         let most_at_once = |lookups: &mut Lookups| {
             let before = lookups.under_way();
             while lookups.have_room(25) {
@@ -107,15 +102,8 @@ mod tests {
     fn single_claims_show_it_by_three_in_a_row() {
         let mut lookups = Lookups::default();
         for (done, is_on) in [(1, false), (1, false), (0, false), (1, false), (1, false), (1, true)] {
-            lookups.claimed(1, done, MILLI);
+            lookups.claimed(1, done);
             assert_eq!(lookups.are_on(), is_on);
         }
-    }
-
-    #[test]
-    fn what_a_cache_answers_at_once_is_not_looked_up() {
-        let mut lookups = Lookups::default();
-        lookups.claimed(25, 25, Duration::ZERO);
-        assert!(!lookups.are_on());
     }
 }

@@ -225,13 +225,13 @@ impl Pace {
             let is_fast = self.expected.is_some_and(|expected| expected < ASSUMED_ROUND_TRIP);
             return if is_fast { self.chunks_of(AHEAD_OF_FAST_HANDLERS, CHUNKS_FOR_FAST_HANDLERS) } else { 1 };
         }
-        let round_trip = self.round_trip.unwrap_or_default();
+        let Some(round_trip) = self.round_trip.filter(|round_trip| !round_trip.is_zero()) else { return 1 };
         let most = self.chunks_of(MAX_AHEAD, MAX_CHUNKS_AHEAD);
-        if self.busy.is_zero() && !round_trip.is_zero() {
+        if self.busy.is_zero() {
             return most;
         }
-        let busy = self.busy.as_millis().max(1);
-        let in_a_round_trip = u128::from(self.ran) * round_trip.as_millis() / busy;
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let in_a_round_trip = u64::from(self.ran).saturating_mul(millis(round_trip)) / millis(self.busy).max(1);
         let chunks = usize::try_from(in_a_round_trip).unwrap_or(usize::MAX).div_ceil(self.chunk);
         chunks.clamp(1, most)
     }

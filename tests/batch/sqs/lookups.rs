@@ -75,6 +75,14 @@ async fn records_are_no_longer_looked_up_once_most_of_them_are_new() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_cache_answers_at_once_is_not_looked_up() {
+    let world = World::new();
+    (0..100).for_each(|i| world.put(&format!("order-{i}"), Status::Completed, "1"));
+    assert!(world.deliver(orders(100, "succeed", 0)).await.is_empty());
+    assert_eq!((world.calls(Call::Claim), lookups(&world)), (vec![25; 4], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_lookup_does_not_decide_is_claimed() {
     let world = world_with_done((0..100).filter(|i| ![40, 60].contains(i)));
     world.abandon("order-40");

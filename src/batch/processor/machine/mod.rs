@@ -148,7 +148,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         let step = call
             .map(Step::Call)
             .or_else(|| self.claim())
-            .or_else(|| self.look_up())
+            .or_else(|| if self.lookups.are_on() { self.look_up() } else { None })
             .or_else(|| (!is_quiet).then_some(Step::Poll))
             .or_else(|| self.begin())
             .or_else(|| self.settle())
@@ -233,13 +233,14 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         records.into_iter().filter_map(|index| Some((index, self.batch.next_candidate(index)?))).collect()
     }
 
-    /// Whether records are looked up before they are claimed: where claims wait for handlers, and many records are done.
+    /// Returns whether records are looked up before they are claimed: where claims wait for handlers, and many records are done.
     fn looks_up(&self) -> bool {
         let Batch { lanes, entities, .. } = &self.batch;
         self.lookups.are_on() && self.pace.limits_claims() && !entities.are_any() && !lanes.are_halted()
     }
 
     /// 7. Decodes a record, or looks up those that are decoded.
+    #[cold]
     fn look_up(&mut self) -> Option<Step<S, T>> {
         let chunk = self.pace.chunk();
         if self.is_stopped || !self.looks_up() || !self.lookups.have_room(chunk) {
