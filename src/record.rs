@@ -261,6 +261,7 @@ impl StoredResult {
 /// | `operation`, `label` | text |
 /// | `sequence` | digits, as a string |
 /// | `claimed_at`, `settled_at` | in milliseconds since 1970 |
+/// | `released` | number |
 /// | `v` | [version](RECORD_VERSION) of this format |
 ///
 /// Members that this version does not know are kept, and written again: a newer version may need them. A document that cannot be read is not a free key: a newer deployment may have written it.
@@ -304,6 +305,9 @@ pub struct Record {
     pub claimed_at: Option<Timestamp>,
     /// When that claim was completed, failed or handed back, by the same clock; `None` while it stands.
     pub settled_at: Option<Timestamp>,
+    /// The [attempt](Self::attempt) that an operator has released: once its lease has passed, it may be taken over whatever the
+    /// policy. Greater attempts are not released.
+    pub released: Option<u64>,
     /// What the [serialised form](Self) has beside all this, for a store that keeps documents. Other stores leave what they do not
     /// know where it is, and do not show it.
     pub unknown: Map<String, Value>,
@@ -328,6 +332,7 @@ impl Record {
             sequence: None,
             claimed_at: None,
             settled_at: None,
+            released: None,
             unknown: Map::new(),
         }
     }

@@ -44,6 +44,8 @@ struct Form {
     claimed_at: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     settled_at: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    released: Option<u64>,
     #[serde(default)]
     v: u32,
     #[serde(flatten)]
@@ -81,6 +83,7 @@ impl From<Record> for Form {
             sequence: record.sequence,
             claimed_at: record.claimed_at.map(Timestamp::as_millis),
             settled_at: record.settled_at.map(Timestamp::as_millis),
+            released: record.released,
             v: record.version,
             unknown: record.unknown,
         }
@@ -109,6 +112,7 @@ impl From<Form> for Record {
             sequence: form.sequence,
             claimed_at: form.claimed_at.map(Timestamp::from_millis),
             settled_at: form.settled_at.map(Timestamp::from_millis),
+            released: form.released,
             unknown: form.unknown,
         }
     }
@@ -256,6 +260,7 @@ mod tests {
             texts: [Option<String>; 2],
             sequence: Option<u128>,
             times: [Option<u64>; 2],
+            released: Option<u64>,
             unknown: Option<(u64, String)>,
         ) -> Record {
             let [operation, label] = texts.map(|text| text.map(Arc::from));
@@ -267,6 +272,7 @@ mod tests {
                 sequence: sequence.map(Sequence::from),
                 claimed_at,
                 settled_at,
+                released,
                 unknown: unknown.map(member).into_iter().collect(),
                 status,
                 owner: owner.map(Owner::from_bytes),
@@ -308,6 +314,7 @@ mod tests {
             sequence: Some(7_u64.into()),
             claimed_at: Some(Timestamp::from_millis(1_700_000_000_000)),
             settled_at: Some(Timestamp::from_millis(1_700_000_000_001)),
+            released: Some(2),
             ..Record::new(Status::InProgress)
         };
         let of_claim = json!({
@@ -323,6 +330,7 @@ mod tests {
             "sequence": "7",
             "claimed_at": 1_700_000_000_000_u64,
             "settled_at": 1_700_000_000_001_u64,
+            "released": 2,
             "v": 1,
         });
         let with = |name: &str, value| {

@@ -86,6 +86,7 @@ pub(crate) fn claimed(replaced: Option<&Record>, request: &ClaimRequest, now: Ti
         label: request.label.clone(),
         sequence: request.order().map(|order| order.sequence),
         claimed_at: Some(now),
+        released: replaced.and_then(|record| record.released),
         unknown: replaced.map(|record| record.unknown.clone()).unwrap_or_default(),
         ..Record::new(Status::InProgress)
     };
@@ -102,7 +103,8 @@ pub(crate) fn apply(record: &mut Record, request: &SettleRequest, now: Timestamp
             record.settled_at = Some(settled_at);
         }
         Resolved::Release => return None,
-        Resolved::HandBack { settled_at } => {
+        Resolved::HandBack { settled_at, .. } => {
+            record.released = release_after_hand_back(record);
             record.owner = None;
             record.lease_until = Some(Timestamp::EPOCH);
             record.settled_at = Some(settled_at);
@@ -130,8 +132,18 @@ pub(crate) enum Resolved<'a> {
     Release,
     HandBack {
         settled_at: Timestamp,
+        /// The attempt on record and its release after the hand-back; `None` if nothing is known of a release.
+        release: Option<(u64, u64)>,
     },
     Renew(Renewal),
+}
+
+/// Returns which attempt of the record is released after its claim is handed back. The claim that a release was for passes it on to
+/// the next claim; other claims leave it as it is.
+pub(crate) fn release_after_hand_back(record: &Record) -> Option<u64> {
+    record
+        .released
+        .map(|released| if released.checked_add(1) == Some(record.attempt) { record.attempt } else { released })
 }
 
 /// The times of a renewal.
@@ -155,7 +167,7 @@ pub(crate) fn resolved(settlement: &Settlement, now: Timestamp) -> Resolved<'_> 
             settled_at: now,
         },
         Settlement::Release => Resolved::Release,
-        Settlement::HandBack => Resolved::HandBack { settled_at: now },
+        Settlement::HandBack => Resolved::HandBack { settled_at: now, release: None },
         Settlement::Renew { lease, skew_margin, retention } => {
             let (lease_until, skew_margin) = (now.after(*lease), *skew_margin);
             let expiration = in_progress_expiration(now, lease_until, skew_margin, *retention);
@@ -196,7 +208,8 @@ pub enum Judgement {
 /// * **C5** INPROGRESS under the request's own token, and not lapsed or not to be taken over: granted, as the record says. A lapsed
 ///   record under its own token is taken over (C7), because the condition of a claim's write does not name the owner.
 /// * **C6** INPROGRESS, and not lapsed or without a lease: in progress.
-/// * **C7** Lapsed: free if the request allows a takeover, else abandoned.
+/// * **C7** Lapsed: free if the request allows a takeover, or if an operator has released this attempt
+///   ([`released`](Record::released)); else abandoned.
 ///
 /// # Errors
 ///
@@ -238,7 +251,10 @@ pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) ->
             };
             let is_lapsed = has_lapsed(lease_until, claimant.skew_margin, now);
             let is_mine = claimant.owner.is_some() && record.owner == claimant.owner;
+            // Without a first attempt nobody can have released it.
+            let is_released = attempt > 0 && record.released == Some(attempt);
             match claimant.takeover {
+                _ if is_lapsed && is_released => Judgement::Free,
                 Takeover::Allowed if is_lapsed => Judgement::Free,
                 _ if is_mine => {
                     let prior_status = record.prior_status;

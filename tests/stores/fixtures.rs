@@ -21,7 +21,7 @@ use crate::support::{
 };
 
 /// The operations on record, by what happened to them. Each has the key of its place, and those in order share an entity.
-const OPERATIONS: [&str; 12] = [
+const OPERATIONS: [&str; 13] = [
     "claimed",
     "claimed without a payload or a label",
     "completed",
@@ -31,6 +31,7 @@ const OPERATIONS: [&str; 12] = [
     "failed",
     "taken over",
     "handed back",
+    "released by an operator",
     "completed in order",
     "lapsed in order",
     "claimed in order",
@@ -69,7 +70,8 @@ fn second(name: &str) -> ClaimRequest {
 }
 
 /// Has each of them happen.
-async fn happen(store: &Arc<dyn Store>, clock: &ManualClock) {
+async fn happen(held: &Records, clock: &ManualClock) {
+    let store = &held.store().await;
     for name in OPERATIONS {
         if !name.ends_with("in order") {
             clock.set(FUTURE);
@@ -93,6 +95,10 @@ async fn happen(store: &Arc<dyn Store>, clock: &ManualClock) {
                         Settled::Done { found: None }
                     );
                 }
+                continue;
+            }
+            "released by an operator" => {
+                held.release(&claim(name).key).await;
                 continue;
             }
             "lapsed in order" => {
@@ -295,8 +301,7 @@ async fn load(backend: Backend, held: &Records) {
 async fn this_version_writes_what_the_files_hold(backend: Backend) {
     let clock = support::future_clock();
     let held = Records::new(backend, clock.clone()).await;
-    let store = held.store().await;
-    happen(&store, &clock).await;
+    happen(&held, &clock).await;
     assert_is_fixture(backend.file(), &dump(backend, &held).await);
 }
 
@@ -315,7 +320,7 @@ async fn what_is_on_file_is_read_settled_and_replayed(backend: Backend) {
     for name in OPERATIONS {
         let claim = ClaimRequest { owner: Owner::from_bytes([0x70; 16]), ..claim(name) };
         match name {
-            "claimed" | "claimed without a payload or a label" | "taken over" => {
+            "claimed" | "claimed without a payload or a label" | "taken over" | "released by an operator" => {
                 assert!(matches!(refused(&claim).await, Refusal::InProgress { lease_until: Some(_), .. }), "{name}");
             }
             "failed" => assert!(matches!(refused(&claim).await, Refusal::Failed(_)), "{name}"),
@@ -343,6 +348,10 @@ async fn what_is_on_file_is_read_settled_and_replayed(backend: Backend) {
         let Refusal::Completed(record) = refused(&claim).await else { panic!("not completed") };
         assert_eq!((record.result, record.settled_at), (json("2"), Some(FUTURE)));
     }
+    clock.advance(LAPSE);
+    let strict =
+        |name| ClaimRequest { owner: Owner::from_bytes([0x74; 16]), takeover: Takeover::Refused, ..claim(name) };
+    assert!(granted(&store, &strict("released by an operator")).await.took_over());
 }
 
 /// The mark: what is older than an operation in doubt waits, and so does what the holder keeps out.

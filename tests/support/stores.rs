@@ -180,6 +180,50 @@ impl Records {
         records.into_iter().for_each(|(key, record)| self.memory.insert(key, record));
     }
 
+    /// Releases the attempt on record past the store, as an operator does.
+    pub async fn release(&self, key: &KeyHash) {
+        let hex = key.to_hex();
+        #[cfg(feature = "redis")]
+        let of_redis = {
+            let (entity, operation) = hex.split_at(32);
+            let script = "redis.call('HSET', KEYS[1], 'released', redis.call('HGET', KEYS[1], 'attempt')) return 1";
+            let mut eval = ::redis::cmd("EVAL");
+            eval.arg(script).arg(1).arg(format!("{}:{{{entity}}}{operation}", self.name));
+            eval
+        };
+        match self.backend {
+            Backend::Memory => {
+                let record = self.memory.remove(key).expect("a record");
+                self.memory.insert(*key, Record { released: Some(record.attempt), ..record });
+            }
+            Backend::DynamoDb(_) => {
+                let id = AttributeValue::S(format!("once#{hex}"));
+                let client = client(&dynamodb_endpoint()).await;
+                let update = client.update_item().table_name(&self.name).key("id", id);
+                update.update_expression("SET released = attempt").send().await.unwrap();
+            }
+            #[cfg(feature = "redis")]
+            Backend::Redis => {
+                let client = ::redis::Client::open(super::server("REDIS_URL")).unwrap();
+                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+                of_redis.exec_async(&mut connection).await.unwrap();
+            }
+            #[cfg(feature = "redis-cluster")]
+            Backend::RedisCluster => {
+                let urls = super::server("REDIS_CLUSTER_URL");
+                let client = ::redis::cluster::ClusterClient::new(urls.split(',')).unwrap();
+                of_redis.exec_async(&mut client.get_async_connection().await.unwrap()).await.unwrap();
+            }
+            #[cfg(feature = "postgres")]
+            Backend::Postgres => {
+                let client = super::postgres::client(&super::postgres::connection().await).await;
+                let update = "UPDATE once_records SET released = attempt WHERE scope = $1 AND key_hash = $2";
+                let (name, key) = (&self.name, &key.as_bytes()[..]);
+                client.query_typed(update, &[(name, PgType::TEXT), (&key, PgType::BYTEA)]).await.unwrap();
+            }
+        }
+    }
+
     /// Deletes a record past the store, as an operator or an expiration does. The mark of its entity stays.
     pub async fn delete(&self, key: &KeyHash) {
         let hex = key.to_hex();

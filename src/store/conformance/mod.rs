@@ -32,12 +32,13 @@ use crate::{
 mod claims;
 mod doubt;
 mod orders;
+mod releases;
 mod settles;
 
 /// The checks, for [`conformance_tests!`](crate::conformance_tests) alone.
 #[doc(hidden)]
 pub mod checks {
-    pub use super::{claims::*, doubt::*, orders::*, settles::*};
+    pub use super::{claims::*, doubt::*, orders::*, releases::*, settles::*};
 }
 
 /// One test a check. The expression makes a [`Subject`]; it may await.
@@ -94,6 +95,10 @@ macro_rules! conformance_tests {
             doubt_is_bounded_and_blocks_nothing_newer,
             merged_doubt_ends_with_a_completion,
             a_batch_holds_operations_of_several_entities,
+            a_released_claim_is_taken_over_once_where_takeover_is_refused,
+            a_release_does_not_end_the_claim_itself,
+            a_handed_back_claim_passes_its_release_on,
+            a_released_claim_in_order_keeps_the_order,
         );
     };
     ($subject:expr; $($check:ident,)+) => {
@@ -114,11 +119,13 @@ const MARGIN: Duration = Duration::from_millis(500);
 const RETENTION: Duration = Duration::from_secs(60);
 
 type Advance = dyn Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync;
+type Release = dyn Fn(KeyHash) -> BoxFuture<'static, ()> + Send + Sync;
 
 /// A store, and a way to let time pass for it.
 pub struct Subject {
     store: Arc<dyn Store>,
     advance: Box<Advance>,
+    release: Option<Box<Release>>,
 }
 
 impl Subject {
@@ -135,7 +142,15 @@ impl Subject {
         store: impl Store,
         advance: impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync + 'static,
     ) -> Self {
-        Self { store: Arc::new(store), advance: Box::new(advance) }
+        Self { store: Arc::new(store), advance: Box::new(advance), release: None }
+    }
+
+    /// The same store, whose records an operator can release. `release` sets [`released`](Record::released) of a record to its
+    /// attempt, past the store, as a tool for operators does. Without it the checks of releases check nothing.
+    #[must_use]
+    pub fn with_release(mut self, release: impl Fn(KeyHash) -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Self {
+        self.release = Some(Box::new(release));
+        self
     }
 
     async fn advance(&self, time: Duration) {

@@ -109,6 +109,7 @@ impl Schema {
             },
             claimed_at: time(&names.claimed_at)?,
             settled_at: time(&names.settled_at)?,
+            released: number(&names.released)?,
             unknown: serde_json::Map::new(),
         })
     }

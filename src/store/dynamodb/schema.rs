@@ -51,6 +51,7 @@ pub struct AttributeNames {
     pub sequence: String,
     pub claimed_at: String,
     pub settled_at: String,
+    pub released: String,
 }
 
 impl Default for AttributeNames {
@@ -73,13 +74,14 @@ impl Default for AttributeNames {
             sequence: "sequence".into(),
             claimed_at: "claimed_at".into(),
             settled_at: "settled_at".into(),
+            released: "released".into(),
         }
     }
 }
 
 impl AttributeNames {
     /// All but that of the result's data, which may be large.
-    pub(super) fn without_data(&self) -> [&str; 16] {
+    pub(super) fn without_data(&self) -> [&str; 17] {
         [
             &self.id,
             &self.status,
@@ -97,6 +99,7 @@ impl AttributeNames {
             &self.sequence,
             &self.claimed_at,
             &self.settled_at,
+            &self.released,
         ]
     }
 

@@ -18,7 +18,7 @@ ON CONFLICT (scope, key_hash) DO UPDATE SET
   data = NULL, encoding = NULL, v = EXCLUDED.v, operation = EXCLUDED.operation, label = EXCLUDED.label,
   sequence = EXCLUDED.sequence, claimed_at = EXCLUDED.claimed_at, settled_at = NULL
 WHERE r.expiration <= (SELECT now / 1000 FROM clock)
-   OR ($8::boolean AND r.status = 0 AND r.v <= $10::integer
+   OR (($8::boolean OR r.released = r.attempt) AND r.status = 0 AND r.v <= $10::integer
        AND r.lease_until < (SELECT greatest(now - $6::bigint, 0) FROM clock)
        AND (r.validation IS NULL OR EXCLUDED.validation IS NULL OR r.validation = EXCLUDED.validation))
 RETURNING r.key_hash, r.lease_until, r.attempt, r.prior_status

@@ -137,6 +137,10 @@ fn record(columns: &Columns<'_>, data: ResultData) -> Result<Record, Error> {
         sequence: columns.sequence("sequence")?,
         claimed_at: columns.optional_time("claimed_at")?,
         settled_at: columns.optional_time("settled_at")?,
+        released: match columns.get::<Option<i64>>("released")? {
+            Some(_) => Some(columns.number("released")?),
+            None => None,
+        },
         unknown: serde_json::Map::new(),
     })
 }

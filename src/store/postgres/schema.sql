@@ -16,6 +16,7 @@ CREATE TABLE IF NOT EXISTS once_records (
   sequence     text     COLLATE "C",  -- in the order of an entity: 64 digits, as in once_marks
   claimed_at   bigint,             -- ms since 1970
   settled_at   bigint,             -- when the claim was completed, failed or handed back
+  released     bigint,             -- the attempt that an operator has released
   -- Days since 1970. An index on expiration itself would keep every settle from being a HOT update.
   purge_day    integer  GENERATED ALWAYS AS ((expiration / 86400)::integer) STORED,
   PRIMARY KEY (scope, key_hash)

@@ -25,7 +25,9 @@ UPDATE once_records r SET
     ELSE (now + retention + 999) / 1000
   END,
   data = w.data, encoding = w.encoding,
-  settled_at = CASE WHEN what <> 3 THEN now END
+  settled_at = CASE WHEN what <> 3 THEN now END,
+  -- The claim that a release was for passes it on when it is handed back.
+  released = CASE WHEN what = 4 AND r.released = r.attempt - 1 THEN r.attempt ELSE r.released END
 FROM w JOIN held ON held.key_hash = k
 WHERE r.scope = $1::text AND r.key_hash = k AND r.owner = o AND r.status = 0
 RETURNING r.key_hash, r.lease_until

@@ -14,16 +14,19 @@ local now = time(given)
 margin = tonumber(margin)
 if mark then mark.read(now) end
 
-local found = redis.call('HMGET', key, 'status', 'expiration', 'v', 'validation', 'in_progress_expiration', 'attempt')
+local found = redis.call('HMGET', key, 'status', 'expiration', 'v', 'validation', 'in_progress_expiration', 'attempt',
+  'released')
 local status, lease, attempt = found[1], number(found[5]), number(found[6] or '0')
 local is_live = status and (number(found[2]) or math.huge) * 1000 > now
-local is_lapsed = may_take_over == '1' and status == 'INPROGRESS' and attempt
+-- An operator may release an attempt, whatever the policy.
+local is_released = attempt and attempt > 0 and number(found[7]) == attempt
+local is_lapsed = (may_take_over == '1' or is_released) and status == 'INPROGRESS' and attempt
   and (number(found[3] or '0') or math.huge) <= tonumber(newest_version)
   and (fingerprint == '' or not found[4] or found[4] == fingerprint)
   and lease and lease < math.max(now - margin, 0)
 if is_live and not is_lapsed or mark and mark.refuses(owner, margin, now) then
   local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped', 'superseded', 'operation', 'label', 'sequence',
-    'claimed_at', 'settled_at'}
+    'claimed_at', 'settled_at', 'released'}
   if with_data == '1' then
     table.insert(fields, 'data')
     table.insert(fields, 'deflated')

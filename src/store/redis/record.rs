@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The fields of a record, in the order in which the scripts return them.
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 19] = [
     "status",
     "owner",
     "attempt",
@@ -27,6 +27,7 @@ const FIELDS: [&str; 18] = [
     "sequence",
     "claimed_at",
     "settled_at",
+    "released",
     "data",
     "deflated",
     "encoded",
@@ -52,7 +53,7 @@ pub(super) fn record(answer: Value, operation: &'static str) -> Result<Option<Re
     let Some(fields) = field::fields(FIELDS, answer, operation)? else { return Ok(None) };
     let [status, owner, attempt, prior, lease, expiration, validation, version, dropped, superseded, details @ ..] =
         fields;
-    let [name, label, sequence, claimed_at, settled_at, json, deflated, encoded] = details;
+    let [name, label, sequence, claimed_at, settled_at, released, json, deflated, encoded] = details;
     let (dropped, superseded) = (dropped.is_present(), superseded.is_present());
     let data = match (json.text()?, deflated.value) {
         (Some(json), _) => Some(StoredData::Json(json)),
@@ -74,6 +75,7 @@ pub(super) fn record(answer: Value, operation: &'static str) -> Result<Option<Re
         sequence: sequence.known(|digits| digits.parse().ok())?,
         claimed_at: claimed_at.number()?.map(Timestamp::from_millis),
         settled_at: settled_at.number()?.map(Timestamp::from_millis),
+        released: released.number()?,
         unknown: serde_json::Map::new(),
     }))
 }

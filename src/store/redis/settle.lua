@@ -13,7 +13,8 @@ local now = time(given)
 margin = tonumber(margin)
 if mark then mark.read(now) end
 
-local found = redis.call('HMGET', key, 'status', 'owner', 'prior_status', 'in_progress_expiration', 'expiration')
+local found = redis.call('HMGET', key, 'status', 'owner', 'prior_status', 'in_progress_expiration', 'expiration',
+  'attempt', 'released')
 local lease = tonumber(found[4] or '')
 -- A renewal that arrives when others may take over would revive a claim whose holder has stopped.
 local is_over = what == 'renew' and not (lease and lease >= math.max(now - margin, 0))
@@ -22,7 +23,7 @@ local is_displaced = what == 'renew' and mark and not mark.is_held_by(owner)
 local forgets = what == 'release' and found[3] == 'INPROGRESS'
 if found[1] ~= 'INPROGRESS' or found[2] ~= owner or is_over or is_displaced or forgets then
   local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped', 'superseded', 'operation', 'label', 'sequence',
-    'claimed_at', 'settled_at'}
+    'claimed_at', 'settled_at', 'released'}
   -- A release has no use for a result, nor has a settle that was applied before.
   if what ~= 'release' and what ~= 'hand_back' and not (found[1] == what and found[2] == owner) then
     table.insert(fields, 'data')
@@ -41,6 +42,9 @@ end
 if what == 'hand_back' then
   redis.call('HDEL', key, 'owner')
   redis.call('HSET', key, 'in_progress_expiration', 0, 'settled_at', now)
+  -- The claim that a release was for passes it on.
+  local attempt, released = number(found[6]), number(found[7])
+  if attempt and released and released + 1 == attempt then redis.call('HSET', key, 'released', found[6]) end
   return 1
 end
 local ends = now + tonumber(retention)

@@ -8,6 +8,7 @@ mod faults;
 mod http;
 mod invocation;
 mod order;
+mod releases;
 mod sqs;
 mod stream;
 

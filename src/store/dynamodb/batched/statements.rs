@@ -8,7 +8,7 @@ use crate::{
     clock::Timestamp,
     record::{KeyHash, RECORD_VERSION, Status},
     store::{
-        ClaimRequest, ResultData, SettleRequest,
+        ClaimRequest, ResultData, SettleRequest, Takeover,
         dynamodb::{
             item::{NO_STATUS, attempts, number, text},
             schema::{Schema, Stored},
@@ -81,9 +81,13 @@ impl Statements {
             record_dropped: outcome(&[&names.result_dropped]),
             record_superseded: outcome(&[&names.superseded]),
             delete: format!("DELETE FROM {table} WHERE {still_mine} AND {}<>?", quoted(&names.prior_status)),
-            hand_back: update(
-                &[&[names.in_progress_expiration.as_str()], settled].concat(),
-                &format!(" REMOVE {}", quoted(&names.owner)),
+            hand_back: format!(
+                "{} AND {} IS MISSING",
+                update(
+                    &[&[names.in_progress_expiration.as_str()], settled].concat(),
+                    &format!(" REMOVE {}", quoted(&names.owner)),
+                ),
+                quoted(&names.released)
             ),
             renew: format!(
                 "{} AND {lease}<=? AND {}<=? AND {lease}>=?",
@@ -162,7 +166,7 @@ impl Statements {
                 more = Some(text(Status::InProgress.as_str()));
                 &self.delete
             }
-            Resolved::HandBack { settled_at } => {
+            Resolved::HandBack { settled_at, .. } => {
                 values.push(number(Timestamp::EPOCH.as_millis()));
                 values.extend(has_details.then(|| number(settled_at.as_millis())));
                 &self.hand_back
@@ -263,6 +267,10 @@ impl Replaceable {
             Replacement::Lapsed => {
                 let lapsed = now.before(request.skew_margin);
                 update.only_if(&names.in_progress_expiration, "<", number(lapsed.as_millis()));
+                if request.takeover == Takeover::Refused {
+                    // It was judged free because the attempt on record is the released one.
+                    update.only_as_read(&names.released, self.attempt.as_ref());
+                }
                 update.only_as_read(&names.version, self.version.as_ref());
                 if let Some(fingerprint) = fingerprint {
                     update.only_as_read(&names.validation, self.has_fingerprint.then_some(&fingerprint));

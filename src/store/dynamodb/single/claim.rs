@@ -9,7 +9,7 @@ use crate::{
     future::BoxFuture,
     record::{NEWEST_KNOWN_VERSION, RECORD_VERSION, Status},
     store::{
-        ClaimRequest, Claimed, Grant, Refusal, Takeover,
+        ClaimRequest, Claimed, Grant, Refusal,
         dynamodb::{
             DynamoDbStore,
             item::{Item, NO_STATUS, attempts, number, text},
@@ -97,10 +97,8 @@ pub(super) fn claim_values(
     ]);
     if !restarts {
         values.insert(":zero".to_owned(), number(0));
-        if request.takeover == Takeover::Allowed {
-            values.insert(":lapsed".to_owned(), number(now.before(request.skew_margin).as_millis()));
-            values.insert(":newest".to_owned(), number(NEWEST_KNOWN_VERSION.into()));
-        }
+        values.insert(":lapsed".to_owned(), number(now.before(request.skew_margin).as_millis()));
+        values.insert(":newest".to_owned(), number(NEWEST_KNOWN_VERSION.into()));
     }
     if let Some(fingerprint) = &request.fingerprint {
         values.insert(":validation".to_owned(), schema.validation(fingerprint));

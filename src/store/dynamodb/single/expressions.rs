@@ -9,7 +9,7 @@ use crate::store::{
 
 /// Names that an expression may hold as they are. Any other may be a reserved word or hold odd characters.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ReservedWords.html>
-const NOT_RESERVED: [&str; 13] = [
+const NOT_RESERVED: [&str; 14] = [
     "id",
     "expiration",
     "in_progress_expiration",
@@ -23,6 +23,7 @@ const NOT_RESERVED: [&str; 13] = [
     "label",
     "claimed_at",
     "settled_at",
+    "released",
 ];
 
 /// What a conditional write says besides its key and its values.
@@ -48,6 +49,8 @@ pub(in crate::store::dynamodb) struct Expressions {
     pub(super) record_superseded: Expression,
     pub(super) delete: Expression,
     pub(super) hand_back: Expression,
+    /// Of a record whose release is known.
+    pub(super) hand_back_released: Expression,
     pub(super) renew: Expression,
     /// Of a commit without a claim: that the item may be replaced.
     commit: Replaceable,
@@ -64,10 +67,10 @@ struct Claims {
     restart: Expression,
 }
 
-/// Conditions for the replacement of an item, with a takeover or without.
+/// Conditions for the replacement of an item, with a takeover of any lapsed claim, or of those that were released.
 #[derive(Debug)]
 struct Replaceable {
-    if_expired: Expression,
+    if_released: Expression,
     if_lapsed: Expression,
 }
 
@@ -89,7 +92,15 @@ impl Expressions {
             record_dropped: expression(format!("{outcome}, {} = :true", n.result_dropped), still_mine.clone()),
             record_superseded: expression(format!("{outcome}, {} = :true", n.superseded), still_mine.clone()),
             delete: expression(String::new(), format!("{still_mine} AND {} <> :inprogress", n.prior_status)),
-            hand_back: expression(format!("SET {lease} = :ended{settled} REMOVE {}", n.owner), still_mine.clone()),
+            // A release takes another write, which passes it on.
+            hand_back: expression(
+                format!("SET {lease} = :ended{settled} REMOVE {}", n.owner),
+                format!("{still_mine} AND attribute_not_exists({})", n.released),
+            ),
+            hand_back_released: expression(
+                format!("SET {lease} = :ended{settled}, {} = :released REMOVE {}", n.released, n.owner),
+                format!("{still_mine} AND {} = :attempt", n.attempt),
+            ),
             renew: expression(
                 format!("SET {lease} = :lease, {expiration} = :expiration"),
                 // A renewal lowers nothing, and revives no claim that others may take over.
@@ -122,7 +133,7 @@ impl Expressions {
         let replaceable = if request.fingerprint.is_some() { &self.commit_with_fingerprint } else { &self.commit };
         match request.takeover {
             Takeover::Allowed => &replaceable.if_lapsed,
-            Takeover::Refused => &replaceable.if_expired,
+            Takeover::Refused => &replaceable.if_released,
         }
     }
 
@@ -183,7 +194,10 @@ impl Claims {
         let counts = format!("(attribute_not_exists({attempt}) OR {attempt} >= :zero)");
         let one_more = format!("if_not_exists({attempt}, :zero) + :one");
         Self {
-            create: expression(update(&one_more), format!("{is_absent} OR ({is_expired} AND {counts})")),
+            create: expression(
+                update(&one_more),
+                format!("{is_absent} OR (({is_expired} OR ({is_lapsed} AND {})) AND {counts})", is_released(n)),
+            ),
             take_over: expression(
                 update(&one_more),
                 format!("{is_absent} OR (({is_expired} OR {is_lapsed}) AND {counts})"),
@@ -197,7 +211,8 @@ impl Replaceable {
     fn new(n: &AttributeNames, with_fingerprint: bool, expression: impl Fn(String, String) -> Expression) -> Self {
         let if_expired = format!("{} OR {}", is_absent(n), is_expired(n));
         let if_lapsed = format!("{if_expired} OR {}", is_lapsed(n, with_fingerprint));
-        Self { if_expired: expression(String::new(), if_expired), if_lapsed: expression(String::new(), if_lapsed) }
+        let if_released = format!("{if_lapsed} AND {}", is_released(n));
+        Self { if_released: expression(String::new(), if_released), if_lapsed: expression(String::new(), if_lapsed) }
     }
 }
 
@@ -207,6 +222,11 @@ fn is_absent(n: &AttributeNames) -> String {
 
 fn is_expired(n: &AttributeNames) -> String {
     format!("{} <= :now", n.expiration)
+}
+
+/// That an operator has released the attempt on record.
+fn is_released(n: &AttributeNames) -> String {
+    format!("{} = {}", n.released, n.attempt)
 }
 
 /// That the item is an abandoned claim on the same payload.
@@ -264,6 +284,7 @@ fn aliased(names: &AttributeNames) -> (AttributeNames, Vec<(&'static str, String
         sequence: alias(&names.sequence, "#sequence"),
         claimed_at: alias(&names.claimed_at, "#claimed"),
         settled_at: alias(&names.settled_at, "#settled"),
+        released: alias(&names.released, "#released"),
     };
     (texts, aliases)
 }

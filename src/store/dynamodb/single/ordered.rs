@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::{
 };
 use tokio::time::sleep;
 
-use super::{Expression, Values, claim::claim_values};
+use super::{Expression, Values, claim::claim_values, settle::passing_on};
 use crate::{
     backoff::Backoff,
     clock::Timestamp,
@@ -192,6 +192,9 @@ impl DynamoDbStore {
             // Resolved anew for each try: the claim may have lapsed while the last one waited for its answer.
             let settlement = match (rules::resolved(&request.settlement, now), &later) {
                 (Resolved::Renew(renewal), Some(record)) => Resolved::Renew(renewal.raised_to(record)),
+                (Resolved::HandBack { .. }, Some(record)) => {
+                    passing_on(request, record, now).unwrap_or_else(|| rules::resolved(&request.settlement, now))
+                }
                 (settlement, _) => settlement,
             };
             let record = self.settled_record(request, &settlement)?;
@@ -269,6 +272,14 @@ impl DynamoDbStore {
         let operation = request.settlement.as_str();
         let item = self.item_of(found, &request.key, ResultData::Include).await?;
         let record = item.map(|item| self.schema.record(&item, ResultData::Include, operation)).transpose();
+        let now = self.clock.now();
+        let passes_on = |record: &Record| passing_on(request, record, now).is_some();
+        if matches!(request.settlement, Settlement::HandBack)
+            && let Ok(Some(record)) = &record
+            && passes_on(record)
+        {
+            return Ok(Explained::Later(Box::new(record.clone())));
+        }
         let settled = rules::explain_settle(request, record)?;
         Ok(match settled {
             // It is later on record than was asked for.

@@ -13,7 +13,7 @@ use crate::{
     future::BoxFuture,
     record::{Record, Status},
     store::{
-        ResultData, SettleRequest, Settled,
+        ResultData, SettleRequest, Settled, Settlement,
         dynamodb::{
             DynamoDbStore, error,
             item::{Item, number, text},
@@ -49,8 +49,8 @@ impl DynamoDbStore {
         self.explain(request, item.as_ref()).await
     }
 
-    /// What a refused settle means: it was applied before, or the lease is lost, or a renewal would have lowered something. `item`
-    /// is what stood in the way.
+    /// What a refused settle means: it was applied before, or the lease is lost, or a renewal would have lowered something, or a
+    /// hand-back passes on a release. `item` is what stood in the way.
     pub(in crate::store::dynamodb) async fn explain(
         &self,
         request: &SettleRequest,
@@ -65,6 +65,14 @@ impl DynamoDbStore {
         };
         // Anew: the claim may have lapsed while the refused settle waited for its answer.
         let now = self.clock.now();
+        if let (Settlement::HandBack, Ok(Some(record))) = (&request.settlement, &found)
+            && let Some(hand_back) = passing_on(request, record, now)
+        {
+            return match self.write_settle(request, &hand_back).await? {
+                Write::Applied(_) => Ok(Settled::Done { found: None }),
+                Write::Refused(_) => Err(changed_meanwhile(request, "the record was changed while it was handed back")),
+            };
+        }
         match (rules::resolved(&request.settlement, now), rules::explain_settle(request, found)?) {
             (Resolved::Renew(renewal), Settled::LeaseLost { current: Some(record) })
                 if rules::may_settle(request, &record, now) =>
@@ -83,10 +91,7 @@ impl DynamoDbStore {
         }
         match self.write_settle(request, &Resolved::Renew(renewal)).await? {
             Write::Applied(_) => Ok(Settled::Renewed { lease_until }),
-            Write::Refused(_) => {
-                let message = "the record was changed while its lease was renewed";
-                Err(Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, request.settlement.as_str(), message))
-            }
+            Write::Refused(_) => Err(changed_meanwhile(request, "the record was changed while its lease was renewed")),
         }
     }
 
@@ -134,12 +139,19 @@ impl DynamoDbStore {
                 }
             }
             Resolved::Release => &expressions.delete,
-            Resolved::HandBack { settled_at } => {
+            Resolved::HandBack { settled_at, release } => {
                 set(":ended", number(Timestamp::EPOCH.as_millis()));
                 if has_details {
                     set(":settled", number(settled_at.as_millis()));
                 }
-                &expressions.hand_back
+                match release {
+                    None => &expressions.hand_back,
+                    Some((attempt, released)) => {
+                        set(":attempt", number(*attempt));
+                        set(":released", number(*released));
+                        &expressions.hand_back_released
+                    }
+                }
             }
             // Lowers neither the lease nor the expiration, and revives no claim that has lapsed.
             Resolved::Renew(Renewal { lease_until, expiration, lapsed, .. }) => {
@@ -180,4 +192,14 @@ impl DynamoDbStore {
             _ => Err(error::from_sdk(failure, request.settlement.as_str())),
         }
     }
+}
+
+/// Returns the hand-back of a record that has a release, if the request may still make it at `now`.
+pub(super) fn passing_on(request: &SettleRequest, record: &Record, now: Timestamp) -> Option<Resolved<'static>> {
+    let release = Some((record.attempt, rules::release_after_hand_back(record)?));
+    rules::may_settle(request, record, now).then_some(Resolved::HandBack { settled_at: now, release })
+}
+
+fn changed_meanwhile(request: &SettleRequest, message: &'static str) -> Error {
+    Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, request.settlement.as_str(), message)
 }

@@ -19,7 +19,7 @@ use crate::{
     order::Order,
     record::{NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Status, StoredResult},
     store::{
-        ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Takeover,
+        ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled,
         dynamodb::{
             DynamoDbStore,
             item::{Item, NO_STATUS, number, text},
@@ -372,13 +372,11 @@ impl DynamoDbStore {
 /// The values of the condition under which an item may be replaced.
 fn replaceable(schema: &Schema, claim: &ClaimRequest, now: Timestamp) -> Values {
     let mut values = values([(":now", number(now.seconds_rounded_down()))]);
-    if claim.takeover == Takeover::Allowed {
-        values.insert(":inprogress".to_owned(), text(Status::InProgress.as_str()));
-        values.insert(":lapsed".to_owned(), number(now.before(claim.skew_margin).as_millis()));
-        values.insert(":newest".to_owned(), number(NEWEST_KNOWN_VERSION.into()));
-        if let Some(fingerprint) = &claim.fingerprint {
-            values.insert(":validation".to_owned(), schema.validation(fingerprint));
-        }
+    values.insert(":inprogress".to_owned(), text(Status::InProgress.as_str()));
+    values.insert(":lapsed".to_owned(), number(now.before(claim.skew_margin).as_millis()));
+    values.insert(":newest".to_owned(), number(NEWEST_KNOWN_VERSION.into()));
+    if let Some(fingerprint) = &claim.fingerprint {
+        values.insert(":validation".to_owned(), schema.validation(fingerprint));
     }
     values
 }

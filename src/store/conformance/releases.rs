@@ -1,0 +1,94 @@
+//! Checks of lapsed claims that an operator has released.
+
+use super::{orders::Entity, *};
+
+fn refusing(claim: &ClaimRequest) -> ClaimRequest {
+    ClaimRequest { takeover: Takeover::Refused, ..rival(claim) }
+}
+
+/// A lapsed claim that is released may be taken over where takeovers are refused: by one claim, which says so. A claim that
+/// stands, one that lapses after it, and another payload are refused as before.
+pub async fn a_released_claim_is_taken_over_once_where_takeover_is_refused(subject: &Subject) {
+    let Some(release) = &subject.release else { return };
+    let claim = refusing(&new_claim());
+    subject.granted(&claim).await;
+    release(claim.key).await;
+    subject.in_progress(&refusing(&claim), "while a claim stands, released or not").await;
+    subject.advance(LAPSE).await;
+    let misused = ClaimRequest { takeover: Takeover::Refused, ..misuse(&claim) };
+    subject.mismatch(&misused, "after a release", Mismatch::Abandoned { attempt: 1 }).await;
+
+    let taker = refusing(&claim);
+    let grant = subject.took_over(&taker).await;
+    expect("C7: a claim over a released one counts attempts on", grant.attempt, 2);
+    subject.lost(&claim, complete("1"), subject.read(claim.key).await).await;
+    subject.in_progress(&refusing(&claim), "after a release was used").await;
+    subject.advance(LAPSE).await;
+    let abandoned = subject.refused(&refusing(&claim)).await;
+    expect("C7: a release is for one attempt", abandoned, Refusal::Abandoned { attempt: 2 });
+
+    release(claim.key).await;
+    let last = refusing(&claim);
+    subject.took_over(&last).await;
+    subject.done(&last, complete("2")).await;
+    subject.replays(&rival(&claim), json("2")).await;
+}
+
+/// The holder that was given up may still complete its operation, as long as nobody has taken it over.
+pub async fn a_release_does_not_end_the_claim_itself(subject: &Subject) {
+    let Some(release) = &subject.release else { return };
+    let claim = refusing(&new_claim());
+    subject.granted(&claim).await;
+    subject.advance(LAPSE).await;
+    release(claim.key).await;
+    subject.done(&claim, complete("1")).await;
+    subject.replays(&refusing(&claim), json("1")).await;
+}
+
+/// A claim that a release was for passes it on when it is handed back. Others do not.
+pub async fn a_handed_back_claim_passes_its_release_on(subject: &Subject) {
+    let Some(release) = &subject.release else { return };
+    let claim = refusing(&new_claim());
+    subject.granted(&claim).await;
+    subject.advance(LAPSE).await;
+    release(claim.key).await;
+    for attempt in 2..5 {
+        let taker = refusing(&claim);
+        expect("S9: a hand-back passes the release on", subject.took_over(&taker).await.attempt, attempt);
+        subject.done(&taker, HAND_BACK).await;
+    }
+    let taker = refusing(&claim);
+    subject.took_over(&taker).await;
+    subject.advance(LAPSE).await;
+    // Not by a release: where takeovers are allowed.
+    let other = rival(&ClaimRequest { takeover: Takeover::Allowed, ..claim.clone() });
+    subject.took_over(&other).await;
+    subject.done(&other, HAND_BACK).await;
+    let abandoned = subject.refused(&refusing(&claim)).await;
+    expect("S9: only the claim that a release was for passes it on", abandoned, Refusal::Abandoned { attempt: 6 });
+}
+
+/// The rules of order are asked as of any takeover: a released operation does not take effect after a newer one.
+pub async fn a_released_claim_in_order_keeps_the_order(subject: &Subject) {
+    let Some(release) = subject.release.as_ref().filter(|_| subject.orders()) else { return };
+    let entity = Entity::new();
+    let lost = entity.abandoned(subject, 5).await;
+    let strict = refusing(&lost);
+    let abandoned = subject.refused(&strict).await;
+    expect(
+        "C7: where takeovers are refused, a lapsed claim is abandoned",
+        abandoned,
+        Refusal::Abandoned { attempt: 1 },
+    );
+    release(lost.key).await;
+    subject.took_over(&strict).await;
+    subject.done(&strict, HAND_BACK).await;
+    let again = refusing(&lost);
+    expect("S9: a hand-back passes the release on", subject.took_over(&again).await.attempt, 3);
+    subject.done(&again, complete("1")).await;
+
+    let late = entity.abandoned(subject, 6).await;
+    entity.completed(subject, 7).await;
+    release(late.key).await;
+    subject.superseded_by(&refusing(&late), 7_u64).await;
+}
