@@ -15,10 +15,10 @@ use super::{
     source::Source,
 };
 #[cfg(feature = "order")]
-use crate::key::{order_selector::OrderSelector, selector::Key};
+use crate::key::order_selector::OrderSelector;
 use crate::{
     idempotency::{operation_settings::OperationSettings, probe::ProbeResult, verdict::Failure},
-    key::payload::Payload,
+    key::{payload::Payload, selector::Key},
 };
 
 impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
