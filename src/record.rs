@@ -36,7 +36,8 @@ pub(crate) fn stored_text(text: &str) -> Arc<str> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash([u8; 32]);
 
-/// A payload as it is compared: its SHA-256, or its MD5 and zeros for records of AWS Powertools. Same key and another fingerprint is misuse of the key.
+/// A payload as it is compared: its SHA-256, or its MD5 and zeros for records of AWS Powertools. The first half of the bytes
+/// [decides](Self::is_same_payload) whether two payloads are the same. Same key and another payload is misuse of the key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
@@ -110,6 +111,16 @@ impl KeyHash {
 }
 
 hexadecimal!(Fingerprint, 32);
+
+impl Fingerprint {
+    /// Returns whether both are of one payload: whether their first 16 bytes are equal. The other bytes decide nothing, so that a
+    /// later version may write there which parts of a payload differ.
+    #[must_use]
+    pub fn is_same_payload(&self, other: &Self) -> bool {
+        self.0[..16] == other.0[..16]
+    }
+}
+
 hexadecimal!(Owner, 16);
 
 /// The digits of each byte.

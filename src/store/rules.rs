@@ -201,7 +201,7 @@ pub enum Judgement {
 /// it is INPROGRESS and its lease and the skew margin have both passed.
 ///
 /// * **C1** The record's expiration has passed: it counts as absent.
-/// * **C2** Both have a fingerprint, and the two differ: a mismatch, whatever the status. The [`Mismatch`] is final, in progress,
+/// * **C2** Both have a fingerprint, and the first halves of the two differ: a mismatch, whatever the status. The [`Mismatch`] is final, in progress,
 ///   or abandoned if the record has lapsed.
 /// * **C3** COMPLETED: the result is replayed.
 /// * **C4** FAILED: the failure is replayed.
@@ -237,7 +237,7 @@ pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) ->
     }
     check_version(record, "claim")?;
     if let (Some(theirs), Some(ours)) = (record.fingerprint, claimant.fingerprint)
-        && theirs != ours
+        && !theirs.is_same_payload(&ours)
     {
         return Ok(Judgement::Refused(Refusal::Mismatch(mismatch(record, claimant.skew_margin, now))));
     }

@@ -358,7 +358,7 @@ TRANSACTIONS = [
           '"({status} = :inprogress AND {lease} < :lapsed \\', '"({status} = :inprogress AND {lease} <> :lapsed \\',
           "stores transactions::without_claim::"),
     Plant("C2", "DynamoDB's commit without a claim replaces another payload's", DYNAMODB_EXPRESSIONS,
-          "OR {validation} = :validation)", "OR {validation} <> :validation OR {validation} = :validation)",
+          "OR begins_with({validation}, :payload))", "OR {validation} <> :payload)",
           "stores transactions::without_claim::"),
 ]
 

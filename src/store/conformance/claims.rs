@@ -170,6 +170,29 @@ pub async fn a_claim_without_a_fingerprint_matches_any_payload(subject: &Subject
     subject.took_over(&misuse(&claim)).await;
 }
 
+/// Fingerprints whose first halves are equal are of one payload, whatever a later version writes in the others.
+pub async fn the_first_half_of_a_fingerprint_decides(subject: &Subject) {
+    let of_halves = |first, second| {
+        let mut bytes = [first; 32];
+        bytes[16..].fill(second);
+        Some(Fingerprint::from_bytes(bytes))
+    };
+    let claim = ClaimRequest { fingerprint: of_halves(1, 2), ..new_claim() };
+    let same = |claim: &ClaimRequest| ClaimRequest { fingerprint: of_halves(1, 3), ..rival(claim) };
+    let other = |claim: &ClaimRequest| ClaimRequest { fingerprint: of_halves(4, 2), ..rival(claim) };
+    let grant = subject.granted(&claim).await;
+    subject.in_progress(&same(&claim), "while a claim on the same payload stands").await;
+    let standing = Mismatch::InProgress { lease_until: Some(grant.lease_until), attempt: 1 };
+    subject.mismatch(&other(&claim), "while a claim stands", standing).await;
+    subject.advance(LAPSE).await;
+    subject.mismatch(&other(&claim), "after the lease and the margin", Mismatch::Abandoned { attempt: 1 }).await;
+    let taker = same(&claim);
+    subject.took_over(&taker).await;
+    subject.done(&taker, complete("1")).await;
+    subject.replays(&claim, json("1")).await;
+    subject.mismatch(&other(&claim), "after complete", Mismatch::Final).await;
+}
+
 /// A record whose expiration has passed does not stand in the way of a claim, for any payload, whether or not it has been
 /// deleted. A claim over a claim that is still there took over, since nothing else says that an outcome was lost; a claim over
 /// an outcome did not.

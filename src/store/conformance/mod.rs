@@ -56,6 +56,7 @@ macro_rules! conformance_tests {
             an_abandoned_claim_stays_so_where_takeover_is_refused,
             another_payload_is_a_mismatch_whatever_the_status,
             a_claim_without_a_fingerprint_matches_any_payload,
+            the_first_half_of_a_fingerprint_decides,
             an_expired_record_counts_as_absent,
             a_live_claim_never_counts_as_expired,
             batches_are_answered_in_order,

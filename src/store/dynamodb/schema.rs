@@ -186,6 +186,17 @@ impl Schema {
         AttributeValue::S(fingerprint.to_hex())
     }
 
+    /// What the stored form of a fingerprint of the same payload begins with.
+    pub(super) fn validation_of_payload(&self, fingerprint: &Fingerprint) -> AttributeValue {
+        #[cfg(feature = "powertools")]
+        if let Some(powertools) = &self.powertools {
+            return AttributeValue::S(powertools.validation(fingerprint));
+        }
+        let mut hex = fingerprint.to_hex();
+        hex.truncate(32);
+        AttributeValue::S(hex)
+    }
+
     /// The fingerprint that is stored so; `None` if it is none.
     pub(super) fn read_validation(&self, stored: &AttributeValue) -> Option<Fingerprint> {
         let text = stored.as_s().ok()?;

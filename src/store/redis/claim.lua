@@ -22,7 +22,7 @@ local is_live = status and (number(found[2]) or math.huge) * 1000 > now
 local is_released = attempt and attempt > 0 and number(found[7]) == attempt
 local is_lapsed = (may_take_over == '1' or is_released) and status == 'INPROGRESS' and attempt
   and (number(found[3] or '0') or math.huge) <= tonumber(newest_version)
-  and (fingerprint == '' or not found[4] or found[4] == fingerprint)
+  and (fingerprint == '' or not found[4] or string.sub(found[4], 1, 32) == string.sub(fingerprint, 1, 32))
   and lease and lease < math.max(now - margin, 0)
 if is_live and not is_lapsed or mark and mark.refuses(owner, margin, now) then
   local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped', 'superseded', 'operation', 'label', 'sequence',

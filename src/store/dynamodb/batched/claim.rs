@@ -80,7 +80,7 @@ impl DynamoDbStore {
             status: item.get(&names.status).cloned(),
             attempt: item.get(&names.attempt).cloned(),
             version: item.get(&names.version).cloned(),
-            has_fingerprint: item.contains_key(&names.validation),
+            validation: item.get(&names.validation).cloned(),
         }
     }
 }

@@ -194,7 +194,7 @@ pub(super) struct Replaceable {
     pub(super) status: Option<AttributeValue>,
     pub(super) attempt: Option<AttributeValue>,
     pub(super) version: Option<AttributeValue>,
-    pub(super) has_fingerprint: bool,
+    pub(super) validation: Option<AttributeValue>,
 }
 
 /// Why a record may be replaced.
@@ -272,8 +272,9 @@ impl Replaceable {
                     update.only_as_read(&names.released, self.attempt.as_ref());
                 }
                 update.only_as_read(&names.version, self.version.as_ref());
-                if let Some(fingerprint) = fingerprint {
-                    update.only_as_read(&names.validation, self.has_fingerprint.then_some(&fingerprint));
+                if fingerprint.is_some() {
+                    // It was judged to be of the same payload.
+                    update.only_as_read(&names.validation, self.validation.as_ref());
                 }
             }
         }

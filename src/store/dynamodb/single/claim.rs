@@ -102,6 +102,9 @@ pub(super) fn claim_values(
     }
     if let Some(fingerprint) = &request.fingerprint {
         values.insert(":validation".to_owned(), schema.validation(fingerprint));
+        if !restarts {
+            values.insert(":payload".to_owned(), schema.validation_of_payload(fingerprint));
+        }
     }
     if schema.has_details() {
         values.insert(":operation".to_owned(), text(&*request.operation));

@@ -233,7 +233,7 @@ fn is_released(n: &AttributeNames) -> String {
 fn is_lapsed(n: &AttributeNames, with_fingerprint: bool) -> String {
     let AttributeNames { status, in_progress_expiration: lease, validation, version, .. } = n;
     let same_payload = if with_fingerprint {
-        format!(" AND (attribute_not_exists({validation}) OR {validation} = :validation)")
+        format!(" AND (attribute_not_exists({validation}) OR begins_with({validation}, :payload))")
     } else {
         String::new()
     };

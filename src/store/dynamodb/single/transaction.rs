@@ -376,7 +376,7 @@ fn replaceable(schema: &Schema, claim: &ClaimRequest, now: Timestamp) -> Values 
     values.insert(":lapsed".to_owned(), number(now.before(claim.skew_margin).as_millis()));
     values.insert(":newest".to_owned(), number(NEWEST_KNOWN_VERSION.into()));
     if let Some(fingerprint) = &claim.fingerprint {
-        values.insert(":validation".to_owned(), schema.validation(fingerprint));
+        values.insert(":payload".to_owned(), schema.validation_of_payload(fingerprint));
     }
     values
 }
