@@ -88,7 +88,7 @@ impl<S> CachedStore<S> {
         }
     }
 
-    /// The most that all entries may take together: about 270 bytes each, and the bytes of their results. The least
+    /// The most that all entries may take together: about 410 bytes each, and the bytes of their results. The least
     /// recently used ones make room; one that is larger by itself is not kept.
     #[must_use]
     pub fn max_bytes(mut self, bytes: usize) -> Self {
