@@ -12,6 +12,7 @@ use lru::LruCache;
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, Refusal, ResultData, SettleRequest,
     Settled, Store, StoreId,
+    amend::{Amend, AmendRequest, Amended},
     rules::{self, Judgement},
 };
 use crate::{
@@ -56,7 +57,8 @@ const ENTRY_BYTES: usize = size_of::<KeyHash>() + size_of::<Entry>() + 96;
 ///
 /// # What to expect
 ///
-/// * A record that is **deleted** in the store, by an operator, say, is served until its entry is `max_age` old.
+/// * A record that is **deleted** or [amended](crate::store::amend) in the store is served until its entry is `max_age` old, unless it
+///   was amended through this cache.
 /// * Each sandbox has a cache of its own, and it is empty after a cold start: it saves calls, it guarantees nothing.
 ///
 /// # Defaults
@@ -225,6 +227,19 @@ impl<S: Store> Store for CachedStore<S> {
 
     fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         self.inner.warm_up()
+    }
+}
+
+impl<S: Amend> Amend for CachedStore<S> {
+    /// Amends the records, and drops their entries from this cache. Those of other processes are served until they are `max_age`
+    /// old.
+    fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
+        Box::pin(async move {
+            let answers = self.inner.amend(requests).await;
+            let mut entries = self.lock();
+            requests.iter().for_each(|request| entries.remove(&request.key));
+            answers
+        })
     }
 }
 

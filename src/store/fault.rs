@@ -11,6 +11,7 @@ use std::{
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
     Store, StoreId,
+    amend::{Amend, AmendRequest, Amended},
 };
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
@@ -47,6 +48,8 @@ pub enum Call {
     Settle,
     /// Reads.
     Read,
+    /// Amendments.
+    Amend,
 }
 
 impl Call {
@@ -55,6 +58,7 @@ impl Call {
             Self::Claim => "claim",
             Self::Settle => "settle",
             Self::Read => "read",
+            Self::Amend => "amend",
         }
     }
 }
@@ -240,5 +244,11 @@ impl<S: Store> Store for FaultStore<S> {
 
     fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         self.inner.warm_up()
+    }
+}
+
+impl<S: Amend> Amend for FaultStore<S> {
+    fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
+        Box::pin(self.inject(Call::Amend, requests, move |sent| async move { self.inner.amend(&sent).await }))
     }
 }

@@ -8,7 +8,10 @@ use std::{
 
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
-    Store, StoreId, ordering, rules::Change,
+    Store, StoreId,
+    amend::{Amend, AmendRequest, Amended},
+    ordering,
+    rules::{self, Change},
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -76,12 +79,25 @@ impl MemoryStore {
         Ok(answer)
     }
 
+    fn amend_one(&self, request: &AmendRequest) -> Result<Amended, Error> {
+        let mut state = self.lock();
+        let (change, answer) = rules::amend(state.records.get(&request.key), request, self.clock.now())?;
+        state.apply(request.key, change, None);
+        Ok(answer)
+    }
+
     fn settle_one(&self, request: &SettleRequest) -> Result<Settled, Error> {
         let mut state = self.lock();
         let (record, mark) = state.of(&request.key);
         let (change, mark, answer) = ordering::settle(record, mark, request, self.clock.now())?;
         state.apply(request.key, change, mark);
         Ok(answer)
+    }
+}
+
+impl Amend for MemoryStore {
+    fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
+        Box::pin(async move { requests.iter().map(|request| self.amend_one(request)).collect() })
     }
 }
 

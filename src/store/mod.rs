@@ -37,6 +37,7 @@ use crate::{
     record::{Fingerprint, KeyHash, Owner, Record, Status, StoredResult},
 };
 
+pub mod amend;
 #[cfg(feature = "cache")]
 pub mod cached;
 #[cfg(feature = "conformance")]

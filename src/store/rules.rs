@@ -16,6 +16,10 @@ use crate::{
     record::{Fingerprint, NEWEST_KNOWN_VERSION, Owner, Record, Status, StoredResult},
 };
 
+mod amending;
+
+pub use amending::{amend, check_amendment, explain_amendment};
+
 /// What a request makes of the record of its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {

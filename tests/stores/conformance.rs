@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use lambda_once::{
-    CachedStore, PostgresStore, RedisStore, Store,
+    CachedStore, DynamoDbStore, PostgresStore, RedisStore, Store,
     clock::ManualClock,
     store::{
+        amend::Amend,
         conformance::Subject,
         dynamodb::{AttributeNames, Calls, Config},
         fault::FaultStore,
@@ -75,6 +76,34 @@ suites! {
     postgres_in_an_arc: in_an_arc(postgres);
 }
 
+/// The checks of amendments on a subject.
+macro_rules! amendments {
+    ($($name:ident: $subject:expr;)+) => {
+        $(
+            mod $name {
+                use super::*;
+
+                lambda_once::conformance_tests!(amendments: $subject.await);
+            }
+        )+
+    };
+}
+
+amendments! {
+    amendments_in_memory: amending(memory);
+    amendments_in_a_cache: amending(async |clock: ManualClock| {
+        CachedStore::new(MemoryStore::with_clock(clock.clone())).with_clock(clock)
+    });
+    amendments_in_a_fault_store: amending(async |clock| FaultStore::new(MemoryStore::with_clock(clock), 1));
+    amendments_in_dynamodb: amending(async |clock: ManualClock| created_store(config(Calls::Auto), clock).await);
+    amendments_in_a_table_of_another_shape: amending(async |clock: ManualClock| {
+        created_store(config_of_another_shape(Calls::Auto), clock).await
+    });
+    amendments_in_redis: amending(redis);
+    amendments_in_a_redis_cluster: amending(async |clock| support::redis_cluster().with_clock(clock));
+    amendments_in_postgres: amending(postgres);
+}
+
 suites_by_the_servers_clock! {
     redis_by_its_own_clock: by_itself(support::redis());
     redis_cluster_by_its_own_clock: by_itself(support::redis_cluster());
@@ -98,6 +127,14 @@ async fn by_value<S: Store>(store: impl AsyncFnOnce(ManualClock) -> S) -> Subjec
     Subject::new(store(clock.clone()).await, clock)
 }
 
+async fn amending<S: Amend + Clone>(store: impl AsyncFnOnce(ManualClock) -> S) -> Subject {
+    let clock = support::future_clock();
+    let store = store(clock.clone()).await;
+    // An `Arc` and a `Box` pass amendments on.
+    let amend: Arc<dyn Amend> = Arc::new(store.clone());
+    Subject::new(store, clock).with_amendments(Box::new(amend))
+}
+
 async fn in_a_box<S: Store>(store: impl AsyncFnOnce(ManualClock) -> S) -> Subject {
     let clock = support::future_clock();
     let store: Box<dyn Store> = Box::new(store(clock.clone()).await);
@@ -115,10 +152,18 @@ async fn by_itself(store: impl Store) -> Subject {
 }
 
 async fn dynamodb(calls: Calls) -> Subject {
-    created(Config::new(support::unique_name("records")).calls(calls)).await
+    created(config(calls)).await
+}
+
+fn config(calls: Calls) -> Config {
+    Config::new(support::unique_name("records")).calls(calls)
 }
 
 async fn dynamodb_of_another_shape(calls: Calls) -> Subject {
+    created(config_of_another_shape(calls)).await
+}
+
+fn config_of_another_shape(calls: Calls) -> Config {
     let mut names = AttributeNames::default();
     names.id = "pk".into();
     names.owner = "held by (who?)".into();
@@ -128,15 +173,16 @@ async fn dynamodb_of_another_shape(calls: Calls) -> Subject {
     names.version = "format".into();
     let config =
         Config::new(support::unique_name("shaped")).attributes(names).key_prefix("").sort_key("s.k-[0]", "once");
-    created(config.calls(calls)).await
+    config.calls(calls)
 }
 
 async fn created(config: Config) -> Subject {
-    by_value(async |clock: ManualClock| {
-        let client = support::client(&support::dynamodb_endpoint()).await;
-        let store = config.build(client).expect("the names differ").with_clock(clock);
-        store.create_table().await.expect("the table is created");
-        store
-    })
-    .await
+    by_value(async |clock| created_store(config, clock).await).await
+}
+
+async fn created_store(config: Config, clock: ManualClock) -> DynamoDbStore {
+    let client = support::client(&support::dynamodb_endpoint()).await;
+    let store = config.build(client).expect("the names differ").with_clock(clock);
+    store.create_table().await.expect("the table is created");
+    store
 }

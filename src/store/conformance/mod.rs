@@ -22,13 +22,14 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Grant, Mismatch, Refusal, ResultData, SettleRequest, Settled,
-    Settlement, Store, Takeover,
+    Settlement, Store, Takeover, amend::Amend,
 };
 use crate::{
     clock::{ManualClock, Timestamp},
     record::{EncodedData, Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult},
 };
 
+mod amendments;
 mod claims;
 mod doubt;
 mod orders;
@@ -38,10 +39,11 @@ mod settles;
 /// The checks, for [`conformance_tests!`](crate::conformance_tests) alone.
 #[doc(hidden)]
 pub mod checks {
-    pub use super::{claims::*, doubt::*, orders::*, releases::*, settles::*};
+    pub use super::{amendments::*, claims::*, doubt::*, orders::*, releases::*, settles::*};
 }
 
-/// One test a check. The expression makes a [`Subject`]; it may await.
+/// One test a check. The expression makes a [`Subject`]; it may await. `amendments:` before it makes those of a store that
+/// [amends](crate::store::amend) records, for a subject [with amendments](crate::store::conformance::Subject::with_amendments).
 #[macro_export]
 macro_rules! conformance_tests {
     ($subject:expr) => {
@@ -102,6 +104,19 @@ macro_rules! conformance_tests {
             a_released_claim_in_order_keeps_the_order,
         );
     };
+    (amendments: $subject:expr) => {
+        $crate::conformance_tests!($subject;
+            an_amendment_changes_only_the_record_that_was_read,
+            an_amendment_finds_no_expired_record,
+            a_claim_that_stands_is_not_amended,
+            a_lapsed_claim_is_settled_by_an_operator,
+            a_forgotten_record_leaves_its_key_free,
+            a_redacted_record_still_guards_its_key,
+            an_ordered_operation_is_not_settled_by_an_operator,
+            a_takeover_and_an_amendment_exclude_each_other,
+            amendments_are_answered_in_order,
+        );
+    };
     ($subject:expr; $($check:ident,)+) => {
         $(
             #[tokio::test(flavor = "multi_thread")]
@@ -125,6 +140,7 @@ type Release = dyn Fn(KeyHash) -> BoxFuture<'static, ()> + Send + Sync;
 /// A store, and a way to let time pass for it.
 pub struct Subject {
     store: Arc<dyn Store>,
+    amend: Option<Arc<dyn Amend>>,
     advance: Box<Advance>,
     release: Option<Box<Release>>,
 }
@@ -143,7 +159,7 @@ impl Subject {
         store: impl Store,
         advance: impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync + 'static,
     ) -> Self {
-        Self { store: Arc::new(store), advance: Box::new(advance), release: None }
+        Self { store: Arc::new(store), amend: None, advance: Box::new(advance), release: None }
     }
 
     /// The same store, whose records an operator can release. `release` sets [`released`](Record::released) of a record to its
@@ -151,6 +167,13 @@ impl Subject {
     #[must_use]
     pub fn with_release(mut self, release: impl Fn(KeyHash) -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Self {
         self.release = Some(Box::new(release));
+        self
+    }
+
+    /// The same, whose records `store` amends: the same store, or another one on the same records.
+    #[must_use]
+    pub fn with_amendments(mut self, store: impl Amend) -> Self {
+        self.amend = Some(Arc::new(store));
         self
     }
 

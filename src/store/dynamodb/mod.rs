@@ -31,6 +31,7 @@ use std::{fmt, sync::Arc};
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
     Store, StoreId,
+    amend::{Amend, AmendRequest, Amended},
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -237,5 +238,11 @@ impl Store for DynamoDbStore {
             let (read, ()) = join(read, self.home.warn(&self.client, &self.schema.table)).await;
             read.map(drop)
         })
+    }
+}
+
+impl Amend for DynamoDbStore {
+    fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
+        side_by_side(requests, |request| Box::pin(self.amend_one(request)))
     }
 }

@@ -34,6 +34,7 @@ use std::{fmt, sync::Arc};
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
     Store, StoreId,
+    amend::{Amend, AmendRequest, Amended},
 };
 use crate::{
     clock::Clock,
@@ -41,6 +42,7 @@ use crate::{
     record::{KeyHash, Record},
 };
 
+mod amend;
 mod claim;
 mod config;
 mod connection;
@@ -161,5 +163,11 @@ impl Store for PostgresStore {
 
     fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(self.warm_up())
+    }
+}
+
+impl Amend for PostgresStore {
+    fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
+        Box::pin(self.amend_all(requests))
     }
 }

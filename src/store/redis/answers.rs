@@ -8,12 +8,15 @@ use crate::{
     error::Error,
     record::Status,
     store::{
-        ClaimRequest, Claimed, Grant, SettleRequest, Settled, Settlement, ordering,
+        ClaimRequest, Claimed, Grant, SettleRequest, Settled, Settlement,
+        amend::{AmendRequest, Amended},
+        ordering,
         rules::{self, Judgement},
     },
 };
 
 const CLAIM: &str = "claim";
+const AMEND: &str = "amend";
 
 /// The answer of `claim.lua`: a number or text if the claim is granted, else the time, the record, and the mark of an ordered
 /// operation.
@@ -58,6 +61,22 @@ pub(super) fn settled(request: &SettleRequest, answer: Result<Value, Failure>) -
         (Value::BulkString(version), _) => Err(mark::of_another_version(&version, operation)),
         (found @ Value::Array(_), _) => rules::explain_settle(request, record::record(found, operation)),
         _ => Err(error::unexpected(operation)),
+    }
+}
+
+/// The answer of `amend.lua`: a number if the record was amended, else the time and the record.
+pub(super) fn amended(request: &AmendRequest, answer: Option<Result<Value, Failure>>) -> Result<Amended, Error> {
+    let unexpected = || error::unexpected(AMEND);
+    match answer.ok_or_else(unexpected)?.map_err(|failure| failure.into_error(AMEND))? {
+        Value::Int(_) => Ok(Amended::Changed),
+        Value::Array(refused) => {
+            let [Value::BulkString(now), fields] = <[Value; 2]>::try_from(refused).map_err(|_| unexpected())? else {
+                return Err(unexpected());
+            };
+            let now = number(std::str::from_utf8(&now).ok()).map(Timestamp::from_millis).ok_or_else(unexpected)?;
+            rules::explain_amendment(request, record::record(fields, AMEND)?, now)
+        }
+        _ => Err(unexpected()),
     }
 }
 

@@ -7,7 +7,11 @@ use redis::{Cmd, RedisWrite, ToRedisArgs};
 use crate::{
     order::{Entity, Order},
     record::{KeyHash, NEWEST_KNOWN_VERSION, RECORD_VERSION, Status, StoredData, StoredResult},
-    store::{ClaimRequest, ResultData, SettleRequest, Settlement, Takeover, remote::terms::Terms},
+    store::{
+        ClaimRequest, ResultData, SettleRequest, Settlement, Takeover,
+        amend::{AmendRequest, Amendment},
+        remote::terms::Terms,
+    },
 };
 
 /// The longest duration in milliseconds. Lua's numbers stay exact until the year 144,000 with it.
@@ -124,9 +128,39 @@ fn of_order(order: Option<&Order>, command: &mut Cmd) {
     }
 }
 
+/// Adds the arguments of `amend.lua`.
+pub(super) fn of_amend(request: &AmendRequest, now: &str, command: &mut Cmd) {
+    let AmendRequest { read, skew_margin, amendment, .. } = request;
+    let (what, retention) = match amendment {
+        Amendment::Settle { outcome, retention, .. } => (Status::from(*outcome).as_str(), *retention),
+        Amendment::Forget { .. } => ("forget", Duration::ZERO),
+        Amendment::Redact => ("redact", Duration::ZERO),
+    };
+    let (status, attempt) = (read.status.as_str(), read.attempt);
+    let [margin, retention] = [*skew_margin, retention].map(millis);
+    let (field, value) = amended(request);
+    command.arg(read.owner.map(|owner| owner.to_hex()).unwrap_or_default());
+    command
+        .arg(format!("{what} {status} {attempt} {margin} {retention} {NEWEST_KNOWN_VERSION} {field} {now}"))
+        .arg(value);
+}
+
+/// The field that an amendment writes as the result, and its value.
+pub(super) fn amended(request: &AmendRequest) -> (&'static str, &[u8]) {
+    const NOTHING: (&str, &[u8]) = ("-", b"");
+    match &request.amendment {
+        Amendment::Settle { result, .. } => field_of(result).unwrap_or(NOTHING),
+        Amendment::Forget { .. } | Amendment::Redact => NOTHING,
+    }
+}
+
 /// The field that holds the result, and its value.
 pub(super) fn result(settlement: &Settlement) -> Option<(&'static str, &[u8])> {
-    match settlement.result()? {
+    field_of(settlement.result()?)
+}
+
+fn field_of(result: &StoredResult) -> Option<(&'static str, &[u8])> {
+    match result {
         StoredResult { data: Some(StoredData::Json(text)), .. } => Some(("data", text.as_bytes())),
         StoredResult { data: Some(StoredData::Deflated(bytes)), .. } => Some(("deflated", bytes)),
         StoredResult { data: Some(StoredData::Encoded(data)), .. } => Some(("encoded", data.as_packed())),

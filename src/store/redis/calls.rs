@@ -8,11 +8,16 @@ use super::{
     arguments::{self, Repeated},
     failure::Failure,
     record,
-    scripts::{self, By, CLAIM, SETTLE},
+    scripts::{self, AMEND, By, CLAIM, SETTLE},
 };
 use crate::{
     record::{KeyHash, Record},
-    store::{Answers, ClaimRequest, Claimed, ResultData, SettleRequest, Settled, remote::chunks::chunks},
+    store::{
+        Answers, ClaimRequest, Claimed, ResultData, SettleRequest, Settled,
+        amend::{AmendRequest, Amended},
+        remote::chunks::chunks,
+        rules,
+    },
 };
 
 /// The most bytes of results in one pipeline. A larger result goes alone.
@@ -44,6 +49,24 @@ impl RedisStore {
         let sizes: Vec<usize> = requests.iter().map(size).collect();
         let answers = self.evaluate(requests, &sizes, call).await;
         requests.iter().zip(answers).map(|(request, answer)| answers::settled(request, answer)).collect()
+    }
+
+    pub(super) async fn amend_all(&self, requests: &[AmendRequest]) -> Answers<Amended> {
+        let now = self.now();
+        let call = |request: &&AmendRequest, by| {
+            let mut command = AMEND.call(by, self.name(&request.key), false);
+            arguments::of_amend(request, &now, &mut command);
+            command
+        };
+        let valid: Vec<&AmendRequest> =
+            requests.iter().filter(|request| rules::check_amendment(request).is_ok()).collect();
+        let sizes: Vec<usize> = valid.iter().map(|request| arguments::amended(request).1.len()).collect();
+        let mut answers = self.evaluate(&valid, &sizes, call).await.into_iter();
+        let answer = |request: &AmendRequest| {
+            rules::check_amendment(request)?;
+            answers::amended(request, answers.next())
+        };
+        requests.iter().map(answer).collect()
     }
 
     pub(super) async fn read_all(&self, keys: &[KeyHash], data: ResultData) -> Answers<Option<Record>> {

@@ -41,6 +41,7 @@ use std::{fmt, sync::Arc};
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
     Store, StoreId,
+    amend::{Amend, AmendRequest, Amended},
 };
 use crate::{
     clock::Clock,
@@ -168,5 +169,11 @@ impl Store for RedisStore {
 
     fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(self.check_server())
+    }
+}
+
+impl Amend for RedisStore {
+    fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
+        Box::pin(self.amend_all(requests))
     }
 }

@@ -28,6 +28,7 @@ pub(super) struct Script {
 
 pub(super) static CLAIM: Script = Script::new("", include_str!("claim.lua"));
 pub(super) static SETTLE: Script = Script::new(ALLOW_OOM, include_str!("settle.lua"));
+pub(super) static AMEND: Script = Script::new(ALLOW_OOM, include_str!("amend.lua"));
 
 struct Text {
     text: String,

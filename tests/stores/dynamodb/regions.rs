@@ -6,6 +6,7 @@ use lambda_once::{
     DynamoDbStore, Error, ErrorKind, Failure, Idempotency, Outcome, Store,
     store::{
         ResultData,
+        amend::{Amend, AmendRequest, Amendment},
         dynamodb::{Calls, Config},
         transaction::Transactional,
     },
@@ -71,6 +72,17 @@ async fn outside_the_home_region_nothing_is_replayed_and_reads_pass() {
     assert_refused(&once.operation(CHARGE, KEY).run(|| world.work()).await.unwrap_err());
     let keys = [once.key_hash(CHARGE, KEY).unwrap()];
     assert!(store.read(&keys, ResultData::Omit).await.pop().unwrap().unwrap().is_some());
+}
+
+#[tokio::test]
+async fn outside_the_home_region_no_record_is_amended() {
+    let world = World::new().await;
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+    let (store, key) = (world.in_home(ELSEWHERE).await, world.once.key_hash(CHARGE, KEY).unwrap());
+    let record = store.read(&[key], ResultData::Omit).await.remove(0).unwrap().unwrap();
+    let redact = AmendRequest::new(key, &record, Amendment::Redact);
+    assert_refused(&store.amend(&[redact]).await.remove(0).unwrap_err());
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
 
 #[tokio::test]

@@ -244,7 +244,7 @@ fn is_lapsed(n: &AttributeNames, with_fingerprint: bool) -> String {
 }
 
 impl Expression {
-    fn new(update: String, condition: String, aliases: &[(&'static str, String)]) -> Self {
+    pub(super) fn new(update: String, condition: String, aliases: &[(&'static str, String)]) -> Self {
         let used = |placeholder: &str| update.contains(placeholder) || condition.contains(placeholder);
         let names: HashMap<_, _> = aliases
             .iter()
@@ -257,7 +257,7 @@ impl Expression {
 
 /// What stands for each attribute in an expression, and the placeholders among that. No placeholder begins as another one
 /// does.
-fn aliased(names: &AttributeNames) -> (AttributeNames, Vec<(&'static str, String)>) {
+pub(super) fn aliased(names: &AttributeNames) -> (AttributeNames, Vec<(&'static str, String)>) {
     let mut aliases = Vec::new();
     let mut alias = |name: &String, placeholder: &'static str| {
         if NOT_RESERVED.contains(&name.as_str()) {

@@ -20,6 +20,7 @@ use crate::{
     store::{Answers, ResultData},
 };
 
+mod amend;
 mod claim;
 mod commit;
 mod expressions;

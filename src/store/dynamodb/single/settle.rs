@@ -11,7 +11,7 @@ use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
-    record::{Record, Status},
+    record::{KeyHash, Record, Status},
     store::{
         ResultData, SettleRequest, Settled, Settlement,
         dynamodb::{
@@ -98,7 +98,7 @@ impl DynamoDbStore {
     async fn write_settle(&self, request: &SettleRequest, settlement: &Resolved<'_>) -> Result<Write, Error> {
         let (expression, values) = self.settled_expression(request, settlement);
         match settlement {
-            Resolved::Release => self.delete(request, expression, values).await,
+            Resolved::Release => self.delete(request.settlement.as_str(), &request.key, expression, values).await,
             _ => self.update(request.settlement.as_str(), &request.key, expression, values, None).await,
         }
     }
@@ -164,9 +164,10 @@ impl DynamoDbStore {
         (expression, values)
     }
 
-    async fn delete(
+    pub(super) async fn delete(
         &self,
-        request: &SettleRequest,
+        operation: &'static str,
+        key: &KeyHash,
         Expression { condition, names, .. }: &Expression,
         values: Values,
     ) -> Result<Write, Error> {
@@ -174,7 +175,7 @@ impl DynamoDbStore {
             .client
             .delete_item()
             .table_name(&self.schema.table)
-            .set_key(Some(self.schema.key(&request.key)))
+            .set_key(Some(self.schema.key(key)))
             .condition_expression(condition)
             .set_expression_attribute_names(names.clone())
             .set_expression_attribute_values(Some(values))
@@ -189,7 +190,7 @@ impl DynamoDbStore {
             Some(DeleteItemError::ConditionalCheckFailedException(refused)) => {
                 Ok(Write::Refused(refused.item.clone().filter(|item| !item.is_empty())))
             }
-            _ => Err(error::from_sdk(failure, request.settlement.as_str())),
+            _ => Err(error::from_sdk(failure, operation)),
         }
     }
 }

@@ -1,0 +1,141 @@
+//! Amendments: what an operator writes to records that no claim will change any more.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Answers, FinalStatus, Store};
+use crate::{
+    future::BoxFuture,
+    record::{KeyHash, Owner, Record, Status, StoredResult},
+};
+
+/// A store whose records an operator can amend: once somebody has looked up the effect of an operation whose claim lapsed, or to
+/// remove personal data.
+///
+/// ```
+/// use std::time::Duration;
+/// use lambda_once::{
+///     Failure, Idempotency, MemoryStore, Outcome, Store,
+///     store::{ResultData, amend::{Amend, AmendRequest, Amended, Amendment}},
+/// };
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+/// let store = MemoryStore::new();
+/// let once = Idempotency::new(store.clone());
+/// let open = || once.operation("open", "account 7").run(|| async { Ok::<_, Failure>("DE02 1203 0000".to_owned()) });
+/// assert!(matches!(open().await?, Outcome::Executed(_)));
+///
+/// let key = once.key_hash("open", "account 7")?;
+/// let record = store.read(&[key], ResultData::Omit).await.remove(0)?.expect("it was recorded");
+/// let redact = AmendRequest::new(key, &record, Amendment::Redact);
+/// assert_eq!(store.amend(&[redact]).await.remove(0)?, Amended::Changed);
+/// assert!(matches!(open().await?, Outcome::ReplayedWithoutResult));
+/// # Ok(()) }
+/// ```
+pub trait Amend: Store {
+    /// Amends each record by one conditional write, by the rules in [`rules::amend`](super::rules::amend). One answer for each
+    /// request, in order. The keys of one call are distinct.
+    ///
+    /// # Errors
+    ///
+    /// * [`ErrorKind::Request`](crate::ErrorKind::Request), permanent: the amendment does not apply to the status that was read.
+    /// * [`ErrorKind::Order`](crate::ErrorKind::Order), permanent: [`Amendment::Settle`] of an ordered operation.
+    /// * [`ErrorKind::Config`](crate::ErrorKind::Config), permanent: the records are those of AWS Powertools.
+    /// * [`ErrorKind::Format`](crate::ErrorKind::Format), temporary: a newer version has written the record.
+    /// * Those of a write of the store.
+    fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>>;
+}
+
+macro_rules! forward {
+    ($pointer:ident) => {
+        impl<S: Amend + ?Sized> Amend for $pointer<S> {
+            fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
+                (**self).amend(requests)
+            }
+        }
+    };
+}
+
+forward!(Arc);
+forward!(Box);
+
+/// A request to amend a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AmendRequest {
+    /// The operation.
+    pub key: KeyHash,
+    /// The record as it was read. A record that has changed since stays as it is.
+    pub read: AsRead,
+    /// How far clocks may differ: a claim has lapsed when its lease and this have passed. One second unless it is set.
+    pub skew_margin: Duration,
+    /// What becomes of the record.
+    pub amendment: Amendment,
+}
+
+impl AmendRequest {
+    /// Creates a request to amend the record that was read, with a margin of one second.
+    pub fn new(key: KeyHash, record: &Record, amendment: Amendment) -> Self {
+        Self { key, read: AsRead::of(record), skew_margin: Duration::from_secs(1), amendment }
+    }
+}
+
+/// What identifies one state of a record. A write that changes the state of a record changes one of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsRead {
+    /// The status.
+    pub status: Status,
+    /// The token of the last claim, if there is one.
+    pub owner: Option<Owner>,
+    /// How often the record was granted.
+    pub attempt: u64,
+    /// Whether the operation was superseded.
+    pub superseded: bool,
+}
+
+impl AsRead {
+    /// Returns what identifies the state of this record.
+    pub const fn of(record: &Record) -> Self {
+        Self {
+            status: record.status,
+            owner: record.owner,
+            attempt: record.attempt,
+            superseded: record.result.superseded,
+        }
+    }
+}
+
+/// What an operator makes of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Amendment {
+    /// Deletes the record, and with it the protection: the next delivery runs. Of a FAILED record, of a lapsed INPROGRESS one and
+    /// of one that has no lease.
+    Forget {
+        /// Whether a COMPLETED record is deleted too, so that its operation may take effect again.
+        completed: bool,
+    },
+    /// Records the outcome of an operation whose claim has lapsed, and whose effect somebody has looked up. The holder of the claim
+    /// can no longer settle it.
+    Settle {
+        /// The outcome.
+        outcome: FinalStatus,
+        /// The result to replay, or the error, as the engine would store it.
+        result: StoredResult,
+        /// How long the record stays, from now on.
+        retention: Duration,
+    },
+    /// Removes the result and the label of a COMPLETED or FAILED record. The operation stays decided, and a replay has no result.
+    Redact,
+}
+
+/// The answer to an [`AmendRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Amended {
+    /// The record was amended.
+    Changed,
+    /// There is no record, or it has expired. Nothing was written.
+    Gone,
+    /// The record is no longer as it was read, or its claim has not lapsed. Nothing was written.
+    Unchanged {
+        /// The record as it is now.
+        current: Box<Record>,
+    },
+}

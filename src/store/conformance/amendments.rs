@@ -1,0 +1,250 @@
+//! Checks of amendments.
+
+use futures_util::future::join;
+
+use super::{orders::Entity, *};
+use crate::{
+    error::{Error, ErrorKind},
+    store::{
+        FinalStatus,
+        amend::{AmendRequest, Amended, Amendment},
+    },
+};
+
+const FORGET: Amendment = Amendment::Forget { completed: false };
+const FORGET_ALL: Amendment = Amendment::Forget { completed: true };
+
+/// What an operator has looked up.
+fn settle_as(result: StoredResult) -> Amendment {
+    Amendment::Settle { outcome: FinalStatus::Completed, result, retention: RETENTION }
+}
+
+impl Subject {
+    async fn amend(&self, request: &AmendRequest) -> Result<Amended, Error> {
+        let amend = self.amend.as_ref().unwrap_or_else(|| broken("the subject amends", "Subject::with_amendments", ()));
+        let mut answers = amend.amend(std::slice::from_ref(request)).await;
+        expect("a call has one answer for each request", answers.len(), 1);
+        answers.remove(0)
+    }
+
+    /// Amends the record as it is now.
+    async fn amend_now(&self, key: KeyHash, amendment: Amendment) -> Result<Amended, Error> {
+        let record = self.record(key, "what is amended").await;
+        self.amend(&request(key, &record, amendment)).await
+    }
+
+    async fn amended(&self, key: KeyHash, amendment: Amendment, rule: &str) {
+        match self.amend_now(key, amendment).await {
+            Ok(Amended::Changed) => {}
+            answer => broken(rule, "Ok(Changed)", answer),
+        }
+    }
+
+    /// The result of an operation that was settled so.
+    async fn outcome(&self, claim: &ClaimRequest, settlement: &Settlement) -> StoredResult {
+        match settlement {
+            Settlement::Record { outcome: FinalStatus::Failed, .. } => self.failed(&rival(claim)).await,
+            _ => self.completed(&rival(claim)).await,
+        }
+    }
+
+    async fn stays(&self, request: &AmendRequest, rule: &str) {
+        let before = self.read(request.key).await;
+        match (self.amend(request).await, &before) {
+            (Ok(Amended::Gone), None) => {}
+            (Ok(Amended::Unchanged { current }), Some(record)) => expect(rule, &*current, record),
+            (answer, _) => broken(rule, "the record as it is, unchanged", answer),
+        }
+        self.unchanged(request.key, before.as_ref(), rule).await;
+    }
+
+    async fn refuses(&self, key: KeyHash, amendment: Amendment, kind: ErrorKind, rule: &str) {
+        let before = self.read(key).await;
+        match self.amend_now(key, amendment).await {
+            Err(error) if error.kind() == kind && !error.is_retryable() => {}
+            answer => broken(rule, "a permanent error", answer),
+        }
+        self.unchanged(key, before.as_ref(), rule).await;
+    }
+}
+
+fn request(key: KeyHash, record: &Record, amendment: Amendment) -> AmendRequest {
+    AmendRequest { skew_margin: MARGIN, ..AmendRequest::new(key, record, amendment) }
+}
+
+/// An amendment changes the record that was read, and none that has changed since.
+pub async fn an_amendment_changes_only_the_record_that_was_read(subject: &Subject) {
+    const RULE: &str = "O1: a record that is not as it was read stays as it is";
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    let read = subject.record(claim.key, "a claim").await;
+    subject.advance(LAPSE).await;
+    subject.took_over(&rival(&claim)).await;
+    subject.advance(LAPSE).await;
+    for amendment in [FORGET, settle_as(json("1"))] {
+        subject.stays(&request(claim.key, &read, amendment), RULE).await;
+    }
+    let now = subject.record(claim.key, "a takeover").await;
+    for (owner, attempt) in [(read.owner, now.attempt), (now.owner, read.attempt), (None, now.attempt)] {
+        let read = Record { owner, attempt, ..now.clone() };
+        subject.stays(&request(claim.key, &read, FORGET), RULE).await;
+    }
+    subject.stays(&request(claim.key, &Record { status: Status::Failed, ..now }, FORGET), RULE).await;
+    subject.amended(claim.key, FORGET, "O4: a claim that has lapsed is forgotten").await;
+    subject.stays(&request(claim.key, &read, FORGET), "O2: nothing is left to amend").await;
+}
+
+/// A record that has expired counts as absent, whether or not it has been deleted.
+pub async fn an_amendment_finds_no_expired_record(subject: &Subject) {
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    subject.done(&claim, complete("1")).await;
+    let read = subject.record(claim.key, "an outcome").await;
+    subject.advance(RETENTION + Duration::from_secs(1)).await;
+    for amendment in [FORGET_ALL, Amendment::Redact] {
+        let answer = subject.amend(&request(claim.key, &read, amendment)).await;
+        if !matches!(answer, Ok(Amended::Gone)) {
+            broken("O2: an expired record is gone", "Ok(Gone)", answer);
+        }
+    }
+}
+
+/// A claim that stands is its holder's alone, up to the lease and the margin.
+pub async fn a_claim_that_stands_is_not_amended(subject: &Subject) {
+    const RULE: &str = "O3: a claim that stands is never amended";
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    let read = subject.record(claim.key, "a claim").await;
+    for _ in 0..2 {
+        for amendment in [FORGET, settle_as(json("1"))] {
+            subject.stays(&request(claim.key, &read, amendment), RULE).await;
+        }
+        subject
+            .refuses(claim.key, Amendment::Redact, ErrorKind::Request, "O6: what is in progress has no result")
+            .await;
+        // The lease has ended, and the margin has not.
+        subject.advance(LEASE).await;
+    }
+}
+
+/// The outcome of a lapsed claim is settled once, by an operator or by a successor, and its holder changes nothing any more.
+pub async fn a_lapsed_claim_is_settled_by_an_operator(subject: &Subject) {
+    for result in [json("1"), encoded(), StoredResult::DROPPED, StoredResult::default()] {
+        let claim = new_claim();
+        subject.granted(&claim).await;
+        subject.advance(LAPSE).await;
+        subject.amended(claim.key, settle_as(result.clone()), "O5: a claim that has lapsed is settled").await;
+        let record = subject.record(claim.key, "an outcome").await;
+        expect("O5: the claim has no owner any more", record.owner, None);
+        subject.replays(&rival(&claim), result).await;
+        subject.lost(&claim, complete("2"), Some(record)).await;
+        const RULE: &str = "O5: an outcome is decided once";
+        subject.refuses(claim.key, settle_as(json("3")), ErrorKind::Request, RULE).await;
+    }
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    subject.advance(LAPSE).await;
+    let fail = Amendment::Settle { outcome: FinalStatus::Failed, result: json("{}"), retention: RETENTION };
+    subject.amended(claim.key, fail, "O5: a claim that has lapsed is settled").await;
+    expect("C4: a failed operation replays its failure", subject.failed(&rival(&claim)).await, json("{}"));
+}
+
+/// A record that is forgotten leaves its key free. An outcome is forgotten only if the request says so.
+pub async fn a_forgotten_record_leaves_its_key_free(subject: &Subject) {
+    for (settlement, amendment) in [(Some(fail("1")), FORGET), (Some(complete("1")), FORGET_ALL), (None, FORGET)] {
+        let claim = new_claim();
+        subject.granted(&claim).await;
+        match settlement {
+            Some(settlement) => subject.done(&claim, settlement).await,
+            None => subject.advance(LAPSE).await,
+        }
+        subject.amended(claim.key, amendment, "O4: a record is forgotten").await;
+        expect("O4: a record that is forgotten is gone", subject.read(claim.key).await, None);
+        expect("O4: a forgotten key is free", subject.granted(&misuse(&claim)).await.prior_status, None);
+    }
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    subject.done(&claim, complete("1")).await;
+    const RULE: &str = "O4: a completed record is forgotten only if the request says so";
+    subject.refuses(claim.key, FORGET, ErrorKind::Request, RULE).await;
+}
+
+/// A record that is redacted has neither its result nor its label, and still guards its key.
+pub async fn a_redacted_record_still_guards_its_key(subject: &Subject) {
+    for settlement in [complete("\"personal\""), Settlement::complete(encoded(), RETENTION), fail("\"personal\"")] {
+        let claim = ClaimRequest { label: Some("personal".into()), ..new_claim() };
+        subject.granted(&claim).await;
+        subject.done(&claim, settlement.clone()).await;
+        // A cache keeps what it has replayed.
+        subject.outcome(&claim, &settlement).await;
+        let before = subject.record(claim.key, "an outcome").await;
+        // An amendment that is sent again changes nothing.
+        for _ in 0..2 {
+            subject.amended(claim.key, Amendment::Redact, "O6: an outcome is redacted").await;
+            let redacted = Record { result: StoredResult::DROPPED, label: None, ..before.clone() };
+            subject.unchanged(claim.key, Some(&redacted), "O6: nothing else of the record changes").await;
+        }
+        subject.mismatch(&misuse(&claim), "after a redaction", Mismatch::Final).await;
+        let result = subject.outcome(&claim, &settlement).await;
+        expect("O6: a redacted result is dropped", result, StoredResult::DROPPED);
+    }
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    subject.done(&claim, Settlement::complete(StoredResult::SUPERSEDED, RETENTION)).await;
+    let before = subject.record(claim.key, "an outcome").await;
+    subject.amended(claim.key, Amendment::Redact, "O6: an outcome is redacted").await;
+    subject.unchanged(claim.key, Some(&before), "O6: what was superseded stays so").await;
+}
+
+/// The outcome of an ordered operation changes the mark as well, and so is not an operator's to write.
+pub async fn an_ordered_operation_is_not_settled_by_an_operator(subject: &Subject) {
+    if !subject.orders() {
+        return;
+    }
+    let claim = Entity::new().abandoned(subject, 1).await;
+    const RULE: &str = "O5: an ordered operation is not settled by an operator";
+    subject.refuses(claim.key, settle_as(json("1")), ErrorKind::Order, RULE).await;
+    subject.amended(claim.key, FORGET, "O4: an ordered operation is forgotten").await;
+}
+
+/// Of an operator and a successor one decides.
+pub async fn a_takeover_and_an_amendment_exclude_each_other(subject: &Subject) {
+    for _ in 0..rounds() {
+        let claim = new_claim();
+        subject.granted(&claim).await;
+        subject.advance(LAPSE).await;
+        let read = subject.record(claim.key, "a claim").await;
+        let (request, rival) = (request(claim.key, &read, settle_as(json("1"))), rival(&claim));
+        match join(subject.amend(&request), subject.claim(&rival)).await {
+            (Ok(Amended::Changed), Claimed::Refused(Refusal::Completed(_)))
+            | (Ok(Amended::Unchanged { .. }), Claimed::Granted(_)) => {}
+            answers => broken("O1: a takeover and an amendment exclude each other", "one of the two", answers),
+        }
+    }
+}
+
+/// Requests of one call are answered in their order, each for itself.
+pub async fn amendments_are_answered_in_order(subject: &Subject) {
+    let claims = [(); 4].map(|()| new_claim());
+    let mut requests = Vec::new();
+    for (i, claim) in claims.iter().enumerate() {
+        subject.granted(claim).await;
+        if i != 3 {
+            subject.done(claim, complete("1")).await;
+        }
+        let record = subject.record(claim.key, "what is amended").await;
+        requests.push(request(claim.key, &record, if i == 1 { FORGET } else { Amendment::Redact }));
+    }
+    requests[2].key = new_claim().key;
+    requests[3].amendment = FORGET;
+    let amend = subject.amend.as_ref().expect("the subject amends");
+    let answers = amend.amend(&requests).await;
+    let is_expected = matches!(
+        &answers[..],
+        [Ok(Amended::Changed), Err(_), Ok(Amended::Gone), Ok(Amended::Unchanged { current })]
+            if current.status == Status::InProgress
+    );
+    if !is_expected {
+        broken("amendments are answered in order", "Changed, an error, Gone, Unchanged", answers);
+    }
+}

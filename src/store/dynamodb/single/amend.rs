@@ -1,0 +1,115 @@
+//! The amendment: one `UpdateItem` or `DeleteItem`, conditional on the record as it was read.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use super::{Expression, Values, Write, expressions::aliased, values};
+use crate::{
+    clock::Timestamp,
+    error::Error,
+    record::{NEWEST_KNOWN_VERSION, Status},
+    store::{
+        ResultData,
+        amend::{AmendRequest, Amended, Amendment},
+        dynamodb::{
+            DynamoDbStore,
+            item::{number, text},
+            schema::Stored,
+        },
+        rules,
+    },
+};
+
+const AMEND: &str = "amend";
+
+impl DynamoDbStore {
+    pub(in crate::store::dynamodb) async fn amend_one(&self, request: &AmendRequest) -> Result<Amended, Error> {
+        rules::check_amendment(request)?;
+        self.home.check()?;
+        if !self.schema.has_details() {
+            return Err(Error::config("records of AWS Powertools cannot be amended: delete the item instead"));
+        }
+        let now = self.clock.now();
+        let (expression, values) = self.amending_expression(request, now);
+        let write = match request.amendment {
+            Amendment::Forget { .. } => self.delete(AMEND, &request.key, &expression, values).await?,
+            Amendment::Settle { .. } | Amendment::Redact => {
+                self.update(AMEND, &request.key, &expression, values, None).await?
+            }
+        };
+        let found = match write {
+            Write::Applied(_) => return Ok(Amended::Changed),
+            Write::Refused(Some(item)) => Some(self.schema.record(&item, ResultData::Include, AMEND)?),
+            Write::Refused(None) => self.read_one(&request.key, ResultData::Include, AMEND).await?,
+        };
+        rules::explain_amendment(request, found, now)
+    }
+
+    /// The expression of an amendment, and its values. Built for each call: amendments are rare.
+    fn amending_expression(&self, request: &AmendRequest, now: Timestamp) -> (Expression, Values) {
+        let (n, aliases) = aliased(&self.schema.names);
+        let read = &request.read;
+        let mut values = values([
+            (":status", text(read.status.as_str())),
+            (":attempt", number(read.attempt)),
+            (":now", number(now.seconds_rounded_down())),
+            (":newest", number(u64::from(NEWEST_KNOWN_VERSION))),
+        ]);
+        let mut set = |placeholder: &str, value| drop(values.insert(placeholder.to_owned(), value));
+        let or_absent = |name: &str, condition: &str| format!("(attribute_not_exists({name}) OR {name} {condition})");
+        let owner = match read.owner {
+            Some(owner) => {
+                set(":owner", text(owner.to_hex()));
+                format!("{} = :owner", n.owner)
+            }
+            None => format!("attribute_not_exists({})", n.owner),
+        };
+        let attempt = match read.attempt {
+            0 => or_absent(&n.attempt, "= :attempt"),
+            _ => format!("{} = :attempt", n.attempt),
+        };
+        let mut condition = format!(
+            "{} = :status AND {owner} AND {attempt} AND {} AND {}",
+            n.status,
+            or_absent(&n.expiration, "> :now"),
+            or_absent(&n.version, "<= :newest")
+        );
+        if read.status == Status::InProgress {
+            set(":lapsed", number(now.before(request.skew_margin).as_millis()));
+            condition += &match request.amendment {
+                Amendment::Forget { .. } => {
+                    format!(" AND {}", or_absent(&n.in_progress_expiration, "< :lapsed"))
+                }
+                Amendment::Settle { .. } | Amendment::Redact => {
+                    format!(" AND {} < :lapsed AND attribute_not_exists({})", n.in_progress_expiration, n.sequence)
+                }
+            };
+        }
+        let update = match &request.amendment {
+            Amendment::Forget { .. } => String::new(),
+            // A superseded operation has no result.
+            Amendment::Redact if read.superseded => format!("REMOVE {}, {}", n.data, n.label),
+            Amendment::Redact => {
+                set(":true", AttributeValue::Bool(true));
+                format!("SET {} = :true REMOVE {}, {}", n.result_dropped, n.data, n.label)
+            }
+            Amendment::Settle { outcome, result, retention } => {
+                set(":outcome", text(Status::from(*outcome).as_str()));
+                set(":expiration", number(now.after(*retention).seconds_rounded_up()));
+                set(":settled", number(now.as_millis()));
+                let (name, value) = match self.schema.stored(result) {
+                    Stored::Nothing => (None, None),
+                    Stored::Data(data) => (Some(&n.data), Some(data)),
+                    Stored::Dropped => (Some(&n.result_dropped), Some(AttributeValue::Bool(true))),
+                    Stored::Superseded => (Some(&n.superseded), Some(AttributeValue::Bool(true))),
+                };
+                let result = name.map_or(String::new(), |name| format!(", {name} = :result"));
+                value.into_iter().for_each(|value| set(":result", value));
+                format!(
+                    "SET {} = :outcome, {} = :expiration, {} = :settled{result} REMOVE {}",
+                    n.status, n.expiration, n.settled_at, n.owner
+                )
+            }
+        };
+        (Expression::new(update, condition, &aliases), values)
+    }
+}

@@ -1,0 +1,114 @@
+//! The rules for amendments (O1–O6).
+
+use super::{Change, check_version, has_lapsed, is_expired};
+use crate::{
+    clock::Timestamp,
+    error::{Error, ErrorKind, ErrorStatus},
+    record::{Record, Status, StoredResult},
+    store::amend::{AmendRequest, Amended, Amendment, AsRead},
+};
+
+const AMEND: &str = "amend";
+
+/// What an amendment makes of the record that exists at `now`, if one does, and the answer to it. The answer holds only if the
+/// change is applied to that very record.
+///
+/// * **O1** The record is the one that was read: its status, owner and attempt are the same. Else it stays as it is.
+/// * **O2** A record that has expired counts as absent. No amendment creates a record.
+/// * **O3** An INPROGRESS record has lapsed: its lease and the skew margin have passed. A claim that stands is never amended. A
+///   record without a lease, which another library has written, can only be forgotten.
+/// * **O4** [`Forget`](Amendment::Forget) deletes an INPROGRESS or FAILED record, and a COMPLETED one if the request says so.
+/// * **O5** [`Settle`](Amendment::Settle) gives an INPROGRESS record its outcome and removes the owner, whose own settle is refused
+///   then (S3). An ordered operation is not settled so, since its mark would have to change as well (G3).
+/// * **O6** [`Redact`](Amendment::Redact) removes the result and the label of a COMPLETED or FAILED record.
+///
+/// # Errors
+///
+/// * [`ErrorKind::Request`], permanent, if the amendment does not apply to the status that was read (O4 to O6).
+/// * [`ErrorKind::Order`], permanent, for the settle of an ordered operation.
+/// * [`ErrorKind::Format`], temporary, for a record of a newer format.
+pub fn amend(record: Option<&Record>, request: &AmendRequest, now: Timestamp) -> Result<(Change, Amended), Error> {
+    check_amendment(request)?;
+    let Some(record) = record.filter(|record| !is_expired(record, now)) else {
+        return Ok((Change::Keep, Amended::Gone));
+    };
+    if !may_amend(record, request, now)? {
+        return Ok((Change::Keep, Amended::Unchanged { current: Box::new(record.clone()) }));
+    }
+    let mut amended = record.clone();
+    match &request.amendment {
+        Amendment::Forget { .. } => return Ok((Change::Delete, Amended::Changed)),
+        Amendment::Settle { outcome, result, retention } => {
+            amended.status = (*outcome).into();
+            amended.owner = None;
+            amended.result = result.clone();
+            amended.expiration = Some(now.after(*retention).seconds_rounded_up());
+            amended.settled_at = Some(now);
+        }
+        Amendment::Redact => {
+            let superseded = amended.result.superseded;
+            amended.result = StoredResult { data: None, dropped: !superseded, superseded };
+            amended.label = None;
+        }
+    }
+    Ok((Change::Put(Box::new(amended)), Amended::Changed))
+}
+
+/// What an amendment whose condition failed means, by the record that was found instead.
+///
+/// # Errors
+///
+/// As of [`amend`].
+pub fn explain_amendment(request: &AmendRequest, found: Option<Record>, now: Timestamp) -> Result<Amended, Error> {
+    let Some(current) = found.filter(|record| !is_expired(record, now)) else { return Ok(Amended::Gone) };
+    may_amend(&current, request, now)?;
+    Ok(Amended::Unchanged { current: Box::new(current) })
+}
+
+/// Checks that an amendment applies to the status that was read (O4 to O6), before anything is sent.
+///
+/// # Errors
+///
+/// [`ErrorKind::Request`], permanent, if it does not.
+pub fn check_amendment(request: &AmendRequest) -> Result<(), Error> {
+    let why = match (&request.amendment, request.read.status) {
+        (Amendment::Forget { completed: false }, Status::Completed) => {
+            "a completed record is forgotten only if the request says so: its operation could take effect again"
+        }
+        (Amendment::Settle { .. }, Status::Completed | Status::Failed) => {
+            "the operation has an outcome already, and only a lapsed claim is settled by an operator"
+        }
+        (Amendment::Redact, Status::InProgress) => {
+            "a record in progress has no result to redact: settle or forget it first"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Request, ErrorStatus::Permanent, AMEND, why))
+}
+
+/// Whether an amendment may change a record that has not expired (O1, O3).
+///
+/// # Errors
+///
+/// [`ErrorKind::Order`] for the settle of an ordered operation (O5), and [`ErrorKind::Format`] for a newer record.
+fn may_amend(record: &Record, request: &AmendRequest, now: Timestamp) -> Result<bool, Error> {
+    check_version(record, AMEND)?;
+    let may_change = match (record.status, record.lease_until) {
+        (Status::InProgress, Some(lease_until)) => has_lapsed(lease_until, request.skew_margin, now),
+        (Status::InProgress, None) => matches!(request.amendment, Amendment::Forget { .. }),
+        (Status::Completed | Status::Failed, _) => true,
+    };
+    if AsRead::of(record) != request.read || !may_change {
+        return Ok(false);
+    }
+    if record.sequence.is_some() && matches!(request.amendment, Amendment::Settle { .. }) {
+        return Err(Error::new(
+            ErrorKind::Order,
+            ErrorStatus::Permanent,
+            AMEND,
+            "the operation is in the order of an entity, whose mark its outcome would have to change: forget the record, and \
+             let the operation run again",
+        ));
+    }
+    Ok(true)
+}
