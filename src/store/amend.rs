@@ -122,6 +122,9 @@ pub enum Amendment {
         /// How long the record stays, from now on.
         retention: Duration,
     },
+    /// Lets a lapsed INPROGRESS record be taken over under every policy, [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) too: once,
+    /// by the next claim, which is told that it [took over](super::Grant::took_over). The holder may still settle until then.
+    Release,
     /// Removes the result and the label of a COMPLETED or FAILED record. The operation stays decided, and a replay has no result.
     Redact,
 }

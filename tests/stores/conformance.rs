@@ -96,6 +96,7 @@ amendments! {
     });
     amendments_in_a_fault_store: amending(async |clock| FaultStore::new(MemoryStore::with_clock(clock), 1));
     amendments_in_dynamodb: amending(async |clock: ManualClock| created_store(config(Calls::Auto), clock).await);
+    amendments_in_dynamodb_in_batches: amending(async |clock: ManualClock| created_store(config(Calls::Batched), clock).await);
     amendments_in_a_table_of_another_shape: amending(async |clock: ManualClock| {
         created_store(config_of_another_shape(Calls::Auto), clock).await
     });

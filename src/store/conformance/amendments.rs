@@ -33,7 +33,7 @@ impl Subject {
         self.amend(&request(key, &record, amendment)).await
     }
 
-    async fn amended(&self, key: KeyHash, amendment: Amendment, rule: &str) {
+    pub(super) async fn amended(&self, key: KeyHash, amendment: Amendment, rule: &str) {
         match self.amend_now(key, amendment).await {
             Ok(Amended::Changed) => {}
             answer => broken(rule, "Ok(Changed)", answer),
@@ -48,7 +48,7 @@ impl Subject {
         }
     }
 
-    async fn stays(&self, request: &AmendRequest, rule: &str) {
+    pub(super) async fn stays(&self, request: &AmendRequest, rule: &str) {
         let before = self.read(request.key).await;
         match (self.amend(request).await, &before) {
             (Ok(Amended::Gone), None) => {}
@@ -68,7 +68,7 @@ impl Subject {
     }
 }
 
-fn request(key: KeyHash, record: &Record, amendment: Amendment) -> AmendRequest {
+pub(super) fn request(key: KeyHash, record: &Record, amendment: Amendment) -> AmendRequest {
     AmendRequest { skew_margin: MARGIN, ..AmendRequest::new(key, record, amendment) }
 }
 

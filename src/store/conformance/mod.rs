@@ -98,14 +98,14 @@ macro_rules! conformance_tests {
             doubt_is_bounded_and_blocks_nothing_newer,
             merged_doubt_ends_with_a_completion,
             a_batch_holds_operations_of_several_entities,
-            a_released_claim_is_taken_over_once_where_takeover_is_refused,
-            a_release_does_not_end_the_claim_itself,
-            a_handed_back_claim_passes_its_release_on,
-            a_released_claim_in_order_keeps_the_order,
         );
     };
     (amendments: $subject:expr) => {
         $crate::conformance_tests!($subject;
+            a_released_claim_is_taken_over_once_where_takeover_is_refused,
+            a_release_does_not_end_the_claim_itself,
+            a_handed_back_claim_passes_its_release_on,
+            a_released_claim_in_order_keeps_the_order,
             an_amendment_changes_only_the_record_that_was_read,
             an_amendment_finds_no_expired_record,
             a_claim_that_stands_is_not_amended,
@@ -135,14 +135,11 @@ const MARGIN: Duration = Duration::from_millis(500);
 const RETENTION: Duration = Duration::from_secs(60);
 
 type Advance = dyn Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync;
-type Release = dyn Fn(KeyHash) -> BoxFuture<'static, ()> + Send + Sync;
-
 /// A store, and a way to let time pass for it.
 pub struct Subject {
     store: Arc<dyn Store>,
     amend: Option<Arc<dyn Amend>>,
     advance: Box<Advance>,
-    release: Option<Box<Release>>,
 }
 
 impl Subject {
@@ -159,15 +156,7 @@ impl Subject {
         store: impl Store,
         advance: impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync + 'static,
     ) -> Self {
-        Self { store: Arc::new(store), amend: None, advance: Box::new(advance), release: None }
-    }
-
-    /// The same store, whose records an operator can release. `release` sets [`released`](Record::released) of a record to its
-    /// attempt, past the store, as a tool for operators does. Without it the checks of releases check nothing.
-    #[must_use]
-    pub fn with_release(mut self, release: impl Fn(KeyHash) -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Self {
-        self.release = Some(Box::new(release));
-        self
+        Self { store: Arc::new(store), amend: None, advance: Box::new(advance) }
     }
 
     /// The same, whose records `store` amends: the same store, or another one on the same records.

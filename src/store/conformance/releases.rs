@@ -1,6 +1,17 @@
 //! Checks of lapsed claims that an operator has released.
 
-use super::{orders::Entity, *};
+use super::{amendments::request, orders::Entity, *};
+use crate::store::amend::Amendment;
+
+impl Subject {
+    /// Releases a lapsed claim, and nothing else of its record changes.
+    async fn release(&self, key: KeyHash) {
+        let before = self.record(key, "a lapsed claim").await;
+        self.amended(key, Amendment::Release, "O7: a lapsed claim is released").await;
+        let after = Record { released: Some(before.attempt), ..before };
+        self.unchanged(key, Some(&after), "O7: a release changes nothing else").await;
+    }
+}
 
 fn refusing(claim: &ClaimRequest) -> ClaimRequest {
     ClaimRequest { takeover: Takeover::Refused, ..rival(claim) }
@@ -9,12 +20,13 @@ fn refusing(claim: &ClaimRequest) -> ClaimRequest {
 /// A lapsed claim that is released may be taken over where takeovers are refused: by one claim, which says so. A claim that
 /// stands, one that lapses after it, and another payload are refused as before.
 pub async fn a_released_claim_is_taken_over_once_where_takeover_is_refused(subject: &Subject) {
-    let Some(release) = &subject.release else { return };
     let claim = refusing(&new_claim());
     subject.granted(&claim).await;
-    release(claim.key).await;
-    subject.in_progress(&refusing(&claim), "while a claim stands, released or not").await;
+    let read = subject.record(claim.key, "a claim").await;
+    subject.stays(&request(claim.key, &read, Amendment::Release), "O3: a claim that stands is not released").await;
+    subject.in_progress(&refusing(&claim), "while a claim stands").await;
     subject.advance(LAPSE).await;
+    subject.release(claim.key).await;
     let misused = ClaimRequest { takeover: Takeover::Refused, ..misuse(&claim) };
     subject.mismatch(&misused, "after a release", Mismatch::Abandoned { attempt: 1 }).await;
 
@@ -27,7 +39,7 @@ pub async fn a_released_claim_is_taken_over_once_where_takeover_is_refused(subje
     let abandoned = subject.refused(&refusing(&claim)).await;
     expect("C7: a release is for one attempt", abandoned, Refusal::Abandoned { attempt: 2 });
 
-    release(claim.key).await;
+    subject.release(claim.key).await;
     let last = refusing(&claim);
     subject.took_over(&last).await;
     subject.done(&last, complete("2")).await;
@@ -36,22 +48,20 @@ pub async fn a_released_claim_is_taken_over_once_where_takeover_is_refused(subje
 
 /// The holder that was given up may still complete its operation, as long as nobody has taken it over.
 pub async fn a_release_does_not_end_the_claim_itself(subject: &Subject) {
-    let Some(release) = &subject.release else { return };
     let claim = refusing(&new_claim());
     subject.granted(&claim).await;
     subject.advance(LAPSE).await;
-    release(claim.key).await;
+    subject.release(claim.key).await;
     subject.done(&claim, complete("1")).await;
     subject.replays(&refusing(&claim), json("1")).await;
 }
 
 /// A claim that a release was for passes it on when it is handed back. Others do not.
 pub async fn a_handed_back_claim_passes_its_release_on(subject: &Subject) {
-    let Some(release) = &subject.release else { return };
     let claim = refusing(&new_claim());
     subject.granted(&claim).await;
     subject.advance(LAPSE).await;
-    release(claim.key).await;
+    subject.release(claim.key).await;
     for attempt in 2..5 {
         let taker = refusing(&claim);
         expect("S9: a hand-back passes the release on", subject.took_over(&taker).await.attempt, attempt);
@@ -70,7 +80,9 @@ pub async fn a_handed_back_claim_passes_its_release_on(subject: &Subject) {
 
 /// The rules of order are asked as of any takeover: a released operation does not take effect after a newer one.
 pub async fn a_released_claim_in_order_keeps_the_order(subject: &Subject) {
-    let Some(release) = subject.release.as_ref().filter(|_| subject.orders()) else { return };
+    if !subject.orders() {
+        return;
+    }
     let entity = Entity::new();
     let lost = entity.abandoned(subject, 5).await;
     let strict = refusing(&lost);
@@ -80,7 +92,7 @@ pub async fn a_released_claim_in_order_keeps_the_order(subject: &Subject) {
         abandoned,
         Refusal::Abandoned { attempt: 1 },
     );
-    release(lost.key).await;
+    subject.release(lost.key).await;
     subject.took_over(&strict).await;
     subject.done(&strict, HAND_BACK).await;
     let again = refusing(&lost);
@@ -89,6 +101,6 @@ pub async fn a_released_claim_in_order_keeps_the_order(subject: &Subject) {
 
     let late = entity.abandoned(subject, 6).await;
     entity.completed(subject, 7).await;
-    release(late.key).await;
+    subject.release(late.key).await;
     subject.superseded_by(&refusing(&late), 7_u64).await;
 }

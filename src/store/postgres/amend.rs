@@ -48,6 +48,7 @@ impl<'a> Change<'a> {
             }
             Amendment::Forget { .. } => Self { what: 3, ..Self::default() },
             Amendment::Redact => Self { what: 4, ..Self::default() },
+            Amendment::Release => Self { what: 5, ..Self::default() },
         }
     }
 }
@@ -151,6 +152,6 @@ const fn number_of(status: Status) -> i16 {
 fn size(request: &AmendRequest) -> usize {
     match &request.amendment {
         Amendment::Settle { result, .. } => result.data.as_ref().map_or(0, StoredData::len),
-        Amendment::Forget { .. } | Amendment::Redact => 0,
+        Amendment::Forget { .. } | Amendment::Redact | Amendment::Release => 0,
     }
 }

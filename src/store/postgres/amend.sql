@@ -1,5 +1,5 @@
 -- $1 scope  $2 keys  $3 owners as read, or NULL  $4 statuses as read  $5 attempts as read
--- $6 what: 1 complete, 2 fail, 3 forget, 4 redact  $7 skew margins ms  $8 retentions ms  $9 data  $10 encodings
+-- $6 what: 1 complete, 2 fail, 3 forget, 4 redact, 5 release  $7 skew margins ms  $8 retentions ms  $9 data  $10 encodings
 -- $11 now in ms, or NULL for the server's clock  $12 newest known version
 WITH w AS MATERIALIZED (
   SELECT *, coalesce($11::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
@@ -22,12 +22,13 @@ WITH w AS MATERIALIZED (
 ), changed AS (
   UPDATE once_records r SET
     status = CASE WHEN what < 3 THEN what ELSE r.status END,
-    owner = CASE WHEN what = 4 THEN r.owner END,
+    owner = CASE WHEN what > 3 THEN r.owner END,
     expiration = CASE WHEN what < 3 THEN (now + retention + 999) / 1000 ELSE r.expiration END,
     settled_at = CASE WHEN what < 3 THEN now ELSE r.settled_at END,
-    label = CASE WHEN what < 3 THEN r.label END,
+    label = CASE WHEN what <> 4 THEN r.label END,
+    released = CASE WHEN what = 5 THEN r.attempt ELSE r.released END,
     data = w.data,
-    encoding = CASE WHEN what < 3 THEN w.encoding WHEN r.encoding = 3 THEN 3 ELSE 2 END
+    encoding = CASE WHEN what < 3 THEN w.encoding WHEN what = 4 AND r.encoding IS DISTINCT FROM 3 THEN 2 ELSE r.encoding END
   FROM w JOIN held ON held.key_hash = k
   WHERE r.scope = $1::text AND r.key_hash = k AND what <> 3
     AND r.status = was AND r.owner IS NOT DISTINCT FROM o AND r.attempt = a

@@ -1,5 +1,5 @@
 -- Amends one record on behalf of an operator, if it is as it was read. KEYS[1]: the record. Times are in ms.
--- ARGV: 1 the owner that was read, or ''  2 the terms, divided by spaces: COMPLETED|FAILED|forget|redact, the status and the
+-- ARGV: 1 the owner that was read, or ''  2 the terms, divided by spaces: COMPLETED|FAILED|forget|redact|release, the status and the
 --       attempt that were read, skew margin, retention, newest known version, field of the result
 --       (data|deflated|encoded|result_dropped|superseded, or -), now (nothing for the server's clock)  3 the result's value
 -- The first line, in scripts.rs, has it run without free memory too, and has a replica, whose copy may be older, refuse it.
@@ -18,12 +18,14 @@ local is_as_read = found[1] == status and (found[2] or '') == owner and (found[3
 local has_lapsed = lease and lease < math.max(now - tonumber(margin), 0) or not found[4] and what == 'forget'
 if not is_as_read or status == 'INPROGRESS' and not has_lapsed or settles and found[7] then
   return {text(now), redis.call('HMGET', key, 'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration',
-    'validation', 'v', 'result_dropped', 'superseded', 'operation', 'label', 'sequence', 'claimed_at', 'settled_at', 'data', 'deflated',
-    'encoded')}
+    'validation', 'v', 'result_dropped', 'superseded', 'operation', 'label', 'sequence', 'claimed_at', 'settled_at', 'released', 'data',
+    'deflated', 'encoded')}
 end
 
 if what == 'forget' then
   redis.call('DEL', key)
+elseif what == 'release' then
+  redis.call('HSET', key, 'released', attempt)
 elseif what == 'redact' then
   redis.call('HDEL', key, 'data', 'deflated', 'encoded', 'label')
   if not found[8] then redis.call('HSET', key, 'result_dropped', 1) end

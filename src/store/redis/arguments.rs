@@ -135,6 +135,7 @@ pub(super) fn of_amend(request: &AmendRequest, now: &str, command: &mut Cmd) {
         Amendment::Settle { outcome, retention, .. } => (Status::from(*outcome).as_str(), *retention),
         Amendment::Forget { .. } => ("forget", Duration::ZERO),
         Amendment::Redact => ("redact", Duration::ZERO),
+        Amendment::Release => ("release", Duration::ZERO),
     };
     let (status, attempt) = (read.status.as_str(), read.attempt);
     let [margin, retention] = [*skew_margin, retention].map(millis);
@@ -150,7 +151,7 @@ pub(super) fn amended(request: &AmendRequest) -> (&'static str, &[u8]) {
     const NOTHING: (&str, &[u8]) = ("-", b"");
     match &request.amendment {
         Amendment::Settle { result, .. } => field_of(result).unwrap_or(NOTHING),
-        Amendment::Forget { .. } | Amendment::Redact => NOTHING,
+        Amendment::Forget { .. } | Amendment::Redact | Amendment::Release => NOTHING,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The rules for amendments (O1–O6).
+//! The rules for amendments (O1–O7).
 
 use super::{Change, check_version, has_lapsed, is_expired};
 use crate::{
@@ -21,10 +21,11 @@ const AMEND: &str = "amend";
 /// * **O5** [`Settle`](Amendment::Settle) gives an INPROGRESS record its outcome and removes the owner, whose own settle is refused
 ///   then (S3). An ordered operation is not settled so, since its mark would have to change as well (G3).
 /// * **O6** [`Redact`](Amendment::Redact) removes the result and the label of a COMPLETED or FAILED record.
+/// * **O7** [`Release`](Amendment::Release) has an INPROGRESS record say that its attempt is released (C7).
 ///
 /// # Errors
 ///
-/// * [`ErrorKind::Request`], permanent, if the amendment does not apply to the status that was read (O4 to O6).
+/// * [`ErrorKind::Request`], permanent, if the amendment does not apply to the status that was read (O4 to O7).
 /// * [`ErrorKind::Order`], permanent, for the settle of an ordered operation.
 /// * [`ErrorKind::Format`], temporary, for a record of a newer format.
 pub fn amend(record: Option<&Record>, request: &AmendRequest, now: Timestamp) -> Result<(Change, Amended), Error> {
@@ -45,6 +46,7 @@ pub fn amend(record: Option<&Record>, request: &AmendRequest, now: Timestamp) ->
             amended.expiration = Some(now.after(*retention).seconds_rounded_up());
             amended.settled_at = Some(now);
         }
+        Amendment::Release => amended.released = Some(record.attempt),
         Amendment::Redact => {
             let superseded = amended.result.superseded;
             amended.result = StoredResult { data: None, dropped: !superseded, superseded };
@@ -65,7 +67,7 @@ pub fn explain_amendment(request: &AmendRequest, found: Option<Record>, now: Tim
     Ok(Amended::Unchanged { current: Box::new(current) })
 }
 
-/// Checks that an amendment applies to the status that was read (O4 to O6), before anything is sent.
+/// Checks that an amendment applies to the status that was read (O4 to O7), before anything is sent.
 ///
 /// # Errors
 ///
@@ -77,6 +79,9 @@ pub fn check_amendment(request: &AmendRequest) -> Result<(), Error> {
         }
         (Amendment::Settle { .. }, Status::Completed | Status::Failed) => {
             "the operation has an outcome already, and only a lapsed claim is settled by an operator"
+        }
+        (Amendment::Release, Status::Completed | Status::Failed) => {
+            "the operation has an outcome, and only a lapsed claim is released"
         }
         (Amendment::Redact, Status::InProgress) => {
             "a record in progress has no result to redact: settle or forget it first"

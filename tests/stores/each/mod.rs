@@ -8,7 +8,6 @@ mod faults;
 mod http;
 mod invocation;
 mod order;
-mod releases;
 mod sqs;
 mod stream;
 

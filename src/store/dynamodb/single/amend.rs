@@ -32,7 +32,7 @@ impl DynamoDbStore {
         let (expression, values) = self.amending_expression(request, now);
         let write = match request.amendment {
             Amendment::Forget { .. } => self.delete(AMEND, &request.key, &expression, values).await?,
-            Amendment::Settle { .. } | Amendment::Redact => {
+            Amendment::Settle { .. } | Amendment::Redact | Amendment::Release => {
                 self.update(AMEND, &request.key, &expression, values, None).await?
             }
         };
@@ -79,6 +79,7 @@ impl DynamoDbStore {
                 Amendment::Forget { .. } => {
                     format!(" AND {}", or_absent(&n.in_progress_expiration, "< :lapsed"))
                 }
+                Amendment::Release => format!(" AND {} < :lapsed", n.in_progress_expiration),
                 Amendment::Settle { .. } | Amendment::Redact => {
                     format!(" AND {} < :lapsed AND attribute_not_exists({})", n.in_progress_expiration, n.sequence)
                 }
@@ -86,6 +87,7 @@ impl DynamoDbStore {
         }
         let update = match &request.amendment {
             Amendment::Forget { .. } => String::new(),
+            Amendment::Release => format!("SET {} = :attempt", n.released),
             // A superseded operation has no result.
             Amendment::Redact if read.superseded => format!("REMOVE {}, {}", n.data, n.label),
             Amendment::Redact => {
