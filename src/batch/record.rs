@@ -110,6 +110,7 @@ impl RecordInfo {
 
     /// Attributes that the source has set.
     #[must_use]
+    #[cfg(feature = "sqs")]
     pub(super) fn with_attributes(mut self, attributes: HashMap<String, String>) -> Self {
         self.attributes.given = attributes;
         self

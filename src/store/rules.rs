@@ -137,6 +137,10 @@ pub(crate) enum Resolved<'a> {
     HandBack {
         settled_at: Timestamp,
         /// The attempt on record and its release after the hand-back; `None` if nothing is known of a release.
+        #[cfg_attr(
+            not(feature = "dynamodb"),
+            expect(dead_code, reason = "other stores replace the record, or read it themselves")
+        )]
         release: Option<(u64, u64)>,
     },
     Renew(Renewal),
