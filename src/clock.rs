@@ -1,7 +1,7 @@
 //! Time: the only place that reads a clock.
 //!
 //! All time is UTC and an integer: milliseconds for leases, seconds for the expiration of a record. A clock is read at
-//! each use and never kept across an `await`, since a sandbox may be frozen at any of them.
+//! each use and never kept across an `await`, since an execution environment may be frozen at any of them.
 
 use std::{
     fmt,

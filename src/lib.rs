@@ -71,7 +71,7 @@
 //! |---|---|
 //! | `dynamodb` (default) | [`DynamoDbStore`], on the AWS SDK |
 //! | `ring` (default), `aws-lc` | the cryptography of TLS for every store; without both, the application brings it |
-//! | `powertools` | records in DynamoDB that functions with AWS Powertools recognise, in Python or TypeScript |
+//! | `powertools` | records in DynamoDB that functions with AWS Powertools recognize, in Python or TypeScript |
 //! | `postgres`, `postgres-tls` | [`PostgresStore`], without and with TLS by rustls |
 //! | `redis`, `redis-cluster`, `redis-tls` | [`RedisStore`], on a node, on a cluster, with TLS by rustls |
 //! | `batch` | the batch processor with Kinesis, Kafka, SNS, EventBridge, Amazon MQ and custom sources |

@@ -27,7 +27,7 @@ const PARTS: usize = MAX_DIGITS / PART;
 /// Where an operation stands in the order of its entity's operations: a whole number of up to 64 decimal digits. A version, a
 /// time, or a sequence number of Kinesis (56 digits).
 ///
-/// It is made of an unsigned integer, parsed from digits, or deserialised from a number or from a string of digits. Leading
+/// It is made of an unsigned integer, parsed from digits, or deserialized from a number or from a string of digits. Leading
 /// zeros do not count.
 ///
 /// ```

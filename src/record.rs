@@ -190,7 +190,7 @@ impl Status {
     }
 }
 
-/// A serialised result, as it is kept in a record. `Debug` shows its size only.
+/// A serialized result, as it is kept in a record. `Debug` shows its size only.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoredData {
@@ -233,7 +233,7 @@ impl fmt::Debug for StoredData {
 pub struct StoredResult {
     /// The result or the error; `None` if it was dropped, or if another library stored none.
     pub data: Option<StoredData>,
-    /// Whether there was a result that is not kept: too large, not serialisable, or not wanted.
+    /// Whether there was a result that is not kept: too large, not serializable, or not wanted.
     pub dropped: bool,
     /// Whether the handler has found the operation superseded by a newer one, so that it did not take effect. Of a COMPLETED
     /// record, and without data.
@@ -255,7 +255,7 @@ impl StoredResult {
 
 /// The stored state of a key.
 ///
-/// For stores that keep documents it has a serialised form, in JSON and other formats that name members. The names are those of
+/// For stores that keep documents it has a serialized form, in JSON and other formats that name members. The names are those of
 /// DynamoDB's attributes; what is absent, or `false`, is left out.
 ///
 /// | member | what |
@@ -319,7 +319,7 @@ pub struct Record {
     /// The [attempt](Self::attempt) that an operator has released: once its lease has passed, it may be taken over whatever the
     /// policy. Greater attempts are not released.
     pub released: Option<u64>,
-    /// What the [serialised form](Self) has beside all this, for a store that keeps documents. Other stores leave what they do not
+    /// What the [serialized form](Self) has beside all this, for a store that keeps documents. Other stores leave what they do not
     /// know where it is, and do not show it.
     pub unknown: Map<String, Value>,
 }

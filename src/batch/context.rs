@@ -68,7 +68,7 @@ impl RecordContext {
     /// # }
     /// ```
     pub async fn cancelled(&self) {
-        // A sandbox that was frozen wakes late or early.
+        // An execution environment that was frozen wakes late or early.
         while !self.time_left().is_zero() {
             tokio::time::sleep(self.time_left()).await;
         }

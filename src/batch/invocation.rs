@@ -129,7 +129,7 @@ fn check_time(now: Timestamp, window: Window, expected: Option<Duration>) -> Res
     let time = window.stop.since(now);
     let message = format!(
         "no record could begin: an invocation has {time:?} before its reserve, and a handler is expected to take {expected:?}; \
-         set a longer time-out of the function, a shorter reserve or a shorter expected duration"
+         set a longer timeout of the function, a shorter reserve or a shorter expected duration"
     );
     Err(Error::new(ErrorKind::Config, ErrorStatus::Temporary, "receive", message))
 }

@@ -90,7 +90,7 @@ impl Idempotency {
     /// # }
     /// ```
     ///
-    /// The handler takes the decoded body, and a [`RecordContext`](crate::RecordContext) if it wants one. It returns any serialisable value, which
+    /// The handler takes the decoded body, and a [`RecordContext`](crate::RecordContext) if it wants one. It returns any serializable value, which
     /// is stored, or an error, which is transient unless [classified](crate::Classify).
     #[track_caller]
     pub fn batch<S, H, T, Args>(

@@ -33,7 +33,7 @@ pub(crate) enum Unfinished {
 pin_project! {
     /// Awaits `work` within its bounds.
     ///
-    /// The clock is read before every poll, besides the timer: while a sandbox is frozen its timers stand still, and a
+    /// The clock is read before every poll, besides the timer: while an execution environment is frozen its timers stand still, and a
     /// handler that thaws after its lease must not go on.
     pub(crate) struct Guarded<F> {
         #[pin]

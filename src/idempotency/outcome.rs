@@ -23,7 +23,7 @@ pub enum Outcome<T> {
     Unrecorded(T),
     /// It was done before; this is the recorded result.
     Replayed(T),
-    /// It was done before; its result is not stored: too large, not serialisable, or [discarded](crate::Results::Discard).
+    /// It was done before; its result is not stored: too large, not serializable, or [discarded](crate::Results::Discard).
     ReplayedWithoutResult,
     /// It failed for good before; this is the recorded failure.
     ReplayedFailure(StoredFailure),

@@ -58,7 +58,7 @@ pub enum Results {
     /// All of it, and a replay returns it.
     #[default]
     Store,
-    /// Nothing, for results that hold personal data. A duplicate is recognised, and gets
+    /// Nothing, for results that hold personal data. A duplicate is recognized, and gets
     /// [`Outcome::ReplayedWithoutResult`](crate::Outcome::ReplayedWithoutResult), or a
     /// [`StoredFailure`](crate::StoredFailure) without its message. The HTTP layer stores the status of the response and nothing
     /// else.

@@ -71,7 +71,7 @@ impl<'a> Encoder<'a> {
         self.settings.results == Results::Discard
     }
 
-    /// A result that is too large, or that cannot be serialised or encoded, is dropped: the work is done all the same.
+    /// A result that is too large, or that cannot be serialized or encoded, is dropped: the work is done all the same.
     pub(crate) fn encode<T: Serialize>(&self, value: &T) -> StoredResult {
         match self.settings.results {
             Results::Store => self.encode_always(value),
@@ -86,11 +86,11 @@ impl<'a> Encoder<'a> {
         let text = match catch_panic(|| serde_json::to_string(value)) {
             Some(Ok(text)) => text,
             Some(Err(error)) => {
-                tracing::error!(target: "lambda_once", %error, "the result is not serialisable, so it is not kept; the operation stays done");
+                tracing::error!(target: "lambda_once", %error, "the result is not serializable, so it is not kept; the operation stays done");
                 return StoredResult::DROPPED;
             }
             None => {
-                tracing::error!(target: "lambda_once", "serialising the result panicked, so it is not kept; the operation stays done");
+                tracing::error!(target: "lambda_once", "serializing the result panicked, so it is not kept; the operation stays done");
                 return StoredResult::DROPPED;
             }
         };
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_is_not_serialisable_is_dropped() {
+    fn a_result_that_is_not_serializable_is_dropped() {
         struct Panics;
         impl Serialize for Panics {
             fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {

@@ -247,7 +247,7 @@ pub trait Classify<T, E>: Sized {
     /// The same error, marked.
     fn superseded(self) -> Result<T, Classified>;
 
-    /// Nobody knows whether the operation took effect: a time-out of a payment, say.
+    /// Nobody knows whether the operation took effect: a timeout of a payment, say.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@ use crate::{
     error::Error,
 };
 
-/// How long after its deadline an invocation's lease ends: Lambda ends a sandbox a little late (L1).
+/// How long after its deadline an invocation's lease ends: Lambda ends an execution environment a little late (L1).
 const AFTER_DEADLINE: Duration = Duration::from_secs(1);
 
 const MIN_RESERVE: Duration = Duration::from_millis(500);

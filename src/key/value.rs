@@ -26,7 +26,7 @@ pub(crate) fn canonical_value<V: Serialize + ?Sized>(value: &V) -> Result<Vec<u8
 }
 
 fn json<V: Serialize + ?Sized>(value: &V) -> Result<Vec<u8>, Error> {
-    let text = serde_json::to_vec(value).map_err(|source| Error::payload("not serialisable").with_source(source))?;
+    let text = serde_json::to_vec(value).map_err(|source| Error::payload("not serializable").with_source(source))?;
     // `serde_json` writes numbers that JSON does not have as `null`: different payloads would be one, and a key missing.
     if text.windows(4).any(|part| part == b"null") {
         value.serialize(Finite).map_err(|NotFinite| Error::payload("JSON holds neither NaN nor infinity"))?;

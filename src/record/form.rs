@@ -1,4 +1,4 @@
-//! The form in which records are serialised: names and words that stay.
+//! The form in which records are serialized: names and words that stay.
 
 use std::{fmt, sync::Arc};
 

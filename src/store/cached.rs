@@ -31,7 +31,7 @@ const MAX_AGE: Duration = Duration::from_secs(60);
 /// table's slot and the allocator's share, which are estimated.
 const ENTRY_BYTES: usize = size_of::<KeyHash>() + size_of::<Entry>() + 96;
 
-/// Keeps outcomes in the process's own memory, in front of a store: a duplicate that reaches the same sandbox again
+/// Keeps outcomes in the process's own memory, in front of a store: a duplicate that reaches the same execution environment again
 /// costs no call.
 ///
 /// ```
@@ -59,7 +59,7 @@ const ENTRY_BYTES: usize = size_of::<KeyHash>() + size_of::<Entry>() + 96;
 ///
 /// * A record that is **deleted** or [amended](crate::store::amend) in the store is served until its entry is `max_age` old, unless it
 ///   was amended through this cache.
-/// * Each sandbox has a cache of its own, and it is empty after a cold start: it saves calls, it guarantees nothing.
+/// * Each execution environment has a cache of its own, and it is empty after a cold start: it saves calls, it guarantees nothing.
 ///
 /// # Defaults
 ///

@@ -23,7 +23,7 @@ use crate::{
 /// As many as DynamoDB takes in a request, so that a batch runs alike in tests.
 const BATCH: usize = 25;
 
-/// A store in the process's own memory, **for tests and demonstrations only**: another sandbox does not see it, and it
+/// A store in the process's own memory, **for tests and demonstrations only**: another execution environment does not see it, and it
 /// is gone when the process ends. It never deletes an expired record, as DynamoDB may not for days.
 ///
 /// Clones share their records.

@@ -36,7 +36,7 @@ const MAX_VALUES: usize = 100;
 /// | metric | unit | what |
 /// |---|---|---|
 /// | `Operations` | count | operations that were told, duplicates included |
-/// | `DuplicatesSaved` | count | of them, those that were recognised as done before |
+/// | `DuplicatesSaved` | count | of them, those that were recognized as done before |
 /// | `Executed`, `TookOver`, `Replayed`, … | count | outcomes: the names of [`OutcomeKind`], with `FailedTransient`, `FailedPermanent` and `FailedUnknown` for failures, `Panicked` and `Cancelled` for interruptions |
 /// | `Takeovers` | count | claims that took over another one, however they ended |
 /// | `Errors` | count | operations whose outcome could not be decided: trouble with the store, a missing key and so on |

@@ -62,7 +62,7 @@ impl OperationEvent<'_> {
         }
     }
 
-    /// Whether it was recognised as done before, so that its effect was not repeated.
+    /// Whether it was recognized as done before, so that its effect was not repeated.
     pub const fn is_duplicate(&self) -> bool {
         match self.outcome {
             Ok(outcome) => outcome.is_replay(),

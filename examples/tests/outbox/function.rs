@@ -29,7 +29,7 @@ use super::TIMEOUT;
 /// How long an invocation may take.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Where one sandbox of a function gets its events.
+/// Where one execution environment of a function gets its events.
 pub struct RuntimeApi {
     address: String,
     events: mpsc::UnboundedSender<Value>,

@@ -176,7 +176,7 @@ async fn wait<S: Source, T: Send>(
     let time = until.map(|until| until.since(clock.now()));
     let ended = poll_fn(|context| poll(clock, machine, under_way, context, false));
     match time {
-        // What ends at the same time counts: a time-out polls it first.
+        // What ends at the same time counts: a timeout polls it first.
         Some(time) => tokio::time::timeout(time, ended).await.unwrap_or_default(),
         None => ended.await,
     }

@@ -13,7 +13,7 @@ use crate::{
     telemetry::spans,
 };
 
-/// The longest that one call may take, whatever the client's own time-outs are: a call that stays silent leaves time for
+/// The longest that one call may take, whatever the client's own timeouts are: a call that stays silent leaves time for
 /// another.
 pub(super) const MAX_CALL_TIME: Duration = Duration::from_secs(3);
 

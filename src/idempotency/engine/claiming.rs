@@ -116,7 +116,7 @@ impl Engine {
     }
 
     /// Sends claims, and sends those again that the store had trouble with. A claim keeps its owner token, so one that was
-    /// applied while its answer was lost is recognised (C5).
+    /// applied while its answer was lost is recognized (C5).
     async fn send_claims(
         &self,
         requests: &[ClaimRequest],
@@ -252,7 +252,7 @@ fn may_stand(answer: &Result<Claimed, Error>) -> bool {
     matches!(answer, Err(_) | Ok(Claimed::Refused(Refusal::InProgress { .. })))
 }
 
-/// Fresh tokens. Never drawn in init: sandboxes restored from one snapshot would share them.
+/// Fresh tokens. Never drawn in init: execution environments restored from one snapshot would share them.
 fn draw_owners(count: usize) -> Result<Vec<Owner>, Error> {
     let mut bytes = vec![[0; 16]; count];
     getrandom::fill(bytes.as_flattened_mut()).map_err(|source| {

@@ -12,7 +12,7 @@ mod python;
 mod tests;
 mod typescript;
 
-/// Which Powertools has written the records, or is to read them. Neither recognises what the other has written: the JSON that
+/// Which Powertools has written the records, or is to read them. Neither recognizes what the other has written: the JSON that
 /// they hash differs, and so does the form of the hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {

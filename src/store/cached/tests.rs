@@ -21,7 +21,7 @@ const LEASE: Duration = Duration::from_secs(10);
 const RETENTION: Duration = Duration::from_secs(3_600);
 const A_MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A sandbox: a cache of its own in front of a store that others use too.
+/// An execution environment: a cache of its own in front of a store that others use too.
 struct Sandbox {
     clock: ManualClock,
     memory: MemoryStore,

@@ -104,7 +104,7 @@ impl Config {
         self
     }
 
-    /// Records that a function with AWS Powertools recognises, in place of the library's own: see [`Powertools`].
+    /// Records that a function with AWS Powertools recognizes, in place of the library's own: see [`Powertools`].
     ///
     /// The function's prefix replaces the [`key_prefix`](Self::key_prefix). With a [`sort_key`](Self::sort_key) (Powertools'
     /// `sort_key_attr`), the hash stands in that, and its constant in the partition key (`static_pk_value`).

@@ -1,4 +1,4 @@
-//! Records that functions with AWS Powertools recognise, and theirs.
+//! Records that functions with AWS Powertools recognize, and theirs.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 

@@ -126,8 +126,8 @@ impl Config {
     /// The most connections that the store opens. It opens one when a call finds none idle. A call that finds all in use waits
     /// for up to 2 s.
     ///
-    /// A Lambda sandbox uses one connection for one request at a time, and up to three for a batch, since claims, settles and
-    /// polls overlap. A small pool, such as 2, limits the share of the server's `max_connections` that a function's sandboxes
+    /// A Lambda execution environment uses one connection for one request at a time, and up to three for a batch, since claims, settles and
+    /// polls overlap. A small pool, such as 2, limits the share of the server's `max_connections` that a function's execution environments
     /// take, and at worst makes one call of a batch wait for another. A service with many concurrent requests needs more.
     ///
     /// A [transaction](super::Transaction) holds a connection from its first statement to its end: the pool needs one for each handler
@@ -137,7 +137,7 @@ impl Config {
         self
     }
 
-    /// The longest time to open a connection, from the look-up of the host name to the end of the authentication. With several
+    /// The longest time to open a connection, from the lookup of the host name to the end of the authentication. With several
     /// hosts it applies to each of them.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;

@@ -29,7 +29,7 @@ use crate::{
     store::remote::password::Password,
 };
 
-/// The idle time after which a connection is checked before it is used. While the sandbox was frozen, the server, a proxy or a
+/// The idle time after which a connection is checked before it is used. While the execution environment was frozen, the server, a proxy or a
 /// NAT gateway may have closed it.
 const CHECK_AFTER: Duration = Duration::from_secs(5);
 /// The longest time that this check may take.
@@ -46,7 +46,7 @@ pub(super) struct Manager {
     pub(super) config: tokio_postgres::Config,
     pub(super) tls: tls::Connector,
     pub(super) password: Option<Password>,
-    /// For everything from the look-up of the host's name to the server's readiness.
+    /// For everything from the lookup of the host's name to the server's readiness.
     pub(super) connect_timeout: Duration,
     /// Counts events that make every idle connection suspect: it replaces those of an older generation.
     pub(super) generation: AtomicU64,

@@ -190,7 +190,7 @@ fn of_code(code: &str, ends_session: bool) -> (ErrorKind, ErrorStatus) {
     let temporary = |kind| (kind, ErrorStatus::Temporary);
     let class = code.get(..2).unwrap_or_default();
     match (class, code) {
-        // Lock and statement time-outs, also those of the whole transaction; an operator cancelled the statement.
+        // Lock and statement timeouts, also those of the whole transaction; an operator cancelled the statement.
         (_, "55P03" | "57014" | "25P04") => temporary(ErrorKind::Timeout),
         // The outcome of the statement is not known.
         (_, "40003") | ("08", _) => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),

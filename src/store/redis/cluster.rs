@@ -41,7 +41,7 @@ impl Cluster {
             async move { connection.req_packed_command(&command).await.and_then(Value::extract_error) }
         });
         // The client keeps silent connections, and finds no other nodes when all those it knew are gone. The caller may give
-        // up before the response time-out.
+        // up before the response timeout.
         let discard = || self.connection.discard(lease.number);
         let answers = noticing_drop(join_all(answers), discard).await;
         let has_failed =

@@ -33,7 +33,7 @@
 //! by which a record and a mark may change, and return what they found if they refuse. Leases end by the server's clock. On a
 //! node a batch is one pipeline, and so one round trip; on a cluster its keys are claimed concurrently.
 //!
-//! **A fail-over can lose writes that were acknowledged, and an eviction loses records**: the operation may then run twice,
+//! **A failover can lose writes that were acknowledged, and an eviction loses records**: the operation may then run twice,
 //! even at the same time, and neither run is told. [`warm_up`](crate::Store::warm_up) warns unless the eviction policy is `noeviction`.
 
 use std::{fmt, sync::Arc};

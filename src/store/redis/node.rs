@@ -21,7 +21,7 @@ use crate::{
     store::remote::password::Password,
 };
 
-/// A connection that has been idle for longer is suspect: a frozen sandbox does not notice when a server, a proxy or a NAT
+/// A connection that has been idle for longer is suspect: a frozen execution environment does not notice when a server, a proxy or a NAT
 /// gateway closes it.
 const IDLE: Duration = Duration::from_secs(5);
 /// How long a suspect connection may take for its first answer.
@@ -98,7 +98,7 @@ impl Node {
         } else {
             self.response_timeout
         });
-        // The caller may have given up before the response time-out because the connection is dead.
+        // The caller may have given up before the response timeout because the connection is dead.
         let on_drop = || self.last_answer.store(0, Ordering::Relaxed);
         let answers = noticing_drop(connection.req_packed_commands(pipeline, 0, pipeline.len()), on_drop).await;
         let has_failed = match &answers {

@@ -7,7 +7,7 @@ use lambda_once::{
 
 use crate::world::{Event, Latency, World, batch, fifo, millis, orders, reported};
 
-/// Asserts that a sandbox that had died at any moment of the invocation would have lost the record of one run at most,
+/// Asserts that an execution environment that had died at any moment of the invocation would have lost the record of one run at most,
 /// beside those of the runs under way.
 fn assert_one_run_behind(world: &World, runs: usize) {
     let unrecorded = world.journal.unrecorded_at_each_beginning();

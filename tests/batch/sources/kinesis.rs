@@ -86,7 +86,7 @@ async fn an_event_id_stands_for_one_record_of_its_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_producer_that_sends_again_is_recognised_by_a_key_of_its_own() {
+async fn a_producer_that_sends_again_is_recognized_by_a_key_of_its_own() {
     for key in [Key::pointer("/order_id"), Key::attribute("partitionKey")] {
         let world = World::new();
         let again = [0, 1].map(|number| record(number, "order-1", order("order-1").to_string()));

@@ -92,7 +92,7 @@ async fn a_permanent_failure_fails_every_delivery_unless_it_is_acknowledged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_publisher_that_sends_again_is_recognised_by_a_key_of_its_own() {
+async fn a_publisher_that_sends_again_is_recognized_by_a_key_of_its_own() {
     for key in [Key::pointer("/order_id"), Key::header("order_id"), Key::attribute("Subject")] {
         let world = World::new();
         let service = service(&world, key);

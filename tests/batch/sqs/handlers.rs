@@ -240,8 +240,8 @@ async fn bodies_can_be_decoded_by_a_function_which_may_fail_or_panic() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_that_cannot_be_stored_is_still_done() {
-    struct Unserialisable;
-    impl serde::Serialize for Unserialisable {
+    struct Unserializable;
+    impl serde::Serialize for Unserializable {
         fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
             Err(serde::ser::Error::custom("no"))
         }
@@ -251,7 +251,7 @@ async fn a_result_that_cannot_be_stored_is_still_done() {
     let counted = Arc::clone(&runs);
     let service = world.once.sqs(by_order(), move |_: Value| {
         *counted.lock().unwrap() += 1;
-        async { Ok::<_, Failure>(Unserialisable) }
+        async { Ok::<_, Failure>(Unserializable) }
     });
     for _ in 0..2 {
         assert!(world.deliver_to(&service, [order("A")]).await.is_empty());

@@ -1,4 +1,4 @@
-//! Visibility time-outs.
+//! Visibility timeouts.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The new visibility time-outs of all messages, by receipt handle, after a look at the form of the requests.
+/// The new visibility timeouts of all messages, by receipt handle, after a look at the form of the requests.
 fn changes(server: &Server) -> BTreeMap<String, u64> {
     let mut changes = BTreeMap::new();
     for body in server.bodies(OPERATION) {

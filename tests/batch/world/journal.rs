@@ -62,7 +62,7 @@ struct State {
     is_dead: bool,
 }
 
-/// The list, and whether the sandbox is dead: from then on nothing reaches the store. Clones share both.
+/// The list, and whether the execution environment is dead: from then on nothing reaches the store. Clones share both.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     clock: TokioClock,
@@ -226,17 +226,17 @@ impl Journal {
         self.state.lock().unwrap().is_dead
     }
 
-    /// The sandbox will die in the middle of this run, counted from 0 over all invocations: when it has blocked its thread.
+    /// The execution environment will die in the middle of this run, counted from 0 over all invocations: when it has blocked its thread.
     pub(super) fn die_in(&self, run: usize) {
         self.state.lock().unwrap().dies_in = Some(run);
     }
 
-    /// Completes when the sandbox has died.
+    /// Completes when the execution environment has died.
     pub(super) async fn died(&self) {
         self.died.notified().await;
     }
 
-    /// Another sandbox takes the place of the dead one.
+    /// Another execution environment takes the place of the dead one.
     pub(super) fn revive(&self) {
         let mut state = self.state.lock().unwrap();
         (state.dies_in, state.is_dead) = (None, false);
@@ -251,7 +251,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// It has blocked its thread. If it is the run to die in, the sandbox dies.
+    /// It has blocked its thread. If it is the run to die in, the execution environment dies.
     pub(super) fn blocked(&self) {
         if let Some(hash) = self.hash {
             self.journal.note(Event::Blocked(hash));

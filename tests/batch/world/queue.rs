@@ -143,7 +143,7 @@ impl World {
         service.process(LambdaEvent::new(event, self.left(left))).await
     }
 
-    /// Delivers an event, with a minute left, to a sandbox that dies in the middle of this run. Another takes its place, when
+    /// Delivers an event, with a minute left, to an execution environment that dies in the middle of this run. Another takes its place, when
     /// the claims that stand have ended.
     pub(crate) async fn process_and_die<H, T, Args>(
         &self,

@@ -37,7 +37,7 @@ impl Recorder {
         Self { inner, journal, batch, latency }
     }
 
-    /// Has the request applied, if the sandbox lives.
+    /// Has the request applied, if the execution environment lives.
     async fn send<A, F>(&self, latency: impl FnOnce(Latency) -> Duration, apply: F) -> A
     where
         A: Send + 'static,

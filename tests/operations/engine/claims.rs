@@ -41,7 +41,7 @@ async fn of_64_concurrent_runs_one_executes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_answer_was_lost_is_recognised_and_counts_once() {
+async fn a_claim_whose_answer_was_lost_is_recognized_and_counts_once() {
     let world = World::new();
     world.store.next(Call::Claim, Fault::ErrorAfter);
     let mut attempt = 0;
@@ -194,7 +194,7 @@ async fn an_expired_outcome_counts_as_absent_and_is_not_taken_over() {
     assert_eq!(world.record().await.unwrap().prior_status, Some(Status::Completed));
 }
 
-/// A run whose claim is under way, for two seconds in all, when the sandbox is frozen for `time`.
+/// A run whose claim is under way, for two seconds in all, when the execution environment is frozen for `time`.
 async fn run_frozen_while_claiming(world: &World, time: Duration) -> Result<Outcome<u32>, Error> {
     world.store.next(Call::Claim, Fault::Delay(Duration::from_secs(2)));
     let freeze = async {

@@ -74,7 +74,7 @@ impl World {
         Self { clock, records, store, once, runs: Arc::default() }
     }
 
-    /// Another engine on the same store and clock, as in another sandbox.
+    /// Another engine on the same store and clock, as in another execution environment.
     fn another(&self, settings: impl FnOnce(Builder) -> Builder) -> Idempotency {
         settings(Idempotency::builder(self.store.clone()).clock(self.clock.clone())).build().unwrap()
     }

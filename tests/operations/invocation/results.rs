@@ -120,7 +120,7 @@ async fn a_result_with_one_value_needs_no_keeping() {
 }
 
 #[tokio::test]
-async fn a_result_that_cannot_be_serialised_is_given_and_not_kept() {
+async fn a_result_that_cannot_be_serialized_is_given_and_not_kept() {
     #[derive(Debug, serde::Deserialize)]
     struct Odd(HashMap<(u8, u8), u8>);
     impl serde::Serialize for Odd {

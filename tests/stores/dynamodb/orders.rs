@@ -156,7 +156,7 @@ async fn a_claim_in_conflict_is_answered_by_what_the_other_transaction_wrote() {
 
 /// The SDK repeats a request whose answer was lost, and reports what the last attempt has met.
 #[tokio::test]
-async fn a_claim_that_was_applied_before_a_conflict_is_recognised() {
+async fn a_claim_that_was_applied_before_a_conflict_is_recognized() {
     for reasons in BUSY {
         let world = World::new().await;
         world.proxy.on_command("TransactWriteItems").drop_response();

@@ -120,7 +120,7 @@ async fn a_key_that_is_never_found_free_is_in_progress() {
 }
 
 #[tokio::test]
-async fn a_lost_claim_is_recognised_without_the_item() {
+async fn a_lost_claim_is_recognized_without_the_item() {
     let world = World::new().await;
     world.proxy.on_command("UpdateItem").drop_response();
     world.proxy.on_command("UpdateItem").nth(2).refuse_without_the_item();
@@ -129,7 +129,7 @@ async fn a_lost_claim_is_recognised_without_the_item() {
 }
 
 #[tokio::test]
-async fn a_lost_completion_is_recognised_without_the_item() {
+async fn a_lost_completion_is_recognized_without_the_item() {
     let world = World::new().await;
     world.proxy.on_command("UpdateItem").nth(2).drop_response();
     world.proxy.on_command("UpdateItem").nth(3).refuse_without_the_item();

@@ -15,7 +15,7 @@ use crate::support::{client, dynamodb_endpoint, unique_name};
 
 /// A table with this primary key.
 async fn table(client: &Client, key: &[(&str, KeyType, ScalarAttributeType)]) -> String {
-    let name = unique_name("set-up");
+    let name = unique_name("setup");
     let mut request = client.create_table().table_name(&name).billing_mode(BillingMode::PayPerRequest);
     for (attribute, kind, scalar) in key {
         let element = KeySchemaElement::builder().attribute_name(*attribute).key_type(kind.clone());

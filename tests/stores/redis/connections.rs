@@ -182,7 +182,7 @@ async fn a_connection_that_died_while_it_was_idle_costs_a_quarter_of_a_second() 
     cut.send(true).unwrap();
     let request = claim();
     let answer = timeout(Duration::from_secs(10), claim_one(&store, &request)).await;
-    assert!(is_granted(&answer.expect("long before the response time-out")));
+    assert!(is_granted(&answer.expect("long before the response timeout")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -195,5 +195,5 @@ async fn after_a_call_dropped_unanswered_the_next_one_checks_the_connection() {
     let request = claim();
     timeout(Duration::from_millis(100), claim_one(&store, &request)).await.expect_err("nothing comes back");
     let answer = timeout(Duration::from_secs(10), claim_one(&store, &request)).await;
-    assert!(is_granted(&answer.expect("long before the response time-out")));
+    assert!(is_granted(&answer.expect("long before the response timeout")));
 }

@@ -1,4 +1,4 @@
-//! The losses of a fail-over, as the documentation states them.
+//! The losses of a failover, as the documentation states them.
 
 use lambda_once::{
     ErrorKind, ErrorStatus, RedisStore,

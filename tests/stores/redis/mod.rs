@@ -1,4 +1,4 @@
-//! What only Redis and Valkey do: full memory, lost scripts, restarts, fail-overs, and connections that die.
+//! What only Redis and Valkey do: full memory, lost scripts, restarts, failovers, and connections that die.
 
 mod cluster;
 mod connections;

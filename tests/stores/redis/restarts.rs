@@ -48,7 +48,7 @@ async fn a_batch_that_is_interrupted_by_a_restart_ends_as_if_it_had_not_been() {
             assert_ne!(error.status(), ErrorStatus::Permanent, "{error:?}");
         }
         server.restart();
-        // The same owners: what was applied is recognised, the rest is granted now.
+        // The same owners: what was applied is recognized, the rest is granted now.
         let again = store.claim(&claims).await;
         assert!(again.iter().all(|answer| matches!(answer, Ok(Claimed::Granted(grant)) if grant.attempt == 1)));
         let settles: Vec<_> = claims.iter().map(|claim| settle_of(claim, complete("1"))).collect();

@@ -18,7 +18,7 @@ use crate::support::{
 use performance::Pair;
 use sequence::Sequence;
 
-/// Number of sequences. All of them would take minutes on DynamoDB Local: the SDK is slow where it is not optimised.
+/// Number of sequences. All of them would take minutes on DynamoDB Local: the SDK is slow where it is not optimized.
 fn sequences(backend: Backend) -> u64 {
     let sequences: u64 = cases("STORE_SEQUENCES", 200);
     if let Backend::DynamoDb(_) = backend { sequences.div_ceil(10) } else { sequences }

@@ -1,4 +1,4 @@
-//! A call to another service, made once: with the key's hash as its idempotency key, so that the service recognises what an earlier
+//! A call to another service, made once: with the key's hash as its idempotency key, so that the service recognizes what an earlier
 //! run may have done.
 
 use axum::{body::Body, http::Request};

@@ -35,7 +35,7 @@ async fn main() -> Result<(), lambda_runtime::Error> {
     let (provider, subscriber) = telemetry(SpanExporter::builder().with_http().build()?);
     tracing::subscriber::set_global_default(subscriber)?;
     let once = Idempotency::new(DynamoDbStore::from_env().await?);
-    // Before an invocation ends: Lambda may freeze the sandbox after it.
+    // Before an invocation ends: Lambda may freeze the execution environment after it.
     let flush = move || provider.force_flush().unwrap_or_else(|error| tracing::warn!(%error, "traces are late"));
     let layer = OpenTelemetryLayer::new(flush).with_trigger(OpenTelemetryFaasTrigger::PubSub);
     Runtime::new(once.sqs(Key::pointer("/id"), ship).validate()?).layer(layer).run().await

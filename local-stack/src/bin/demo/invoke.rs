@@ -15,11 +15,11 @@ use tokio::{net::TcpStream, time::timeout};
 pub(crate) enum Invocation {
     /// The function returned this payload.
     Returned(Bytes),
-    /// The function failed as a whole: an error, a crash or a time-out.
+    /// The function failed as a whole: an error, a crash or a timeout.
     Failed(String),
 }
 
-/// Invokes `function` with `event` and waits for its answer. None in time counts as a time-out: an
+/// Invokes `function` with `event` and waits for its answer. None in time counts as a timeout: an
 /// instance that dies leaves its invocation without an answer for ever.
 pub(crate) async fn invoke(
     emulator: SocketAddr,

@@ -28,7 +28,7 @@ pub(crate) struct Logged {
 }
 
 /// A log line of the functions, as far as it concerns a delivery. The default subscriber of
-/// `lambda_runtime` writes no target, so the event is recognised by its fields.
+/// `lambda_runtime` writes no target, so the event is recognized by its fields.
 #[derive(Deserialize)]
 struct Line {
     fields: Fields,

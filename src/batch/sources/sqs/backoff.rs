@@ -25,7 +25,7 @@ const CALLS: usize = 10;
 /// SQS hides a message for at most twelve hours from its receipt; an invocation has taken at most a quarter of one.
 const MAX_DELAY: Duration = Duration::from_secs(12 * 3_600 - 15 * 60);
 
-/// Sets when SQS delivers again what failed, by its visibility time-out:
+/// Sets when SQS delivers again what failed, by its visibility timeout:
 ///
 /// * what failed for now, or met a store in trouble: after a random part of `base` × 2^(receive count), at most
 ///   [`longest`](Self::longest), so that what failed together does not come back together;
@@ -35,12 +35,12 @@ const MAX_DELAY: Duration = Duration::from_secs(12 * 3_600 - 15 * 60);
 /// * a message whose envelope holds several records: with the one that is delayed longest;
 /// * what was blocked by a failure in a FIFO queue: with the message that failed. By
 ///   [`OnFailure::StopBatch`](crate::batch::OnFailure::StopBatch) that may be any message that failed, so those of other groups
-///   are redelivered with the last of them; they keep the queue's time-out if one of them does.
+///   are redelivered with the last of them; they keep the queue's timeout if one of them does.
 ///
-/// All else keeps the queue's time-out: what was not started, and what fails for good.
+/// All else keeps the queue's timeout: what was not started, and what fails for good.
 ///
 /// It needs the permission `sqs:ChangeMessageVisibility` on the queue, and makes one call for ten messages. A call that fails
-/// is logged, and those messages keep the queue's time-out.
+/// is logged, and those messages keep the queue's timeout.
 ///
 /// ```no_run
 /// # async fn example(config: &aws_config::SdkConfig) {
@@ -91,7 +91,7 @@ impl VisibilityBackoff {
         Backoff::new(self.base, self.longest).after(receive_count).next()
     }
 
-    /// How long a message stays hidden; `None` if the queue's time-out is right.
+    /// How long a message stays hidden; `None` if the queue's timeout is right.
     fn delay(&self, report: &RecordReport, now: Timestamp) -> Option<Duration> {
         let held = report.held_until.map(|until| until.since(now) + Duration::from_secs(1));
         let backoff = || self.jittered(report.record.receive_count());
@@ -114,7 +114,7 @@ impl VisibilityBackoff {
         let failures = || failed.iter().zip(&delays).filter(|(report, _)| !is_skipped(report));
         let mut of_groups: HashMap<_, _> = failures().map(|(report, delay)| (group(report), *delay)).collect();
         let mut of_keys = HashMap::new();
-        // It is not known which of them has stopped the batch, nor how long the queue's time-out is.
+        // It is not known which of them has stopped the batch, nor how long the queue's timeout is.
         let of_all: Option<Vec<_>> = failures().map(|(_, delay)| *delay).collect();
         let longest = of_all.and_then(|delays| delays.into_iter().max());
         let mut changes: HashMap<String, Vec<_>> = HashMap::new();
@@ -147,18 +147,18 @@ impl VisibilityBackoff {
         let Ok(entries) = changes.into_iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>() else { return };
         let call = self.client.change_message_visibility_batch().queue_url(queue).set_entries(Some(entries)).send();
         let Ok(answer) = tokio::time::timeout(MAX_CALL_TIME, call).await else {
-            tracing::warn!(target: "lambda_once", messages, "SQS did not answer in time when visibility time-outs were to be changed");
+            tracing::warn!(target: "lambda_once", messages, "SQS did not answer in time when visibility timeouts were to be changed");
             return;
         };
         match answer {
             Ok(answer) => {
                 for failed in answer.failed() {
-                    tracing::warn!(target: "lambda_once", code = failed.code(), "SQS did not change a message's visibility time-out");
+                    tracing::warn!(target: "lambda_once", code = failed.code(), "SQS did not change a message's visibility timeout");
                 }
             }
             Err(error) => {
                 let error = aws_sdk_sqs::error::DisplayErrorContext(&error);
-                tracing::warn!(target: "lambda_once", %error, messages, "the visibility time-outs of messages could not be changed");
+                tracing::warn!(target: "lambda_once", %error, messages, "the visibility timeouts of messages could not be changed");
             }
         }
     }

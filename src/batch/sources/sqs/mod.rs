@@ -86,7 +86,7 @@ impl Source for Sqs {
 impl Idempotency {
     /// A service for an SQS queue: `handler` for each message, once for each `key`.
     ///
-    /// The handler takes the decoded body, and a [`RecordContext`](crate::RecordContext) if it wants one. It returns any serialisable value,
+    /// The handler takes the decoded body, and a [`RecordContext`](crate::RecordContext) if it wants one. It returns any serializable value,
     /// which is stored, or an error, which is transient unless [classified](crate::Classify).
     ///
     /// ```no_run

@@ -60,7 +60,7 @@ pub(super) struct Fallbacks {
 }
 
 impl Fallbacks {
-    /// Whether batches are refused for good: for as long as the sandbox lives, at least.
+    /// Whether batches are refused for good: for as long as the execution environment lives, at least.
     pub(super) fn are_lasting(&self) -> bool {
         self.not_permitted.load(Ordering::Relaxed) || self.not_known.load(Ordering::Relaxed)
     }

@@ -242,7 +242,7 @@ async fn between_the_select_and_the_second_insert() {
 
 /// The item is gone between two steps; the second `INSERT` is applied, and its first answer is lost to the client.
 #[tokio::test]
-async fn a_claim_of_what_is_gone_recognises_itself() {
+async fn a_claim_of_what_is_gone_recognizes_itself() {
     for (start, step) in [(Start::Standing, Purpose::Read), (Start::Lapsed, Purpose::Takeover)] {
         let stores = Stores::new().await;
         let holder = stores.begin(start).await;
