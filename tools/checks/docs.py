@@ -8,7 +8,6 @@
 import re
 import subprocess
 import sys
-import tomllib
 
 from tools.lib.common import ROOT
 
@@ -53,11 +52,13 @@ def broken_links(page):
 
 
 def features():
-    known = tomllib.loads((ROOT / "Cargo.toml").read_text())["features"]
+    section = re.search(r"^\[features\]\n(.*?)^\[", (ROOT / "Cargo.toml").read_text(), re.MULTILINE | re.DOTALL)[1]
+    known = re.findall(r"^([a-z-]+) = ", section, re.MULTILINE)
+    default = re.findall(r'"([a-z-]+)"', re.search(r"^default = (.*)$", section, re.MULTILINE)[1])
     table = re.search(r"^//! # Features\n(.*?)^[^/]", (ROOT / "src/lib.rs").read_text(), re.MULTILINE | re.DOTALL)[1]
     rows = re.findall(r"^//! \| (`.*?) \|", table, re.MULTILINE)
     listed = {name: f"`{name}` (default)" in row for row in rows for name in re.findall(r"`([a-z-]+)`", row)}
-    expected = {name: name in known["default"] for name in known if name != "default"}
+    expected = {name: name in default for name in known if name != "default"}
     for name in sorted(listed.keys() | expected.keys()):
         if listed.get(name) != expected.get(name):
             yield f"the feature {name} is not listed as Cargo.toml has it"

@@ -36,7 +36,7 @@ def problems():
                 path = ((ROOT / name).parent / target).resolve().relative_to(ROOT).as_posix()
                 if path not in listed:
                     yield f"{name}: includes {path}, which is not in the package"
-    # A nightly builds what is packed.
+    # The release's workflow also builds what is packed.
     for line in cargo("--no-verify").stderr.splitlines():
         if line.startswith("warning") and not any(known.fullmatch(line) for known in EXPECTED):
             yield line
