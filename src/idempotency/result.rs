@@ -237,7 +237,9 @@ fn from_form<T: DeserializeOwned>(form: u8, bytes: &[u8]) -> Result<T, Error> {
         }
         _ => return Err(undecodable(OTHER_PLAIN)),
     };
-    serde_json::from_slice(text).map_err(|error| {
+    // A user's `Deserialize` may panic.
+    let decoded = catch_panic(|| serde_json::from_slice(text));
+    decoded.ok_or_else(|| undecodable("decoding the stored result panicked; the operation was done and is not run again"))?.map_err(|error| {
         // The error's text may quote the stored result, so only its place is kept.
         undecodable(
             "the stored result does not decode into the type that is asked for: another type wrote it, or JSON does not hold \

@@ -134,7 +134,8 @@ pub enum Amendment {
 pub enum Amended {
     /// The record was amended.
     Changed,
-    /// There is no record, or it has expired. Nothing was written.
+    /// There is no record, or it has expired. A [`Forget`](Amendment::Forget) that was sent again, because its answer was lost, finds
+    /// none either.
     Gone,
     /// The record is no longer as it was read, or its claim has not lapsed. Nothing was written.
     Unchanged {

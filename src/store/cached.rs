@@ -234,10 +234,15 @@ impl<S: Amend> Amend for CachedStore<S> {
     /// Amends the records, and drops their entries from this cache. Those of other processes are served until they are `max_age`
     /// old.
     fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
-        Box::pin(async move {
-            let answers = self.inner.amend(requests).await;
+        let forget = move || {
             let mut entries = self.lock();
             requests.iter().for_each(|request| entries.remove(&request.key));
+        };
+        Box::pin(async move {
+            // Before the call too: whoever drops it may have had the records amended.
+            forget();
+            let answers = self.inner.amend(requests).await;
+            forget();
             answers
         })
     }

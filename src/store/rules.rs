@@ -136,12 +136,12 @@ pub(crate) enum Resolved<'a> {
     Release,
     HandBack {
         settled_at: Timestamp,
-        /// The attempt on record and its release after the hand-back; `None` if nothing is known of a release.
+        /// The attempt on record, its release, and its release after the hand-back; `None` if nothing is known of a release.
         #[cfg_attr(
             not(feature = "dynamodb"),
             expect(dead_code, reason = "other stores replace the record, or read it themselves")
         )]
-        release: Option<(u64, u64)>,
+        release: Option<(u64, u64, u64)>,
     },
     Renew(Renewal),
 }

@@ -109,7 +109,7 @@ impl Schema {
             },
             claimed_at: time(&names.claimed_at)?,
             settled_at: time(&names.settled_at)?,
-            released: number(&names.released)?,
+            released: if self.has_details() { number(&names.released)? } else { None },
             unknown: serde_json::Map::new(),
         })
     }

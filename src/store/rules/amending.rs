@@ -64,6 +64,15 @@ pub fn amend(record: Option<&Record>, request: &AmendRequest, now: Timestamp) ->
 pub fn explain_amendment(request: &AmendRequest, found: Option<Record>, now: Timestamp) -> Result<Amended, Error> {
     let Some(current) = found.filter(|record| !is_expired(record, now)) else { return Ok(Amended::Gone) };
     may_amend(&current, request, now)?;
+    // A settle whose answer was lost, and that was sent again.
+    if let Amendment::Settle { outcome, result, .. } = &request.amendment
+        && current.result == *result
+        && current.status == Status::from(*outcome)
+        && current.owner.is_none()
+        && current.attempt == request.read.attempt
+    {
+        return Ok(Amended::Changed);
+    }
     Ok(Amended::Unchanged { current: Box::new(current) })
 }
 
@@ -82,6 +91,9 @@ pub fn check_amendment(request: &AmendRequest) -> Result<(), Error> {
         }
         (Amendment::Release, Status::Completed | Status::Failed) => {
             "the operation has an outcome, and only a lapsed claim is released"
+        }
+        (Amendment::Release, Status::InProgress) if request.read.attempt == 0 => {
+            "the record counts no attempts, as one of another library: it can only be forgotten"
         }
         (Amendment::Redact, Status::InProgress) => {
             "a record in progress has no result to redact: settle or forget it first"

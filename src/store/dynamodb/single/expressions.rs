@@ -99,7 +99,8 @@ impl Expressions {
             ),
             hand_back_released: expression(
                 format!("SET {lease} = :ended{settled}, {} = :released REMOVE {}", n.released, n.owner),
-                format!("{still_mine} AND {} = :attempt", n.attempt),
+                // An operator may release this attempt meanwhile.
+                format!("{still_mine} AND {} = :attempt AND {} = :seen", n.attempt, n.released),
             ),
             renew: expression(
                 format!("SET {lease} = :lease, {expiration} = :expiration"),

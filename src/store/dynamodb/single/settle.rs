@@ -60,7 +60,7 @@ impl DynamoDbStore {
         let found = match item {
             Some(item) => self.schema.record(item, ResultData::Include, operation).map(Some),
             // Nothing is left to release. (Where an emulator keeps the item to itself it may be there, and stays as it is.)
-            None if request.settlement.is_release() => return Ok(Settled::Done { found: None }),
+            None if request.settlement == Settlement::Release => return Ok(Settled::Done { found: None }),
             None => self.read_one(&request.key, ResultData::Include, operation).await,
         };
         // Anew: the claim may have lapsed while the refused settle waited for its answer.
@@ -146,8 +146,9 @@ impl DynamoDbStore {
                 }
                 match release {
                     None => &expressions.hand_back,
-                    Some((attempt, released)) => {
+                    Some((attempt, seen, released)) => {
                         set(":attempt", number(*attempt));
+                        set(":seen", number(*seen));
                         set(":released", number(*released));
                         &expressions.hand_back_released
                     }
@@ -197,7 +198,7 @@ impl DynamoDbStore {
 
 /// Returns the hand-back of a record that has a release, if the request may still make it at `now`.
 pub(super) fn passing_on(request: &SettleRequest, record: &Record, now: Timestamp) -> Option<Resolved<'static>> {
-    let release = Some((record.attempt, rules::release_after_hand_back(record)?));
+    let release = Some((record.attempt, record.released?, rules::release_after_hand_back(record)?));
     rules::may_settle(request, record, now).then_some(Resolved::HandBack { settled_at: now, release })
 }
 
