@@ -70,7 +70,7 @@ pub(super) struct Options {
     pub(super) redelivery: Option<Arc<dyn Redelivery>>,
     /// Where the records stand in the order of their entities, if they have one.
     pub(super) order: Option<OrderSelector>,
-    /// What their records are labelled with.
+    /// Selects the label of each record.
     pub(super) label: Option<Key>,
 }
 

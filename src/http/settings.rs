@@ -90,7 +90,7 @@ pub(super) struct LayerSettings {
     pub(super) key_check: Option<KeyCheck>,
     /// Where the requests stand in the order of their entities, if they have one.
     pub(super) order: Option<OrderSelector>,
-    /// What their records are labelled with.
+    /// Selects the label of each request's record.
     pub(super) label: Option<Key>,
     pub(super) fingerprint: Option<FingerprintHook>,
     /// The request headers that are compared, too.

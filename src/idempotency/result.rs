@@ -373,6 +373,19 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_while_a_result_is_decoded_is_an_error() {
+        #[derive(Debug)]
+        struct Panics;
+        impl<'de> Deserialize<'de> for Panics {
+            fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+                std::panic::resume_unwind(Box::new("in a user's code"));
+            }
+        }
+        let error = decode::<Panics>(&encode(&7, &EngineSettings::default(), LIMITS)).unwrap_err();
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::StoredResult, false));
+    }
+
+    #[test]
     fn decompression_stops_at_its_limit() {
         let bomb = miniz_oxide::deflate::compress_to_vec(&vec![b'1'; MAX_RESULT_BYTES + 1], 1);
         let stored = StoredResult::of(StoredData::Deflated(bomb));

@@ -132,7 +132,7 @@ pub enum Amendment {
 /// The answer to an [`AmendRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Amended {
-    /// The record was amended.
+    /// The record was amended, by this request or by an earlier copy of it whose answer was lost.
     Changed,
     /// There is no record, or it has expired. A [`Forget`](Amendment::Forget) that was sent again, because its answer was lost, finds
     /// none either.

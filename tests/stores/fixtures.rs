@@ -8,7 +8,10 @@ use lambda_once::{
     clock::ManualClock,
     order::Order,
     record::{Fingerprint, KeyHash, Owner, Record, StoredData, StoredResult},
-    store::{ClaimRequest, Claimed, Refusal, ResultData, Settled, Settlement, Takeover},
+    store::{
+        ClaimRequest, Claimed, Refusal, ResultData, Settled, Settlement, Takeover,
+        amend::{Amend, AmendRequest, Amended, Amendment},
+    },
 };
 use serde_json::{Map, Value, json};
 
@@ -98,7 +101,11 @@ async fn happen(held: &Records, clock: &ManualClock) {
                 continue;
             }
             "released by an operator" => {
-                held.release(&claim(name).key).await;
+                clock.advance(LAPSE);
+                let lapsed = read_one(store, &claim(name)).await.expect(name);
+                let release = AmendRequest::new(claim(name).key, &lapsed, Amendment::Release);
+                assert_eq!(store.amend(&[release]).await.remove(0).unwrap(), Amended::Changed);
+                clock.set(FUTURE);
                 continue;
             }
             "lapsed in order" => {
@@ -112,7 +119,7 @@ async fn happen(held: &Records, clock: &ManualClock) {
     }
 }
 
-async fn records(store: &Arc<dyn Store>) -> BTreeMap<String, Record> {
+async fn records(store: &Arc<dyn Amend>) -> BTreeMap<String, Record> {
     let mut records = BTreeMap::new();
     for name in OPERATIONS {
         records.insert(name.to_owned(), read_one(store, &claim(name)).await.expect(name));

@@ -13,6 +13,7 @@ use lambda_once::{
     record::{KeyHash, Record},
     store::{
         ResultData,
+        amend::Amend,
         dynamodb::{Calls, Config},
     },
 };
@@ -154,7 +155,7 @@ impl Records {
     }
 
     /// A store of these records, with connections of its own.
-    pub async fn store(&self) -> Arc<dyn Store> {
+    pub async fn store(&self) -> Arc<dyn Amend> {
         match self.backend {
             Backend::Memory => Arc::new(self.memory.clone()),
             #[cfg(feature = "redis-cluster")]
@@ -164,7 +165,7 @@ impl Records {
     }
 
     /// The same, whose server is at this URL.
-    pub async fn store_at(&self, url: &str) -> Arc<dyn Store> {
+    pub async fn store_at(&self, url: &str) -> Arc<dyn Amend> {
         match self.backend {
             Backend::DynamoDb(calls) => Arc::new(self.dynamodb(calls, url).await),
             #[cfg(feature = "redis")]
@@ -178,50 +179,6 @@ impl Records {
     /// Puts records into the store in memory, past every rule.
     pub fn insert(&self, records: impl IntoIterator<Item = (KeyHash, Record)>) {
         records.into_iter().for_each(|(key, record)| self.memory.insert(key, record));
-    }
-
-    /// Releases the attempt on record past the store, as an operator does.
-    pub async fn release(&self, key: &KeyHash) {
-        let hex = key.to_hex();
-        #[cfg(feature = "redis")]
-        let of_redis = {
-            let (entity, operation) = hex.split_at(32);
-            let script = "redis.call('HSET', KEYS[1], 'released', redis.call('HGET', KEYS[1], 'attempt')) return 1";
-            let mut eval = ::redis::cmd("EVAL");
-            eval.arg(script).arg(1).arg(format!("{}:{{{entity}}}{operation}", self.name));
-            eval
-        };
-        match self.backend {
-            Backend::Memory => {
-                let record = self.memory.remove(key).expect("a record");
-                self.memory.insert(*key, Record { released: Some(record.attempt), ..record });
-            }
-            Backend::DynamoDb(_) => {
-                let id = AttributeValue::S(format!("once#{hex}"));
-                let client = client(&dynamodb_endpoint()).await;
-                let update = client.update_item().table_name(&self.name).key("id", id);
-                update.update_expression("SET released = attempt").send().await.unwrap();
-            }
-            #[cfg(feature = "redis")]
-            Backend::Redis => {
-                let client = ::redis::Client::open(super::server("REDIS_URL")).unwrap();
-                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-                of_redis.exec_async(&mut connection).await.unwrap();
-            }
-            #[cfg(feature = "redis-cluster")]
-            Backend::RedisCluster => {
-                let urls = super::server("REDIS_CLUSTER_URL");
-                let client = ::redis::cluster::ClusterClient::new(urls.split(',')).unwrap();
-                of_redis.exec_async(&mut client.get_async_connection().await.unwrap()).await.unwrap();
-            }
-            #[cfg(feature = "postgres")]
-            Backend::Postgres => {
-                let client = super::postgres::client(&super::postgres::connection().await).await;
-                let update = "UPDATE once_records SET released = attempt WHERE scope = $1 AND key_hash = $2";
-                let (name, key) = (&self.name, &key.as_bytes()[..]);
-                client.query_typed(update, &[(name, PgType::TEXT), (&key, PgType::BYTEA)]).await.unwrap();
-            }
-        }
     }
 
     /// Deletes a record past the store, as an operator or an expiration does. The mark of its entity stays.
@@ -327,7 +284,7 @@ impl Records {
     }
 
     #[cfg(feature = "redis")]
-    fn redis(&self, config: redis::Config) -> Arc<dyn Store> {
+    fn redis(&self, config: redis::Config) -> Arc<dyn Amend> {
         let config = config.connect_timeout(PATIENCE).response_timeout(PATIENCE);
         let store = config.key_prefix(format!("{}:", self.name)).build().unwrap();
         Arc::new(match &self.clock {

@@ -1,54 +1,54 @@
 //! Lookups: where many records turn out to be done, those behind them are read before they are claimed (B12).
 
-/// How many records must have turned out to be done, one after the other, before others are looked up.
+/// The number of records that claims must find done before lookups begin.
 const MIN_DONE: usize = 3;
 
-/// The most chunks that are looked up at once.
+/// The maximum number of chunks in concurrent lookups.
 const MAX_CHUNKS: usize = 10;
 
-/// How many records may be looked up, by what claims and lookups have shown so far.
+/// Limits concurrent lookups, depending on the share of records that were already done.
 #[derive(Debug, Default)]
 pub(super) struct Lookups {
-    /// Records that were done when they were claimed, since most of those of a call were not.
+    /// Records that claims found done, counted since the last call in which few were.
     done: usize,
-    /// How many chunks may be looked up at once; none if records are not expected to be done.
+    /// The current limit in chunks. Zero switches lookups off.
     chunks: usize,
-    /// Records that are being looked up.
+    /// Records in the lookups that are in flight.
     under_way: usize,
 }
 
 impl Lookups {
-    /// Whether records are looked up before they are claimed.
+    /// Returns whether records are looked up before they are claimed.
     pub(super) fn are_on(&self) -> bool {
         self.chunks > 0
     }
 
-    /// How many records are being looked up.
+    /// Returns the number of records in the lookups that are in flight.
     pub(super) fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Whether there is room to look up another chunk of this size.
+    /// Returns whether the limit allows another chunk of this size.
     pub(super) fn have_room(&self, chunk: usize) -> bool {
         self.under_way + chunk <= self.chunks * chunk
     }
 
-    /// Notes that records are being looked up.
+    /// Counts the records of a lookup that begins.
     pub(super) fn begin(&mut self, records: usize) {
         self.under_way += records;
     }
 
-    /// Notes that of so many records that were claimed these were done.
+    /// Adjusts the limit after a call that claimed `records`, of which `done` were already done.
     pub(super) fn claimed(&mut self, records: usize, done: usize) {
         if self.are_on() {
-            // What is claimed now was looked up before.
+            // These records were looked up before.
             return;
         }
         self.done = if are_many(done, records) { self.done + done } else { 0 };
         self.chunks = usize::from(self.done >= MIN_DONE);
     }
 
-    /// Notes that of so many records that were looked up these were done.
+    /// Adjusts the limit after a lookup of `records`, of which `done` were already done.
     pub(super) fn end(&mut self, records: usize, done: usize) {
         self.under_way -= records;
         self.done = 0;
@@ -56,7 +56,7 @@ impl Lookups {
     }
 }
 
-/// Whether at least a third of them are done: a batch half of which is done may have fewer of them in a chunk.
+/// Returns whether at least a third of the records are done. In a batch that is half done, a single chunk may have fewer than half.
 fn are_many(done: usize, records: usize) -> bool {
     3 * done >= records.max(1)
 }

@@ -131,7 +131,7 @@ impl Queues {
         Next::Call(take_for_claims(&mut self.decoded, lanes, entities, filling.budget))
     }
 
-    /// What to claim by the next call while records are looked up first: what has waited; else what was looked up.
+    /// Takes the records for the next claim call while lookups are on: those that have waited first, then those that were looked up.
     pub(super) fn next_looked_up<S: Source, T>(
         &mut self,
         lanes: &Lanes,
@@ -151,7 +151,8 @@ impl Queues {
         if taken.is_empty() { take_for_claims(&mut self.looked_up, lanes, entities, budget) } else { taken }
     }
 
-    /// What to look up by the next call, after so many records are decoded. So many are `held` elsewhere.
+    /// Takes up to `chunk` decoded records for the next lookup, or asks for another record to be decoded. `held` counts the records
+    /// that other parts of the processor hold.
     pub(super) fn next_lookup<S: Source, T>(
         &mut self,
         lanes: &Lanes,
@@ -168,7 +169,7 @@ impl Queues {
         Next::Call(self.decoded.extract_if(.., |index| !lanes.is_blocked(*index)).take(chunk).collect())
     }
 
-    /// How many records are decoded, and have not begun.
+    /// Returns the number of decoded records whose handlers have not started.
     fn held(&self) -> usize {
         self.decoded.len() + self.looked_up.len() + self.ready.len()
     }

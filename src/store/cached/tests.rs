@@ -2,12 +2,15 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use futures_util::FutureExt;
+
 use super::*;
 use crate::{
     clock::ManualClock,
     record::{Fingerprint, NEWEST_KNOWN_VERSION, Owner, Status},
     store::{
         Mismatch, Settlement, Takeover,
+        amend::Amendment,
         fault::{Call, FaultStore},
         memory::MemoryStore,
     },
@@ -455,4 +458,24 @@ async fn many_at_once_run_each_operation_once_and_keep_within_the_bound() {
     let entries = sandbox.store.lock();
     assert_eq!(entries.bytes, entries.list.iter().map(|(_, entry)| entry.bytes()).sum::<usize>());
     assert!(entries.bytes <= max_bytes && !entries.list.is_empty());
+}
+
+#[tokio::test]
+async fn an_amendment_that_is_not_answered_leaves_nothing_in_the_cache() {
+    let clock = ManualClock::at(Timestamp::from_millis(2_000_000_000_700));
+    let memory = MemoryStore::with_clock(clock.clone());
+    let store = CachedStore::new(Slow(memory.clone(), clock.clone())).with_clock(clock);
+    let claim = new_claim();
+    assert!(matches!(store.claim(std::slice::from_ref(&claim)).await.remove(0).unwrap(), Claimed::Granted(_)));
+    store.settle(&[settle(&claim, complete("1"))]).await.remove(0).unwrap();
+    let replay = async || store.claim(&[rival(&claim)]).await.remove(0).unwrap();
+    replay().await;
+    let record = memory.read(&[claim.key], ResultData::Include).await.remove(0).unwrap().unwrap();
+    let redact = [AmendRequest::new(claim.key, &record, Amendment::Redact)];
+    assert!(store.amend(&redact).now_or_never().is_none());
+    let shown = replay().await;
+    assert!(
+        matches!(&shown, Claimed::Refused(Refusal::Completed(record)) if record.result == StoredResult::DROPPED),
+        "{shown:?}"
+    );
 }

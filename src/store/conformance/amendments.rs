@@ -20,7 +20,7 @@ fn settle_as(result: StoredResult) -> Amendment {
 }
 
 impl Subject {
-    async fn amend(&self, request: &AmendRequest) -> Result<Amended, Error> {
+    pub(super) async fn amend(&self, request: &AmendRequest) -> Result<Amended, Error> {
         let amend = self.amend.as_ref().unwrap_or_else(|| broken("the subject amends", "Subject::with_amendments", ()));
         let mut answers = amend.amend(std::slice::from_ref(request)).await;
         expect("a call has one answer for each request", answers.len(), 1);
@@ -133,8 +133,16 @@ pub async fn a_lapsed_claim_is_settled_by_an_operator(subject: &Subject) {
         let claim = new_claim();
         subject.granted(&claim).await;
         subject.advance(LAPSE).await;
+        let read = subject.record(claim.key, "a claim").await;
+        let settle = request(claim.key, &read, settle_as(result.clone()));
         subject.amended(claim.key, settle_as(result.clone()), "O5: a claim that has lapsed is settled").await;
         let record = subject.record(claim.key, "an outcome").await;
+        let again = subject.amend(&settle).await;
+        if !matches!(again, Ok(Amended::Changed)) {
+            broken("O5: a settle that is sent again is a success", "Ok(Changed)", again);
+        }
+        const OTHER: &str = "O5: another settle of what was read changes nothing";
+        subject.stays(&request(claim.key, &read, settle_as(json("\"another\""))), OTHER).await;
         expect("O5: the claim has no owner any more", record.owner, None);
         subject.replays(&rival(&claim), result).await;
         subject.lost(&claim, complete("2"), Some(record)).await;

@@ -1,9 +1,19 @@
 //! Checks of lapsed claims that an operator has released.
 
 use super::{amendments::request, orders::Entity, *};
-use crate::store::amend::Amendment;
+use crate::{
+    error::ErrorKind,
+    store::amend::{AmendRequest, Amendment},
+};
 
 impl Subject {
+    async fn refuses_request(&self, request: &AmendRequest, rule: &str) {
+        match self.amend(request).await {
+            Err(error) if error.kind() == ErrorKind::Request => {}
+            answer => broken(rule, "a permanent error", answer),
+        }
+    }
+
     /// Releases a lapsed claim, and nothing else of its record changes.
     async fn release(&self, key: KeyHash) {
         let before = self.record(key, "a lapsed claim").await;
@@ -26,6 +36,8 @@ pub async fn a_released_claim_is_taken_over_once_where_takeover_is_refused(subje
     subject.stays(&request(claim.key, &read, Amendment::Release), "O3: a claim that stands is not released").await;
     subject.in_progress(&refusing(&claim), "while a claim stands").await;
     subject.advance(LAPSE).await;
+    let foreign = Record { attempt: 0, ..read };
+    subject.refuses_request(&request(claim.key, &foreign, Amendment::Release), "O7: no attempt, no release").await;
     subject.release(claim.key).await;
     let misused = ClaimRequest { takeover: Takeover::Refused, ..misuse(&claim) };
     subject.mismatch(&misused, "after a release", Mismatch::Abandoned { attempt: 1 }).await;

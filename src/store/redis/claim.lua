@@ -43,14 +43,7 @@ local set = {'status', 'INPROGRESS', 'owner', owner, 'attempt', attempt, 'prior_
   'in_progress_expiration', ends, 'expiration', expiration, 'v', version, 'operation', ARGV[4], 'claimed_at', now}
 -- What the claim does not say, and what an earlier one has left. What another version has written stays.
 local unset = {'data', 'deflated', 'encoded', 'result_dropped', 'superseded', 'settled_at'}
-for name, value in pairs({validation = fingerprint, label = label, sequence = mark and mark.sequence or ''}) do
-  if value ~= '' then
-    table.insert(set, name)
-    table.insert(set, value)
-  else
-    table.insert(unset, name)
-  end
-end
+sort_out({'validation', 'label', 'sequence'}, {validation = fingerprint, label = label, sequence = mark and mark.sequence}, set, unset)
 redis.call('HSET', key, unpack(set))
 -- No settle removes what an earlier outcome has left.
 if status then

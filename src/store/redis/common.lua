@@ -8,6 +8,19 @@ local function text(number) return string.format('%.0f', number) end
 
 local function number(text) return text and string.match(text, '^%d+$') and tonumber(text) end
 
+-- Adds the named values to what is set, and the names of those that are empty or absent to what is deleted.
+local function sort_out(names, values, set, unset)
+  for _, name in ipairs(names) do
+    local value = values[name] or ''
+    if value ~= '' then
+      table.insert(set, name)
+      table.insert(set, value)
+    else
+      table.insert(unset, name)
+    end
+  end
+end
+
 -- The time in ms: the given one, or the server's.
 local function time(given)
   local now = tonumber(given)

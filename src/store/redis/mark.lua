@@ -72,15 +72,7 @@ do
     local expiration = math.max(math.ceil(ends / 1000), number(fields.expiration) or 0)
     fields.expiration, fields.v = text(expiration), VERSION
     local set, unset = {}, {}
-    for _, name in ipairs(NAMES) do
-      local value = fields[name] or ''
-      if value ~= '' then
-        table.insert(set, name)
-        table.insert(set, value)
-      else
-        table.insert(unset, name)
-      end
-    end
+    sort_out(NAMES, fields, set, unset)
     redis.call('HSET', KEYS[2], unpack(set))
     if #unset > 0 then redis.call('HDEL', KEYS[2], unpack(unset)) end
     redis.call('PEXPIREAT', KEYS[2], text(expiration * 1000))

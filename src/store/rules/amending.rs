@@ -19,7 +19,7 @@ const AMEND: &str = "amend";
 ///   record without a lease, which another library has written, can only be forgotten.
 /// * **O4** [`Forget`](Amendment::Forget) deletes an INPROGRESS or FAILED record, and a COMPLETED one if the request says so.
 /// * **O5** [`Settle`](Amendment::Settle) gives an INPROGRESS record its outcome and removes the owner, whose own settle is refused
-///   then (S3). An ordered operation is not settled so, since its mark would have to change as well (G3).
+///   then (S3). A settle that is sent again finds that outcome and is a success. An ordered operation is not settled so, since its mark would have to change as well (G3).
 /// * **O6** [`Redact`](Amendment::Redact) removes the result and the label of a COMPLETED or FAILED record.
 /// * **O7** [`Release`](Amendment::Release) has an INPROGRESS record say that its attempt is released (C7).
 ///
@@ -34,7 +34,7 @@ pub fn amend(record: Option<&Record>, request: &AmendRequest, now: Timestamp) ->
         return Ok((Change::Keep, Amended::Gone));
     };
     if !may_amend(record, request, now)? {
-        return Ok((Change::Keep, Amended::Unchanged { current: Box::new(record.clone()) }));
+        return Ok((Change::Keep, explain_amendment(request, Some(record.clone()), now)?));
     }
     let mut amended = record.clone();
     match &request.amendment {

@@ -5,7 +5,7 @@ use std::future::Future;
 use lambda_once::{
     Error, Failure, Outcome, Verdict,
     clock::Clock,
-    record::{Record, Status},
+    record::{Fingerprint, Record, Status},
 };
 
 use super::{CHARGE, KEY, LEASE, MARGIN, MILLISECOND, World, assert_outcome};
@@ -83,6 +83,21 @@ async fn the_result_of_another_payload_is_not_replayed_to_a_late_holder() {
     };
     assert_outcome!(world.run_late(another, Ok(99)).await, Ok(Outcome::LeaseLost));
     assert_outcome!(world.run_on("second").await, Ok(Outcome::Replayed(1)));
+}
+
+/// As a later version may write it, whose fingerprints have other bytes beyond those that decide.
+#[tokio::test(start_paused = true)]
+async fn a_late_holder_compares_payloads_as_the_rules_do() {
+    let world = World::new();
+    let successor = async {
+        world.succeeds().await;
+        let key = world.once.key_hash(CHARGE, KEY).unwrap();
+        let record = world.records.remove(&key).unwrap();
+        let mut bytes = *record.fingerprint.unwrap().as_bytes();
+        bytes[31] ^= 1;
+        world.records.insert(key, Record { fingerprint: Some(Fingerprint::from_bytes(bytes)), ..record });
+    };
+    assert_outcome!(world.run_late(successor, Ok(99)).await, Ok(Outcome::Replayed(1)));
 }
 
 #[tokio::test(start_paused = true)]

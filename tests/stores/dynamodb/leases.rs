@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use lambda_once::{
-    Outcome, Store,
+    DynamoDbStore, Outcome, Store,
     clock::ManualClock,
     store::{
-        Claimed, Settled, Settlement,
+        ClaimRequest, Claimed, Settled, Settlement, Takeover,
+        amend::{Amend, AmendRequest, Amended, Amendment},
         dynamodb::{Calls, Config},
     },
 };
@@ -14,7 +15,7 @@ use lambda_once::{
 use super::{LEASE, MARGIN, Purpose, World, assert_outcome, batches, in_both_shapes, support};
 use crate::support::{
     FUTURE,
-    requests::{RETENTION, claim, entity, granted, ordered, read_one, rival, settle_one},
+    requests::{HAND_BACK, RETENTION, claim, entity, granted, ordered, read_one, rival, settle_one},
     wire::Request,
 };
 
@@ -85,7 +86,62 @@ async fn a_renewal_whose_answer_comes_after_the_lapse_revives_nothing(calls: Cal
     }
 }
 
+/// A store on which a lapsed claim was released, and the claim that has spent that release.
+async fn spent_release(world: &World, calls: Calls) -> (DynamoDbStore, ClaimRequest) {
+    let client = support::client(&world.url).await;
+    let store = Config::new(&world.table).calls(calls).build(client).unwrap().with_clock(world.clock.clone());
+    let first = claim();
+    granted(&store, &first).await;
+    lapse(world);
+    release(&store, &first).await;
+    let second = ClaimRequest { takeover: Takeover::Refused, ..rival(&first) };
+    assert!(granted(&store, &second).await.took_over());
+    (store, second)
+}
+
+fn lapse(world: &World) {
+    world.clock.jump(LEASE + MARGIN + Duration::from_millis(1));
+}
+
+async fn release(store: &DynamoDbStore, claim: &ClaimRequest) {
+    let record = read_one(store, claim).await.unwrap();
+    let request = AmendRequest::new(claim.key, &record, Amendment::Release);
+    assert_eq!(store.amend(&[request]).await.remove(0).unwrap(), Amended::Changed);
+}
+
+/// A hand-back of a record that has a release is written twice: by what the first write finds.
+async fn a_hand_back_loses_no_release_that_comes_in_between(calls: Calls) {
+    let world = World::of(calls).await;
+    let (store, second) = spent_release(&world, calls).await;
+    lapse(&world);
+    let third = rival(&ClaimRequest { takeover: Takeover::Allowed, ..second.clone() });
+    assert!(granted(&store, &third).await.took_over());
+    lapse(&world);
+    let writes = |request: &Request| ["UpdateItem", "BatchExecuteStatement"].contains(&&*request.command);
+    let mut write = world.proxy.on(writes).nth(2).hold();
+    let meanwhile = async {
+        write.arrived().await;
+        release(&store, &third).await;
+        write.release();
+    };
+    let (answer, ()) = tokio::join!(settle_one(&store, &third, HAND_BACK), meanwhile);
+    let error = answer.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert_eq!(settle_one(&store, &third, HAND_BACK).await.unwrap(), Settled::Done { found: None });
+    assert!(granted(&store, &rival(&second)).await.took_over(), "the release is still there");
+}
+
+#[tokio::test]
+async fn a_hand_back_that_is_refused_without_the_item_passes_its_release_on() {
+    let world = World::of(Calls::Single).await;
+    let (store, second) = spent_release(&world, Calls::Single).await;
+    world.proxy.on(|request: &Request| request.command == "UpdateItem").refuse_without_the_item();
+    assert_eq!(settle_one(&store, &second, HAND_BACK).await.unwrap(), Settled::Done { found: None });
+    assert!(granted(&store, &rival(&second)).await.took_over(), "the release is passed on");
+}
+
 in_both_shapes!(
+    a_hand_back_loses_no_release_that_comes_in_between,
     a_late_claim_has_the_lease_that_it_asked_for,
     a_renewal_whose_answer_comes_after_the_lapse_revives_nothing,
 );

@@ -34,7 +34,7 @@ type Event = (usize, u64);
 /// The versions that each entity was set to, in the order in which that happened.
 type Effects = Arc<Mutex<Vec<Vec<u64>>>>;
 
-fn engine(store: FaultStore<Arc<dyn Store>>) -> Idempotency {
+fn engine(store: FaultStore<impl Store>) -> Idempotency {
     let builder = Idempotency::builder(store).scope("tests").disabled(false).heartbeat(None);
     builder.lease(Duration::from_secs(1)).skew_margin(Duration::from_millis(100)).build().unwrap()
 }

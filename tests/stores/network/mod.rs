@@ -176,11 +176,11 @@ impl World {
     }
 }
 
-fn engine(store: Arc<dyn Store>, clock: &TokioClock) -> Idempotency {
+fn engine(store: impl Store, clock: &TokioClock) -> Idempotency {
     builder(store, clock).build().unwrap()
 }
 
-fn builder(store: Arc<dyn Store>, clock: &TokioClock) -> Builder {
+fn builder(store: impl Store, clock: &TokioClock) -> Builder {
     Idempotency::builder(store).clock(clock.clone()).scope("tests").disabled(false)
 }
 

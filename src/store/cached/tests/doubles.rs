@@ -37,6 +37,16 @@ impl Store for Slow {
     }
 }
 
+impl Amend for Slow {
+    /// Does not answer after what it does is done.
+    fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
+        Box::pin(async {
+            self.0.amend(requests).await;
+            std::future::pending().await
+        })
+    }
+}
+
 /// A store that says the same to every claim.
 #[derive(Debug)]
 pub(super) struct Says(pub(super) Vec<Claimed>);
