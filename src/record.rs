@@ -312,14 +312,14 @@ pub struct Record {
     pub label: Option<Arc<str>>,
     /// The place in the order of its entity, of an [ordered](crate::order) operation.
     pub sequence: Option<Sequence>,
-    /// When the last claim was granted, by the clock that decides its lease.
+    /// The time of the last grant, by the clock that decides its lease.
     pub claimed_at: Option<Timestamp>,
-    /// When that claim was completed, failed or handed back, by the same clock; `None` while it stands.
+    /// The time at which that claim was completed, failed or handed back, by the same clock; `None` while it stands.
     pub settled_at: Option<Timestamp>,
     /// The [attempt](Self::attempt) that an operator has released: once its lease has passed, it may be taken over whatever the
     /// policy. Greater attempts are not released.
     pub released: Option<u64>,
-    /// What the [serialized form](Self) has beside all this, for a store that keeps documents. Other stores leave what they do not
+    /// Unknown members of the [serialized form](Self), for a store of documents. Other stores leave what they do not
     /// know where it is, and do not show it.
     pub unknown: Map<String, Value>,
 }

@@ -43,7 +43,7 @@ impl RecordContext {
         self.claim.as_ref().is_some_and(Claim::took_over)
     }
 
-    /// When the handler is cancelled if it is still running.
+    /// The time at which the handler is cancelled if it is still running.
     pub fn stop_point(&self) -> Timestamp {
         self.stop
     }

@@ -142,7 +142,7 @@ impl Builder {
         self
     }
 
-    /// How far the clocks of two execution environments may differ. A claim is taken over only when this has passed after its lease.
+    /// Sets the maximum clock difference between two execution environments. A claim is taken over only when this has passed after its lease.
     pub fn skew_margin(mut self, margin: Duration) -> Self {
         self.settings.skew_margin = margin;
         self

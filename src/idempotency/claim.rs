@@ -24,7 +24,7 @@ pub struct Claim {
     index: u32,
 }
 
-/// What a claim holds.
+/// The contents of a claim.
 #[derive(Clone, Debug)]
 pub(super) struct Granted {
     key: KeyHash,
@@ -34,7 +34,7 @@ pub(super) struct Granted {
     lease_until: Timestamp,
     attempt: u64,
     pub(super) window: Window,
-    /// What few claims have.
+    /// Fields that few claims need.
     more: Option<Arc<More>>,
 }
 
@@ -47,7 +47,7 @@ struct More {
 }
 
 impl Granted {
-    /// What the claim holds that a request was granted.
+    /// Creates the claim of a granted request.
     pub(super) fn of(request: &ClaimRequest, grant: Grant, window: Window) -> Self {
         let claim = Self::new(request.key, request.fingerprint, request.owner, grant, window);
         match request.order().copied() {
@@ -127,7 +127,7 @@ impl Claim {
         self.moved(|more| &more.lease_until).unwrap_or(self.granted().lease_until)
     }
 
-    /// When the handler is cancelled if it is still running. A [heartbeat](crate::Operation::heartbeat) moves it later, up to the
+    /// Returns the time at which the handler is cancelled if it is still running. A [heartbeat](crate::Operation::heartbeat) moves it later, up to the
     /// longest duration: this is where it stands now.
     pub fn stop_point(&self) -> Timestamp {
         self.moved(|more| &more.stop).unwrap_or(self.granted().window.stop)

@@ -51,7 +51,7 @@ pub enum OnPanic {
     Transient,
 }
 
-/// What is stored of the results of operations, and of the texts of permanent failures.
+/// Whether the results of operations and the texts of permanent failures are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Results {

@@ -65,9 +65,9 @@ pub struct AmendRequest {
     pub key: KeyHash,
     /// The record as it was read. A record that has changed since stays as it is.
     pub read: AsRead,
-    /// How far clocks may differ: a claim has lapsed when its lease and this have passed. One second unless it is set.
+    /// The maximum clock difference. A claim has lapsed when its lease and this margin have passed. One second by default.
     pub skew_margin: Duration,
-    /// What becomes of the record.
+    /// The change to make.
     pub amendment: Amendment,
 }
 
@@ -78,14 +78,14 @@ impl AmendRequest {
     }
 }
 
-/// What identifies one state of a record. A write that changes the state of a record changes one of these.
+/// Identifies one state of a record. Every write that changes the state changes one of these fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsRead {
     /// The status.
     pub status: Status,
     /// The token of the last claim, if there is one.
     pub owner: Option<Owner>,
-    /// How often the record was granted.
+    /// The number of grants.
     pub attempt: u64,
     /// Whether the operation was superseded.
     pub superseded: bool,
@@ -103,7 +103,7 @@ impl AsRead {
     }
 }
 
-/// What an operator makes of a record.
+/// A change that an operator makes to a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Amendment {
     /// Deletes the record, and with it the protection: the next delivery runs. Of a FAILED record, of a lapsed INPROGRESS one and
@@ -119,7 +119,7 @@ pub enum Amendment {
         outcome: FinalStatus,
         /// The result to replay, or the error, as the engine would store it.
         result: StoredResult,
-        /// How long the record stays, from now on.
+        /// The retention of the record, from now on.
         retention: Duration,
     },
     /// Lets a lapsed INPROGRESS record be taken over under every policy, [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) too: once,

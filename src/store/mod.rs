@@ -342,7 +342,8 @@ pub struct ClaimRequest {
     pub order: Option<Order>,
     /// The operation's name, as logs have it: at most [256 bytes](crate::record::MAX_LABEL_BYTES). The record says it.
     pub operation: Arc<str>,
-    /// What the application calls this operation, in plain text of at most as many bytes. The record says it.
+    /// The application's label for this operation: plain text of at most [256 bytes](crate::record::MAX_LABEL_BYTES), which the record
+    /// stores.
     pub label: Option<Arc<str>>,
 }
 

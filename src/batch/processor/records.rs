@@ -67,8 +67,8 @@ pub(super) enum NoWork {
     Failed(Error),
 }
 
-/// What a record's claim is for. Where it stands in an order, and its label, are kept apart ([`Entities`](super::entities::Entities)): few
-/// records do, and all of them are moved a lot.
+/// The key and fingerprint that a record claims. Its sequence and label are stored separately ([`Entities`](super::entities::Entities)),
+/// because few records have them, and all candidates are moved often.
 #[derive(Clone, Copy)]
 pub(super) struct Operation {
     pub(super) key: KeyHash,

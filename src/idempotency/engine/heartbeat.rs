@@ -61,7 +61,7 @@ impl Engine {
         contained(run, Some(claim_of_panic))
     }
 
-    /// When a run without a claim that begins now is cancelled: where one with a claim would be.
+    /// Returns when to cancel a run without a claim that begins now, which is when a run with a claim would be cancelled.
     pub(crate) fn stop_without_claim(&self, window: Window) -> Timestamp {
         let now = self.clock.now();
         window.max_duration().map_or(window.stop_of_run(now), |max_duration| now.after(max_duration))

@@ -80,7 +80,7 @@ pub(crate) struct Engine {
     #[cfg(feature = "powertools")]
     only_operation: Arc<OnlyOperation>,
     pub(super) warnings: Arc<Warnings>,
-    /// What records call the operations; empty until [`for_operation`](Self::for_operation) sets it.
+    /// The operation's name in records. Empty until [`for_operation`](Self::for_operation) sets it.
     operation: Arc<str>,
 }
 
@@ -172,18 +172,18 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Where it stands in the order of its entity, if that has one.
+    /// Returns the operation's place in the order of its entity, if it has one.
     pub(crate) fn sequence(&self) -> Option<&Sequence> {
         self.extras.as_ref()?.sequence.as_ref()
     }
 }
 
-/// What few operations have. Boxed: batches move candidates a lot.
+/// Fields that few operations need, in a box because batches move candidates often.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extras {
-    /// Where the operation stands in the order of its entity.
+    /// The operation's place in the order of its entity.
     pub(crate) sequence: Option<Sequence>,
-    /// What the application calls it.
+    /// The label that the application has set.
     pub(crate) label: Option<Arc<str>>,
 }
 

@@ -14,7 +14,7 @@ use crate::{
 const FORGET: Amendment = Amendment::Forget { completed: false };
 const FORGET_ALL: Amendment = Amendment::Forget { completed: true };
 
-/// What an operator has looked up.
+/// Settles an operation as completed, with this result.
 fn settle_as(result: StoredResult) -> Amendment {
     Amendment::Settle { outcome: FinalStatus::Completed, result, retention: RETENTION }
 }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::error::{Error, ErrorKind, ErrorStatus};
 
-/// How long `warm_up` waits to be told of a table's replicas.
+/// The time limit for reading a table's replicas in `warm_up`.
 const MAX_DESCRIBE_TIME: Duration = Duration::from_millis(500);
 
 /// Whether a store may claim.

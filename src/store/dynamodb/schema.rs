@@ -186,7 +186,7 @@ impl Schema {
         AttributeValue::S(fingerprint.to_hex())
     }
 
-    /// What the stored form of a fingerprint of the same payload begins with.
+    /// Returns the prefix that stored fingerprints of the same payload share.
     pub(super) fn validation_of_payload(&self, fingerprint: &Fingerprint) -> AttributeValue {
         #[cfg(feature = "powertools")]
         if let Some(powertools) = &self.powertools {

@@ -26,7 +26,7 @@ const AMEND: &str = "amend";
 /// The most bytes of results in one statement.
 const MAX_BYTES: usize = 1 << 20;
 
-/// What an amendment writes.
+/// The columns that an amendment writes.
 #[derive(Default)]
 struct Change<'a> {
     what: i16,

@@ -10,7 +10,7 @@ use crate::{
 
 const AMEND: &str = "amend";
 
-/// What an amendment makes of the record that exists at `now`, if one does, and the answer to it. The answer holds only if the
+/// Applies an amendment to the record that exists at `now`, and returns the change and the answer. The answer holds only if the
 /// change is applied to that very record.
 ///
 /// * **O1** The record is the one that was read: its status, owner and attempt are the same. Else it stays as it is.
@@ -56,7 +56,7 @@ pub fn amend(record: Option<&Record>, request: &AmendRequest, now: Timestamp) ->
     Ok((Change::Put(Box::new(amended)), Amended::Changed))
 }
 
-/// What an amendment whose condition failed means, by the record that was found instead.
+/// Explains why the condition of an amendment failed, from the record that was found.
 ///
 /// # Errors
 ///

@@ -15,7 +15,7 @@ use crate::{
 
 /// A record or a message, before a source has it.
 ///
-/// What a source sets is an attribute. It has the name by which [`Key::attribute`](crate::Key::attribute) and
+/// Attributes are set by the source. They have the names by which [`Key::attribute`](crate::Key::attribute) and
 /// [`RecordInfo::attribute`](crate::batch::RecordInfo::attribute) find it.
 ///
 /// ```
@@ -134,7 +134,7 @@ impl Record {
     }
 }
 
-/// What a source can say of a record.
+/// The attributes that a source can set.
 #[derive(Clone, Copy)]
 pub(super) struct Known {
     pub(super) attributes: &'static [&'static str],
@@ -158,7 +158,7 @@ pub struct Batch<E> {
 /// Makes the event of a delivery, by its number.
 type Deliver<E> = dyn Fn(&Head, u32) -> E + Send + Sync;
 
-/// What an event says besides its records.
+/// The parts of an event besides its records.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     pub(super) source: String,

@@ -91,7 +91,7 @@ impl VisibilityBackoff {
         Backoff::new(self.base, self.longest).after(receive_count).next()
     }
 
-    /// How long a message stays hidden; `None` if the queue's timeout is right.
+    /// The new visibility timeout of a message; `None` if the queue's timeout is right.
     fn delay(&self, report: &RecordReport, now: Timestamp) -> Option<Duration> {
         let held = report.held_until.map(|until| until.since(now) + Duration::from_secs(1));
         let backoff = || self.jittered(report.record.receive_count());
