@@ -17,10 +17,11 @@ const FAILED_ONCE: [&str; 3] = [
 ];
 
 /// Each has shown an error of the checker.
-const MISJUDGED_ONCE: [&str; 3] = [
+const MISJUDGED_ONCE: [&str; 4] = [
     include_str!("saved_plans/a_refused_claim_in_doubt_is_read_to_be_withdrawn.json"),
     include_str!("saved_plans/a_lease_is_learnt_from_a_later_refusal.json"),
     include_str!("saved_plans/a_read_to_withdraw_sees_the_lease_over.json"),
+    include_str!("saved_plans/a_looked_up_record_is_skipped_and_its_duplicate_replayed.json"),
 ];
 
 #[test]

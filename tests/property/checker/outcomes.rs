@@ -171,15 +171,16 @@ impl Evidence<'_> {
         let key = self.record(invocation, place).key().map(|key| self.history.hashes[&key]);
         let mut reads = self.reads_of(invocation.number).iter().rev();
         let shown = reads.find(|read| Some(read.key) == key && matches!(read.told, Told::Completed | Told::Failed));
-        // Of those that one read shows, an earlier one may stop the batch.
-        let report = invocation.reports.get(place).map(|report| format!("{:?}", report.outcome));
-        let was_stopped = self.history.plan.settings.stops_batch && report.as_deref() == Some("Ok(Skipped)");
-        let Some(read) = shown.filter(|_| !was_stopped) else { return vec![Outcome::NotStarted] };
-        vec![match read.told {
+        let Some(read) = shown else { return vec![Outcome::NotStarted] };
+        let outcome = match read.told {
             _ if !self.is_of_payload(invocation, place, read) => Outcome::Mismatch,
             Told::Failed => Outcome::ReplayedFailure,
             _ => Outcome::Replayed,
-        }]
+        };
+        // Of those that one read shows, an earlier one may stop the batch. Another record with the same key still has the outcome.
+        let report = invocation.reports.get(place).map(|report| format!("{:?}", report.outcome));
+        let was_stopped = self.history.plan.settings.stops_batch && report.as_deref() == Some("Ok(Skipped)");
+        if was_stopped { vec![Outcome::NotStarted, outcome] } else { vec![outcome] }
     }
 
     /// Whether the record that a read shows is of this payload: whoever claimed it had one of the plan's.
