@@ -81,18 +81,18 @@ impl Problem {
     pub(super) const ANSWER_TOO_LARGE: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "response_too_large",
-        "the operation was run; its answer is too large to be given",
+        "the operation was run; its response is too large to return",
     );
     pub(super) const ANSWER_BROKEN: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "response_broken",
-        "the answer broke off, and whether the operation took effect is not known",
+        "the response body broke off, and whether the operation took effect is not known",
     )
     .retryable();
     pub(super) const ANSWER_BROKEN_RELEASED: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "response_broken",
-        "the answer broke off, and the operation may run again",
+        "the response body broke off, and the operation may run again",
     )
     .retryable();
     pub(super) const ANSWER_NOT_KEPT: Self = Self::new(
@@ -103,12 +103,12 @@ impl Problem {
     pub(super) const ANSWER_UNREADABLE: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "response_unreadable",
-        "the operation is done; its stored answer cannot be read",
+        "the operation is done; its stored response cannot be read",
     );
     pub(super) const REPLAY_UNCHECKED: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "replay_unchecked",
-        "the operation is done, and whether its answer may still be given could not be found out",
+        "the operation is done, and it could not be checked whether its response may still be returned",
     )
     .retry_after(Duration::from_secs(1));
     pub(super) const FAILED_BEFORE: Self =
