@@ -96,6 +96,7 @@ lint-rest: require
 	$(PYTHON) -m tools.checks.surface
 	$(PYTHON) -m tools.setup.with_tools cargo-deny -- cargo deny --workspace check bans licenses sources
 	$(PYTHON) -m tools.setup.with_tools sam -- sam validate --lint --region us-east-1
+	$(PYTHON) -m tools.setup.with_tools iac sam -- python -m tools.checks.iac
 	$(PYTHON) -m tools.checks.package
 	$(PYTHON) -m tools.checks.docs
 	$(PYTHON) -m tools.setup.with_tools workflows -- python -m tools.checks.workflows

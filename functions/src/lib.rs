@@ -6,7 +6,7 @@ extern crate self as functions;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use lambda_once::{DynamoDbStore, Idempotency, store::dynamodb::Config};
+use lambda_once::{DynamoDbStore, Idempotency, store::dynamodb::Config, telemetry::Emf};
 
 mod ledger;
 mod simulate;
@@ -41,7 +41,7 @@ pub struct Setup {
 /// Environment: `LEDGER_TABLE`, and the SDK's own variables for Region and endpoint. `STORE` names the store of the
 /// library's records: `dynamodb` (default; table in `IDEMPOTENCY_TABLE`), `redis` (`REDIS_URL`) or `postgres`
 /// (`POSTGRES_URL`), each if the feature of that name is enabled. Where the invocation's deadline is not known, as under
-/// `cargo lambda watch`, `LEASE_SECONDS` sets the lease.
+/// `cargo lambda watch`, `LEASE_SECONDS` sets the lease. With `METRICS_NAMESPACE`, metrics are written in this CloudWatch namespace.
 ///
 /// # Errors
 ///
@@ -54,6 +54,9 @@ pub async fn init() -> Result<Setup, lambda_runtime::Error> {
     let mut engine = Idempotency::builder(store.any());
     if let Ok(seconds) = variable("LEASE_SECONDS") {
         engine = engine.lease(Duration::from_secs(seconds.parse()?));
+    }
+    if let Ok(namespace) = variable("METRICS_NAMESPACE") {
+        engine = engine.observer(Emf::new(namespace));
     }
     let once = engine.build()?;
     // Opens the connection in init, where it costs no request any time.

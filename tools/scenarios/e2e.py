@@ -90,6 +90,8 @@ def package():
     if count != len(FUNCTIONS) or "BuildMethod" in text:
         sys.exit(f"template.yaml has not {len(FUNCTIONS)} functions that tools/scenarios/e2e.py knows")
     (WORK / "template.yaml").write_text(text)
+    # Nested stacks.
+    shutil.copytree(ROOT / "iac", WORK / "iac", dirs_exist_ok=True, ignore=shutil.ignore_patterns("terraform"))
     return WORK / "template.yaml"
 
 
@@ -123,6 +125,7 @@ class Stack:
         self.endpoint = endpoint
         self.sqs = session.client("sqs", endpoint_url=endpoint)
         self.functions = session.client("lambda", endpoint_url=endpoint)
+        self.alarms = session.client("cloudwatch", endpoint_url=endpoint)
         self.ledger_table = session.resource("dynamodb", endpoint_url=endpoint).Table
         stack = session.client("cloudformation", endpoint_url=endpoint).describe_stacks(StackName=STACK)["Stacks"][0]
         self.outputs = {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
@@ -226,6 +229,29 @@ def test_charges(stack, check):
     check.equal("GET of a charge that does not exist", stack.request("GET", f"/charges/{uuid.uuid4()}")[0], 404)
 
 
+def test_monitoring(stack, check, log):
+    """The alarms on the library's metrics have the dimensions that the functions of queues write.
+
+    MiniStack keeps no output of functions that its API invokes.
+    """
+    say("monitoring: alarms, and the metrics that the functions have written")
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{") and '"_aws"' in line]
+    written = {
+        (line["_aws"]["CloudWatchMetrics"][0]["Namespace"], frozenset((name, line[name]) for name in ("Function", "Operation")))
+        for line in lines
+    }
+    alarms = stack.alarms.describe_alarms(MaxRecords=100)["MetricAlarms"]
+    check.equal("alarms", Counter(alarm["Namespace"] for alarm in alarms),
+                {"AWS/SQS": 4, "AWS/Lambda": 6, "lambda-once": 12})
+    of_library = (alarm for alarm in alarms if not alarm["Namespace"].startswith("AWS/"))
+    read = {
+        (alarm["Namespace"], frozenset((dimension["Name"], dimension["Value"]) for dimension in alarm["Dimensions"]))
+        for alarm in of_library
+    }
+    check.equal("functions of queues that have written metrics", len(written), 2)
+    check.equal("metrics that no alarm reads", written - read, set())
+
+
 def main():
     exit_on_signals()
     if sys.argv[1:] not in ([], ["--sam-build"]):
@@ -266,6 +292,7 @@ def main():
             test_orders(stack, check)
             test_payouts(stack, check)
             test_charges(stack, check)
+            test_monitoring(stack, check, log)
     seconds = round(time.monotonic() - started)
     if check.failed:
         sys.exit(f"e2e: {check.failed} checks failed after {seconds} s; the functions' logs are in {log}")

@@ -1,0 +1,83 @@
+"""Checks the infrastructure below iac/: python3 -m tools.setup.with_tools iac sam -- python -m tools.checks.iac
+
+* cfn-lint accepts its templates, and a parser of HCL its Terraform files.
+* The module of Terraform uses each variable that it declares, and its example sets none that it lacks.
+* Alarms and dashboards read metrics that the library emits, or that AWS does.
+* template.yaml gives its functions no permission on the table of records that the policy lacks.
+"""
+
+import json
+import re
+import subprocess
+import sys
+
+from tools.lib.common import ROOT
+
+IAC = ROOT / "iac"
+MODULE = IAC / "terraform"
+EMF = ROOT / "src/telemetry/emf.rs"
+# https://docs.aws.amazon.com/lambda/latest/dg/monitoring-metrics-types.html
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
+OF_AWS = {"Invocations", "Errors", "Throttles", "ApproximateAgeOfOldestMessage", "ApproximateNumberOfMessagesVisible"}
+
+
+def templates():
+    files = sorted(IAC.glob("*.yaml"))
+    if subprocess.run(["cfn-lint", "--regions", "us-east-1", "--", *files]).returncode:
+        yield "cfn-lint refuses a template"
+
+
+def terraform():
+    import hcl2
+
+    parsed = {file: hcl2.loads(file.read_text()) for file in sorted(MODULE.rglob("*.tf"))}
+    text = "".join(file.read_text() for file in MODULE.glob("*.tf"))
+    unquoted = lambda name: name.strip('"')
+    declared = {unquoted(name) for tree in parsed.values() for block in tree.get("variable", []) for name in block}
+    for name in sorted(declared):
+        if not re.search(rf"\bvar\.{name}\b", text):
+            yield f"iac/terraform: nothing uses the variable {name}"
+    for name in sorted(set(re.findall(r"\bvar\.(\w+)", text)) - declared):
+        yield f"iac/terraform: the variable {name} is not declared"
+    outputs = {unquoted(name) for tree in parsed.values() for block in tree.get("output", []) for name in block}
+    example = (MODULE / "example/main.tf").read_text()
+    for name in sorted(set(re.findall(r"\bmodule\.idempotency\.(\w+)", example)) - outputs):
+        yield f"iac/terraform/example: the module has no output {name}"
+    module = re.search(r'^module "idempotency" \{\n(.*?)^\}', example, re.MULTILINE | re.DOTALL)[1]
+    for name in sorted(set(re.findall(r"^ *(\w+) *=", module, re.MULTILINE)) - declared - {"source"}):
+        yield f"iac/terraform/example: the module has no variable {name}"
+
+
+def emitted():
+    """The names of the library's metrics."""
+    names = set(re.findall(r'"([A-Z]\w+)"', EMF.read_text()))
+    return names - {"Name", "Unit", "Count", "Milliseconds", "Function", "Operation", "Namespace", "Dimensions", "Metrics", "Timestamp"}
+
+
+def metrics():
+    text = (IAC / "monitoring.yaml").read_text()
+    read = set(re.findall(r"^ *MetricName: (\w+)$", text, re.MULTILINE)) | set(re.findall(r'\["[^"]+", "(\w+)"', text))
+    if not read:
+        yield "iac/monitoring.yaml reads no metric"
+    for name in sorted(read - emitted() - OF_AWS):
+        yield f"iac/monitoring.yaml: nothing emits {name}"
+
+
+def permissions():
+    policy = json.loads((IAC / "policies/function.json").read_text())
+    granted = {action for statement in policy["Statement"] if statement["Effect"] == "Allow" for action in statement["Action"]}
+    statements = re.findall(r"- Sid: Claims\n(.*?)Resource: !GetAtt IdempotencyTable\.Arn", (ROOT / "template.yaml").read_text(), re.DOTALL)
+    if not statements:
+        yield "template.yaml grants no claims"
+    for action in sorted({action for text in statements for action in re.findall(r"- (dynamodb:\w+)", text)} - granted):
+        yield f"template.yaml grants {action}, which iac/policies/function.json does not"
+
+
+def main():
+    problems = [problem for check in (templates, terraform, metrics, permissions) for problem in check()]
+    print("\n".join(problems), file=sys.stderr, end="\n" if problems else "")
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
