@@ -125,7 +125,7 @@ browser: require ## A page of another origin charges in headless Chromium, and r
 e2e: require ## Deploys template.yaml onto a local AWS endpoint, tests it through SQS and API Gateway (E2E_ARGS)
 	@$(PYTHON) -m tools.scenarios.e2e $(E2E_ARGS)
 
-bench: require ## Measures what protection costs, beside the same by hand; writes docs/benchmark.md
+bench: require ## Measures what protection costs, beside the same by hand; writes docs/internals/benchmark.md
 	@echo '-- the first build takes about 15 minutes on two cores' >&2
 	@cargo build --quiet --profile measure -p benches --bins
 	@cargo build --quiet --release -p functions -p bench-functions --bin orders --bin orders-cold --bin raw-orders

@@ -23,7 +23,7 @@
 //! not started; it is reported, and its claim is released. Nothing is spawned: when the service answers, nothing of it is left
 //! running.
 //!
-//! `docs/protocol.md` in the repository states the rules, B1 to B12: order, time, waits, dead letters, and claims ahead of the
+//! `docs/internals/protocol.md` in the repository states the rules, B1 to B12: order, time, waits, dead letters, and claims ahead of the
 //! work. `docs/sqs.md` and `docs/streams.md` say what they mean for queues and for streams.
 
 mod bulk;

@@ -1,4 +1,4 @@
-"""Checks that each file and each function that docs/protocol.md names for a rule exists: python3 -m tools.checks.protocol
+"""Checks that each file and each function that docs/internals/protocol.md names for a rule exists: python3 -m tools.checks.protocol
 
 Paths are relative to src/. Functions are named after their file, in parentheses or after a colon, as `name` or `Type::name`.
 """
@@ -8,7 +8,7 @@ import sys
 
 from tools.lib.common import ROOT
 
-PAGE = ROOT / "docs" / "protocol.md"
+PAGE = ROOT / "docs" / "internals" / "protocol.md"
 NAME = r"`[A-Za-z_:]+`"
 # A path, and the names that follow it.
 REFERENCE = re.compile(rf"`([\w/-]+\.(?:rs|lua|sql))`(?:\s*(?::|\()\s*({NAME}(?:(?:,| and|,\s+and)\s+{NAME})*))?")

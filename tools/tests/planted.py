@@ -2,7 +2,7 @@
 
 A place is a file below src/, the text there, which occurs once, and what replaces it. Tests are a test binary and filters of
 its tests, as `cargo test` takes them; `lib` are the unit tests. G1 to G4 are the rules of order, T those of transactions, L5 and H
-those of the heartbeat, S2 and S9 those of settles that transactions rely on, B8 and B11 those of batches: docs/protocol.md.
+those of the heartbeat, S2 and S9 those of settles that transactions rely on, B8 and B11 those of batches: docs/internals/protocol.md.
 """
 
 from typing import NamedTuple

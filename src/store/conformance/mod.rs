@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Every check draws keys of its own, so all may run on one table at once. A check panics where the store breaks the
-//! contract: it names the rule, by its label in `docs/protocol.md` where it has one, what was expected, and what was found.
+//! contract: it names the rule, by its label in `docs/internals/protocol.md` where it has one, what was expected, and what was found.
 //! Races are run ten times each; the environment variable `CONFORMANCE_ROUNDS` sets another number. The list of checks grows
 //! with the contract; it is not covered by semantic versioning.
 

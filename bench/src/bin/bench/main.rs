@@ -1,4 +1,4 @@
-//! `make bench`: measures, prints tables, and writes `docs/benchmark.md` and `docs/benchmark.svg`.
+//! `make bench`: measures, prints tables, and writes `docs/internals/benchmark.md` and `docs/internals/benchmark.svg`.
 //!
 //! `bench [--quick] [--write] [batches|one-thread|alone|layer|stores|starts]…`: one round of each, or the named parts only. Then nothing is written,
 //! but for the sections of named parts with `--write`.

@@ -11,8 +11,8 @@ use crate::{
     update,
 };
 
-const PAGE: &str = "docs/benchmark.md";
-const CHART: &str = "docs/benchmark.svg";
+const PAGE: &str = "docs/internals/benchmark.md";
+const CHART: &str = "docs/internals/benchmark.svg";
 
 /// What a part of the benchmark gave.
 pub(crate) struct Section {
