@@ -34,6 +34,7 @@ PARTS = {
     "instructions": (["make", "instructions"], "instructions of the hot paths"),
     "sizes": (["make", "sizes"], "sizes of functions in the release profile"),
     "build": (["make", "build"], "sam build for the architecture in samconfig.toml"),
+    "book": (["make", "book"], "the pages as a book, and its links"),
     "e2e": (["make", "e2e", "E2E_ARGS=--sam-build"], "end to end, with functions that SAM has built"),
     "watch": (["make", "concurrent", "CONCURRENT_ARGS=--watch"], "functions that cargo lambda watch builds and starts"),
 }
