@@ -111,11 +111,6 @@ pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-/// Compiles the README's examples.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
 #[cfg(feature = "batch")]
 pub use batch::{PermanentFailures, RecordContext};
 pub use clock::Deadline;

@@ -1,0 +1,93 @@
+//! Turns a page into a module whose documentation it is.
+
+/// Begins an HTML comment with hidden lines of the next block.
+const HIDDEN: &str = "<!-- rust";
+
+/// Separates the hidden lines before the block from those after it.
+const BLOCK: &str = "...";
+
+/// Returns the source of a module. A block begins and ends at the same lines as in the page, with its hidden lines, so that a failing
+/// block is found by the number of its line.
+///
+/// # Errors
+///
+/// The number of a line, and the mistake: a Rust block that is not compiled, or hidden lines that no block follows.
+pub(crate) fn module(page: &str) -> Result<String, String> {
+    let mut documentation = Vec::new();
+    let mut lines = page.lines().zip(1..);
+    while let Some((line, number)) = lines.next() {
+        let mut next = || lines.next().map(|(line, _)| line);
+        let mut through = |end: &str| std::iter::from_fn(&mut next).take_while(|line| *line != end).collect::<Vec<_>>();
+        if line.starts_with(HIDDEN) {
+            let hidden = through("-->");
+            let [fence, block @ ..] = &through("```")[..] else { return Err(missing(number)) };
+            if !fence.starts_with("```rust") {
+                return Err(missing(number));
+            }
+            let (before, after) = match hidden.iter().position(|line| *line == BLOCK) {
+                Some(place) => (&hidden[..place], &hidden[place + 1..]),
+                None => (&hidden[..], &[][..]),
+            };
+            let hide = |line: &&str| format!("# {line}");
+            documentation.push(line.replacen("<!-- ", "```", 1));
+            documentation.extend(before.iter().map(hide));
+            documentation.extend(block.iter().map(|&line| line.to_owned()));
+            documentation.extend(after.iter().map(hide));
+            // As many lines as the page has.
+            documentation.extend(vec!["#".to_owned(); 2 + hidden.len() - before.len() - after.len()]);
+            documentation.push("```".to_owned());
+        } else if let Some(language) = line.strip_prefix("```") {
+            if language.starts_with("rust") && language.contains("ignore") {
+                return Err(format!("{number}: the block is not compiled"));
+            }
+            // Without a language rustdoc takes it for Rust.
+            documentation.push(format!("```{}", if language.is_empty() { "text" } else { language }));
+            documentation.extend(through("```").into_iter().map(str::to_owned));
+            documentation.push("```".to_owned());
+        } else {
+            documentation.push(line.to_owned());
+        }
+    }
+    Ok(documentation.into_iter().map(|line| format!("//! {line}\n")).collect())
+}
+
+fn missing(number: i32) -> String {
+    format!("{number}: no block follows the hidden lines")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::module;
+
+    #[test]
+    fn hidden_lines_enclose_the_block_below_and_the_text_keeps_its_lines() {
+        let page = "A\n<!-- rust,no_run\nasync fn f() {\n...\n}\n-->\n```rust\ng();\n```\nB\n";
+        let source =
+            "//! A\n//! ```rust,no_run\n//! # async fn f() {\n//! g();\n//! # }\n//! #\n//! #\n//! #\n//! ```\n//! B\n";
+        assert_eq!(module(page).as_deref(), Ok(source));
+        assert_eq!(source.lines().count(), page.lines().count());
+    }
+
+    #[test]
+    fn without_a_separator_all_hidden_lines_are_before_the_block() {
+        let source = "//! ```rust\n//! # use a::b;\n//! b();\n//! #\n//! #\n//! ```\n";
+        assert_eq!(module("<!-- rust\nuse a::b;\n-->\n```rust\nb();\n```\n").as_deref(), Ok(source));
+    }
+
+    #[test]
+    fn a_block_of_no_language_is_text() {
+        assert_eq!(module("```\na b\n```\n").as_deref(), Ok("//! ```text\n//! a b\n//! ```\n"));
+    }
+
+    #[test]
+    fn a_block_that_is_not_compiled_is_refused() {
+        assert_eq!(module("A\n```rust,ignore\n```\n").unwrap_err(), "2: the block is not compiled");
+    }
+
+    #[test]
+    fn hidden_lines_without_a_block_are_refused() {
+        for page in ["A\n<!-- rust\nuse a::b;\n-->\n\n```rust\n```\n", "A\n<!-- rust\nuse a::b;\n"] {
+            assert_eq!(module(page).unwrap_err(), "2: no block follows the hidden lines");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The Rust blocks of README.md and of the pages below docs/, as doc tests.
+//!
+//! `build.rs` finds the pages. A line of a block that begins with `# ` is hidden in the book, but not on GitHub. The lines of an HTML
+//! comment before the block are hidden in both. `...` separates the lines before the block from those after it:
+//!
+//! ````text
+//! <!-- rust,no_run
+//! use lambda_once::{DynamoDbStore, Idempotency};
+//! async fn init() -> Result<(), lambda_once::Error> {
+//! ...
+//! Ok(()) }
+//! -->
+//! ```rust
+//! let once = Idempotency::new(DynamoDbStore::from_env().await?);
+//! ```
+//! ````
+
+#[cfg(test)]
+mod blocks;
+
+#[cfg(doctest)]
+include!(concat!(env!("OUT_DIR"), "/pages.rs"));
