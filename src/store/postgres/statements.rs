@@ -233,6 +233,14 @@ mod tests {
     }
 
     #[test]
+    fn the_page_has_the_statements_of_the_tables() {
+        let page = include_str!("../../../docs/postgresql.md");
+        for table in [include_str!("schema.sql"), include_str!("schema_marks.sql")] {
+            assert!(page.contains(table), "docs/postgresql.md lacks {table}");
+        }
+    }
+
+    #[test]
     fn a_name_that_holds_a_placeholder_stays_as_it_is() {
         let name = TableName { table: "once_marks of once_records".into(), ..TableName::default() };
         let write = Statements::new(&name).write_mark;
