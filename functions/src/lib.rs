@@ -9,6 +9,7 @@ use aws_sdk_dynamodb::Client;
 use lambda_once::{DynamoDbStore, Idempotency, store::dynamodb::Config, telemetry::Emf};
 
 mod ledger;
+mod run;
 mod simulate;
 mod store;
 
@@ -23,6 +24,7 @@ mod orders;
 mod payouts;
 
 pub use ledger::{Entry, Ledger};
+pub use run::Run;
 pub use simulate::{Simulation, simulation_if_allowed};
 
 /// What the functions start with.
@@ -51,7 +53,7 @@ pub async fn init() -> Result<Setup, lambda_runtime::Error> {
     let ledger = Ledger::new(client.clone(), variable("LEDGER_TABLE")?);
     let store = store::from_env(client)?;
     let dynamodb = store.dynamodb();
-    let mut engine = Idempotency::builder(store.any());
+    let mut engine = Idempotency::builder(store.any()).observer(run::log_times);
     if let Ok(seconds) = variable("LEASE_SECONDS") {
         engine = engine.lease(Duration::from_secs(seconds.parse()?));
     }

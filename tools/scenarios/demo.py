@@ -21,7 +21,7 @@ def main():
     if store not in SERVERS:
         sys.exit(f"STORE is {store}; it may be {', '.join(SERVERS)}")
     exit_on_signals()
-    say("the demo sends duplicate, failing and poisonous deliveries through three functions, for 15 seconds")
+    say("the demo sends duplicate, failing and poisonous deliveries through three functions, for 30 seconds")
     features = [] if store == "dynamodb" else ["--features", f"functions/{store},local-stack/{store}"]
     # Meanwhile; what fails is said again below.
     threading.Thread(target=install, args=["lambda-emulator"], daemon=True).start()

@@ -2,7 +2,7 @@
 //!
 //! `POST /charges` makes a charge, `GET /charges/{id}` reads one.
 
-use functions::{Entry, Ledger, Setup, Simulation, init, simulation_if_allowed};
+use functions::{Entry, Ledger, Run, Setup, Simulation, init, simulation_if_allowed};
 use lambda_http::{
     Body, Error, Request, Response,
     http::{Method, StatusCode, header},
@@ -46,6 +46,7 @@ async fn charge(ledger: &Ledger, request: Request) -> Result<Response<Body>, Err
         Ok(charge) => charge,
         Err(error) => return problem(StatusCode::BAD_REQUEST, &format!("the body is not a charge: {error}")),
     };
+    let _run = Run::start(OPERATION, &charge.customer_id, None, request.extensions().get::<Claim>());
     if let Some(simulation) = charge.simulate {
         simulation.run(1).await.map_err(lambda_once::Failure::into_source)?;
     }

@@ -1,6 +1,6 @@
 //! Books orders that arrive in an SQS queue, each of them once.
 
-use functions::{Entry, Ledger, Setup, Simulation, init, simulation_if_allowed};
+use functions::{Entry, Ledger, Run, Setup, Simulation, init, simulation_if_allowed};
 use lambda_once::{Failure, Key, RecordContext};
 use serde::Deserialize;
 
@@ -17,6 +17,8 @@ struct Order {
 
 /// Runs once for each order id. A plain error is transient: the message comes back and is tried again.
 async fn book(ledger: Ledger, order: Order, context: RecordContext) -> Result<String, Failure> {
+    let delivery = (context.record().id(), context.record().receive_count());
+    let _run = Run::start("order", &order.order_id, Some(delivery), context.claim());
     if let Some(simulation) = order.simulate {
         simulation.run(context.record().receive_count()).await?;
     }

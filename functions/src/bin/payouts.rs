@@ -7,7 +7,7 @@
 //! neither exists without the other. With records in another store they are two writes, and a crash between them leaves a
 //! payout that may have been made.
 
-use functions::{Entry, Ledger, Setup, Simulation, init, simulation_if_allowed};
+use functions::{Entry, Ledger, Run, Setup, Simulation, init, simulation_if_allowed};
 use lambda_once::{Failure, Key, RecordContext, batch::in_transaction, store::dynamodb::Writes};
 use serde::Deserialize;
 
@@ -27,6 +27,11 @@ struct Payout {
 }
 
 impl Payout {
+    fn start(&self, context: &RecordContext) -> Run {
+        let delivery = (context.record().id(), context.record().receive_count());
+        Run::start("payout", &self.payout_id, Some(delivery), context.claim())
+    }
+
     async fn simulate(&self, context: &RecordContext) -> Result<(), Failure> {
         match self.simulate {
             Some(simulation) => simulation.run(context.record().receive_count()).await,
@@ -42,12 +47,14 @@ impl Payout {
 
 /// Takes effect once for each payout id, when the payout before it in the group has its outcome.
 async fn pay(ledger: Ledger, payout: Payout, context: RecordContext, writes: Writes) -> Result<String, Failure> {
+    let _run = payout.start(&context);
     payout.simulate(&context).await?;
     ledger.enter_within(&writes, &payout.into_entry())
 }
 
 /// The same where records and ledger share no transaction.
 async fn pay_apart(ledger: Ledger, payout: Payout, context: RecordContext) -> Result<String, Failure> {
+    let _run = payout.start(&context);
     payout.simulate(&context).await?;
     Ok(ledger.enter(&payout.into_entry()).await?)
 }

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::{
     charge::header,
     emulator::{CHARGES, Emulator},
-    invoke::Invocation,
+    invoke::{Invocation, Span},
 };
 
 /// How long a client waits after a 409, and how often it tries.
@@ -67,25 +67,32 @@ pub(crate) struct Exchange {
     /// Two clients that send at once, and one that sends after they have their answers. Each holds
     /// the answers it got, of which all but the last are 409.
     pub(crate) clients: [Vec<Answer>; 3],
+    /// When each of these answers was under way.
+    pub(crate) spans: [Vec<Span>; 3],
 }
 
 /// Sends a request twice at once, and once more when both are answered.
 pub(crate) async fn send(emulator: &Emulator, event: &Value) -> Result<Exchange> {
     let (first, second) = tokio::try_join!(client(emulator, event), client(emulator, event))?;
     let late = client(emulator, event).await?;
-    Ok(Exchange { clients: [first, second, late] })
+    let (first, first_spans) = first;
+    let (second, second_spans) = second;
+    let (late, late_spans) = late;
+    Ok(Exchange { clients: [first, second, late], spans: [first_spans, second_spans, late_spans] })
 }
 
 /// A client that tries again while its request is answered 409: the first one is still running.
-async fn client(emulator: &Emulator, event: &Value) -> Result<Vec<Answer>> {
+async fn client(emulator: &Emulator, event: &Value) -> Result<(Vec<Answer>, Vec<Span>)> {
     let (pause, tries) = RETRY;
-    let mut answers = Vec::new();
+    let (mut answers, mut spans) = (Vec::new(), Vec::new());
     loop {
-        let answer = Answer::new(emulator.invoke(CHARGES, event).await?);
+        let timed = emulator.invoke(CHARGES, event).await?;
+        spans.push(timed.span);
+        let answer = Answer::new(timed.invocation);
         let running = answer.status() == Some(409);
         answers.push(answer);
         if !running || answers.len() == tries {
-            return Ok(answers);
+            return Ok((answers, spans));
         }
         sleep(pause).await;
     }

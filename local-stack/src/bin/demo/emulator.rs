@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::{net::TcpStream, time::sleep};
 
 use crate::{
-    invoke::{Invocation, invoke},
+    invoke::{Invocation, Timed, invoke},
     logs::LogBook,
     process::ProcessTree,
     project::Project,
@@ -76,7 +76,7 @@ pub(crate) struct Emulator {
 impl Emulator {
     /// Starts the Lambda APIs and the instances of each function, and waits until they answer.
     pub(crate) async fn start(project: &Project, environment: &Environment<'_>) -> Result<Self> {
-        let directory = project.target().join("demo");
+        let directory = project.output();
         fs::create_dir_all(&directory)?;
         let logs = LogBook::create(&directory.join(format!("{}.log", environment.name)))?;
         let address = free_address()?;
@@ -100,7 +100,7 @@ impl Emulator {
     }
 
     /// Invokes a function.
-    pub(crate) async fn invoke(&self, function: &str, event: &Value) -> Result<Invocation> {
+    pub(crate) async fn invoke(&self, function: &str, event: &Value) -> Result<Timed> {
         invoke(self.address, function, event, FUNCTION_TIMEOUT).await
     }
 
@@ -142,7 +142,7 @@ impl Emulator {
         let no_records = json!({ "Records": [] });
         let no_charge = no_charge();
         for (function, nothing) in [(ORDERS, &no_records), (PAYOUTS, &no_records), (CHARGES, &no_charge)] {
-            if let Invocation::Failed(reason) = self.invoke(function, nothing).await? {
+            if let Invocation::Failed(reason) = self.invoke(function, nothing).await?.invocation {
                 bail!("{function} fails when it is called with nothing to do: {reason}");
             }
         }
@@ -173,8 +173,10 @@ impl Environment<'_> {
             }
         }
         command
+            // The backtrace of the simulated panic would take longer than all else.
+            .env("RUST_BACKTRACE", "0")
             // What goes well is logged at debug only.
-            .env("RUST_LOG", "lambda_once=debug")
+            .env("RUST_LOG", "lambda_once=debug,functions=debug")
             .env("NO_PROXY", "127.0.0.1")
             .env("AWS_ENDPOINT_URL_DYNAMODB", self.dynamodb)
             .env("AWS_REGION", REGION)

@@ -1,6 +1,9 @@
 //! Lambda's Invoke API, as `cargo lambda watch` serves it.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
@@ -19,18 +22,33 @@ pub(crate) enum Invocation {
     Failed(String),
 }
 
+/// When an invocation was under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    /// When the event was sent.
+    pub(crate) sent: Instant,
+    /// When the response was there.
+    pub(crate) answered: Instant,
+}
+
+/// An invocation with its times.
+#[derive(Clone, Debug)]
+pub(crate) struct Timed {
+    /// How it ended.
+    pub(crate) invocation: Invocation,
+    /// When it was under way.
+    pub(crate) span: Span,
+}
+
 /// Invokes `function` with `event` and waits for its answer. None in time counts as a timeout: an
 /// instance that dies leaves its invocation without an answer for ever.
-pub(crate) async fn invoke(
-    emulator: SocketAddr,
-    function: &str,
-    event: &Value,
-    at_most: Duration,
-) -> Result<Invocation> {
-    match timeout(at_most, post(emulator, function, event)).await {
-        Ok(answer) => answer.with_context(|| format!("{function} could not be invoked")),
-        Err(_) => Ok(Invocation::Failed(format!("no answer within {} s", at_most.as_secs()))),
-    }
+pub(crate) async fn invoke(emulator: SocketAddr, function: &str, event: &Value, at_most: Duration) -> Result<Timed> {
+    let sent = Instant::now();
+    let invocation = match timeout(at_most, post(emulator, function, event)).await {
+        Ok(answer) => answer.with_context(|| format!("{function} could not be invoked"))?,
+        Err(_) => Invocation::Failed(format!("no answer within {} s", at_most.as_secs())),
+    };
+    Ok(Timed { invocation, span: Span { sent, answered: Instant::now() } })
 }
 
 async fn post(emulator: SocketAddr, function: &str, event: &Value) -> Result<Invocation> {

@@ -12,6 +12,8 @@ use crate::events::Effect;
 pub(crate) struct Ledger {
     /// The effect of each row.
     pub(crate) effects: Vec<Effect>,
+    /// The time of each row, in milliseconds since 1970.
+    pub(crate) times: Vec<u64>,
 }
 
 impl Ledger {
@@ -32,7 +34,8 @@ impl Ledger {
             effects.push((at, Effect::new(operation, key)));
         }
         effects.sort_by_key(|(at, _)| *at);
-        Ok(Self { effects: effects.into_iter().map(|(_, effect)| effect).collect() })
+        let (times, effects) = effects.into_iter().unzip();
+        Ok(Self { effects, times })
     }
 
     /// How often each effect happened.

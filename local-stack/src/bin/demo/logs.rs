@@ -6,10 +6,11 @@ use std::{
     io::{self, BufRead as _, BufReader, Read, Write as _},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread,
+    thread, time,
 };
 
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::{
     sync::Notify,
     time::{Instant, timeout_at},
@@ -25,6 +26,44 @@ pub(crate) struct Logged {
     pub(crate) outcome: String,
     /// Whether the message was put into `batchItemFailures`.
     pub(crate) reported: bool,
+}
+
+/// A run of a handler, as the function logged it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HandlerRun {
+    /// `order`, `payout` or `charge`, as in the ledger.
+    pub(crate) operation: String,
+    /// The effect's key: an id, or the customer of a charge.
+    pub(crate) key: String,
+    /// The message's id and receive count, if the event is of a queue.
+    pub(crate) delivery: Option<(String, u32)>,
+    /// The hash of the claim's key and the attempt, if the run is protected.
+    pub(crate) claim: Option<(String, u64)>,
+    /// When its start was logged.
+    pub(crate) started: time::Instant,
+    /// When its end was logged, and whether it panicked.
+    pub(crate) ended: Option<(time::Instant, bool)>,
+}
+
+/// What an operation's calls to the store took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// Whether its claim took over a lapsed one.
+    pub(crate) took_over: bool,
+    /// Microseconds of the calls that claimed it.
+    pub(crate) claim_micros: u64,
+    /// Microseconds of the calls that settled it; `None` if no outcome was recorded.
+    pub(crate) settle_micros: Option<u64>,
+}
+
+/// Handlers' runs in the order in which they started, and the times of each granted claim.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Activity {
+    ids: Vec<String>,
+    /// The runs.
+    pub(crate) runs: Vec<HandlerRun>,
+    /// The times, by the key's hash and the attempt.
+    pub(crate) times: HashMap<(String, u64), Times>,
 }
 
 /// A log line of the functions, as far as it concerns a delivery. The default subscriber of
@@ -54,13 +93,19 @@ struct Inner {
     file: File,
     tail: VecDeque<String>,
     deliveries: HashMap<(String, u32), Logged>,
+    activity: Activity,
 }
 
 impl LogBook {
     /// An empty log, written to `path`.
     pub(crate) fn create(path: &Path) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
-            inner: Mutex::new(Inner { file: File::create(path)?, tail: VecDeque::new(), deliveries: HashMap::new() }),
+            inner: Mutex::new(Inner {
+                file: File::create(path)?,
+                tail: VecDeque::new(),
+                deliveries: HashMap::new(),
+                activity: Activity::default(),
+            }),
             grown: Notify::new(),
         }))
     }
@@ -79,11 +124,13 @@ impl LogBook {
     }
 
     fn add(&self, line: &str) {
+        let now = time::Instant::now();
         {
             let mut inner = self.lock();
             // The file is a convenience; a full disk must not end the demo.
             let _ = writeln!(inner.file, "{line}");
             inner.deliveries.extend(delivery(line));
+            inner.activity.add(line, now);
             if inner.tail.len() == TAIL {
                 inner.tail.pop_front();
             }
@@ -109,6 +156,21 @@ impl LogBook {
         .ok()
     }
 
+    /// What was logged about runs and claims, once the end of every run is there, or at `until` what there is by then.
+    pub(crate) async fn activity(&self, until: Instant) -> Activity {
+        let _ = timeout_at(until, async {
+            loop {
+                let grown = self.grown.notified();
+                if self.lock().activity.is_complete() {
+                    return;
+                }
+                grown.await;
+            }
+        })
+        .await;
+        self.lock().activity.clone()
+    }
+
     /// The last lines, for an error message.
     pub(crate) fn tail(&self) -> String {
         Vec::from_iter(self.lock().tail.iter().cloned()).join("\n")
@@ -116,6 +178,51 @@ impl LogBook {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Activity {
+    fn is_complete(&self) -> bool {
+        self.runs.iter().all(|run| run.ended.is_some())
+    }
+
+    /// Notes what a line says of a run or a claim, if it says anything.
+    fn add(&mut self, line: &str, now: time::Instant) {
+        let Ok(line) = serde_json::from_str::<Value>(line) else {
+            return;
+        };
+        let fields = &line["fields"];
+        let text = |name: &str| fields[name].as_str().map(str::to_owned);
+        let claim = || text("claim").zip(fields["attempt"].as_u64());
+        match fields["message"].as_str() {
+            Some("run started") => {
+                let (Some(id), Some(operation), Some(key)) = (text("run"), text("of"), text("effect")) else {
+                    return;
+                };
+                let receive = fields["receive_count"].as_u64().and_then(|receive| receive.try_into().ok());
+                let delivery = text("message_id").zip(receive);
+                self.ids.push(id);
+                self.runs.push(HandlerRun { operation, key, delivery, claim: claim(), started: now, ended: None });
+            }
+            Some("run ended") => {
+                let place = text("run").and_then(|id| self.ids.iter().position(|other| *other == id));
+                if let Some(run) = place.and_then(|place| self.runs.get_mut(place)) {
+                    run.ended = Some((now, fields["panicked"].as_bool().unwrap_or_default()));
+                }
+            }
+            Some("times") => {
+                if let Some(claim) = claim() {
+                    let times = Times {
+                        took_over: fields["took_over"].as_bool().unwrap_or_default(),
+                        claim_micros: fields["claim_micros"].as_u64().unwrap_or_default(),
+                        settle_micros: fields["settle_micros"].as_u64(),
+                    };
+                    // A replay bears the attempt of the run that it replays.
+                    self.times.entry(claim).or_insert(times);
+                }
+            }
+            _ => {}
+        }
     }
 }
 
@@ -147,5 +254,29 @@ mod tests {
         ] {
             assert_eq!(delivery(line), None, "{line}");
         }
+    }
+    #[test]
+    fn a_run_has_its_start_its_end_and_the_times_of_its_claim() {
+        let lines = [
+            r#"{"fields":{"message":"run started","run":"1","of":"order","effect":"o","message_id":"m","receive_count":2,"claim":"ab","attempt":3}}"#,
+            r#"{"fields":{"message":"run started","run":"2","of":"charge","effect":"c"}}"#,
+            r#"{"fields":{"message":"run ended","run":"1","panicked":true}}"#,
+            r#"{"fields":{"message":"times","claim":"ab","attempt":3,"took_over":true,"claim_micros":5}}"#,
+            r#"{"fields":{"message":"times","claim":"ab","attempt":3,"took_over":false,"claim_micros":1}}"#,
+            "no JSON",
+        ];
+        let mut activity = Activity::default();
+        let now = time::Instant::now();
+        for line in lines {
+            activity.add(line, now);
+        }
+        let [order, charge] = &activity.runs[..] else { panic!("{activity:?}") };
+        assert_eq!(order.delivery, Some(("m".to_owned(), 2)));
+        assert_eq!(order.claim, Some(("ab".to_owned(), 3)));
+        assert_eq!(order.ended, Some((now, true)));
+        assert_eq!((&*charge.operation, &*charge.key, charge.ended), ("charge", "c", None));
+        let times = Times { took_over: true, claim_micros: 5, settle_micros: None };
+        assert_eq!(activity.times[&("ab".to_owned(), 3)], times);
+        assert!(!activity.is_complete());
     }
 }

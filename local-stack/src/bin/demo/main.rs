@@ -4,7 +4,8 @@
 //! behind the Lambda APIs of `cargo lambda watch`, and keep their claims in a DynamoDB inside this process or in the store that
 //! `STORE` names. Then it does the same with the protection switched off. It exits with 0 if every effect happened as often as
 //! expected, every seller was paid in order, every message ended where it should, and the unprotected run shows double effects;
-//! with 1 otherwise, and with 128 + the signal's number after SIGHUP, SIGINT or SIGTERM. `DETAILS=1` prints each delivery.
+//! with 1 otherwise, and with 128 + the signal's number after SIGHUP, SIGINT or SIGTERM. `DETAILS=1` prints each delivery, and
+//! `target/demo/report.html` shows it on a timeline.
 //!
 //! Nothing listens beyond 127.0.0.1, and everything that was started is stopped, however it ends.
 
@@ -17,6 +18,7 @@ mod invoke;
 mod ledger;
 mod logs;
 mod message;
+mod page;
 mod process;
 mod project;
 mod records;
@@ -24,6 +26,7 @@ mod report;
 mod scenario;
 mod sqs;
 mod table;
+mod timeline;
 mod verdict;
 
 use std::{
@@ -34,7 +37,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use local_stack::EmbeddedDynamoDb;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -80,7 +83,14 @@ async fn demo() -> Result<bool> {
     .await?;
     dynamodb.shutdown().await;
     let details = env::var("DETAILS").is_ok_and(|set| !matches!(&*set, "" | "0"));
-    Ok(report::print(&events, &protected, &unprotected, details))
+    let (passed, report) = report::print(&events, store, &protected, &unprotected, details);
+    let path = project.output().join("report.html");
+    report.write(&path).with_context(|| path.display().to_string())?;
+    println!(
+        "       {} shows each delivery on a timeline.",
+        path.strip_prefix(project.root()).unwrap_or(&path).display()
+    );
+    Ok(passed)
 }
 
 /// Says what is being done, and how long it took.

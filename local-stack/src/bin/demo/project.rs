@@ -29,6 +29,11 @@ impl Project {
             })
     }
 
+    /// The repository's directory.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The events to send.
     pub(crate) fn events(&self) -> PathBuf {
         self.root.join("events")
@@ -37,6 +42,11 @@ impl Project {
     /// The package of the functions, where `cargo lambda watch` runs.
     pub(crate) fn functions(&self) -> PathBuf {
         self.root.join("functions")
+    }
+
+    /// What the demo writes: logs and the report.
+    pub(crate) fn output(&self) -> PathBuf {
+        self.target().join("demo")
     }
 
     /// Cargo's target directory.

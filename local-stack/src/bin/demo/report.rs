@@ -5,17 +5,21 @@ use crate::{
     charge::Request,
     events::{Batch, Events},
     message::{Fate, MAX_RECEIVES},
+    page::{Line, Report},
+    records::Kind,
     scenario::Run,
     sqs::{Delivery, Queue, Queued},
     table::{Cell, Colour, Table},
+    timeline,
     verdict::{self, Count, Sequence},
 };
 
 /// The longest key that is shown in full, and how much is shown of a longer one, such as a UUID.
 const KEY_WIDTH: (usize, usize) = (16, 8);
 
-/// Prints the results, the answer first; the deliveries only if `details` are wanted. Returns whether everything was as expected.
-pub(crate) fn print(events: &Events, protected: &Run, unprotected: &Run, details: bool) -> bool {
+/// Prints the results, the answer first; the deliveries only if `details` are wanted. Returns whether everything was as expected,
+/// and the data of the page.
+pub(crate) fn print(events: &Events, store: Kind, protected: &Run, unprotected: &Run, details: bool) -> (bool, Report) {
     let mut counts = verdict::counts(&events.effects(), protected, unprotected);
     counts.sort_by_key(|Count { effect, .. }| {
         (effect.operation.clone(), events.first_message(effect).map(|(number, _)| number))
@@ -39,7 +43,21 @@ pub(crate) fn print(events: &Events, protected: &Run, unprotected: &Run, details
     if !details {
         println!("       `make demo DETAILS=1` prints each delivery and each response.");
     }
-    passed
+    let scenarios = timeline::scenarios(events, &counts, protected, unprotected);
+    let ledger = counts.iter().map(|count| Line {
+        name: events.name(&count.effect),
+        expected: count.expected,
+        actual: count.protected,
+        unprotected: count.unprotected,
+    });
+    let order = sequences.iter().map(|sequence| Line {
+        name: sequence.group.clone(),
+        expected: numbers(&sequence.expected),
+        actual: numbers(&sequence.protected),
+        unprotected: numbers(&sequence.unprotected),
+    });
+    let (ledger, order) = (ledger.collect(), order.collect());
+    (passed, Report { store: store.name(), passed, faults: wrong, scenarios, ledger, order })
 }
 
 /// Lists every deviation from the expected results.

@@ -1,6 +1,6 @@
 //! One run: every event through the functions, repeated as SQS and HTTP clients repeat.
 
-use std::time::Duration;
+use std::time::{Duration, Instant as Time, SystemTime};
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
@@ -14,8 +14,9 @@ use crate::{
     api::{self, Exchange},
     emulator::{Emulator, Environment},
     events::{Batch, Events},
-    invoke::Invocation,
+    invoke::{Invocation, Timed},
     ledger::Ledger,
+    logs::Activity,
     project::Project,
     records::{Kind, Records},
     sqs::{Queue, Received},
@@ -26,8 +27,6 @@ const LEASE: Duration = Duration::from_secs(2);
 /// The visibility timeout: longer than the lease and the library's margin for clocks (1 s), so
 /// that a message of a lapsed claim does not come back in vain.
 const VISIBILITY: Duration = Duration::from_millis(3500);
-/// Without claims there is nothing to wait for.
-const VISIBILITY_UNPROTECTED: Duration = Duration::from_millis(100);
 /// How long to wait for the first copy of a batch to claim something, before the second is sent.
 const FIRST_CLAIM: Duration = Duration::from_millis(500);
 /// Without claims the second copy is sent this much later than the first.
@@ -56,6 +55,10 @@ pub(crate) struct Run {
     pub(crate) exchanges: Vec<Exchange>,
     /// What happened.
     pub(crate) ledger: Ledger,
+    /// What the functions logged of their runs and claims.
+    pub(crate) activity: Activity,
+    /// One moment on the clock of the deliveries and on that of the ledger.
+    pub(crate) clock: (Time, SystemTime),
 }
 
 /// Starts the functions with fresh tables, sends them everything and counts the effects.
@@ -92,7 +95,8 @@ pub(crate) async fn run(
         Err(error) => return Err(stage.emulator.explain(&error)),
     };
     let ledger = Ledger::read(&client, &ledger_table).await?;
-    Ok(Run { queues, exchanges, ledger })
+    let activity = stage.emulator.logs().activity(Instant::now() + LOG_LAG).await;
+    Ok(Run { queues, exchanges, ledger, activity, clock: (Time::now(), SystemTime::now()) })
 }
 
 /// The running functions and the store of their claims.
@@ -169,18 +173,14 @@ impl Stage {
         if queue.is_done() {
             return None;
         }
-        sleep(match self.mode {
-            Mode::Protected => VISIBILITY,
-            Mode::Unprotected => VISIBILITY_UNPROTECTED,
-        })
-        .await;
+        sleep(VISIBILITY).await;
         queue.receive()
     }
 
     /// Notes the answer to a delivery, with what the function logged about each record.
     /// Unprotected functions need not log: there the effects alone count.
-    async fn settle(&self, queue: &mut Queue, received: Received, answer: &Invocation) {
-        let until = match (self.mode, answer) {
+    async fn settle(&self, queue: &mut Queue, received: Received, answer: &Timed) {
+        let until = match (self.mode, &answer.invocation) {
             (Mode::Protected, Invocation::Returned(_)) => Instant::now() + LOG_LAG,
             _ => Instant::now(),
         };

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use crate::{
-    invoke::Invocation,
+    invoke::{Invocation, Span, Timed},
     logs::Logged,
     message::{Fate, MAX_RECEIVES, Message},
 };
@@ -44,6 +44,8 @@ pub(crate) struct Delivery {
     pub(crate) expired: bool,
     /// Why the whole batch counts as failed, if it does.
     pub(crate) batch_failure: Option<String>,
+    /// When its batch was under way.
+    pub(crate) span: Span,
 }
 
 /// One copy of some of the queue's messages, on its way to the function.
@@ -100,9 +102,9 @@ impl Queue {
 
     /// Notes the answer to a delivery. A message is deleted as soon as one delivery of it succeeds; in a FIFO queue,
     /// if it has not been received again by then.
-    pub(crate) fn settle(&mut self, received: Received, answer: &Invocation, logged: Vec<Option<Logged>>) {
+    pub(crate) fn settle(&mut self, received: Received, answer: &Timed, logged: Vec<Option<Logged>>) {
         let ids = received.records.iter().map(|(place, _)| self.messages[*place].message.id.as_str());
-        let reported = reported(answer, &ids.collect());
+        let reported = reported(&answer.invocation, &ids.collect());
         for ((place, receive), logged) in received.records.into_iter().zip(logged) {
             let queued = &mut self.messages[place];
             let acknowledged = reported.as_ref().is_ok_and(|ids| !ids.contains(&queued.message.id));
@@ -115,6 +117,7 @@ impl Queue {
                 acknowledged,
                 expired,
                 batch_failure: reported.as_ref().err().cloned(),
+                span: answer.span,
             });
             queued.deliveries.sort_by_key(|delivery| delivery.receive);
         }
@@ -171,6 +174,8 @@ fn reported(answer: &Invocation, sent: &HashSet<&str>) -> Result<HashSet<String>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
+
     use crate::{body::Function, message::Earlier};
 
     fn queue(is_fifo: bool) -> Queue {
@@ -181,6 +186,11 @@ mod tests {
 
     fn returned(answer: &str) -> Invocation {
         Invocation::Returned(answer.to_owned().into())
+    }
+
+    fn timed(invocation: Invocation) -> Timed {
+        let now = Instant::now();
+        Timed { invocation, span: Span { sent: now, answered: now } }
     }
 
     fn failing(ids: &[&str]) -> Invocation {
@@ -229,12 +239,12 @@ mod tests {
         let mut queue = queue(false);
         let first = queue.receive().unwrap();
         let second = queue.receive().unwrap();
-        queue.settle(second, &failing(&["a", "b"]), vec![None, None]);
-        queue.settle(first, &failing(&["b"]), vec![None, None]);
+        queue.settle(second, &timed(failing(&["a", "b"])), vec![None, None]);
+        queue.settle(first, &timed(failing(&["b"])), vec![None, None]);
         for receive in 3..=MAX_RECEIVES {
             let again = queue.receive().unwrap();
             assert_eq!(again.records, [(1, receive)]);
-            queue.settle(again, &Invocation::Failed("crash".into()), vec![None]);
+            queue.settle(again, &timed(Invocation::Failed("crash".into())), vec![None]);
         }
         assert!(queue.is_done());
         assert!(queue.receive().is_none());
@@ -248,8 +258,8 @@ mod tests {
         let mut queue = queue(true);
         let first = queue.receive().unwrap();
         let second = queue.receive().unwrap();
-        queue.settle(first, &failing(&[]), vec![None, None]);
-        queue.settle(second, &failing(&["a"]), vec![None, None]);
+        queue.settle(first, &timed(failing(&[])), vec![None, None]);
+        queue.settle(second, &timed(failing(&["a"])), vec![None, None]);
         assert!(queue.messages.iter().all(|queued| queued.deliveries[0].acknowledged && queued.deliveries[0].expired));
         assert_eq!(queue.receive().unwrap().records, [(0, 3)]);
         assert!(queue.receive_deleted().is_none());

@@ -182,14 +182,14 @@ pub(crate) fn sequences(batch: &Batch, protected: &Ledger, unprotected: &Ledger)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashMap;
+    use std::{collections::HashMap, time::Instant};
 
     use serde_json::json;
 
     use crate::{
         body::Function,
         charge::Charge,
-        invoke::Invocation,
+        invoke::{Invocation, Span, Timed},
         logs::Logged,
         message::{Earlier, Message},
         sqs::Queue,
@@ -206,7 +206,10 @@ mod tests {
             let failures = if *reported { json!([{ "itemIdentifier": "m" }]) } else { json!([]) };
             let answer = json!({ "batchItemFailures": failures }).to_string();
             let logged = Logged { outcome: (*outcome).to_owned(), reported: *reported };
-            queue.settle(received, &Invocation::Returned(answer.into()), vec![Some(logged)]);
+            let now = Instant::now();
+            let span = Span { sent: now, answered: now };
+            let answer = Timed { invocation: Invocation::Returned(answer.into()), span };
+            queue.settle(received, &answer, vec![Some(logged)]);
         }
         queue
     }
@@ -256,7 +259,10 @@ mod tests {
         let messages =
             vec![message("1", "a", "p"), message("2", "b", "q"), message("3", "a", "r"), message("4", "a", "p")];
         let batch = Batch { file: "sqs-fifo.json".to_owned(), function: Function::Payouts, messages };
-        let ledger = |keys: &[&str]| Ledger { effects: keys.iter().map(|key| Effect::new("payout", key)).collect() };
+        let ledger = |keys: &[&str]| Ledger {
+            effects: keys.iter().map(|key| Effect::new("payout", key)).collect(),
+            ..Ledger::default()
+        };
         let right = sequences(&batch, &ledger(&["q", "p", "r"]), &ledger(&["p", "p", "r"]));
         assert_eq!(right.iter().map(|group| group.group.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert!(right.iter().all(Sequence::is_right), "{right:?}");
@@ -283,7 +289,7 @@ mod tests {
         let charge = Charge::parse(&event).unwrap();
         let expected = charge.expect(&mut HashMap::new());
         let charge = Request { file: "charge.json".to_owned(), event, charge, expected };
-        let faults = |clients| request(&charge, &Exchange { clients });
+        let faults = |clients| request(&charge, &Exchange { clients, spans: Default::default() });
 
         let (done, replayed) = (answer(201, false, "a"), answer(201, true, "a"));
         let right = [replayed.clone(), done.clone(), replayed.clone()];
