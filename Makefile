@@ -119,7 +119,8 @@ powertools: require ## Functions with AWS Powertools, in Python and TypeScript, 
 concurrent: require ## 100 equal requests at once, which have to have one effect
 	@$(PYTHON) -m tools.scenarios.concurrent_charges $(CONCURRENT_ARGS)
 
-browser: require ## A page of another origin charges in headless Chromium, and reads answer, replay and refusals
+browser: require ## Headless Chromium: the demo's report, and a page of another origin that charges
+	@$(PYTHON) -m tools.scenarios.report $(BROWSER_ARGS)
 	@$(PYTHON) -m tools.scenarios.browser $(BROWSER_ARGS)
 
 e2e: require ## Deploys template.yaml onto a local AWS endpoint, tests it through SQS and API Gateway (E2E_ARGS)

@@ -4,29 +4,21 @@ The page (browser.html) calls the example `payments` with fetch. The header Idem
 preflight first. The page records what it could read. Without a browser this is skipped, unless it is --required.
 """
 
-import html
 import json
 import os
-import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from tools.lib import builds
+from tools.lib import builds, chromium
 from tools.lib.common import Background, exit_on_signals, say
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PAGE = Path(__file__).with_name("browser.html")
 TOKEN = "token-of-alice"
 ACCOUNT = "/accounts/browser/charges"
-# In the browser's virtual time, which stops while it waits for a response.
-VIRTUAL_TIME_MS = 20_000
-TIME_OUT = 120
 
 
 class Pages(BaseHTTPRequestHandler):
@@ -42,20 +34,6 @@ class Pages(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
-
-
-def visit(browser, url):
-    """Returns what the page has recorded when its scripts have completed."""
-    with tempfile.TemporaryDirectory() as profile:
-        command = [
-            browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-            f"--user-data-dir={profile}", f"--virtual-time-budget={VIRTUAL_TIME_MS}", "--dump-dom", url,
-        ]
-        visited = subprocess.run(command, capture_output=True, text=True, timeout=TIME_OUT)
-    found = re.search(r'<pre id="read">(.*?)</pre>', visited.stdout, re.DOTALL)
-    if visited.returncode != 0 or not found or not found[1]:
-        sys.exit(f"the page did not complete\n{visited.stdout}\n{visited.stderr}")
-    return json.loads(html.unescape(found[1]))
 
 
 def charges(api):
@@ -87,12 +65,8 @@ def failures(read, ledger):
 def main():
     if sys.argv[1:] not in ([], ["--required"]):
         sys.exit(__doc__)
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    browser = chromium.find(required=bool(sys.argv[1:]))
     if browser is None:
-        message = f"no browser is found, of {', '.join(BROWSERS)}"
-        if sys.argv[1:]:
-            sys.exit(message)
-        say(f"skipped: {message}")
         return
     exit_on_signals()
     # A charge takes long enough for the page to ask again meanwhile.
@@ -106,7 +80,7 @@ def main():
         if not api:
             sys.exit("the example did not start")
         say(f"a page on port {pages.server_port} asks {api}, in {browser}")
-        read = visit(browser, f"http://127.0.0.1:{pages.server_port}/?api={api}{ACCOUNT}&token={TOKEN}")
+        read, _ = chromium.visit(browser, f"http://127.0.0.1:{pages.server_port}/?api={api}{ACCOUNT}&token={TOKEN}")
         found = failures(read, charges(api))
     pages.shutdown()
     for failure in found:

@@ -1,0 +1,49 @@
+"""Headless Chromium: a page's DOM once its scripts have completed, and screenshots."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from tools.lib.common import say
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+# In the browser's virtual time, which stops while it waits for a response.
+VIRTUAL_TIME_MS = 20_000
+TIME_OUT = 120
+
+
+def find(required):
+    """The browser's path. Without a browser None, or the end of this program if it is required."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        message = f"no browser is found, of {', '.join(BROWSERS)}"
+        if required:
+            sys.exit(message)
+        say(f"skipped: {message}")
+    return browser
+
+
+def run(browser, url, *options):
+    """Runs the browser on a page, and returns its standard output and what scripts wrote to the console, errors included."""
+    with tempfile.TemporaryDirectory() as profile:
+        command = [
+            browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
+            "--enable-logging=stderr", f"--user-data-dir={profile}", f"--virtual-time-budget={VIRTUAL_TIME_MS}", *options, url,
+        ]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=TIME_OUT)
+    if ran.returncode != 0:
+        sys.exit(f"the browser failed\n{ran.stdout}\n{ran.stderr}")
+    return ran.stdout, [line for line in ran.stderr.splitlines() if ":CONSOLE" in line]
+
+
+def visit(browser, url):
+    """Returns the JSON that the page has put into its element `read`, and its console."""
+    dom, console = run(browser, url, "--dump-dom")
+    found = re.search(r'<pre id="read">(.*?)</pre>', dom, re.DOTALL)
+    if not found or not found[1]:
+        sys.exit("\n".join(["the page did not complete", dom, *console]))
+    return json.loads(html.unescape(found[1])), console

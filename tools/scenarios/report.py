@@ -1,0 +1,159 @@
+"""Opens the report of `make demo` in a headless Chromium: python3 -m tools.scenarios.report [--required | --picture]
+
+It checks that each recorded event has its mark, that marks explain themselves to the pointer and the keyboard, and that
+the page fits 400 pixels and has both colour schemes. --picture writes the chart in docs/. Without a browser or a report it
+is skipped, unless it is --required.
+"""
+
+import struct
+import sys
+import tempfile
+import threading
+import zlib
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from tools.lib import chromium
+from tools.lib.builds import TARGET
+from tools.lib.common import ROOT, exit_on_signals, say
+
+REPORT = TARGET / "demo" / "report.html"
+PAGE = Path(__file__).with_name("report.html")
+PICTURES = {"light": ROOT / "docs" / "demo-report.svg", "dark": ROOT / "docs" / "demo-report-dark.svg"}
+# The scenario in the picture.
+SCENARIO = "orders"
+MOST_BYTES = 150_000
+# Blink's number of each scheme, and the colour of the page in it.
+SCHEMES = {"light": (1, (255, 255, 255)), "dark": (0, (13, 17, 23))}
+# A page without charts has fewer lines of pixels that differ.
+FEWEST_LINES = 300
+
+
+class Pages(BaseHTTPRequestHandler):
+    """Serves the report, and the page that reads it."""
+
+    def do_GET(self):
+        found = {"/": PAGE, "/report.html": REPORT}.get(self.path.partition("?")[0])
+        content = found.read_bytes() if found else b""
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+def failures(read):
+    """What is not as it should be, at one width."""
+    doubles = read["events"].get("double", 0)
+    checks = {
+        "each kind of event has as many marks": read["marks"] == read["events"],
+        "there are no other marks": read["all"] == sum(read["events"].values()),
+        "each event is in a table": read["tableRows"] == sum(read["events"].values()),
+        "the ledger is complete": read["ledger"][0] == read["ledger"][1] > 0,
+        "the unprotected run has double effects": doubles > 0,
+        "claims, runs and a takeover are recorded": {"claim", "run", "takeover", "effect", "delivery"} <= read["events"].keys(),
+        "no mark is outside its chart": read["outside"] == 0,
+        "nothing is wider than the page": read["overflow"] <= 0,
+        "each chart is one stop of the Tab key": read["stops"] == read["charts"],
+        "the mark with the focus is explained": explains(read["focused"]),
+        "an arrow key goes to the next mark": explains(read["moved"]) and read["moved"]["label"] != read["focused"]["label"],
+        "another goes to the next row": explains(read["down"]) and read["down"]["row"] != read["moved"]["row"],
+        "Escape hides the explanation": read["escaped"]["tip"] is None,
+        "the mark under the pointer is explained": explains(read["hovered"]),
+    }
+    return [f"at {read['width']} pixels: {check}" for check, holds in checks.items() if not holds]
+
+
+def explains(shown):
+    """Whether the explanation that is shown is the mark's label."""
+    words = [text.replace(".", "").split() for text in (shown["tip"] or "", shown["label"])]
+    return bool(words[0]) and "".join(words[0]) == "".join(words[1])
+
+
+def screenshot_failures(browser, url):
+    """What is wrong with the page as it looks in each colour scheme."""
+    wrong = []
+    for scheme, (number, colour) in SCHEMES.items():
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "page.png"
+            _, console = chromium.run(
+                browser, url, f"--blink-settings=preferredColorScheme={number}", "--window-size=1080,2000", f"--screenshot={path}"
+            )
+            corner, lines = pixels(path.read_bytes())
+        wrong += console
+        if corner != colour:
+            wrong.append(f"the {scheme} page is {corner}, not {colour}")
+        if lines < FEWEST_LINES:
+            wrong.append(f"the {scheme} page is nearly empty")
+    return wrong
+
+
+def pixels(png):
+    """The first pixel of a PNG, and how many of its lines differ from the one above them."""
+    at, data = 8, b""
+    while at < len(png):
+        (size,), kind = struct.unpack(">I", png[at : at + 4]), png[at + 4 : at + 8]
+        content = png[at + 8 : at + 8 + size]
+        if kind == b"IHDR":
+            width, height, depth, colours = struct.unpack(">IIBB", content[:10])
+        elif kind == b"IDAT":
+            data += content
+        at += size + 12
+    samples = {2: 3, 6: 4}[colours]
+    if depth != 8:
+        sys.exit(f"a screenshot with {depth} bits a sample")
+    raw = zlib.decompress(data)
+    stride = width * samples + 1
+    # Every filter leaves the first pixel as it is.
+    lines = {raw[line * stride : (line + 1) * stride] for line in range(height)}
+    return tuple(raw[1:4]), len(lines)
+
+
+def write_pictures(browser, url):
+    read, _ = chromium.visit(browser, f"{url}?picture={SCENARIO}")
+    for scheme, path in PICTURES.items():
+        svg = read[scheme] + "\n"
+        if len(svg) > MOST_BYTES:
+            sys.exit(f"the picture has {len(svg)} bytes, {MOST_BYTES} at most")
+        path.write_text(svg)
+        print(f"{path.relative_to(ROOT)}: {len(svg)} bytes")
+
+
+def main():
+    arguments = sys.argv[1:]
+    if arguments not in ([], ["--required"], ["--picture"]):
+        sys.exit(__doc__)
+    browser = chromium.find(required=bool(arguments))
+    if browser is None:
+        return
+    if not REPORT.is_file():
+        message = "there is no report: `make demo` writes it"
+        if arguments:
+            sys.exit(message)
+        say(f"skipped: {message}")
+        return
+    exit_on_signals()
+    pages = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+    threading.Thread(target=pages.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{pages.server_port}/"
+    if arguments == ["--picture"]:
+        write_pictures(browser, url)
+        return
+    read, found = chromium.visit(browser, url)
+    if "error" in read:
+        sys.exit(read["error"])
+    found += [failure for at_width in read for failure in failures(at_width)]
+    found += screenshot_failures(browser, f"{url}report.html")
+    pages.shutdown()
+    for failure in found:
+        print(f"not so: {failure}", file=sys.stderr)
+    if found:
+        sys.exit(1)
+    print(f"the demo's report shows each of its {read[0]['all']} events, to pointer and keyboard, at two widths and in both colour schemes")
+
+
+if __name__ == "__main__":
+    main()
