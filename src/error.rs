@@ -1,6 +1,6 @@
 //! Errors: what happened, during which operation, and whether delivering again can help.
 
-use std::{borrow::Cow, error::Error as StdError, fmt};
+use std::{borrow::Cow, error::Error as StdError, fmt, iter};
 
 /// Any error that can cross threads.
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
@@ -82,9 +82,19 @@ pub enum ErrorStatus {
     Ambiguous,
 }
 
+/// The most causes that are printed: the chain is not the library's own, and need not end.
+const MAX_CAUSES: usize = 16;
+
 /// An error of the toolkit or of its store.
 ///
 /// A handler's own errors are not of this type: see [`Failure`](crate::Failure).
+///
+/// `Display` writes the operation, the kind and the message. `Debug` writes the same text and the causes behind it, on one line, so
+/// that a `main` that returns the error prints what there is to know:
+///
+/// ```text
+/// Error: connect (unavailable): no connection to PostgreSQL at db.example.com:5432: Connection refused (os error 111)
+/// ```
 pub struct Error {
     kind: ErrorKind,
     status: ErrorStatus,
@@ -187,7 +197,7 @@ impl Error {
 /// The innermost source of an error, as text. It tells a refused connection from missing credentials.
 #[cfg(any(feature = "dynamodb", feature = "postgres", feature = "redis"))]
 pub(crate) fn root_cause(error: &(dyn StdError + 'static)) -> String {
-    std::iter::successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
+    iter::successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
 }
 
 impl fmt::Display for Error {
@@ -197,14 +207,19 @@ impl fmt::Display for Error {
 }
 
 impl fmt::Debug for Error {
+    /// Writes the error's text and each of its causes once, from the outermost to the first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Error")
-            .field("kind", &self.kind)
-            .field("status", &self.status)
-            .field("operation", &self.operation)
-            .field("message", &self.message)
-            .field("source", &self.source)
-            .finish()
+        let mut text = self.to_string();
+        for cause in iter::successors(self.source(), |&error| error.source()).take(MAX_CAUSES) {
+            let cause = cause.to_string().replace('\n', "; ");
+            // The message may quote a cause, and a cause its own; some begin with a severity.
+            let words = cause.split_once(": ").map_or(&*cause, |(_, words)| words);
+            if !text.contains(words) {
+                text.push_str(": ");
+                text.push_str(&cause);
+            }
+        }
+        f.write_str(&text)
     }
 }
 
@@ -235,6 +250,48 @@ mod tests {
         assert!(error.is_retryable());
         assert!(error.retry_helps());
         assert!(!Error::config("x").is_retryable());
+    }
+
+    #[test]
+    fn debug_is_one_line_with_each_cause_once() {
+        let refused = || std::io::Error::other("Connection refused");
+        let error = Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, "warm", "no connection")
+            .with_source(Error::config("the port is closed").with_source(Error::config("x").with_source(refused())));
+        let expected = "warm (unavailable): no connection: configure (config): the port is closed: configure (config): x: \
+                        Connection refused";
+        assert_eq!(format!("{error:?}"), expected);
+        assert_eq!(format!("{error:#?}"), expected);
+        let answered =
+            Error::config("PostgreSQL answered 3D000: no database").with_source("FATAL: no database\nHINT: x");
+        assert_eq!(
+            format!("{answered:?}"),
+            "configure (config): PostgreSQL answered 3D000: no database: FATAL: no database; HINT: x"
+        );
+        let fatal = Error::config("PostgreSQL answered 3D000: no database").with_source("FATAL: no database");
+        assert_eq!(format!("{fatal:?}"), "configure (config): PostgreSQL answered 3D000: no database");
+        let quoted = Error::config("no connection: Connection refused").with_source(refused());
+        assert_eq!(format!("{quoted:?}"), "configure (config): no connection: Connection refused");
+    }
+
+    #[test]
+    fn debug_ends_even_if_the_causes_do_not() {
+        #[derive(Debug, Default)]
+        struct Endless(std::sync::atomic::AtomicUsize);
+
+        impl fmt::Display for Endless {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "<{}>", self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+            }
+        }
+
+        impl StdError for Endless {
+            fn source(&self) -> Option<&(dyn StdError + 'static)> {
+                Some(self)
+            }
+        }
+
+        let text = format!("{:?}", Error::config("x").with_source(Endless::default()));
+        assert_eq!(text.matches('<').count(), MAX_CAUSES, "{text}");
     }
 
     #[test]
