@@ -17,6 +17,10 @@ use super::{
 use crate::error::Error;
 
 const TABLE_VARIABLE: &str = "IDEMPOTENCY_TABLE";
+/// It takes precedence over the endpoint of all services.
+/// <https://docs.aws.amazon.com/sdkref/latest/guide/feature-ss-endpoints.html>
+#[cfg(any(feature = "ring", feature = "aws-lc"))]
+const ENDPOINT_VARIABLE: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(3);
 const SDK_ATTEMPTS: u32 = 2;
@@ -163,8 +167,11 @@ impl Config {
     #[cfg(any(feature = "ring", feature = "aws-lc"))]
     pub async fn load(self) -> Result<DynamoDbStore, Error> {
         self.schema.check()?;
-        let client = Client::new(&Self::sdk_config().await);
-        self.build(client)
+        let sdk_config = Self::sdk_config().await;
+        let mut store = self.build(Client::new(&sdk_config))?;
+        let endpoint = std::env::var(ENDPOINT_VARIABLE).ok().or_else(|| sdk_config.endpoint_url().map(str::to_owned));
+        store.endpoint = endpoint.map(Into::into);
+        Ok(store)
     }
 
     /// The SDK's configuration from the environment, with the timeouts and the retries that suit the store. TLS uses ring or

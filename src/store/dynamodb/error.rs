@@ -8,6 +8,7 @@ use aws_sdk_dynamodb::{
     error::{BuildError, ProvideErrorMetadata, SdkError},
 };
 
+use super::single::COMMIT;
 use crate::error::{Error, ErrorKind, ErrorStatus, root_cause};
 
 pub(super) fn from_sdk<E>(error: SdkError<E, HttpResponse>, operation: &'static str) -> Error
@@ -47,11 +48,59 @@ where
             (ErrorKind::AccessDenied, ErrorStatus::Permanent, message)
         }
         other => {
-            let message = format!("the connection to DynamoDB failed: {}", root_cause(other));
-            (ErrorKind::Unavailable, ErrorStatus::Ambiguous, message)
+            let cause = root_cause(other);
+            if cause.contains(NO_REGION) {
+                let message =
+                    "no AWS Region is configured: set AWS_REGION, or the Region of the client's configuration";
+                (ErrorKind::Config, ErrorStatus::Permanent, message.to_owned())
+            } else {
+                let message = format!("the connection to DynamoDB failed: {cause}");
+                (ErrorKind::Unavailable, ErrorStatus::Ambiguous, message)
+            }
         }
     };
     Error::new(kind, status, operation, message).with_source(error)
+}
+
+/// The text of the SDK's error for a client without a Region. Its type is not public.
+const NO_REGION: &str = "Missing Region";
+
+/// The place of a store's table, for errors about it.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) table: &'a str,
+    /// The name of the attribute that is the partition key, and that of the sort key if there is one.
+    pub(super) partition_key: &'a str,
+    pub(super) sort_key: Option<&'a str>,
+    pub(super) region: Option<&'a str>,
+    /// The endpoint, if it is known and not that of the Region.
+    pub(super) endpoint: Option<&'a str>,
+}
+
+impl Place<'_> {
+    /// Names the table, and how it is created, in an error about it; any other error is returned as it is.
+    pub(super) fn named_in(self, error: Error) -> Error {
+        if error.kind() != ErrorKind::Table {
+            return error;
+        }
+        let Self { table, partition_key, sort_key, region, endpoint } = self;
+        let region = region.unwrap_or("no Region");
+        let place = match endpoint {
+            Some(endpoint) => format!("in {region} at {endpoint}"),
+            None => format!("in {region}"),
+        };
+        if !error.message().contains("ResourceNotFound") {
+            let message = format!("table `{table}` {place}: {}", error.message());
+            return error.with_message(message);
+        }
+        let sort_key = sort_key.map_or("no sort key".to_owned(), |name| format!("the sort key `{name}` (String)"));
+        // A transaction names tables of the caller's, too, and DynamoDB does not say which one it misses.
+        let others = if error.operation() == COMMIT { ", or another table of the transaction," } else { "" };
+        error.with_message(format!(
+            "the table `{table}`{others} does not exist {place}: create it with the partition key `{partition_key}` (String) and \
+             {sort_key}, for example by `aws dynamodb create-table`, or correct the name, the Region or the endpoint"
+        ))
+    }
 }
 
 /// Whether nobody has credentials, and it is no outage of whoever gives them.
@@ -145,6 +194,34 @@ mod tests {
         }
         let error = of_statement("TransactionConflict", None, "claim");
         assert_eq!((error.kind(), error.status()), temporary);
+    }
+
+    #[test]
+    fn a_missing_table_is_named_with_its_place_and_its_key() {
+        let place = Place {
+            table: "claims",
+            partition_key: "pk",
+            sort_key: Some("sk"),
+            region: Some("eu-central-1"),
+            endpoint: Some("http://localhost:8000"),
+        };
+        let named = |place: Place<'_>, operation| place.named_in(of_statement("ResourceNotFound", None, operation));
+        assert_eq!(
+            named(place, "claim").message(),
+            "the table `claims` does not exist in eu-central-1 at http://localhost:8000: create it with the partition key `pk` \
+             (String) and the sort key `sk` (String), for example by `aws dynamodb create-table`, or correct the name, the Region \
+             or the endpoint"
+        );
+        let commit = named(Place { sort_key: None, endpoint: None, ..place }, COMMIT);
+        assert!(
+            commit.message().starts_with(
+                "the table `claims`, or another table of the transaction, does not exist in eu-central-1: create it with the \
+                 partition key `pk` (String) and no sort key"
+            ),
+            "{commit}"
+        );
+        let other = of_statement("TransactionConflict", None, "claim");
+        assert_eq!(place.named_in(other).message(), "DynamoDB answered TransactionConflict to a statement or a write");
     }
 
     #[test]

@@ -38,7 +38,11 @@ use crate::{
     error::Error,
     record::{KeyHash, Record},
 };
-use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::{
+    Client,
+    config::http::HttpResponse,
+    error::{ProvideErrorMetadata, SdkError},
+};
 use futures_util::future::join;
 
 mod batched;
@@ -89,6 +93,8 @@ pub struct DynamoDbStore {
     fallbacks: Arc<Fallbacks>,
     calls: Calls,
     home: Home,
+    /// The endpoint that the environment configures, for errors; `None` for that of the Region, or if it is not known.
+    endpoint: Option<Arc<str>>,
     clock: Arc<dyn Clock>,
     id: StoreId,
 }
@@ -133,9 +139,32 @@ impl DynamoDbStore {
             fallbacks: Arc::default(),
             calls,
             home,
+            endpoint: None,
             clock: Arc::new(SystemClock),
             id: StoreId::unique(),
         }
+    }
+
+    /// The error of a call that failed. If it is about the table, it names that.
+    fn failed<E>(&self, failure: SdkError<E, HttpResponse>, operation: &'static str) -> Error
+    where
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        self.located(error::from_sdk(failure, operation))
+    }
+
+    /// The same error, which names the table if it is about it.
+    #[cold]
+    fn located(&self, error: Error) -> Error {
+        let mut key = self.schema.key_names();
+        let place = error::Place {
+            table: &self.schema.table,
+            partition_key: key.next().unwrap_or_default(),
+            sort_key: key.next(),
+            region: self.client.config().region().map(AsRef::as_ref),
+            endpoint: self.endpoint.as_deref(),
+        };
+        place.named_in(error)
     }
 
     /// Whether a call for this many keys goes by batches.

@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::{
     },
 };
 
-use super::{DynamoDbStore, error};
+use super::DynamoDbStore;
 use crate::error::{Error, ErrorKind, ErrorStatus};
 
 impl DynamoDbStore {
@@ -34,7 +34,7 @@ impl DynamoDbStore {
                 .attribute_definitions(attribute.build().map_err(invalid)?)
                 .key_schema(element.build().map_err(invalid)?);
         }
-        create.send().await.map_err(|failure| error::from_sdk(failure, "create_table"))?;
+        create.send().await.map_err(|failure| self.failed(failure, "create_table"))?;
         self.client
             .wait_until_table_exists()
             .table_name(&schema.table)
@@ -51,7 +51,7 @@ impl DynamoDbStore {
             .time_to_live_specification(ttl.build().map_err(invalid)?)
             .send()
             .await
-            .map_err(|failure| error::from_sdk(failure, "create_table"))?;
+            .map_err(|failure| self.failed(failure, "create_table"))?;
         Ok(())
     }
 }

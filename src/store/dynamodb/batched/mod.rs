@@ -155,7 +155,7 @@ impl DynamoDbStore {
                     self.fallbacks.note(code);
                     (0..count).map(|_| StatementResult::Unfit).collect()
                 }
-                _ => for_each(error::from_sdk(failure, operation), count),
+                _ => for_each(self.failed(failure, operation), count),
             },
         }
     }
@@ -173,7 +173,7 @@ impl DynamoDbStore {
             }
             code => {
                 let code = code.as_ref().map_or("nothing", Code::as_str);
-                StatementResult::Failed(error::of_statement(code, message.as_deref(), operation))
+                StatementResult::Failed(self.located(error::of_statement(code, message.as_deref(), operation)))
             }
         }
     }

@@ -14,12 +14,12 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     store::{
         ResultData, SettleRequest, Settled,
-        dynamodb::{DynamoDbStore, error, item::Item},
+        dynamodb::{DynamoDbStore, item::Item},
         rules,
     },
 };
 
-pub(super) const COMMIT: &str = "commit";
+pub(in crate::store::dynamodb) const COMMIT: &str = "commit";
 
 /// The most attempts of a commit, the first included.
 const MAX_ATTEMPTS: u32 = 4;
@@ -108,7 +108,7 @@ impl Commit<'_> {
                 return Answer::Undone(error.with_source(failure));
             }
             _ => {
-                let error = error::from_sdk(failure, COMMIT);
+                let error = self.store.failed(failure, COMMIT);
                 let may_pass =
                     matches!(error.kind(), ErrorKind::Throttled | ErrorKind::Timeout | ErrorKind::Unavailable);
                 return if may_pass { Answer::Again(error) } else { Answer::Undone(error) };

@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::{
 };
 use futures_util::{StreamExt, stream};
 
-use super::{DynamoDbStore, error, item::Item};
+use super::{DynamoDbStore, item::Item};
 use crate::{
     error::Error,
     future::BoxFuture,
@@ -28,6 +28,7 @@ mod ordered;
 mod settle;
 mod transaction;
 
+pub(super) use commit::COMMIT;
 use expressions::Expression;
 pub(super) use expressions::Expressions;
 pub use transaction::Writes;
@@ -68,7 +69,7 @@ impl DynamoDbStore {
             let Expression { update: attributes, names, .. } = &self.expressions.without_data;
             get = get.projection_expression(attributes).set_expression_attribute_names(names.clone());
         }
-        let answer = get.send().await.map_err(|error| error::from_sdk(error, operation))?;
+        let answer = get.send().await.map_err(|failure| self.failed(failure, operation))?;
         Ok(answer.item)
     }
 
@@ -98,7 +99,7 @@ impl DynamoDbStore {
             Err(failure) => failure,
         };
         if !failure.as_service_error().is_some_and(UpdateItemError::is_conditional_check_failed_exception) {
-            return Err(error::from_sdk(failure, operation));
+            return Err(self.failed(failure, operation));
         }
         let item = match failure.into_service_error() {
             UpdateItemError::ConditionalCheckFailedException(refused) => refused.item,

@@ -346,7 +346,7 @@ impl DynamoDbStore {
         let call = self.client.transact_write_items().set_transact_items(Some(writes.into()));
         let Err(failure) = call.send().await else { return Ok(Written::Applied) };
         let Some(TransactWriteItemsError::TransactionCanceledException(canceled)) = failure.as_service_error() else {
-            return Err(error::from_sdk(failure, operation));
+            return Err(self.failed(failure, operation));
         };
         let reasons = canceled.cancellation_reasons();
         let found = |place: usize| {
@@ -362,7 +362,7 @@ impl DynamoDbStore {
         // Throttling, say, is trouble with the store.
         let reason = failed.clone().find(|reason| !is_conflict(reason)).or_else(|| failed.next());
         let (code, said) = reason.map_or(("", None), |reason| (reason.code().unwrap_or_default(), reason.message()));
-        let error = error::of_statement(code, said, operation);
+        let error = self.located(error::of_statement(code, said, operation));
         if reason.is_some_and(is_conflict) {
             return Ok(Written::Conflict(error.with_source(failure)));
         }
@@ -386,7 +386,7 @@ impl DynamoDbStore {
     pub(super) async fn read_mark(&self, key: &KeyHash, operation: &'static str) -> Result<Option<Item>, Error> {
         let get = self.client.get_item().table_name(&self.schema.table);
         let get = get.set_key(Some(self.schema.mark_key(&Entity::of(key)))).consistent_read(true);
-        Ok(get.send().await.map_err(|error| error::from_sdk(error, operation))?.item)
+        Ok(get.send().await.map_err(|failure| self.failed(failure, operation))?.item)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     store::{
         ResultData, SettleRequest, Settled, Settlement,
         dynamodb::{
-            DynamoDbStore, error,
+            DynamoDbStore,
             item::{Item, number, text},
             schema::Stored,
         },
@@ -191,7 +191,7 @@ impl DynamoDbStore {
             Some(DeleteItemError::ConditionalCheckFailedException(refused)) => {
                 Ok(Write::Refused(refused.item.clone().filter(|item| !item.is_empty())))
             }
-            _ => Err(error::from_sdk(failure, operation)),
+            _ => Err(self.failed(failure, operation)),
         }
     }
 }
