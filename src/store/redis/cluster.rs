@@ -1,6 +1,6 @@
 //! A cluster: its client finds the node of each key, follows redirections and reconnects.
 
-use std::{fmt, pin::Pin, time::Duration};
+use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{Stream, StreamExt, future::join_all, stream};
 use redis::{
@@ -20,21 +20,23 @@ use crate::store::remote::password::Password;
 
 pub(super) struct Cluster {
     client: ClusterClient,
+    /// Hosts and ports of the configured nodes, for errors.
+    addresses: Arc<str>,
     open_timeout: Duration,
     connection: Shared<ClusterConnection>,
 }
 
 impl Cluster {
     /// `open_timeout` limits the time in which the client opens its connections, which may be one after the other.
-    pub(super) fn new(client: ClusterClient, open_timeout: Duration) -> Self {
-        Self { client, open_timeout, connection: Shared::new() }
+    pub(super) fn new(client: ClusterClient, addresses: String, open_timeout: Duration) -> Self {
+        Self { client, addresses: addresses.into(), open_timeout, connection: Shared::new() }
     }
 
     /// Sends the commands concurrently, each to the node of its key. A pipeline may address only one node.
     pub(super) async fn send(&self, commands: Vec<Cmd>) -> Vec<Result<Value, Failure>> {
         let lease = match self.connection.get(self.open()).await {
             Ok(lease) => lease,
-            Err(error) => return vec![Err(Failure::unsent(error)); commands.len()],
+            Err(error) => return vec![Err(Failure::unsent(error, &self.addresses)); commands.len()],
         };
         let answers = commands.into_iter().map(|command| {
             let mut connection = lease.connection.clone();
@@ -59,7 +61,7 @@ impl Cluster {
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").finish_non_exhaustive()
+        f.debug_struct("Cluster").field("addresses", &self.addresses).finish_non_exhaustive()
     }
 }
 

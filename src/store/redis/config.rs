@@ -5,6 +5,8 @@ use std::{fmt, time::Duration};
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use super::{RedisStore, link::Link, node::Node};
+#[cfg(any(feature = "redis-cluster", feature = "redis-tls"))]
+use crate::error::root_cause;
 use crate::{
     error::{BoxError, Error},
     store::remote::password::Password,
@@ -157,7 +159,9 @@ impl Config {
         #[cfg(feature = "redis-cluster")]
         if self.is_cluster {
             let open_timeout = CLUSTER_OPEN * self.connect_timeout;
-            return Ok(Link::Cluster(super::cluster::Cluster::new(self.cluster_client(infos)?, open_timeout)));
+            let addresses: Vec<String> = infos.iter().map(|info| info.addr().to_string()).collect();
+            let client = self.cluster_client(infos)?;
+            return Ok(Link::Cluster(super::cluster::Cluster::new(client, addresses.join(", "), open_timeout)));
         }
         let info = infos.remove(0);
         #[cfg(feature = "redis-tls")]
@@ -165,7 +169,7 @@ impl Config {
             None => info,
             Some(root_cert) => {
                 let certificates = redis::TlsCertificates { client_tls: None, root_cert: Some(root_cert) };
-                let client = redis::Client::build_with_tls(info, certificates).map_err(invalid)?;
+                let client = redis::Client::build_with_tls(info, certificates).map_err(not_certified)?;
                 client.get_connection_info().clone()
             }
         };
@@ -186,20 +190,35 @@ impl Config {
         if let Some(root_cert) = self.root_certificates {
             builder = builder.certs(redis::TlsCertificates { client_tls: None, root_cert: Some(root_cert) });
         }
-        builder.build().map_err(invalid)
+        builder.build().map_err(|error| {
+            Error::config(format!("the client of the cluster cannot be built: {}", root_cause(&error)))
+                .with_source(error)
+        })
     }
 }
 
 fn read(url: &str) -> Result<ConnectionInfo, Error> {
-    let info = url.into_connection_info().map_err(invalid)?;
+    let info = url.into_connection_info().map_err(unreadable)?;
     if !info.addr().is_supported() {
         return Err(Error::config("a URL with `rediss://` needs the feature `redis-tls`"));
     }
     Ok(info)
 }
 
-fn invalid(error: redis::RedisError) -> Error {
-    Error::config("a URL or a certificate of Redis cannot be read").with_source(error)
+/// The client's error quotes nothing of the URL, which may hold a password.
+fn unreadable(error: redis::RedisError) -> Error {
+    Error::config(
+        "the URL of Redis cannot be read: write redis://[user[:password]@]host[:port][/database], or rediss:// for TLS, and \
+         percent-encode special characters of the password",
+    )
+    .with_source(error)
+}
+
+#[cfg(feature = "redis-tls")]
+fn not_certified(error: redis::RedisError) -> Error {
+    let cause = root_cause(&error);
+    Error::config(format!("`root_certificates` need certificates in PEM and a URL with rediss://: {cause}"))
+        .with_source(error)
 }
 
 impl fmt::Debug for Config {

@@ -16,10 +16,11 @@ pub(super) fn of_call(error: RedisError, operation: &'static str) -> Error {
 }
 
 /// The error of a connection that was not opened: nothing was sent.
-pub(super) fn of_connection(error: RedisError, operation: &'static str) -> Error {
+pub(super) fn of_connection(error: RedisError, addresses: &str, operation: &'static str) -> Error {
     let (kind, status, message) = match classify(&error) {
         (kind, ErrorStatus::Ambiguous, _) => {
-            (kind, ErrorStatus::Temporary, format!("no connection to Redis: {}", connection_cause(&error)))
+            let message = format!("no connection to Redis at {addresses}: {}", connection_cause(&error));
+            (kind, ErrorStatus::Temporary, message)
         }
         classified => classified,
     };

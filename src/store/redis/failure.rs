@@ -1,5 +1,7 @@
 //! Commands that failed, and whether they were sent.
 
+use std::sync::Arc;
+
 use redis::RedisError;
 
 use super::error;
@@ -13,18 +15,18 @@ pub(super) struct Failure {
 }
 
 /// Whether a command may have reached the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// There was no connection to send it on.
-    No,
+    /// There was no connection to send it on, to the server or servers of these addresses.
+    No(Arc<str>),
     Once,
     /// The retry failed; the first command had no answer.
     Again,
 }
 
 impl Failure {
-    pub(super) fn unsent(error: RedisError) -> Self {
-        Self { error, sent: Sent::No }
+    pub(super) fn unsent(error: RedisError, addresses: &Arc<str>) -> Self {
+        Self { error, sent: Sent::No(Arc::clone(addresses)) }
     }
 
     pub(super) fn sent(error: RedisError) -> Self {
@@ -38,7 +40,7 @@ impl Failure {
 
     pub(super) fn into_error(self, operation: &'static str) -> Error {
         match self.sent {
-            Sent::No => error::of_connection(self.error, operation),
+            Sent::No(addresses) => error::of_connection(self.error, &addresses, operation),
             Sent::Once => error::of_call(self.error, operation),
             Sent::Again => error::of_retry(self.error, operation),
         }

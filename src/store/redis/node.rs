@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -29,6 +32,8 @@ const FIRST_ANSWER: Duration = Duration::from_millis(250);
 
 pub(super) struct Node {
     info: ConnectionInfo,
+    /// Host and port, for errors.
+    address: Arc<str>,
     password: Option<Password>,
     connect_timeout: Duration,
     response_timeout: Duration,
@@ -52,7 +57,8 @@ impl Node {
         response_timeout: Duration,
     ) -> Self {
         let (connection, last_answer) = (Shared::new(), AtomicU64::new(0));
-        Self { info, password, connect_timeout, response_timeout, connection, last_answer }
+        let address = info.addr().to_string().into();
+        Self { info, address, password, connect_timeout, response_timeout, connection, last_answer }
     }
 
     /// Sends the commands as one pipeline. If an existing connection turns out to be dead, they are sent again on a new one:
@@ -87,7 +93,7 @@ impl Node {
     async fn attempt(&self, pipeline: &Pipeline) -> Attempt {
         let lease = match self.connection.get(self.open()).await {
             Ok(lease) => lease,
-            Err(error) => return Attempt { answers: Err(Failure::unsent(error)), is_new: true },
+            Err(error) => return Attempt { answers: Err(Failure::unsent(error, &self.address)), is_new: true },
         };
         if lease.is_new {
             self.note_answer();
@@ -147,6 +153,6 @@ impl Node {
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node").field("address", &self.info.addr().to_string()).finish_non_exhaustive()
+        f.debug_struct("Node").field("address", &self.address).finish_non_exhaustive()
     }
 }
