@@ -12,6 +12,7 @@ use super::{
     connection::{Connections, Manager},
     statements::{Statements, TableName},
     tls,
+    url::{self, Url},
 };
 use crate::{
     error::{BoxError, Error},
@@ -81,15 +82,34 @@ impl Config {
     /// Connects to a URL, `postgresql://user:password@host:port/database?sslmode=require`, or to a string of keywords and
     /// values. [`tokio_postgres::Config`] documents both.
     ///
+    /// Of the options that only libpq knows, `sslmode=verify-full` and `verify-ca` are read as `require`, since the certificate and
+    /// the server's name are always verified. `sslrootcert` names a file of [root certificates](Self::root_certificates), or
+    /// `system` for the public ones.
+    ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if it is neither.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if it is neither, if an option is not supported, or if the file of root
+    /// certificates cannot be read.
     pub fn from_url(url: &str) -> Result<Self, Error> {
-        // The client's error may quote a part of the text, and so of the password.
-        let connection = url.parse().map_err(|_| {
-            Error::config("the URL of the database cannot be read; percent-encode special characters of the password")
+        let Url { text, root_certificates } = url::translated(url)?;
+        let config = Self::new(text.parse().map_err(|_| url::unreadable(&text))?);
+        match root_certificates {
+            Some(file) => config.root_certificates_of(&file),
+            None => Ok(config),
+        }
+    }
+
+    #[cfg(feature = "postgres-tls")]
+    fn root_certificates_of(self, file: &str) -> Result<Self, Error> {
+        let pem = std::fs::read(file).map_err(|error| {
+            Error::config(format!("the file `{file}` that `sslrootcert` names cannot be read")).with_source(error)
         })?;
-        Ok(Self::new(connection))
+        Ok(self.root_certificates(pem))
+    }
+
+    #[cfg(not(feature = "postgres-tls"))]
+    fn root_certificates_of(self, _file: &str) -> Result<Self, Error> {
+        Err(Error::config("`sslrootcert` asks for TLS: build with the feature `postgres-tls`"))
     }
 
     /// Connects to the URL in the environment variable `POSTGRES_URL`.
@@ -262,6 +282,15 @@ mod tests {
         // A password with a space, which is not quoted.
         let error = Config::from_url("host=127.0.0.1 user=once password=pass hunter2=1").unwrap_err();
         assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+    }
+
+    #[cfg(feature = "postgres-tls")]
+    #[test]
+    fn a_missing_file_of_root_certificates_is_named() {
+        let error = Config::from_url("postgresql://127.0.0.1/x?sslrootcert=/nowhere/rds.pem").unwrap_err();
+        let expected =
+            "configure (config): the file `/nowhere/rds.pem` that `sslrootcert` names cannot be read: No such file";
+        assert!(format!("{error:?}").starts_with(expected), "{error:?}");
     }
 
     #[cfg(not(feature = "postgres-tls"))]

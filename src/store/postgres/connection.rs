@@ -16,6 +16,7 @@ use deadpool::{
 use tokio::{task::JoinHandle, time::timeout};
 use tokio_postgres::{
     Client, Row, SimpleQueryMessage, SimpleQueryRow,
+    config::Host,
     types::{ToSql, Type},
 };
 
@@ -80,7 +81,7 @@ impl Manager {
     async fn open(&self) -> Result<Session, Error> {
         // Fetching the password may hang as well.
         timeout(self.connect_timeout, self.connect()).await.unwrap_or_else(|_| {
-            let message = "PostgreSQL could not be reached in time";
+            let message = format!("PostgreSQL at {} could not be reached in time", addresses(&self.config));
             Err(Error::new(ErrorKind::Timeout, ErrorStatus::Temporary, "connect", message))
         })
     }
@@ -96,8 +97,8 @@ impl Manager {
             config.password(password);
         }
         let connection = config.connect(Clone::clone(&self.tls)).await;
-        let (client, connection) =
-            connection.map_err(|error| error::of_connect(error, config.get_options().is_some()))?;
+        let (client, connection) = connection
+            .map_err(|error| error::of_connect(error, config.get_options().is_some(), &addresses(&config)))?;
         let driver = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(target: "lambda_once", %error, "a connection to PostgreSQL ended");
@@ -110,6 +111,26 @@ impl Manager {
     fn suspect_all(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Hosts and ports, for errors.
+fn addresses(config: &tokio_postgres::Config) -> String {
+    // As the client does: addresses replace the hosts' names, and a single port is that of every host.
+    let ports = config.get_ports();
+    let with_port = |(index, host): (usize, String)| {
+        let port = ports.get(index).or_else(|| ports.first()).copied().unwrap_or(5432);
+        format!("{host}:{port}")
+    };
+    let named = config.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        #[cfg(unix)]
+        Host::Unix(path) => path.display().to_string(),
+    });
+    let mut hosts: Vec<String> = named.collect();
+    if hosts.is_empty() {
+        hosts.extend(config.get_hostaddrs().iter().map(ToString::to_string));
+    }
+    hosts.into_iter().enumerate().map(with_port).collect::<Vec<_>>().join(", ")
 }
 
 impl managed::Manager for Manager {

@@ -92,17 +92,23 @@ pub(super) fn of_statement(error: tokio_postgres::Error, operation: &'static str
         _ => Health::Usable,
     };
     let is_lock_timeout = *database.code() == SqlState::LOCK_NOT_AVAILABLE;
-    let hint = if kind == ErrorKind::Table { "; `PostgresStore::migrate` creates the table" } else { "" };
+    let hint = match code {
+        "42P01" => "; `PostgresStore::migrate` creates the table",
+        "42703" => "; compare the table with `PostgresStore::schema`",
+        "3F000" => "; create the schema, or correct `Config::schema`",
+        _ => "",
+    };
     Failure { error: answered(kind, status, operation, error, hint), is_lock_timeout, connection }
 }
 
 /// The failure of an attempt to connect: no statement was sent. PgBouncer answers 08P01 to start-up options, RDS Proxy 0A000.
-pub(super) fn of_connect(error: tokio_postgres::Error, has_options: bool) -> Error {
+pub(super) fn of_connect(error: tokio_postgres::Error, has_options: bool, addresses: &str) -> Error {
     const OPERATION: &str = "connect";
     if let Some(database) = error.as_db_error() {
         let code = database.code().code();
         let (kind, _) = of_code(code, false);
         let hint = match code {
+            "3D000" => "; create the database, or name another one in the URL",
             "08P01" | "0A000" if has_options => {
                 "; behind a pooler that refuses start-up options set `lock_timeout` on the role, not on `Config`"
             }
@@ -113,7 +119,7 @@ pub(super) fn of_connect(error: tokio_postgres::Error, has_options: bool) -> Err
     // Not a failure of the network: a missing password, or a server without TLS.
     let is_refused = !error.is_closed() && !causes(&error).any(|cause| cause.is::<io::Error>());
     let kind = if is_refused { ErrorKind::AccessDenied } else { ErrorKind::Unavailable };
-    let message = format!("no connection to PostgreSQL: {}", connection_cause(&error));
+    let message = format!("no connection to PostgreSQL at {addresses}: {}", connection_cause(&error));
     Error::new(kind, ErrorStatus::Temporary, OPERATION, message).with_source(error)
 }
 
@@ -175,7 +181,12 @@ fn answered(
         return Error::new(kind, status, operation, message).with_source(violation);
     }
     let message = format!("PostgreSQL answered {code}: {}{hint}", database.message());
-    Error::new(kind, status, operation, message).with_source(error)
+    let answered = Error::new(kind, status, operation, message);
+    // The server's own error. The client's around it says nothing more.
+    match error.into_source() {
+        Some(source) => answered.with_source(source),
+        None => answered,
+    }
 }
 
 /// Whether the session ends with the error.

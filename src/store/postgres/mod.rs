@@ -58,6 +58,7 @@ mod state;
 mod statements;
 mod tls;
 mod transaction;
+mod url;
 
 pub use config::Config;
 pub use error::Violation;
