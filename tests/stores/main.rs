@@ -15,6 +15,7 @@ mod dynamodb;
 mod each;
 mod fixtures;
 mod heartbeat;
+mod messages;
 mod network;
 mod postgres;
 mod purpose;
