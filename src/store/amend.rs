@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{Answers, FinalStatus, Store};
 use crate::{
     future::BoxFuture,
+    order::{Order, Sequence},
     record::{KeyHash, Owner, Record, Status, StoredResult},
 };
 
@@ -38,7 +39,8 @@ pub trait Amend: Store {
     /// # Errors
     ///
     /// * [`ErrorKind::Request`](crate::ErrorKind::Request), permanent: the amendment does not apply to the status that was read.
-    /// * [`ErrorKind::Order`](crate::ErrorKind::Order), permanent: [`Amendment::Settle`] of an ordered operation.
+    /// * [`ErrorKind::Order`](crate::ErrorKind::Order), permanent: [`Amendment::Settle`] of an ordered operation, without the feature
+    ///   `order`.
     /// * [`ErrorKind::Config`](crate::ErrorKind::Config), permanent: the records are those of AWS Powertools.
     /// * [`ErrorKind::Format`](crate::ErrorKind::Format), temporary: a newer version has written the record.
     /// * Those of a write of the store.
@@ -76,6 +78,17 @@ impl AmendRequest {
     pub fn new(key: KeyHash, record: &Record, amendment: Amendment) -> Self {
         Self { key, read: AsRead::of(record), skew_margin: Duration::from_secs(1), amendment }
     }
+
+    /// Returns the order in which the outcome of a [`Settle`](Amendment::Settle) takes its place: that of the record that was read, if
+    /// it has a sequence. The mark of the entity is written together with the record, and stays for the retention of the outcome.
+    pub fn order(&self) -> Option<Order> {
+        match (&self.amendment, self.read.sequence) {
+            (Amendment::Settle { retention, .. }, Some(sequence)) => {
+                Order::possible(&Some(Order { sequence, retention: *retention })).copied()
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Identifies one state of a record. Every write that changes the state changes one of these fields.
@@ -89,6 +102,8 @@ pub struct AsRead {
     pub attempt: u64,
     /// Whether the operation was superseded.
     pub superseded: bool,
+    /// The sequence of an ordered operation.
+    pub sequence: Option<Sequence>,
 }
 
 impl AsRead {
@@ -99,6 +114,7 @@ impl AsRead {
             owner: record.owner,
             attempt: record.attempt,
             superseded: record.result.superseded,
+            sequence: record.sequence,
         }
     }
 }
@@ -107,13 +123,17 @@ impl AsRead {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Amendment {
     /// Deletes the record, and with it the protection: the next delivery runs. Of a FAILED record, of a lapsed INPROGRESS one and
-    /// of one that has no lease.
+    /// of one that has no lease. The operation of an ordered one that had lapsed stays in [doubt](super::ordering), since it may have
+    /// taken effect. To end the doubt, settle the operation. Settle it as failed if nothing of it took effect, and forget that record
+    /// to let it run again.
     Forget {
         /// Whether a COMPLETED record is deleted too, so that its operation may take effect again.
         completed: bool,
     },
     /// Records the outcome of an operation whose claim has lapsed, and whose effect somebody has looked up. The holder of the claim
-    /// can no longer settle it.
+    /// can no longer settle it. The [mark](crate::order::Mark) of an ordered operation's entity is written in the same step, as by
+    /// the settle of the holder: a completion supersedes older operations, either outcome ends the doubt of the operation, and
+    /// the claim no longer holds the entity.
     Settle {
         /// The outcome.
         outcome: FinalStatus,
@@ -123,7 +143,8 @@ pub enum Amendment {
         retention: Duration,
     },
     /// Lets a lapsed INPROGRESS record be taken over under every policy, [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) too: once,
-    /// by the next claim, which is told that it [took over](super::Grant::took_over). The holder may still settle until then.
+    /// by the next claim, which is told that it [took over](super::Grant::took_over). The holder may still settle until then. An ordered
+    /// operation stays in doubt.
     Release,
     /// Removes the result and the label of a COMPLETED or FAILED record. The operation stays decided, and a replay has no result.
     Redact,

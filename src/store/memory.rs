@@ -11,7 +11,7 @@ use super::{
     Store, StoreId,
     amend::{Amend, AmendRequest, Amended},
     ordering,
-    rules::{self, Change},
+    rules::Change,
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -81,8 +81,9 @@ impl MemoryStore {
 
     fn amend_one(&self, request: &AmendRequest) -> Result<Amended, Error> {
         let mut state = self.lock();
-        let (change, answer) = rules::amend(state.records.get(&request.key), request, self.clock.now())?;
-        state.apply(request.key, change, None);
+        let (record, mark) = state.of(&request.key);
+        let (change, mark, answer) = ordering::amend(record, mark, request, self.clock.now())?;
+        state.apply(request.key, change, mark);
         Ok(answer)
     }
 

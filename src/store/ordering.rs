@@ -17,18 +17,19 @@
 //! # Writing a store that keeps an order
 //!
 //! Its [`limits`](super::Store::limits) say so. It reads the record of each request and the mark of the request's
-//! [`Entity`](crate::order::Entity), decides by [`claim`] and [`settle`], and writes the two in one atomic step, if neither has
-//! changed since. Requests without an order leave the mark as it is, so that the two functions decide those as well.
+//! [`Entity`](crate::order::Entity), decides by [`claim`], [`settle`] and [`amend`], and writes the two in one atomic step, if neither
+//! has changed since. Requests without an order leave the mark as it is, so that these functions decide them as well.
 
 use super::{
     ClaimRequest, Claimed, FinalStatus, Grant, Refusal, SettleRequest, Settled, Settlement,
+    amend::{AmendRequest, Amended, Amendment},
     rules::{self, Change, Judgement},
 };
 use crate::{
     clock::Timestamp,
     error::Error,
     order::{Doubt, Holder, Mark, Order},
-    record::{RECORD_VERSION, Record},
+    record::{KeyHash, Owner, RECORD_VERSION, Record},
 };
 
 /// The most entries of a mark for operations in doubt.
@@ -88,6 +89,27 @@ pub fn settle(
     }
     let (change, answer) = rules::settle(record, &SettleRequest { order: None, ..request.clone() }, now)?;
     Ok((change, settled(mark, request, order, now), answer))
+}
+
+/// Decides an amendment made at `now`, as [`claim`] decides a claim. The settle of an ordered operation changes the mark as a settle
+/// of its holder does (G3). No other amendment changes a mark.
+///
+/// # Errors
+///
+/// * Those of [`rules::amend`], except that of an order.
+/// * [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, for a mark of a newer format.
+pub fn amend(
+    record: Option<&Record>,
+    mark: Option<&Mark>,
+    request: &AmendRequest,
+    now: Timestamp,
+) -> Result<(Change, Option<Mark>, Amended), Error> {
+    let (change, answer) = rules::amend_record(record, request, now)?;
+    let mark = match change {
+        Change::Keep => None,
+        Change::Put(_) | Change::Delete => amended(mark, request, now)?,
+    };
+    Ok((change, mark, answer))
 }
 
 /// # Errors
@@ -241,31 +263,60 @@ fn is_held(mark: Option<&Mark>, request: &SettleRequest, now: Timestamp) -> bool
 
 /// The mark after a settle made at `now` was applied to its record; `None` if there is nothing to write.
 pub(crate) fn settled(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now: Timestamp) -> Option<Mark> {
-    let live = mark.filter(|mark| !is_expired(mark, now));
-    let completes = matches!(request.settlement, Settlement::Record { outcome: FinalStatus::Completed, .. });
-    if live.is_none() && !completes {
-        return None;
-    }
-    let mut mark = live.cloned().unwrap_or_default();
-    let mut until = now.after(order.retention);
+    let owner = Some(request.owner);
     match request.settlement {
-        Settlement::Record { outcome: FinalStatus::Completed, .. } => {
+        Settlement::Record { outcome, .. } => ended(mark, &request.key, owner, Some(outcome), order, now),
+        Settlement::Release | Settlement::HandBack => ended(mark, &request.key, owner, None, order, now),
+        Settlement::Renew { lease, skew_margin, .. } => {
+            let mut mark = mark.filter(|mark| !is_expired(mark, now)).cloned()?;
+            let holder = mark.holder.as_mut().filter(|holder| holder.owner == request.owner)?;
+            holder.lease_until = holder.lease_until.max(now.after(lease));
+            let until = now.after(order.retention).max(rules::lapses(holder.lease_until, skew_margin));
+            mark.expiration = mark.expiration.max(until.seconds_rounded_up());
+            Some(mark)
+        }
+    }
+}
+
+/// The mark after an amendment made at `now` was applied to its record; `None` if there is nothing to write.
+///
+/// # Errors
+///
+/// As of [`check_version`].
+pub(crate) fn amended(mark: Option<&Mark>, request: &AmendRequest, now: Timestamp) -> Result<Option<Mark>, Error> {
+    let (Some(order), Amendment::Settle { outcome, .. }) = (request.order(), &request.amendment) else {
+        return Ok(None);
+    };
+    if let Some(mark) = mark.filter(|mark| !is_expired(mark, now)) {
+        check_version(mark, "amend")?;
+    }
+    Ok(ended(mark, &request.key, request.read.owner, Some(*outcome), &order, now))
+}
+
+/// The mark after the claim of `owner` has ended with this outcome, or was released without one; `None` if there is nothing to write.
+fn ended(
+    mark: Option<&Mark>,
+    key: &KeyHash,
+    owner: Option<Owner>,
+    outcome: Option<FinalStatus>,
+    order: &Order,
+    now: Timestamp,
+) -> Option<Mark> {
+    let live = mark.filter(|mark| !is_expired(mark, now)).cloned();
+    let mut mark = match outcome {
+        Some(FinalStatus::Completed) => live.unwrap_or_default(),
+        Some(FinalStatus::Failed) | None => live?,
+    };
+    match outcome {
+        Some(FinalStatus::Completed) => {
             mark.newest = mark.newest.max(Some(order.sequence));
             mark.doubt.retain(|doubt| doubt.sequence > order.sequence);
         }
-        Settlement::Record { outcome: FinalStatus::Failed, .. } => {
-            mark.doubt.retain(|doubt| doubt.key != Some(request.key))
-        }
-        Settlement::Release | Settlement::HandBack => {}
-        Settlement::Renew { lease, skew_margin, .. } => {
-            let holder = mark.holder.as_mut().filter(|holder| holder.owner == request.owner)?;
-            holder.lease_until = holder.lease_until.max(now.after(lease));
-            until = until.max(rules::lapses(holder.lease_until, skew_margin));
-        }
+        Some(FinalStatus::Failed) => mark.doubt.retain(|doubt| doubt.key != Some(*key)),
+        None => {}
     }
-    let ends = !matches!(request.settlement, Settlement::Renew { .. });
-    mark.holder = mark.holder.filter(|holder| !(ends && holder.owner == request.owner));
-    mark.expiration = mark.expiration.max(until.seconds_rounded_up());
+    mark.holder = mark.holder.filter(|holder| Some(holder.owner) != owner);
+    mark.expiration = mark.expiration.max(now.after(order.retention).seconds_rounded_up());
     Some(mark)
 }
 

@@ -18,6 +18,7 @@ use crate::{
 
 mod amending;
 
+pub(in crate::store) use amending::amend_record;
 pub use amending::{amend, check_amendment, explain_amendment};
 
 /// What a request makes of the record of its key.

@@ -2,7 +2,8 @@
 
 A place is a file below src/, the text there, which occurs once, and what replaces it. Tests are a test binary and filters of
 its tests, as `cargo test` takes them; `lib` are the unit tests. G1 to G4 are the rules of order, T those of transactions, L5 and H
-those of the heartbeat, S2 and S9 those of settles that transactions rely on, B8 and B11 those of batches: docs/internals/protocol.md.
+those of the heartbeat, S2 and S9 those of settles that transactions rely on, B8 and B11 those of batches, O5 that of operators who
+settle: docs/internals/protocol.md.
 """
 
 from typing import NamedTuple
@@ -22,6 +23,8 @@ RULES = "store/rules.rs"
 MARK_LUA = "store/redis/mark.lua"
 SETTLE_LUA = "store/redis/settle.lua"
 SETTLE_SQL = "store/postgres/settle.sql"
+AMEND_LUA = "store/redis/amend.lua"
+WRITE_MARK_SQL = "store/postgres/write_mark.sql"
 POSTGRES_ORDERED = "store/postgres/ordered.rs"
 POSTGRES_TRANSACTION = "store/postgres/transaction.rs"
 POSTGRES_ROLLBACK = "store/postgres/rollback.rs"
@@ -79,15 +82,17 @@ ORDER = [
     Plant("G2", "a completion ends no doubt", ORDERING,
           "mark.doubt.retain(|doubt| doubt.sequence > order.sequence);", "", MEMORY),
     Plant("G2", "a permanent failure does not end its own doubt", ORDERING,
-          "mark.doubt.retain(|doubt| doubt.key != Some(request.key))", "", MEMORY),
+          "mark.doubt.retain(|doubt| doubt.key != Some(*key))", "{}", MEMORY),
     Plant("G2", "a permanent failure ends the doubt of others", ORDERING,
-          "mark.doubt.retain(|doubt| doubt.key != Some(request.key))", "mark.doubt.clear()", MEMORY),
+          "mark.doubt.retain(|doubt| doubt.key != Some(*key))", "mark.doubt.clear()", MEMORY),
     Plant("G2", "a hand-back ends doubt", ORDERING,
-          "Settlement::Release | Settlement::HandBack => {}",
-          "Settlement::Release => {}\n        Settlement::HandBack => mark.doubt.retain(|doubt| doubt.key != Some(request.key)),", MEMORY),
+          "Settlement::Release | Settlement::HandBack => ended(mark, &request.key, owner, None, order, now),",
+          "Settlement::Release => ended(mark, &request.key, owner, None, order, now),\n"
+          "        Settlement::HandBack => ended(mark, &request.key, owner, Some(FinalStatus::Failed), order, now),", MEMORY),
     Plant("G2", "a release ends doubt", ORDERING,
-          "Settlement::Release | Settlement::HandBack => {}",
-          "Settlement::HandBack => {}\n        Settlement::Release => mark.doubt.retain(|doubt| doubt.key != Some(request.key)),", MEMORY),
+          "Settlement::Release | Settlement::HandBack => ended(mark, &request.key, owner, None, order, now),",
+          "Settlement::HandBack => ended(mark, &request.key, owner, None, order, now),\n"
+          "        Settlement::Release => ended(mark, &request.key, owner, Some(FinalStatus::Failed), order, now),", MEMORY),
     Plant("G2", "Redis ends doubt by a release", MARK_LUA,
           "elseif what == 'FAILED' then", "elseif what == 'FAILED' or what == 'release' then",
           suite("redis", "no_release_ends_doubt")),
@@ -165,7 +170,7 @@ ORDER = [
     Plant("G2", "PostgreSQL counts a lease from before the wait for its entity", "store/postgres/read_mark.sql",
           "statement_timestamp()", "transaction_timestamp()", "stores postgres::orders::"),
     Plant("G2", "PostgreSQL writes a mark although its record is another's", "store/postgres/write_mark.sql",
-          "AND owner = $12::bytea AND status = 0", "AND ($12::bytea IS NOT NULL OR status = 0)",
+          "AND owner IS NOT DISTINCT FROM $12::bytea AND status = 0", "AND ($12::bytea IS NOT NULL OR status = 0)",
           "stores postgres::orders::"),
     # G3: a completion raises the newest sequence; a settle frees the entity that its claim holds.
     Plant("G3", "a completion supersedes nothing", ORDERING,
@@ -173,11 +178,11 @@ ORDER = [
     Plant("G3", "a late completion lowers the newest sequence", ORDERING,
           "mark.newest = mark.newest.max(Some(order.sequence));", "mark.newest = Some(order.sequence);", MEMORY),
     Plant("G3", "a failure supersedes", ORDERING,
-          "mark.doubt.retain(|doubt| doubt.key != Some(request.key))", "mark.newest = mark.newest.max(Some(order.sequence))", MEMORY),
+          "mark.doubt.retain(|doubt| doubt.key != Some(*key))", "mark.newest = mark.newest.max(Some(order.sequence))", MEMORY),
     Plant("G3", "a late settle frees an entity that another claim holds", ORDERING,
-          "!(ends && holder.owner == request.owner)", "!ends", MEMORY),
+          "filter(|holder| Some(holder.owner) != owner)", "filter(|_| false)", MEMORY),
     Plant("G3", "a settle does not free its entity", ORDERING,
-          "!(ends && holder.owner == request.owner)", "ends || holder.owner != request.owner", MEMORY),
+          "filter(|holder| Some(holder.owner) != owner)", "filter(|_| owner.is_some() || owner.is_none())", MEMORY),
     Plant("G3", "Redis lowers the newest sequence", MARK_LUA,
           "if not (fields.newest and fields.newest >= sequence) then fields.newest = sequence end",
           "fields.newest = sequence", suite("redis", "a_late_completion_lowers_nothing")),
@@ -451,4 +456,39 @@ HEARTBEATS = [
           "heartbeat: Some(MAX_DURATION),", "heartbeat: None,", "operations engine::heartbeat::"),
 ]
 
-PLANTS = ORDER + TRANSACTIONS + HEARTBEATS
+AMENDMENTS = [
+    # O5: the settle of an operator writes record and mark together, as the settle of the holder does.
+    Plant("O5", "an operator's settle leaves the mark unchanged", ORDERING,
+          "Change::Put(_) | Change::Delete => amended(mark, request, now)?,", "Change::Put(_) | Change::Delete => None,",
+          suite("amendments_in_memory", "an_operator_settles_an_ordered_operation_with_its_mark")),
+    Plant("O5", "an operator's settle does not free the entity", ORDERING,
+          "ended(mark, &request.key, request.read.owner, Some(*outcome), &order, now)",
+          "ended(mark, &request.key, None, Some(*outcome), &order, now)",
+          suite("amendments_in_memory", "an_operator_settles_an_ordered_operation_with_its_mark")),
+    Plant("O5", "to forget an operation ends its doubt", ORDERING,
+          "        return Ok(None);\n    };\n    if let Some(mark) = mark.filter",
+          "        return Ok(mark.cloned().map(|mark| Mark { holder: None, doubt: Vec::new(), ..mark }));\n    };\n"
+          "    if let Some(mark) = mark.filter",
+          suite("amendments_in_memory", "a_forgotten_operation_stays_in_doubt_until_it_is_settled")),
+    Plant("O1", "Redis does not compare the sequence that was read", AMEND_LUA,
+          "  and (found[7] or '-') == sequence\n", "",
+          suite("amendments_in_redis", "an_operator_settles_an_ordered_operation_with_its_mark")),
+    Plant("O5", "Redis settles without the mark", AMEND_LUA, "  mark.settle(what, owner, 0, 0, now)\n", "",
+          suite("amendments_in_redis", "an_operators_settle_ends_only_its_own_doubt")),
+    Plant("O1", "PostgreSQL does not compare the sequence that was read", "store/rules/amending.rs",
+          "Ok(AsRead::of(record) == request.read && may_change)",
+          "Ok(AsRead { sequence: request.read.sequence, ..AsRead::of(record) } == request.read && may_change)",
+          suite("amendments_in_postgres", "an_operator_settles_an_ordered_operation_with_its_mark")),
+    Plant("O5", "PostgreSQL loses the mark of a claim that was handed back", WRITE_MARK_SQL,
+          "owner IS NOT DISTINCT FROM $12::bytea", "owner = $12::bytea",
+          suite("amendments_in_postgres", "an_operator_settles_an_ordered_operation_with_its_mark")),
+    Plant("O5", "DynamoDB settles without the mark", DYNAMODB_MARK,
+          "match ordering::amended(before.as_ref(), request, now)? {", "match None::<Mark> {",
+          suite("amendments_in_dynamodb", "an_operators_settle_ends_only_its_own_doubt")),
+    Plant("O5", "DynamoDB gives up a settle whose mark another claim has changed", DYNAMODB_ORDERED,
+          "                    mark = self.mark_of(found, &request.key, AMEND).await?;\n",
+          "                    let _ = self.mark_of(found, &request.key, AMEND).await?;\n                    mark = None;\n",
+          suite("amendments_in_dynamodb", "an_operators_settle_and_a_newer_claim_both_count")),
+]
+
+PLANTS = ORDER + TRANSACTIONS + HEARTBEATS + AMENDMENTS

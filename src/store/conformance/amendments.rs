@@ -2,7 +2,7 @@
 
 use futures_util::future::join;
 
-use super::{orders::Entity, *};
+use super::*;
 use crate::{
     error::{Error, ErrorKind},
     store::{
@@ -11,11 +11,11 @@ use crate::{
     },
 };
 
-const FORGET: Amendment = Amendment::Forget { completed: false };
+pub(super) const FORGET: Amendment = Amendment::Forget { completed: false };
 const FORGET_ALL: Amendment = Amendment::Forget { completed: true };
 
 /// Settles an operation as completed, with this result.
-fn settle_as(result: StoredResult) -> Amendment {
+pub(super) fn settle_as(result: StoredResult) -> Amendment {
     Amendment::Settle { outcome: FinalStatus::Completed, result, retention: RETENTION }
 }
 
@@ -202,17 +202,6 @@ pub async fn a_redacted_record_still_guards_its_key(subject: &Subject) {
     let before = subject.record(claim.key, "an outcome").await;
     subject.amended(claim.key, Amendment::Redact, "O6: an outcome is redacted").await;
     subject.unchanged(claim.key, Some(&before), "O6: what was superseded stays so").await;
-}
-
-/// The outcome of an ordered operation changes the mark as well, and so is not an operator's to write.
-pub async fn an_ordered_operation_is_not_settled_by_an_operator(subject: &Subject) {
-    if !subject.orders() {
-        return;
-    }
-    let claim = Entity::new().abandoned(subject, 1).await;
-    const RULE: &str = "O5: an ordered operation is not settled by an operator";
-    subject.refuses(claim.key, settle_as(json("1")), ErrorKind::Order, RULE).await;
-    subject.amended(claim.key, FORGET, "O4: an ordered operation is forgotten").await;
 }
 
 /// Of an operator and a successor one decides.

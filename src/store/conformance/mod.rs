@@ -30,6 +30,7 @@ use crate::{
 };
 
 mod amendments;
+mod amendments_in_order;
 mod claims;
 mod doubt;
 mod orders;
@@ -39,7 +40,7 @@ mod settles;
 /// The checks, for [`conformance_tests!`](crate::conformance_tests) alone.
 #[doc(hidden)]
 pub mod checks {
-    pub use super::{amendments::*, claims::*, doubt::*, orders::*, releases::*, settles::*};
+    pub use super::{amendments::*, amendments_in_order::*, claims::*, doubt::*, orders::*, releases::*, settles::*};
 }
 
 /// One test a check. The expression makes a [`Subject`]; it may await. `amendments:` before it makes those of a store that
@@ -112,7 +113,11 @@ macro_rules! conformance_tests {
             a_lapsed_claim_is_settled_by_an_operator,
             a_forgotten_record_leaves_its_key_free,
             a_redacted_record_still_guards_its_key,
-            an_ordered_operation_is_not_settled_by_an_operator,
+            an_operator_settles_an_ordered_operation_with_its_mark,
+            an_operators_settle_ends_only_its_own_doubt,
+            an_operators_settle_frees_no_entity_of_another_claim,
+            a_forgotten_operation_stays_in_doubt_until_it_is_settled,
+            an_operators_settle_and_a_newer_claim_both_count,
             a_takeover_and_an_amendment_exclude_each_other,
             amendments_are_answered_in_order,
         );

@@ -13,7 +13,7 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     order::{Doubt, Entity, Holder, Mark, Order, Sequence},
     record::{KeyHash, NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION},
-    store::{ClaimRequest, FinalStatus, Grant, SettleRequest, Settlement, ordering, rules},
+    store::{ClaimRequest, FinalStatus, Grant, SettleRequest, Settlement, amend::AmendRequest, ordering, rules},
 };
 
 /// What is known of a mark that is to be written.
@@ -187,6 +187,21 @@ impl Schema {
              AND #expiration <= :expiration{older}"
         );
         self.update_mark(&entity, &update, &condition, values)
+    }
+
+    /// Returns what the settle of an operator writes to the mark, which was read.
+    pub(super) fn amended_mark(
+        &self,
+        seen: Option<&Item>,
+        request: &AmendRequest,
+        now: Timestamp,
+    ) -> Result<TransactWriteItem, Error> {
+        let entity = Entity::of(&request.key);
+        let before = seen.map(|item| self.mark(&entity, item, "amend")).transpose()?;
+        match ordering::amended(before.as_ref(), request, now)? {
+            Some(mark) => self.put_mark(&entity, &mark, seen),
+            None => self.check_mark(&entity, seen),
+        }
     }
 
     /// What a commit without a claim before it writes to the mark, which was read.

@@ -272,6 +272,9 @@ impl Store for DynamoDbStore {
 
 impl Amend for DynamoDbStore {
     fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
+        if requests.iter().any(|request| request.order().is_some()) {
+            return by_entity(requests, |request| &request.key, |request| Box::pin(self.amend_one(request)));
+        }
         side_by_side(requests, |request| Box::pin(self.amend_one(request)))
     }
 }

@@ -1,4 +1,4 @@
-//! Amendments: one statement for those of a call.
+//! Amendments: one statement for those of a call, and a transaction for each settle of an ordered operation.
 
 use std::collections::HashSet;
 
@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     error::Error,
+    future::BoxFuture,
     record::{KeyHash, NEWEST_KNOWN_VERSION, Status, StoredData},
     store::{
         Answers, FinalStatus, ResultData,
@@ -21,7 +22,7 @@ use crate::{
     },
 };
 
-const AMEND: &str = "amend";
+pub(super) const AMEND: &str = "amend";
 
 /// The most bytes of results in one statement.
 const MAX_BYTES: usize = 1 << 20;
@@ -55,15 +56,26 @@ impl<'a> Change<'a> {
 
 impl PostgresStore {
     pub(super) async fn amend_all(&self, requests: &[AmendRequest]) -> Answers<Amended> {
-        let mut answers = Vec::with_capacity(requests.len());
-        let sizes: Vec<usize> = requests.iter().map(size).collect();
+        let (ordered, others): (Vec<_>, Vec<_>) = requests.iter().partition(|request| request.order().is_some());
+        let sizes: Vec<usize> = others.iter().map(|request| size(request)).collect();
+        let mut unordered = Vec::with_capacity(others.len());
         for chunk in chunks(&sizes, BATCH, MAX_BYTES) {
-            answers.extend(self.amend_together(&requests[chunk]).await);
+            unordered.extend(self.amend_together(&others[chunk]).await);
         }
-        answers
+        let mut in_order = Vec::with_capacity(ordered.len());
+        for request in ordered {
+            let settle: BoxFuture<'_, _> = Box::pin(self.amend_ordered(request));
+            in_order.push(settle.await);
+        }
+        let (mut unordered, mut in_order) = (unordered.into_iter(), in_order.into_iter());
+        let answer = |request: &AmendRequest| match request.order() {
+            Some(_) => in_order.next(),
+            None => unordered.next(),
+        };
+        requests.iter().filter_map(answer).collect()
     }
 
-    async fn amend_together(&self, requests: &[AmendRequest]) -> Answers<Amended> {
+    async fn amend_together(&self, requests: &[&AmendRequest]) -> Answers<Amended> {
         let connection = match self.connections.get().await {
             Ok(connection) => connection,
             Err(error) => return error::for_each(error, requests.len()),
@@ -73,10 +85,10 @@ impl PostgresStore {
         amended.unwrap_or_else(|failure| error::for_each(failure.error, requests.len()))
     }
 
-    async fn amend_on(&self, connection: &Connection, requests: &[AmendRequest]) -> Result<Answers<Amended>, Failure> {
+    async fn amend_on(&self, connection: &Connection, requests: &[&AmendRequest]) -> Result<Answers<Amended>, Failure> {
         let valid: Vec<&AmendRequest> =
-            requests.iter().filter(|request| rules::check_amendment(request).is_ok()).collect();
-        let changed = self.amend_valid(connection, &valid).await?;
+            requests.iter().copied().filter(|request| rules::check_amendment(request).is_ok()).collect();
+        let changed = self.amend_valid(connection, &valid, self.now()).await?;
         let keys: Vec<&[u8]> = valid
             .iter()
             .filter(|request| !changed.contains(&request.key))
@@ -96,14 +108,15 @@ impl PostgresStore {
             let now = self.clock.as_ref().map_or(found.now, |clock| clock.now());
             rules::explain_amendment(request, Some(found.record?), now)
         };
-        Ok(requests.iter().map(&mut answer).collect())
+        Ok(requests.iter().map(|request| answer(request)).collect())
     }
 
     /// Returns the keys of the records that were amended.
-    async fn amend_valid(
+    pub(super) async fn amend_valid(
         &self,
         connection: &Connection,
         requests: &[&AmendRequest],
+        now: Option<i64>,
     ) -> Result<HashSet<KeyHash>, Failure> {
         let keys: Vec<&[u8]> = requests.iter().map(|request| request.key.as_bytes().as_slice()).collect();
         let owners: Vec<Option<&[u8]>> = requests
@@ -119,8 +132,10 @@ impl PostgresStore {
         let retentions: Vec<i64> = changes.iter().map(|change| change.retention).collect();
         let data: Vec<Option<&[u8]>> = changes.iter().map(|change| change.data).collect();
         let encodings: Vec<Option<i16>> = changes.iter().map(|change| change.encoding).collect();
-        let (now, newest): (Option<i64>, i32) = (self.now(), NEWEST_KNOWN_VERSION.cast_signed());
-        let parameters: [Parameter<'_>; 12] = [
+        let sequences: Vec<Option<String>> =
+            requests.iter().map(|request| request.read.sequence.map(|sequence| sequence.to_digits())).collect();
+        let newest = NEWEST_KNOWN_VERSION.cast_signed();
+        let parameters: [Parameter<'_>; 13] = [
             (&self.scope.as_ref(), Type::TEXT),
             (&keys, Type::BYTEA_ARRAY),
             (&owners, Type::BYTEA_ARRAY),
@@ -133,6 +148,7 @@ impl PostgresStore {
             (&encodings, Type::INT2_ARRAY),
             (&now, Type::INT8),
             (&newest, Type::INT4),
+            (&sequences, Type::TEXT_ARRAY),
         ];
         let rows = connection.query(AMEND, &self.statements.amend, &parameters).await?;
         rows.iter().map(|row| row::key(row, AMEND)).collect::<Result<_, Error>>().map_err(Failure::from)

@@ -14,12 +14,13 @@ use tokio_postgres::types::Type;
 
 use super::{
     PostgresStore,
+    amend::AMEND,
     claim::{HELD, MAX_BLOCKED, Open},
     connection::{Connection, Parameter},
     error::{self, Failure},
     mark::Stored,
     rollback::{is_within, roll_back},
-    settle,
+    row, settle,
     state::State,
     transaction::{is_rolled_back, unanswered},
 };
@@ -29,7 +30,12 @@ use crate::{
     future::BoxFuture,
     order::{Entity, Mark, Order},
     record::{KeyHash, Owner},
-    store::{ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, ordering, rules},
+    store::{
+        ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled,
+        amend::{AmendRequest, Amended},
+        ordering,
+        rules::{self, Change},
+    },
 };
 
 const CLAIM: &str = "claim";
@@ -162,6 +168,52 @@ impl PostgresStore {
         Ok(rules::explain_settle(request, state.into_record())?)
     }
 
+    /// Records the outcome of an ordered operation for an operator, and the mark with it.
+    pub(super) async fn amend_ordered(&self, request: &AmendRequest) -> Result<Amended, Error> {
+        rules::check_amendment(request)?;
+        let connection = self.connections.get().await?;
+        let begun = begin(&connection, AMEND, self.hold(&connection, &request.key, ResultData::Include, AMEND)).await;
+        let judged = begun.and_then(|state| {
+            let (now, mark) = (state.now, state.mark.clone());
+            let record = state.into_live_record()?;
+            let (change, mark, answer) = ordering::amend(record.as_ref(), mark.as_ref(), request, now)?;
+            Ok((answer, (change != Change::Keep).then_some((mark, now))))
+        });
+        let answer = match judged {
+            Ok((_, Some((mark, now)))) => {
+                let applied = commit(&connection, AMEND, self.write_amendment(&connection, request, mark, now)).await;
+                connection.give_back();
+                return match applied {
+                    Ok(true) => Ok(Amended::Changed),
+                    Ok(false) => Err(error::no_row(AMEND)),
+                    Err(failure) => Err(failure.error),
+                };
+            }
+            Ok((answer, None)) => Ok(answer),
+            Err(failure) if failure.is_lock_timeout => Err(error::locked(AMEND)),
+            Err(failure) => Err(failure.error),
+        };
+        roll_back(connection).await;
+        answer
+    }
+
+    /// Writes an amendment that may be applied, and the mark. Returns whether it was applied.
+    async fn write_amendment(
+        &self,
+        connection: &Connection,
+        request: &AmendRequest,
+        mark: Option<Mark>,
+        now: Timestamp,
+    ) -> Result<bool, Failure> {
+        let requests = [request];
+        let amend = self.amend_valid(connection, &requests, Some(row::timestamp(now)));
+        let Some(mark) = mark else { return Ok(!amend.await?.is_empty()) };
+        let mark = self.write_mark(connection, &mark, &request.key, request.read.owner.as_ref(), AMEND);
+        let (marked, amended) = join(mark, amend).await;
+        marked?;
+        Ok(!amended?.is_empty())
+    }
+
     /// Records an outcome within this transaction, if the claim holds the entity and nothing newer was completed. Returns
     /// whether it was applied.
     pub(super) async fn settle_ordered_within(
@@ -201,7 +253,7 @@ impl PostgresStore {
         let mark = ordering::claimed(state.mark.as_ref(), request, order, lease_until, state.now);
         let (granted, marked) = join(
             self.claim_one_at(connection, request, state.now),
-            self.write_mark(connection, &mark, &request.key, &request.owner, CLAIM),
+            self.write_mark(connection, &mark, &request.key, Some(&request.owner), CLAIM),
         )
         .await;
         let granted = granted?;
@@ -221,7 +273,7 @@ impl PostgresStore {
     ) -> Result<Option<Option<Timestamp>>, Failure> {
         let settle = self.settle_at(connection, request, state.now);
         let Some(mark) = ordering::settled(state.mark.as_ref(), request, order, state.now) else { return settle.await };
-        let mark = self.write_mark(connection, &mark, &request.key, &request.owner, SETTLE);
+        let mark = self.write_mark(connection, &mark, &request.key, Some(&request.owner), SETTLE);
         let (marked, settled) = join(mark, settle).await;
         marked?;
         settled
@@ -232,12 +284,12 @@ impl PostgresStore {
         connection: &Connection,
         mark: &Mark,
         key: &KeyHash,
-        owner: &Owner,
+        owner: Option<&Owner>,
         operation: &'static str,
     ) -> Result<(), Failure> {
         let entity = Entity::of(key);
         let (entity, key, owner) =
-            (entity.as_bytes().as_slice(), key.as_bytes().as_slice(), owner.as_bytes().as_slice());
+            (entity.as_bytes().as_slice(), key.as_bytes().as_slice(), owner.map(|owner| owner.as_bytes().as_slice()));
         let stored = Stored::of(mark);
         let [newest, holder, holder_key, sequence, lease_until, doubt_keys, doubt_sequences, expiration] =
             stored.parameters();

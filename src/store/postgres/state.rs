@@ -58,6 +58,12 @@ impl State {
         live.map_or(Ok(()), |mark| ordering::check_version(mark, operation))
     }
 
+    /// Returns the record, unless it has expired: then it is no record, whatever it holds.
+    pub(super) fn into_live_record(self) -> Result<Option<Record>, Error> {
+        let now = self.now.seconds_rounded_down();
+        self.record.filter(|found| found.expiration > now).map(|found| found.record).transpose()
+    }
+
     pub(super) fn into_record(self) -> Result<Option<Record>, Error> {
         self.record.map(|found| found.record).transpose()
     }

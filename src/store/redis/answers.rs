@@ -64,11 +64,12 @@ pub(super) fn settled(request: &SettleRequest, answer: Result<Value, Failure>) -
     }
 }
 
-/// The answer of `amend.lua`: a number if the record was amended, else the time and the record.
+/// The answer of `amend.lua`: a number if the record was amended, else the time and the record, or the version of a newer mark.
 pub(super) fn amended(request: &AmendRequest, answer: Option<Result<Value, Failure>>) -> Result<Amended, Error> {
     let unexpected = || error::unexpected(AMEND);
     match answer.ok_or_else(unexpected)?.map_err(|failure| failure.into_error(AMEND))? {
         Value::Int(_) => Ok(Amended::Changed),
+        Value::BulkString(version) => Err(mark::of_another_version(&version, AMEND)),
         Value::Array(refused) => {
             let [Value::BulkString(now), fields] = <[Value; 2]>::try_from(refused).map_err(|_| unexpected())? else {
                 return Err(unexpected());

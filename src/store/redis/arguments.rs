@@ -138,12 +138,14 @@ pub(super) fn of_amend(request: &AmendRequest, now: &str, command: &mut Cmd) {
         Amendment::Release => ("release", Duration::ZERO),
     };
     let (status, attempt) = (read.status.as_str(), read.attempt);
+    let sequence = read.sequence.map_or_else(|| "-".to_owned(), |sequence| sequence.to_digits());
     let [margin, retention] = [*skew_margin, retention].map(millis);
     let (field, value) = amended(request);
     command.arg(read.owner.map(|owner| owner.to_hex()).unwrap_or_default());
     command
-        .arg(format!("{what} {status} {attempt} {margin} {retention} {NEWEST_KNOWN_VERSION} {field} {now}"))
+        .arg(format!("{what} {status} {attempt} {margin} {retention} {NEWEST_KNOWN_VERSION} {field} {sequence} {now}"))
         .arg(value);
+    of_order(request.order().as_ref(), command);
 }
 
 /// The field that an amendment writes as the result, and its value.

@@ -54,7 +54,7 @@ impl RedisStore {
     pub(super) async fn amend_all(&self, requests: &[AmendRequest]) -> Answers<Amended> {
         let now = self.now();
         let call = |request: &&AmendRequest, by| {
-            let mut command = AMEND.call(by, self.name(&request.key), false);
+            let mut command = AMEND.call(by, self.name(&request.key), request.order().is_some());
             arguments::of_amend(request, &now, &mut command);
             command
         };

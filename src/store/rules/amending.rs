@@ -1,6 +1,6 @@
 //! The rules for amendments (O1–O7).
 
-use super::{Change, check_version, has_lapsed, is_expired};
+use super::{Change, check_version, has_lapsed, is_expired, refuse_order};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
@@ -11,24 +11,34 @@ use crate::{
 const AMEND: &str = "amend";
 
 /// Applies an amendment to the record that exists at `now`, and returns the change and the answer. The answer holds only if the
-/// change is applied to that very record.
+/// change is applied to that very record. A store that keeps an order uses [`ordering::amend`](crate::store::ordering::amend).
 ///
-/// * **O1** The record is the one that was read: its status, owner and attempt are the same. Else it stays as it is.
+/// * **O1** The record is the one that was read: its status, owner, attempt and sequence are the same. Else it stays as it is.
 /// * **O2** A record that has expired counts as absent. No amendment creates a record.
 /// * **O3** An INPROGRESS record has lapsed: its lease and the skew margin have passed. A claim that stands is never amended. A
 ///   record without a lease, which another library has written, can only be forgotten.
 /// * **O4** [`Forget`](Amendment::Forget) deletes an INPROGRESS or FAILED record, and a COMPLETED one if the request says so.
 /// * **O5** [`Settle`](Amendment::Settle) gives an INPROGRESS record its outcome and removes the owner, whose own settle is refused
-///   then (S3). A settle that is sent again finds that outcome and is a success. An ordered operation is not settled so, since its mark would have to change as well (G3).
+///   then (S3). A settle that is sent again finds that outcome and is a success. The mark of an ordered operation changes in the same step (G3).
 /// * **O6** [`Redact`](Amendment::Redact) removes the result and the label of a COMPLETED or FAILED record.
 /// * **O7** [`Release`](Amendment::Release) has an INPROGRESS record say that its attempt is released (C7).
 ///
 /// # Errors
 ///
-/// * [`ErrorKind::Request`], permanent, if the amendment does not apply to the status that was read (O4 to O7).
-/// * [`ErrorKind::Order`], permanent, for the settle of an ordered operation.
+/// * Those of [`check_amendment`].
+/// * [`ErrorKind::Config`], permanent, for the settle of an ordered operation, whose order these rules do not keep.
 /// * [`ErrorKind::Format`], temporary, for a record of a newer format.
 pub fn amend(record: Option<&Record>, request: &AmendRequest, now: Timestamp) -> Result<(Change, Amended), Error> {
+    refuse_order(request.order().as_ref())?;
+    amend_record(record, request, now)
+}
+
+/// As [`amend`], for a store that writes the mark of an ordered operation as well.
+pub(in crate::store) fn amend_record(
+    record: Option<&Record>,
+    request: &AmendRequest,
+    now: Timestamp,
+) -> Result<(Change, Amended), Error> {
     check_amendment(request)?;
     let Some(record) = record.filter(|record| !is_expired(record, now)) else {
         return Ok((Change::Keep, Amended::Gone));
@@ -80,8 +90,17 @@ pub fn explain_amendment(request: &AmendRequest, found: Option<Record>, now: Tim
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Request`], permanent, if it does not.
+/// * [`ErrorKind::Request`], permanent, if it does not.
+/// * [`ErrorKind::Order`], permanent, for the settle of an ordered operation without the feature `order`.
 pub fn check_amendment(request: &AmendRequest) -> Result<(), Error> {
+    if !cfg!(feature = "order")
+        && request.read.sequence.is_some()
+        && matches!(request.amendment, Amendment::Settle { .. })
+    {
+        let message =
+            "the operation is in the order of an entity, whose mark its outcome changes: enable the feature `order`";
+        return Err(Error::new(ErrorKind::Order, ErrorStatus::Permanent, AMEND, message));
+    }
     let why = match (&request.amendment, request.read.status) {
         (Amendment::Forget { completed: false }, Status::Completed) => {
             "a completed record is forgotten only if the request says so: its operation could take effect again"
@@ -107,7 +126,7 @@ pub fn check_amendment(request: &AmendRequest) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Order`] for the settle of an ordered operation (O5), and [`ErrorKind::Format`] for a newer record.
+/// [`ErrorKind::Format`] for a newer record.
 fn may_amend(record: &Record, request: &AmendRequest, now: Timestamp) -> Result<bool, Error> {
     check_version(record, AMEND)?;
     let may_change = match (record.status, record.lease_until) {
@@ -115,17 +134,5 @@ fn may_amend(record: &Record, request: &AmendRequest, now: Timestamp) -> Result<
         (Status::InProgress, None) => matches!(request.amendment, Amendment::Forget { .. }),
         (Status::Completed | Status::Failed, _) => true,
     };
-    if AsRead::of(record) != request.read || !may_change {
-        return Ok(false);
-    }
-    if record.sequence.is_some() && matches!(request.amendment, Amendment::Settle { .. }) {
-        return Err(Error::new(
-            ErrorKind::Order,
-            ErrorStatus::Permanent,
-            AMEND,
-            "the operation is in the order of an entity, whose mark its outcome would have to change: forget the record, and \
-             let the operation run again",
-        ));
-    }
-    Ok(true)
+    Ok(AsRead::of(record) == request.read && may_change)
 }

@@ -1,4 +1,5 @@
-//! The amendment: one `UpdateItem` or `DeleteItem`, conditional on the record as it was read.
+//! The amendment: one `UpdateItem` or `DeleteItem`, conditional on the record as it was read. The settle of an ordered operation is a
+//! transaction, which writes the mark as well.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -6,6 +7,7 @@ use super::{Expression, Values, Write, expressions::aliased, values};
 use crate::{
     clock::Timestamp,
     error::Error,
+    future::BoxFuture,
     record::{NEWEST_KNOWN_VERSION, Status},
     store::{
         ResultData,
@@ -19,7 +21,7 @@ use crate::{
     },
 };
 
-const AMEND: &str = "amend";
+pub(super) const AMEND: &str = "amend";
 
 impl DynamoDbStore {
     pub(in crate::store::dynamodb) async fn amend_one(&self, request: &AmendRequest) -> Result<Amended, Error> {
@@ -27,6 +29,10 @@ impl DynamoDbStore {
         self.home.check()?;
         if !self.schema.has_details() {
             return Err(Error::config("records of AWS Powertools cannot be amended: delete the item instead"));
+        }
+        if request.order().is_some() {
+            let settle: BoxFuture<'_, _> = Box::pin(self.amend_ordered(request));
+            return settle.await;
         }
         let now = self.clock.now();
         let (expression, values) = self.amending_expression(request, now);
@@ -45,7 +51,7 @@ impl DynamoDbStore {
     }
 
     /// The expression of an amendment, and its values. Built for each call: amendments are rare.
-    fn amending_expression(&self, request: &AmendRequest, now: Timestamp) -> (Expression, Values) {
+    pub(super) fn amending_expression(&self, request: &AmendRequest, now: Timestamp) -> (Expression, Values) {
         let (n, aliases) = aliased(&self.schema.names);
         let read = &request.read;
         let mut values = values([
@@ -67,8 +73,15 @@ impl DynamoDbStore {
             0 => or_absent(&n.attempt, "= :attempt"),
             _ => format!("{} = :attempt", n.attempt),
         };
+        let sequence = match read.sequence {
+            Some(sequence) => {
+                set(":sequence", text(sequence.to_digits()));
+                format!("{} = :sequence", n.sequence)
+            }
+            None => format!("attribute_not_exists({})", n.sequence),
+        };
         let mut condition = format!(
-            "{} = :status AND {owner} AND {attempt} AND {} AND {}",
+            "{} = :status AND {owner} AND {attempt} AND {sequence} AND {} AND {}",
             n.status,
             or_absent(&n.expiration, "> :now"),
             or_absent(&n.version, "<= :newest")
@@ -79,9 +92,8 @@ impl DynamoDbStore {
                 Amendment::Forget { .. } => {
                     format!(" AND {}", or_absent(&n.in_progress_expiration, "< :lapsed"))
                 }
-                Amendment::Release => format!(" AND {} < :lapsed", n.in_progress_expiration),
-                Amendment::Settle { .. } | Amendment::Redact => {
-                    format!(" AND {} < :lapsed AND attribute_not_exists({})", n.in_progress_expiration, n.sequence)
+                Amendment::Settle { .. } | Amendment::Release | Amendment::Redact => {
+                    format!(" AND {} < :lapsed", n.in_progress_expiration)
                 }
             };
         }

@@ -1,4 +1,4 @@
-//! Claims and settles of operations in order: the record and the mark of its entity, in one transaction.
+//! Claims, settles and amendments of operations in order: the record and the mark of its entity, in one transaction.
 //!
 //! A transaction that was applied returns nothing, so a claim's conditions pin what its grant says: the attempt and the status
 //! that it replaces. The first try assumes what is likeliest, a new operation on an entity that is free. A refusal shows what
@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::{
 };
 use tokio::time::sleep;
 
-use super::{Expression, Values, claim::claim_values, settle::passing_on};
+use super::{Expression, Values, amend::AMEND, claim::claim_values, settle::passing_on};
 use crate::{
     backoff::Backoff,
     clock::Timestamp,
@@ -21,6 +21,7 @@ use crate::{
     record::{KeyHash, Record, Status},
     store::{
         ClaimRequest, Claimed, Grant, Refusal, ResultData, SettleRequest, Settled, Settlement,
+        amend::{AmendRequest, Amended},
         dynamodb::{
             DynamoDbStore,
             error::{self, unbuilt},
@@ -219,8 +220,32 @@ impl DynamoDbStore {
                 }
             }
         }
-        let message = "the record or the mark of its entity was changed each time that this was tried";
-        Err(Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, operation, message))
+        Err(changed_each_time(operation))
+    }
+
+    /// Records the outcome of an ordered operation for an operator, and the mark with it.
+    pub(super) async fn amend_ordered(&self, request: &AmendRequest) -> Result<Amended, Error> {
+        let mut mark = self.read_mark(&request.key, AMEND).await?;
+        for _ in 0..MAX_TRIES {
+            let now = self.clock.now();
+            let (expression, values) = self.amending_expression(request, now);
+            let record = self.update_within(&request.key, &expression, values)?;
+            let writes = [record, self.schema.amended_mark(mark.as_ref(), request, now)?];
+            match self.write_both(AMEND, writes).await? {
+                Written::Applied => return Ok(Amended::Changed),
+                Written::Refused { record: Some(found), .. } => {
+                    let item = self.item_of(found, &request.key, ResultData::Include).await?;
+                    let record = item.map(|item| self.schema.record(&item, ResultData::Include, AMEND)).transpose()?;
+                    return rules::explain_amendment(request, record, now);
+                }
+                Written::Refused { record: None, mark: Some(found) } => {
+                    mark = self.mark_of(found, &request.key, AMEND).await?;
+                }
+                Written::Refused { record: None, mark: None } => {}
+                Written::Conflict(error) => return Err(error),
+            }
+        }
+        Err(changed_each_time(AMEND))
     }
 
     /// Whether what is known of the mark lets an outcome be committed.
@@ -388,6 +413,11 @@ impl DynamoDbStore {
         let get = get.set_key(Some(self.schema.mark_key(&Entity::of(key)))).consistent_read(true);
         Ok(get.send().await.map_err(|failure| self.failed(failure, operation))?.item)
     }
+}
+
+fn changed_each_time(operation: &'static str) -> Error {
+    let message = "the record or the mark of its entity was changed each time that this was tried";
+    Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, operation, message)
 }
 
 /// What a settle means whose record's condition failed.
