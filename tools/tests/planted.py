@@ -485,10 +485,6 @@ AMENDMENTS = [
     Plant("O5", "DynamoDB settles without the mark", DYNAMODB_MARK,
           "match ordering::amended(before.as_ref(), request, now)? {", "match None::<Mark> {",
           suite("amendments_in_dynamodb", "an_operators_settle_ends_only_its_own_doubt")),
-    Plant("O5", "DynamoDB gives up a settle whose mark another claim has changed", DYNAMODB_ORDERED,
-          "                    mark = self.mark_of(found, &request.key, AMEND).await?;\n",
-          "                    let _ = self.mark_of(found, &request.key, AMEND).await?;\n                    mark = None;\n",
-          suite("amendments_in_dynamodb", "an_operators_settle_and_a_newer_claim_both_count")),
 ]
 
 PLANTS = ORDER + TRANSACTIONS + HEARTBEATS + AMENDMENTS
