@@ -23,4 +23,5 @@ mod races;
 mod redis;
 mod sequences;
 mod transactions;
+mod versions;
 mod wire;

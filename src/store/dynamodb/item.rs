@@ -8,7 +8,7 @@ use super::schema::Schema;
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
-    record::{Owner, Record, Status, StoredResult},
+    record::{NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Record, Status, StoredResult},
     store::ResultData,
 };
 
@@ -33,6 +33,16 @@ pub(super) fn attempts(value: &AttributeValue) -> Option<u64> {
         .parse()
         .ok()
         .or_else(|| digits.parse::<f64>().ok().filter(|number| *number >= 0.0).map(|number| number as u64))
+}
+
+/// The version that this library writes into records and marks.
+pub(super) fn written_version() -> AttributeValue {
+    number(RECORD_VERSION.into())
+}
+
+/// The newest version of records and marks that this library replaces.
+pub(super) fn newest_known_version() -> AttributeValue {
+    number(NEWEST_KNOWN_VERSION.into())
 }
 
 /// The version of an item's format; 0 if it has none. `None` if it is no number.

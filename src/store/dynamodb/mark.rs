@@ -5,14 +5,14 @@ use aws_sdk_dynamodb::types::{
 };
 
 use super::{
-    item::{Item, number, text, version},
+    item::{Item, newest_known_version, number, text, version, written_version},
     schema::{DOUBT, HOLDER, NEWEST, Schema},
 };
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     order::{Doubt, Entity, Holder, Mark, Order, Sequence},
-    record::{KeyHash, NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION},
+    record::{KeyHash, Owner},
     store::{ClaimRequest, FinalStatus, Grant, SettleRequest, Settlement, amend::AmendRequest, ordering, rules},
 };
 
@@ -133,8 +133,8 @@ impl Schema {
                 (":lease", number(lease_until.as_millis())),
                 (":expiration", number(expiration)),
                 (":now", number(now.seconds_rounded_down())),
-                (":v", number(RECORD_VERSION.into())),
-                (":known", number(NEWEST_KNOWN_VERSION.into())),
+                (":v", written_version()),
+                (":known", newest_known_version()),
             ],
         )
     }
@@ -162,7 +162,7 @@ impl Schema {
         let mut values = vec![
             (":owner", text(request.owner.to_hex())),
             (":now", number(now.seconds_rounded_down())),
-            (":known", number(NEWEST_KNOWN_VERSION.into())),
+            (":known", newest_known_version()),
         ];
         let ends = "REMOVE #owner, #holder, #sequence, #lease";
         let (update, older) = match &request.settlement {

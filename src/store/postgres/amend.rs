@@ -13,7 +13,7 @@ use super::{
 use crate::{
     error::Error,
     future::BoxFuture,
-    record::{KeyHash, NEWEST_KNOWN_VERSION, Status, StoredData},
+    record::{KeyHash, Status, StoredData},
     store::{
         Answers, FinalStatus, ResultData,
         amend::{AmendRequest, Amended, Amendment},
@@ -134,7 +134,6 @@ impl PostgresStore {
         let encodings: Vec<Option<i16>> = changes.iter().map(|change| change.encoding).collect();
         let sequences: Vec<Option<String>> =
             requests.iter().map(|request| request.read.sequence.map(|sequence| sequence.to_digits())).collect();
-        let newest = NEWEST_KNOWN_VERSION.cast_signed();
         let parameters: [Parameter<'_>; 13] = [
             (&self.scope.as_ref(), Type::TEXT),
             (&keys, Type::BYTEA_ARRAY),
@@ -147,7 +146,7 @@ impl PostgresStore {
             (&data, Type::BYTEA_ARRAY),
             (&encodings, Type::INT2_ARRAY),
             (&now, Type::INT8),
-            (&newest, Type::INT4),
+            (&row::NEWEST_VERSION, Type::INT4),
             (&sequences, Type::TEXT_ARRAY),
         ];
         let rows = connection.query(AMEND, &self.statements.amend, &parameters).await?;

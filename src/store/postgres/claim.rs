@@ -16,7 +16,7 @@ use crate::{
     clock::Timestamp,
     error::Error,
     future::BoxFuture,
-    record::{KeyHash, NEWEST_KNOWN_VERSION, RECORD_VERSION},
+    record::KeyHash,
     store::{
         Answers, ClaimRequest, Claimed, Grant, Refusal, Takeover,
         remote::terms::Terms,
@@ -181,7 +181,6 @@ impl PostgresStore {
         let (lease, margin) = (row::millis(terms.lease), row::millis(terms.skew_margin));
         let ttl = row::millis(terms.time_to_live());
         let takes_over = terms.takeover == Takeover::Allowed;
-        let (version, newest_known) = (RECORD_VERSION.cast_signed(), NEWEST_KNOWN_VERSION.cast_signed());
         let parameters: [Parameter<'_>; 14] = [
             (&self.scope.as_ref(), Type::TEXT),
             (&keys, Type::BYTEA_ARRAY),
@@ -191,8 +190,8 @@ impl PostgresStore {
             (&margin, Type::INT8),
             (&ttl, Type::INT8),
             (&takes_over, Type::BOOL),
-            (&version, Type::INT4),
-            (&newest_known, Type::INT4),
+            (&row::WRITTEN_VERSION, Type::INT4),
+            (&row::NEWEST_VERSION, Type::INT4),
             (&now, Type::INT8),
             (&operations, Type::TEXT_ARRAY),
             (&labels, Type::TEXT_ARRAY),

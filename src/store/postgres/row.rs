@@ -9,12 +9,20 @@ use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     order::Sequence,
-    record::{EncodedData, Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult},
+    record::{
+        EncodedData, Fingerprint, KeyHash, NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Record, Status, StoredData,
+        StoredResult,
+    },
     store::{Grant, ResultData},
 };
 
 /// The longest duration that is stored. Added to the current time it still fits into the columns, `purge_day` included.
 const MAX_MILLIS: i64 = 1 << 52;
+
+/// The version that this library writes into records.
+pub(super) const WRITTEN_VERSION: i32 = RECORD_VERSION.cast_signed();
+/// The newest version of records that this library replaces.
+pub(super) const NEWEST_VERSION: i32 = NEWEST_KNOWN_VERSION.cast_signed();
 
 const JSON: i16 = 0;
 const DEFLATE: i16 = 1;

@@ -2,11 +2,10 @@
 -- The last two of ARGV: the sequence of the operation, and how long the mark stays.
 -- Sequences have 64 digits, so they compare as text. An operation is named by the second half of its key. `doubt` has
 -- 'sequence operation,' for each operation in doubt, and 'sequence ,' for those that have merged.
+-- The line before this text, in scripts.rs, has the versions of the format: VERSION, and NEWEST_KNOWN_VERSION.
 mark = {is_live = false}
 do
   local NAMES = {'newest', 'owner', 'holder', 'sequence', 'in_progress_expiration', 'doubt', 'v', 'expiration'}
-  -- As in record.rs.
-  local VERSION, NEWEST_KNOWN_VERSION = '1', 2
   local MAX_DOUBT = 64
   local operation, sequence, retention = string.sub(KEYS[1], -32), ARGV[#ARGV - 1], tonumber(ARGV[#ARGV])
   local fields = {doubt = ''}

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 use super::arguments::Name;
+use crate::record::{NEWEST_KNOWN_VERSION, RECORD_VERSION};
 
 /// The capacity of a call without an order or a large result.
 const ARGUMENTS: usize = 10;
@@ -53,7 +54,9 @@ impl Script {
     fn text(&self, is_ordered: bool) -> &Text {
         let Self { first_line, body, .. } = self;
         if is_ordered {
-            self.ordered.get_or_init(|| Text::new(&[first_line, COMMON, MARK, body]))
+            let versions =
+                format!("local VERSION, NEWEST_KNOWN_VERSION = '{RECORD_VERSION}', {NEWEST_KNOWN_VERSION}\n");
+            self.ordered.get_or_init(|| Text::new(&[first_line, COMMON, &versions, MARK, body]))
         } else {
             self.plain.get_or_init(|| Text::new(&[first_line, COMMON, body]))
         }

@@ -6,11 +6,11 @@ use aws_sdk_dynamodb::types::{
 
 use crate::{
     clock::Timestamp,
-    record::{KeyHash, RECORD_VERSION, Status},
+    record::{KeyHash, Status},
     store::{
         ClaimRequest, ResultData, SettleRequest, Takeover,
         dynamodb::{
-            item::{NO_STATUS, attempts, number, text},
+            item::{NO_STATUS, attempts, number, text, written_version},
             schema::{Schema, Stored},
         },
         rules::{self, Renewal, Resolved},
@@ -117,7 +117,7 @@ impl Statements {
             text(NO_STATUS),
             number(lease_until.as_millis()),
             number(expiration),
-            number(RECORD_VERSION.into()),
+            written_version(),
         ]);
         if schema.has_details() {
             values.extend([text(&*request.operation), number(begun.as_millis())]);
@@ -234,7 +234,7 @@ impl Replaceable {
         update.set(&names.expiration, number(expiration));
         update.set(&names.attempt, number(self.next_attempt()));
         update.set(&names.prior_status, self.status.clone().unwrap_or_else(|| text(NO_STATUS)));
-        update.set(&names.version, number(RECORD_VERSION.into()));
+        update.set(&names.version, written_version());
         if schema.has_details() {
             update.set(&names.operation, text(&*request.operation));
             update.set(&names.claimed_at, number(begun.as_millis()));

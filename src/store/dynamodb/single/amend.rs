@@ -8,13 +8,13 @@ use crate::{
     clock::Timestamp,
     error::Error,
     future::BoxFuture,
-    record::{NEWEST_KNOWN_VERSION, Status},
+    record::Status,
     store::{
         ResultData,
         amend::{AmendRequest, Amended, Amendment},
         dynamodb::{
             DynamoDbStore,
-            item::{number, text},
+            item::{newest_known_version, number, text},
             schema::Stored,
         },
         rules,
@@ -58,7 +58,7 @@ impl DynamoDbStore {
             (":status", text(read.status.as_str())),
             (":attempt", number(read.attempt)),
             (":now", number(now.seconds_rounded_down())),
-            (":newest", number(u64::from(NEWEST_KNOWN_VERSION))),
+            (":newest", newest_known_version()),
         ]);
         let mut set = |placeholder: &str, value| drop(values.insert(placeholder.to_owned(), value));
         let or_absent = |name: &str, condition: &str| format!("(attribute_not_exists({name}) OR {name} {condition})");

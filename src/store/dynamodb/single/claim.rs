@@ -7,12 +7,12 @@ use crate::{
     clock::Timestamp,
     error::Error,
     future::BoxFuture,
-    record::{NEWEST_KNOWN_VERSION, RECORD_VERSION, Status},
+    record::Status,
     store::{
         ClaimRequest, Claimed, Grant, Refusal,
         dynamodb::{
             DynamoDbStore,
-            item::{Item, NO_STATUS, attempts, number, text},
+            item::{Item, NO_STATUS, attempts, newest_known_version, number, text, written_version},
             schema::Schema,
         },
         rules::{self, Judgement},
@@ -93,12 +93,12 @@ pub(super) fn claim_values(
         (":expiration", number(expiration)),
         (":now", number(now.seconds_rounded_down())),
         (":one", number(1)),
-        (":v", number(RECORD_VERSION.into())),
+        (":v", written_version()),
     ]);
     if !restarts {
         values.insert(":zero".to_owned(), number(0));
         values.insert(":lapsed".to_owned(), number(now.before(request.skew_margin).as_millis()));
-        values.insert(":newest".to_owned(), number(NEWEST_KNOWN_VERSION.into()));
+        values.insert(":newest".to_owned(), newest_known_version());
     }
     if let Some(fingerprint) = &request.fingerprint {
         values.insert(":validation".to_owned(), schema.validation(fingerprint));

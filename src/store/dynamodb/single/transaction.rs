@@ -17,12 +17,12 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
     order::Order,
-    record::{NEWEST_KNOWN_VERSION, Owner, RECORD_VERSION, Status, StoredResult},
+    record::{Owner, Status, StoredResult},
     store::{
         ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled,
         dynamodb::{
             DynamoDbStore,
-            item::{Item, NO_STATUS, number, text},
+            item::{Item, NO_STATUS, newest_known_version, number, text, written_version},
             mark::Seen,
             schema::{Schema, Stored},
         },
@@ -343,7 +343,7 @@ impl DynamoDbStore {
         set(&names.expiration, number(expiration));
         set(&names.attempt, number(1));
         set(&names.prior_status, text(NO_STATUS));
-        set(&names.version, number(RECORD_VERSION.into()));
+        set(&names.version, written_version());
         if let Some(fingerprint) = &claim.fingerprint {
             set(&names.validation, self.schema.validation(fingerprint));
         }
@@ -374,7 +374,7 @@ fn replaceable(schema: &Schema, claim: &ClaimRequest, now: Timestamp) -> Values 
     let mut values = values([(":now", number(now.seconds_rounded_down()))]);
     values.insert(":inprogress".to_owned(), text(Status::InProgress.as_str()));
     values.insert(":lapsed".to_owned(), number(now.before(claim.skew_margin).as_millis()));
-    values.insert(":newest".to_owned(), number(NEWEST_KNOWN_VERSION.into()));
+    values.insert(":newest".to_owned(), newest_known_version());
     if let Some(fingerprint) = &claim.fingerprint {
         values.insert(":payload".to_owned(), schema.validation_of_payload(fingerprint));
     }
