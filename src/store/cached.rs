@@ -13,6 +13,7 @@ use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, Refusal, ResultData, SettleRequest,
     Settled, Store, StoreId,
     amend::{Amend, AmendRequest, Amended},
+    listing::{List, ListRequest, Page},
     rules::{self, Judgement},
 };
 use crate::{
@@ -227,6 +228,12 @@ impl<S: Store> Store for CachedStore<S> {
 
     fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         self.inner.warm_up()
+    }
+}
+
+impl<S: List> List for CachedStore<S> {
+    fn list<'a>(&'a self, request: &'a ListRequest) -> BoxFuture<'a, Result<Page, Error>> {
+        self.inner.list(request)
     }
 }
 

@@ -12,6 +12,7 @@ use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
     Store, StoreId,
     amend::{Amend, AmendRequest, Amended},
+    listing::{List, ListRequest, Page},
 };
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
@@ -50,6 +51,8 @@ pub enum Call {
     Read,
     /// Amendments.
     Amend,
+    /// Lists.
+    List,
 }
 
 impl Call {
@@ -59,6 +62,7 @@ impl Call {
             Self::Settle => "settle",
             Self::Read => "read",
             Self::Amend => "amend",
+            Self::List => "list",
         }
     }
 }
@@ -244,6 +248,21 @@ impl<S: Store> Store for FaultStore<S> {
 
     fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         self.inner.warm_up()
+    }
+}
+
+impl<S: List> List for FaultStore<S> {
+    fn list<'a>(&'a self, request: &'a ListRequest) -> BoxFuture<'a, Result<Page, Error>> {
+        Box::pin(async move {
+            let list = move |sent: Vec<ListRequest>| async move {
+                let mut pages = Vec::with_capacity(sent.len());
+                for request in &sent {
+                    pages.push(self.inner.list(request).await);
+                }
+                pages
+            };
+            self.inject(Call::List, std::slice::from_ref(request), list).await.remove(0)
+        })
     }
 }
 

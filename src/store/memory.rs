@@ -10,6 +10,7 @@ use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
     Store, StoreId,
     amend::{Amend, AmendRequest, Amended},
+    listing::{Cursor, List, ListRequest, ListedRecord, Page},
     ordering,
     rules::Change,
 };
@@ -99,6 +100,25 @@ impl MemoryStore {
 impl Amend for MemoryStore {
     fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
         Box::pin(async move { requests.iter().map(|request| self.amend_one(request)).collect() })
+    }
+}
+
+impl List for MemoryStore {
+    fn list<'a>(&'a self, request: &'a ListRequest) -> BoxFuture<'a, Result<Page, Error>> {
+        Box::pin(async move {
+            let after = request.after.as_ref().map(|cursor| KeyHash::from_hex(cursor.as_str()));
+            let after = after.map(|key| key.ok_or_else(Cursor::unreadable)).transpose()?;
+            let (state, now) = (self.lock(), self.clock.now());
+            let mut keys: Vec<&KeyHash> = state.records.keys().filter(|key| Some(**key) > after).collect();
+            keys.sort_unstable();
+            let page = &keys[..keys.len().min(request.reads() as usize)];
+            let next = page.last().filter(|_| page.len() < keys.len()).map(|key| Cursor::new(key.to_hex()));
+            let records = page.iter().filter_map(|key| {
+                let record = state.records.get(key).filter(|record| request.includes(record, now))?;
+                Some(ListedRecord { key: **key, record: record.without_data() })
+            });
+            Ok(Page { records: records.collect(), read: page.len() as u64, next })
+        })
     }
 }
 

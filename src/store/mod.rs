@@ -48,6 +48,7 @@ pub mod dynamodb;
 #[cfg(feature = "conformance")]
 pub mod fault;
 mod format;
+pub mod listing;
 pub mod memory;
 pub mod ordering;
 #[cfg(feature = "postgres")]

@@ -287,7 +287,7 @@ fn mismatch(record: &Record, skew_margin: Duration, now: Timestamp) -> Mismatch 
 }
 
 /// Whether the lease and the margin have both passed at `now`.
-fn has_lapsed(lease_until: Timestamp, skew_margin: Duration, now: Timestamp) -> bool {
+pub(in crate::store) fn has_lapsed(lease_until: Timestamp, skew_margin: Duration, now: Timestamp) -> bool {
     lease_until < now.before(skew_margin)
 }
 

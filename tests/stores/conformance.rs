@@ -10,6 +10,7 @@ use lambda_once::{
         conformance::Subject,
         dynamodb::{AttributeNames, Calls, Config},
         fault::FaultStore,
+        listing::List,
         memory::MemoryStore,
     },
 };
@@ -105,6 +106,35 @@ amendments! {
     amendments_in_postgres: amending(postgres);
 }
 
+/// The checks of lists on a subject.
+macro_rules! lists {
+    ($($name:ident: $subject:expr;)+) => {
+        $(
+            mod $name {
+                use super::*;
+
+                lambda_once::conformance_tests!(listing: $subject.await);
+            }
+        )+
+    };
+}
+
+lists! {
+    lists_in_memory: listing(memory);
+    lists_in_a_cache: listing(async |clock: ManualClock| {
+        CachedStore::new(MemoryStore::with_clock(clock.clone())).with_clock(clock)
+    });
+    lists_in_a_fault_store: listing(async |clock| FaultStore::new(MemoryStore::with_clock(clock), 1));
+    lists_in_dynamodb: listing(async |clock: ManualClock| created_store(config(Calls::Auto), clock).await);
+    lists_in_dynamodb_in_batches: listing(async |clock: ManualClock| created_store(config(Calls::Batched), clock).await);
+    lists_in_a_table_of_another_shape: listing(async |clock: ManualClock| {
+        created_store(config_of_another_shape(Calls::Auto), clock).await
+    });
+    lists_in_redis: listing(redis);
+    lists_in_a_redis_cluster: listing(async |clock| support::redis_cluster().with_clock(clock));
+    lists_in_postgres: listing(postgres);
+}
+
 suites_by_the_servers_clock! {
     redis_by_its_own_clock: by_itself(support::redis());
     redis_cluster_by_its_own_clock: by_itself(support::redis_cluster());
@@ -134,6 +164,14 @@ async fn amending<S: Amend + Clone>(store: impl AsyncFnOnce(ManualClock) -> S) -
     // An `Arc` and a `Box` pass amendments on.
     let amend: Arc<dyn Amend> = Arc::new(store.clone());
     Subject::new(store, clock).with_amendments(Box::new(amend))
+}
+
+async fn listing<S: List + Clone>(store: impl AsyncFnOnce(ManualClock) -> S) -> Subject {
+    let clock = support::future_clock();
+    let store = store(clock.clone()).await;
+    // An `Arc` and a `Box` pass lists on.
+    let list: Arc<dyn List> = Arc::new(store.clone());
+    Subject::new(store, clock).with_lists(Box::new(list))
 }
 
 async fn in_a_box<S: Store>(store: impl AsyncFnOnce(ManualClock) -> S) -> Subject {

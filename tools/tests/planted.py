@@ -23,6 +23,7 @@ RULES = "store/rules.rs"
 MARK_LUA = "store/redis/mark.lua"
 SETTLE_LUA = "store/redis/settle.lua"
 SETTLE_SQL = "store/postgres/settle.sql"
+LISTING = "store/listing.rs"
 AMEND_LUA = "store/redis/amend.lua"
 WRITE_MARK_SQL = "store/postgres/write_mark.sql"
 POSTGRES_ORDERED = "store/postgres/ordered.rs"
@@ -487,4 +488,22 @@ AMENDMENTS = [
           suite("amendments_in_dynamodb", "an_operators_settle_ends_only_its_own_doubt")),
 ]
 
-PLANTS = ORDER + TRANSACTIONS + HEARTBEATS + AMENDMENTS
+LISTS = [
+    Plant("list", "a standing claim is listed as lapsed", LISTING,
+          "ListedState::Lapsed => record.status == Status::InProgress && has_lapsed,",
+          "ListedState::Lapsed => record.status == Status::InProgress,", suite("lists_in_memory", "operations_are_listed_by_their_state")),
+    Plant("list", "an expired record is listed", LISTING, "is_in_state && is_old && is_named && !rules::is_expired(record, now)",
+          "is_in_state && is_old && is_named", suite("lists_in_memory", "operations_are_listed_by_their_state")),
+    Plant("list", "Redis scans the first primary of a cluster alone", "store/redis/listing.rs",
+          "0 => next_node.map(|slot| Place { slot, cursor: 0 }),", "0 => next_node.filter(|_| false).map(|slot| Place { slot, cursor: 0 }),",
+          suite("lists_in_a_redis_cluster", "pages_have_each_record_and_an_end")),
+    Plant("list", "PostgreSQL ends a list after its first page", "store/postgres/listing.rs",
+          "last.filter(|_| read == u64::from(request.reads()))", "last.filter(|_| read > u64::from(request.reads()))",
+          suite("lists_in_postgres", "pages_have_each_record_and_an_end")),
+    Plant("list", "DynamoDB ends a list after its first page", "store/dynamodb/listing.rs",
+          "next: answer.last_evaluated_key.map(|key| self.cursor(&key)).transpose()?,",
+          "next: answer.last_evaluated_key.filter(|_| false).map(|key| self.cursor(&key)).transpose()?,",
+          suite("lists_in_dynamodb", "pages_have_each_record_and_an_end")),
+]
+
+PLANTS = ORDER + TRANSACTIONS + HEARTBEATS + AMENDMENTS + LISTS

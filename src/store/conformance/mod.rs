@@ -22,7 +22,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Grant, Mismatch, Refusal, ResultData, SettleRequest, Settled,
-    Settlement, Store, Takeover, amend::Amend,
+    Settlement, Store, Takeover, amend::Amend, listing::List,
 };
 use crate::{
     clock::{ManualClock, Timestamp},
@@ -33,6 +33,7 @@ mod amendments;
 mod amendments_in_order;
 mod claims;
 mod doubt;
+mod listing;
 mod orders;
 mod releases;
 mod settles;
@@ -40,11 +41,15 @@ mod settles;
 /// The checks, for [`conformance_tests!`](crate::conformance_tests) alone.
 #[doc(hidden)]
 pub mod checks {
-    pub use super::{amendments::*, amendments_in_order::*, claims::*, doubt::*, orders::*, releases::*, settles::*};
+    pub use super::{
+        amendments::*, amendments_in_order::*, claims::*, doubt::*, listing::*, orders::*, releases::*, settles::*,
+    };
 }
 
 /// One test a check. The expression makes a [`Subject`]; it may await. `amendments:` before it makes those of a store that
 /// [amends](crate::store::amend) records, for a subject [with amendments](crate::store::conformance::Subject::with_amendments).
+/// `listing:` makes those of a store that [lists](crate::store::listing) them, for a subject
+/// [with lists](crate::store::conformance::Subject::with_lists).
 #[macro_export]
 macro_rules! conformance_tests {
     ($subject:expr) => {
@@ -122,6 +127,15 @@ macro_rules! conformance_tests {
             amendments_are_answered_in_order,
         );
     };
+    (listing: $subject:expr) => {
+        $crate::conformance_tests!($subject;
+            operations_are_listed_by_their_state,
+            a_list_has_the_records_that_are_old_enough,
+            pages_have_each_record_and_an_end,
+            a_cursor_of_nobody_is_refused,
+            what_completes_meanwhile_is_not_listed_afterwards,
+        );
+    };
     ($subject:expr; $($check:ident,)+) => {
         $(
             #[tokio::test(flavor = "multi_thread")]
@@ -144,6 +158,7 @@ type Advance = dyn Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync;
 pub struct Subject {
     store: Arc<dyn Store>,
     amend: Option<Arc<dyn Amend>>,
+    list: Option<Arc<dyn List>>,
     advance: Box<Advance>,
 }
 
@@ -161,13 +176,20 @@ impl Subject {
         store: impl Store,
         advance: impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync + 'static,
     ) -> Self {
-        Self { store: Arc::new(store), amend: None, advance: Box::new(advance) }
+        Self { store: Arc::new(store), amend: None, list: None, advance: Box::new(advance) }
     }
 
     /// The same, whose records `store` amends: the same store, or another one on the same records.
     #[must_use]
     pub fn with_amendments(mut self, store: impl Amend) -> Self {
         self.amend = Some(Arc::new(store));
+        self
+    }
+
+    /// The same, whose records `store` lists: the same store, or another one on the same records.
+    #[must_use]
+    pub fn with_lists(mut self, store: impl List) -> Self {
+        self.list = Some(Arc::new(store));
         self
     }
 

@@ -32,6 +32,7 @@ use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
     Store, StoreId,
     amend::{Amend, AmendRequest, Amended},
+    listing::{List, ListRequest, Page},
 };
 use crate::{
     clock::{Clock, SystemClock},
@@ -51,6 +52,7 @@ mod error;
 #[cfg(any(feature = "ring", feature = "aws-lc"))]
 mod http_client;
 mod item;
+mod listing;
 mod mark;
 #[cfg(feature = "powertools")]
 mod native;
@@ -267,6 +269,12 @@ impl Store for DynamoDbStore {
             let (read, ()) = join(read, self.home.warn(&self.client, &self.schema.table)).await;
             read.map(drop)
         })
+    }
+}
+
+impl List for DynamoDbStore {
+    fn list<'a>(&'a self, request: &'a ListRequest) -> BoxFuture<'a, Result<Page, Error>> {
+        Box::pin(self.list_page(request))
     }
 }
 

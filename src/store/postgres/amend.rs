@@ -155,7 +155,7 @@ impl PostgresStore {
 }
 
 /// The number of a status in the table.
-const fn number_of(status: Status) -> i16 {
+pub(super) const fn number_of(status: Status) -> i16 {
     match status {
         Status::InProgress => 0,
         Status::Completed => 1,

@@ -1,4 +1,4 @@
-//! Creates the tables, deletes expired records, and finds abandoned claims.
+//! Creates the tables, and deletes expired records.
 
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use super::{
     statements::Table,
 };
 use crate::{
-    clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     record::KeyHash,
     store::ResultData,
@@ -24,21 +23,6 @@ const ADVISORY_LOCK: i64 = 0x6f6e_6365_5f70_6731;
 
 /// How long [`warm_up`](crate::Store::warm_up) waits for the server's answers.
 const WARM_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// How many pages of the table one statement of [`PostgresStore::abandoned`] reads: a quarter of a second at 125 MB/s.
-const PAGES: usize = 4_096;
-
-/// A claim that ended without an outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Abandoned {
-    /// The operation.
-    pub key: KeyHash,
-    /// How often the record was granted.
-    pub attempt: u64,
-    /// When the lease ended; [`Timestamp::EPOCH`] if the claim was handed back.
-    pub lease_until: Timestamp,
-}
 
 impl PostgresStore {
     /// Creates the tables of records and marks, with their indexes, where they are missing. A table that exists with its index
@@ -108,56 +92,6 @@ impl PostgresStore {
             deleted += connection.execute("purge", sql, &[(&left as _, Type::INT8), (&now as _, Type::INT8)]).await?;
         }
         Ok(deleted)
-    }
-
-    /// Returns up to `limit` claims of this scope whose leases ended more than `older_than` ago without an outcome, and which
-    /// have not been taken over. They are sorted by the end of the lease.
-    ///
-    /// Use it for an alarm, or to find operations that are blocked under
-    /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse). It reads the whole table, 4,096 pages (32 MiB) in each statement, so that
-    /// `statement_timeout` applies to that part. A call that is dropped stops after the current one.
-    ///
-    /// # Errors
-    ///
-    /// Those of PostgreSQL.
-    pub async fn abandoned(&self, older_than: Duration, limit: u32) -> Result<Vec<Abandoned>, Error> {
-        let connection = self.connections.get().await?;
-        let found = self.abandoned_on(&connection, older_than, limit).await;
-        connection.give_back();
-        found.map_err(|failure| failure.error)
-    }
-
-    async fn abandoned_on(
-        &self,
-        connection: &Connection,
-        older_than: Duration,
-        limit: u32,
-    ) -> Result<Vec<Abandoned>, Failure> {
-        const OPERATION: &str = "abandoned";
-        let [Table { name, .. }, _] = &self.statements.tables;
-        let rows = connection.query(OPERATION, include_str!("pages.sql"), &[(name, Type::TEXT)]).await?;
-        // Claims that are added meanwhile are not abandoned yet.
-        let pages = rows.first().map_or(Ok(0), |row| row::pages(row, OPERATION))?;
-        let (age, most) = (row::millis(older_than), i64::from(limit));
-        let mut found: Vec<Abandoned> = Vec::new();
-        for first in (0..pages).step_by(PAGES) {
-            let (now, end) = (self.now(), pages.min(first.saturating_add_unsigned(PAGES as u64)));
-            let parameters: [Parameter<'_>; 6] = [
-                (&self.scope.as_ref(), Type::TEXT),
-                (&age, Type::INT8),
-                (&most, Type::INT8),
-                (&now, Type::INT8),
-                (&first, Type::INT8),
-                (&end, Type::INT8),
-            ];
-            for row in connection.query(OPERATION, &self.statements.abandoned, &parameters).await? {
-                let (key, lease_until) = row::key_and_lease(&row, OPERATION)?;
-                found.push(Abandoned { key, attempt: row::attempt(&row, OPERATION)?, lease_until });
-            }
-            found.sort_by_key(|claim| claim.lease_until);
-            found.truncate(limit as usize);
-        }
-        Ok(found)
     }
 
     /// Opens a connection, reads from the table, and warns of the session's settings that do harm.

@@ -35,6 +35,7 @@ use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
     Store, StoreId,
     amend::{Amend, AmendRequest, Amended},
+    listing::{List, ListRequest, Page},
 };
 use crate::{
     clock::Clock,
@@ -47,6 +48,7 @@ mod claim;
 mod config;
 mod connection;
 mod error;
+mod listing;
 mod maintenance;
 mod mark;
 mod ordered;
@@ -62,7 +64,6 @@ mod url;
 
 pub use config::Config;
 pub use error::Violation;
-pub use maintenance::Abandoned;
 pub use tokio_postgres;
 pub use transaction::{IsolationLevel, Transaction};
 
@@ -164,6 +165,12 @@ impl Store for PostgresStore {
 
     fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(self.warm_up())
+    }
+}
+
+impl List for PostgresStore {
+    fn list<'a>(&'a self, request: &'a ListRequest) -> BoxFuture<'a, Result<Page, Error>> {
+        Box::pin(self.list_page(request))
     }
 }
 

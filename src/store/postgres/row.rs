@@ -80,7 +80,7 @@ pub(super) fn grant(row: &Row) -> Result<(KeyHash, Grant), Error> {
     Ok((columns.key()?, grant))
 }
 
-/// A row of `settle.sql` or `abandoned.sql`.
+/// A row of `settle.sql`.
 pub(super) fn key_and_lease(row: &Row, operation: &'static str) -> Result<(KeyHash, Timestamp), Error> {
     let columns = Columns { row, operation };
     Ok((columns.key()?, columns.time("lease_until")?))
@@ -91,9 +91,18 @@ pub(super) fn key(row: &Row, operation: &'static str) -> Result<KeyHash, Error> 
     Columns { row, operation }.key()
 }
 
-/// The attempts of a row of `abandoned.sql`.
-pub(super) fn attempt(row: &Row, operation: &'static str) -> Result<u64, Error> {
-    Columns { row, operation }.number("attempt")
+/// What a row of `list.sql` has besides a record.
+pub(super) struct Listed {
+    pub(super) read: u64,
+    pub(super) last: Option<KeyHash>,
+    /// `None` if the row has no record.
+    pub(super) key: Option<KeyHash>,
+}
+
+pub(super) fn listed(row: &Row, operation: &'static str) -> Result<Listed, Error> {
+    let columns = Columns { row, operation };
+    let key = |name| columns.bytes(name).map(|bytes| bytes.map(KeyHash::from_bytes));
+    Ok(Listed { read: columns.number("read")?, last: key("last")?, key: key("key_hash")? })
 }
 
 /// The row of `session.sql`.
@@ -112,11 +121,6 @@ pub(super) fn session<'a>(row: &'a Row, operation: &'static str) -> Result<Sessi
         synchronous_commit: columns.get("synchronous_commit")?,
         default_transaction_isolation: columns.get("default_transaction_isolation")?,
     })
-}
-
-/// The row of `pages.sql`.
-pub(super) fn pages(row: &Row, operation: &'static str) -> Result<i64, Error> {
-    Columns { row, operation }.get("pages")
 }
 
 /// The row of `transaction_id.sql`.

@@ -147,7 +147,7 @@ pub(super) struct Statements {
     pub(super) write_mark: String,
     pub(super) purge: String,
     pub(super) purge_marks: String,
-    pub(super) abandoned: String,
+    pub(super) list: String,
     pub(super) tables: [Table; 2],
     /// The statements that create all of them.
     pub(super) schema: String,
@@ -176,7 +176,7 @@ impl Statements {
             write_mark: names.fill(include_str!("write_mark.sql")),
             purge: names.fill(include_str!("purge.sql")),
             purge_marks: names.fill(include_str!("purge_marks.sql")),
-            abandoned: names.fill(include_str!("abandoned.sql")),
+            list: names.fill(include_str!("list.sql")),
             schema: tables.iter().map(|table| table.schema.as_str()).collect(),
             tables,
             of_transaction: names.of_transaction(),

@@ -70,16 +70,20 @@ impl RedisStore {
     }
 
     pub(super) async fn read_all(&self, keys: &[KeyHash], data: ResultData) -> Answers<Option<Record>> {
+        let answers = self.read_fields(keys, data).await;
+        let read = |answer: Result<Value, Failure>| {
+            record::record(answer.map_err(|failure| failure.into_error("read"))?, "read")
+        };
+        answers.into_iter().map(read).collect()
+    }
+
+    pub(super) async fn read_fields(&self, keys: &[KeyHash], data: ResultData) -> Vec<Result<Value, Failure>> {
         let commands = keys.iter().map(|key| {
             let mut command = redis::cmd("HMGET");
             command.arg(self.name(key)).arg(record::fields(data));
             command
         });
-        let answers = self.send(&vec![0; keys.len()], commands.collect()).await;
-        let read = |answer: Result<Value, Failure>| {
-            record::record(answer.map_err(|failure| failure.into_error("read"))?, "read")
-        };
-        answers.into_iter().map(read).collect()
+        self.send(&vec![0; keys.len()], commands.collect()).await
     }
 
     /// Calls a script for each request with a result of this size. A call whose script the server does not know is sent again with the script's text.

@@ -9,11 +9,13 @@ use redis::{
     auth::{BasicAuth, StreamingCredentialsProvider},
     cluster::ClusterClient,
     cluster_async::ClusterConnection,
+    cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr},
 };
 
 use super::{
     error::no_password,
     failure::Failure,
+    listing::first_slots,
     shared::{Shared, noticing_drop, within},
 };
 use crate::store::remote::password::Password;
@@ -52,6 +54,27 @@ impl Cluster {
             discard();
         }
         answers.into_iter().map(|answer| answer.map_err(Failure::sent)).collect()
+    }
+
+    /// As of [`Link::scan`](super::link::Link::scan).
+    pub(super) async fn scan(&self, slot: u16, commands: Vec<Cmd>) -> Result<(Vec<Value>, Option<u16>), Failure> {
+        let lease = self.connection.get(self.open()).await.map_err(Failure::unsent)?;
+        let mut connection = lease.connection;
+        let mut cluster_slots = redis::cmd("CLUSTER");
+        cluster_slots.arg("SLOTS");
+        let random = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+        let slots = connection.route_command(cluster_slots, random).await.map_err(Failure::sent)?;
+        // A primary that has no slot left has no record either.
+        let slots = first_slots(slots).unwrap_or_default();
+        let mut left = slots.into_iter().filter(|first| *first >= slot);
+        let this = left.next().unwrap_or(slot);
+        let mut answers = Vec::with_capacity(commands.len());
+        for command in commands {
+            let primary = SingleNodeRoutingInfo::SpecificNode(Route::new(this, SlotAddr::Master));
+            let answer = connection.route_command(command, RoutingInfo::SingleNode(primary)).await;
+            answers.push(answer.and_then(Value::extract_error).map_err(Failure::sent)?);
+        }
+        Ok((answers, left.next()))
     }
 
     async fn open(&self) -> RedisResult<ClusterConnection> {

@@ -42,6 +42,7 @@ use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
     Store, StoreId,
     amend::{Amend, AmendRequest, Amended},
+    listing::{List, ListRequest, Page},
 };
 use crate::{
     clock::Clock,
@@ -59,6 +60,7 @@ mod error;
 mod failure;
 mod field;
 mod link;
+mod listing;
 mod mark;
 mod node;
 mod record;
@@ -169,6 +171,12 @@ impl Store for RedisStore {
 
     fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(self.check_server())
+    }
+}
+
+impl List for RedisStore {
+    fn list<'a>(&'a self, request: &'a ListRequest) -> BoxFuture<'a, Result<Page, Error>> {
+        Box::pin(self.list_page(request))
     }
 }
 

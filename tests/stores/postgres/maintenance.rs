@@ -1,13 +1,16 @@
-//! The table: its creation, expired records, abandoned claims, and what `warm_up` finds.
+//! The table: its creation, expired records, and what `warm_up` finds.
 
 use futures_util::future::join_all;
 use lambda_once::{
-    clock::{ManualClock, Timestamp},
-    store::postgres::{Abandoned, PostgresStore},
+    clock::ManualClock,
+    store::{
+        listing::{List, ListRequest, ListedState},
+        postgres::PostgresStore,
+    },
 };
 use tracing::Level;
 
-use super::{proxy::Proxy, sessions::*, *};
+use super::{sessions::*, *};
 use crate::support::collector::Collector;
 
 /// A store on a table of its own, on a clock.
@@ -140,64 +143,6 @@ async fn a_purge_on_the_servers_clock_leaves_what_has_not_expired() {
     assert!(read_one(&store, &claims[1]).await.is_some());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn abandoned_claims_are_listed_until_somebody_takes_over() {
-    let clock = support::future_clock();
-    let store = support::postgres::migrated().await.with_clock(clock.clone());
-    let (older, newer, done, handed_back) = (claim(), claim(), claim(), claim());
-    let first = granted(&store, &older).await;
-    granted(&store, &done).await;
-    settle_one(&store, &done, complete("1")).await.unwrap();
-    clock.advance(Duration::from_secs(1));
-    let second = granted(&store, &newer).await;
-    clock.advance(LEASE + Duration::from_secs(10));
-    let of = |claim: &ClaimRequest, attempt, lease_until| (claim.key, attempt, lease_until);
-    let found = async |older_than: Duration, limit| {
-        let found = store.abandoned(older_than, limit).await.unwrap();
-        found
-            .into_iter()
-            .map(|Abandoned { key, attempt, lease_until, .. }| (key, attempt, lease_until))
-            .collect::<Vec<_>>()
-    };
-    let both = [of(&older, 1, first.lease_until), of(&newer, 1, second.lease_until)];
-    assert_eq!(found(Duration::from_secs(9), 10).await, both);
-    assert_eq!(found(Duration::from_secs(10), 10).await, both[..1]);
-    assert_eq!(found(Duration::ZERO, 1).await, both[..1]);
-    granted(&store, &rival(&older)).await;
-    granted(&store, &handed_back).await;
-    settle_one(&store, &handed_back, HAND_BACK).await.unwrap();
-    assert_eq!(found(Duration::ZERO, 10).await, [of(&handed_back, 1, Timestamp::EPOCH), both[1]]);
-    clock.advance(RETENTION);
-    assert_eq!(found(Duration::ZERO, 10).await, []);
-}
-
-/// So that a `statement_timeout` that suits claims suits them, too.
-#[tokio::test(flavor = "multi_thread")]
-async fn abandoned_claims_of_a_large_table_are_read_in_parts() {
-    let proxy = Proxy::start(&support::postgres::connection().await).await;
-    let table = support::unique_name("records");
-    let store = support::postgres::config(proxy.connection()).scope("").table(&table).build().unwrap();
-    store.migrate().await.unwrap();
-    let admin = support::postgres::client(&support::postgres::connection().await).await;
-    // One row on each of 4,500 pages. The claims are on the first, the 4,200th and the last of them; the oldest is in the middle.
-    let fill = format!(
-        "ALTER TABLE \"{table}\" ALTER COLUMN data SET STORAGE PLAIN;
-         INSERT INTO \"{table}\" (key_hash, status, attempt, lease_until, expiration, data, v)
-         SELECT decode(lpad(to_hex(i), 64, '0'), 'hex'), CASE WHEN i IN (1, 4200, 4500) THEN 0 ELSE 1 END, 1,
-                CASE i WHEN 4200 THEN 1 ELSE 1000 + i END, 5000000000, repeat('x', 7000)::bytea, 1
-         FROM generate_series(1, 4500) AS i ORDER BY i"
-    );
-    admin.batch_execute(&fill).await.unwrap();
-    for (limit, expected) in [(10, [4_200, 1, 4_500].as_slice()), (2, &[4_200, 1])] {
-        proxy.expect_round_trips(&[]);
-        let found = store.abandoned(Duration::ZERO, limit).await.unwrap();
-        let numbers: Vec<u16> =
-            found.iter().map(|found| u16::from_str_radix(&found.key.to_hex()[60..], 16).unwrap()).collect();
-        assert_eq!(numbers, expected);
-        assert_eq!(proxy.statements(), 3, "the size, pages 0 to 4,095, and the rest");
-    }
-}
-
 #[tokio::test]
 async fn warming_warns_of_settings_that_do_harm() {
     const NAMES: [&str; 4] =
@@ -306,7 +251,9 @@ async fn a_table_that_is_partitioned_by_scope_serves_as_well() {
         granted(&store(scope), &claims[19]).await;
     }
     clock.advance(LEASE + MARGIN);
-    assert_eq!(store("two").abandoned(Duration::ZERO, 10).await.unwrap().len(), 1);
+    let lapsed = store("two").list(&ListRequest::new(ListedState::Lapsed)).await.unwrap();
+    assert_eq!(lapsed.records.iter().map(|found| found.key).collect::<Vec<_>>(), [claims[19].key]);
+    assert_eq!((lapsed.read, lapsed.next), (12, None), "the records of the scope");
     clock.advance(Duration::from_secs(86_400));
     assert_eq!(store("one").purge_expired(100).await.unwrap(), 26);
 }

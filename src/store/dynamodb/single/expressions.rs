@@ -30,10 +30,10 @@ const NOT_RESERVED: [&str; 14] = [
 #[derive(Debug)]
 pub(in crate::store::dynamodb) struct Expression {
     /// Empty for a delete.
-    pub(super) update: String,
-    pub(super) condition: String,
+    pub(in crate::store::dynamodb) update: String,
+    pub(in crate::store::dynamodb) condition: String,
     /// The names that the texts have placeholders for: DynamoDB refuses unused ones.
-    pub(super) names: Option<HashMap<String, String>>,
+    pub(in crate::store::dynamodb) names: Option<HashMap<String, String>>,
 }
 
 /// The expressions for a table.
@@ -245,7 +245,11 @@ fn is_lapsed(n: &AttributeNames, with_fingerprint: bool) -> String {
 }
 
 impl Expression {
-    pub(super) fn new(update: String, condition: String, aliases: &[(&'static str, String)]) -> Self {
+    pub(in crate::store::dynamodb) fn new(
+        update: String,
+        condition: String,
+        aliases: &[(&'static str, String)],
+    ) -> Self {
         let used = |placeholder: &str| update.contains(placeholder) || condition.contains(placeholder);
         let names: HashMap<_, _> = aliases
             .iter()
@@ -258,7 +262,7 @@ impl Expression {
 
 /// What stands for each attribute in an expression, and the placeholders among that. No placeholder begins as another one
 /// does.
-pub(super) fn aliased(names: &AttributeNames) -> (AttributeNames, Vec<(&'static str, String)>) {
+pub(in crate::store::dynamodb) fn aliased(names: &AttributeNames) -> (AttributeNames, Vec<(&'static str, String)>) {
     let mut aliases = Vec::new();
     let mut alias = |name: &String, placeholder: &'static str| {
         if NOT_RESERVED.contains(&name.as_str()) {

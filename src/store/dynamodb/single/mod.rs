@@ -29,8 +29,7 @@ mod settle;
 mod transaction;
 
 pub(super) use commit::COMMIT;
-use expressions::Expression;
-pub(super) use expressions::Expressions;
+pub(super) use expressions::{Expression, Expressions, aliased};
 pub use transaction::Writes;
 
 /// How many requests of one call are under way at once.
