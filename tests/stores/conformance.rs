@@ -133,6 +133,12 @@ lists! {
     lists_in_redis: listing(redis);
     lists_in_a_redis_cluster: listing(async |clock| support::redis_cluster().with_clock(clock));
     lists_in_postgres: listing(postgres);
+    lists_in_postgres_by_its_index: listing(async |clock: ManualClock| {
+        let config = support::postgres::config(support::postgres::connection().await);
+        let store = config.table(support::unique_name("listed")).listing_index(true).build().unwrap();
+        store.migrate().await.unwrap();
+        store.with_clock(clock)
+    });
 }
 
 suites_by_the_servers_clock! {

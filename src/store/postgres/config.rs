@@ -49,6 +49,7 @@ const POOL_SIZE: usize = 16;
 /// | [`connect_timeout`](Self::connect_timeout) | the URL's `connect_timeout`, or 1 s |
 /// | [`lock_timeout`](Self::lock_timeout) | none: the role's |
 /// | [`password`](Self::password) | the URL's |
+/// | [`listing_index`](Self::listing_index) | none |
 /// | `root_certificates` (feature `postgres-tls`) | the public ones that Mozilla trusts |
 #[derive(Clone)]
 #[must_use]
@@ -61,6 +62,7 @@ pub struct Config {
     lock_timeout: Option<Duration>,
     password: Option<Password>,
     root_certificates: Option<Vec<u8>>,
+    listing_index: bool,
 }
 
 impl Config {
@@ -76,6 +78,7 @@ impl Config {
             lock_timeout: None,
             password: None,
             root_certificates: None,
+            listing_index: false,
         }
     }
 
@@ -174,6 +177,18 @@ impl Config {
         self
     }
 
+    /// Sets whether [lists](crate::store::listing) use a partial index over the records that have no success:
+    /// `once_records_open`, which [`migrate`](PostgresStore::migrate) creates if it is missing. A list then reads these records alone,
+    /// the oldest claim first. It is off by default, because each claim and each completion has to change the index, and a completion
+    /// is no HOT update any more.
+    ///
+    /// `migrate` blocks writes while it creates the index. On a large table run its statement, in [`schema`](PostgresStore::schema), by
+    /// hand with `CONCURRENTLY` before. Lists are correct without the index, too, but read the whole table for each page.
+    pub fn listing_index(mut self, enabled: bool) -> Self {
+        self.listing_index = enabled;
+        self
+    }
+
     /// Fetches the password for each new connection, for passwords that expire. An IAM token for RDS is valid for 15 minutes,
     /// and is needed only while a connection is opened.
     ///
@@ -236,7 +251,7 @@ impl Config {
         };
         Ok(PostgresStore {
             connections: Connections::new(manager, self.pool_size)?,
-            statements: Arc::new(Statements::new(&self.table)),
+            statements: Arc::new(Statements::new(&self.table, self.listing_index)),
             scope: self.scope.into(),
             clock: None,
             isolation_level: None,

@@ -8,7 +8,7 @@ WITH page AS MATERIALIZED (
   ORDER BY key_hash
   LIMIT $3::bigint
 )
-SELECT page.*, NULL::bytea AS data, all_read.read, all_read.last,
+SELECT page.*, NULL::bytea AS data, all_read.read, all_read.last, NULL::bigint AS last_claimed_at,
        floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint AS now
 FROM (SELECT count(*) AS read, (SELECT key_hash FROM page ORDER BY key_hash DESC LIMIT 1) AS last FROM page) AS all_read
 LEFT JOIN page ON status = $4::smallint AND ($5::text IS NULL OR operation = $5::text)

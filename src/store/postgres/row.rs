@@ -95,6 +95,8 @@ pub(super) fn key(row: &Row, operation: &'static str) -> Result<KeyHash, Error> 
 pub(super) struct Listed {
     pub(super) read: u64,
     pub(super) last: Option<KeyHash>,
+    /// Of a list by the index.
+    pub(super) last_claimed_at: Option<i64>,
     /// `None` if the row has no record.
     pub(super) key: Option<KeyHash>,
 }
@@ -102,7 +104,8 @@ pub(super) struct Listed {
 pub(super) fn listed(row: &Row, operation: &'static str) -> Result<Listed, Error> {
     let columns = Columns { row, operation };
     let key = |name| columns.bytes(name).map(|bytes| bytes.map(KeyHash::from_bytes));
-    Ok(Listed { read: columns.number("read")?, last: key("last")?, key: key("key_hash")? })
+    let last_claimed_at = columns.get("last_claimed_at")?;
+    Ok(Listed { read: columns.number("read")?, last: key("last")?, last_claimed_at, key: key("key_hash")? })
 }
 
 /// The row of `session.sql`.

@@ -9,13 +9,14 @@ use crate::error::Error;
 /// The tables' names in the `.sql` files, and what their indexes are called there in addition.
 const RECORDS: &str = "once_records";
 const MARKS: &str = "once_marks";
-const INDEX_SUFFIX: &str = "_purge";
+const PURGE_SUFFIX: &str = "_purge";
+const OPEN_SUFFIX: &str = "_open";
 
 /// What the table of marks is called after that of the records, unless both have their default names.
 const MARKS_SUFFIX: &str = "_marks";
 
 /// PostgreSQL cuts longer names off without an error.
-const MAX_NAME_BYTES: usize = 63 - MARKS_SUFFIX.len() - INDEX_SUFFIX.len();
+const MAX_NAME_BYTES: usize = 63 - MARKS_SUFFIX.len() - PURGE_SUFFIX.len();
 
 /// The name of the records' table. That of the marks follows from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,10 +72,11 @@ impl TableName {
         while let Some((start, (placeholder, name, qualified))) = next(rest) {
             filled.push_str(&rest[..start]);
             rest = &rest[start + placeholder.len()..];
-            match rest.strip_prefix(INDEX_SUFFIX) {
-                Some(after) => {
-                    filled.push_str(&quoted(&index(name)));
-                    rest = after;
+            let suffix = [PURGE_SUFFIX, OPEN_SUFFIX].into_iter().find(|suffix| rest.starts_with(suffix));
+            match suffix {
+                Some(suffix) => {
+                    filled.push_str(&quoted(&format!("{name}{suffix}")));
+                    rest = &rest[suffix.len()..];
                 }
                 None => filled.push_str(qualified),
             }
@@ -82,14 +84,21 @@ impl TableName {
         filled + rest
     }
 
-    /// Both tables, as they are created.
-    fn tables(&self) -> [Table; 2] {
+    /// Both tables, as they are created, and the index for lists, if there is one.
+    fn tables(&self, has_listing_index: bool) -> Vec<Table> {
         let [(_, records, records_in), (_, marks, marks_in)] = self.names();
         let [of_records, of_marks] = [include_str!("schema.sql"), include_str!("schema_marks.sql")];
-        [
+        let index = |table: &str| format!("{table}{PURGE_SUFFIX}");
+        let open = has_listing_index.then(|| Table {
+            name: records_in.clone(),
+            index: format!("{records}{OPEN_SUFFIX}"),
+            schema: self.fill(include_str!("schema_open.sql")),
+        });
+        let tables = [
             Table { name: records_in, index: index(&records), schema: self.fill(of_records) },
             Table { name: marks_in, index: index(&marks), schema: self.fill(of_marks) },
-        ]
+        ];
+        tables.into_iter().chain(open).collect()
     }
 
     /// A statement that returns the transaction's id, and begins to write in it. Without a schema it also returns where the tables
@@ -111,10 +120,6 @@ impl TableName {
 
 fn qualified(schema: Option<&String>, table: &str) -> String {
     schema.map_or(String::new(), |schema| format!("{}.", quoted(schema))) + &quoted(table)
-}
-
-fn index(table: &str) -> String {
-    format!("{table}{INDEX_SUFFIX}")
 }
 
 fn quoted(name: &str) -> String {
@@ -148,7 +153,9 @@ pub(super) struct Statements {
     pub(super) purge: String,
     pub(super) purge_marks: String,
     pub(super) list: String,
-    pub(super) tables: [Table; 2],
+    /// By the index for lists; `None` without one.
+    pub(super) list_open: Option<String>,
+    pub(super) tables: Vec<Table>,
     /// The statements that create all of them.
     pub(super) schema: String,
     /// Follows `BEGIN`.
@@ -159,9 +166,9 @@ pub(super) struct Statements {
 }
 
 impl Statements {
-    pub(super) fn new(names: &TableName) -> Self {
+    pub(super) fn new(names: &TableName, has_listing_index: bool) -> Self {
         let select = names.fill(include_str!("select.sql"));
-        let tables = names.tables();
+        let tables = names.tables(has_listing_index);
         Self {
             records: names.schema.iter().chain([&names.table]).cloned().collect::<Vec<_>>().join("."),
             claim: names.fill(include_str!("claim.sql")),
@@ -177,6 +184,7 @@ impl Statements {
             purge: names.fill(include_str!("purge.sql")),
             purge_marks: names.fill(include_str!("purge_marks.sql")),
             list: names.fill(include_str!("list.sql")),
+            list_open: has_listing_index.then(|| names.fill(include_str!("list_open.sql"))),
             schema: tables.iter().map(|table| table.schema.as_str()).collect(),
             tables,
             of_transaction: names.of_transaction(),
@@ -198,7 +206,7 @@ impl Statements {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         match &*found {
             Some(statements) if statements.names == names => Arc::clone(statements),
-            _ => Arc::clone(found.insert(Arc::new(Self::new(&names)))),
+            _ => Arc::clone(found.insert(Arc::new(Self::new(&names, self.list_open.is_some())))),
         }
     }
 }
@@ -210,8 +218,8 @@ mod tests {
     #[test]
     fn names_are_quoted_wherever_they_stand() {
         let name = TableName { schema: Some("a.b".into()), table: "say \"once\"".into(), schema_of_marks: None };
-        let statements = Statements::new(&name);
-        let [records, marks] = &statements.tables;
+        let statements = Statements::new(&name, true);
+        let [records, marks, open] = &statements.tables[..] else { panic!("{:?}", statements.tables) };
         assert!(
             records.schema.ends_with(
                 "CREATE INDEX IF NOT EXISTS \"say \"\"once\"\"_purge\" ON \"a.b\".\"say \"\"once\"\"\" (purge_day);\n"
@@ -226,8 +234,15 @@ mod tests {
             "{}",
             marks.schema
         );
+        assert!(
+            open.schema.starts_with(
+                "CREATE INDEX IF NOT EXISTS \"say \"\"once\"\"_open\" ON \"a.b\".\"say \"\"once\"\"\" (scope, claimed_at, key_hash)"
+            ),
+            "{}",
+            open.schema
+        );
         assert!(statements.claim.contains("INSERT INTO \"a.b\".\"say \"\"once\"\"\" AS r"));
-        let of_the_default = Statements::new(&TableName::default()).schema.replace('"', "");
+        let of_the_default = Statements::new(&TableName::default(), false).schema.replace('"', "");
         let files = [include_str!("schema.sql"), include_str!("schema_marks.sql")].concat();
         assert_eq!(of_the_default, files.replace('"', ""));
     }
@@ -243,7 +258,7 @@ mod tests {
     #[test]
     fn a_name_that_holds_a_placeholder_stays_as_it_is() {
         let name = TableName { table: "once_marks of once_records".into(), ..TableName::default() };
-        let write = Statements::new(&name).write_mark;
+        let write = Statements::new(&name, false).write_mark;
         assert!(write.contains("UPDATE \"once_marks of once_records_marks\" SET"), "{write}");
         assert!(write.contains("SELECT FROM \"once_marks of once_records\" WHERE"), "{write}");
     }

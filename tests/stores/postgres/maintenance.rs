@@ -251,9 +251,49 @@ async fn a_table_that_is_partitioned_by_scope_serves_as_well() {
         granted(&store(scope), &claims[19]).await;
     }
     clock.advance(LEASE + MARGIN);
-    let lapsed = store("two").list(&ListRequest::new(ListedState::Lapsed)).await.unwrap();
+    let request = ListRequest { skew_margin: Duration::ZERO, ..ListRequest::new(ListedState::Lapsed) };
+    let lapsed = store("two").list(&request).await.unwrap();
     assert_eq!(lapsed.records.iter().map(|found| found.key).collect::<Vec<_>>(), [claims[19].key]);
     assert_eq!((lapsed.read, lapsed.next), (12, None), "the records of the scope");
     clock.advance(Duration::from_secs(86_400));
     assert_eq!(store("one").purge_expired(100).await.unwrap(), 26);
+}
+
+/// The index is added to a table that exists. Lists by it read what has no success alone, oldest claim first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_by_the_index_reads_only_operations_without_a_success() {
+    let clock = support::future_clock();
+    let (plain, table) = on_own_table(&clock).await;
+    let store = |scope: &str, connection| {
+        let config = support::postgres::config(connection).table(&table).scope(scope).listing_index(true);
+        config.build().unwrap().with_clock(clock.clone())
+    };
+    let connection = support::postgres::connection().await;
+    let (listed, other) = (store("one", connection.clone()), store("two", connection.clone()));
+    drop(plain);
+    listed.migrate().await.unwrap();
+    listed.migrate().await.unwrap();
+    let admin = support::postgres::client(&connection).await;
+    let indexes = "SELECT count(*) FROM pg_indexes WHERE tablename = $1 AND indexname = $1 || '_open'";
+    assert_eq!(admin.query_one(indexes, &[&table]).await.unwrap().get::<_, i64>(0), 1);
+    granted(&other, &claim()).await;
+    let done = claims(20);
+    for claim in &done {
+        granted(&listed, claim).await;
+        settle_one(&listed, claim, complete("1")).await.unwrap();
+    }
+    let open = claims(3);
+    for claim in &open {
+        granted(&listed, claim).await;
+        clock.advance(Duration::from_secs(1));
+    }
+    let page = listed.list(&ListRequest::new(ListedState::InProgress)).await.unwrap();
+    assert_eq!((page.read, page.next), (3, None));
+    let keys = |claims: &[ClaimRequest]| claims.iter().map(|claim| claim.key).collect::<Vec<_>>();
+    assert_eq!(page.records.iter().map(|found| found.key).collect::<Vec<_>>(), keys(&open));
+    let request = ListRequest { max_reads: 2, ..ListRequest::new(ListedState::InProgress) };
+    let first = listed.list(&request).await.unwrap();
+    let second = listed.list(&ListRequest { after: first.next.clone(), ..request }).await.unwrap();
+    let both = first.records.iter().chain(&second.records).map(|found| found.key).collect::<Vec<_>>();
+    assert_eq!((both, second.next), (keys(&open), None));
 }
