@@ -61,6 +61,8 @@ suites! {
     });
     dynamodb: dynamodb(Calls::Auto);
     dynamodb_with_single_keys: dynamodb(Calls::Single);
+    dynamodb_with_a_listing_index: created(config(Calls::Auto).listing_index(true));
+    dynamodb_in_batches_with_a_listing_index: created(config(Calls::Batched).listing_index(true));
     dynamodb_in_batches: dynamodb(Calls::Batched);
     cached_dynamodb: by_value(async |clock: ManualClock| {
         let client = support::client(&support::dynamodb_endpoint()).await;
@@ -129,6 +131,15 @@ lists! {
     lists_in_dynamodb_in_batches: listing(async |clock: ManualClock| created_store(config(Calls::Batched), clock).await);
     lists_in_a_table_of_another_shape: listing(async |clock: ManualClock| {
         created_store(config_of_another_shape(Calls::Auto), clock).await
+    });
+    lists_in_dynamodb_by_its_index: listing(async |clock: ManualClock| {
+        created_store(config(Calls::Auto).listing_index(true), clock).await
+    });
+    lists_in_dynamodb_in_batches_by_its_index: listing(async |clock: ManualClock| {
+        created_store(config(Calls::Batched).listing_index(true), clock).await
+    });
+    lists_in_a_table_of_another_shape_by_its_index: listing(async |clock: ManualClock| {
+        created_store(config_of_another_shape(Calls::Single).listing_index(true), clock).await
     });
     lists_in_redis: listing(redis);
     lists_in_a_redis_cluster: listing(async |clock| support::redis_cluster().with_clock(clock));

@@ -54,6 +54,7 @@ pub enum Calls {
 /// | [`key_prefix`](Self::key_prefix) | `once#` |
 /// | [`sort_key`](Self::sort_key) | none |
 /// | [`calls`](Self::calls) | [`Calls::Auto`] |
+/// | [`listing_index`](Self::listing_index) | none |
 /// | [`home_region`](Self::home_region) | none: claims are made in whichever Region the client is |
 #[derive(Clone, Debug)]
 #[must_use]
@@ -129,6 +130,19 @@ impl Config {
         self
     }
 
+    /// Sets whether [lists](crate::store::listing) use a global secondary index named `open`, which holds the records without a success:
+    /// its partition key is the attribute [`open`](AttributeNames::open) (a string), its sort key `claimed_at` (a number), and it
+    /// projects the keys alone. A claim writes the attribute, and a completion removes it. So each operation takes one more write unit
+    /// for its claim, and one for its completion. It is off by default. [`create_table`](DynamoDbStore::create_table) creates the index.
+    ///
+    /// A list then reads these records alone, of one operation the oldest claim first. It contains records that were claimed since the
+    /// setting is on. An entry reaches the index within moments. Each entry is checked against its record, so that a list has no
+    /// operation that is done.
+    pub fn listing_index(mut self, enabled: bool) -> Self {
+        self.schema.has_listing_index = enabled;
+        self
+    }
+
     /// Sets the only Region in which claims are made, such as `eu-central-1`; for a global table.
     ///
     /// Replicas do not exclude each other's claims: each Region decides by itself, and the last writer wins. So a store whose client
@@ -147,12 +161,16 @@ impl Config {
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there is a [`home_region`](Self::home_region) and the client has no Region; if
     /// a name, or the sort key's value, is empty, or if a name occurs twice,
-    /// contains a quotation mark, or begins with `#` or `:`; or if the prefix of [`Powertools`] is empty.
+    /// contains a quotation mark, or begins with `#` or `:`; or if the prefix of [`Powertools`] is empty, or they are to have a
+    /// [`listing_index`](Self::listing_index).
     #[cfg_attr(not(feature = "powertools"), expect(unused_mut, reason = "nothing is left to be set"))]
     pub fn build(mut self, client: Client) -> Result<DynamoDbStore, Error> {
         self.schema.check()?;
         #[cfg(feature = "powertools")]
         if let Some(function) = &self.powertools {
+            if self.schema.has_listing_index {
+                return Err(Error::config("records of AWS Powertools have no index for lists"));
+            }
             self.schema.powertools = Some(Shared::new(function)?);
         }
         let home = Home::new(self.home_region.as_deref(), &client)?;

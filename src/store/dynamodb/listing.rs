@@ -1,17 +1,18 @@
-//! Lists: one `Scan` for each page.
+//! Lists: one `Scan` for each page; with an index for lists queries or a `Scan` of that, and reads of the records that it names.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::{
     DynamoDbStore, error,
-    item::{Item, text},
+    item::{Item, number, text},
+    schema::{LISTING_INDEX, SHARDS},
     single::{Expression, aliased},
 };
 use crate::{
-    error::Error,
+    error::{Error, ErrorKind},
     record::{KeyHash, Status},
     store::{
-        ResultData,
+        ResultData, Store,
         listing::{Cursor, ListRequest, ListedRecord, ListedState, Page},
     },
 };
@@ -23,6 +24,12 @@ impl DynamoDbStore {
     pub(super) async fn list_page(&self, request: &ListRequest) -> Result<Page, Error> {
         if !self.schema.has_details() {
             return Err(Error::config("records of AWS Powertools cannot be listed: their keys are not on record"));
+        }
+        if self.schema.has_listing_index {
+            return match &request.operation {
+                Some(operation) => self.list_operation(request, operation).await,
+                None => self.list_index(request).await,
+            };
         }
         let (n, mut aliases) = aliased(&self.schema.names);
         let status = match request.state {
@@ -69,6 +76,104 @@ impl DynamoDbStore {
             read: u64::try_from(answer.scanned_count).unwrap_or_default(),
             next: answer.last_evaluated_key.map(|key| self.cursor(&key)).transpose()?,
         })
+    }
+
+    /// Lists the records of one operation by the index, one partition after the other.
+    async fn list_operation(&self, request: &ListRequest, operation: &str) -> Result<Page, Error> {
+        let (n, aliases) = aliased(&self.schema.names);
+        let condition = format!("{} = :open AND {} <= :claimed", n.open, n.claimed_at);
+        let Expression { condition, names, .. } = Expression::new(String::new(), condition, &aliases);
+        let latest = number(self.clock.now().before(request.older_than).as_millis());
+        let (mut shard, mut begin) = match &request.after {
+            Some(cursor) => self.shard_at(cursor)?,
+            None => (0, None),
+        };
+        let (mut keys, mut read) = (Vec::new(), 0);
+        let next = loop {
+            let query = self
+                .client
+                .query()
+                .table_name(&self.schema.table)
+                .index_name(LISTING_INDEX)
+                .key_condition_expression(&condition)
+                .set_expression_attribute_names(names.clone())
+                .expression_attribute_values(":open", self.schema.partition(operation, shard))
+                .expression_attribute_values(":claimed", latest.clone())
+                .limit(request.reads().saturating_sub(read).cast_signed())
+                .set_exclusive_start_key(begin.take());
+            let answer = query.send().await.map_err(|failure| error::from_sdk(failure, LIST))?;
+            read += answer.scanned_count.unsigned_abs();
+            keys.extend(answer.items.unwrap_or_default().iter().filter_map(|item| self.key_of(item)));
+            begin = answer.last_evaluated_key;
+            if begin.is_none() {
+                shard += 1;
+            }
+            if shard == SHARDS {
+                break None;
+            }
+            if begin.is_some() || read >= request.reads() {
+                break Some(self.cursor_in(shard, begin.as_ref())?);
+            }
+        };
+        Ok(Page { records: self.listed(request, &keys).await?, read: read.into(), next })
+    }
+
+    /// Lists all records in the index.
+    async fn list_index(&self, request: &ListRequest) -> Result<Page, Error> {
+        let begin = request.after.as_ref().map(|cursor| self.shard_at(cursor)).transpose()?;
+        let scan = self.client.scan().table_name(&self.schema.table).index_name(LISTING_INDEX);
+        let scan = scan.limit(request.reads().cast_signed()).set_exclusive_start_key(begin.and_then(|(_, key)| key));
+        let answer = scan.send().await.map_err(|failure| error::from_sdk(failure, LIST))?;
+        let keys: Vec<KeyHash> = answer.items.unwrap_or_default().iter().filter_map(|item| self.key_of(item)).collect();
+        Ok(Page {
+            records: self.listed(request, &keys).await?,
+            read: u64::try_from(answer.scanned_count).unwrap_or_default(),
+            next: answer.last_evaluated_key.map(|key| self.cursor_in(0, Some(&key))).transpose()?,
+        })
+    }
+
+    /// Reads the records of these keys, and returns those that fit. The index may still name a record that is done by now.
+    async fn listed(&self, request: &ListRequest, keys: &[KeyHash]) -> Result<Vec<ListedRecord>, Error> {
+        let mut listed = Vec::new();
+        for (key, answer) in keys.iter().zip(self.read(keys, ResultData::Omit).await) {
+            let record = match answer {
+                Err(error) if error.kind() == ErrorKind::Format => continue,
+                answer => answer?,
+            };
+            let record = record.filter(|record| request.includes(record, self.clock.now()));
+            listed.extend(record.map(|record| ListedRecord { key: *key, record }));
+        }
+        Ok(listed)
+    }
+
+    /// The place after an entry of the index, or at the beginning of a partition.
+    fn cursor_in(&self, shard: usize, entry: Option<&Item>) -> Result<Cursor, Error> {
+        let names = &self.schema.names;
+        let part = |name: &str| {
+            let value = entry?.get(name)?;
+            value.as_s().or_else(|_| value.as_n()).ok().cloned()
+        };
+        let parts =
+            [names.open.as_str(), &names.claimed_at].into_iter().chain(self.schema.key_names()).filter_map(part);
+        let text = serde_json::to_string(&[shard.to_string()].into_iter().chain(parts).collect::<Vec<_>>());
+        text.map(Cursor::new).map_err(|_| Cursor::unreadable())
+    }
+
+    /// The partition, and the key in the index, at a place.
+    fn shard_at(&self, cursor: &Cursor) -> Result<(usize, Option<Item>), Error> {
+        let parts: Vec<String> = serde_json::from_str(cursor.as_str()).map_err(|_| Cursor::unreadable())?;
+        let names = &self.schema.names;
+        let mut parts = parts.into_iter();
+        let shard = parts.next().and_then(|shard| shard.parse().ok()).filter(|shard| *shard < SHARDS);
+        let shard = shard.ok_or_else(Cursor::unreadable)?;
+        let Some(open) = parts.next() else { return Ok((shard, None)) };
+        let claimed_at = parts.next().and_then(|millis| millis.parse().ok()).ok_or_else(Cursor::unreadable)?;
+        let key: Item = self.schema.key_names().map(str::to_owned).zip(parts.by_ref().map(AttributeValue::S)).collect();
+        if key.len() != self.schema.key_names().count() {
+            return Err(Cursor::unreadable());
+        }
+        let entry = [(names.open.clone(), text(open)), (names.claimed_at.clone(), number(claimed_at))];
+        Ok((shard, Some(key.into_iter().chain(entry).collect())))
     }
 
     /// The key of an item; `None` for a mark, and for an item of somebody else.

@@ -52,6 +52,7 @@ pub struct AttributeNames {
     pub claimed_at: String,
     pub settled_at: String,
     pub released: String,
+    pub open: String,
 }
 
 impl Default for AttributeNames {
@@ -75,13 +76,14 @@ impl Default for AttributeNames {
             claimed_at: "claimed_at".into(),
             settled_at: "settled_at".into(),
             released: "released".into(),
+            open: "open".into(),
         }
     }
 }
 
 impl AttributeNames {
     /// All but that of the result's data, which may be large.
-    pub(super) fn without_data(&self) -> [&str; 17] {
+    pub(super) fn without_data(&self) -> [&str; 18] {
         [
             &self.id,
             &self.status,
@@ -100,12 +102,13 @@ impl AttributeNames {
             &self.claimed_at,
             &self.settled_at,
             &self.released,
+            &self.open,
         ]
     }
 
     /// Those that records of AWS Powertools do not have.
-    fn details(&self) -> [&String; 5] {
-        [&self.operation, &self.label, &self.sequence, &self.claimed_at, &self.settled_at]
+    fn details(&self) -> [&String; 6] {
+        [&self.operation, &self.label, &self.sequence, &self.claimed_at, &self.settled_at, &self.open]
     }
 
     fn all(&self) -> impl Iterator<Item = &str> {
@@ -121,6 +124,11 @@ pub(super) enum Stored {
     Superseded,
 }
 
+/// The global secondary index of records without a success.
+pub(super) const LISTING_INDEX: &str = "open";
+/// The partitions of each operation in that index: a partition takes 1,000 writes a second.
+pub(super) const SHARDS: usize = 16;
+
 /// What the store needs to know of the table.
 #[derive(Clone, Debug)]
 pub(super) struct Schema {
@@ -128,6 +136,8 @@ pub(super) struct Schema {
     pub(super) names: AttributeNames,
     pub(super) key_prefix: String,
     pub(super) sort_key: Option<(String, String)>,
+    /// Whether records without a success are in the index for lists.
+    pub(super) has_listing_index: bool,
     /// Whose records these are, if not the library's own.
     #[cfg(feature = "powertools")]
     pub(super) powertools: Option<Shared>,
@@ -140,6 +150,7 @@ impl Schema {
             names: AttributeNames::default(),
             key_prefix: "once#".into(),
             sort_key: None,
+            has_listing_index: false,
             #[cfg(feature = "powertools")]
             powertools: None,
         }
@@ -175,6 +186,17 @@ impl Schema {
         }
         // Not `format!`, which takes ten times the instructions.
         [self.key_prefix.as_str(), &key.to_hex()].concat()
+    }
+
+    /// Returns the partition of a record in the index for lists, if there is one: its operation, and the last digit of its key.
+    pub(super) fn open(&self, key: &KeyHash, operation: &str) -> Option<AttributeValue> {
+        let shard = usize::from(key.as_bytes()[31]) % SHARDS;
+        self.has_listing_index.then(|| self.partition(operation, shard))
+    }
+
+    /// Returns a partition of an operation in the index for lists.
+    pub(super) fn partition(&self, operation: &str, shard: usize) -> AttributeValue {
+        AttributeValue::S(format!("{}{operation}#{shard:x}", self.key_prefix))
     }
 
     /// A fingerprint as it is stored.
@@ -272,7 +294,8 @@ impl Schema {
     fn overhead(&self) -> usize {
         let sort_key = self.sort_key.as_ref().map_or(0, |(name, value)| name.len() + value.len());
         let names_and_values = self.names.all().map(|name| name.len() + MAX_VALUE_BYTES).sum::<usize>();
-        names_and_values + 2 * (MAX_LABEL_BYTES - MAX_VALUE_BYTES) + self.prefix().len() + sort_key
+        let open = if self.has_listing_index { self.key_prefix.len() + MAX_LABEL_BYTES } else { 0 };
+        names_and_values + 2 * (MAX_LABEL_BYTES - MAX_VALUE_BYTES) + self.prefix().len() + sort_key + open
     }
 
     /// The names of what a record may have besides its key.

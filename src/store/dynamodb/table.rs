@@ -3,15 +3,16 @@
 use aws_sdk_dynamodb::{
     client::Waiters,
     types::{
-        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TimeToLiveSpecification,
+        AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
+        ScalarAttributeType, TimeToLiveSpecification,
     },
 };
 
-use super::DynamoDbStore;
+use super::{DynamoDbStore, schema::LISTING_INDEX};
 use crate::error::{Error, ErrorKind, ErrorStatus};
 
 impl DynamoDbStore {
-    /// Creates the table with on-demand billing, waits until it is active, and turns TTL on.
+    /// Creates the table with on-demand billing, and the index for lists if it has one, waits until it is active, and turns TTL on.
     ///
     /// For tests and local use: a template with backups, alarms and permissions is the place for a real table.
     ///
@@ -33,6 +34,20 @@ impl DynamoDbStore {
             create = create
                 .attribute_definitions(attribute.build().map_err(invalid)?)
                 .key_schema(element.build().map_err(invalid)?);
+        }
+        if schema.has_listing_index {
+            let projection = Projection::builder().projection_type(ProjectionType::KeysOnly).build();
+            let mut index = GlobalSecondaryIndex::builder().index_name(LISTING_INDEX).projection(projection);
+            for (name, key_type, scalar) in [
+                (&schema.names.open, KeyType::Hash, ScalarAttributeType::S),
+                (&schema.names.claimed_at, KeyType::Range, ScalarAttributeType::N),
+            ] {
+                let attribute = AttributeDefinition::builder().attribute_name(name).attribute_type(scalar);
+                let element = KeySchemaElement::builder().attribute_name(name).key_type(key_type);
+                create = create.attribute_definitions(attribute.build().map_err(invalid)?);
+                index = index.key_schema(element.build().map_err(invalid)?);
+            }
+            create = create.global_secondary_indexes(index.build().map_err(invalid)?);
         }
         create.send().await.map_err(|failure| self.failed(failure, "create_table"))?;
         self.client

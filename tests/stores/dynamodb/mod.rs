@@ -10,6 +10,7 @@ mod calls;
 mod deliveries;
 mod items;
 mod leases;
+mod listing;
 mod orders;
 mod refusals;
 mod regions;

@@ -24,13 +24,21 @@ pub(in crate::store::dynamodb) struct Statements {
     inserts: [[String; 2]; 2],
     select: String,
     select_without_data: String,
-    record: String,
-    record_with_data: String,
-    record_dropped: String,
-    record_superseded: String,
+    /// A success leaves the index for lists.
+    completed: Outcomes,
+    failed: Outcomes,
     delete: String,
     hand_back: String,
     renew: String,
+}
+
+/// Outcomes, by what is stored of their result.
+#[derive(Debug)]
+struct Outcomes {
+    without_data: String,
+    with_data: String,
+    dropped: String,
+    superseded: String,
 }
 
 impl Statements {
@@ -50,6 +58,7 @@ impl Statements {
             &names.version,
         ];
         let details: &[&str] = if schema.has_details() { &[&names.operation, &names.claimed_at] } else { &[] };
+        let open = schema.has_listing_index.then_some(&*names.open);
         let settled: &[&str] = if schema.has_details() { &[&names.settled_at] } else { &[] };
         let insert = |fingerprint: bool, label: bool| {
             let fingerprint = fingerprint.then_some(&*names.validation);
@@ -58,6 +67,7 @@ impl Statements {
                 .iter()
                 .chain(&claimed)
                 .chain(details)
+                .chain(&open)
                 .chain(&fingerprint)
                 .chain(&label)
                 .map(|name| format!("'{name}':?"));
@@ -67,8 +77,16 @@ impl Statements {
             let sets: String = changed.iter().map(|name| format!(" SET {}=?", quoted(name))).collect();
             format!("UPDATE {table}{sets}{more} WHERE {still_mine}")
         };
-        let outcome =
-            |more: &[&str]| update(&[&[names.status.as_str(), &names.expiration], settled, more].concat(), "");
+        let outcome = |result: &[&str], more: &str| {
+            update(&[&[names.status.as_str(), &names.expiration], settled, result].concat(), more)
+        };
+        let outcomes = |more: &str| Outcomes {
+            without_data: outcome(&[], more),
+            with_data: outcome(&[&names.data], more),
+            dropped: outcome(&[&names.result_dropped], more),
+            superseded: outcome(&[&names.superseded], more),
+        };
+        let leave = if schema.has_listing_index { format!(" REMOVE {}", quoted(&names.open)) } else { String::new() };
         Self {
             inserts: [false, true].map(|fingerprint| [false, true].map(|label| insert(fingerprint, label))),
             select: format!("SELECT * FROM {table} WHERE {this_key}"),
@@ -76,10 +94,8 @@ impl Statements {
                 "SELECT {} FROM {table} WHERE {this_key}",
                 names.without_data().map(quoted).join(",")
             ),
-            record: outcome(&[]),
-            record_with_data: outcome(&[&names.data]),
-            record_dropped: outcome(&[&names.result_dropped]),
-            record_superseded: outcome(&[&names.superseded]),
+            completed: outcomes(&leave),
+            failed: outcomes(""),
             delete: format!("DELETE FROM {table} WHERE {still_mine} AND {}<>?", quoted(&names.prior_status)),
             hand_back: format!(
                 "{} AND {} IS MISSING",
@@ -122,6 +138,7 @@ impl Statements {
         if schema.has_details() {
             values.extend([text(&*request.operation), number(begun.as_millis())]);
         }
+        values.extend(schema.open(&request.key, &request.operation));
         values.extend(request.fingerprint.as_ref().map(|fingerprint| schema.validation(fingerprint)));
         let label = request.label.as_ref().filter(|_| schema.has_details());
         values.extend(label.map(|label| text(&**label)));
@@ -153,11 +170,12 @@ impl Statements {
             Resolved::Record { status, result, expiration, settled_at } => {
                 values.extend([text(status.as_str()), number(*expiration)]);
                 values.extend(has_details.then(|| number(settled_at.as_millis())));
+                let outcomes = if *status == Status::Completed { &self.completed } else { &self.failed };
                 let (statement, value) = match schema.stored(result) {
-                    Stored::Nothing => (&self.record, None),
-                    Stored::Data(data) => (&self.record_with_data, Some(data)),
-                    Stored::Dropped => (&self.record_dropped, Some(AttributeValue::Bool(true))),
-                    Stored::Superseded => (&self.record_superseded, Some(AttributeValue::Bool(true))),
+                    Stored::Nothing => (&outcomes.without_data, None),
+                    Stored::Data(data) => (&outcomes.with_data, Some(data)),
+                    Stored::Dropped => (&outcomes.dropped, Some(AttributeValue::Bool(true))),
+                    Stored::Superseded => (&outcomes.superseded, Some(AttributeValue::Bool(true))),
                 };
                 values.extend(value);
                 statement
@@ -238,6 +256,9 @@ impl Replaceable {
         if schema.has_details() {
             update.set(&names.operation, text(&*request.operation));
             update.set(&names.claimed_at, number(begun.as_millis()));
+            if let Some(open) = schema.open(&request.key, &request.operation) {
+                update.set(&names.open, open);
+            }
             if let Some(label) = &request.label {
                 update.set(&names.label, text(&**label));
             }

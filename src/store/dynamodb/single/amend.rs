@@ -10,7 +10,7 @@ use crate::{
     future::BoxFuture,
     record::Status,
     store::{
-        ResultData,
+        FinalStatus, ResultData,
         amend::{AmendRequest, Amended, Amendment},
         dynamodb::{
             DynamoDbStore,
@@ -118,8 +118,10 @@ impl DynamoDbStore {
                 };
                 let result = name.map_or(String::new(), |name| format!(", {name} = :result"));
                 value.into_iter().for_each(|value| set(":result", value));
+                let is_done = *outcome == FinalStatus::Completed && self.schema.has_listing_index;
+                let open = if is_done { format!(", {}", n.open) } else { String::new() };
                 format!(
-                    "SET {} = :outcome, {} = :expiration, {} = :settled{result} REMOVE {}",
+                    "SET {} = :outcome, {} = :expiration, {} = :settled{result} REMOVE {}{open}",
                     n.status, n.expiration, n.settled_at, n.owner
                 )
             }

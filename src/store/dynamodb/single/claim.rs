@@ -100,6 +100,9 @@ pub(super) fn claim_values(
         values.insert(":lapsed".to_owned(), number(now.before(request.skew_margin).as_millis()));
         values.insert(":newest".to_owned(), newest_known_version());
     }
+    if let Some(open) = schema.open(&request.key, &request.operation) {
+        values.insert(":open".to_owned(), open);
+    }
     if let Some(fingerprint) = &request.fingerprint {
         values.insert(":validation".to_owned(), schema.validation(fingerprint));
         if !restarts {

@@ -43,10 +43,9 @@ pub(in crate::store::dynamodb) struct Expressions {
     claims: [[Claims; 2]; 2],
     /// The attribute of an ordered operation's place, as expressions name it, and its name; `None` if the records do not say it.
     sequence: Option<(String, String)>,
-    pub(super) record: Expression,
-    pub(super) record_with_data: Expression,
-    pub(super) record_dropped: Expression,
-    pub(super) record_superseded: Expression,
+    /// A success leaves the index for lists.
+    pub(super) completed: Outcomes,
+    pub(super) failed: Outcomes,
     pub(super) delete: Expression,
     pub(super) hand_back: Expression,
     /// Of a record whose release is known.
@@ -57,6 +56,15 @@ pub(in crate::store::dynamodb) struct Expressions {
     commit_with_fingerprint: Replaceable,
     /// Every attribute but the result's data.
     pub(super) without_data: Expression,
+}
+
+/// Outcomes, by what is stored of their result.
+#[derive(Debug)]
+pub(super) struct Outcomes {
+    pub(super) without_data: Expression,
+    pub(super) with_data: Expression,
+    pub(super) dropped: Expression,
+    pub(super) superseded: Expression,
 }
 
 /// Claims that say a fingerprint, or none, and a label, or none.
@@ -83,14 +91,18 @@ impl Expressions {
         let has_details = schema.has_details();
         let settled = if has_details { format!(", {} = :settled", n.settled_at) } else { String::new() };
         let outcome = format!("SET {status} = :outcome, {expiration} = :expiration{settled}");
-        let claims = |fingerprint, label| Claims::new(&n, has_details, fingerprint, label, expression);
+        let outcomes = |more: String| Outcomes {
+            without_data: expression(format!("{outcome}{more}"), still_mine.clone()),
+            with_data: expression(format!("{outcome}, {} = :data{more}", n.data), still_mine.clone()),
+            dropped: expression(format!("{outcome}, {} = :true{more}", n.result_dropped), still_mine.clone()),
+            superseded: expression(format!("{outcome}, {} = :true{more}", n.superseded), still_mine.clone()),
+        };
+        let claims = |fingerprint, label| Claims::new(&n, schema, fingerprint, label, expression);
         Self {
             claims: [false, true].map(|fingerprint| [false, true].map(|label| claims(fingerprint, label))),
             sequence: has_details.then(|| (n.sequence.clone(), schema.names.sequence.clone())),
-            record: expression(outcome.clone(), still_mine.clone()),
-            record_with_data: expression(format!("{outcome}, {} = :data", n.data), still_mine.clone()),
-            record_dropped: expression(format!("{outcome}, {} = :true", n.result_dropped), still_mine.clone()),
-            record_superseded: expression(format!("{outcome}, {} = :true", n.superseded), still_mine.clone()),
+            completed: outcomes(if schema.has_listing_index { format!(" REMOVE {}", n.open) } else { String::new() }),
+            failed: outcomes(String::new()),
             delete: expression(String::new(), format!("{still_mine} AND {} <> :inprogress", n.prior_status)),
             // A release takes another write, which passes it on.
             hand_back: expression(
@@ -160,7 +172,7 @@ impl Expressions {
 impl Claims {
     fn new(
         n: &AttributeNames,
-        has_details: bool,
+        schema: &Schema,
         with_fingerprint: bool,
         with_label: bool,
         expression: impl Fn(String, String) -> Expression,
@@ -174,7 +186,10 @@ impl Claims {
             } else {
                 (String::new(), format!(", {validation}"))
             };
-            if has_details {
+            if schema.has_listing_index {
+                set += &format!(", {} = :open", n.open);
+            }
+            if schema.has_details() {
                 set += &format!(", {operation} = :operation, {claimed_at} = :claimed");
                 if with_label {
                     set += &format!(", {label} = :label");
@@ -290,6 +305,7 @@ pub(in crate::store::dynamodb) fn aliased(names: &AttributeNames) -> (AttributeN
         claimed_at: alias(&names.claimed_at, "#claimed"),
         settled_at: alias(&names.settled_at, "#settled"),
         released: alias(&names.released, "#released"),
+        open: alias(&names.open, "#open"),
     };
     (texts, aliases)
 }

@@ -122,19 +122,20 @@ impl DynamoDbStore {
                 if has_details {
                     set(":settled", number(settled_at.as_millis()));
                 }
+                let outcomes = if *status == Status::Completed { &expressions.completed } else { &expressions.failed };
                 match self.schema.stored(result) {
-                    Stored::Nothing => &expressions.record,
+                    Stored::Nothing => &outcomes.without_data,
                     Stored::Data(data) => {
                         set(":data", data);
-                        &expressions.record_with_data
+                        &outcomes.with_data
                     }
                     Stored::Dropped => {
                         set(":true", AttributeValue::Bool(true));
-                        &expressions.record_dropped
+                        &outcomes.dropped
                     }
                     Stored::Superseded => {
                         set(":true", AttributeValue::Bool(true));
-                        &expressions.record_superseded
+                        &outcomes.superseded
                     }
                 }
             }

@@ -361,6 +361,9 @@ impl DynamoDbStore {
             if let Some(label) = &claim.label {
                 set(&names.label, text(&**label));
             }
+            if let Some(open) = self.schema.open(&claim.key, &claim.operation).filter(|_| status != Status::Completed) {
+                set(&names.open, open);
+            }
             if let Some(order) = claim.order() {
                 set(&names.sequence, text(order.sequence.to_digits()));
             }

@@ -1,0 +1,94 @@
+//! The index for lists: which records are in it, and entries that are left behind.
+
+use lambda_once::{
+    DynamoDbStore, ErrorKind, Store,
+    clock::ManualClock,
+    store::{
+        FinalStatus, Settled, Settlement,
+        amend::{Amend, AmendRequest, Amended, Amendment},
+        dynamodb::{Calls, Config, Powertools},
+        listing::{List, ListRequest, ListedState},
+    },
+};
+
+use super::in_both_shapes;
+use crate::support::{
+    self,
+    requests::{
+        HAND_BACK, LAPSE, RELEASE, RETENTION, claim, claims, complete, entity, granted, is_granted, json, ordered,
+        read_one, rival, settle_of, settle_one,
+    },
+};
+
+/// Stores on one table with the index: one that uses it, and one that does not.
+async fn stores(calls: Calls, clock: &ManualClock) -> [DynamoDbStore; 2] {
+    let table = support::unique_name("listed");
+    let client = support::client(&support::dynamodb_endpoint()).await;
+    let store = |enabled| {
+        let config = Config::new(&table).calls(calls).listing_index(enabled);
+        config.build(client.clone()).unwrap().with_clock(clock.clone())
+    };
+    let stores = [store(true), store(false)];
+    stores[0].create_table().await.unwrap();
+    stores
+}
+
+/// The number of entries in the index, and of the records that it lists.
+async fn listed(store: &DynamoDbStore, state: ListedState) -> (u64, usize) {
+    let of_all = store.list(&ListRequest::new(state)).await.unwrap();
+    let request = ListRequest { operation: Some("orders".into()), ..ListRequest::new(state) };
+    let of_one = store.list(&request).await.unwrap();
+    assert_eq!((of_one.read, of_one.records.len()), (of_all.read, of_all.records.len()));
+    assert_eq!((of_one.next, of_all.next), (None, None));
+    (of_all.read, of_all.records.len())
+}
+
+async fn the_index_has_the_records_without_a_success(calls: Calls) {
+    let clock = support::future_clock();
+    let [store, _] = stores(calls, &clock).await;
+    let claims = claims(4);
+    assert!(store.claim(&claims).await.iter().all(is_granted));
+    assert_eq!(listed(&store, ListedState::InProgress).await, (4, 4));
+    let outcomes = [complete("1"), Settlement::fail(json("1"), RETENTION), RELEASE, HAND_BACK];
+    let settles: Vec<_> = claims.iter().zip(outcomes).map(|(claim, outcome)| settle_of(claim, outcome)).collect();
+    assert!(store.settle(&settles).await.iter().all(|answer| matches!(answer, Ok(Settled::Done { found: None }))));
+    assert_eq!(listed(&store, ListedState::InProgress).await, (2, 1), "what failed and what was handed back");
+    assert_eq!(listed(&store, ListedState::Failed).await, (2, 1));
+    // A claim takes an expired failure's place, and completes.
+    clock.advance(RETENTION + RETENTION);
+    let again = rival(&claims[1]);
+    granted(&store, &again).await;
+    settle_one(&store, &again, complete("1")).await.unwrap();
+    assert_eq!(listed(&store, ListedState::Failed).await, (1, 0), "the entry of the claim that was handed back");
+    // An operator completes a lapsed claim, with an order and without.
+    for claim in [claim(), ordered(&entity(), 1)] {
+        granted(&store, &claim).await;
+        clock.advance(LAPSE);
+        let read = read_one(&store, &claim).await.unwrap();
+        let settle = |outcome| Amendment::Settle { outcome, result: json("1"), retention: RETENTION };
+        let request = AmendRequest::new(claim.key, &read, settle(FinalStatus::Completed));
+        assert_eq!(store.amend(&[request]).await.remove(0).unwrap(), Amended::Changed);
+        assert_eq!(listed(&store, ListedState::InProgress).await, (1, 0));
+    }
+}
+
+async fn an_entry_that_is_left_behind_is_not_listed(calls: Calls) {
+    let clock = support::future_clock();
+    let [store, without] = stores(calls, &clock).await;
+    let claims = claims(3);
+    assert!(store.claim(&claims).await.iter().all(is_granted));
+    for claim in &claims[..2] {
+        settle_one(&without, claim, complete("1")).await.unwrap();
+    }
+    assert_eq!(listed(&store, ListedState::InProgress).await, (3, 1));
+    assert_eq!(listed(&store, ListedState::Failed).await, (3, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_of_powertools_have_no_index() {
+    let client = support::client(&support::dynamodb_endpoint()).await;
+    let config = Config::new("t").listing_index(true).powertools(Powertools::python("orders"));
+    assert_eq!(config.build(client).unwrap_err().kind(), ErrorKind::Config);
+}
+
+in_both_shapes!(the_index_has_the_records_without_a_success, an_entry_that_is_left_behind_is_not_listed);
