@@ -3,7 +3,7 @@
 A place is a file below src/, the text there, which occurs once, and what replaces it. Tests are a test binary and filters of
 its tests, as `cargo test` takes them; `lib` are the unit tests. G1 to G4 are the rules of order, T those of transactions, L5 and H
 those of the heartbeat, S2 and S9 those of settles that transactions rely on, B8 and B11 those of batches, O5 that of operators who
-settle: docs/internals/protocol.md.
+settle; format and list are those of versions and of lists: docs/internals/protocol.md.
 """
 
 from typing import NamedTuple
@@ -489,6 +489,9 @@ AMENDMENTS = [
 ]
 
 LISTS = [
+    Plant("format", "a record of an unknown version is replaced and replayed", RULES,
+          "if version <= NEWEST_KNOWN_VERSION {", "if version <= NEWEST_KNOWN_VERSION + 1 {",
+          "stores versions::memory::an_unknown_version_is_refused_and_goes_on_after_a_rollback"),
     Plant("list", "a standing claim is listed as lapsed", LISTING,
           "ListedState::Lapsed => record.status == Status::InProgress && has_lapsed,",
           "ListedState::Lapsed => record.status == Status::InProgress,", suite("lists_in_memory", "operations_are_listed_by_their_state")),
@@ -500,6 +503,15 @@ LISTS = [
     Plant("list", "PostgreSQL ends a list after its first page", "store/postgres/listing.rs",
           "last.filter(|_| read == u64::from(request.reads()))", "last.filter(|_| read > u64::from(request.reads()))",
           suite("lists_in_postgres", "pages_have_each_record_and_an_end")),
+    Plant("list", "a completion stays in the index of DynamoDB", "store/dynamodb/single/expressions.rs",
+          "completed: outcomes(if schema.has_listing_index {", "completed: outcomes(if false {",
+          "stores dynamodb::listing::single::the_index_has_the_records_without_a_success"),
+    Plant("list", "a batched completion stays in the index of DynamoDB", "store/dynamodb/batched/statements.rs",
+          "let leave = if schema.has_listing_index {", "let leave = if false {",
+          "stores dynamodb::listing::batched::the_index_has_the_records_without_a_success"),
+    Plant("list", "an entry that is left behind is listed", "store/dynamodb/listing.rs",
+          "let record = record.filter(|record| request.includes(record, self.clock.now()));", "",
+          "stores dynamodb::listing::single::an_entry_that_is_left_behind_is_not_listed"),
     Plant("list", "DynamoDB ends a list after its first page", "store/dynamodb/listing.rs",
           "next: answer.last_evaluated_key.map(|key| self.cursor(&key)).transpose()?,",
           "next: answer.last_evaluated_key.filter(|_| false).map(|key| self.cursor(&key)).transpose()?,",

@@ -17,6 +17,7 @@ pub(super) enum Link {
 impl Link {
     /// Sends the commands to one server: that itself, or the primary of a cluster with this first slot or the next one after it.
     /// Returns their answers, and the first slot of the primary after it, if there is one.
+    #[cfg_attr(not(feature = "redis-cluster"), expect(unused_variables, reason = "a single server has no slots"))]
     pub(super) async fn scan(&self, slot: u16, commands: Vec<Cmd>) -> Result<(Vec<Value>, Option<u16>), Failure> {
         match self {
             Self::Node(node) => {
