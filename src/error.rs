@@ -123,13 +123,6 @@ impl Error {
         self
     }
 
-    /// The same error with another message.
-    #[cfg(any(feature = "dynamodb", feature = "postgres", feature = "redis"))]
-    pub(crate) fn with_message(mut self, message: String) -> Self {
-        self.message = message.into();
-        self
-    }
-
     /// What went wrong.
     pub const fn kind(&self) -> ErrorKind {
         self.kind

@@ -11,7 +11,11 @@ use aws_sdk_dynamodb::{
 use super::single::COMMIT;
 use crate::error::{Error, ErrorKind, ErrorStatus, root_cause};
 
-pub(super) fn from_sdk<E>(error: SdkError<E, HttpResponse>, operation: &'static str) -> Error
+pub(super) fn from_sdk<E>(
+    error: SdkError<E, HttpResponse>,
+    operation: &'static str,
+    place: impl FnOnce() -> Place,
+) -> Error
 where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
 {
@@ -37,7 +41,8 @@ where
                     (kind, status, [code, if said.is_empty() { "" } else { ": " }, said].concat())
                 }
             };
-            (kind, status, format!("DynamoDB answered {message}"))
+            let message = format!("DynamoDB answered {message}");
+            (kind, status, if kind == ErrorKind::Table { place().named_in(&message, operation) } else { message })
         }
         SdkError::DispatchFailure(_) if has_no_credentials(&error) => {
             let message = format!(
@@ -66,40 +71,36 @@ where
 const NO_REGION: &str = "Missing Region";
 
 /// The place of a store's table, for errors about it.
-#[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub(super) table: &'a str,
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) table: String,
     /// The name of the attribute that is the partition key, and that of the sort key if there is one.
-    pub(super) partition_key: &'a str,
-    pub(super) sort_key: Option<&'a str>,
-    pub(super) region: Option<&'a str>,
+    pub(super) partition_key: String,
+    pub(super) sort_key: Option<String>,
+    pub(super) region: Option<String>,
     /// The endpoint, if it is known and not that of the Region.
-    pub(super) endpoint: Option<&'a str>,
+    pub(super) endpoint: Option<String>,
 }
 
-impl Place<'_> {
-    /// Names the table, and how it is created, in an error about it; any other error is returned as it is.
-    pub(super) fn named_in(self, error: Error) -> Error {
-        if error.kind() != ErrorKind::Table {
-            return error;
-        }
+impl Place {
+    /// Names the table in the message of an error about it. If it is missing, the message says how to create it.
+    fn named_in(self, message: &str, operation: &'static str) -> String {
         let Self { table, partition_key, sort_key, region, endpoint } = self;
-        let region = region.unwrap_or("no Region");
+        let region = region.as_deref().unwrap_or("no Region");
         let place = match endpoint {
             Some(endpoint) => format!("in {region} at {endpoint}"),
             None => format!("in {region}"),
         };
-        if !error.message().contains("ResourceNotFound") {
-            let message = format!("table `{table}` {place}: {}", error.message());
-            return error.with_message(message);
+        if !message.contains("ResourceNotFound") {
+            return format!("table `{table}` {place}: {message}");
         }
         let sort_key = sort_key.map_or("no sort key".to_owned(), |name| format!("the sort key `{name}` (String)"));
         // A transaction names tables of the caller's, too, and DynamoDB does not say which one it misses.
-        let others = if error.operation() == COMMIT { ", or another table of the transaction," } else { "" };
-        error.with_message(format!(
+        let others = if operation == COMMIT { ", or another table of the transaction," } else { "" };
+        format!(
             "the table `{table}`{others} does not exist {place}: create it with the partition key `{partition_key}` (String) and \
              {sort_key}, for example by `aws dynamodb create-table`, or correct the name, the Region or the endpoint"
-        ))
+        )
     }
 }
 
@@ -142,9 +143,15 @@ pub(super) fn unbuilt(error: BuildError) -> Error {
 }
 
 /// The error of one statement in an answer that succeeded, or of one write of a transaction that was cancelled.
-pub(super) fn of_statement(code: &str, said: Option<&str>, operation: &'static str) -> Error {
+pub(super) fn of_statement(
+    code: &str,
+    said: Option<&str>,
+    operation: &'static str,
+    place: impl FnOnce() -> Place,
+) -> Error {
     if let Some(message) = key_schema(code, said.unwrap_or_default()) {
-        return Error::new(ErrorKind::Table, ErrorStatus::Temporary, operation, format!("DynamoDB answered {message}"));
+        let message = place().named_in(&format!("DynamoDB answered {message}"), operation);
+        return Error::new(ErrorKind::Table, ErrorStatus::Temporary, operation, message);
     }
     let (kind, status) = match code {
         "ProvisionedThroughputExceeded" | "RequestLimitExceeded" | "ThrottlingError" => {
@@ -155,7 +162,9 @@ pub(super) fn of_statement(code: &str, said: Option<&str>, operation: &'static s
         "ItemCollectionSizeLimitExceeded" | "ValidationError" => (ErrorKind::Request, ErrorStatus::Permanent),
         _ => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
     };
-    Error::new(kind, status, operation, format!("DynamoDB answered {code} to a statement or a write"))
+    let message = format!("DynamoDB answered {code} to a statement or a write");
+    let message = if kind == ErrorKind::Table { place().named_in(&message, operation) } else { message };
+    Error::new(kind, status, operation, message)
 }
 
 fn of_code(code: &str, http_status: u16) -> (ErrorKind, ErrorStatus) {
@@ -184,6 +193,16 @@ fn of_code(code: &str, http_status: u16) -> (ErrorKind, ErrorStatus) {
 mod tests {
     use super::*;
 
+    fn place() -> Place {
+        Place {
+            table: "claims".into(),
+            partition_key: "pk".into(),
+            sort_key: Some("sk".into()),
+            region: Some("eu-central-1".into()),
+            endpoint: Some("http://localhost:8000".into()),
+        }
+    }
+
     #[test]
     fn a_conflict_with_a_transaction_is_temporary() {
         let temporary = (ErrorKind::Unavailable, ErrorStatus::Temporary);
@@ -192,27 +211,20 @@ mod tests {
         for code in codes {
             assert_eq!(of_code(code, 400), temporary, "{code}");
         }
-        let error = of_statement("TransactionConflict", None, "claim");
+        let error = of_statement("TransactionConflict", None, "claim", place);
         assert_eq!((error.kind(), error.status()), temporary);
     }
 
     #[test]
     fn a_missing_table_is_named_with_its_place_and_its_key() {
-        let place = Place {
-            table: "claims",
-            partition_key: "pk",
-            sort_key: Some("sk"),
-            region: Some("eu-central-1"),
-            endpoint: Some("http://localhost:8000"),
-        };
-        let named = |place: Place<'_>, operation| place.named_in(of_statement("ResourceNotFound", None, operation));
+        let named = |place: Place, operation| of_statement("ResourceNotFound", None, operation, || place);
         assert_eq!(
-            named(place, "claim").message(),
+            named(place(), "claim").message(),
             "the table `claims` does not exist in eu-central-1 at http://localhost:8000: create it with the partition key `pk` \
              (String) and the sort key `sk` (String), for example by `aws dynamodb create-table`, or correct the name, the Region \
              or the endpoint"
         );
-        let commit = named(Place { sort_key: None, endpoint: None, ..place }, COMMIT);
+        let commit = named(Place { sort_key: None, endpoint: None, ..place() }, COMMIT);
         assert!(
             commit.message().starts_with(
                 "the table `claims`, or another table of the transaction, does not exist in eu-central-1: create it with the \
@@ -220,8 +232,8 @@ mod tests {
             ),
             "{commit}"
         );
-        let other = of_statement("TransactionConflict", None, "claim");
-        assert_eq!(place.named_in(other).message(), "DynamoDB answered TransactionConflict to a statement or a write");
+        let other = of_statement("TransactionConflict", None, "claim", place);
+        assert_eq!(other.message(), "DynamoDB answered TransactionConflict to a statement or a write");
     }
 
     #[test]
@@ -231,7 +243,7 @@ mod tests {
             assert_eq!(of_code(code, http_status), ambiguous, "{code}");
         }
         for code in ["InternalServerError", "of tomorrow"] {
-            let error = of_statement(code, None, "claim");
+            let error = of_statement(code, None, "claim", place);
             assert_eq!((error.kind(), error.status()), ambiguous, "{code}");
         }
     }

@@ -152,21 +152,20 @@ impl DynamoDbStore {
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
-        self.located(error::from_sdk(failure, operation))
+        error::from_sdk(failure, operation, || self.place())
     }
 
-    /// The same error, which names the table if it is about it.
+    /// The place of the table, for errors about it.
     #[cold]
-    fn located(&self, error: Error) -> Error {
-        let mut key = self.schema.key_names();
-        let place = error::Place {
-            table: &self.schema.table,
+    fn place(&self) -> error::Place {
+        let mut key = self.schema.key_names().map(str::to_owned);
+        error::Place {
+            table: self.schema.table.clone(),
             partition_key: key.next().unwrap_or_default(),
             sort_key: key.next(),
-            region: self.client.config().region().map(AsRef::as_ref),
-            endpoint: self.endpoint.as_deref(),
-        };
-        place.named_in(error)
+            region: self.client.config().region().map(|region| region.as_ref().to_owned()),
+            endpoint: self.endpoint.as_deref().map(str::to_owned),
+        }
     }
 
     /// Whether a call for this many keys goes by batches.

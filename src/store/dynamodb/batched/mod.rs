@@ -173,7 +173,7 @@ impl DynamoDbStore {
             }
             code => {
                 let code = code.as_ref().map_or("nothing", Code::as_str);
-                StatementResult::Failed(self.located(error::of_statement(code, message.as_deref(), operation)))
+                StatementResult::Failed(error::of_statement(code, message.as_deref(), operation, || self.place()))
             }
         }
     }

@@ -387,7 +387,7 @@ impl DynamoDbStore {
         // Throttling, say, is trouble with the store.
         let reason = failed.clone().find(|reason| !is_conflict(reason)).or_else(|| failed.next());
         let (code, said) = reason.map_or(("", None), |reason| (reason.code().unwrap_or_default(), reason.message()));
-        let error = self.located(error::of_statement(code, said, operation));
+        let error = error::of_statement(code, said, operation, || self.place());
         if reason.is_some_and(is_conflict) {
             return Ok(Written::Conflict(error.with_source(failure)));
         }
