@@ -95,6 +95,8 @@ mod backoff;
 #[cfg(feature = "batch")]
 pub mod batch;
 pub mod clock;
+#[cfg(any(feature = "batch", feature = "invocation"))]
+mod decoding;
 mod error;
 mod future;
 #[cfg(feature = "http")]

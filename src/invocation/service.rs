@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     clock::Deadline,
+    decoding::decode_text,
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
     idempotency::{
@@ -194,7 +195,10 @@ impl LayerSettings {
 
     /// What the handler gets. Nothing is claimed yet, so that an event that is not what it takes decides nothing.
     fn decode<T: DeserializeOwned>(&self, event: &RawValue) -> Result<T, Error> {
-        let decoded = catch_panic(|| serde_json::from_str(event.get()).map_err(|error| undecodable(&error)));
+        let decoded = catch_panic(|| {
+            decode_text(event.get())
+                .map_err(|error| Error::undecodable(error.describe("event", event.get().as_bytes())))
+        });
         let decoded = decoded.unwrap_or_else(|| Err(Error::undecodable("decoding the event panicked")));
         decoded.inspect_err(|error| self.engine.tell_error(self.subject(None), error))
     }
@@ -215,19 +219,6 @@ impl LayerSettings {
         let label = self.label.as_ref().and_then(|label| label.label(&delivery));
         Ok(Candidate { key, fingerprint, extras: Extras { sequence: None, label }.boxed() })
     }
-}
-
-/// The decoder's text may quote the event, so only the place is kept, and the name of a missing field, which is the type's.
-fn undecodable(error: &serde_json::Error) -> Error {
-    let text = error.to_string();
-    let what = if text.starts_with("missing field `") {
-        format!("has a {text}")
-    } else {
-        "is not what the handler takes".to_owned()
-    };
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    let place = if what.ends_with(&place) { "" } else { &*place };
-    Error::undecodable(format!("the event {what}{place}"))
 }
 
 /// The engine's view of the handler's error, which itself is handed on. It runs within the work, where a panic is contained.

@@ -1,7 +1,6 @@
 //! Decodes records and finds their keys.
 
 use lambda_runtime::Context;
-use serde_json::error::Category;
 
 use super::{
     drive::Processor,
@@ -16,6 +15,7 @@ use crate::{
         report::Panicked,
         source::Source,
     },
+    decoding::{DecodeError, describe},
     error::{BoxError, Error, ErrorKind},
     idempotency::{engine::Extras, guard::catch_panic, settings::EngineSettings, verdict::Verdict},
     key::{
@@ -139,27 +139,20 @@ fn undecodable(source: &BoxError, settings: &EngineSettings, body: &[u8]) -> Err
     }
 }
 
-/// The decoder's own text may quote the body, so of `serde_json`'s errors only the place is kept, and the name of a missing
-/// field, which is the type's; of others what is no value of the body.
+/// The decoder's own text may quote the body: what is no value of it is kept.
 fn what_is_wrong(source: &(dyn std::error::Error + Send + Sync + 'static), body: &[u8]) -> String {
     if let Some(error) = source.downcast_ref::<EnvelopeError>() {
         return error.to_string();
     }
-    if body == b"null" && source.is::<serde_json::Error>() {
+    let said = match (source.downcast_ref::<DecodeError>(), source.downcast_ref::<serde_json::Error>()) {
+        (Some(error), _) => error.describe("body", body),
+        (None, Some(error)) => describe(error, &[], "body", body),
+        (None, None) => return format!("the body is not what the handler takes: {}", redacted(source, body)),
+    };
+    if body == b"null" {
         return "the body is `null`, as in a Kafka tombstone, and the handler does not take an `Option`".to_owned();
     }
-    let Some(error) = source.downcast_ref::<serde_json::Error>() else {
-        let said = redacted(source, body);
-        return format!("the body is not what the handler takes: {said}");
-    };
-    let text = error.to_string();
-    let what = match error.classify() {
-        Category::Syntax | Category::Eof => "the body is not JSON".to_owned(),
-        _ if text.starts_with("missing field `") => format!("the body has a {text}"),
-        _ => "the body is not what the handler takes".to_owned(),
-    };
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    if what.ends_with(&place) { what } else { what + &place }
+    said
 }
 
 #[cfg(test)]
@@ -178,7 +171,8 @@ mod tests {
         let said = |body: &str| undecodable(serde_json::from_str::<Order>(body).unwrap_err().into());
         let place = "at line 1 column";
         assert_eq!(said("{}"), format!("decode (invalid_payload): the body has a missing field `order_id` {place} 2"));
-        let expected = format!("decode (invalid_payload): the body is not what the handler takes {place} 20");
+        let wrong = "decode (invalid_payload): the body is not what the handler takes";
+        let expected = format!("{wrong}: expected u64 {place} 20");
         assert_eq!(said(r#"{"order_id":"secret"}"#), expected);
         assert_eq!(said("{secret"), format!("decode (invalid_payload): the body is not JSON {place} 2"));
         assert_eq!(

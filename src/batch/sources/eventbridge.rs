@@ -16,6 +16,7 @@ use crate::{
         service::BatchService,
         source::{FailureReporting, Source},
     },
+    decoding::decode_text,
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::handle::Idempotency,
     key::selector::Key,
@@ -160,7 +161,7 @@ impl Idempotency {
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
     {
-        let decode = |_: &RecordInfo, detail: &Detail| serde_json::from_str(detail.0.get()).map_err(Into::into);
+        let decode = |_: &RecordInfo, detail: &Detail| decode_text(detail.0.get()).map_err(Into::into);
         self.batch(EventBridge, key, decode, handler)
     }
 }

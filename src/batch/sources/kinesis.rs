@@ -18,6 +18,7 @@ use crate::{
         service::BatchService,
         source::{FailureReporting, Source},
     },
+    decoding::decode,
     error::Error,
     idempotency::handle::Idempotency,
     key::selector::Key,
@@ -164,6 +165,6 @@ impl Idempotency {
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
     {
-        self.batch(Kinesis::default(), key, |_, data| serde_json::from_slice(data).map_err(Into::into), handler)
+        self.batch(Kinesis::default(), key, |_, data| decode(data).map_err(Into::into), handler)
     }
 }

@@ -15,6 +15,7 @@ use crate::{
         service::BatchService,
         source::{FailureReporting, Source},
     },
+    decoding::decode,
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::handle::Idempotency,
     key::selector::Key,
@@ -295,6 +296,6 @@ impl Idempotency {
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
     {
-        self.batch(Mq, key, |_, data| serde_json::from_slice(data).map_err(Into::into), handler)
+        self.batch(Mq, key, |_, data| decode(data).map_err(Into::into), handler)
     }
 }

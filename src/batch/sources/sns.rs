@@ -15,6 +15,7 @@ use crate::{
         service::BatchService,
         source::{FailureReporting, Source},
     },
+    decoding::decode_text,
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::handle::Idempotency,
     key::selector::Key,
@@ -145,6 +146,6 @@ impl Idempotency {
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
     {
-        self.batch(Sns, key, |_, message| serde_json::from_str(message).map_err(Into::into), handler)
+        self.batch(Sns, key, |_, message| decode_text(message).map_err(Into::into), handler)
     }
 }

@@ -257,7 +257,8 @@ async fn an_event_the_handler_does_not_take_is_refused_before_any_claim() {
     }
     let text = refused::<Order>(MissingKey::Reject, r#"{"id":"secret"}"#).await;
     assert!(
-        text.contains("the event is not what the handler takes at line 1 column 14") && !text.contains("secret"),
+        text.contains("the event is not what the handler takes: in the field `id`, expected u32 at line 1 column 14")
+            && !text.contains("secret"),
         "{text}"
     );
     let text = refused::<Order>(MissingKey::RunUnprotected, r#"{"number":7}"#).await;

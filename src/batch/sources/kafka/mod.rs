@@ -25,6 +25,7 @@ use crate::{
         handler::Handler, messaging::Messaging, raw_json::keeps_json, record::RecordInfo, service::BatchService,
         source::Source,
     },
+    decoding::decode,
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::handle::Idempotency,
     key::selector::Key,
@@ -299,6 +300,6 @@ impl Idempotency {
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
     {
-        self.batch(Kafka, key, |_, message| serde_json::from_slice(message.as_ref()).map_err(Into::into), handler)
+        self.batch(Kafka, key, |_, message| decode(message.as_ref()).map_err(Into::into), handler)
     }
 }

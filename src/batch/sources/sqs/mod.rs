@@ -17,6 +17,7 @@ pub use dead_letters::SqsDeadLetters;
 
 use crate::{
     batch::{handler::Handler, messaging::Messaging, record::RecordInfo, service::BatchService, source::Source},
+    decoding::decode_text,
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::handle::Idempotency,
     key::selector::Key,
@@ -111,7 +112,7 @@ impl Idempotency {
         H: Handler<T, Args>,
         T: DeserializeOwned + Send + 'static,
     {
-        self.batch(Sqs, key, |_, body| serde_json::from_str(body).map_err(Into::into), handler)
+        self.batch(Sqs, key, |_, body| decode_text(body).map_err(Into::into), handler)
     }
 }
 
