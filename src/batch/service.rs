@@ -11,7 +11,7 @@ use super::{
 use crate::{
     error::{BoxError, Error},
     idempotency::{
-        engine::{Engine, Needs},
+        engine::{Engine, Needs, ProbeNeed},
         handle::Idempotency,
         names::Registration,
         policy::Heartbeat,
@@ -167,7 +167,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     {
         self.registration.check(|| self.keys(), (&self.engine.settings, &self.options))?;
         self.engine.check(&Needs {
-            probe: H::FORM.probes,
+            probe: ProbeNeed::new(H::FORM.probes, "BatchService::probe"),
             scope: false,
             transactions: if H::FORM.in_transaction { self.handler.store() } else { None },
             order: self.options.order.is_some(),

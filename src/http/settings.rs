@@ -14,7 +14,7 @@ use crate::{
     future::BoxFuture,
     idempotency::{
         claim::Claim,
-        engine::{Commit, Engine, Needs, OpenTransaction},
+        engine::{Commit, Engine, Needs, OpenTransaction, ProbeNeed},
         names::Registration,
         policy::Heartbeat,
         probe::ProbeResult,
@@ -171,7 +171,7 @@ impl LayerSettings {
         let settings = (&self.engine.settings, &self.methods, self.wait_up_to, self.max_body, self.max_in_flight);
         self.registration.check(keys, settings)?;
         self.engine.check(&Needs {
-            probe: self.probe.is_some(),
+            probe: ProbeNeed::new(self.probe.is_some(), "IdempotencyKeyLayer::probe"),
             scope: true,
             transactions: self.transactions.as_ref().map(|transactions| transactions.store),
             order: self.order.is_some(),

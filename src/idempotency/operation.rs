@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{
     candidate::{Rank, candidate},
     claim::Claim,
-    engine::{Commit, Engine, Needs, Subject},
+    engine::{Commit, Engine, Needs, ProbeNeed, Subject},
     handle::Idempotency,
     invoked::{Enclosing, InvocationContext, Tenant},
     names,
@@ -366,7 +366,7 @@ impl<P> Operation<'_, P> {
         let (engine, name) = (&*self.engine, self.name);
         let (store, writes) = writes.unzip();
         engine.check(&Needs {
-            probe: P::IS_GIVEN,
+            probe: ProbeNeed::new(P::IS_GIVEN, "Operation::probe"),
             scope: false,
             transactions: store,
             order: self.rank.is_some(),

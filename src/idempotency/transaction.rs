@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{
     candidate::candidate,
     claim::Claim,
-    engine::{Classifier, Needs, OpenTransaction, Subject},
+    engine::{Classifier, Needs, OpenTransaction, ProbeNeed, Subject},
     operation::{self, Operation},
     outcome::Outcome,
     probe::{Probe, Unprobed},
@@ -160,7 +160,7 @@ impl<S: Transactional> WithoutClaim<'_, S> {
         let InTransaction { operation, store, classifier } = self.0;
         let Operation { engine, name, key, fingerprint, rank, label, deadline, tenant, heartbeat, .. } = operation;
         engine.check(&Needs {
-            probe: false,
+            probe: ProbeNeed::Unsupported("a transaction without a claim"),
             scope: false,
             transactions: Some(store.id()),
             order: rank.is_some(),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
     idempotency::{
-        engine::{Engine, Needs},
+        engine::{Engine, Needs, ProbeNeed},
         guard::catch_panic,
         names::Registration,
         policy::Heartbeat,
@@ -91,7 +91,7 @@ impl LayerSettings {
             (&self.engine.settings, (&self.payload, &self.label), self.wait_up_to, self.heartbeat, &self.before_replay);
         self.registration.check(|| vec![self.key.clone()], settings)?;
         self.engine.check(&Needs {
-            probe: false,
+            probe: ProbeNeed::Unsupported("an invocation layer"),
             scope: false,
             transactions: None,
             order: false,

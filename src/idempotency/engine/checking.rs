@@ -12,8 +12,7 @@ use crate::{
 /// The requirements of an operation or a service. There is no default, so that a new need is decided for each of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
-    /// Whether a probe is given.
-    pub(crate) probe: bool,
+    pub(crate) probe: ProbeNeed,
     /// Whether its records must be told apart from those of every other service by the engine's scope: requests come from anywhere.
     pub(crate) scope: bool,
     /// The store that its transactions write to, if it has them.
@@ -21,6 +20,22 @@ pub(crate) struct Needs {
     /// Whether its operations are ordered.
     pub(crate) order: bool,
     pub(crate) heartbeat: Heartbeat,
+}
+
+/// The probe of a use, or the way to give one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ProbeNeed {
+    Given,
+    /// None is given. This method takes one.
+    Missing(&'static str),
+    /// This takes none.
+    Unsupported(&'static str),
+}
+
+impl ProbeNeed {
+    pub(crate) const fn new(is_given: bool, method: &'static str) -> Self {
+        if is_given { Self::Given } else { Self::Missing(method) }
+    }
 }
 
 impl Engine {
@@ -52,12 +67,16 @@ impl Engine {
     }
 
     /// Refuses a policy that wants a probe without one, and a probe that no policy wants.
-    fn check_probe(&self, is_given: bool) -> Result<(), Error> {
-        match (self.settings.after_unknown, is_given) {
-            (AfterUnknown::Probe, false) => Err(Error::config(
-                "AfterUnknown::Probe needs a probe, and none is given; `Operation::probe` or, of a batch, `BatchService::probe` takes one",
-            )),
-            (AfterUnknown::Rerun | AfterUnknown::Refuse, true) => {
+    fn check_probe(&self, probe: ProbeNeed) -> Result<(), Error> {
+        match (self.settings.after_unknown, probe) {
+            (AfterUnknown::Probe, ProbeNeed::Missing(method)) => {
+                Err(Error::config(format!("AfterUnknown::Probe needs a probe: give one to `{method}`")))
+            }
+            (AfterUnknown::Probe, ProbeNeed::Unsupported(what)) => Err(Error::config(format!(
+                "{what} takes no probe, which AfterUnknown::Probe needs: give it another `after_unknown` by `with_settings`, or run \
+                 an operation with a probe in the handler"
+            ))),
+            (AfterUnknown::Rerun | AfterUnknown::Refuse, ProbeNeed::Given) => {
                 Err(Error::config("a probe is given, but it is asked under AfterUnknown::Probe only"))
             }
             _ => Ok(()),
@@ -158,8 +177,13 @@ mod tests {
         }
     }
 
-    const NOTHING: Needs =
-        Needs { probe: false, scope: false, transactions: None, order: false, heartbeat: Heartbeat::AsEngine };
+    const NOTHING: Needs = Needs {
+        probe: ProbeNeed::Missing("Operation::probe"),
+        scope: false,
+        transactions: None,
+        order: false,
+        heartbeat: Heartbeat::AsEngine,
+    };
 
     fn refusals(is_disabled: bool) -> Vec<String> {
         let builder = Idempotency::builder(Unordered { id: StoreId::unique(), format: RecordFormat::Native })
@@ -167,7 +191,7 @@ mod tests {
         let engine = builder.build().unwrap().engine;
         assert!(engine.check(&NOTHING).is_ok());
         let needs = [
-            Needs { probe: true, ..NOTHING },
+            Needs { probe: ProbeNeed::Given, ..NOTHING },
             Needs { scope: true, ..NOTHING },
             Needs { order: true, ..NOTHING },
             Needs { transactions: Some(StoreId::unique()), ..NOTHING },
@@ -216,6 +240,22 @@ mod tests {
         assert!(refusal(RecordFormat::Native).is_none());
         let error = refusal(RecordFormat::Powertools(PowertoolsKeys::new(Dialect::Python, "orders"))).unwrap();
         assert!(error.kind() == ErrorKind::Config && error.to_string().contains("`result_codec`"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_probe_is_asked_for_where_it_is_given() {
+        let store = Unordered { id: StoreId::unique(), format: RecordFormat::Native };
+        let builder = Idempotency::builder(store).disabled(false).after_unknown(AfterUnknown::Probe);
+        let engine = builder.build().unwrap().engine;
+        let refusal = |probe| engine.check(&Needs { probe, ..NOTHING }).unwrap_err().message().to_owned();
+        assert_eq!(
+            refusal(ProbeNeed::new(false, "BatchService::probe")),
+            "AfterUnknown::Probe needs a probe: give one to `BatchService::probe`"
+        );
+        assert!(
+            refusal(ProbeNeed::Unsupported("an invocation layer")).starts_with("an invocation layer takes no probe")
+        );
+        assert!(engine.check(&Needs { probe: ProbeNeed::new(true, "Operation::probe"), ..NOTHING }).is_ok());
     }
 
     #[test]

@@ -32,7 +32,7 @@ mod settling;
 mod single;
 mod waiting;
 
-pub(crate) use checking::Needs;
+pub(crate) use checking::{Needs, ProbeNeed};
 #[cfg(any(feature = "batch", feature = "http"))]
 pub(crate) use claiming::Withdrawal;
 #[cfg(feature = "batch")]
