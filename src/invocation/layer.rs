@@ -113,7 +113,8 @@ impl<T> InvocationLayer<T> {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if [settings](Self::with_settings) contradict each other, if a selector is malformed, if a combination of keys is empty, if a
-    /// selector is one for messages of a queue, such as [`Key::message_id`], if the engine's policy is
+    /// selector is one for messages of a queue, such as [`Key::message_id`], if a [`heartbeat`](Self::heartbeat) is set in Lambda, where
+    /// it would fail each invocation, if the engine's policy is
     /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), as there is no probe here, if the longest duration of the
     /// [`heartbeat`](Self::heartbeat) is zero, or if another layer is alive on the same [unnamed engine](Idempotency#names).
     pub fn validate(self) -> Result<Self, Error> {
