@@ -53,7 +53,8 @@ impl<R> Deliveries<R> {
     /// Asserts that each record's handler ran in one delivery at most, and that no record was reported.
     ///
     /// A record that is in progress in one delivery, or was skipped for that, may be reported by the other one: the queue
-    /// delivers it again, and it is replayed.
+    /// delivers it again, and it is replayed. A record that is [superseded](crate::Outcome::Superseded) has nothing left to do, and
+    /// counts as handled.
     ///
     /// # Panics
     ///

@@ -86,7 +86,7 @@ fn has_run(report: &RecordReport) -> bool {
 
 /// Whether nothing is left to do for the record.
 fn is_settled(outcome: OutcomeKind) -> bool {
-    outcome.is_done() || outcome == OutcomeKind::Ignored
+    outcome.can_acknowledge()
 }
 
 /// Whether the record only waits for another delivery.

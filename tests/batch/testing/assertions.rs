@@ -46,6 +46,18 @@ async fn a_handler_without_protection_is_found_out() {
 }
 
 #[tokio::test]
+async fn a_record_that_is_superseded_counts_as_handled() {
+    let service = testing::engine()
+        .sqs(Key::pointer("/version"), succeed)
+        .concurrency(1)
+        .ordered_by(Key::pointer("/order_id"), Key::pointer("/version"));
+    let records = [1, 3, 2].map(|version| testing::record(&json!({ "order_id": "7", "version": version })));
+    let deliveries = testing::deliver_twice(&service, &sqs::batch(records)).await;
+    assert_eq!(deliveries.first.outcomes().last(), Some(&Ok(OutcomeKind::Superseded)));
+    deliveries.assert_once();
+}
+
+#[tokio::test]
 async fn a_key_that_changes_between_deliveries_is_found_out() {
     let key = Key::from_fn(|delivery| Ok(delivery.attribute("ApproximateReceiveCount").map(str::to_owned)));
     let service = testing::engine().sqs(key, succeed);
