@@ -14,29 +14,24 @@ use crate::{
 
 /// An error of a handler, of which the layer reads the [`Verdict`] before it hands it on.
 ///
-/// It is there for [`Failure`], and for the boxed errors of `lambda_runtime`, `anyhow` and others, whose chain of sources
-/// is searched for a [mark](crate::Classify), and left to the engine's [classifiers](crate::Builder::classify). For an
-/// error type of your own one method does the same:
+/// It is there for [`Failure`], and for `lambda_runtime::Error` and, with the feature `anyhow`, `anyhow::Error`, whose chain of sources
+/// is searched for a [mark](crate::Classify), and left to the engine's [classifiers](crate::Builder::classify). For a custom error
+/// type one line does the same, [`handler_error!`](crate::handler_error):
 ///
 /// ```
-/// use lambda_once::{Idempotency, MemoryStore, Verdict, invocation::HandlerError};
+/// use lambda_once::{Idempotency, MemoryStore, Verdict};
 ///
-/// #[derive(Debug)]
-/// enum ChargeError { Declined, Busy, TimedOut }
-///
-/// impl std::fmt::Display for ChargeError {
-///     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-///         write!(f, "{self:?}")
-///     }
+/// #[derive(Debug, thiserror::Error)]
+/// enum ChargeError {
+///     #[error("the card was declined")]
+///     Declined,
+///     #[error("the bank is busy")]
+///     Busy,
+///     #[error("the bank did not answer")]
+///     TimedOut,
 /// }
 ///
-/// impl std::error::Error for ChargeError {}
-///
-/// impl HandlerError for ChargeError {
-///     fn as_error(&self) -> &(dyn std::error::Error + 'static) {
-///         self
-///     }
-/// }
+/// lambda_once::handler_error!(ChargeError);
 ///
 /// let once = Idempotency::builder(MemoryStore::new()).classify(|error: &ChargeError| match error {
 ///     ChargeError::Declined => Verdict::Permanent,
@@ -45,8 +40,10 @@ use crate::{
 /// });
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "the verdict of `{Self}` is not known",
-    note = "implement `lambda_once::invocation::HandlerError` for it, or let the handler return `lambda_runtime::Error`"
+    message = "`{Self}` is not an error from which an invocation layer reads a verdict",
+    label = "not a `HandlerError`",
+    note = "for a type that implements `std::error::Error`, write `lambda_once::handler_error!({Self});`",
+    note = "or return `lambda_once::Failure`, `lambda_runtime::Error` or, with the feature `anyhow`, `anyhow::Error`"
 )]
 pub trait HandlerError: fmt::Display {
     /// The error, of which the chain of sources is searched for a mark.
@@ -58,13 +55,53 @@ pub trait HandlerError: fmt::Display {
     }
 }
 
-/// `Box<dyn Error + Send + Sync>`, `anyhow::Error` and the like.
-impl<E> HandlerError for E
-where
-    E: AsRef<dyn StdError + Send + Sync + 'static> + fmt::Display,
-{
+/// Implements [`HandlerError`](crate::invocation::HandlerError) for error types, and their conversion into the
+/// `lambda_runtime::Diagnostic` that `lambda_runtime::run` asks for. The `errorType` is the type's name, as for the runtime's own.
+///
+/// A type with another `errorType` implements both traits itself.
+///
+/// # Examples
+///
+/// ```
+/// # #[derive(Debug, thiserror::Error)] #[error("declined")] struct Declined;
+/// # #[derive(Debug, thiserror::Error)] #[error("busy")] struct Busy;
+/// lambda_once::handler_error!(Declined, Busy);
+///
+/// let diagnostic = lambda_runtime::Diagnostic::from(Busy);
+/// assert!(diagnostic.error_type.ends_with("::Busy"));
+/// assert_eq!(diagnostic.error_message, "busy");
+/// ```
+#[macro_export]
+macro_rules! handler_error {
+    ($($error:ty),+ $(,)?) => {$(
+        impl $crate::invocation::HandlerError for $error {
+            fn as_error(&self) -> &(dyn ::std::error::Error + 'static) {
+                self
+            }
+        }
+
+        impl ::std::convert::From<$error> for $crate::invocation::Diagnostic {
+            fn from(error: $error) -> Self {
+                Self {
+                    error_type: ::std::any::type_name::<$error>().to_owned(),
+                    error_message: ::std::string::ToString::to_string(&error),
+                }
+            }
+        }
+    )+};
+}
+
+// Not one implementation for all that is `AsRef<dyn Error + Send + Sync>`: the compiler would name that trait for other types.
+impl HandlerError for BoxError {
     fn as_error(&self) -> &(dyn StdError + 'static) {
-        self.as_ref()
+        &**self
+    }
+}
+
+#[cfg(feature = "anyhow")]
+impl HandlerError for anyhow::Error {
+    fn as_error(&self) -> &(dyn StdError + 'static) {
+        &**self
     }
 }
 

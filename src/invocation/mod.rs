@@ -68,5 +68,7 @@ mod settings;
 
 pub use claim::claim;
 pub use error::{HandlerError, InvocationError};
+#[doc(hidden)]
+pub use lambda_runtime::Diagnostic;
 pub use layer::InvocationLayer;
 pub use service::InvocationService;

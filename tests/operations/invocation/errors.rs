@@ -42,16 +42,19 @@ struct Plain(#[source] Cause);
 #[error("the bank's answer was {0:?}")]
 struct Cause(Verdict);
 
-impl HandlerError for Plain {
-    fn as_error(&self) -> &(dyn std::error::Error + 'static) {
-        self
-    }
-}
+lambda_once::handler_error!(Plain);
 
 impl From<Charge> for Diagnostic {
     fn from(error: Charge) -> Self {
         Self { error_type: "ChargeFailed".to_owned(), error_message: error.to_string() }
     }
+}
+
+#[test]
+fn handler_error_gives_the_runtime_the_types_name() {
+    let diagnostic = Diagnostic::from(Plain(Cause(Verdict::Unknown)));
+    assert_eq!(diagnostic.error_type, std::any::type_name::<Plain>());
+    assert_eq!(diagnostic.error_message, "not charged");
 }
 
 fn own<R, E>(answer: Result<R, InvocationError<E>>) -> E {
