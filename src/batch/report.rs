@@ -171,8 +171,9 @@ pub(super) fn outcome_of(refusal: Refusal) -> Outcome<()> {
 pub(super) fn tell(engine: &Engine, operation: &str, reports: &[RecordReport]) {
     let count = |is: fn(&RecordReport) -> bool| reports.iter().filter(|report| is(report)).count();
     let executed = || count(|report| matches!(report.outcome, Ok(OutcomeKind::Executed | OutcomeKind::TookOver)));
-    let replayed = || count(|report| report.outcome.is_ok_and(OutcomeKind::is_replay));
+    let duplicates = || count(|report| report.outcome.is_ok_and(OutcomeKind::is_replay));
     let failed = || count(|report| matches!(report.outcome, Ok(OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_))));
+    let errors = || count(|report| report.outcome.is_err());
     // Evaluated only if somebody listens. Not by `enabled!`: asked in vain, it makes `tracing-subscriber` lose the next event
     // for a layer with a filter of its own.
     tracing::info!(
@@ -180,9 +181,10 @@ pub(super) fn tell(engine: &Engine, operation: &str, reports: &[RecordReport]) {
         operation,
         records = reports.len(),
         executed = executed(),
-        replayed = replayed(),
+        duplicates_saved = duplicates(),
         failed = failed(),
-        other = reports.len() - executed() - replayed() - failed(),
+        errors = errors(),
+        other = reports.len() - executed() - duplicates() - failed() - errors(),
         reported = count(|report| report.reported),
         "batch",
     );

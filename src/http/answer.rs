@@ -231,7 +231,7 @@ impl LayerSettings {
 
     fn log(&self, outcome: OutcomeKind, asked: Asked<'_>) {
         let subject = Subject { is_invocation: asked.is_invocation, ..self.subject(asked.key) };
-        self.engine.tell_outcome(subject, outcome, asked.attempt);
+        self.engine.tell_outcome(subject, outcome, None, asked.attempt);
     }
 
     pub(super) fn subject(&self, key: KeyHash) -> Subject<'_> {

@@ -380,7 +380,7 @@ impl<P> Operation<'_, P> {
             let found = candidate(engine, name, &self.tenant, self.key, self.fingerprint, self.rank, self.label);
             let Some(candidate) = found.inspect_err(|error| engine.tell_error(subject, error))? else {
                 let outcome = engine.run_unprotected(window, writes, unprotected(work)).await;
-                engine.tell_outcome(subject, outcome.kind(), 0);
+                engine.tell(subject, &outcome, 0);
                 return Ok(outcome);
             };
             let key = candidate.key;
@@ -422,7 +422,7 @@ pub(super) fn told<T>(
     let subject = Subject::new(EntryPoint::Operation, operation, Some(key));
     match ran {
         Ok((outcome, attempt)) => {
-            engine.tell_outcome(subject, outcome.kind(), attempt);
+            engine.tell(subject, &outcome, attempt);
             Ok(outcome)
         }
         Err(error) => {

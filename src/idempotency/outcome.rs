@@ -1,6 +1,11 @@
 //! Outcomes of operations.
 
-use super::verdict::{Failure, Verdict};
+use std::borrow::Cow;
+
+use super::{
+    guard::catch_panic,
+    verdict::{Failure, Verdict},
+};
 use crate::{clock::Timestamp, order::Sequence, store::Mismatch};
 
 /// The outcome of an operation, as far as this call knows.
@@ -111,6 +116,16 @@ impl<T> Outcome<T> {
         self.kind().as_str()
     }
 
+    /// Returns what went wrong, in words: those of a failure, now or before.
+    pub(crate) fn reason(&self) -> Option<Cow<'_, str>> {
+        match self {
+            // The text is the user's, and printing it may panic.
+            Self::Failed(failure) => catch_panic(|| failure.words()).map(Cow::Owned),
+            Self::ReplayedFailure(stored) => stored.message.as_deref().map(Cow::Borrowed),
+            _ => None,
+        }
+    }
+
     /// The kind of the outcome, without its value.
     pub const fn kind(&self) -> OutcomeKind {
         match self {
@@ -187,6 +202,14 @@ impl OutcomeKind {
     /// Whether the operation is known to have failed for good, now or before.
     pub const fn is_permanent_failure(self) -> bool {
         matches!(self, Self::Failed(Verdict::Permanent) | Self::ReplayedFailure)
+    }
+
+    /// Returns what the error of a failed run says of its operation, as logs have it.
+    pub(crate) const fn verdict(self) -> Option<&'static str> {
+        match self {
+            Self::Failed(verdict) => Some(verdict.as_str()),
+            _ => None,
+        }
     }
 
     /// A stable name in snake case, as in logs and metrics.

@@ -176,7 +176,7 @@ impl<S: Transactional> WithoutClaim<'_, S> {
             let found = candidate(&engine, name, &tenant, key, fingerprint, rank, label);
             let Some(candidate) = found.inspect_err(|error| engine.tell_error(subject, error))? else {
                 let outcome = engine.run_unprotected(window, Some(Box::new(writes)), work).await;
-                engine.tell_outcome(subject, outcome.kind(), 0);
+                engine.tell(subject, &outcome, 0);
                 return Ok(outcome);
             };
             let key = candidate.key;

@@ -23,6 +23,16 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Returns a stable name in snake case, for logs.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Transient => "transient",
+            Self::Permanent => "permanent",
+            Self::Superseded => "superseded",
+            Self::Unknown => "unknown",
+        }
+    }
+
     /// What the outermost mark in an error's chain of sources says ([`Classify`]); transient if there is none.
     ///
     /// ```
@@ -61,7 +71,6 @@ fn wrapped<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError 
 }
 
 /// How many sources of an error are printed.
-#[cfg(feature = "batch")]
 const MAX_SOURCES: usize = 8;
 
 /// A handler's error, with its [`Verdict`].
@@ -136,7 +145,6 @@ impl Failure {
 
     /// The error's text and those of its sources, from the outermost to the first cause. Printing them runs code of the
     /// user's.
-    #[cfg(feature = "batch")]
     pub(crate) fn words(&self) -> String {
         let mut text = self.source.to_string();
         let mut next = self.source.source();

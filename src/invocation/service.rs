@@ -149,7 +149,7 @@ impl LayerSettings {
         let outcome = match candidate {
             None => {
                 let outcome = engine.run_unprotected(window, None, async { work(None).await }).await;
-                engine.tell_outcome(self.subject(None), outcome.kind(), 0);
+                engine.tell(self.subject(None), &outcome, 0);
                 outcome
             }
             Some(candidate) => {
@@ -157,7 +157,7 @@ impl LayerSettings {
                 let ran = engine.run_protected(candidate, window, self.wait_up_to, Unprobed, None, work).await;
                 let subject = self.subject(Some(key));
                 let (outcome, attempt) = ran.inspect_err(|error| engine.tell_error(subject, error))?;
-                engine.tell_outcome(subject, outcome.kind(), attempt);
+                engine.tell(subject, &outcome, attempt);
                 outcome
             }
         };

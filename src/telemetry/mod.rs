@@ -7,13 +7,14 @@
 //! | field | what |
 //! |---|---|
 //! | `outcome` | the outcome of the operation: [`Outcome::as_str`](crate::Outcome::as_str), or [`ErrorKind::as_str`](crate::ErrorKind::as_str); `unprotected` if an HTTP request ran without its claim since the store was unavailable |
+//! | `verdict` | of `failed`: `transient`, `permanent` or `unknown` |
 //! | `operation` | the operation's name, or the kind of the service; on a [named engine](crate::Idempotency#names) `name.` stands before it |
 //! | `key` | the hash of the key, as the store has it |
 //! | `attempt` | how often the key has been granted; 0 where nothing was. Not for records of a batch |
 //! | `message_id`, `receive_count` | of a record of a batch: which message, and which delivery of it |
 //! | `reported` | of a record of a batch: whether it is in the list of failures |
 //! | `dead_lettered` | of a record of a batch: `true` if it was dead-lettered, or has the key and the payload of one that was |
-//! | `error` | what went wrong, if something did |
+//! | `error` | the text of the error, if there is one. Of `replayed_failure` it is that of the recorded failure, except in batches, which do not read it |
 //!
 //! # Spans
 //!
@@ -27,8 +28,10 @@
 //!
 //! # Events
 //!
-//! At the end of each batch one event `batch` at *info* says how many `records` it had, how many were `executed`, `replayed`,
-//! `failed` and `reported`, and how many were in any `other` state.
+//! Each batch ends with one event `batch` at *info*. It counts the batch's `records`, and of them those that were `executed`, that
+//! were duplicates of what had been decided (`duplicates_saved`), that `failed`, that ended in `errors`, such as trouble with the
+//! store, that had any `other` outcome, and that were `reported`. [`Emf`] counts the same under `Operations`, `Executed` and
+//! `TookOver`, `DuplicatesSaved`, the names of failures, and `Errors`.
 //!
 //! Levels: *debug* for what is expected (executed, replayed, ignored), *info* for what will be tried again (in progress, not
 //! started, skipped, a transient failure), for what is superseded, for replayed failures and for what a probe has recovered, *warn* for what needs

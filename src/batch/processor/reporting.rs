@@ -86,6 +86,7 @@ impl<S: Source, T> Batch<'_, S, T> {
             message_id = report.record.id(),
             receive_count = report.record.receive_count(),
             outcome,
+            verdict = report.outcome.ok().and_then(OutcomeKind::verdict),
             reported = report.reported,
             dead_lettered = report.dead_lettered.then_some(true),
             operation = self.terms.operation,

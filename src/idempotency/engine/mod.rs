@@ -68,7 +68,7 @@ pub(crate) use waiting::{LeaseWait, WaitStep};
 /// | **settle** | `settling.rs` | `settle`; `settle_once` and `settle_again` in batches; `release` |
 /// | settle in one transaction with the caller's writes | `committing.rs` | `commit` |
 /// | the same without a claim before the run | `claimless.rs` | `claim_within`, `commit_claimless` |
-/// | log the outcome, and tell observers | `observing.rs` | `observed`, `timed`, `tell_outcome`, `tell_error` |
+/// | log the outcome, and tell observers | `observing.rs` | `observed`, `timed`, `tell`, `tell_error` |
 /// | all of it for one operation | `single.rs` | `run_protected`, `run_claimless`, `run_and_settle`, `run_unprotected` |
 ///
 /// Each call to the store goes through `within` (`calls.rs`), which limits its time.

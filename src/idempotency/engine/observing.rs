@@ -9,7 +9,7 @@ use tracing::{Instrument, Level, Span};
 use super::Engine;
 use crate::{
     error::{Error, ErrorKind},
-    idempotency::outcome::OutcomeKind,
+    idempotency::outcome::{Outcome, OutcomeKind},
     record::KeyHash,
     telemetry::{self, EndEvent, EntryPoint, KeyTally, OperationEvent, Tallied, Tally, event_at, spans},
 };
@@ -159,13 +159,19 @@ impl Engine {
         self.observe(subject, Err(error.kind()));
     }
 
-    /// Logs an outcome and the attempt it took, and tells observers.
-    pub(crate) fn tell_outcome(&self, subject: Subject<'_>, outcome: OutcomeKind, attempt: u64) {
+    /// Logs an outcome with what went wrong and the attempt it took, and tells observers.
+    pub(crate) fn tell<T>(&self, subject: Subject<'_>, outcome: &Outcome<T>, attempt: u64) {
+        let reason = outcome.reason();
+        self.tell_outcome(subject, outcome.kind(), reason.as_deref(), attempt);
+    }
+
+    /// The same of an outcome without its value; `error` is what went wrong.
+    pub(crate) fn tell_outcome(&self, subject: Subject<'_>, outcome: OutcomeKind, error: Option<&str>, attempt: u64) {
         let Subject { operation, key, .. } = subject;
-        let (level, name) = (subject.level(outcome), outcome.as_str());
+        let (level, name, verdict) = (subject.level(outcome), outcome.as_str(), outcome.verdict());
         match key {
-            Some(key) => event_at!(level, outcome = name, operation, %key, attempt, "operation"),
-            None => event_at!(level, outcome = name, operation, "operation"),
+            Some(key) => event_at!(level, outcome = name, verdict, operation, %key, attempt, error, "operation"),
+            None => event_at!(level, outcome = name, verdict, operation, error, "operation"),
         }
         spans::conclude(key, attempt, name, level);
         self.observe(subject, Ok(outcome));

@@ -138,10 +138,31 @@ async fn each_batch_ends_with_a_summary_at_info() {
     let [summary] = summaries[..] else { panic!("{summaries:?}") };
     assert_eq!(lines.last().unwrap().get("message"), "batch");
     assert_eq!((summary.level, summary.get("operation")), (Level::INFO, "tests.sqs"));
-    let names = ["records", "executed", "replayed", "failed", "other", "reported"];
-    // `A` and the lost one run; the copy of `A`, what is done and what failed for good are replayed; `B` to `F` fail; a body
-    // that is no order, one with the key of `A`, one without a key and one that is running are neither.
-    assert_eq!(names.map(|name| summary.get(name)), ["14", "2", "3", "5", "4", "10"]);
+    let names = ["records", "executed", "duplicates_saved", "failed", "errors", "other", "reported"];
+    // `A` and the lost one run; the copy of `A`, what is done and what failed for good are duplicates; `B` to `F` fail; a body that
+    // is no order and one without a key are errors; one with the key of `A` and one that is running are neither.
+    assert_eq!(names.map(|name| summary.get(name)), ["14", "2", "3", "5", "2", "2", "10"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_counts_records_that_the_store_did_not_decide_as_errors() {
+    let world = World::new();
+    world.store.always(Call::Claim, Fault::AccessDenied);
+    let lines = lines(&world, PermanentFailures::Report, [order("A"), order("B")]).await;
+    let summary = lines.iter().find(|line| line.get("message") == "batch").unwrap();
+    let names = ["records", "failed", "errors", "other", "reported"];
+    assert_eq!(names.map(|name| summary.get(name)), ["2", "0", "2", "0", "2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_event_of_a_failed_record_has_its_verdict() {
+    for (act, level) in [("transient", Level::INFO), ("permanent", Level::WARN), ("unknown", Level::WARN)] {
+        let lines = lines(&World::new(), PermanentFailures::Report, [work("A", act, 0)]).await;
+        let record = lines.iter().find(|line| line.get("message") == "record").unwrap();
+        assert_eq!((record.get("outcome"), record.get("verdict"), record.level), ("failed", act, level));
+    }
+    let lines = lines(&World::new(), PermanentFailures::Report, [order("A")]).await;
+    assert_eq!(lines[0].get("verdict"), "");
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,6 +39,23 @@ async fn every_operation_logs_its_outcome_under_the_hash_of_its_key() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_failure_is_logged_with_its_verdict_and_its_reason_now_and_again() {
+    let event = async |world: &World, failure: Failure| {
+        let (collector, guard) = Collector::install();
+        let _ = world.run_to(Err(failure)).await;
+        drop(guard);
+        let lines = collector.lines();
+        let line = lines.iter().find(|line| line.get("message") == "operation").unwrap();
+        ["outcome", "verdict", "error"].map(|field| line.get(field).to_owned())
+    };
+    let world = World::new();
+    let closed = std::io::Error::other("the shop is closed");
+    assert_eq!(event(&world, Failure::transient(closed)).await, ["failed", "transient", "the shop is closed"]);
+    assert_eq!(event(&world, Failure::permanent("no such shop")).await, ["failed", "permanent", "no such shop"]);
+    assert_eq!(event(&world, Failure::permanent("not run")).await, ["replayed_failure", "", "no such shop"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn trouble_with_the_store_is_logged_too() {
     let world = World::new();
     world.store.always(Call::Claim, Fault::AccessDenied);
