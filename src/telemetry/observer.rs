@@ -83,7 +83,7 @@ pub struct EndEvent<'a> {
     pub operations: usize,
     /// How many calls to the store were made for all of them together.
     pub store_calls: u32,
-    /// Whether it ran within another one, such as an operation within the handler of a batch.
+    /// Whether it ran within another one of which the same observers are told, such as an operation within the handler of a batch.
     pub is_nested: bool,
 }
 
@@ -109,6 +109,12 @@ pub trait Observer: Send + Sync + 'static {
     /// A batch, a request, an invocation or a single operation is over, after its operations have been told. Not called if its
     /// future is dropped before.
     fn on_end(&self, _event: &EndEvent<'_>) {}
+
+    /// Returns what two engines that share an observer have in common.
+    #[doc(hidden)]
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).cast::<()>().addr()
+    }
 }
 
 impl<F: Fn(&OperationEvent<'_>) + Send + Sync + 'static> Observer for F {
@@ -125,6 +131,10 @@ impl<O: Observer> Observer for Arc<O> {
     fn on_end(&self, event: &EndEvent<'_>) {
         (**self).on_end(event);
     }
+
+    fn address(&self) -> usize {
+        (**self).address()
+    }
 }
 
 /// The observers of an engine, in the order in which they are called.
@@ -138,6 +148,12 @@ impl Observers {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns whether all of the others are among these.
+    pub(crate) fn include(&self, others: &Self) -> bool {
+        let address = |observer: &Arc<dyn Observer>| observer.address();
+        others.0.iter().map(address).all(|other| self.0.iter().map(address).any(|own| own == other))
     }
 
     pub(crate) fn operation(&self, event: &OperationEvent<'_>) {

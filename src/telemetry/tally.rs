@@ -6,7 +6,7 @@
 use std::{
     cell::RefCell,
     collections::HashMap,
-    future::Future,
+    future::{Future, poll_fn},
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
@@ -25,6 +25,7 @@ use crate::{
         Answers, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled, Settlement,
         Store, StoreId,
     },
+    telemetry::observer::Observers,
 };
 
 thread_local! {
@@ -33,8 +34,12 @@ thread_local! {
 }
 
 /// What was counted and timed.
-#[derive(Debug, Default)]
-pub(crate) struct Tally(Mutex<Counts>);
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// The observers that are told of it.
+    observers: Observers,
+    counts: Mutex<Counts>,
+}
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -57,13 +62,22 @@ pub(crate) struct KeyTally {
 }
 
 impl Tally {
+    pub(crate) fn new(observers: Observers) -> Self {
+        Self { observers, counts: Mutex::default() }
+    }
+
+    /// Returns whether the observers are all told of the end of whatever is being polled.
+    pub(crate) fn tells(observers: &Observers) -> bool {
+        Self::current().is_some_and(|tally| tally.observers.include(observers))
+    }
+
     /// That of what is being polled, if it has one.
     pub(crate) fn current() -> Option<Arc<Self>> {
         CURRENT.with_borrow(Option::clone)
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn of_key(&self, key: &KeyHash) -> KeyTally {
@@ -78,18 +92,6 @@ impl Tally {
     pub(crate) fn totals(&self) -> (usize, u32) {
         let counts = self.counts();
         (counts.operations, counts.store_calls)
-    }
-
-    /// Notes a call for these keys.
-    fn called<'k>(keys: impl Iterator<Item = &'k KeyHash>, mut note: impl FnMut(usize, &mut KeyTally)) {
-        let Some(tally) = Self::current() else { return };
-        let mut counts = tally.counts();
-        counts.store_calls += 1;
-        for (index, key) in keys.enumerate() {
-            let of_key = counts.keys.entry(*key).or_default();
-            of_key.store_calls += 1;
-            note(index, of_key);
-        }
     }
 }
 
@@ -117,12 +119,12 @@ impl<F> Tallied<F> {
     }
 }
 
-/// Makes a tally the current one until it is dropped.
+/// Makes a tally the current one, or makes none the current one, until it is dropped.
 struct Entered(Option<Arc<Tally>>);
 
 impl Entered {
-    fn by(tally: &Arc<Tally>) -> Self {
-        Self(CURRENT.replace(Some(Arc::clone(tally))))
+    fn by(tally: Option<Arc<Tally>>) -> Self {
+        Self(CURRENT.replace(tally))
     }
 }
 
@@ -137,8 +139,57 @@ impl<F: Future> Future for Tallied<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let _entered = this.tally.as_ref().map(Entered::by);
+        let _entered = this.tally.as_ref().map(|tally| Entered::by(Some(Arc::clone(tally))));
         this.future.poll(context)
+    }
+}
+
+/// Awaits a call to a store that may count it as well, as that of an engine with observers does.
+async fn counted_once<T>(mut call: BoxFuture<'_, T>) -> T {
+    poll_fn(|context| {
+        let _entered = Entered::by(None);
+        call.as_mut().poll(context)
+    })
+    .await
+}
+
+/// A call that is under way. It is counted and timed when it is answered, or when it is dropped without an answer: an outage of
+/// the store shows in the times of such calls.
+struct Call<'a, Q> {
+    /// The tally of whatever made the call. Its future may be dropped outside of that.
+    tally: Option<Arc<Tally>>,
+    begun: Instant,
+    requests: &'a [Q],
+    key: fn(&Q) -> &KeyHash,
+    add_time: fn(&Q, &mut KeyTally, Duration),
+}
+
+impl<'a, Q> Call<'a, Q> {
+    fn begin(requests: &'a [Q], key: fn(&Q) -> &KeyHash, add_time: fn(&Q, &mut KeyTally, Duration)) -> Self {
+        Self { tally: Tally::current(), begun: Instant::now(), requests, key, add_time }
+    }
+
+    fn answered(mut self, note: impl FnMut(usize, &mut KeyTally)) {
+        self.count(note);
+    }
+
+    fn count(&mut self, mut note: impl FnMut(usize, &mut KeyTally)) {
+        let Some(tally) = self.tally.take() else { return };
+        let time = self.begun.elapsed();
+        let mut counts = tally.counts();
+        counts.store_calls += 1;
+        for (index, request) in self.requests.iter().enumerate() {
+            let of_key = counts.keys.entry(*(self.key)(request)).or_default();
+            of_key.store_calls += 1;
+            (self.add_time)(request, of_key, time);
+            note(index, of_key);
+        }
+    }
+}
+
+impl<Q> Drop for Call<'_, Q> {
+    fn drop(&mut self) {
+        self.count(|_, _| {});
     }
 }
 
@@ -160,11 +211,9 @@ fn add(sum: &mut Option<Duration>, time: Duration) {
 impl Store for TalliedStore {
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
         Box::pin(async move {
-            let begun = Instant::now();
-            let answers = self.0.claim(requests).await;
-            let time = begun.elapsed();
-            Tally::called(requests.iter().map(|request| &request.key), |index, tally| {
-                add(&mut tally.claim_time, time);
+            let call = Call::begin(requests, |request| &request.key, |_, tally, time| add(&mut tally.claim_time, time));
+            let answers = counted_once(self.0.claim(requests)).await;
+            call.answered(|index, tally| {
                 if let Some(Ok(Claimed::Granted(grant))) = answers.get(index) {
                     tally.attempt = grant.attempt;
                     tally.took_over = grant.prior_status == Some(Status::InProgress);
@@ -177,15 +226,19 @@ impl Store for TalliedStore {
 
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
         Box::pin(async move {
-            let begun = Instant::now();
-            let answers = self.0.settle(requests).await;
-            let time = begun.elapsed();
-            Tally::called(requests.iter().map(|request| &request.key), |index, tally| {
+            let call = Call::begin(
+                requests,
+                |request| &request.key,
+                |request, tally, time| {
+                    if !matches!(request.settlement, Settlement::Renew { .. }) {
+                        add(&mut tally.settle_time, time);
+                    }
+                },
+            );
+            let answers = counted_once(self.0.settle(requests)).await;
+            call.answered(|index, tally| {
                 if let Some(Ok(Settled::Renewed { lease_until })) = answers.get(index) {
                     tally.lease_until = Some(*lease_until);
-                }
-                if !matches!(requests[index].settlement, Settlement::Renew { .. }) {
-                    add(&mut tally.settle_time, time);
                 }
             });
             answers
@@ -194,8 +247,9 @@ impl Store for TalliedStore {
 
     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(async move {
-            let answers = self.0.read(keys, data).await;
-            Tally::called(keys.iter(), |_, _| {});
+            let call = Call::begin(keys, |key| key, |_, _, _| {});
+            let answers = counted_once(self.0.read(keys, data)).await;
+            call.answered(|_, _| {});
             answers
         })
     }

@@ -57,8 +57,8 @@ impl Engine {
         future: F,
     ) -> impl Future<Output = F::Output> + use<'a, F> {
         let observers = &self.settings.observers;
-        let tally = (!observers.is_empty()).then(Arc::<Tally>::default);
-        let is_nested = tally.is_some() && Tally::current().is_some();
+        let tally = (!observers.is_empty()).then(|| Arc::new(Tally::new(observers.clone())));
+        let is_nested = tally.is_some() && Tally::tells(observers);
         Tallied::new(tally.clone(), future)
             .map(move |output| {
                 if let Some(tally) = tally {

@@ -1,5 +1,7 @@
 //! What is counted where several operations share calls, or run within one another; and observers that misbehave.
 
+use lambda_once::store::fault::{Call, Fault};
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -31,6 +33,57 @@ async fn an_operation_within_a_handler_is_counted_by_itself_and_as_nested() {
     let told: Vec<_> = recorder.told().into_iter().map(|told| (told.operation, told.store_calls)).collect();
     assert_eq!(told, [("charge".to_owned(), 2), ("sqs".to_owned(), 2)]);
     assert_eq!(recorder.ends(), [(EntryPoint::Operation, 1, 2, true), (EntryPoint::Batch, 1, 2, false)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_with_other_observers_is_not_nested_in_anothers_handler() {
+    let (outer_recorder, inner_recorder) = (Recorder::default(), Recorder::default());
+    let outer = engine(store(), |builder| builder.observer(outer_recorder.clone()));
+    let inner = engine(store(), |builder| builder.observer(inner_recorder.clone()));
+    let service = outer.sqs(Key::pointer("/id"), move |_: Value| {
+        let inner = inner.clone();
+        async move { inner.operation("charge", "k").run(|| act(Act::Succeed)).await.map(|_| ()) }
+    });
+    testing::deliver(&service, &testing::sqs::batch([testing::record(&json!({ "id": "k" }))])).await;
+    assert_eq!(inner_recorder.ends(), [(EntryPoint::Operation, 1, 2, false)]);
+    assert_eq!(outer_recorder.ends(), [(EntryPoint::Batch, 1, 2, false)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn engines_that_share_their_observer_are_nested() {
+    let recorder = Arc::new(Recorder::default());
+    let [outer, inner] = [(); 2].map(|()| engine(store(), |builder| builder.observer(Arc::clone(&recorder))));
+    let service = outer.sqs(Key::pointer("/id"), move |_: Value| {
+        let inner = inner.clone();
+        async move { inner.operation("charge", "k").run(|| act(Act::Succeed)).await.map(|_| ()) }
+    });
+    testing::deliver(&service, &testing::sqs::batch([testing::record(&json!({ "id": "k" }))])).await;
+    assert_eq!(recorder.ends(), [(EntryPoint::Operation, 1, 2, true), (EntryPoint::Batch, 1, 2, false)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_on_the_store_of_another_counts_each_call_once() {
+    let recorder = Recorder::default();
+    let first = engine(store(), |builder| builder.observer(recorder.clone()));
+    let builder =
+        Idempotency::builder(Arc::clone(first.store())).clock(TokioClock::new()).scope("tests").disabled(false);
+    let second = builder.observer(recorder.clone()).build().unwrap();
+    send(&second, EntryPoint::Operation, Act::Succeed).await;
+    assert_eq!(recorder.one().store_calls, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_the_store_never_answers_are_counted_and_timed() {
+    let recorder = Recorder::default();
+    let store = store();
+    let once = engine(store.clone(), |builder| builder.observer(recorder.clone()));
+    store.always(Call::Claim, Fault::Silence);
+    let error = once.operation("charge", "k").run(|| act(Act::Succeed)).await.unwrap_err();
+    let told = recorder.one();
+    assert_eq!(told.outcome, Err(error.kind()));
+    let claim_time = told.claim_time.expect("the claims have a time");
+    assert!(claim_time >= Duration::from_secs(3), "{claim_time:?}");
+    assert!(told.store_calls >= 2, "a claim and what follows it: {}", told.store_calls);
 }
 
 #[tokio::test(start_paused = true)]
