@@ -47,6 +47,20 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Returns whether the store refused, failed or did not answer.
+    pub(crate) const fn is_of_store(self) -> bool {
+        matches!(
+            self,
+            Self::Throttled
+                | Self::Timeout
+                | Self::Unavailable
+                | Self::AccessDenied
+                | Self::Table
+                | Self::Request
+                | Self::Format
+        )
+    }
+
     /// A stable name in snake case, for logs and for the `errorType` that Lambda reports.
     pub const fn as_str(self) -> &'static str {
         match self {

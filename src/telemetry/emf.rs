@@ -11,9 +11,12 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::observer::{EndEvent, Observer, OperationEvent};
-use crate::idempotency::{
-    outcome::{Interruption, OutcomeKind},
-    verdict::Verdict,
+use crate::{
+    error::ErrorKind,
+    idempotency::{
+        outcome::{Interruption, OutcomeKind},
+        verdict::Verdict,
+    },
 };
 
 /// An array in a metric holds this many values at most.
@@ -40,12 +43,13 @@ const MAX_VALUES: usize = 100;
 /// | `Executed`, `TookOver`, `Replayed`, … | count | outcomes: the names of [`OutcomeKind`], with `FailedTransient`, `FailedPermanent` and `FailedUnknown` for failures, `Panicked` and `Cancelled` for interruptions |
 /// | `Takeovers` | count | claims that took over another one, however they ended |
 /// | `Errors` | count | operations whose outcome could not be decided: trouble with the store, a missing key and so on |
+/// | `StoreErrors` | count | of `Errors`, those of the store: it refused, failed or did not answer. Alarm on any |
 /// | `ClaimTime`, `HandlerTime`, `SettleTime` | milliseconds | a value for each operation that has it |
 /// | `LeaseRemaining` | milliseconds | how much of the lease was left when the handler ended |
 /// | `StoreCalls` | count | calls to the store |
 ///
-/// `Operations` and `DuplicatesSaved` are always there, so that an alarm has data; of the others only what occurred. A line holds no
-/// payload, and no key.
+/// `Operations` and `DuplicatesSaved` are in the first line of each invocation and operation, so that an alarm has data. Of the others
+/// there is only what occurred. A line holds no payload, and no key.
 ///
 /// A line is written when a batch, a request, an invocation or a single operation is over. Operations within a handler of another
 /// of this engine's services are written with that.
@@ -159,6 +163,7 @@ struct Metrics {
     operations: u64,
     duplicates: u64,
     takeovers: u64,
+    store_errors: u64,
     store_calls: u64,
     outcomes: BTreeMap<&'static str, u64>,
     times: [(&'static str, Vec<f64>); 4],
@@ -171,6 +176,7 @@ impl Metrics {
         self.operations += 1;
         self.duplicates += u64::from(event.is_duplicate());
         self.takeovers += u64::from(event.took_over);
+        self.store_errors += u64::from(event.outcome.is_err_and(ErrorKind::is_of_store));
         *self.outcomes.entry(event.outcome.map_or("Errors", name)).or_default() += 1;
         let times = [event.claim_time, event.handler_time, event.settle_time, event.lease_remaining];
         for ((metric, values), (name, time)) in self.times.iter_mut().zip(TIMES.into_iter().zip(times)) {
@@ -182,7 +188,8 @@ impl Metrics {
     fn counts(&self) -> Vec<(&'static str, u64)> {
         let mut counts = vec![("Operations", self.operations), ("DuplicatesSaved", self.duplicates)];
         counts.extend(self.outcomes.iter().map(|(name, count)| (*name, *count)));
-        let others = [("Takeovers", self.takeovers), ("StoreCalls", self.store_calls)];
+        let others =
+            [("Takeovers", self.takeovers), ("StoreErrors", self.store_errors), ("StoreCalls", self.store_calls)];
         counts.extend(others.into_iter().filter(|(_, count)| *count > 0));
         counts
     }

@@ -1,7 +1,10 @@
 //! Metrics in CloudWatch's embedded metric format, held to the schema that AWS publishes.
 //! <https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>
 
-use lambda_once::telemetry::Emf;
+use lambda_once::{
+    store::fault::{Call, Fault},
+    telemetry::Emf,
+};
 
 use super::*;
 
@@ -106,6 +109,41 @@ async fn a_batch_is_one_line_and_a_metric_of_over_100_values_takes_another() {
     assert_eq!((sum("Operations"), sum("DuplicatesSaved"), sum("Executed")), (250, 100, 150));
     let values = written.iter().filter_map(|line| line["ClaimTime"].as_array()).map(Vec::len);
     assert_eq!(values.sum::<usize>(), 250);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_within_another_engines_handler_is_written_at_once() {
+    let ((outer_written, outer), (inner_written, inner)) = (world(), world());
+    let service = outer.sqs(Key::pointer("/id"), move |_: Value| {
+        let inner = inner.clone();
+        async move { inner.operation("charge", "k").run(|| act(Act::Succeed)).await.map(|_| ()) }
+    });
+    testing::deliver(&service, &testing::sqs::batch([testing::record(&json!({ "id": "k" }))])).await;
+    for (written, operation) in [(&inner_written, "charge"), (&outer_written, "sqs")] {
+        let lines = lines(written);
+        let [line] = &lines[..] else { panic!("one line, not {lines:?}") };
+        assert_eq!((&line["Operation"], &line["StoreCalls"]), (&json!(operation), &json!(2)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_store_shows_as_store_errors_and_a_missing_key_does_not() {
+    let (written, once) = {
+        let lines = Lines::default();
+        let (written, store) = (Arc::clone(&lines), store());
+        store.always(Call::Claim, Fault::AccessDenied);
+        let emf = Emf::new("Payments").writer(move |line| written.lock().unwrap().push(line.to_owned()));
+        (lines, engine(store, |builder| builder.observer(emf)))
+    };
+    send(&once, EntryPoint::Batch, Act::Succeed).await;
+    let [dead] = &lines(&written)[..] else { panic!("one line") };
+    assert_eq!((&dead["Errors"], &dead["StoreErrors"]), (&json!(1), &json!(1)));
+
+    let (written, once) = world();
+    let service = once.sqs(Key::pointer("/id"), |_: Value| act(Act::Succeed));
+    testing::deliver(&service, &testing::sqs::batch([testing::record(&json!({}))])).await;
+    let [missing] = &lines(&written)[..] else { panic!("one line") };
+    assert_eq!((&missing["Errors"], missing.get("StoreErrors")), (&json!(1), None));
 }
 
 #[tokio::test(start_paused = true)]
