@@ -29,7 +29,8 @@ pub(super) fn is_missing(json: &[u8]) -> bool {
     }
 }
 
-/// Where in a key a part is missing, as the rest of a JSON Pointer: empty if it is the key itself.
+/// Returns the place at which a part of a key is missing, as the rest of a JSON Pointer: empty if it is the key itself. The name of an
+/// object's member may be data of the sender, such as an address, so it is not quoted.
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 pub(super) fn missing_path(json: &[u8]) -> String {
     let (token, part) = match json {
@@ -38,7 +39,7 @@ pub(super) fn missing_path(json: &[u8]) -> String {
             None => return String::new(),
         },
         [b'{', ..] => match text::members(json).find(|(_, part)| is_missing(part)) {
-            Some((name, part)) => (text::text(name).replace('~', "~0").replace('/', "~1"), part),
+            Some((_, part)) => ("…".to_owned(), part),
             None => return String::new(),
         },
         _ => return String::new(),

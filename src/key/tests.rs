@@ -321,7 +321,7 @@ fn a_key_that_is_partly_missing_is_said_to_be_so_at_its_path() {
         Key::pointer(pointer).select(&Delivery::new(&body, &None), &mut buffer).unwrap_err().to_string()
     };
     let body = r#"{"order":{"id":7,"a/b":[1,{"c~":null}]},"empty":""}"#;
-    assert!(said("/order", body).ends_with("`null` or something empty at `/order/a~1b/1/c~0`"));
+    assert!(said("/order", body).ends_with("`null` or something empty at `/order/…/1/…`"), "without names of the body");
     assert!(said("/empty", body).ends_with("`null` or something empty at `/empty`"));
     assert!(said("/ordre", body).ends_with("nothing at `/ordre`"));
 }
