@@ -22,7 +22,7 @@ pub enum ErrorKind {
     Decode,
     /// The event is not what its source sends. Nothing of it was claimed.
     Event,
-    /// Every record of a batch failed, and [`FullBatchFailure::Error`](crate::batch::FullBatchFailure::Error) makes that an error
+    /// Every record of a batch failed, and [`FullBatchFailure`](crate::batch::FullBatchFailure) makes that an error
     /// of the invocation; or any record did, and Lambda takes no partial answer for its source.
     Batch,
     /// The store refused because of its rate limits.

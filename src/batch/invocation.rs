@@ -146,8 +146,16 @@ fn respond<S: Source>(
     let count = records.len();
     let message = if options.all_or_error && !failed.is_empty() {
         Some(format!("{} of the batch's {count} records failed", failed.len()))
-    } else if options.on_full_batch_failure == FullBatchFailure::Error && count > 0 && failed.len() == count {
-        Some(format!("every one of the batch's {count} records failed"))
+    } else if count > 0 && failed.len() == count {
+        let is_of_store = || records.iter().all(|report| report.outcome.is_err_and(ErrorKind::is_of_store));
+        match options.on_full_batch_failure {
+            FullBatchFailure::Report => None,
+            FullBatchFailure::Error => Some(format!("every one of the batch's {count} records failed")),
+            FullBatchFailure::StoreError => {
+                let error = is_of_store().then(|| records.iter().find_map(|report| report.error.as_deref())).flatten();
+                error.map(|error| format!("the store decided none of the batch's {count} records: {error}"))
+            }
+        }
     } else {
         None
     };

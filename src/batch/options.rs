@@ -45,6 +45,9 @@ pub enum FullBatchFailure {
     /// The invocation fails with [`ErrorKind::Batch`](crate::ErrorKind::Batch), so that it shows in Lambda's error metric. The
     /// queue delivers the whole batch again either way; after errors Lambda may poll more slowly.
     Error,
+    /// The same, but only if the store kept each record from being decided: it refused, failed or did not answer. A dead store then
+    /// shows in Lambda's error metric, and messages that fail by themselves do not.
+    StoreError,
 }
 
 /// How long a record waits for a claim that is held elsewhere, unless a setting says otherwise.

@@ -1,7 +1,7 @@
 //! Books orders that arrive in an SQS queue, each of them once.
 
 use functions::{Entry, Ledger, Run, Setup, Simulation, init, simulation_if_allowed};
-use lambda_once::{Failure, Key, RecordContext};
+use lambda_once::{Failure, Key, RecordContext, batch::FullBatchFailure};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -33,7 +33,9 @@ async fn main() -> Result<(), lambda_runtime::Error> {
     let Setup { once, ledger, .. } = init().await?;
     let handler = move |order, context| book(ledger.clone(), order, context);
     // A misspelt pointer shows here, at the deployment.
-    let service = once.sqs(Key::pointer("/order_id"), handler).validate()?;
+    let service = once.sqs(Key::pointer("/order_id"), handler);
+    // A table that does not answer shows in Lambda's error metric, and an order that fails in the dead-letter queue.
+    let service = service.on_full_batch_failure(FullBatchFailure::StoreError).validate()?;
     lambda_runtime::run(service).await
 }
 

@@ -8,7 +8,11 @@
 //! payout that may have been made.
 
 use functions::{Entry, Ledger, Run, Setup, Simulation, init, simulation_if_allowed};
-use lambda_once::{Failure, Key, RecordContext, batch::in_transaction, store::dynamodb::Writes};
+use lambda_once::{
+    Failure, Key, RecordContext,
+    batch::{FullBatchFailure, in_transaction},
+    store::dynamodb::Writes,
+};
 use serde::Deserialize;
 
 /// The queue's `maxReceiveCount` in `template.yaml`: with it the log warns when a last delivery fails, as the dead-letter
@@ -68,11 +72,13 @@ async fn main() -> Result<(), lambda_runtime::Error> {
         Some(store) => {
             let handler = move |payout, context, writes| pay(ledger.clone(), payout, context, writes);
             let service = once.sqs(key, in_transaction(&store, handler));
-            lambda_runtime::run(service.max_receive_count(MAX_RECEIVES).validate()?).await
+            let service = service.max_receive_count(MAX_RECEIVES).on_full_batch_failure(FullBatchFailure::StoreError);
+            lambda_runtime::run(service.validate()?).await
         }
         None => {
             let handler = move |payout, context| pay_apart(ledger.clone(), payout, context);
-            lambda_runtime::run(once.sqs(key, handler).max_receive_count(MAX_RECEIVES).validate()?).await
+            let service = once.sqs(key, handler).max_receive_count(MAX_RECEIVES);
+            lambda_runtime::run(service.on_full_batch_failure(FullBatchFailure::StoreError).validate()?).await
         }
     }
 }

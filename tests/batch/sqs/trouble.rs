@@ -1,6 +1,8 @@
 //! Store errors: throttling, lost answers, unavailability.
 
 use lambda_once::{
+    ErrorKind,
+    batch::FullBatchFailure,
     record::Status,
     store::fault::{Call, Fault},
 };
@@ -21,6 +23,20 @@ async fn done_work_that_cannot_be_recorded_is_acknowledged_and_never_released() 
         }
         assert_eq!(world.journal.keys(), ["A", "B"], "{fault:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_store_fails_the_invocation_and_failed_work_does_not() {
+    let world = World::new();
+    let service = world.service().on_full_batch_failure(FullBatchFailure::StoreError);
+    let deliver = |bodies| async { invoke(&service, batch(bodies), world.left(seconds(30))).await.map(drop) };
+    world.store.always(Call::Claim, Fault::TableMissing);
+    let error = deliver(vec![order("A"), order("B")]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Batch);
+    assert!(error.message().starts_with("the store decided none of the batch's 2 records: claim (table): "), "{error}");
+    world.store.heal();
+    deliver(vec![work("A", "transient", 0), work("B", "permanent", 0)]).await.unwrap();
+    deliver(vec![order("A"), order("B")]).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
