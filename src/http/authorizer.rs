@@ -26,11 +26,31 @@ use super::caller::{Caller, Identified};
 /// What an authorizer has established.
 enum Found<'a> {
     /// The claims of a token, by name.
-    Claims(&'a dyn Fn(&str) -> Option<&'a str>),
+    Claims(&'a dyn Fn(&str) -> Option<Claim<'a>>),
     /// The context that a Lambda authorizer has returned.
     Context(&'a dyn Fn(&str) -> Option<String>),
     /// The identity behind a signature.
     Iam(Iam<'a>),
+}
+
+/// The value of a claim. The JWT authorizer of a REST API passes on its JSON type, the others make a text of it.
+/// <https://docs.aws.amazon.com/apigateway/latest/developerguide/rest-api-jwt-authorizer-claims.html>
+enum Claim<'a> {
+    Text(&'a str),
+    /// A number or a boolean, as JSON. It is not the same as the text.
+    Json(String),
+}
+
+impl<'a> Claim<'a> {
+    fn of(value: &'a Value) -> Option<Self> {
+        match value {
+            Value::String(text) => Some(Self::Text(text)),
+            // Different numbers beyond 64 bits may have been read as one.
+            Value::Number(number) if number.is_f64() => None,
+            Value::Number(_) | Value::Bool(_) => Some(Self::Json(value.to_string())),
+            _ => None,
+        }
+    }
 }
 
 /// The identity that signed a request.
@@ -106,7 +126,9 @@ impl Caller {
     }
 
     /// Identifies the caller by the issuer and this claim of the JWT that API Gateway has verified, for example `client_id` of
-    /// a machine-to-machine token without a subject. A request without the claim is refused with 403.
+    /// a machine-to-machine token without a subject. Its value is a string, a number of at most 64 bits or a boolean; the number 42
+    /// and the string "42", which the JWT authorizer of a REST API tells apart, are different callers. A request without the claim
+    /// is refused with 403.
     pub fn jwt_claim(name: &'static str) -> Self {
         by(move |found| match found {
             Found::Claims(claim) => token(claim, name),
@@ -197,7 +219,7 @@ fn known(caller: Option<String>) -> Identified {
 fn caller_of_rest(context: &ApiGatewayProxyRequestContext, principal: Principal<'_>) -> Identified {
     let fields = &context.authorizer.fields;
     if let Some(claims) = fields.get("claims").and_then(Value::as_object) {
-        return known(principal(Found::Claims(&|name| text(claims, name))));
+        return known(principal(Found::Claims(&|name| claims.get(name).and_then(Claim::of))));
     }
     // An HTTP API with payload version 1 has both for routes without an authorizer.
     let is_empty = |(name, value): (&String, &Value)| value.is_null() && ["claims", "scopes"].contains(&name.as_str());
@@ -228,7 +250,7 @@ fn is_given(field: &Option<String>) -> bool {
 
 fn of_version_2(authorizer: &ApiGatewayRequestAuthorizer, principal: Principal<'_>) -> Option<String> {
     if let Some(jwt) = &authorizer.jwt {
-        return principal(Found::Claims(&|name| jwt.claims.get(name).map(String::as_str)));
+        return principal(Found::Claims(&|name| jwt.claims.get(name).map(|text| Claim::Text(text))));
     }
     if let Some(caller) = &authorizer.iam {
         let cognito = caller.cognito_identity.as_ref().and_then(|identity| identity.identity_id.as_deref());
@@ -255,11 +277,18 @@ fn caller_of_others(parts: &Parts, context: &RequestContext, principal: Principa
     if is_authenticated { Identified::Unknown } else { Identified::Anonymous }
 }
 
-fn token<'a>(claim: &dyn Fn(&str) -> Option<&'a str>, name: &str) -> Option<String> {
-    let value = claim(name).filter(|value| !value.is_empty())?;
-    let issuer = claim("iss").unwrap_or_default();
-    // The subject stands alone, as it always has.
-    Some(if name == "sub" { joined("jwt", &[issuer, value]) } else { joined("jwt claim", &[issuer, name, value]) })
+fn token<'a>(claim: &dyn Fn(&str) -> Option<Claim<'a>>, name: &str) -> Option<String> {
+    let issuer = match claim("iss") {
+        Some(Claim::Text(issuer)) => issuer,
+        Some(Claim::Json(_)) | None => "",
+    };
+    match claim(name)? {
+        Claim::Text("") => None,
+        // The subject stands alone, as it always has.
+        Claim::Text(value) if name == "sub" => Some(joined("jwt", &[issuer, value])),
+        Claim::Text(value) => Some(joined("jwt claim", &[issuer, name, value])),
+        Claim::Json(value) => Some(joined("jwt claim as JSON", &[issuer, name, &value])),
+    }
 }
 
 impl<'a> Iam<'a> {
@@ -331,4 +360,48 @@ fn scalar(value: &Value) -> Option<String> {
 /// Encodes the parts as a JSON array, so that different parts never have the same encoding.
 fn joined(kind: &str, parts: &[&str]) -> String {
     serde_json::json!([kind, parts]).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The caller of a REST API whose JWT authorizer has verified these claims.
+    fn caller_with(claims: &Value, name: &'static str) -> Identified {
+        let context = json!({ "authorizer": { "claims": claims }, "httpMethod": "POST", "identity": {} });
+        let context: ApiGatewayProxyRequestContext = serde_json::from_value(context).unwrap();
+        caller_of_rest(&context, &|found| match found {
+            Found::Claims(claim) => token(claim, name),
+            _ => None,
+        })
+    }
+
+    fn known_as(claims: &Value, name: &'static str) -> String {
+        match caller_with(claims, name) {
+            Identified::Known(caller) => caller,
+            _ => panic!("{claims} name no caller"),
+        }
+    }
+
+    #[test]
+    fn a_claim_that_is_a_number_is_a_caller_and_not_that_of_the_text() {
+        for name in ["sub", "client_id"] {
+            let number = known_as(&json!({ "iss": "https://id", name: 42 }), name);
+            let text = known_as(&json!({ "iss": "https://id", name: "42" }), name);
+            assert_ne!(number, text);
+            assert_eq!(number, known_as(&json!({ "iss": "https://id", name: 42, "aud": "charges" }), name));
+            assert_ne!(number, known_as(&json!({ "iss": "https://other", name: 42 }), name));
+            assert_ne!(number, known_as(&json!({ "iss": "https://id", name: 43 }), name));
+        }
+    }
+
+    #[test]
+    fn a_claim_that_does_not_tell_callers_apart_names_none() {
+        for value in [json!(null), json!(""), json!(["a"]), json!({"a": 1}), json!(18_446_744_073_709_551_616_f64)] {
+            let caller = caller_with(&json!({ "iss": "https://id", "sub": value }), "sub");
+            assert!(matches!(caller, Identified::Unknown), "{value}");
+        }
+    }
 }
