@@ -143,6 +143,9 @@ impl<H, T, Args> BatchService<Kinesis, H, T, Args> {
 impl Idempotency {
     /// A service for a Kinesis data stream: `handler` for each record, once for each `key`. The data is JSON.
     ///
+    /// The order of the records of a partition key is that of their shard. A stream with the record distribution strategy `AUTO`
+    /// ignores partition keys, so that the records of one key are in several shards and in no order: use `ordered_by` there.
+    ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {
     /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::stream::StreamOrder};

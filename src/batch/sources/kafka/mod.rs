@@ -278,6 +278,10 @@ impl Idempotency {
     /// otherwise Lambda takes no partial answer from Kafka, and would go on behind the records that failed. Without it choose
     /// [`FullBatchFailure::Error`](crate::batch::FullBatchFailure::Error) and a batch size of 1.
     ///
+    /// **The event source mapping must be in the consumption mode `Stream`**, the default. In the mode `Queue` several pollers read
+    /// a partition side by side, in no order, and Kafka counts the deliveries of each record. Here a record that fails blocks those
+    /// behind it in its partition, which then spend deliveries as well, until Kafka gives them up.
+    ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {
     /// use lambda_once::{Failure, Idempotency, Key, MemoryStore};
