@@ -128,6 +128,7 @@ pub use key::missing::MissingKey;
 pub use key::payload::Payload;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 pub use key::selector::Key;
+pub use record::{Difference, PayloadPart};
 #[cfg(feature = "cache")]
 pub use store::cached::CachedStore;
 #[cfg(feature = "dynamodb")]
@@ -136,4 +137,4 @@ pub use store::dynamodb::DynamoDbStore;
 pub use store::postgres::PostgresStore;
 #[cfg(feature = "redis")]
 pub use store::redis::RedisStore;
-pub use store::{Mismatch, Store, memory::MemoryStore, transaction::Transactional};
+pub use store::{Mismatch, MismatchState, Store, memory::MemoryStore, transaction::Transactional};

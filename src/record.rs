@@ -7,9 +7,12 @@ use serde_json::{Map, Value};
 use crate::{clock::Timestamp, order::Sequence};
 
 mod encoded;
+mod fingerprint;
 mod form;
 
 pub use encoded::EncodedData;
+pub(crate) use fingerprint::DEFAULT_PAYLOAD_VERSION;
+pub use fingerprint::{Difference, Fingerprint, PayloadPart};
 
 /// The version of the record's format that this library writes, as attribute `v`.
 ///
@@ -35,11 +38,6 @@ pub(crate) fn stored_text(text: &str) -> Arc<str> {
 /// The plain key cannot be read back from it. `Display` and `Debug` show hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash([u8; 32]);
-
-/// A payload as it is compared: its SHA-256, or its MD5 and zeros for records of AWS Powertools. The first half of the bytes
-/// [decides](Self::is_same_payload) whether two payloads are the same. Same key and another payload is misuse of the key.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint([u8; 32]);
 
 /// The token that fences a record: 128 random bits, drawn afresh for every claim.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -107,17 +105,6 @@ impl KeyHash {
     pub(crate) fn halves(&self) -> (&[u8; 16], &[u8; 16]) {
         let [first, second] = self.0.as_chunks().0 else { unreachable!("32 bytes are two halves") };
         (first, second)
-    }
-}
-
-hexadecimal!(Fingerprint, 32);
-
-impl Fingerprint {
-    /// Returns whether both are of one payload: whether their first 16 bytes are equal. The other bytes decide nothing, so that a
-    /// later version may write there which parts of a payload differ.
-    #[must_use]
-    pub fn is_same_payload(&self, other: &Self) -> bool {
-        self.0[..16] == other.0[..16]
     }
 }
 
@@ -266,7 +253,7 @@ impl StoredResult {
 /// | `prior_status` | as `status` |
 /// | `in_progress_expiration` | end of the lease, in milliseconds since 1970 |
 /// | `expiration` | in seconds since 1970 |
-/// | `validation` | the fingerprint: 64 hexadecimal digits |
+/// | `validation` | the fingerprint, [as text](Fingerprint::to_text) |
 /// | `data`, `deflated` or `encoded` | the result: JSON text, as a string; compressed, as two hexadecimal digits for each byte; or as a [codec](crate::ResultCodec) has encoded it, an object of `codec`, its id, and `bytes`, as digits |
 /// | `result_dropped`, `superseded` | `true` |
 /// | `operation`, `label` | text |

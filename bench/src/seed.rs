@@ -129,7 +129,7 @@ async fn of_library(ids: &[String]) -> Result<Vec<(String, Option<String>)>> {
     let records = memory.read(&keys, ResultData::Include).await;
     let identity = |(key, record): (_, Result<Option<lambda_once::record::Record>, _>)| {
         let fingerprint = record?.context("a record for each order")?.fingerprint;
-        Ok((format!("once#{key}"), fingerprint.map(|fingerprint| fingerprint.to_hex())))
+        Ok((format!("once#{key}"), fingerprint.map(|fingerprint| fingerprint.to_text())))
     };
     keys.into_iter().zip(records).map(identity).collect()
 }

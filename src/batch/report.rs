@@ -11,8 +11,8 @@ use crate::{
         guard::catch_panic,
         outcome::{Outcome, OutcomeKind, StoredFailure},
     },
-    record::{KeyHash, StoredResult},
-    store::{Mismatch, Refusal},
+    record::{Difference, KeyHash, StoredResult},
+    store::{Mismatch, MismatchState, Refusal},
     telemetry::{self, EntryPoint},
 };
 
@@ -32,6 +32,9 @@ pub struct RecordReport {
     pub key: Option<KeyHash>,
     /// The outcome of its operation, or the error that kept it from being decided.
     pub outcome: Result<OutcomeKind, ErrorKind>,
+    /// The parts in which its payload differs from that on record, or from that of an earlier record of the batch, if its outcome
+    /// is [`Mismatch`](OutcomeKind::Mismatch) and they are known.
+    pub difference: Difference,
     /// Whether it is among those that failed, so that it is delivered again.
     pub reported: bool,
     /// Whether it was sent to [`dead_letters`](super::BatchService::dead_letters), or has the key and the payload of an earlier
@@ -50,6 +53,8 @@ pub(super) struct Report {
     /// Whether the record is in the list of failures.
     pub(super) reported: bool,
     pub(super) outcome: Result<OutcomeKind, ErrorKind>,
+    /// The parts in which its payload differs, of a mismatch.
+    pub(super) difference: Difference,
     /// Whether no retry can help.
     pub(super) is_permanent: bool,
     /// Whether the user's code panicked before the record could run.
@@ -88,7 +93,8 @@ impl Decision {
         let report = Report::new(outcome.as_ref().map(Outcome::kind).map_err(Error::kind), policy);
         let is_panic =
             outcome.as_ref().is_err_and(|error| error.source().is_some_and(|source| source.is::<Panicked>()));
-        let report = Report { is_panic, ..report };
+        let difference = outcome.as_ref().map_or(Difference::UNKNOWN, Outcome::difference);
+        let report = Report { is_panic, difference, ..report };
         let may_change = matches!(outcome, Ok(Outcome::Mismatch(mismatch)) if !mismatch.is_final());
         Self {
             report: if may_change { report.for_now() } else { report },
@@ -107,7 +113,7 @@ impl Report {
         };
         let needs_redelivery = !outcome.is_ok_and(OutcomeKind::can_acknowledge);
         let reported = needs_redelivery && !(is_permanent && policy == PermanentFailures::Acknowledge);
-        Self { reported, outcome, is_permanent, is_panic: false }
+        Self { reported, outcome, difference: Difference::UNKNOWN, is_permanent, is_panic: false }
     }
 
     /// The same for a record that a retry may help: it is reported under every policy.
@@ -158,12 +164,12 @@ pub(super) const fn level(outcome: Result<OutcomeKind, ErrorKind>) -> tracing::L
 
 /// The outcome of a record that did not run. A queue acknowledges what is done without decoding its result. If another
 /// payload's claim has lapsed, the outcome of the key is unknown, as if the record's own claim may not be taken over.
-pub(super) fn outcome_of(refusal: Refusal) -> Outcome<()> {
-    if let Refusal::Mismatch(Mismatch::Abandoned { attempt }) = refusal {
+pub(super) fn outcome_of(refusal: Refusal, payload_version: u32) -> Outcome<()> {
+    if let Refusal::Mismatch(Mismatch { state: MismatchState::Abandoned { attempt }, .. }) = refusal {
         return Outcome::Abandoned { attempt };
     }
     let failure = |_: &StoredResult| Ok(StoredFailure { message: None });
-    let Ok(outcome) = Outcome::of_refusal::<Infallible>(refusal, |_| Ok(Some(())), failure);
+    let Ok(outcome) = Outcome::of_refusal::<Infallible>(refusal, payload_version, |_| Ok(Some(())), failure);
     outcome
 }
 
@@ -192,7 +198,8 @@ pub(super) fn tell(engine: &Engine, operation: &str, reports: &[RecordReport]) {
         return;
     }
     for report in reports {
-        engine.observe(Subject::new(EntryPoint::Batch, operation, report.key), report.outcome);
+        let subject = Subject::new(EntryPoint::Batch, operation, report.key);
+        engine.observe(Subject { difference: report.difference, ..subject }, report.outcome);
     }
 }
 
@@ -200,6 +207,10 @@ pub(super) fn tell(engine: &Engine, operation: &str, reports: &[RecordReport]) {
 mod tests {
     use super::*;
     use crate::{ErrorStatus, Failure, Interruption};
+
+    fn mismatch(state: MismatchState) -> Mismatch {
+        Mismatch::new(state, Difference::UNKNOWN)
+    }
 
     fn reported(outcome: RecordOutcome) -> [bool; 2] {
         [PermanentFailures::Report, PermanentFailures::Acknowledge]
@@ -214,6 +225,7 @@ mod tests {
             Outcome::Recovered(()),
             Outcome::Unrecorded(()),
             Outcome::Replayed(()),
+            Outcome::ReplayedOtherVersion(()),
             Outcome::ReplayedWithoutResult,
         ] {
             assert_eq!(reported(Ok(outcome)), [false, false]);
@@ -229,8 +241,8 @@ mod tests {
             Outcome::Interrupted(Interruption::Cancelled),
             Outcome::InProgress { lease_until: None, attempt: 1 },
             Outcome::Abandoned { attempt: 1 },
-            Outcome::Mismatch(Mismatch::InProgress { lease_until: None, attempt: 1 }),
-            outcome_of(Refusal::Mismatch(Mismatch::Abandoned { attempt: 1 })),
+            Outcome::Mismatch(mismatch(MismatchState::InProgress { lease_until: None, attempt: 1 })),
+            outcome_of(Refusal::Mismatch(mismatch(MismatchState::Abandoned { attempt: 1 })), 1),
             Outcome::LeaseLost,
             Outcome::NotStarted,
             Outcome::Skipped,
@@ -247,7 +259,7 @@ mod tests {
         for outcome in [
             Ok(Outcome::Failed(Failure::permanent("p"))),
             Ok(Outcome::ReplayedFailure(StoredFailure { message: None })),
-            Ok(Outcome::Mismatch(Mismatch::Final)),
+            Ok(Outcome::Mismatch(mismatch(MismatchState::Final))),
             Err(Error::key_missing("")),
             Err(Error::payload("")),
         ] {

@@ -18,8 +18,8 @@ use crate::{
         outcome::{Interruption, Outcome, OutcomeKind, StoredFailure},
         verdict::Verdict,
     },
-    record::KeyHash,
-    store::{Mismatch, Refusal},
+    record::{Difference, KeyHash, StoredResult},
+    store::{MismatchState, Refusal},
     telemetry::EntryPoint,
 };
 
@@ -55,7 +55,7 @@ impl LayerSettings {
         asked: Asked<'_>,
         took_over: bool,
     ) -> Result<Response<ResponseBody<R>>, E> {
-        let log = |outcome: OutcomeKind| self.log(outcome, asked);
+        let log = |outcome: OutcomeKind| self.log(outcome, Difference::UNKNOWN, asked);
         let ran = match end.into_conclusion() {
             Conclusion::Released(HandlerEnd::Broken) => {
                 let outcome = OutcomeKind::Failed(Verdict::Transient);
@@ -143,8 +143,9 @@ impl LayerSettings {
     /// The response to a request whose claim was refused.
     pub(super) async fn refuse<R>(&self, refusal: Refusal, asked: Asked<'_>) -> Response<ResponseBody<R>> {
         let decoder = self.engine.settings.decoder(&asked.key);
-        let outcome =
-            Outcome::of_refusal(refusal, |result| decoder.decode(result), |_| Ok(StoredFailure { message: None }));
+        let payload_version = self.engine.settings.payload_version;
+        let failure = |_: &StoredResult| Ok(StoredFailure { message: None });
+        let outcome = Outcome::of_refusal(refusal, payload_version, |result| decoder.decode(result), failure);
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -154,19 +155,21 @@ impl LayerSettings {
         };
         let kind = outcome.kind();
         let problem = match outcome {
-            Outcome::Replayed(stored) => match StoredForm::into_response(stored) {
-                Some(stored) => return self.replay(stored, asked).await,
-                None => Problem::ANSWER_UNREADABLE,
-            },
+            Outcome::Replayed(stored) | Outcome::ReplayedOtherVersion(stored) => {
+                match StoredForm::into_response(stored) {
+                    Some(stored) => return self.replay(stored, kind, asked).await,
+                    None => Problem::ANSWER_UNREADABLE,
+                }
+            }
             Outcome::ReplayedWithoutResult => {
                 return self.marked(self.problem(Problem::ANSWER_NOT_KEPT, kind, asked));
             }
             Outcome::ReplayedFailure(_) => Problem::FAILED_BEFORE,
             Outcome::Mismatch(mismatch) => {
                 let problem = Problem::of_mismatch(mismatch).status(self.mismatch_status);
-                match mismatch {
-                    Mismatch::InProgress { lease_until, .. } => self.until_free(problem, lease_until),
-                    Mismatch::Final | Mismatch::Abandoned { .. } => problem,
+                match mismatch.state {
+                    MismatchState::InProgress { lease_until, .. } => self.until_free(problem, lease_until),
+                    MismatchState::Final | MismatchState::Abandoned { .. } => problem,
                 }
             }
             Outcome::Superseded { .. } => Problem::SUPERSEDED,
@@ -179,9 +182,14 @@ impl LayerSettings {
     }
 
     /// Replays a stored response, or what is kept of it, unless `before_replay` refuses that.
-    async fn replay<R>(&self, stored: StoredResponse, asked: Asked<'_>) -> Response<ResponseBody<R>> {
+    async fn replay<R>(
+        &self,
+        stored: StoredResponse,
+        kind: OutcomeKind,
+        asked: Asked<'_>,
+    ) -> Response<ResponseBody<R>> {
         let is_whole = stored.body().is_some();
-        self.log(if is_whole { OutcomeKind::Replayed } else { OutcomeKind::ReplayedWithoutResult }, asked);
+        self.log(if is_whole { kind } else { OutcomeKind::ReplayedWithoutResult }, Difference::UNKNOWN, asked);
         if let Some(gate) = &self.before_replay {
             let Some(request) = asked.parts else { return self.refusal(Problem::REPLAY_UNCHECKED, None) };
             let stop = self.window(request).stop;
@@ -225,12 +233,12 @@ impl LayerSettings {
         outcome: OutcomeKind,
         asked: Asked<'_>,
     ) -> Response<ResponseBody<R>> {
-        self.log(outcome, asked);
+        self.log(outcome, problem.difference(), asked);
         self.refusal(problem, asked.parts)
     }
 
-    fn log(&self, outcome: OutcomeKind, asked: Asked<'_>) {
-        let subject = Subject { is_invocation: asked.is_invocation, ..self.subject(asked.key) };
+    fn log(&self, outcome: OutcomeKind, difference: Difference, asked: Asked<'_>) {
+        let subject = Subject { is_invocation: asked.is_invocation, difference, ..self.subject(asked.key) };
         self.engine.tell_outcome(subject, outcome, None, asked.attempt);
     }
 

@@ -89,7 +89,7 @@ impl LayerSettings {
             },
         };
         let hasher = self.hasher(parts, &caller);
-        let (mut key, mut sequence) = (hasher.hash(&key), None);
+        let (plain_key, mut key, mut sequence) = (&key, hasher.hash(&key), None);
         let label = self.label.as_ref().and_then(|label| {
             label.label(&Delivery::new(
                 body,
@@ -105,7 +105,7 @@ impl LayerSettings {
             return Err(self.misconfigured(&"the layer is applied twice: the request has been claimed already"));
         }
         let (hook, headers) = (self.fingerprint.as_ref(), &self.compared_headers);
-        let fingerprint = fingerprint::of_request(parts, body, hook, headers).map_err(|error| {
+        let fingerprint = fingerprint::of_request(plain_key, parts, body, hook, headers).map_err(|error| {
             tracing::warn!(target: "lambda_once", operation = &*self.operation, %error, "a request has no fingerprint");
             Problem::BODY_REJECTED
         })?;

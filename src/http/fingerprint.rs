@@ -8,8 +8,12 @@ use percent_encoding::percent_decode;
 use super::{lambda, multipart};
 use crate::{
     error::BoxError,
-    key::{canonical::Form, delivery::Body, hash::fingerprint},
-    record::Fingerprint,
+    key::{
+        canonical::Form,
+        delivery::Body,
+        hash::{digest, part_hash},
+    },
+    record::{Fingerprint, PayloadPart},
 };
 
 /// A form with more fields is compared byte by byte, because decoding multiplies its size.
@@ -21,12 +25,13 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 /// Returns what the application compares in place of the body.
 pub(super) type FingerprintHook = Arc<dyn Fn(&Parts, &[u8]) -> Result<Vec<u8>, BoxError> + Send + Sync>;
 
-/// Returns the fingerprint of a request. `hook` replaces its body; `headers` are compared as well.
+/// Returns the fingerprint of a request under its plain key. `hook` replaces its body; `headers` are compared as well.
 ///
 /// # Errors
 ///
 /// Those of the hook.
 pub(super) fn of_request(
+    key: &[u8],
     parts: &Parts,
     body: &Body<'_>,
     hook: Option<&FingerprintHook>,
@@ -45,19 +50,22 @@ pub(super) fn of_request(
     let (api, stage) = lambda::api(parts).unwrap_or_default();
     let (sent, routed) = targets(parts);
     let headers = encoded(&parts.headers, headers);
-    let mut pieces = vec![
-        parts.method.as_str().as_bytes(),
-        api.as_bytes(),
-        stage.as_bytes(),
-        sent.path.as_bytes(),
-        &sent.query,
-        routed.path.as_bytes(),
-        &routed.query,
-        media_type.as_bytes(),
-    ];
-    pieces.extend(headers.as_deref());
+    // The body is hashed once, and its hash is part of both others.
+    let mut pieces = vec![media_type.as_bytes()];
     pieces.extend(view.iter().map(|piece| &piece[..]));
-    Ok(fingerprint(form, &pieces))
+    let body = digest(form, &pieces);
+    let target = [parts.method.as_str(), api, stage, &*sent.path, &*routed.path].map(str::as_bytes);
+    let query = [&*sent.query, &*routed.query];
+    let headers = headers.as_deref();
+    let whole: Vec<&[u8]> = target.into_iter().chain(query).chain(headers).chain([&body[..]]).collect();
+    let of_part = |part, pieces: &[&[u8]]| (part, part_hash(key, part, pieces));
+    let parts = [
+        Some(of_part(PayloadPart::MethodAndPath, &target)),
+        Some(of_part(PayloadPart::Query, &query)),
+        headers.map(|headers| of_part(PayloadPart::Headers, &[headers])),
+        Some(of_part(PayloadPart::Body, &[&body])),
+    ];
+    Ok(Fingerprint::of_parts(digest(Form::Bytes, &whole), parts.into_iter().flatten()))
 }
 
 /// Encodes these headers: repeated values in order, an absent one as none. `None` if there are no names.
@@ -189,10 +197,37 @@ mod tests {
 
     fn of(uri: &str, content_type: &str, body: &str) -> Fingerprint {
         let request = Request::post(uri).header("content-type", content_type).body(()).unwrap();
-        of_request(&request.into_parts().0, &Body::new(body.as_bytes()), None, &[]).unwrap()
+        of_request(b"key", &request.into_parts().0, &Body::new(body.as_bytes()), None, &[]).unwrap()
     }
 
     const JSON: &str = "application/json";
+
+    /// Computed with Python's `hashlib`, by the table of [`Fingerprint`].
+    #[test]
+    fn the_parts_are_hashed_under_the_key_and_the_whole_is_not() {
+        let request =
+            Request::post("/a?x=1").header("content-type", JSON).header("if-match", "\"7\"").body(()).unwrap();
+        let parts = request.into_parts().0;
+        let of = |key: &[u8]| {
+            of_request(key, &parts, &Body::new(b"{\"n\": 1}"), None, &[header::IF_MATCH]).unwrap().to_text()
+        };
+        assert_eq!(of(b"key"), "5a2f1d57bc7914cf1bb91ff7c38153bd3ab410407ff73220dc00eae0d08e3ed3");
+        assert_eq!(of(b"other key"), "5a2f1d57bc7914cf1bb91ff7c38153bdad701800010c3eea44ade77f4607f982");
+    }
+
+    #[test]
+    fn two_requests_with_one_key_differ_in_the_parts_that_were_changed() {
+        let first = of("/a?x=1", JSON, "{}");
+        for (other, names) in [
+            (of("/a?x=1", JSON, "[]"), "body"),
+            (of("/a?x=1", "text/plain", "{}"), "body"),
+            (of("/a?x=2", JSON, "{}"), "query"),
+            (of("/a", JSON, "[]"), "query,body"),
+            (of("/b?x=1", JSON, "{}"), "method_and_path"),
+        ] {
+            assert_eq!(other.difference(&first).names(), names);
+        }
+    }
 
     #[test]
     fn the_order_of_values_counts_but_not_that_of_parameters_or_the_encoding() {

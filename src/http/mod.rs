@@ -60,7 +60,8 @@
 //! `retry_after_ms` (milliseconds). While another request holds the key, that is the rest of its lease (a long request renews it)
 //! and the margin for clocks. `Retry-After` stays at one or two seconds, since a running request usually ends much sooner. A
 //! `response_not_stored` has the status of the response as `response_status` and its `Location` as a header; under
-//! [`Results::Discard`](crate::Results::Discard) the status alone.
+//! [`Results::Discard`](crate::Results::Discard) the status alone. A `key_reused` names in `differs` the parts in which the request
+//! differs from the first one with its key, an array of `method_and_path`, `query`, `headers` and `body`, if they are known.
 //!
 //! Programs should match the `code`. A code keeps its name and meaning in all versions 0.x and 1.x; new codes may be added. `type` is
 //! `about:blank`, and `title` the phrase of the status, unless the API documents its problem types

@@ -7,7 +7,8 @@ use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::{
     idempotency::verdict::{Failure, Verdict},
-    store::Mismatch,
+    record::{Difference, PayloadPart},
+    store::{Mismatch, MismatchState},
 };
 
 /// The `type` of a refusal unless the API has problem types of its own (RFC 9457, section 4.2.1). The `title` is the status phrase
@@ -29,6 +30,8 @@ pub(super) struct Problem {
     retry: Retry,
     /// What is kept of the response: its status, and its `Location`.
     answered: Option<(StatusCode, Option<HeaderValue>)>,
+    /// The parts in which the request differs from the one that the key was used with.
+    difference: Difference,
 }
 
 /// Whether the same request may succeed later.
@@ -45,7 +48,14 @@ enum Retry {
 
 impl Problem {
     const fn new(status: StatusCode, code: &'static str, detail: &'static str) -> Self {
-        Self { status, code, detail: Cow::Borrowed(detail), retry: Retry::Never, answered: None }
+        Self {
+            status,
+            code,
+            detail: Cow::Borrowed(detail),
+            retry: Retry::Never,
+            answered: None,
+            difference: Difference::UNKNOWN,
+        }
     }
 
     const fn retryable(mut self) -> Self {
@@ -202,19 +212,24 @@ impl Problem {
     /// Returns the refusal of a key that was used with another request, by the state of that request. None advises another key: if
     /// the client meant to retry that request, it would take effect twice. That request is the one to send again.
     pub(super) fn of_mismatch(mismatch: Mismatch) -> Self {
-        let detail = match mismatch {
-            Mismatch::Final => return Self::MISMATCH,
-            Mismatch::InProgress { .. } => {
+        let detail = match mismatch.state {
+            MismatchState::Final => Self::MISMATCH.detail,
+            MismatchState::InProgress { .. } => Cow::Borrowed(
                 "this idempotency key is in use by another request, which is being processed, or ended without an outcome; a \
                  retry must repeat that request unchanged, with the same key, and another request can have the key only if that \
-                 one releases the key"
-            }
-            Mismatch::Abandoned { .. } => {
+                 one releases the key",
+            ),
+            MismatchState::Abandoned { .. } => Cow::Borrowed(
                 "this idempotency key was used with another request, which ended without an outcome and may have taken effect; a \
-                 retry must repeat that request unchanged"
-            }
+                 retry must repeat that request unchanged",
+            ),
         };
-        Self { detail: Cow::Borrowed(detail), ..Self::MISMATCH }
+        Self { detail, difference: mismatch.difference, ..Self::MISMATCH }
+    }
+
+    /// Returns the parts in which the request differs from the one that the key was used with, as far as they are known.
+    pub(super) const fn difference(&self) -> Difference {
+        self.difference
     }
 
     /// Of a transaction that was not committed, or may not have been.
@@ -255,6 +270,9 @@ impl Problem {
 
     /// Returns the text for people.
     fn text(&self) -> Cow<'static, str> {
+        if self.difference.is_known() {
+            return format!("{}. Compared with that request, {}", self.detail, self.difference.sentence()).into();
+        }
         if self.retry == Retry::Never || self.code == Self::MISMATCH.code {
             return self.detail.clone();
         }
@@ -273,6 +291,9 @@ impl Problem {
         });
         if let Retry::After(time) = self.retry {
             body["retry_after_ms"] = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).into();
+        }
+        if self.difference.is_known() {
+            body["differs"] = self.difference.parts().map(PayloadPart::as_str).collect();
         }
         if let Some((status, _)) = &self.answered {
             body["response_status"] = status.as_u16().into();
@@ -312,7 +333,8 @@ mod tests {
 
     #[test]
     fn a_refusal_that_a_retry_may_cure_asks_for_the_same_key() {
-        let running = Mismatch::InProgress { lease_until: Some(Timestamp::from_seconds(1)), attempt: 1 };
+        let mismatch = |state| Problem::of_mismatch(Mismatch::new(state, Difference::UNKNOWN));
+        let running = MismatchState::InProgress { lease_until: Some(Timestamp::from_seconds(1)), attempt: 1 };
         let refusals = [
             (Problem::BODY_TIMED_OUT, true),
             (Problem::BODY_BROKEN, true),
@@ -329,8 +351,8 @@ mod tests {
             (Problem::HOOK_FAILED, true),
             (Problem::OVERLOADED, true),
             (Problem::UNAVAILABLE, true),
-            (Problem::of_mismatch(running).retry_soon(), true),
-            (Problem::of_mismatch(Mismatch::Final), false),
+            (mismatch(running).retry_soon(), true),
+            (mismatch(MismatchState::Final), false),
             (Problem::ABANDONED, false),
             (Problem::HOOK_FAILED.in_place_of(&Problem::KEY_MISSING), false),
         ];

@@ -44,6 +44,7 @@ pub struct OperationSettings {
     on_panic: Option<OnPanic>,
     missing_key: Option<MissingKey>,
     results: Option<Results>,
+    payload_version: Option<u32>,
 }
 
 impl OperationSettings {
@@ -58,6 +59,7 @@ impl OperationSettings {
             on_panic: None,
             missing_key: None,
             results: None,
+            payload_version: None,
         }
     }
 
@@ -112,6 +114,36 @@ impl OperationSettings {
         self
     }
 
+    /// Sets the version of the payload (default 1). Raise it by one when a deployment changes what is compared: another
+    /// [`Payload`](crate::Payload), a member more in the value given to [`payload`](crate::Operation::payload), another
+    /// compared header. Otherwise a duplicate of an operation that ran before the deployment is a mismatch.
+    ///
+    /// A record written under another version, greater or less, is not compared: its outcome is replayed as
+    /// [`Outcome::ReplayedOtherVersion`](crate::Outcome::ReplayedOtherVersion), and a claim whose lease has lapsed can be taken
+    /// over. The record keeps the version of its last claim.
+    ///
+    /// ```
+    /// use lambda_once::{Failure, Idempotency, MemoryStore, Outcome, OperationSettings};
+    ///
+    /// /// Since version 2 the payload has a currency.
+    /// const CHARGES: OperationSettings = OperationSettings::new().payload_version(2);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+    /// let once = Idempotency::new(MemoryStore::new());
+    /// let before = once.operation("charge", "order 7").payload(&995).run(charge).await?;
+    /// assert!(matches!(before, Outcome::Executed(())));
+    /// let after = once.operation("charge", "order 7").payload(&(995, "EUR")).with_settings(CHARGES).run(charge).await?;
+    /// assert!(matches!(after, Outcome::ReplayedOtherVersion(())));
+    /// # Ok(()) }
+    /// # async fn charge() -> Result<(), Failure> { Ok(()) }
+    /// ```
+    ///
+    /// Records of AWS Powertools have no version: any but 1 is refused ([`Config`](crate::ErrorKind::Config)).
+    pub const fn payload_version(mut self, version: u32) -> Self {
+        self.payload_version = Some(version);
+        self
+    }
+
     /// Returns the engine's settings, but for those that are set here.
     pub(super) fn over(self, engine: &EngineSettings) -> EngineSettings {
         EngineSettings {
@@ -123,6 +155,7 @@ impl OperationSettings {
             on_panic: self.on_panic.unwrap_or(engine.on_panic),
             missing_key: self.missing_key.unwrap_or(engine.missing_key),
             results: self.results.unwrap_or(engine.results),
+            payload_version: self.payload_version.unwrap_or(engine.payload_version),
             ..engine.clone()
         }
     }

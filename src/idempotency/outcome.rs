@@ -6,7 +6,7 @@ use super::{
     guard::catch_panic,
     verdict::{Failure, Verdict},
 };
-use crate::{clock::Timestamp, order::Sequence, store::Mismatch};
+use crate::{clock::Timestamp, order::Sequence, record::Difference, store::Mismatch};
 
 /// The outcome of an operation, as far as this call knows.
 ///
@@ -28,6 +28,9 @@ pub enum Outcome<T> {
     Unrecorded(T),
     /// It was done before; this is the recorded result.
     Replayed(T),
+    /// It was done before, with a payload of another [version](crate::OperationSettings::payload_version); this is the recorded
+    /// result. The payloads were not compared.
+    ReplayedOtherVersion(T),
     /// It was done before; its result is not stored: too large, not serializable, or [discarded](crate::Results::Discard).
     ReplayedWithoutResult,
     /// It failed for good before; this is the recorded failure.
@@ -46,7 +49,7 @@ pub enum Outcome<T> {
         attempt: u64,
     },
     /// The key belongs to another payload. Nothing ran, and nothing was waited for. The other operation may still be
-    /// running: its state says whether a retry can help.
+    /// running: its state says whether a retry can help. The parts in which the payloads differ are named if they are known.
     Mismatch(Mismatch),
     /// It does not run, and never will: a newer operation on its [entity](crate::Operation::ordered_by) has taken effect, or the work
     /// itself [said so](Verdict::Superseded), now or before. A run of it that was lost may have taken effect before the newer one.
@@ -80,7 +83,8 @@ impl<T> Outcome<T> {
             | Self::TookOver(value)
             | Self::Recovered(value)
             | Self::Unrecorded(value)
-            | Self::Replayed(value) => Some(value),
+            | Self::Replayed(value)
+            | Self::ReplayedOtherVersion(value) => Some(value),
             _ => None,
         }
     }
@@ -102,6 +106,7 @@ impl<T> Outcome<T> {
     pub fn map_replayed(self, change: impl FnOnce(T) -> T) -> Self {
         match self {
             Self::Replayed(value) => Self::Replayed(change(value)),
+            Self::ReplayedOtherVersion(value) => Self::ReplayedOtherVersion(change(value)),
             other => other,
         }
     }
@@ -126,6 +131,14 @@ impl<T> Outcome<T> {
         }
     }
 
+    /// The parts in which the payload differs from that on record, as far as they are known.
+    pub(crate) const fn difference(&self) -> Difference {
+        match self {
+            Self::Mismatch(mismatch) => mismatch.difference,
+            _ => Difference::UNKNOWN,
+        }
+    }
+
     /// The kind of the outcome, without its value.
     pub const fn kind(&self) -> OutcomeKind {
         match self {
@@ -134,6 +147,7 @@ impl<T> Outcome<T> {
             Self::Recovered(_) => OutcomeKind::Recovered,
             Self::Unrecorded(_) => OutcomeKind::Unrecorded,
             Self::Replayed(_) => OutcomeKind::Replayed,
+            Self::ReplayedOtherVersion(_) => OutcomeKind::ReplayedOtherVersion,
             Self::ReplayedWithoutResult => OutcomeKind::ReplayedWithoutResult,
             Self::ReplayedFailure(_) => OutcomeKind::ReplayedFailure,
             Self::Failed(failure) => OutcomeKind::Failed(failure.verdict()),
@@ -160,6 +174,7 @@ pub enum OutcomeKind {
     Recovered,
     Unrecorded,
     Replayed,
+    ReplayedOtherVersion,
     ReplayedWithoutResult,
     ReplayedFailure,
     Failed(Verdict),
@@ -184,13 +199,17 @@ impl OutcomeKind {
                 | Self::Recovered
                 | Self::Unrecorded
                 | Self::Replayed
+                | Self::ReplayedOtherVersion
                 | Self::ReplayedWithoutResult
         )
     }
 
     /// Whether it was done, or had failed for good, before: its effect was not repeated.
     pub const fn is_replay(self) -> bool {
-        matches!(self, Self::Replayed | Self::ReplayedWithoutResult | Self::ReplayedFailure)
+        matches!(
+            self,
+            Self::Replayed | Self::ReplayedOtherVersion | Self::ReplayedWithoutResult | Self::ReplayedFailure
+        )
     }
 
     /// Whether a queue may acknowledge the operation as it is: it is done, superseded, or no work. An [ordered](crate::Operation::ordered_by)
@@ -220,6 +239,7 @@ impl OutcomeKind {
             Self::Recovered => "recovered",
             Self::Unrecorded => "unrecorded",
             Self::Replayed => "replayed",
+            Self::ReplayedOtherVersion => "replayed_other_version",
             Self::ReplayedWithoutResult => "replayed_without_result",
             Self::ReplayedFailure => "replayed_failure",
             Self::Failed(_) => "failed",

@@ -7,7 +7,7 @@ use super::{
     codec::ResultCodec,
     policy::{AfterUnknown, Heartbeat, OnPanic, Results},
 };
-use crate::{error::Error, key::missing::MissingKey, telemetry::Observers};
+use crate::{error::Error, key::missing::MissingKey, record::DEFAULT_PAYLOAD_VERSION, telemetry::Observers};
 
 /// Set to `1`, it switches the protection off: handlers run, and the store is not asked.
 pub const DISABLED_VARIABLE: &str = "LAMBDA_ONCE_DISABLED";
@@ -52,6 +52,7 @@ pub(crate) struct EngineSettings {
     pub(crate) max_result_bytes: usize,
     pub(crate) classifiers: Classifiers,
     pub(crate) observers: Observers,
+    pub(crate) payload_version: u32,
     pub(crate) disabled: bool,
     /// Whether the process is an execution environment of Lambda.
     pub(crate) is_in_lambda: bool,
@@ -79,6 +80,7 @@ impl Default for EngineSettings {
             max_result_bytes: usize::MAX,
             classifiers: Classifiers::default(),
             observers: Observers::default(),
+            payload_version: DEFAULT_PAYLOAD_VERSION,
             disabled: false,
             is_in_lambda: false,
         }

@@ -36,7 +36,7 @@ use crate::{
     },
     key::delivery::{Body, Delivery, NoMetadata},
     record::KeyHash,
-    store::Mismatch,
+    store::MismatchState,
     telemetry::{EntryPoint, spans},
 };
 
@@ -163,6 +163,7 @@ impl LayerSettings {
         };
         let outcome = match (outcome, &self.before_replay) {
             (Outcome::Replayed(value), Some(hook)) => Outcome::Replayed(hook.apply(&value)?),
+            (Outcome::ReplayedOtherVersion(value), Some(hook)) => Outcome::ReplayedOtherVersion(hook.apply(&value)?),
             (outcome, _) => outcome,
         };
         let own = own.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -240,7 +241,8 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
             | Outcome::TookOver(value)
             | Outcome::Recovered(value)
             | Outcome::Unrecorded(value)
-            | Outcome::Replayed(value),
+            | Outcome::Replayed(value)
+            | Outcome::ReplayedOtherVersion(value),
             _,
         ) => return Ok(value),
         (Outcome::Failed(_) | Outcome::Superseded { .. }, Some(error)) => return Err(InvocationError::Handler(error)),
@@ -258,11 +260,9 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
         (Outcome::LeaseLost, _) => {
             (Ambiguous, "the handler outlived its lease, and another invocation is running the operation".into())
         }
-        (Outcome::Mismatch(Mismatch::InProgress { .. }), _) => {
-            (Temporary, "another invocation is running an operation with this key and another payload".into())
-        }
-        (Outcome::Mismatch(Mismatch::Final | Mismatch::Abandoned { .. }), _) => {
-            (Permanent, "the key was used with another payload".into())
+        (Outcome::Mismatch(mismatch), _) => {
+            let is_running = matches!(mismatch.state, MismatchState::InProgress { .. });
+            (if is_running { Temporary } else { Permanent }, mismatch.to_string().into())
         }
         (Outcome::Superseded { .. }, None) => (Permanent, "a newer operation has taken effect".into()),
         (Outcome::Abandoned { .. }, _) => {

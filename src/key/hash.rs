@@ -5,6 +5,8 @@ use sha2::{Digest, Sha256};
 use super::canonical::Form;
 #[cfg(feature = "powertools")]
 use super::powertools::PowertoolsKeys;
+#[cfg(feature = "http")]
+use crate::record::PayloadPart;
 use crate::record::{Fingerprint, KeyHash};
 
 /// What sets apart equal keys of different operations: which function, which engine of it, which operation, and whose.
@@ -66,7 +68,7 @@ impl KeyHasher {
     #[cfg(any(feature = "batch", feature = "invocation"))]
     pub(crate) fn fingerprint(&self, form: Form, payload: &[u8]) -> Fingerprint {
         match self {
-            Self::Scope(_) => fingerprint(form, &[payload]),
+            Self::Scope(_) => fingerprint(form, payload),
             #[cfg(feature = "powertools")]
             Self::Powertools(keys) => keys.fingerprint(form, payload),
         }
@@ -79,8 +81,13 @@ fn update(hasher: &mut Sha256, part: &[u8]) {
     hasher.update(part);
 }
 
-/// The fingerprint of a payload given in pieces.
-pub(crate) fn fingerprint(form: Form, pieces: &[&[u8]]) -> Fingerprint {
+/// Computes the fingerprint of a payload that has no parts but itself.
+pub(crate) fn fingerprint(form: Form, payload: &[u8]) -> Fingerprint {
+    Fingerprint::of_whole(digest(form, &[payload]))
+}
+
+/// Computes the digest of a payload given in pieces.
+pub(crate) fn digest(form: Form, pieces: &[&[u8]]) -> [u8; 32] {
     let mut hasher = Sha256::new();
     hasher.update(match form {
         Form::CanonicalJson => b"lambda-once payload 1 json " as &[u8],
@@ -89,5 +96,17 @@ pub(crate) fn fingerprint(form: Form, pieces: &[&[u8]]) -> Fingerprint {
     for piece in pieces {
         update(&mut hasher, piece);
     }
-    Fingerprint::from_bytes(hasher.finalize().into())
+    hasher.finalize().into()
+}
+
+/// Computes the hash of a part of a payload, under the plain key. Equal parts under different keys have different hashes.
+#[cfg(feature = "http")]
+pub(crate) fn part_hash(key: &[u8], part: PayloadPart, pieces: &[&[u8]]) -> [u8; 4] {
+    let mut hasher = Sha256::new();
+    hasher.update(b"lambda-once part 1");
+    for piece in [key, part.as_str().as_bytes()].iter().chain(pieces) {
+        update(&mut hasher, piece);
+    }
+    let [a, b, c, d, ..] = <[u8; 32]>::from(hasher.finalize());
+    [a, b, c, d]
 }

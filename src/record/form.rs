@@ -142,11 +142,11 @@ impl<'de> Deserialize<'de> for Status {
     }
 }
 
-macro_rules! as_digits {
-    ($($type:ident: $what:literal;)+) => {
+macro_rules! as_text {
+    ($($type:ident, $read:ident: $what:literal;)+) => {
         $(
             impl Serialize for $type {
-                /// As lower-case hexadecimal digits.
+                /// As its text.
                 fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                     serializer.collect_str(self)
                 }
@@ -154,17 +154,17 @@ macro_rules! as_digits {
 
             impl<'de> Deserialize<'de> for $type {
                 fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                    deserializer.deserialize_str(Text($what, Self::from_hex))
+                    deserializer.deserialize_str(Text($what, Self::$read))
                 }
             }
         )+
     };
 }
 
-as_digits! {
-    KeyHash: "64 lower-case hexadecimal digits";
-    Fingerprint: "64 lower-case hexadecimal digits";
-    Owner: "32 lower-case hexadecimal digits";
+as_text! {
+    KeyHash, from_hex: "64 lower-case hexadecimal digits";
+    Fingerprint, from_text: "64 lower-case hexadecimal digits, after `v` and a payload's version unless that is 1";
+    Owner, from_hex: "32 lower-case hexadecimal digits";
 }
 
 /// Bytes of any number, as lower-case hexadecimal digits.

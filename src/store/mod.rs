@@ -50,6 +50,7 @@ pub mod fault;
 mod format;
 pub mod listing;
 pub mod memory;
+mod mismatch;
 pub mod ordering;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -63,6 +64,7 @@ pub use database::Database;
 #[cfg(feature = "powertools")]
 pub use format::PowertoolsKeys;
 pub use format::RecordFormat;
+pub use mismatch::{Mismatch, MismatchState};
 
 /// One answer for each request of a call, in the order of the requests.
 pub type Answers<T> = Vec<Result<T, Error>>;
@@ -294,7 +296,7 @@ pub struct Limits {
 /// Whether a claim may replace one whose lease has ended without an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takeover {
-    /// It may, if the payload is the same.
+    /// It may, if the payload is the same, or of another [version](Fingerprint::payload_version).
     Allowed,
     /// It may not: nobody knows whether the operation took effect.
     Refused,
@@ -421,38 +423,10 @@ impl Refusal {
     /// The end of the lease in the way, if a claim stands and its record has one.
     pub(crate) fn lease_until(&self) -> Option<Timestamp> {
         match self {
-            Self::InProgress { lease_until, .. } | Self::Mismatch(Mismatch::InProgress { lease_until, .. }) => {
-                *lease_until
-            }
+            Self::InProgress { lease_until, .. }
+            | Self::Mismatch(Mismatch { state: MismatchState::InProgress { lease_until, .. }, .. }) => *lease_until,
             _ => None,
         }
-    }
-}
-
-/// The state of the operation that a key belongs to, if the key is used with another payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mismatch {
-    /// It is done, or failed for good. It owns the key for as long as its record stands.
-    Final,
-    /// A claim on it stands until `lease_until`; `None` if its record has no lease. If that is released, the key is
-    /// free for any payload.
-    InProgress {
-        /// When the standing claim's lease ends.
-        lease_until: Option<Timestamp>,
-        /// How often the record has been granted.
-        attempt: u64,
-    },
-    /// A claim on it ended without an outcome. Only its own payload may take it over, if that is allowed.
-    Abandoned {
-        /// How often the record has been granted.
-        attempt: u64,
-    },
-}
-
-impl Mismatch {
-    /// Whether no retry with this payload can help as long as the record stands.
-    pub const fn is_final(self) -> bool {
-        matches!(self, Self::Final)
     }
 }
 

@@ -7,7 +7,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    ClaimRequest, Claimed, Grant, Mismatch, Refusal, ResultData, SettleRequest, Settled, Settlement, Takeover,
+    ClaimRequest, Claimed, Grant, Mismatch, MismatchState, Refusal, ResultData, SettleRequest, Settled, Settlement,
+    Takeover,
 };
 use crate::{
     clock::Timestamp,
@@ -210,8 +211,9 @@ pub enum Judgement {
 /// it is INPROGRESS and its lease and the skew margin have both passed.
 ///
 /// * **C1** The record's expiration has passed: it counts as absent.
-/// * **C2** Both have a fingerprint, and the first halves of the two differ: a mismatch, whatever the status. The [`Mismatch`] is final, in progress,
-///   or abandoned if the record has lapsed.
+/// * **C2** Both have a fingerprint, the payloads' versions are equal, and the first halves of the two
+///   [differ](Fingerprint::differs_from): a mismatch, whatever the status. The [`Mismatch`] is final, in progress, or abandoned if
+///   the record has lapsed. Payloads of different versions are not compared.
 /// * **C3** COMPLETED: the result is replayed.
 /// * **C4** FAILED: the failure is replayed.
 /// * **C5** INPROGRESS under the request's own token, and not lapsed or not to be taken over: granted, as the record says. A lapsed
@@ -246,9 +248,10 @@ pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) ->
     }
     check_version(record, "claim")?;
     if let (Some(theirs), Some(ours)) = (record.fingerprint, claimant.fingerprint)
-        && !theirs.is_same_payload(&ours)
+        && ours.differs_from(&theirs)
     {
-        return Ok(Judgement::Refused(Refusal::Mismatch(mismatch(record, claimant.skew_margin, now))));
+        let state = mismatch_state(record, claimant.skew_margin, now);
+        return Ok(Judgement::Refused(Refusal::Mismatch(Mismatch::new(state, ours.difference(&theirs)))));
     }
     let attempt = record.attempt;
     Ok(match record.status {
@@ -277,12 +280,14 @@ pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) ->
 }
 
 /// Returns the state of another payload's operation, for a claim that is refused its key.
-fn mismatch(record: &Record, skew_margin: Duration, now: Timestamp) -> Mismatch {
+fn mismatch_state(record: &Record, skew_margin: Duration, now: Timestamp) -> MismatchState {
     let Record { status, lease_until, attempt, .. } = *record;
     match (status, lease_until) {
-        (Status::Completed | Status::Failed, _) => Mismatch::Final,
-        (Status::InProgress, Some(until)) if has_lapsed(until, skew_margin, now) => Mismatch::Abandoned { attempt },
-        (Status::InProgress, lease_until) => Mismatch::InProgress { lease_until, attempt },
+        (Status::Completed | Status::Failed, _) => MismatchState::Final,
+        (Status::InProgress, Some(until)) if has_lapsed(until, skew_margin, now) => {
+            MismatchState::Abandoned { attempt }
+        }
+        (Status::InProgress, lease_until) => MismatchState::InProgress { lease_until, attempt },
     }
 }
 

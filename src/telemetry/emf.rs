@@ -218,6 +218,7 @@ const fn name(outcome: OutcomeKind) -> &'static str {
         OutcomeKind::Recovered => "Recovered",
         OutcomeKind::Unrecorded => "Unrecorded",
         OutcomeKind::Replayed => "Replayed",
+        OutcomeKind::ReplayedOtherVersion => "ReplayedOtherVersion",
         OutcomeKind::ReplayedWithoutResult => "ReplayedWithoutResult",
         OutcomeKind::ReplayedFailure => "ReplayedFailure",
         OutcomeKind::Failed(Verdict::Transient) => "FailedTransient",

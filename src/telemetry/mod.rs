@@ -10,6 +10,7 @@
 //! | `verdict` | of `failed`: `transient`, `permanent` or `unknown` |
 //! | `operation` | the operation's name, or the kind of the service; on a [named engine](crate::Idempotency#names) `name.` stands before it |
 //! | `key` | the hash of the key, as the store has it |
+//! | `differs` | of a mismatch, if they are known: the parts in which the payload differs from that on record, separated by commas: `method_and_path`, `query`, `headers`, `body` |
 //! | `attempt` | how often the key has been granted; 0 where nothing was. Not for records of a batch |
 //! | `message_id`, `receive_count` | of a record of a batch: which message, and which delivery of it |
 //! | `reported` | of a record of a batch: whether it is in the list of failures |
@@ -34,7 +35,7 @@
 //! `TookOver`, `DuplicatesSaved`, the names of failures, and `Errors`.
 //!
 //! Levels: *debug* for what is expected (executed, replayed, ignored), *info* for what will be tried again (in progress, not
-//! started, skipped, a transient failure), for what is superseded, for replayed failures and for what a probe has recovered, *warn* for what needs
+//! started, skipped, a transient failure), for what is superseded, for replayed failures, for replays of another payload version and for what a probe has recovered, *warn* for what needs
 //! a look (took over, mismatch, abandoned, a permanent or unknown failure, a probe that failed), *error* for what was lost
 //! or left open (panicked, cancelled, unrecorded, lease lost, trouble with the store).
 
@@ -60,6 +61,7 @@ pub(crate) const fn level(outcome: OutcomeKind) -> tracing::Level {
         | OutcomeKind::NotStarted
         | OutcomeKind::Skipped
         | OutcomeKind::ReplayedFailure
+        | OutcomeKind::ReplayedOtherVersion
         | OutcomeKind::Recovered
         | OutcomeKind::Superseded
         | OutcomeKind::Failed(Verdict::Transient) => tracing::Level::INFO,

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use crate::{
     error::ErrorKind,
     idempotency::{guard::catch_panic, outcome::OutcomeKind},
-    record::KeyHash,
+    record::{Difference, KeyHash},
 };
 
 /// How an operation came to the engine.
@@ -35,6 +35,9 @@ pub struct OperationEvent<'a> {
     pub operation: &'a str,
     /// Its outcome, or the kind of the error that kept it from being decided.
     pub outcome: Result<OutcomeKind, ErrorKind>,
+    /// The parts in which its payload differs from that on record, if its outcome is
+    /// [`Mismatch`](OutcomeKind::Mismatch) and they are known.
+    pub difference: Difference,
     /// The hash of its key, as the store has it; `None` if it ran unprotected, or if it has none.
     pub key: Option<KeyHash>,
     /// How often the key has been granted, this grant included; 0 if nothing was granted.

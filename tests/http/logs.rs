@@ -8,7 +8,7 @@ use tracing::Level;
 
 use crate::{
     setup::{App, in_lambda, post},
-    support::collector::Collector,
+    support::collector::{Collector, Line},
 };
 
 /// The outcome that one request logs.
@@ -25,6 +25,9 @@ async fn told(app: &App, mut request: Request<Full<Bytes>>) -> (String, Level) {
     let lines = collector.lines();
     let text = format!("{lines:?}");
     assert!(["8e03978e", "alice", "secret"].iter().all(|plain| !text.contains(plain)), "{text}");
+    // All bodies of these tests are compared as a whole, and nothing else differs between two requests.
+    let differs = |line: &Line| if line.get("outcome") == "mismatch" { "body" } else { "" };
+    assert!(lines.iter().all(|line| line.get("differs") == differs(line)), "{text}");
     let mut outcomes = lines.iter().filter(|line| !line.get("outcome").is_empty());
     let line = outcomes.next().expect("an event with the outcome");
     assert!(outcomes.next().is_none(), "one event for each request");

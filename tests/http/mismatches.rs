@@ -1,14 +1,18 @@
 //! What a client is told whose key another request has used: by the state of that request.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use http::{Request, Response};
-use http_body_util::Full;
-use lambda_once::{AfterUnknown, http::ResponseAction};
-use serde_json::Value;
+use http_body_util::{BodyExt as _, Full};
+use lambda_once::{
+    AfterUnknown, Idempotency, MemoryStore, OperationSettings,
+    http::{Caller, IdempotencyKeyLayer, ResponseAction},
+};
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
+use tower::{Layer as _, ServiceExt as _};
 
-use crate::setup::{App, Got, LAPSE, numbered};
+use crate::setup::{App, Got, LAPSE, numbered, post};
 
 fn members(got: &Got) -> Value {
     assert_eq!((got.status, got.code()), (422, "key_reused".to_owned()));
@@ -22,6 +26,45 @@ fn detail(problem: &Value) -> &str {
         assert!(!detail.contains(advice), "{detail}");
     }
     detail
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_names_what_differs_from_the_first_request() {
+    let app = App::with(|engine| engine, |layer| layer.compare_headers([http::header::IF_MATCH]), numbered);
+    let request = |uri: &'static str, etag: &'static str, body: &'static str| {
+        let request = Request::post(uri).header("idempotency-key", "k").header("if-match", etag);
+        request.body(Full::from(body)).unwrap()
+    };
+    assert_eq!(app.send(request("/a?x=1", "7", "{}")).await.status, 201);
+    for (other, differs, sentence) in [
+        (request("/a?x=1", "7", "[]"), vec!["body"], "Compared with that request, the body differs"),
+        (request("/a", "7", "[]"), vec!["query", "body"], "Compared with that request, the query and the body differ"),
+        (request("/b?x=1", "7", "{}"), vec!["method_and_path"], "the method or path differs"),
+        (request("/a?x=1", "8", "{}"), vec!["headers"], "the compared headers differ"),
+    ] {
+        let problem = members(&app.send(other).await);
+        assert_eq!(problem["differs"], json!(differs));
+        assert!(detail(&problem).contains(sentence), "{problem}");
+    }
+    assert_eq!(app.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_of_a_raised_payload_version_gets_the_response_of_before() {
+    let once = Idempotency::builder(MemoryStore::new()).scope("tests").build().unwrap();
+    let send = async |version, body| {
+        let version = OperationSettings::new().payload_version(version);
+        let layer = IdempotencyKeyLayer::new(once.clone(), Caller::shared()).with_settings(version);
+        let handler = tower::service_fn(move |request| async move { Ok::<_, Infallible>(numbered(1, request).await) });
+        let (parts, body) = layer.layer(handler).oneshot(post("k", body)).await.unwrap().into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let got = Got { status: parts.status.as_u16(), headers: parts.headers, body };
+        (got.status, got.is_replay(), got.body)
+    };
+    let first = send(1, "{}").await;
+    assert_eq!((first.0, first.1), (201, false));
+    assert_eq!(send(2, "[]").await, (201, true, first.2));
+    assert_eq!(send(1, "[]").await.0, 422, "the record keeps the version of its claim");
 }
 
 /// A response that keeps the key.

@@ -2,7 +2,8 @@
 
 use http_body_util::Full;
 use lambda_once::{
-    Classify, DynamoDbStore, Error, ErrorKind, Failure, Idempotency, Key, Outcome, Store, Transactional, Verdict,
+    Classify, DynamoDbStore, Error, ErrorKind, Failure, Idempotency, Key, OperationSettings, Outcome, Store,
+    Transactional, Verdict,
     http::{Caller, IdempotencyKeyLayer},
     invocation::{InvocationError, InvocationLayer},
     record::{KeyHash, Owner, StoredResult},
@@ -50,6 +51,14 @@ async fn an_order_of_operations() {
     let once = Idempotency::new(store().await);
     let operation = once.operation(PLACE, &1).ordered_by("order 7", 1_u64);
     assert_config(operation.run(async || Ok::<_, Failure>(())).await, "order");
+}
+
+#[tokio::test]
+async fn a_version_of_the_payload() {
+    let once = Idempotency::new(store().await);
+    let raised = OperationSettings::new().payload_version(2);
+    let operation = once.operation(PLACE, &1).payload(&1).with_settings(raised);
+    assert_config(operation.run(async || Ok::<_, Failure>(())).await, "`payload_version`");
 }
 
 #[tokio::test]

@@ -7,8 +7,8 @@ use lambda_once::{
     clock::Timestamp,
     record::{Fingerprint, KeyHash, Owner, Record, Status},
     store::{
-        Answers, ClaimRequest, Claimed, FinalStatus, Limits, Mismatch, Refusal, ResultData, SettleRequest, Settled,
-        Settlement, StoreId, fault::FaultStore,
+        Answers, ClaimRequest, Claimed, FinalStatus, Limits, Mismatch, MismatchState, Refusal, ResultData,
+        SettleRequest, Settled, Settlement, StoreId, fault::FaultStore,
     },
 };
 
@@ -193,11 +193,13 @@ pub(crate) fn told_by_claim(answer: &Claimed) -> Told {
             Told::InProgress(lease_until.map(Timestamp::as_millis))
         }
         Claimed::Refused(Refusal::Abandoned { .. }) => Told::Abandoned,
-        Claimed::Refused(Refusal::Mismatch(Mismatch::Final)) => Told::Mismatch,
-        Claimed::Refused(Refusal::Mismatch(Mismatch::InProgress { lease_until, .. })) => {
-            Told::MismatchInProgress(lease_until.map(Timestamp::as_millis))
+        Claimed::Refused(Refusal::Mismatch(Mismatch { state: MismatchState::Final, .. })) => Told::Mismatch,
+        Claimed::Refused(Refusal::Mismatch(Mismatch {
+            state: MismatchState::InProgress { lease_until, .. }, ..
+        })) => Told::MismatchInProgress(lease_until.map(Timestamp::as_millis)),
+        Claimed::Refused(Refusal::Mismatch(Mismatch { state: MismatchState::Abandoned { .. }, .. })) => {
+            Told::MismatchAbandoned
         }
-        Claimed::Refused(Refusal::Mismatch(Mismatch::Abandoned { .. })) => Told::MismatchAbandoned,
         Claimed::Refused(Refusal::Superseded { .. }) => unreachable!("these operations have no order"),
     }
 }

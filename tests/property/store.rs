@@ -9,10 +9,10 @@ use std::{
 use lambda_once::{
     BoxFuture, Error, ErrorKind, ErrorStatus, MemoryStore, Store,
     clock::{Clock, Timestamp},
-    record::{KeyHash, Record, Status},
+    record::{Difference, KeyHash, Record, Status},
     store::{
-        Answers, ClaimRequest, Claimed, FinalStatus, Limits, Mismatch, Refusal, ResultData, SettleRequest, Settled,
-        Settlement, StoreId,
+        Answers, ClaimRequest, Claimed, FinalStatus, Limits, Mismatch, MismatchState, Refusal, ResultData,
+        SettleRequest, Settled, Settlement, StoreId,
     },
 };
 
@@ -153,7 +153,7 @@ impl TestStore {
         }
         let is_final = self.bug == Some(PlantedBug::MismatchToldAsFinal);
         if is_final && matches!(answer, Claimed::Refused(Refusal::Mismatch(_))) {
-            answer = Claimed::Refused(Refusal::Mismatch(Mismatch::Final));
+            answer = Claimed::Refused(Refusal::Mismatch(Mismatch::new(MismatchState::Final, Difference::UNKNOWN)));
         }
         self.note(Applied::Claim(request, answer.clone()));
         Ok(answer)

@@ -358,13 +358,13 @@ TRANSACTIONS = [
           "stores transactions::ordered:: transactions::lost_entities::"),
     # Without a claim.
     Plant("C7", "DynamoDB's commit without a claim replaces no abandoned claim", DYNAMODB_EXPRESSIONS,
-          'format!("{if_expired} OR {}", is_lapsed(n, with_fingerprint))', "if_expired.clone()",
+          'format!("{if_expired} OR {}", is_lapsed(n, with_fingerprint, has_versions))', "if_expired.clone()",
           "stores transactions::without_claim::"),
     Plant("C6", "DynamoDB's commit without a claim replaces a live claim", DYNAMODB_EXPRESSIONS,
           '"({status} = :inprogress AND {lease} < :lapsed \\', '"({status} = :inprogress AND {lease} <> :lapsed \\',
           "stores transactions::without_claim::"),
     Plant("C2", "DynamoDB's commit without a claim replaces another payload's", DYNAMODB_EXPRESSIONS,
-          "OR begins_with({validation}, :payload))", "OR {validation} <> :payload)",
+          "OR begins_with({validation}, :payload){other_version})", "OR {validation} <> :payload){other_version})",
           "stores transactions::without_claim::"),
 ]
 

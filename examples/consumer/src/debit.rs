@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lambda_once::{
-    Classify as _, Error, Failure, Idempotency, Mismatch, Outcome, PostgresStore, Verdict,
+    Classify as _, Error, Failure, Idempotency, Outcome, PostgresStore, Verdict,
     store::postgres::{Config as StoreConfig, Transaction, tokio_postgres},
 };
 use serde::{Deserialize, Serialize};
@@ -105,7 +105,7 @@ fn decide(outcome: &Outcome<()>) -> Decision {
             Decision::Refused(failure.message.clone().unwrap_or_else(|| "refused before".to_owned()))
         }
         // While that order is running, its claim may still be released.
-        Outcome::Mismatch(Mismatch::Final) => Decision::Refused("another order has this id".to_owned()),
+        Outcome::Mismatch(mismatch) if mismatch.is_final() => Decision::Refused("another order has this id".to_owned()),
         _ => Decision::Undecided,
     }
 }

@@ -21,7 +21,7 @@ use crate::{
         engine::{Extras, LeaseWait},
         guard::drop_contained,
     },
-    record::{Fingerprint, KeyHash},
+    record::{Difference, Fingerprint, KeyHash},
 };
 
 /// What a record is in the batch.
@@ -81,6 +81,8 @@ pub(super) struct Follows {
     pub(super) leader: usize,
     /// Whether its payload is the leader's too.
     pub(super) same_payload: bool,
+    /// The parts in which the two payloads differ, as far as they are known.
+    pub(super) difference: Difference,
 }
 
 struct Entry<S: Source, T> {

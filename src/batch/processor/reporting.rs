@@ -17,7 +17,8 @@ impl Follows {
         if self.same_payload {
             leader.of_follower()
         } else {
-            Report::new(Ok(OutcomeKind::Mismatch), policy).of_misuse(leader)
+            let mismatch = Report::new(Ok(OutcomeKind::Mismatch), policy);
+            Report { difference: self.difference, ..mismatch.of_misuse(leader) }
         }
     }
 }
@@ -63,6 +64,7 @@ impl<S: Source, T> Batch<'_, S, T> {
             index,
             key: self.records.key(index),
             outcome: report.outcome,
+            difference: report.difference,
             reported: report.reported,
             dead_lettered: same_payload && decided_by.is_some_and(|decision| decision.dead_lettered),
             error: error.filter(|_| !is_skipped),
@@ -87,6 +89,7 @@ impl<S: Source, T> Batch<'_, S, T> {
             receive_count = report.record.receive_count(),
             outcome,
             verdict = report.outcome.ok().and_then(OutcomeKind::verdict),
+            differs = report.difference.is_known().then(|| report.difference.names()),
             reported = report.reported,
             dead_lettered = report.dead_lettered.then_some(true),
             operation = self.terms.operation,

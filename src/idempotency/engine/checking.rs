@@ -6,6 +6,7 @@ use crate::store::RecordFormat;
 use crate::{
     error::Error,
     idempotency::policy::{AfterUnknown, Heartbeat},
+    record::DEFAULT_PAYLOAD_VERSION,
     store::StoreId,
 };
 
@@ -53,6 +54,7 @@ impl Engine {
             self.settings.check()?;
             self.check_probe(probe)?;
             self.check_codec()?;
+            self.check_payload_version()?;
             if scope {
                 self.settings.check_scope()?;
             }
@@ -91,6 +93,14 @@ impl Engine {
         Err(Error::config(
             "records of AWS Powertools hold no results that are encoded, as Powertools could not read them: leave out `result_codec`",
         ))
+    }
+
+    /// Refuses a version of payloads on a store whose records have none.
+    fn check_payload_version(&self) -> Result<(), Error> {
+        if self.settings.payload_version == DEFAULT_PAYLOAD_VERSION || self.store.format().keeps_every_outcome() {
+            return Ok(());
+        }
+        Err(Error::config("records of AWS Powertools have no version of their payload: leave out `payload_version`"))
     }
 
     /// Refuses transactions of another store than the one that records their outcomes.

@@ -101,7 +101,7 @@ impl Engine {
         let lease = window.lease_until.since(self.clock.now());
         let request = |(candidate, owner): (&Candidate, Owner)| ClaimRequest {
             key: candidate.key,
-            fingerprint: candidate.fingerprint,
+            fingerprint: self.compared(candidate),
             owner,
             lease,
             skew_margin: self.settings.skew_margin,

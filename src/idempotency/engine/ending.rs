@@ -10,7 +10,7 @@ use crate::{
         outcome::{Interruption, Outcome, StoredFailure},
         verdict::Failure,
     },
-    record::StoredResult,
+    record::{Record, StoredResult},
     store::{Refusal, Settlement},
 };
 
@@ -178,16 +178,18 @@ impl<T> Conclusion<T> {
 }
 
 impl<T> Outcome<T> {
-    /// The outcome of an operation that did not run. `value` and `failure` read a recorded result; the first gives `None`
-    /// where none is kept.
+    /// The outcome of an operation that did not run, whose payload has this version. `value` and `failure` read a recorded
+    /// result; the first gives `None` where none is kept.
     pub(crate) fn of_refusal<E>(
         refusal: Refusal,
+        payload_version: u32,
         value: impl FnOnce(&StoredResult) -> Result<Option<T>, E>,
         failure: impl FnOnce(&StoredResult) -> Result<StoredFailure, E>,
     ) -> Result<Self, E> {
         Ok(match refusal {
             Refusal::Completed(record) if record.result.superseded => Self::Superseded { newest: None },
             Refusal::Completed(record) => match value(&record.result)? {
+                Some(value) if is_of_other_version(&record, payload_version) => Self::ReplayedOtherVersion(value),
                 Some(value) => Self::Replayed(value),
                 None => Self::ReplayedWithoutResult,
             },
@@ -198,4 +200,9 @@ impl<T> Outcome<T> {
             Refusal::Superseded { newest } => Self::Superseded { newest: Some(newest) },
         })
     }
+}
+
+/// Whether the record's payload was not compared because it has another version.
+fn is_of_other_version(record: &Record, payload_version: u32) -> bool {
+    record.fingerprint.is_some_and(|fingerprint| fingerprint.payload_version() != payload_version)
 }

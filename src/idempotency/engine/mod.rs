@@ -153,13 +153,18 @@ impl Engine {
         KeyScope { function, engine, operation, tenant }.hasher()
     }
 
+    /// Returns the fingerprint that a candidate's claim has: with the version of the payload.
+    fn compared(&self, candidate: &Candidate) -> Option<Fingerprint> {
+        Some(candidate.fingerprint?.with_payload_version(self.settings.payload_version))
+    }
+
     /// Computes the fingerprint of a payload.
     pub(crate) fn fingerprint(&self, form: Form, payload: &[u8]) -> Fingerprint {
         #[cfg(feature = "powertools")]
         if let RecordFormat::Powertools(keys) = self.store.format() {
             return keys.fingerprint(form, payload);
         }
-        fingerprint(form, &[payload])
+        fingerprint(form, payload)
     }
 }
 
@@ -167,6 +172,7 @@ impl Engine {
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) key: KeyHash,
+    /// Without a version, which the claim has of the engine.
     pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) extras: Option<Box<Extras>>,
 }

@@ -10,7 +10,7 @@ use super::Engine;
 use crate::{
     error::{Error, ErrorKind},
     idempotency::outcome::{Outcome, OutcomeKind},
-    record::KeyHash,
+    record::{Difference, KeyHash},
     telemetry::{self, EndEvent, EntryPoint, KeyTally, OperationEvent, Tallied, Tally, event_at, spans},
 };
 
@@ -27,13 +27,16 @@ pub(crate) struct Subject<'a> {
     pub(crate) operation: &'a str,
     /// `None` for one that runs unprotected, or could not be looked for.
     pub(crate) key: Option<KeyHash>,
+    /// The parts in which its payload differs from that on record, if its outcome is a mismatch and they are known.
+    pub(crate) difference: Difference,
     /// Whether it is what a Lambda function was invoked for: its outcome is logged at *info* at least.
     pub(crate) is_invocation: bool,
 }
 
 impl<'a> Subject<'a> {
     pub(crate) fn new(entry_point: EntryPoint, operation: &'a str, key: Option<KeyHash>) -> Self {
-        Self { entry_point, operation, key, is_invocation: entry_point == EntryPoint::Invocation }
+        let is_invocation = entry_point == EntryPoint::Invocation;
+        Self { entry_point, operation, key, difference: Difference::UNKNOWN, is_invocation }
     }
 
     /// How loudly an outcome is logged.
@@ -121,7 +124,7 @@ impl Engine {
         if let Some(tally) = &tally {
             tally.count_operation();
         }
-        let Subject { entry_point, operation, key, .. } = subject;
+        let Subject { entry_point, operation, key, difference, .. } = subject;
         let of_key = tally.zip(key).map(|(tally, key)| tally.of_key(&key)).unwrap_or_default();
         let KeyTally {
             store_calls, attempt, took_over, claim_time, handler_time, settle_time, lease_remaining, ..
@@ -130,6 +133,7 @@ impl Engine {
             entry_point,
             operation,
             outcome,
+            difference,
             key,
             attempt,
             took_over,
@@ -162,15 +166,17 @@ impl Engine {
     /// Logs an outcome with what went wrong and the attempt it took, and tells observers.
     pub(crate) fn tell<T>(&self, subject: Subject<'_>, outcome: &Outcome<T>, attempt: u64) {
         let reason = outcome.reason();
+        let subject = Subject { difference: outcome.difference(), ..subject };
         self.tell_outcome(subject, outcome.kind(), reason.as_deref(), attempt);
     }
 
     /// The same of an outcome without its value; `error` is what went wrong.
     pub(crate) fn tell_outcome(&self, subject: Subject<'_>, outcome: OutcomeKind, error: Option<&str>, attempt: u64) {
-        let Subject { operation, key, .. } = subject;
+        let Subject { operation, key, difference, .. } = subject;
         let (level, name, verdict) = (subject.level(outcome), outcome.as_str(), outcome.verdict());
+        let differs = difference.is_known().then(|| difference.names());
         match key {
-            Some(key) => event_at!(level, outcome = name, verdict, operation, %key, attempt, error, "operation"),
+            Some(key) => event_at!(level, outcome = name, verdict, operation, %key, attempt, differs, error, "operation"),
             None => event_at!(level, outcome = name, verdict, operation, error, "operation"),
         }
         spans::conclude(key, attempt, name, level);

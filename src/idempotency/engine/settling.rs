@@ -192,7 +192,7 @@ impl Engine {
         if rules::check_version(&record, "settle").is_err() {
             return;
         }
-        let is_ours = !matches!((record.fingerprint, claim.granted().fingerprint), (Some(theirs), Some(ours)) if !theirs.is_same_payload(&ours));
+        let is_ours = !matches!((record.fingerprint, claim.granted().fingerprint), (Some(theirs), Some(ours)) if ours.differs_from(&theirs));
         match record.status {
             Status::InProgress if is_ours => end.held_until = record.lease_until,
             Status::Completed if is_ours => {

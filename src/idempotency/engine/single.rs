@@ -132,7 +132,13 @@ impl Engine {
     /// The outcome of an operation that did not run.
     fn replay<T: DeserializeOwned>(&self, key: KeyHash, refusal: Refusal) -> Result<Outcome<T>, Error> {
         let decoder = self.settings.decoder(&key);
-        Outcome::of_refusal(refusal, |result| decoder.decode(result), |result| decoder.decode_failure(result))
+        let payload_version = self.settings.payload_version;
+        Outcome::of_refusal(
+            refusal,
+            payload_version,
+            |result| decoder.decode(result),
+            |result| decoder.decode_failure(result),
+        )
     }
 
     pub(crate) fn runs_without_key(&self) -> bool {

@@ -12,7 +12,7 @@ use crate::{
     idempotency::window::{MIN_CALL_TIME, Window},
     record::Record,
     store::{
-        Mismatch, Refusal, ResultData,
+        Mismatch, MismatchState, Refusal, ResultData,
         rules::{self, Claimant, Judgement},
     },
 };
@@ -135,7 +135,7 @@ impl LeaseWait {
     fn is_waited_for(&self, refusal: &Refusal) -> bool {
         match refusal {
             Refusal::InProgress { .. } => true,
-            Refusal::Mismatch(Mismatch::InProgress { .. }) => self.for_any_payload,
+            Refusal::Mismatch(Mismatch { state: MismatchState::InProgress { .. }, .. }) => self.for_any_payload,
             _ => false,
         }
     }
@@ -252,7 +252,7 @@ impl Engine {
         };
         let claimant = Claimant {
             owner: None,
-            fingerprint: candidate.fingerprint,
+            fingerprint: self.compared(candidate),
             skew_margin: self.settings.skew_margin,
             takeover: self.settings.after_unknown.takeover(),
             // As it was read.

@@ -7,9 +7,9 @@ use futures_util::FutureExt;
 use super::*;
 use crate::{
     clock::ManualClock,
-    record::{Fingerprint, NEWEST_KNOWN_VERSION, Owner, Status},
+    record::{Difference, Fingerprint, NEWEST_KNOWN_VERSION, Owner, PayloadPart, Status},
     store::{
-        Mismatch, Settlement, Takeover,
+        Mismatch, MismatchState, Settlement, Takeover,
         amend::Amendment,
         fault::{Call, FaultStore},
         memory::MemoryStore,
@@ -102,6 +102,12 @@ impl Sandbox {
     fn keeps(&self, claim: &ClaimRequest) -> bool {
         self.store.lock().list.contains(&claim.key)
     }
+}
+
+/// Of two payloads of which all bytes of the fingerprints differ.
+fn mismatch(state: MismatchState) -> Mismatch {
+    use PayloadPart::{Body, Headers, MethodAndPath, Query};
+    Mismatch::new(state, Difference::of([MethodAndPath, Query, Headers, Body]))
 }
 
 fn new_claim() -> ClaimRequest {
@@ -215,7 +221,7 @@ async fn another_payload_is_a_mismatch_without_a_call() {
     let claim = sandbox.known(complete("1")).await;
     let calls = sandbox.calls(Call::Claim).len();
     let misuse = ClaimRequest { fingerprint: Some(Fingerprint::from_bytes([2; 32])), ..rival(&claim) };
-    assert_eq!(sandbox.claim(&misuse).await, Claimed::Refused(Refusal::Mismatch(Mismatch::Final)));
+    assert_eq!(sandbox.claim(&misuse).await, Claimed::Refused(Refusal::Mismatch(mismatch(MismatchState::Final))));
     let unnamed = ClaimRequest { fingerprint: None, ..rival(&claim) };
     assert!(matches!(sandbox.claim(&unnamed).await, Claimed::Refused(Refusal::Completed(_))));
     assert_eq!(sandbox.calls(Call::Claim).len(), calls);
@@ -288,7 +294,7 @@ async fn a_claim_that_stands_is_never_kept() {
         assert_eq!(sandbox.calls(Call::Claim).len(), asked);
     }
     let misuse = ClaimRequest { fingerprint: Some(Fingerprint::from_bytes([2; 32])), ..rival(&claim) };
-    let standing = Refusal::Mismatch(Mismatch::InProgress { lease_until: lease, attempt: 1 });
+    let standing = Refusal::Mismatch(mismatch(MismatchState::InProgress { lease_until: lease, attempt: 1 }));
     assert_eq!(sandbox.claim(&misuse).await, Claimed::Refused(standing));
     let renew = Settlement::Renew { lease: LEASE, skew_margin: Duration::ZERO, retention: RETENTION };
     assert!(matches!(sandbox.settle(&claim, renew).await.unwrap(), Settled::Renewed { .. }));

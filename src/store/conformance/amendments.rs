@@ -192,7 +192,7 @@ pub async fn a_redacted_record_still_guards_its_key(subject: &Subject) {
             let redacted = Record { result: StoredResult::DROPPED, label: None, ..before.clone() };
             subject.unchanged(claim.key, Some(&redacted), "O6: nothing else of the record changes").await;
         }
-        subject.mismatch(&misuse(&claim), "after a redaction", Mismatch::Final).await;
+        subject.mismatch(&misuse(&claim), "after a redaction", MismatchState::Final).await;
         let result = subject.outcome(&claim, &settlement).await;
         expect("O6: a redacted result is dropped", result, StoredResult::DROPPED);
     }

@@ -130,25 +130,25 @@ pub async fn an_abandoned_claim_stays_so_where_takeover_is_refused(subject: &Sub
 pub async fn another_payload_is_a_mismatch_whatever_the_status(subject: &Subject) {
     let claim = new_claim();
     let grant = subject.granted(&claim).await;
-    let standing = Mismatch::InProgress { lease_until: Some(grant.lease_until), attempt: 1 };
+    let standing = MismatchState::InProgress { lease_until: Some(grant.lease_until), attempt: 1 };
     subject.mismatch(&misuse(&claim), "while a claim stands", standing).await;
     subject.advance(LEASE).await;
     subject.mismatch(&misuse(&claim), "within the margin after its lease", standing).await;
     subject.advance(LAPSE - LEASE).await;
     for takeover in [Takeover::Allowed, Takeover::Refused] {
         let misuse = ClaimRequest { takeover, ..misuse(&claim) };
-        subject.mismatch(&misuse, "after the lease and the margin", Mismatch::Abandoned { attempt: 1 }).await;
+        subject.mismatch(&misuse, "after the lease and the margin", MismatchState::Abandoned { attempt: 1 }).await;
     }
     let taker = rival(&claim);
     expect("C2: a mismatch is no attempt", subject.granted(&taker).await.attempt, 2);
     subject.done(&taker, HAND_BACK).await;
-    subject.mismatch(&misuse(&claim), "after a hand-back", Mismatch::Abandoned { attempt: 2 }).await;
+    subject.mismatch(&misuse(&claim), "after a hand-back", MismatchState::Abandoned { attempt: 2 }).await;
 
     for outcome in [complete("1"), fail("1")] {
         let claim = new_claim();
         subject.granted(&claim).await;
         subject.done(&claim, outcome.clone()).await;
-        subject.mismatch(&misuse(&claim), &format!("after {}", outcome.as_str()), Mismatch::Final).await;
+        subject.mismatch(&misuse(&claim), &format!("after {}", outcome.as_str()), MismatchState::Final).await;
     }
 }
 
@@ -182,15 +182,87 @@ pub async fn the_first_half_of_a_fingerprint_decides(subject: &Subject) {
     let other = |claim: &ClaimRequest| ClaimRequest { fingerprint: of_halves(4, 2), ..rival(claim) };
     let grant = subject.granted(&claim).await;
     subject.in_progress(&same(&claim), "while a claim on the same payload stands").await;
-    let standing = Mismatch::InProgress { lease_until: Some(grant.lease_until), attempt: 1 };
+    let standing = MismatchState::InProgress { lease_until: Some(grant.lease_until), attempt: 1 };
     subject.mismatch(&other(&claim), "while a claim stands", standing).await;
     subject.advance(LAPSE).await;
-    subject.mismatch(&other(&claim), "after the lease and the margin", Mismatch::Abandoned { attempt: 1 }).await;
+    subject.mismatch(&other(&claim), "after the lease and the margin", MismatchState::Abandoned { attempt: 1 }).await;
     let taker = same(&claim);
     subject.took_over(&taker).await;
     subject.done(&taker, complete("1")).await;
     subject.replays(&claim, json("1")).await;
-    subject.mismatch(&other(&claim), "after complete", Mismatch::Final).await;
+    subject.mismatch(&other(&claim), "after complete", MismatchState::Final).await;
+}
+
+/// A mismatch names the parts in which the payload differs from the one on record, whatever the status, and none if one of the
+/// fingerprints has no parts.
+pub async fn a_mismatch_names_the_parts_that_differ(subject: &Subject) {
+    const RULE: &str = "C2: a mismatch names the parts that differ from those on record";
+    let of_parts = |whole, [path, query, headers, body]: [u8; 4]| {
+        let mut bytes = [whole; 32];
+        let parts = [path, query, headers, body].map(|byte| [byte; 4]);
+        bytes[16..].copy_from_slice(parts.as_flattened());
+        Some(Fingerprint::from_bytes(bytes))
+    };
+    let claim = ClaimRequest { fingerprint: of_parts(1, [1, 2, 3, 4]), ..new_claim() };
+    let other = |parts| ClaimRequest { fingerprint: of_parts(2, parts), ..rival(&claim) };
+    let differences = [
+        ([1, 2, 3, 9], Difference::of([PayloadPart::Body])),
+        ([1, 9, 3, 9], Difference::of([PayloadPart::Query, PayloadPart::Body])),
+        ([9, 2, 9, 4], Difference::of([PayloadPart::MethodAndPath, PayloadPart::Headers])),
+        ([0, 0, 0, 0], Difference::UNKNOWN),
+    ];
+    let grant = subject.granted(&claim).await;
+    let standing = MismatchState::InProgress { lease_until: Some(grant.lease_until), attempt: 1 };
+    for (parts, difference) in differences {
+        expect(RULE, subject.mismatch(&other(parts), "while a claim stands", standing).await, difference);
+    }
+    subject.advance(LAPSE).await;
+    let lapsed = MismatchState::Abandoned { attempt: 1 };
+    for (parts, difference) in differences {
+        expect(RULE, subject.mismatch(&other(parts), "after the lease and the margin", lapsed).await, difference);
+    }
+    let taker = rival(&claim);
+    subject.took_over(&taker).await;
+    subject.done(&taker, complete("1")).await;
+    for (parts, difference) in differences {
+        expect(RULE, subject.mismatch(&other(parts), "after complete", MismatchState::Final).await, difference);
+    }
+}
+
+/// Payloads of different versions are not compared: a claim finds what it would find without a fingerprint, and takes over a
+/// lapsed claim. Its record has its own version.
+pub async fn payloads_of_different_versions_are_not_compared(subject: &Subject) {
+    const RULE: &str = "C2: the record has the payload and the version of its last claim";
+    let of_version = |byte, version| Some(Fingerprint::from_bytes([byte; 32]).with_payload_version(version));
+    // 12 and 2 have a last digit in common, 20 and 2 the first; the greatest takes the most room.
+    let versions = [1, 2, 12, 20, 0, u32::MAX];
+    for (old, new) in versions.into_iter().flat_map(|old| versions.map(|new| (old, new))) {
+        let claim = ClaimRequest { fingerprint: of_version(1, old), ..new_claim() };
+        let other = |claim: &ClaimRequest| ClaimRequest { fingerprint: of_version(2, new), ..rival(claim) };
+        let grant = subject.granted(&claim).await;
+        let stored = subject.read(claim.key).await.and_then(|record| record.fingerprint);
+        expect(RULE, stored, claim.fingerprint);
+        if old == new {
+            let standing = MismatchState::InProgress { lease_until: Some(grant.lease_until), attempt: 1 };
+            subject.mismatch(&other(&claim), "while a claim stands", standing).await;
+            subject.advance(LAPSE).await;
+            let lapsed = MismatchState::Abandoned { attempt: 1 };
+            subject.mismatch(&other(&claim), "after the lease and the margin", lapsed).await;
+            let same = rival(&claim);
+            subject.took_over(&same).await;
+            continue;
+        }
+        subject.in_progress(&other(&claim), "while a claim on a payload of another version stands").await;
+        subject.advance(LAPSE).await;
+        let taker = other(&claim);
+        subject.took_over(&taker).await;
+        let stored = subject.read(claim.key).await.and_then(|record| record.fingerprint);
+        expect(RULE, stored, taker.fingerprint);
+        subject.done(&taker, complete("1")).await;
+        subject.replays(&rival(&claim), json("1")).await;
+        let misuse = ClaimRequest { fingerprint: of_version(3, new), ..rival(&claim) };
+        subject.mismatch(&misuse, "after complete", MismatchState::Final).await;
+    }
 }
 
 /// A record whose expiration has passed does not stand in the way of a claim, for any payload, whether or not it has been
@@ -228,7 +300,7 @@ pub async fn a_live_claim_never_counts_as_expired(subject: &Subject) {
             subject.advance(LEASE / 2).await;
             let when = "while a claim of a short retention stands (L4)";
             subject.in_progress(&rival(&claim), when).await;
-            subject.mismatch(&misuse(&claim), when, Mismatch::InProgress { lease_until, attempt: 1 }).await;
+            subject.mismatch(&misuse(&claim), when, MismatchState::InProgress { lease_until, attempt: 1 }).await;
         }
         subject.done(&claim, complete("1")).await;
     }
@@ -253,8 +325,11 @@ pub async fn batches_are_answered_in_order(subject: &Subject) {
         Ok(Claimed::Granted(_)) => "granted",
         Ok(Claimed::Refused(Refusal::Completed(record))) if record.result == json("1") => "completed",
         Ok(Claimed::Refused(Refusal::InProgress { .. })) => "in progress",
-        Ok(Claimed::Refused(Refusal::Mismatch(Mismatch::InProgress { lease_until: Some(_), attempt: 1 }))) => "held",
-        Ok(Claimed::Refused(Refusal::Mismatch(Mismatch::Final))) => "mismatch",
+        Ok(Claimed::Refused(Refusal::Mismatch(mismatch))) => match mismatch.state {
+            MismatchState::InProgress { lease_until: Some(_), attempt: 1 } => "held",
+            MismatchState::Final => "mismatch",
+            _ => "another mismatch",
+        },
         _ => "another answer",
     });
     let mut expected = ["granted"; 30];

@@ -21,12 +21,14 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
-    Answers, BoxFuture, ClaimRequest, Claimed, Grant, Mismatch, Refusal, ResultData, SettleRequest, Settled,
-    Settlement, Store, Takeover, amend::Amend, listing::List,
+    Answers, BoxFuture, ClaimRequest, Claimed, Grant, Mismatch, MismatchState, Refusal, ResultData, SettleRequest,
+    Settled, Settlement, Store, Takeover, amend::Amend, listing::List,
 };
 use crate::{
     clock::{ManualClock, Timestamp},
-    record::{EncodedData, Fingerprint, KeyHash, Owner, Record, Status, StoredData, StoredResult},
+    record::{
+        Difference, EncodedData, Fingerprint, KeyHash, Owner, PayloadPart, Record, Status, StoredData, StoredResult,
+    },
 };
 
 mod amendments;
@@ -65,6 +67,8 @@ macro_rules! conformance_tests {
             another_payload_is_a_mismatch_whatever_the_status,
             a_claim_without_a_fingerprint_matches_any_payload,
             the_first_half_of_a_fingerprint_decides,
+            a_mismatch_names_the_parts_that_differ,
+            payloads_of_different_versions_are_not_compared,
             an_expired_record_counts_as_absent,
             a_live_claim_never_counts_as_expired,
             batches_are_answered_in_order,
@@ -234,9 +238,15 @@ impl Subject {
         }
     }
 
-    async fn mismatch(&self, request: &ClaimRequest, when: &str, with: Mismatch) {
+    async fn mismatch(&self, request: &ClaimRequest, when: &str, with: MismatchState) -> Difference {
         let rule = format!("C2: {when}, another payload is a mismatch, and is told with what");
-        expect(&rule, self.refused(request).await, Refusal::Mismatch(with));
+        match self.refused(request).await {
+            Refusal::Mismatch(Mismatch { state, difference }) => {
+                expect(&rule, state, with);
+                difference
+            }
+            refusal => broken(&rule, "Refused(Mismatch(…))", refusal),
+        }
     }
 
     /// The result of a completed operation. Its record is the one on record, as far as a replay depends on it.

@@ -230,7 +230,7 @@ pub async fn a_superseded_operation_is_not_taken_over(subject: &Subject) {
     subject.superseded_by(&rival(&lost), 6_u64).await;
     let strict = ClaimRequest { takeover: Takeover::Refused, ..rival(&lost) };
     subject.superseded_by(&strict, 6_u64).await;
-    let lapsed = Mismatch::Abandoned { attempt: 1 };
+    let lapsed = MismatchState::Abandoned { attempt: 1 };
     subject.mismatch(&misuse(&lost), "although a newer operation was completed", lapsed).await;
 }
 

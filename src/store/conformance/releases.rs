@@ -40,7 +40,7 @@ pub async fn a_released_claim_is_taken_over_once_where_takeover_is_refused(subje
     subject.refuses_request(&request(claim.key, &foreign, Amendment::Release), "O7: no attempt, no release").await;
     subject.release(claim.key).await;
     let misused = ClaimRequest { takeover: Takeover::Refused, ..misuse(&claim) };
-    subject.mismatch(&misused, "after a release", Mismatch::Abandoned { attempt: 1 }).await;
+    subject.mismatch(&misused, "after a release", MismatchState::Abandoned { attempt: 1 }).await;
 
     let taker = refusing(&claim);
     let grant = subject.took_over(&taker).await;

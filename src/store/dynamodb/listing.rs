@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::{
-    DynamoDbStore, error,
+    DynamoDbStore,
     item::{Item, number, text},
     schema::{LISTING_INDEX, SHARDS},
     single::{Expression, aliased},
@@ -64,7 +64,7 @@ impl DynamoDbStore {
             .set_exclusive_start_key(begin)
             .send()
             .await
-            .map_err(|failure| error::from_sdk(failure, LIST))?;
+            .map_err(|failure| self.failed(failure, LIST))?;
         let now = self.clock.now();
         let listed = |item: Item| {
             let key = self.key_of(&item)?;
@@ -101,7 +101,7 @@ impl DynamoDbStore {
                 .expression_attribute_values(":claimed", latest.clone())
                 .limit(request.reads().saturating_sub(read).cast_signed())
                 .set_exclusive_start_key(begin.take());
-            let answer = query.send().await.map_err(|failure| error::from_sdk(failure, LIST))?;
+            let answer = query.send().await.map_err(|failure| self.failed(failure, LIST))?;
             read += answer.scanned_count.unsigned_abs();
             keys.extend(answer.items.unwrap_or_default().iter().filter_map(|item| self.key_of(item)));
             begin = answer.last_evaluated_key;
@@ -123,7 +123,7 @@ impl DynamoDbStore {
         let begin = request.after.as_ref().map(|cursor| self.shard_at(cursor)).transpose()?;
         let scan = self.client.scan().table_name(&self.schema.table).index_name(LISTING_INDEX);
         let scan = scan.limit(request.reads().cast_signed()).set_exclusive_start_key(begin.and_then(|(_, key)| key));
-        let answer = scan.send().await.map_err(|failure| error::from_sdk(failure, LIST))?;
+        let answer = scan.send().await.map_err(|failure| self.failed(failure, LIST))?;
         let keys: Vec<KeyHash> = answer.items.unwrap_or_default().iter().filter_map(|item| self.key_of(item)).collect();
         Ok(Page {
             records: self.listed(request, &keys).await?,

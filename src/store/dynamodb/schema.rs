@@ -26,8 +26,8 @@ pub(super) const DOUBT: &str = "doubt";
 const CODEC: &str = "codec";
 const BYTES: &str = "bytes";
 
-/// The largest value of an attribute besides the result, the operation's name and its label.
-const MAX_VALUE_BYTES: usize = 64;
+/// The largest value of an attribute besides the result, the operation's name and its label: a fingerprint with a version.
+const MAX_VALUE_BYTES: usize = "v4294967295:".len() + 64;
 
 /// Names of the attributes. The defaults are those of AWS Powertools, and of this library where Powertools has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,18 +205,31 @@ impl Schema {
         if let Some(powertools) = &self.powertools {
             return AttributeValue::S(powertools.validation(fingerprint));
         }
-        AttributeValue::S(fingerprint.to_hex())
+        AttributeValue::S(fingerprint.to_text())
     }
 
-    /// Returns the prefix that stored fingerprints of the same payload share.
-    pub(super) fn validation_of_payload(&self, fingerprint: &Fingerprint) -> AttributeValue {
+    /// Returns the values by which a condition compares stored fingerprints: `:payload` is the prefix that those of the same
+    /// payload share, and those of the payload's version are between `:from` and `:to`.
+    pub(super) fn compared(&self, fingerprint: &Fingerprint) -> impl Iterator<Item = (String, AttributeValue)> {
+        let (payload, versions) = self.payload_and_versions(fingerprint);
+        let versions = versions.map(|[from, to]| [(":from", from), (":to", to)]);
+        let values = [(":payload", payload)].into_iter().chain(versions.into_iter().flatten());
+        values.map(|(placeholder, text)| (placeholder.to_owned(), AttributeValue::S(text)))
+    }
+
+    fn payload_and_versions(&self, fingerprint: &Fingerprint) -> (String, Option<[String; 2]>) {
         #[cfg(feature = "powertools")]
         if let Some(powertools) = &self.powertools {
-            return AttributeValue::S(powertools.validation(fingerprint));
+            return (powertools.validation(fingerprint), None);
         }
-        let mut hex = fingerprint.to_hex();
-        hex.truncate(32);
-        AttributeValue::S(hex)
+        let mut text = fingerprint.to_text();
+        let versions = match text.find(':') {
+            // Digits stand alone, those of other versions behind a `v`.
+            None => ["0".to_owned(), "g".to_owned()],
+            Some(end) => [text[..=end].to_owned(), format!("{};", &text[..end])],
+        };
+        text.truncate(text.len() - 32);
+        (text, Some(versions))
     }
 
     /// The fingerprint that is stored so; `None` if it is none.
@@ -226,7 +239,7 @@ impl Schema {
         if let Some(powertools) = &self.powertools {
             return powertools.read_validation(text);
         }
-        Fingerprint::from_hex(text)
+        Fingerprint::from_text(text)
     }
 
     /// A result as it is stored; `None` if it cannot be, so that it is dropped.

@@ -16,7 +16,7 @@ use crate::{
     clock::Timestamp,
     error::Error,
     future::BoxFuture,
-    record::KeyHash,
+    record::{Fingerprint, KeyHash},
     store::{
         Answers, ClaimRequest, Claimed, Grant, Refusal, Takeover,
         remote::terms::Terms,
@@ -172,7 +172,7 @@ impl PostgresStore {
         let requests = || group.members.iter().map(|(_, request)| *request);
         let owners: Vec<&[u8]> = requests().map(|request| request.owner.as_bytes().as_slice()).collect();
         let fingerprints: Vec<Option<&[u8]>> =
-            requests().map(|request| request.fingerprint.as_ref().map(|hash| hash.as_bytes().as_slice())).collect();
+            requests().map(|request| request.fingerprint.as_ref().map(Fingerprint::as_bytes)).collect();
         let operations: Vec<&str> = requests().map(|request| &*request.operation).collect();
         let labels: Vec<Option<&str>> = requests().map(|request| request.label.as_deref()).collect();
         let digits = |request: &ClaimRequest| request.order().map(|order| order.sequence.to_digits());

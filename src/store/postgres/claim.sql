@@ -20,5 +20,8 @@ ON CONFLICT (scope, key_hash) DO UPDATE SET
 WHERE r.expiration <= (SELECT now / 1000 FROM clock)
    OR (($8::boolean OR r.released = r.attempt) AND r.status = 0 AND r.v <= $10::integer
        AND r.lease_until < (SELECT greatest(now - $6::bigint, 0) FROM clock)
-       AND (r.validation IS NULL OR EXCLUDED.validation IS NULL OR substring(r.validation FOR 16) = substring(EXCLUDED.validation FOR 16)))
+       -- Of the same payload, or of one of another version: that follows the hashes, unless it is 1.
+       AND (r.validation IS NULL OR EXCLUDED.validation IS NULL
+            OR substring(r.validation FOR 16) = substring(EXCLUDED.validation FOR 16)
+            OR substring(r.validation FROM 33) <> substring(EXCLUDED.validation FROM 33)))
 RETURNING r.key_hash, r.lease_until, r.attempt, r.prior_status

@@ -144,7 +144,7 @@ fn record(columns: &Columns<'_>, data: ResultData) -> Result<Record, Error> {
         prior_status: columns.get::<Option<i16>>("prior_status")?.and_then(status),
         lease_until: columns.optional_time("lease_until")?,
         expiration: Some(columns.number("expiration")?),
-        fingerprint: columns.bytes("validation")?.map(Fingerprint::from_bytes),
+        fingerprint: columns.fingerprint()?,
         result: result(columns, data)?,
         version: columns.version()?,
         operation: columns.get::<Option<&str>>("operation")?.map(Into::into),
@@ -227,6 +227,11 @@ impl<'a> Columns<'a> {
     pub(super) fn bytes<const N: usize>(&self, name: &str) -> Result<Option<[u8; N]>, Error> {
         let bytes: Option<&[u8]> = self.get(name)?;
         bytes.map(|bytes| bytes.try_into().map_err(|_| self.unknown(name))).transpose()
+    }
+
+    fn fingerprint(&self) -> Result<Option<Fingerprint>, Error> {
+        let bytes: Option<&[u8]> = self.get("validation")?;
+        bytes.map(|bytes| Fingerprint::from_slice(bytes).ok_or_else(|| self.unknown("validation"))).transpose()
     }
 
     pub(super) fn key(&self) -> Result<KeyHash, Error> {

@@ -7,6 +7,14 @@
 -- array. ' merged' follows where mark.claim says so. Refused: {now, the record's fields} and, of an ordered operation, the mark's fields, explained by the client.
 -- Older servers compile this script and not the one that settles: work would run, and its outcome never be recorded.
 if not redis.REDIS_VERSION_NUM then return redis.error_reply('UNSUPPORTED use Redis 7.0, Valkey 7.2, or later') end
+-- Whether two fingerprints are of different payloads: they have the same version ('v2:' before the hashes, nothing for 1), and
+-- other first halves. Payloads of different versions are not compared.
+local function differ(stored, given)
+  local version = string.match(given, '^v%d+:') or ''
+  return given ~= '' and (string.match(stored, '^v%d+:') or '') == version
+    and string.sub(stored, 1, #version + 32) ~= string.sub(given, 1, #version + 32)
+end
+
 local key, owner, fingerprint, label = KEYS[1], ARGV[1], ARGV[2], ARGV[5]
 local lease_ms, margin, ttl, may_take_over, version, newest_version, with_data, given =
   string.match(ARGV[3], '^(%d+) (%d+) (%d+) ([01]) (%d+) (%d+) ([01]) (%d*)$')
@@ -22,7 +30,7 @@ local is_live = status and (number(found[2]) or math.huge) * 1000 > now
 local is_released = attempt and attempt > 0 and number(found[7]) == attempt
 local is_lapsed = (may_take_over == '1' or is_released) and status == 'INPROGRESS' and attempt
   and (number(found[3] or '0') or math.huge) <= tonumber(newest_version)
-  and (fingerprint == '' or not found[4] or string.sub(found[4], 1, 32) == string.sub(fingerprint, 1, 32))
+  and not (found[4] and differ(found[4], fingerprint))
   and lease and lease < math.max(now - margin, 0)
 if is_live and not is_lapsed or mark and mark.refuses(owner, margin, now) then
   local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped', 'superseded', 'operation', 'label', 'sequence',

@@ -58,7 +58,7 @@ impl Cluster {
 
     /// As of [`Link::scan`](super::link::Link::scan).
     pub(super) async fn scan(&self, slot: u16, commands: Vec<Cmd>) -> Result<(Vec<Value>, Option<u16>), Failure> {
-        let lease = self.connection.get(self.open()).await.map_err(Failure::unsent)?;
+        let lease = self.connection.get(self.open()).await.map_err(|error| Failure::unsent(error, &self.addresses))?;
         let mut connection = lease.connection;
         let mut cluster_slots = redis::cmd("CLUSTER");
         cluster_slots.arg("SLOTS");

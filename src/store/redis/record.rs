@@ -67,7 +67,7 @@ pub(super) fn record(answer: Value, operation: &'static str) -> Result<Option<Re
         prior_status: prior.text()?.and_then(|word| Status::from_word(&word)),
         lease_until: lease.number()?.map(Timestamp::from_millis),
         expiration: expiration.number()?,
-        fingerprint: validation.known(Fingerprint::from_hex)?,
+        fingerprint: validation.known(Fingerprint::from_text)?,
         result: StoredResult { data, dropped, superseded },
         version: version.version()?,
         operation: name.text()?.map(Into::into),

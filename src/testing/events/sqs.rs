@@ -20,7 +20,7 @@ use super::{
     parts,
     records::{Batch, Record},
 };
-use crate::{clock::Timestamp, record::Fingerprint, testing::unique};
+use crate::{clock::Timestamp, record::digits, testing::unique};
 
 const RECEIVE_COUNT: &str = "ApproximateReceiveCount";
 
@@ -70,9 +70,9 @@ fn wire(message: &Record, source: &str, sent: Timestamp, number: u64, delivery: 
     .collect();
     let body = message.text();
     if source.ends_with(".fifo") {
-        let digest = Fingerprint::from_bytes(Sha256::digest(body).into());
+        let digest = digits(&Sha256::digest(body), &mut [0; 64]).to_owned();
         attributes.insert("MessageGroupId".to_owned(), "group".into());
-        attributes.insert("MessageDeduplicationId".to_owned(), digest.to_hex().into());
+        attributes.insert("MessageDeduplicationId".to_owned(), digest.into());
         attributes.insert("SequenceNumber".to_owned(), format!("188{number:017}").into());
     }
     attributes.extend(message.attributes.iter().map(|(name, text)| (name.clone(), text.as_str().into())));

@@ -1,7 +1,7 @@
 //! A message whose key another payload is using: it is lost only to an outcome that stands.
 
 use lambda_once::{
-    AfterUnknown, OutcomeKind, PermanentFailures,
+    AfterUnknown, Difference, OutcomeKind, PayloadPart, PermanentFailures,
     batch::RecordReport,
     clock::Clock,
     record::{Fingerprint, Record, Status},
@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::dead_letters::Letters;
+use crate::support::collector::Collector;
 use crate::world::{World, batch, fifo, ids, invoke, millis, order, reported, seconds, work};
 
 /// Has the record of `A` be another payload's.
@@ -46,6 +47,27 @@ async fn a_corrected_message_is_not_lost_to_a_run_that_fails_for_now() {
         let again = world.process(&service, corrected).await;
         assert_eq!(outcome(&again.records[0]), (OutcomeKind::Executed, false, false), "{policy:?}");
     }
+}
+
+/// The first record of the batch has left the payload on record, or has it.
+#[tokio::test(start_paused = true)]
+async fn a_report_and_its_event_name_what_differs() {
+    let world = World::new();
+    let (collector, guard) = Collector::install();
+    world.deliver([work("A", "succeed", 1)]).await;
+    let other = |cents| batch([work("A", "succeed", cents), work("A", "succeed", cents + 1)]);
+    let met = world.process(&world.service(), other(2)).await;
+    drop(guard);
+    for report in &met.records {
+        assert_eq!(report.outcome, Ok(OutcomeKind::Mismatch));
+        assert_eq!(report.difference, Difference::of([PayloadPart::Body]));
+    }
+    let lines = collector.lines();
+    let differs = |outcome: &str| {
+        let lines = lines.iter().filter(|line| line.get("outcome") == outcome);
+        lines.map(|line| line.get("differs")).collect::<Vec<_>>()
+    };
+    assert_eq!((differs("executed"), differs("mismatch")), (vec![""], vec!["body"; 2]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lambda_once::{
-    AfterUnknown, Deadline, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Mismatch, Outcome,
+    AfterUnknown, Deadline, Difference, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Mismatch,
+    MismatchState, OperationSettings, Outcome, PayloadPart,
     clock::{Clock, Timestamp},
     record::{RECORD_VERSION, Status},
     store::fault::{Call, Fault},
@@ -118,16 +119,61 @@ async fn a_claim_that_gets_no_answer_is_given_back_in_the_time_for_settling() {
 async fn another_payload_is_a_mismatch_whatever_became_of_the_first() {
     let world = World::new();
     let running = world.once.operation(CHARGE, KEY).payload("995 cents").run(|| async {
-        let standing = Mismatch::InProgress { lease_until: Some(world.clock.now().after(LEASE)), attempt: 1 };
-        assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Mismatch(mismatch)) if mismatch == standing);
+        let standing = MismatchState::InProgress { lease_until: Some(world.clock.now().after(LEASE)), attempt: 1 };
+        assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Mismatch(mismatch)) if mismatch.state == standing);
         Err::<u32, _>(lambda_once::Failure::unknown("timed out"))
     });
     assert_outcome!(running.await, Ok(Outcome::Failed(_)));
     world.lapse().await;
-    assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Mismatch(Mismatch::Abandoned { attempt: 1 })));
+    assert_outcome!(
+        world.run_on("996 cents").await,
+        Ok(Outcome::Mismatch(Mismatch { state: MismatchState::Abandoned { attempt: 1 }, .. }))
+    );
     assert_outcome!(world.run_on("995 cents").await, Ok(Outcome::TookOver(1)));
-    assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Mismatch(Mismatch::Final)));
+    assert_outcome!(
+        world.run_on("996 cents").await,
+        Ok(Outcome::Mismatch(Mismatch { state: MismatchState::Final, .. }))
+    );
     assert_outcome!(world.run_on("995 cents").await, Ok(Outcome::Replayed(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mismatch_says_what_differs() {
+    let world = World::new();
+    assert_outcome!(world.run_on("995 cents").await, Ok(Outcome::Executed(1)));
+    let Ok(Outcome::Mismatch(mismatch)) = world.run_on("996 cents").await else { panic!("not a mismatch") };
+    assert_eq!(mismatch.difference, Difference::of([PayloadPart::Body]));
+    assert_eq!(mismatch.to_string(), "the key was used with another payload: the body differs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_of_another_version_is_not_compared_and_its_replay_says_so() {
+    let world = World::new();
+    let on = |payload: &'static str, version| {
+        let settings = OperationSettings::new().payload_version(version);
+        world.once.operation(CHARGE, KEY).payload(payload).with_settings(settings).run(|| world.work())
+    };
+    assert_outcome!(world.run_on("995 cents").await, Ok(Outcome::Executed(1)));
+    assert_outcome!(on("995 cents", 1).await, Ok(Outcome::Replayed(1)));
+    assert_outcome!(on("996 EUR", 2).await, Ok(Outcome::ReplayedOtherVersion(1)));
+    assert_outcome!(on("996 EUR", 1).await, Ok(Outcome::Mismatch(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_of_another_version_takes_over_and_is_compared_from_then_on() {
+    let world = World::new();
+    let on = |payload: &'static str, version| {
+        let settings = OperationSettings::new().payload_version(version);
+        world.once.operation(CHARGE, KEY).payload(payload).with_settings(settings)
+    };
+    let lost = on("995 cents", 1).run(|| async { Err::<u32, _>(lambda_once::Failure::unknown("timed out")) });
+    assert_outcome!(lost.await, Ok(Outcome::Failed(_)));
+    assert_outcome!(on("9.95 EUR", 2).run(|| world.work()).await, Ok(Outcome::InProgress { .. }));
+    world.lapse().await;
+    assert_outcome!(on("9.95 EUR", 2).run(|| world.work()).await, Ok(Outcome::TookOver(1)));
+    assert_outcome!(on("9.96 EUR", 2).run(|| world.work()).await, Ok(Outcome::Mismatch(_)));
+    // The old version is still running somewhere.
+    assert_outcome!(on("995 cents", 1).run(|| world.work()).await, Ok(Outcome::ReplayedOtherVersion(1)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,8 +6,8 @@ use std::{
 };
 
 use lambda_once::{
-    AfterUnknown, Claim, Classify, Error, ErrorKind, Failure, Interruption, Key, Mismatch, OnPanic, Outcome,
-    ProbeResult, Verdict,
+    AfterUnknown, Claim, Classify, Error, ErrorKind, Failure, Interruption, Key, Mismatch, MismatchState, OnPanic,
+    Outcome, ProbeResult, Verdict,
     clock::Timestamp,
     record::Status,
     store::fault::{Call, Fault},
@@ -96,7 +96,10 @@ async fn a_probe_is_asked_only_if_the_claim_took_over() {
     assert_outcome!(world.probe(never_asked).await, Ok(Outcome::InProgress { attempt: 1, .. }));
     world.lapse().await;
     let other = world.once.operation(CHARGE, KEY).payload("996 cents").probe(never_asked).run(|| world.work());
-    assert_outcome!(other.await, Ok(Outcome::Mismatch(Mismatch::Abandoned { attempt: 1 })));
+    assert_outcome!(
+        other.await,
+        Ok(Outcome::Mismatch(Mismatch { state: MismatchState::Abandoned { attempt: 1 }, .. }))
+    );
     world.records.remove(&world.once.key_hash(CHARGE, KEY).unwrap());
     assert_outcome!(world.probe(never_asked).await, Ok(Outcome::Executed(1)));
     assert_outcome!(world.probe(never_asked).await, Ok(Outcome::Replayed(1)));

@@ -93,8 +93,8 @@ async fn a_late_holder_compares_payloads_as_the_rules_do() {
         world.succeeds().await;
         let key = world.once.key_hash(CHARGE, KEY).unwrap();
         let record = world.records.remove(&key).unwrap();
-        let mut bytes = *record.fingerprint.unwrap().as_bytes();
-        bytes[31] ^= 1;
+        let mut bytes: [u8; 32] = record.fingerprint.unwrap().as_bytes().try_into().unwrap();
+        bytes[31] ^= 2;
         world.records.insert(key, Record { fingerprint: Some(Fingerprint::from_bytes(bytes)), ..record });
     };
     assert_outcome!(world.run_late(successor, Ok(99)).await, Ok(Outcome::Replayed(1)));

@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use futures_util::future::{join_all, pending};
 use lambda_once::{
-    AfterUnknown, Error, ErrorKind, Failure, Mismatch, Outcome, ProbeResult,
+    AfterUnknown, Error, ErrorKind, Failure, Mismatch, MismatchState, Outcome, ProbeResult,
     clock::Timestamp,
     record::{RECORD_VERSION, Status},
     store::fault::{Call, Fault},
@@ -96,7 +96,7 @@ async fn what_is_not_in_progress_is_not_waited_for() {
     assert_outcome!(world.wait(20 * SECOND).await, Ok(Outcome::Executed(1)));
     assert_outcome!(world.wait(20 * SECOND).await, Ok(Outcome::Replayed(1)));
     let other = world.once.operation(CHARGE, KEY).payload("996 cents").wait_up_to(20 * SECOND).run(|| world.work());
-    assert_outcome!(other.await, Ok(Outcome::Mismatch(Mismatch::Final)));
+    assert_outcome!(other.await, Ok(Outcome::Mismatch(Mismatch { state: MismatchState::Final, .. })));
     assert_eq!(world.calls(), [Call::Claim, Call::Settle, Call::Claim, Call::Claim]);
     assert!(begun.elapsed().is_zero());
 }
@@ -273,7 +273,7 @@ async fn a_key_that_gets_another_payload_during_a_wait_is_a_mismatch() {
         assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Executed(1)));
     };
     let (waited, took) = world.wait_while(20 * SECOND, another).await;
-    assert_outcome!(waited, Ok(Outcome::Mismatch(Mismatch::Final)));
+    assert_outcome!(waited, Ok(Outcome::Mismatch(Mismatch { state: MismatchState::Final, .. })));
     assert!(took < 3 * SECOND);
     assert_eq!((world.count(Call::Claim), world.runs()), (3, 1));
 }

@@ -55,6 +55,14 @@ async fn the_whole_event_may_be_the_key() {
 }
 
 #[tokio::test]
+async fn a_refusal_of_another_payload_says_what_differs() {
+    let function = Function::with(|engine| engine, |layer| layer, numbered);
+    assert_eq!(function.invoke(json!({"id": 1, "cents": 5})).await.unwrap(), 1);
+    let refused = function.invoke(json!({"id": 1, "cents": 6})).await.unwrap_err();
+    assert_eq!(refused.to_string(), "mismatch: the key was used with another payload: the body differs");
+}
+
+#[tokio::test]
 async fn a_part_may_stand_for_the_payload_or_nothing() {
     let part = |layer: InvocationLayer<Value>| layer.payload(Payload::Part(Key::pointer("/cents")));
     let function = Function::with(|engine| engine, part, numbered);

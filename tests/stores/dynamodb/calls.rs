@@ -1,6 +1,6 @@
 //! The number of requests that an operation costs, counted by a proxy.
 
-use lambda_once::{Failure, Mismatch, Outcome, store::dynamodb::Calls};
+use lambda_once::{Failure, Mismatch, MismatchState, Outcome, store::dynamodb::Calls};
 
 use super::{CHARGE, KEY, LEASE, MARGIN, Purpose, World, assert_outcome};
 
@@ -121,8 +121,14 @@ async fn another_payload_takes_one_request_and_never_takes_over() {
     assert_outcome!(unknown.await, Ok(Outcome::Failed(_)));
     world.lapse();
     world.proxy.reset();
-    assert_outcome!(on("b").run(|| world.work()).await, Ok(Outcome::Mismatch(Mismatch::Abandoned { attempt: 1 })));
+    assert_outcome!(
+        on("b").run(|| world.work()).await,
+        Ok(Outcome::Mismatch(Mismatch { state: MismatchState::Abandoned { attempt: 1 }, .. }))
+    );
     assert_eq!(world.requests(), ["UpdateItem"]);
     assert_outcome!(on("a").run(|| world.work()).await, Ok(Outcome::TookOver(1)));
-    assert_outcome!(on("b").run(|| world.work()).await, Ok(Outcome::Mismatch(Mismatch::Final)));
+    assert_outcome!(
+        on("b").run(|| world.work()).await,
+        Ok(Outcome::Mismatch(Mismatch { state: MismatchState::Final, .. }))
+    );
 }

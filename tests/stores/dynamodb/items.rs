@@ -66,7 +66,7 @@ async fn an_item_has_exactly_the_documented_attributes(calls: Calls) {
         assert_eq!((&item["operation"], &item["claimed_at"]), (&text(CHARGE), &number(now.as_millis())));
         assert_eq!(item["expiration"], after_future(RETENTION.as_secs() + 1));
         assert!(Owner::from_hex(item["owner"].as_s().unwrap()).is_some());
-        assert!(Fingerprint::from_hex(item["validation"].as_s().unwrap()).is_some());
+        assert!(Fingerprint::from_text(item["validation"].as_s().unwrap()).is_some());
         Ok::<_, Failure>("done".to_owned())
     });
     assert_outcome!(outcome.await, Ok(Outcome::Executed(_)));

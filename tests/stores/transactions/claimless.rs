@@ -1,7 +1,7 @@
 //! Operations without a claim: the commit decides among their runs.
 
 use futures_util::future::join_all;
-use lambda_once::{Error, Failure, Mismatch, Outcome, OutcomeKind};
+use lambda_once::{Error, Failure, Mismatch, MismatchState, Outcome, OutcomeKind};
 
 use super::{DEBIT, Database, KEY, Mode, World, on_each_database};
 use crate::support::assert_outcome;
@@ -36,7 +36,7 @@ async fn debit<D: Database>(world: &World<D>, cents: u32) -> Result<Outcome<Stri
 async fn another_payload_is_a_mismatch<D: Database>() {
     let world = World::<D>::new().await;
     assert_outcome!(debit(&world, 995).await, Ok(Outcome::Executed(_)));
-    assert_outcome!(debit(&world, 996).await, Ok(Outcome::Mismatch(Mismatch::Final)));
+    assert_outcome!(debit(&world, 996).await, Ok(Outcome::Mismatch(Mismatch { state: MismatchState::Final, .. })));
     assert_outcome!(debit(&world, 995).await, Ok(Outcome::Replayed(_)));
     assert_eq!(world.rows().await.len(), 1);
 
@@ -46,7 +46,10 @@ async fn another_payload_is_a_mismatch<D: Database>() {
     let unknown = unknown.run(async || Err::<String, _>(Failure::unknown("timed out")));
     assert_outcome!(unknown.await, Ok(Outcome::Failed(_)));
     world.lapse();
-    assert_outcome!(debit(&world, 996).await, Ok(Outcome::Mismatch(Mismatch::Abandoned { attempt: 1 })));
+    assert_outcome!(
+        debit(&world, 996).await,
+        Ok(Outcome::Mismatch(Mismatch { state: MismatchState::Abandoned { attempt: 1 }, .. }))
+    );
     assert_eq!(world.rows().await, [""; 0]);
     assert!(debit(&world, 995).await.unwrap().is_done());
 }

@@ -19,7 +19,7 @@ use crate::{
         outcome::Outcome,
     },
     order::Entity,
-    store::{Mismatch, Refusal, rules::lapses},
+    store::{Refusal, rules::lapses},
 };
 
 impl<S: Source, T> Machine<'_, S, T> {
@@ -41,7 +41,9 @@ impl<S: Source, T> Machine<'_, S, T> {
         match self.leaders.get(&key) {
             Some(&(leader, theirs)) => {
                 let same_payload = theirs == fingerprint;
-                records.follow(index, work, Follows { leader, same_payload });
+                let difference = fingerprint.zip(theirs).map(|(ours, theirs)| ours.difference(&theirs));
+                let difference = difference.unwrap_or_default();
+                records.follow(index, work, Follows { leader, same_payload, difference });
                 self.batch.wait_for_leader(index, leader);
             }
             None => {
@@ -149,7 +151,7 @@ impl<S: Source, T> Machine<'_, S, T> {
 
     fn conclude(&mut self, index: usize, end: End<()>) {
         let held_until = end.held_until();
-        let Ok(outcome) = end.into_outcome(|refusal| Ok::<_, Infallible>(outcome_of(refusal)));
+        let Ok(outcome) = end.into_outcome(|refusal| Ok::<_, Infallible>(self.outcome_of(refusal)));
         self.batch.decide(index, Ok(outcome), held_until);
     }
 
@@ -204,7 +206,7 @@ impl<S: Source, T> Machine<'_, S, T> {
                     // Its lease may have been renewed for too long.
                     return self.batch.recheck_waits();
                 }
-                Some(refusal) => Ok(outcome_of(refusal)),
+                Some(refusal) => Ok(self.outcome_of(refusal)),
             },
             Err(error) => Err(error),
         };
@@ -234,11 +236,19 @@ impl<S: Source, T> Machine<'_, S, T> {
     /// The claim was refused for good.
     pub(super) fn refuse(&mut self, index: usize, refusal: Refusal) {
         let held_until = refusal.lease_until();
-        self.batch.decide(index, Ok(outcome_of(refusal)), held_until);
+        self.batch.decide(index, Ok(self.outcome_of(refusal)), held_until);
+    }
+
+    fn outcome_of(&self, refusal: Refusal) -> Outcome<()> {
+        outcome_of(refusal, self.terms.engine.settings.payload_version)
     }
 }
 
 /// Whether the operation has an outcome.
 fn is_final(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::Completed(_) | Refusal::Failed(_) | Refusal::Mismatch(Mismatch::Final))
+    match refusal {
+        Refusal::Completed(_) | Refusal::Failed(_) => true,
+        Refusal::Mismatch(mismatch) => mismatch.is_final(),
+        _ => false,
+    }
 }

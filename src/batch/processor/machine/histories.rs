@@ -23,8 +23,8 @@ use crate::{
         verdict::Failure,
         window::Window,
     },
-    record::{KeyHash, Owner, Status, StoredResult},
-    store::{Grant, Mismatch, Refusal, Settlement, memory::MemoryStore},
+    record::{Difference, KeyHash, Owner, Status, StoredResult},
+    store::{Grant, Mismatch, MismatchState, Refusal, Settlement, memory::MemoryStore},
 };
 
 const HISTORIES: u64 = 5_000;
@@ -93,7 +93,7 @@ impl History {
     fn answer(&mut self, candidate: Candidate) -> Result<ClaimAnswer, Error> {
         match self.random.u8(0..10) {
             0 => Err(Error::new(ErrorKind::Throttled, ErrorStatus::Temporary, "claim", "the history says so")),
-            1 => Ok(ClaimAnswer::Refused(Refusal::Mismatch(Mismatch::Final))),
+            1 => Ok(ClaimAnswer::Refused(Refusal::Mismatch(Mismatch::new(MismatchState::Final, Difference::UNKNOWN)))),
             2 | 3 => {
                 let lease_until = Some(self.now.after(Duration::from_millis(self.random.u64(0..30_000))));
                 Ok(ClaimAnswer::Refused(Refusal::InProgress { lease_until, attempt: 1 }))
@@ -161,7 +161,7 @@ impl History {
         match self.random.u8(0..4) {
             0 => self.polled(),
             1 => Ok(Polled::Free),
-            _ => Ok(Polled::Refused(Refusal::Mismatch(Mismatch::Final))),
+            _ => Ok(Polled::Refused(Refusal::Mismatch(Mismatch::new(MismatchState::Final, Difference::UNKNOWN)))),
         }
     }
 

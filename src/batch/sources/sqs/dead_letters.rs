@@ -14,7 +14,8 @@ use crate::{
     batch::dead_letters::{DeadLetter, DeadLetters},
     error::BoxError,
     future::BoxFuture,
-    key::{canonical::Form, hash::fingerprint},
+    key::{canonical::Form, hash::digest},
+    record::digits,
 };
 
 /// The most attributes that a message can have.
@@ -145,5 +146,6 @@ fn deduplication_id(letter: &DeadLetter<'_>) -> Result<String, BoxError> {
     if id.is_empty() && key.is_empty() {
         getrandom::fill(&mut nonce).map_err(|_| "the operating system gave no random bytes")?;
     }
-    Ok(fingerprint(Form::Bytes, &[source.as_bytes(), id.as_bytes(), key, letter.body, &nonce]).to_hex())
+    let digest = digest(Form::Bytes, &[source.as_bytes(), id.as_bytes(), key, letter.body, &nonce]);
+    Ok(digits(&digest, &mut [0; 64]).to_owned())
 }

@@ -219,7 +219,7 @@ pub(super) struct Replaceable {
 pub(super) enum Replacement {
     /// Its expiration has passed.
     Expired,
-    /// Its holder's lease and the margin have passed, and the payload is the same.
+    /// Its holder's lease and the margin have passed, and the payload is the same, or of another version.
     Lapsed,
 }
 
@@ -294,7 +294,7 @@ impl Replaceable {
                 }
                 update.only_as_read(&names.version, self.version.as_ref());
                 if fingerprint.is_some() {
-                    // It was judged to be of the same payload.
+                    // It was judged to be of the same payload, or of another version.
                     update.only_as_read(&names.validation, self.validation.as_ref());
                 }
             }

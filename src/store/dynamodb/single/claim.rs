@@ -106,7 +106,7 @@ pub(super) fn claim_values(
     if let Some(fingerprint) = &request.fingerprint {
         values.insert(":validation".to_owned(), schema.validation(fingerprint));
         if !restarts {
-            values.insert(":payload".to_owned(), schema.validation_of_payload(fingerprint));
+            values.extend(schema.compared(fingerprint));
         }
     }
     if schema.has_details() {

@@ -122,8 +122,8 @@ impl Expressions {
                      AND (attribute_not_exists({expiration}) OR {expiration} <= :expiration)"
                 ),
             ),
-            commit: Replaceable::new(&n, false, expression),
-            commit_with_fingerprint: Replaceable::new(&n, true, expression),
+            commit: Replaceable::new(&n, false, has_details, expression),
+            commit_with_fingerprint: Replaceable::new(&n, true, has_details, expression),
             without_data: expression(n.without_data().join(", "), String::new()),
         }
     }
@@ -205,7 +205,8 @@ impl Claims {
                 n.data, n.result_dropped, n.superseded
             )
         };
-        let (is_absent, is_expired, is_lapsed) = (is_absent(n), is_expired(n), is_lapsed(n, with_fingerprint));
+        let (is_absent, is_expired, is_lapsed) =
+            (is_absent(n), is_expired(n), is_lapsed(n, with_fingerprint, schema.has_details()));
         // What is no number, or none that counts anything, cannot be added to.
         let counts = format!("(attribute_not_exists({attempt}) OR {attempt} >= :zero)");
         let one_more = format!("if_not_exists({attempt}, :zero) + :one");
@@ -224,9 +225,14 @@ impl Claims {
 }
 
 impl Replaceable {
-    fn new(n: &AttributeNames, with_fingerprint: bool, expression: impl Fn(String, String) -> Expression) -> Self {
+    fn new(
+        n: &AttributeNames,
+        with_fingerprint: bool,
+        has_versions: bool,
+        expression: impl Fn(String, String) -> Expression,
+    ) -> Self {
         let if_expired = format!("{} OR {}", is_absent(n), is_expired(n));
-        let if_lapsed = format!("{if_expired} OR {}", is_lapsed(n, with_fingerprint));
+        let if_lapsed = format!("{if_expired} OR {}", is_lapsed(n, with_fingerprint, has_versions));
         let if_released = format!("{if_lapsed} AND {}", is_released(n));
         Self { if_released: expression(String::new(), if_released), if_lapsed: expression(String::new(), if_lapsed) }
     }
@@ -245,11 +251,14 @@ fn is_released(n: &AttributeNames) -> String {
     format!("{} = {}", n.released, n.attempt)
 }
 
-/// That the item is an abandoned claim on the same payload.
-fn is_lapsed(n: &AttributeNames, with_fingerprint: bool) -> String {
+/// That the item is an abandoned claim on the same payload, or on one of another version.
+fn is_lapsed(n: &AttributeNames, with_fingerprint: bool, has_versions: bool) -> String {
     let AttributeNames { status, in_progress_expiration: lease, validation, version, .. } = n;
     let same_payload = if with_fingerprint {
-        format!(" AND (attribute_not_exists({validation}) OR begins_with({validation}, :payload))")
+        // Payloads of other versions are not compared, and those of AWS Powertools have no versions.
+        let other_version =
+            if has_versions { format!(" OR NOT {validation} BETWEEN :from AND :to") } else { String::new() };
+        format!(" AND (attribute_not_exists({validation}) OR begins_with({validation}, :payload){other_version})")
     } else {
         String::new()
     };

@@ -379,7 +379,7 @@ fn replaceable(schema: &Schema, claim: &ClaimRequest, now: Timestamp) -> Values 
     values.insert(":lapsed".to_owned(), number(now.before(claim.skew_margin).as_millis()));
     values.insert(":newest".to_owned(), newest_known_version());
     if let Some(fingerprint) = &claim.fingerprint {
-        values.insert(":payload".to_owned(), schema.validation_of_payload(fingerprint));
+        values.extend(schema.compared(fingerprint));
     }
     values
 }
