@@ -235,8 +235,7 @@ impl Difference {
         Self { parts: parts.into_iter().fold(0, |parts, part| parts | 1 << part as u8) }
     }
 
-    /// Returns whether this part differs.
-    pub const fn contains(self, part: PayloadPart) -> bool {
+    const fn contains(self, part: PayloadPart) -> bool {
         self.parts & 1 << part as u8 != 0
     }
 
@@ -256,8 +255,8 @@ impl Difference {
         format!("{self} {verb}")
     }
 
-    /// Returns the [names](PayloadPart::as_str) of the parts, separated by commas, as in logs: `query,body`. Empty if none are known.
-    pub fn names(self) -> String {
+    /// Returns the [names](PayloadPart::as_str) of the parts for logs, as in `query,body`. Empty if none are known.
+    pub(crate) fn names(self) -> String {
         self.parts().map(PayloadPart::as_str).collect::<Vec<_>>().join(",")
     }
 }
