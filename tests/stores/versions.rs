@@ -244,7 +244,7 @@ async fn workers_of_two_versions_run_each_operation_once(backend: Backend) {
     let effects: Arc<Mutex<HashMap<KeyHash, u32>>> = Arc::default();
     let workers = (0..6).map(|worker: usize| {
         let (world, operations, effects) = (world.clone(), operations.clone(), Arc::clone(&effects));
-        let is_next = worker % 2 == 0;
+        let is_next = worker.is_multiple_of(2);
         tokio::spawn(async move {
             for place in 0..operations.len() {
                 let claim = rival(&operations[(place + worker) % operations.len()]);

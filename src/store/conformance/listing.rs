@@ -90,7 +90,7 @@ pub async fn operations_are_listed_by_their_state(subject: &Subject) {
     }
     let (records, _) = subject.pages(of(&operation, ListedState::Failed)).await;
     let found = records.into_values().next().map(|record| (record.operation, record.label, record.result.data));
-    expect(RULE, found, Some((Some(operation.clone()), Some("a label".into()), None)));
+    expect(RULE, found, Some((Some(Arc::clone(&operation)), Some("a label".into()), None)));
     let all = subject.listed(ListRequest::new(ListedState::InProgress)).await;
     for claim in [&handed_back, &lapsed, &standing, &other] {
         expect("a list of all operations has each of them", all.contains(&claim.key), true);

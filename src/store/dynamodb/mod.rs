@@ -16,6 +16,7 @@
 //! | `result_dropped` | BOOL | whether there was a result that is not kept |
 //! | `superseded` | BOOL | whether the handler has found the operation superseded by a newer one |
 //! | `v` | N | the version of this format |
+//! | `open` | S | the record's partition in the index for lists; only with [`Config::listing_index`], and not in COMPLETED records |
 //!
 //! For one key, a claim is one `UpdateItem` whose condition holds all the rules by which a record may be replaced; when it fails, the
 //! answer brings the item, so nothing has to be read. A settle is one `UpdateItem` or `DeleteItem` that is conditional on
@@ -25,6 +26,7 @@
 //!
 //! Permissions needed on the table: `dynamodb:UpdateItem`, `dynamodb:DeleteItem`, `dynamodb:GetItem`,
 //! `dynamodb:PartiQLInsert`, `dynamodb:PartiQLSelect`, `dynamodb:PartiQLUpdate`, `dynamodb:PartiQLDelete`.
+//! [Lists](crate::store::listing) need `dynamodb:Scan`, and `dynamodb:Query` on the index.
 
 use std::{fmt, sync::Arc};
 
