@@ -210,7 +210,10 @@ mod tests {
     fn the_field_and_what_it_expects_are_named_and_no_value() {
         let wrong = "the body is not what the handler takes";
         for (json, expected) in [
-            ("{\"order_id\":\"secret\"}", format!("{wrong}: in the field `order_id`, expected u64 at line 1 column 20")),
+            (
+                "{\"order_id\":\"secret\"}",
+                format!("{wrong}: in the field `order_id`, expected u64 at line 1 column 20"),
+            ),
             (
                 "{\"x\":\"}:\\\"\",\n \"order_id\":7,\n \"lines\":[{\"quantity\":\"a, expected secret\"}]}",
                 format!("{wrong}: in the field `lines`, expected i32 at line 3 column 42"),

@@ -9,7 +9,7 @@ use crate::{
 
 /// Encodes results before they are stored and decodes them before they are replayed, for example to encrypt them.
 ///
-/// [`Builder::result_codec`](crate::Builder::result_codec) gives an engine its codec. `docs/encryption.md` describes what a record
+/// [`Builder::result_codec`](crate::Builder::result_codec) gives an engine its codec. `docs/security.md` describes what a record
 /// shows all the same, and `examples/cookbook` has a codec that encrypts by AES-256-GCM and rotates its keys.
 ///
 /// The codec gets the results of operations and invocations, the responses of the HTTP layer and the texts of permanent failures.

@@ -176,7 +176,9 @@ impl Engine {
         let (level, name, verdict) = (subject.level(outcome), outcome.as_str(), outcome.verdict());
         let differs = difference.is_known().then(|| difference.names());
         match key {
-            Some(key) => event_at!(level, outcome = name, verdict, operation, %key, attempt, differs, error, "operation"),
+            Some(key) => {
+                event_at!(level, outcome = name, verdict, operation, %key, attempt, differs, error, "operation")
+            }
             None => event_at!(level, outcome = name, verdict, operation, error, "operation"),
         }
         spans::conclude(key, attempt, name, level);

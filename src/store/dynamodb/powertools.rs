@@ -27,7 +27,7 @@ use crate::{
 /// ```
 ///
 /// What they have done, this store's operations replay, and the other way round. How each part of their configuration is carried
-/// over, and where the two differ, is in `docs/powertools.md`.
+/// over, and where the two differ, is in `docs/comparison.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Powertools {
     dialect: Dialect,
