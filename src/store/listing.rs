@@ -48,8 +48,8 @@ pub trait List: Store {
     ///
     /// # Errors
     ///
-    /// * [`ErrorKind::Config`](crate::ErrorKind::Config), permanent: the records are those of AWS Powertools.
-    /// * [`ErrorKind::Request`](crate::ErrorKind::Request), permanent: the cursor is not one of this store.
+    /// * [`ErrorKind::Config`], permanent: the records are those of AWS Powertools.
+    /// * [`ErrorKind::Request`], permanent: the cursor is not one of this store.
     /// * Those of a read of the store.
     fn list<'a>(&'a self, request: &'a ListRequest) -> BoxFuture<'a, Result<Page, Error>>;
 }
