@@ -11,7 +11,10 @@ use std::{
 };
 
 use tokio::{sync::OnceCell, time::sleep};
-use tokio_postgres::{Client, error::SqlState};
+use tokio_postgres::{
+    Client,
+    error::{DbError, SqlState},
+};
 
 use super::{
     PostgresStore,
@@ -420,7 +423,7 @@ pub(super) fn is_rolled_back(failure: &Failure) -> bool {
 /// The error of a transaction that was certainly not committed.
 fn undone(error: Error) -> Error {
     let kind = if is_of_the_handler(&error) { ErrorKind::Transaction } else { error.kind() };
-    let hint = match error.source().and_then(|source| source.downcast_ref()).and_then(tokio_postgres::Error::code) {
+    let hint = match error.source().and_then(|source| source.downcast_ref()).map(DbError::code) {
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) => "; a handler that changes its role sends `RESET ROLE` last",
         Some(&SqlState::IN_FAILED_SQL_TRANSACTION) => {
             "; the handler has ignored an error of one of its statements; if that was `SET TRANSACTION ISOLATION LEVEL` (25001), \

@@ -288,7 +288,10 @@ async fn what_a_probe_finds_is_logged_once_and_what_it_fails_with_too() {
     drop(guard);
     let lines = collector.lines();
     let logged: Vec<_> = lines.iter().map(|line| (line.level, line.get("outcome"), line.get("error"))).collect();
-    assert_eq!(logged, [(Level::WARN, "", "no answer"), (Level::INFO, "failed", ""), (Level::INFO, "recovered", "")]);
+    assert_eq!(
+        logged,
+        [(Level::WARN, "", "no answer"), (Level::INFO, "failed", "no answer"), (Level::INFO, "recovered", "")]
+    );
     let key = world.once.key_hash(CHARGE, KEY).unwrap().to_string();
     assert!(lines.iter().all(|line| line.get("key") == key));
 }
