@@ -1,8 +1,8 @@
 //! EventBridge buses and schedules.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
 use super::whole::all_or_error;
@@ -29,8 +29,16 @@ use crate::{
 /// The attributes are `source`, `detail-type`, `account`, `time`, `region`, `resources` (joined by commas: the rule or the
 /// schedule) and `replay-name`. The detail of an event that S3 has sent is an
 /// [`S3Detail`](crate::batch::envelope::S3Detail).
+///
+/// A subscriber of a [custom event bus](https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-custom-bus-transform.html) must have
+/// the `Transformer` `WITH_METADATA`: the body is then the event's `Data`, its id `aws:EventId`, and the other metadata are attributes.
+/// Of an event published by `PutEvents`, `Data` is the whole envelope with its `detail`. Events in the form `RAW`, the default, have
+/// no id, and are refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EventBridge;
+
+/// The id of an event of a custom event bus, in its system metadata.
+const EVENT_ID: &str = "aws:EventId";
 
 /// An event of EventBridge.
 /// <https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html>
@@ -53,7 +61,20 @@ pub struct EventBridgeEvent {
     resources: Option<Vec<String>>,
     #[serde(rename = "replay-name", default)]
     replay_name: Option<String>,
-    detail: Box<RawValue>,
+    #[serde(default, deserialize_with = "present")]
+    detail: Option<Box<RawValue>>,
+    /// Of a custom event bus.
+    #[serde(rename = "Data", default, deserialize_with = "present")]
+    data: Option<Box<RawValue>>,
+    #[serde(rename = "Metadata", default)]
+    metadata: BTreeMap<String, String>,
+    #[serde(rename = "SystemMetadata", default)]
+    system_metadata: BTreeMap<String, String>,
+}
+
+/// A value that is there, `null` included.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// The `detail` of an event, as it was sent.
@@ -91,12 +112,20 @@ impl Source for EventBridge {
     const WAITS_FOR_LEASE: bool = true;
     const REPORTING: FailureReporting = FailureReporting::AllOrNothing;
 
-    fn split(&self, event: EventBridgeEvent) -> Result<(Vec<EventBridgeEvent>, ()), Error> {
-        if event.id.is_empty() {
-            let message = "the event has no id: it is not from EventBridge";
-            return Err(Error::new(ErrorKind::Event, ErrorStatus::Temporary, "receive", message));
+    fn split(&self, mut event: EventBridgeEvent) -> Result<(Vec<EventBridgeEvent>, ()), Error> {
+        if let Some(id) = event.system_metadata.remove(EVENT_ID) {
+            event.id = id;
+            event.detail = event.detail.or(event.data.take());
         }
-        Ok((vec![event], ()))
+        let message = match (event.id.is_empty(), &event.detail) {
+            (false, Some(_)) => return Ok((vec![event], ())),
+            (true, _) => {
+                "the event has no id: it is not from EventBridge, or from a subscriber of a custom event bus that sends the data alone \
+                 (RAW, the default): set its `Transformer` to WITH_METADATA"
+            }
+            (false, None) => "the event has neither a `detail` nor `Data`: it is not from EventBridge",
+        };
+        Err(Error::new(ErrorKind::Event, ErrorStatus::Temporary, "receive", message))
     }
 
     fn lane<'a>(&self, _: &'a EventBridgeEvent) -> Option<Cow<'a, str>> {
@@ -104,7 +133,9 @@ impl Source for EventBridge {
     }
 
     fn open(&self, event: EventBridgeEvent) -> (RecordInfo, Detail) {
-        let EventBridgeEvent { id, source, detail_type, account, time, region, resources, replay_name, detail } = event;
+        let EventBridgeEvent { id, source, detail_type, account, time, region, resources, replay_name, .. } = event;
+        // `split` has refused an event without it.
+        let detail = event.detail.unwrap_or_else(|| RawValue::NULL.to_owned());
         let resources = resources.filter(|resources| !resources.is_empty()).map(|resources| resources.join(","));
         let mut info = RecordInfo::new(id).with_source(source.clone());
         for (name, text) in [
@@ -119,6 +150,9 @@ impl Source for EventBridge {
             if let Some(text) = text {
                 info = info.with_attribute(name, text);
             }
+        }
+        for (name, text) in event.system_metadata.into_iter().chain(event.metadata) {
+            info = info.with_attribute(name, text);
         }
         (info, Detail(unquoted(detail)))
     }

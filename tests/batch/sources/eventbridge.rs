@@ -113,15 +113,40 @@ async fn a_handler_is_told_what_stands_on_its_event() {
 async fn an_event_without_an_id_fails_the_invocation_before_anything_is_claimed() {
     let world = World::new();
     let service = service(&world, Key::pointer("/order_id"));
-    for event in [event("", &order("1").to_string()), json!({ "detail": order("1") }).to_string()] {
+    // The last is one of a custom bus in the form RAW: the data alone.
+    for event in
+        [event("", &order("1").to_string()), json!({ "detail": order("1") }).to_string(), order("1").to_string()]
+    {
         let message = world.refuse(&service, &event).await;
-        assert!(message.contains("the event has no id"), "{message}");
+        assert!(message.contains("the event has no id") && message.contains("WITH_METADATA"), "{message}");
     }
+    let message = world.refuse(&service, &json!({ "id": "e-1" })).await;
+    assert!(message.contains("neither a `detail` nor `Data`"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_of_a_custom_bus_is_replayed_by_its_system_metadatas_id() {
+    let world = World::new();
+    let journal = world.journal.clone();
+    let service = world.once.eventbridge(Key::message_id(), move |data: Value, context: RecordContext| {
+        let [tenant, kind] = ["tenant", "ContentType"].map(|name| context.record().attribute(name).map(str::to_owned));
+        journal.ran(format!("{} {data} {tenant:?} {kind:?}", context.record().id()));
+        async { Ok::<_, Failure>(()) }
+    });
+    for id in ["a1", "a1", "b2"] {
+        let event = json!({
+            "Data": { "order_id": "7" },
+            "Metadata": { "tenant": "acme" },
+            "SystemMetadata": { "ContentType": "application/json", "aws:EventId": id },
+        });
+        assert_eq!(world.answer(&service, &event).await, "null");
+    }
+    let ran = |id: &str| format!(r#"{id} {{"order_id":"7"}} Some("acme") Some("application/json")"#);
+    assert_eq!(world.journal.keys(), [ran("a1"), ran("b2")]);
 }
 
 #[test]
 fn an_event_of_something_else_is_not_read() {
-    assert!(unreadable::<EventBridgeEvent>(&r#"{"id":"e-1"}"#).contains("missing field `detail`"));
     unreadable::<EventBridgeEvent>(&r#"{"id":"e-1","detail":{"#);
     unreadable::<EventBridgeEvent>(&"[]");
 }
