@@ -148,4 +148,4 @@ sizes: require ## Builds functions in the release profile, one of them without t
 	@$(PYTHON) -m tools.measure.sizes
 
 clean: ## Removes everything that was built or installed
-	rm -rf target .aws-sam .venv tools/__pycache__ tools/*/__pycache__
+	rm -rf target .aws-sam .venv tools/__pycache__ tools/*/__pycache__ tools/*/*/__pycache__

@@ -1,4 +1,4 @@
-"""Plants the bugs of tools/tests/planted.py in a copy of the sources and runs the tests that must fail with each.
+"""Plants the bugs of tools/tests/planted/ in a copy of the sources and runs the tests that must fail with each.
 
 python3 -m tools.tests.plants [--check] [--part N/M] [WORD ...]
 
