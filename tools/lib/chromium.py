@@ -1,4 +1,4 @@
-"""Headless Chromium: a page's DOM once its scripts have completed, and screenshots."""
+"""Headless Chromium: a page's DOM once its scripts have completed, and screenshots; a server for its pages."""
 
 import html
 import json
@@ -7,6 +7,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tools.lib.common import say
 
@@ -25,6 +28,32 @@ def find(required):
             sys.exit(message)
         say(f"skipped: {message}")
     return browser
+
+
+@contextmanager
+def serve(pages):
+    """Serves these files, by their paths, and nothing else: the URL of /."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            found = pages.get(self.path.partition("?")[0])
+            content = found.read_bytes() if found else b""
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def run(browser, url, *options):

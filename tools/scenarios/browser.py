@@ -8,9 +8,7 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tools.lib import builds, chromium
@@ -19,21 +17,6 @@ from tools.lib.common import Background, exit_on_signals, say
 PAGE = Path(__file__).with_name("browser.html")
 TOKEN = "token-of-alice"
 ACCOUNT = "/accounts/browser/charges"
-
-
-class Pages(BaseHTTPRequestHandler):
-    """Serves the page, and nothing else."""
-
-    def do_GET(self):
-        content = PAGE.read_bytes()
-        self.send_response(200 if self.path.partition("?")[0] == "/" else 404)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_):
-        pass
 
 
 def charges(api):
@@ -73,16 +56,14 @@ def main():
     environment = {name: value for name, value in os.environ.items() if name != "IDEMPOTENCY_TABLE"} | {"DELAY_MS": "1000"}
     programs = builds.programs("building the example; the first time a minute", ["-p", "examples"], ["payments"])
     payments = [programs / "payments", "127.0.0.1:0"]
-    pages = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-    threading.Thread(target=pages.serve_forever, daemon=True).start()
-    with Background(payments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    background = Background(payments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    with chromium.serve({"/": PAGE}) as url, background as process:
         _, _, api = process.stdout.readline().strip().partition("listening on ")
         if not api:
             sys.exit("the example did not start")
-        say(f"a page on port {pages.server_port} asks {api}, in {browser}")
-        read, _ = chromium.visit(browser, f"http://127.0.0.1:{pages.server_port}/?api={api}{ACCOUNT}&token={TOKEN}")
+        say(f"the page {url} asks {api}, in {browser}")
+        read, _ = chromium.visit(browser, f"{url}?api={api}{ACCOUNT}&token={TOKEN}")
         found = failures(read, charges(api))
-    pages.shutdown()
     for failure in found:
         print(f"not so: {failure}", file=sys.stderr)
     if found:

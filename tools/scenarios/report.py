@@ -8,9 +8,7 @@ is skipped, unless it is --required.
 import struct
 import sys
 import tempfile
-import threading
 import zlib
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tools.lib import chromium
@@ -27,22 +25,6 @@ MOST_BYTES = 150_000
 SCHEMES = {"light": (1, (255, 255, 255)), "dark": (0, (13, 17, 23))}
 # A page without charts has fewer lines of pixels that differ.
 FEWEST_LINES = 300
-
-
-class Pages(BaseHTTPRequestHandler):
-    """Serves the report, and the page that reads it."""
-
-    def do_GET(self):
-        found = {"/": PAGE, "/report.html": REPORT}.get(self.path.partition("?")[0])
-        content = found.read_bytes() if found else b""
-        self.send_response(200 if found else 404)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_):
-        pass
 
 
 def failures(read):
@@ -136,18 +118,15 @@ def main():
         say(f"skipped: {message}")
         return
     exit_on_signals()
-    pages = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-    threading.Thread(target=pages.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{pages.server_port}/"
-    if arguments == ["--picture"]:
-        write_pictures(browser, url)
-        return
-    read, found = chromium.visit(browser, url)
-    if "error" in read:
-        sys.exit(read["error"])
-    found += [failure for at_width in read for failure in failures(at_width)]
-    found += screenshot_failures(browser, f"{url}report.html")
-    pages.shutdown()
+    with chromium.serve({"/": PAGE, "/report.html": REPORT}) as url:
+        if arguments == ["--picture"]:
+            write_pictures(browser, url)
+            return
+        read, found = chromium.visit(browser, url)
+        if "error" in read:
+            sys.exit(read["error"])
+        found += [failure for at_width in read for failure in failures(at_width)]
+        found += screenshot_failures(browser, f"{url}report.html")
     for failure in found:
         print(f"not so: {failure}", file=sys.stderr)
     if found:
