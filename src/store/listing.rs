@@ -80,7 +80,7 @@ pub struct ListRequest {
     pub skew_margin: Duration,
     /// The most records that this page reads, at least 1 and at most [`MAX_READS`], which is the default.
     pub max_reads: u32,
-    /// Where the page begins: [`Page::next`] of the page before it. `None` for the first page.
+    /// Start of the page: [`Page::next`] of the previous page, or `None` for the first one.
     pub after: Option<Cursor>,
 }
 
@@ -163,7 +163,7 @@ pub struct Page {
     pub records: Vec<ListedRecord>,
     /// The number of records that were read to find them. A scan also reads those that do not fit.
     pub read: u64,
-    /// Where the next page begins; `None` after the last one.
+    /// Start of the next page, or `None` after the last one.
     pub next: Option<Cursor>,
 }
 

@@ -24,14 +24,14 @@ pub enum MismatchState {
     /// A claim on it stands until `lease_until`; `None` if its record has no lease. If that is released, the key is
     /// free for any payload.
     InProgress {
-        /// When the standing claim's lease ends.
+        /// End of the current claim's lease.
         lease_until: Option<Timestamp>,
-        /// How often the record has been granted.
+        /// Number of times that the record has been granted.
         attempt: u64,
     },
     /// A claim on it ended without an outcome. Only its own payload may take it over, if that is allowed.
     Abandoned {
-        /// How often the record has been granted.
+        /// Number of times that the record has been granted.
         attempt: u64,
     },
 }

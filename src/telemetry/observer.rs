@@ -86,7 +86,7 @@ pub struct EndEvent<'a> {
     pub operations: usize,
     /// How many calls to the store were made for all of them together.
     pub store_calls: u32,
-    /// Whether it ran within another one of which the same observers are told, such as an operation within the handler of a batch.
+    /// `true` inside another operation that the same observers see, such as an operation in the handler of a batch.
     pub is_nested: bool,
 }
 

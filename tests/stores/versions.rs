@@ -45,7 +45,7 @@ struct World {
     store: Arc<dyn Amend>,
 }
 
-/// What a worker has written last.
+/// The last record that a worker has written.
 #[derive(Clone, Copy)]
 enum Item {
     Record,
@@ -168,7 +168,7 @@ fn is_in_progress(answer: &Result<Claimed, Error>) -> bool {
     matches!(answer, Ok(Claimed::Refused(Refusal::InProgress { .. })))
 }
 
-/// Whether the error names both versions, says what helps, and is cured by a redelivery.
+/// Returns `true` if the error names both versions and the remedy, and a redelivery can help.
 fn is_unknown_version<T>(answer: &Result<T, Error>) -> bool {
     let versions = format!("has format version {UNKNOWN}, this library knows versions up to {NEWEST_KNOWN_VERSION}");
     answer.as_ref().err().is_some_and(|error| {

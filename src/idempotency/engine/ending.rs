@@ -202,7 +202,7 @@ impl<T> Outcome<T> {
     }
 }
 
-/// Whether the record's payload was not compared because it has another version.
+/// Returns `true` if the record's payload has a different version and was not compared.
 fn is_of_other_version(record: &Record, payload_version: u32) -> bool {
     record.fingerprint.is_some_and(|fingerprint| fingerprint.payload_version() != payload_version)
 }

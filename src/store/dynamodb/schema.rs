@@ -136,7 +136,7 @@ pub(super) struct Schema {
     pub(super) names: AttributeNames,
     pub(super) key_prefix: String,
     pub(super) sort_key: Option<(String, String)>,
-    /// Whether records without a success are in the index for lists.
+    /// `true` if the index for lists contains the records without a success.
     pub(super) has_listing_index: bool,
     /// Whose records these are, if not the library's own.
     #[cfg(feature = "powertools")]

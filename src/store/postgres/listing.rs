@@ -20,7 +20,7 @@ use crate::{
 
 const LIST: &str = "list";
 
-/// Where a page begins: after this key, and by the index after this claim.
+/// Start of a page: the key before it, and with the index also the time of that key's claim.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     claimed_at: i64,

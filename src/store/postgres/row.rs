@@ -91,7 +91,7 @@ pub(super) fn key(row: &Row, operation: &'static str) -> Result<KeyHash, Error> 
     Columns { row, operation }.key()
 }
 
-/// What a row of `list.sql` has besides a record.
+/// The columns of `list.sql` that are not part of a record.
 pub(super) struct Listed {
     pub(super) read: u64,
     pub(super) last: Option<KeyHash>,

@@ -146,7 +146,7 @@ impl<'a> Options<'a> {
         [self.head, &pairs.join(&separator)].concat()
     }
 
-    /// Whether the client refuses this option alone.
+    /// Returns `true` if the client refuses this option by itself.
     fn has_bad_value(self, name: &str) -> bool {
         let mut values = self.pairs().filter_map(|pair| pair.split_once('=')).filter(|(found, _)| *found == name);
         values.any(|(name, value)| {

@@ -15,7 +15,7 @@ use crate::{
 
 const LIST: &str = "list";
 
-/// Where a scan begins: the primary with this first slot, and the cursor there. A single server has no slots.
+/// Start of a scan: the first slot of a primary, and the cursor on it. On a single server the slot is unused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) slot: u16,

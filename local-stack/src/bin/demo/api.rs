@@ -67,7 +67,7 @@ pub(crate) struct Exchange {
     /// Two clients that send at once, and one that sends after they have their answers. Each holds
     /// the answers it got, of which all but the last are 409.
     pub(crate) clients: [Vec<Answer>; 3],
-    /// When each of these answers was under way.
+    /// Start and end of each of these requests.
     pub(crate) spans: [Vec<Span>; 3],
 }
 

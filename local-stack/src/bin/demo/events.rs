@@ -106,7 +106,7 @@ impl Events {
         Ok(events)
     }
 
-    /// How often each effect has to happen.
+    /// Counts the expected occurrences of each effect.
     pub(crate) fn effects(&self) -> BTreeMap<Effect, usize> {
         let mut effects = BTreeMap::new();
         let messages = self.batches.iter().flat_map(|batch| {

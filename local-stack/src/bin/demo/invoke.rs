@@ -22,21 +22,21 @@ pub(crate) enum Invocation {
     Failed(String),
 }
 
-/// When an invocation was under way.
+/// Start and end of an invocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
-    /// When the event was sent.
+    /// Time at which the event was sent.
     pub(crate) sent: Instant,
-    /// When the response was there.
+    /// Time at which the response arrived.
     pub(crate) answered: Instant,
 }
 
 /// An invocation with its times.
 #[derive(Clone, Debug)]
 pub(crate) struct Timed {
-    /// How it ended.
+    /// The result of the invocation.
     pub(crate) invocation: Invocation,
-    /// When it was under way.
+    /// Its start and end.
     pub(crate) span: Span,
 }
 

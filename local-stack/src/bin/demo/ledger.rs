@@ -38,7 +38,7 @@ impl Ledger {
         Ok(Self { effects, times })
     }
 
-    /// How often each effect happened.
+    /// Counts the occurrences of each effect.
     pub(crate) fn counts(&self) -> BTreeMap<&Effect, usize> {
         let mut counts = BTreeMap::new();
         for effect in &self.effects {

@@ -39,16 +39,16 @@ pub(crate) struct HandlerRun {
     pub(crate) delivery: Option<(String, u32)>,
     /// The hash of the claim's key and the attempt, if the run is protected.
     pub(crate) claim: Option<(String, u64)>,
-    /// When its start was logged.
+    /// Time at which its start was logged.
     pub(crate) started: time::Instant,
-    /// When its end was logged, and whether it panicked.
+    /// Time at which its end was logged, and `true` after a panic.
     pub(crate) ended: Option<(time::Instant, bool)>,
 }
 
-/// What an operation's calls to the store took.
+/// Durations of an operation's store calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// Whether its claim took over a lapsed one.
+    /// `true` if its claim took over a lapsed one.
     pub(crate) took_over: bool,
     /// Microseconds of the calls that claimed it.
     pub(crate) claim_micros: u64,
@@ -156,7 +156,7 @@ impl LogBook {
         .ok()
     }
 
-    /// What was logged about runs and claims, once the end of every run is there, or at `until` what there is by then.
+    /// Returns the logged runs and claims as soon as every run has ended, and at `until` those logged so far.
     pub(crate) async fn activity(&self, until: Instant) -> Activity {
         let _ = timeout_at(until, async {
             loop {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::timeline::Scenario;
 
 const TEMPLATE: &str = include_str!("report.html");
-/// Where the template takes the data.
+/// Placeholder of the data in the template.
 const DATA: &str = "{{data}}";
 
 /// The data of the page.
@@ -15,13 +15,13 @@ const DATA: &str = "{{data}}";
 pub(crate) struct Report {
     /// The store of the claims, as `STORE` names it.
     pub(crate) store: &'static str,
-    /// Whether everything was as expected.
+    /// `true` if every expectation was met.
     pub(crate) passed: bool,
     /// Every deviation.
     pub(crate) faults: Vec<String>,
     /// The timelines.
     pub(crate) scenarios: Vec<Scenario>,
-    /// How often each effect took place.
+    /// Number of times that each effect occurred.
     pub(crate) ledger: Vec<Line<usize>>,
     /// The payouts that took effect, seller by seller.
     pub(crate) order: Vec<Line<String>>,
@@ -30,9 +30,9 @@ pub(crate) struct Report {
 /// A line of a table: what was expected, what happened, and what happens without protection.
 #[derive(Debug, Serialize)]
 pub(crate) struct Line<T> {
-    /// What it is about.
+    /// Name of the effect or the seller.
     pub(crate) name: String,
-    /// As it has to be.
+    /// Expected value.
     pub(crate) expected: T,
     /// With protection.
     pub(crate) actual: T,

@@ -44,7 +44,7 @@ impl Project {
         self.root.join("functions")
     }
 
-    /// What the demo writes: logs and the report.
+    /// Output directory of the demo, for its logs and the report.
     pub(crate) fn output(&self) -> PathBuf {
         self.target().join("demo")
     }

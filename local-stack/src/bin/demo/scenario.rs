@@ -55,7 +55,7 @@ pub(crate) struct Run {
     pub(crate) exchanges: Vec<Exchange>,
     /// What happened.
     pub(crate) ledger: Ledger,
-    /// What the functions logged of their runs and claims.
+    /// Runs and claims, as the functions logged them.
     pub(crate) activity: Activity,
     /// One moment on the clock of the deliveries and on that of the ledger.
     pub(crate) clock: (Time, SystemTime),

@@ -44,7 +44,7 @@ pub(crate) struct Delivery {
     pub(crate) expired: bool,
     /// Why the whole batch counts as failed, if it does.
     pub(crate) batch_failure: Option<String>,
-    /// When its batch was under way.
+    /// Start and end of the invocation with its batch.
     pub(crate) span: Span,
 }
 

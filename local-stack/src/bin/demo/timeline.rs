@@ -34,13 +34,13 @@ pub(crate) struct Scenario {
 struct Row {
     name: String,
     what: String,
-    /// How often its effect has to take place; `None` if it has none.
+    /// Expected number of effects, or `None` for an operation without one.
     expected: Option<usize>,
     protected: Side,
     unprotected: Side,
 }
 
-/// What happened to an operation in one mode.
+/// Events of an operation in one mode.
 #[derive(Debug, Default, Serialize)]
 struct Side {
     effects: usize,
@@ -337,7 +337,7 @@ impl<'a> SideOf<'a> {
         self.marks[self.places[run.place].mark].lane
     }
 
-    /// Whether the delivery of a run says that it took effect.
+    /// Returns `true` if the delivery of a run reports an effect.
     fn took_effect(&self, run: &PlacedRun<'_>) -> bool {
         self.places[run.place].end == End::Ran
     }
@@ -381,7 +381,7 @@ impl<'a> SideOf<'a> {
         times.copied().unwrap_or_default()
     }
 
-    /// When the calls to the store that claimed began, which may be more than one, one after the other.
+    /// Returns the start of the store calls that made the claim. There may be several calls in sequence.
     fn claimed(&self, run: &PlacedRun<'_>) -> f64 {
         self.places[run.place].from.max(round(run.from - millis(self.times(run).claim_micros)))
     }
