@@ -15,7 +15,7 @@ use redis::{
 use super::{
     error::no_password,
     failure::Failure,
-    listing::first_slots,
+    listing::{Scanned, first_slots},
     shared::{Shared, noticing_drop, within},
 };
 use crate::store::remote::password::Password;
@@ -57,15 +57,18 @@ impl Cluster {
     }
 
     /// As of [`Link::scan`](super::link::Link::scan).
-    pub(super) async fn scan(&self, slot: u16, commands: Vec<Cmd>) -> Result<(Vec<Value>, Option<u16>), Failure> {
+    pub(super) async fn scan(&self, slot: u16, commands: Vec<Cmd>) -> Result<Scanned, Failure> {
         let lease = self.connection.get(self.open()).await.map_err(|error| Failure::unsent(error, &self.addresses))?;
         let mut connection = lease.connection;
         let mut cluster_slots = redis::cmd("CLUSTER");
         cluster_slots.arg("SLOTS");
         let random = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
-        let slots = connection.route_command(cluster_slots, random).await.map_err(Failure::sent)?;
+        let slots = connection.route_command(cluster_slots, random).await.and_then(Value::extract_error);
+        let Some(slots) = first_slots(slots.map_err(Failure::sent)?) else {
+            let unexpected = (redis::ErrorKind::UnexpectedReturnType, "CLUSTER SLOTS has an unexpected form");
+            return Err(Failure::sent(unexpected.into()));
+        };
         // A primary that has no slot left has no record either.
-        let slots = first_slots(slots).unwrap_or_default();
         let mut left = slots.into_iter().filter(|first| *first >= slot);
         let this = left.next().unwrap_or(slot);
         let mut answers = Vec::with_capacity(commands.len());
@@ -74,7 +77,7 @@ impl Cluster {
             let answer = connection.route_command(command, RoutingInfo::SingleNode(primary)).await;
             answers.push(answer.and_then(Value::extract_error).map_err(Failure::sent)?);
         }
-        Ok((answers, left.next()))
+        Ok(Scanned { answers, slot: this, next_node: left.next() })
     }
 
     async fn open(&self) -> RedisResult<ClusterConnection> {

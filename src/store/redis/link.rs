@@ -4,7 +4,7 @@ use redis::{Cmd, Value};
 
 #[cfg(feature = "redis-cluster")]
 use super::cluster::Cluster;
-use super::{failure::Failure, node::Node};
+use super::{failure::Failure, listing::Scanned, node::Node};
 
 /// The connection to a node or to a cluster.
 #[derive(Debug)]
@@ -16,13 +16,12 @@ pub(super) enum Link {
 
 impl Link {
     /// Sends the commands to one server: that itself, or the primary of a cluster with this first slot or the next one after it.
-    /// Returns their answers, and the first slot of the primary after it, if there is one.
-    #[cfg_attr(not(feature = "redis-cluster"), expect(unused_variables, reason = "a single server has no slots"))]
-    pub(super) async fn scan(&self, slot: u16, commands: Vec<Cmd>) -> Result<(Vec<Value>, Option<u16>), Failure> {
+    /// Returns their answers, and the places of the primaries.
+    pub(super) async fn scan(&self, slot: u16, commands: Vec<Cmd>) -> Result<Scanned, Failure> {
         match self {
             Self::Node(node) => {
                 let answers = node.send(commands).await.into_iter().collect::<Result<_, _>>()?;
-                Ok((answers, None))
+                Ok(Scanned { answers, slot, next_node: None })
             }
             #[cfg(feature = "redis-cluster")]
             Self::Cluster(cluster) => cluster.scan(slot, commands).await,

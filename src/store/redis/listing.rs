@@ -22,6 +22,15 @@ pub(super) struct Place {
     pub(super) cursor: u64,
 }
 
+/// The answers of a primary.
+pub(super) struct Scanned {
+    pub(super) answers: Vec<Value>,
+    /// The primary's first slot.
+    pub(super) slot: u16,
+    /// The first slot of the primary after it, if there is one.
+    pub(super) next_node: Option<u16>,
+}
+
 impl Place {
     fn read(cursor: &Cursor) -> Option<Self> {
         let (slot, cursor) = cursor.as_str().split_once(' ')?;
@@ -39,7 +48,12 @@ impl RedisStore {
         let mut scan = redis::cmd("SCAN");
         scan.arg(place.cursor).arg("MATCH").arg(format!("{}{{*}}*", escaped(&self.key_prefix)));
         scan.arg("COUNT").arg(request.reads());
-        let (answers, next_node) = self.link.scan(place.slot, vec![redis::cmd("TIME"), scan]).await.map_err(failed)?;
+        let scanned = self.link.scan(place.slot, vec![redis::cmd("TIME"), scan]).await.map_err(failed)?;
+        let Scanned { answers, slot, next_node } = scanned;
+        // A cursor is of one primary. After the slot has moved to another, the page would skip keys of that.
+        if place.cursor != 0 && slot != place.slot {
+            return Err(Cursor::unreadable());
+        }
         let [time, scanned] = <[Value; 2]>::try_from(answers).map_err(|_| error::unexpected(LIST))?;
         let now = match &self.clock {
             Some(clock) => clock.now(),
@@ -54,15 +68,15 @@ impl RedisStore {
         let cursor: u64 = cursor.parse().map_err(|_| error::unexpected(LIST))?;
         let next = match cursor {
             0 => next_node.map(|slot| Place { slot, cursor: 0 }),
-            cursor => Some(Place { cursor, ..place }),
+            cursor => Some(Place { slot, cursor }),
         };
         let keys: Vec<KeyHash> =
             names.iter().filter_map(|name| key_of(name.strip_prefix(&*self.key_prefix)?)).collect();
         let mut records = Vec::new();
         for (key, answer) in keys.iter().zip(self.read_fields(&keys, ResultData::Omit).await) {
-            // What has another type, or a format that cannot be read, is left out.
+            // A key of another type, or a record in a format that cannot be read, is left out. Any other error fails the page.
             let record = match answer {
-                Err(failure) if failure.error.code().is_some() => continue,
+                Err(failure) if failure.error.code() == Some("WRONGTYPE") => continue,
                 answer => record::record(answer.map_err(failed)?, LIST).ok().flatten(),
             };
             let record = record.filter(|record| request.includes(record, now));

@@ -1,7 +1,13 @@
 //! Permissions of a Redis user.
 
 use futures_util::future::join_all;
-use lambda_once::{Error, ErrorKind, ErrorStatus, RedisStore, Store, store::redis::Config};
+use lambda_once::{
+    Error, ErrorKind, ErrorStatus, RedisStore, Store,
+    store::{
+        listing::{List, ListRequest, ListedState},
+        redis::Config,
+    },
+};
 use redis::{Value, aio::MultiplexedConnection};
 
 use super::{command, direct, orders::ordered, store};
@@ -72,6 +78,25 @@ async fn the_documented_permissions_allow_the_store_and_no_other_keys() {
         let error = claim_one(&store, &claim()).await.unwrap_err();
         assert!(denied(&error), "{rules}: {error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_may_not_read_the_records_fails() {
+    let server = Server::start("valkey", &[]);
+    let mut direct = direct(server.url()).await;
+    allow_documented(&mut direct).await;
+    allow(&mut direct, "+scan").await;
+    let store = store(&as_user(server.url()));
+    assert!(is_granted(&claim_one(&store, &claim()).await));
+    // It begins as a record does, and is none.
+    let name = format!("once:{{{}}}{}", "ab".repeat(16), "ab".repeat(16));
+    command::<()>(&mut direct, &["SET", &name, "x"]).await;
+    let request = ListRequest::new(ListedState::InProgress);
+    let page = store.list(&request).await.unwrap();
+    assert_eq!((page.read, page.records.len()), (2, 1));
+    allow(&mut direct, "-hmget").await;
+    let error = store.list(&request).await.unwrap_err();
+    assert!(denied(&error), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
