@@ -147,13 +147,20 @@ fn respond<S: Source>(
     let message = if options.all_or_error && !failed.is_empty() {
         Some(format!("{} of the batch's {count} records failed", failed.len()))
     } else if count > 0 && failed.len() == count {
-        let is_of_store = || records.iter().all(|report| report.outcome.is_err_and(ErrorKind::is_of_store));
+        let is_of_store = |report: &RecordReport| report.outcome.is_err_and(ErrorKind::is_of_store);
+        // Records behind one that the store did not decide, or for which its errors left no time, did not get as far.
+        let is_behind =
+            |report: &RecordReport| matches!(report.outcome, Ok(OutcomeKind::Skipped | OutcomeKind::NotStarted));
+        let store_error = || {
+            let all = records.iter().all(|report| is_of_store(report) || is_behind(report));
+            let first = records.iter().find(|report| is_of_store(report));
+            first.filter(|_| all).and_then(|report| report.error.as_deref())
+        };
         match options.on_full_batch_failure {
             FullBatchFailure::Report => None,
             FullBatchFailure::Error => Some(format!("every one of the batch's {count} records failed")),
             FullBatchFailure::StoreError => {
-                let error = is_of_store().then(|| records.iter().find_map(|report| report.error.as_deref())).flatten();
-                error.map(|error| format!("the store decided none of the batch's {count} records: {error}"))
+                store_error().map(|error| format!("the store decided none of the batch's {count} records: {error}"))
             }
         }
     } else {

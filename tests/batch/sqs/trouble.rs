@@ -7,7 +7,7 @@ use lambda_once::{
     store::fault::{Call, Fault},
 };
 
-use crate::world::{World, batch, ids, invoke, millis, order, orders, seconds, work};
+use crate::world::{World, batch, fifo, ids, invoke, millis, order, orders, seconds, work};
 
 #[tokio::test(start_paused = true)]
 async fn done_work_that_cannot_be_recorded_is_acknowledged_and_never_released() {
@@ -37,6 +37,19 @@ async fn a_dead_store_fails_the_invocation_and_failed_work_does_not() {
     world.store.heal();
     deliver(vec![work("A", "transient", 0), work("B", "permanent", 0)]).await.unwrap();
     deliver(vec![order("A"), order("B")]).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_store_fails_the_invocation_of_a_fifo_queue_as_well() {
+    let world = World::new();
+    let service = world.service().on_full_batch_failure(FullBatchFailure::StoreError);
+    let deliver = |event| async { invoke(&service, event, world.left(seconds(30))).await.map(drop) };
+    world.store.always(Call::Claim, Fault::TableMissing);
+    let error = deliver(fifo(["A", "B", "C"].map(|key| ("group", order(key))))).await.unwrap_err();
+    assert!(error.message().starts_with("the store decided none of the batch's 3 records: claim (table): "), "{error}");
+    world.store.heal();
+    // Messages behind one that failed by itself.
+    deliver(fifo([("group", work("D", "transient", 0)), ("group", order("E"))])).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
