@@ -31,9 +31,10 @@ use crate::{
 /// [`S3Detail`](crate::batch::envelope::S3Detail).
 ///
 /// A subscriber of a [custom event bus](https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-custom-bus-transform.html) must have
-/// the `Transformer` `WITH_METADATA`: the body is then the event's `Data`, its id `aws:EventId`, and the other metadata are attributes.
-/// Of an event published by `PutEvents`, `Data` is the whole envelope with its `detail`. Events in the form `RAW`, the default, have
-/// no id, and are refused.
+/// the `Transformer` `WITH_METADATA`: the body is then the event's `Data`, its id `aws:EventId`, the other system metadata are
+/// attributes, and the publisher's metadata are headers. Of an event published by `PutEvents`, `Data` is the whole envelope with its
+/// `detail`. An event in the form `RAW`, the default, is the publisher's data alone: without members `id` and `detail` it is refused,
+/// and with them its id is the publisher's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EventBridge;
 
@@ -151,8 +152,11 @@ impl Source for EventBridge {
                 info = info.with_attribute(name, text);
             }
         }
-        for (name, text) in event.system_metadata.into_iter().chain(event.metadata) {
+        for (name, text) in event.system_metadata {
             info = info.with_attribute(name, text);
+        }
+        for (name, text) in event.metadata {
+            info = info.with_header(name, text);
         }
         (info, Detail(unquoted(detail)))
     }

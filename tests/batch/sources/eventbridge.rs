@@ -132,14 +132,17 @@ async fn an_event_of_a_custom_bus_is_replayed_by_its_system_metadatas_id() {
     let world = World::new();
     let journal = world.journal.clone();
     let service = world.once.eventbridge(Key::message_id(), move |data: Value, context: RecordContext| {
-        let [tenant, kind] = ["tenant", "ContentType"].map(|name| context.record().attribute(name).map(str::to_owned));
+        let kind = context.record().attribute("ContentType").map(str::to_owned);
+        let tenant = context.record().header("tenant").map(str::to_owned);
+        // A publisher does not stand in for EventBridge.
+        assert_eq!(context.record().attribute("account"), None);
         journal.ran(format!("{} {data} {tenant:?} {kind:?}", context.record().id()));
         async { Ok::<_, Failure>(()) }
     });
     for id in ["a1", "a1", "b2"] {
         let event = json!({
             "Data": { "order_id": "7" },
-            "Metadata": { "tenant": "acme" },
+            "Metadata": { "tenant": "acme", "account": "111122223333" },
             "SystemMetadata": { "ContentType": "application/json", "aws:EventId": id },
         });
         assert_eq!(world.answer(&service, &event).await, "null");
