@@ -165,7 +165,9 @@ impl Engine {
 
     /// Logs an outcome with what went wrong and the attempt it took, and tells observers.
     pub(crate) fn tell<T>(&self, subject: Subject<'_>, outcome: &Outcome<T>, attempt: u64) {
-        let reason = outcome.reason();
+        // The text of an earlier failure was encoded in the store, perhaps to be secret.
+        let is_encoded = self.settings.codec.is_some() && matches!(outcome, Outcome::ReplayedFailure(_));
+        let reason = if is_encoded { None } else { outcome.reason() };
         let subject = Subject { difference: outcome.difference(), ..subject };
         self.tell_outcome(subject, outcome.kind(), reason.as_deref(), attempt);
     }

@@ -74,6 +74,23 @@ impl ResultCodec for Failing {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_text_of_an_encoded_failure_is_not_logged_by_replays() {
+    for codec in [None, Some(Inverting::of("key-1"))] {
+        let is_encoded = codec.is_some();
+        let engine = Idempotency::builder(MemoryStore::new()).disabled(false);
+        let engine = if let Some(codec) = codec { engine.result_codec(codec) } else { engine };
+        let once = engine.build().unwrap();
+        let fail = || once.operation(CHARGE, KEY).run(|| async { Err::<(), _>(Failure::permanent(SECRET)) });
+        assert_outcome!(fail().await, Ok(Outcome::Failed(_)));
+        let (collector, guard) = Collector::install();
+        assert_outcome!(fail().await, Ok(Outcome::ReplayedFailure(failure)) if failure.message.as_deref() == Some(SECRET));
+        drop(guard);
+        let texts: Vec<_> = collector.lines().iter().map(|line| line.get("error").to_owned()).collect();
+        assert_eq!(texts, [if is_encoded { "" } else { SECRET }]);
+    }
+}
+
 async fn charge(once: &Idempotency) -> Result<Outcome<String>, lambda_once::Error> {
     once.operation(CHARGE, KEY).run(|| async { Ok::<_, Failure>(SECRET.to_owned()) }).await
 }
