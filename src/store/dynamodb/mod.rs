@@ -16,7 +16,7 @@
 //! | `result_dropped` | BOOL | whether there was a result that is not kept |
 //! | `superseded` | BOOL | whether the handler has found the operation superseded by a newer one |
 //! | `v` | N | the version of this format |
-//! | `open` | S | the record's partition in the index for lists; only with [`Config::listing_index`], and not in COMPLETED records |
+//! | `open` | S | the record's partition in the index for lists; only with [`Config::listing_index`]. A completion removes it, unless its process has no such setting: lists then skip the entry |
 //!
 //! For one key, a claim is one `UpdateItem` whose condition holds all the rules by which a record may be replaced; when it fails, the
 //! answer brings the item, so nothing has to be read. A settle is one `UpdateItem` or `DeleteItem` that is conditional on
