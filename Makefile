@@ -35,7 +35,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PYTHON STORE DETAILS BUILT
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help require demo watch build test test-all test-servers stress plants nightly powertools concurrent browser e2e
+.PHONY: help require demo watch build test test-all test-servers stress plants nightly powertools concurrent browser e2e e2e-aws
 .PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories tutorial book bench instructions sizes clean
 
 help: ## Lists the targets
@@ -125,6 +125,9 @@ browser: require ## Headless Chromium: the demo's report, and a page of another 
 
 e2e: require ## Deploys template.yaml onto a local AWS endpoint, tests it through SQS and API Gateway (E2E_ARGS)
 	@$(PYTHON) -m tools.scenarios.e2e $(E2E_ARGS)
+
+e2e-aws: require ## The same in the account of an AWS profile (PROFILE, REGION): deploys a stack and deletes it, below 1 USD
+	@$(PYTHON) -m tools.scenarios.e2e_aws $(PROFILE) $(REGION)
 
 tutorial: require ## Executes the commands of docs/getting-started.md
 	@$(PYTHON) -m tools.scenarios.tutorial
