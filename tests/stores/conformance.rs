@@ -71,6 +71,7 @@ suites! {
     dynamodb_table_of_another_shape: dynamodb_of_another_shape(Calls::Auto);
     dynamodb_table_of_another_shape_in_batches: dynamodb_of_another_shape(Calls::Batched);
     redis: by_value(redis);
+    redis_with_a_listing_index: by_value(indexed_redis);
     redis_in_a_box: in_a_box(redis);
     redis_in_an_arc: in_an_arc(redis);
     redis_cluster: by_value(async |clock| support::redis_cluster().with_clock(clock));
@@ -104,6 +105,7 @@ amendments! {
         created_store(config_of_another_shape(Calls::Auto), clock).await
     });
     amendments_in_redis: amending(redis);
+    amendments_in_redis_with_a_listing_index: amending(indexed_redis);
     amendments_in_a_redis_cluster: amending(async |clock| support::redis_cluster().with_clock(clock));
     amendments_in_postgres: amending(postgres);
 }
@@ -142,6 +144,7 @@ lists! {
         created_store(config_of_another_shape(Calls::Single).listing_index(true), clock).await
     });
     lists_in_redis: listing(redis);
+    lists_in_redis_by_its_index: listing(indexed_redis);
     lists_in_a_redis_cluster: listing(async |clock| support::redis_cluster().with_clock(clock));
     lists_in_postgres: listing(postgres);
     lists_in_postgres_by_its_index: listing(async |clock: ManualClock| {
@@ -164,6 +167,10 @@ async fn memory(clock: ManualClock) -> MemoryStore {
 
 async fn redis(clock: ManualClock) -> RedisStore {
     support::redis().with_clock(clock)
+}
+
+async fn indexed_redis(clock: ManualClock) -> RedisStore {
+    support::redis_config().listing_index(true).build().unwrap().with_clock(clock)
 }
 
 async fn postgres(clock: ManualClock) -> PostgresStore {

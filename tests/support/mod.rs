@@ -65,7 +65,13 @@ pub fn cases<T: std::str::FromStr>(variable: &str, default: T) -> T {
 /// A store on Redis or Valkey, with keys of its own.
 #[cfg(feature = "redis")]
 pub fn redis() -> RedisStore {
-    Config::new(server("REDIS_URL")).key_prefix(unique_name("test:")).build().unwrap()
+    redis_config().build().unwrap()
+}
+
+/// Its settings.
+#[cfg(feature = "redis")]
+pub fn redis_config() -> Config {
+    Config::new(server("REDIS_URL")).key_prefix(unique_name("test:"))
 }
 
 /// The same on a cluster.

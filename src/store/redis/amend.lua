@@ -1,5 +1,6 @@
 -- Amends one record on behalf of an operator, if it is as it was read. KEYS[1]: the record. Times are in ms.
--- For the settle of an ordered operation mark.lua stands before this text; it adds KEYS[2] and two arguments.
+-- For the settle of an ordered operation mark.lua stands before this text; it adds KEYS[2] and two arguments. With an index for
+-- lists, index.lua adds the last of KEYS.
 -- ARGV: 1 the owner that was read, or ''  2 the terms, divided by spaces: COMPLETED|FAILED|forget|redact|release, the status and the
 --       attempt that were read, skew margin, retention, newest known version, field of the result
 --       (data|deflated|encoded|result_dropped|superseded, or -), the sequence that was read or -, now (nothing for the server's
@@ -32,6 +33,7 @@ if mark then
 end
 if what == 'forget' then
   redis.call('DEL', key)
+  if index then index.settle(key, what) end
 elseif what == 'release' then
   redis.call('HSET', key, 'released', attempt)
 elseif what == 'redact' then
@@ -42,6 +44,7 @@ else
   redis.call('HDEL', key, 'owner')
   redis.call('HSET', key, 'status', what, 'expiration', expiration, 'settled_at', now)
   if field ~= '-' then redis.call('HSET', key, field, ARGV[3]) end
+  if index then index.settle(key, what, expiration) end
   -- PEXPIREAT comes last: a time that has passed deletes the record, and a write after it would make one without a time to live.
   redis.call('PEXPIREAT', key, expiration * 1000)
 end

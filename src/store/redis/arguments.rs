@@ -38,7 +38,25 @@ impl<'a> Name<'a> {
     pub(super) fn mark(&self) -> MarkName<'a> {
         MarkName { prefix: self.prefix, entity: Entity::of(self.key) }
     }
+
+    /// The name of the index.
+    pub(super) fn index(&self) -> IndexName<'a> {
+        IndexName { prefix: self.prefix }
+    }
 }
+
+/// The name of the sorted set that lists read. No record and no mark has a name without braces.
+pub(super) struct IndexName<'a> {
+    pub(super) prefix: &'a str,
+}
+
+impl ToRedisArgs for IndexName<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        out.write_arg_fmt(format_args!("{}open", self.prefix));
+    }
+}
+
+impl redis::ToSingleRedisArg for IndexName<'_> {}
 
 /// The name of a mark's hash. It has the slot of the entity's records, and not the length of their names.
 pub(super) struct MarkName<'a> {

@@ -8,9 +8,10 @@ use super::{
     arguments::{self, Repeated},
     failure::Failure,
     record,
-    scripts::{self, AMEND, By, CLAIM, SETTLE},
+    scripts::{self, AMEND, By, CLAIM, SETTLE, Variant},
 };
 use crate::{
+    order::Order,
     record::{KeyHash, Record},
     store::{
         Answers, ClaimRequest, Claimed, ResultData, SettleRequest, Settled,
@@ -30,7 +31,7 @@ impl RedisStore {
     pub(super) async fn claim_all(&self, requests: &[ClaimRequest]) -> Answers<Claimed> {
         let (now, mut terms) = (self.now(), Repeated::new());
         let call = |request: &ClaimRequest, by| {
-            let mut command = CLAIM.call(by, self.name(&request.key), request.order().is_some());
+            let mut command = CLAIM.call(by, self.name(&request.key), self.variant(request.order()));
             arguments::of_claim(request, &mut terms, &now, &mut command);
             command
         };
@@ -41,7 +42,7 @@ impl RedisStore {
     pub(super) async fn settle_all(&self, requests: &[SettleRequest]) -> Answers<Settled> {
         let (now, mut terms) = (self.now(), Repeated::new());
         let call = |request: &SettleRequest, by| {
-            let mut command = SETTLE.call(by, self.name(&request.key), request.order().is_some());
+            let mut command = SETTLE.call(by, self.name(&request.key), self.variant(request.order()));
             arguments::of_settle(request, &mut terms, &now, &mut command);
             command
         };
@@ -54,7 +55,7 @@ impl RedisStore {
     pub(super) async fn amend_all(&self, requests: &[AmendRequest]) -> Answers<Amended> {
         let now = self.now();
         let call = |request: &&AmendRequest, by| {
-            let mut command = AMEND.call(by, self.name(&request.key), request.order().is_some());
+            let mut command = AMEND.call(by, self.name(&request.key), self.variant(request.order().as_ref()));
             arguments::of_amend(request, &now, &mut command);
             command
         };
@@ -125,6 +126,10 @@ impl RedisStore {
     /// The time as the scripts take it: empty for the server's own.
     fn now(&self) -> String {
         self.clock.as_ref().map(|clock| clock.now().as_millis().to_string()).unwrap_or_default()
+    }
+
+    fn variant(&self, order: Option<&Order>) -> Variant {
+        Variant { is_ordered: order.is_some(), is_indexed: self.has_listing_index }
     }
 
     /// The name of the key's hash.

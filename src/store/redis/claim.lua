@@ -1,5 +1,6 @@
 -- Claims one key by the rules of the protocol. KEYS[1]: the record. Times are in ms, `expiration` is in s.
--- For ordered operations mark.lua stands before this text; it adds KEYS[2] and two arguments.
+-- For ordered operations mark.lua stands before this text; it adds KEYS[2] and two arguments. With an index for lists, index.lua
+-- adds the last of KEYS.
 -- ARGV: 1 owner  2 fingerprint or ''  3 the terms, divided by spaces: lease, skew margin, time to live (max(retention,
 --       lease + margin + 1)), whether it may take over (1|0), version of the format, newest known version, whether a refusal
 --       has the data of the result (1|0), now (nothing for the server's clock)  4 operation  5 label or ''
@@ -46,6 +47,7 @@ end
 local ends, expiration = now + tonumber(lease_ms), math.ceil((now + tonumber(ttl)) / 1000)
 attempt = (attempt or 0) + 1
 local prior = status or 'NONE'
+if index then index.claim(key, expiration, now) end
 -- HSET comes first because a server without free memory refuses it. After a first write that needs no memory it would let it pass.
 local set = {'status', 'INPROGRESS', 'owner', owner, 'attempt', attempt, 'prior_status', prior,
   'in_progress_expiration', ends, 'expiration', expiration, 'v', version, 'operation', ARGV[4], 'claimed_at', now}

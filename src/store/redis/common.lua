@@ -1,6 +1,8 @@
 -- Stands first in every script.
 -- The mark of the operation's entity. Only in scripts for ordered operations, by mark.lua.
 local mark
+-- The index for lists. Only in scripts of a store that has one, by index.lua.
+local index
 
 -- For texts that scripts build: Lua's own conversion rounds, and an integer of C may have 32 bits. What commands are given
 -- stays a number, which the server converts exactly up to 2^53.

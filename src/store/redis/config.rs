@@ -31,6 +31,7 @@ const CLUSTER_OPEN: u32 = 3;
 /// |---|---|
 /// | [`key_prefix`](Self::key_prefix) | `once:` |
 /// | [`password`](Self::password) | the URL's |
+/// | [`listing_index`](Self::listing_index) | none |
 /// | `root_certificates` (feature `redis-tls`) | Mozilla's, which are compiled in |
 /// | [`connect_timeout`](Self::connect_timeout) | 1 s |
 /// | [`response_timeout`](Self::response_timeout) | 1 s |
@@ -55,6 +56,7 @@ pub struct Config {
     #[cfg(feature = "redis-cluster")]
     is_cluster: bool,
     key_prefix: String,
+    listing_index: bool,
     password: Option<Password>,
     #[cfg(feature = "redis-tls")]
     root_certificates: Option<Vec<u8>>,
@@ -71,6 +73,7 @@ impl Config {
             #[cfg(feature = "redis-cluster")]
             is_cluster: false,
             key_prefix: KEY_PREFIX.to_owned(),
+            listing_index: false,
             password: None,
             #[cfg(feature = "redis-tls")]
             root_certificates: None,
@@ -102,6 +105,20 @@ impl Config {
     /// The prefix of the keys' names, before the hash.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = prefix.into();
+        self
+    }
+
+    /// Sets whether [lists](crate::store::listing) read a sorted set of the records without a success, instead of scanning all keys.
+    /// A claim adds an entry, and a completion or a release removes it, within the same script: there is no further call. A claim also
+    /// removes up to ten entries whose records have expired. It is off by default.
+    ///
+    /// A list then has the operations that were claimed since the setting is on. Each entry is checked against its record, so that a
+    /// list has no operation that is done.
+    ///
+    /// The set is one key, named `open` after the prefix. It needs a server without cluster mode, since the key and the records are in
+    /// different slots. The user needs `+zadd +zrem +zrange`, and `+zscan` for lists.
+    pub fn listing_index(mut self, enabled: bool) -> Self {
+        self.listing_index = enabled;
         self
     }
 
@@ -139,20 +156,25 @@ impl Config {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a URL cannot be read, or needs a feature that is not enabled, if a
-    /// certificate cannot be read, or if TLS has no cryptography provider.
+    /// certificate cannot be read, if TLS has no cryptography provider, or if a cluster is to have a
+    /// [`listing_index`](Self::listing_index).
     pub fn build(self) -> Result<RedisStore, Error> {
         if self.key_prefix.contains(['{', '}']) {
             return Err(Error::config(
                 "the prefix of keys must not contain braces, which mark the part that decides the slot",
             ));
         }
+        #[cfg(feature = "redis-cluster")]
+        if self.is_cluster && self.listing_index {
+            return Err(Error::config("a Redis cluster has no index for lists: they scan its keys"));
+        }
         let infos = self.urls.iter().map(|url| read(url)).collect::<Result<Vec<_>, _>>()?;
         #[cfg(feature = "redis-tls")]
         if infos.iter().any(|info| matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. })) {
             crate::store::remote::tls::install_provider()?;
         }
-        let prefix = self.key_prefix.clone();
-        Ok(RedisStore::from_parts(self.link(infos)?, prefix))
+        let (prefix, has_listing_index) = (self.key_prefix.clone(), self.listing_index);
+        Ok(RedisStore::from_parts(self.link(infos)?, prefix, has_listing_index))
     }
 
     fn link(self, mut infos: Vec<ConnectionInfo>) -> Result<Link, Error> {

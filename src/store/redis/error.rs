@@ -59,6 +59,11 @@ fn classify(error: &RedisError) -> (ErrorKind, ErrorStatus, String) {
     if let Some(code) = error.code() {
         let detail = error.detail().unwrap_or_default();
         let (kind, status) = of_code(code, detail);
+        if code == "CROSSSLOT" {
+            let message =
+                "`listing_index` needs a Redis server without cluster mode: leave it out here, and lists scan the keys";
+            return (kind, status, message.to_owned());
+        }
         return (kind, status, format!("Redis answered {code}: {detail}"));
     }
     match error.kind() {
@@ -84,8 +89,8 @@ fn of_code(code: &str, detail: &str) -> (ErrorKind, ErrorStatus) {
         "NOAUTH" | "WRONGPASS" | "NOPERM" => (ErrorKind::AccessDenied, ErrorStatus::Temporary),
         // Before authentication the server accepts only short commands: longer ones are errors of the protocol.
         "ERR" if detail.contains("unauthenticated") => (ErrorKind::AccessDenied, ErrorStatus::Temporary),
-        // By `claim.lua`.
-        "UNSUPPORTED" => (ErrorKind::Config, ErrorStatus::Temporary),
+        // By `claim.lua`, and by a server in cluster mode for a script that uses the index.
+        "UNSUPPORTED" | "CROSSSLOT" => (ErrorKind::Config, ErrorStatus::Temporary),
         "WRONGTYPE" => (ErrorKind::Table, ErrorStatus::Temporary),
         // A renamed command, or one that a script may not call.
         "ERR"

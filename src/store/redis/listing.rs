@@ -1,8 +1,8 @@
-//! Lists: one `SCAN` for each page, and reads of the records that it finds.
+//! Lists: one `SCAN` of the keys or `ZSCAN` of the index for each page, and reads of the records that it finds.
 
-use redis::Value;
+use redis::{Cmd, Value};
 
-use super::{RedisStore, error, failure::Failure, record};
+use super::{RedisStore, arguments::IndexName, error, failure::Failure, record};
 use crate::{
     clock::Timestamp,
     error::Error,
@@ -45,9 +45,7 @@ impl RedisStore {
             None => Place::default(),
         };
         let failed = |failure: Failure| failure.into_error(LIST);
-        let mut scan = redis::cmd("SCAN");
-        scan.arg(place.cursor).arg("MATCH").arg(format!("{}{{*}}*", escaped(&self.key_prefix)));
-        scan.arg("COUNT").arg(request.reads());
+        let scan = self.scan(place.cursor, request.reads());
         let scanned = self.link.scan(place.slot, vec![redis::cmd("TIME"), scan]).await.map_err(failed)?;
         let Scanned { answers, slot, next_node } = scanned;
         // A cursor is of one primary. After the slot has moved to another, the page would skip keys of that.
@@ -70,6 +68,7 @@ impl RedisStore {
             0 => next_node.map(|slot| Place { slot, cursor: 0 }),
             cursor => Some(Place { slot, cursor }),
         };
+        // An entry of the index is followed by its score, which is no name.
         let keys: Vec<KeyHash> =
             names.iter().filter_map(|name| key_of(name.strip_prefix(&*self.key_prefix)?)).collect();
         let mut records = Vec::new();
@@ -84,6 +83,18 @@ impl RedisStore {
         }
         let next = next.map(|place| Cursor::new(format!("{} {}", place.slot, place.cursor)));
         Ok(Page { records, read: keys.len() as u64, next })
+    }
+
+    /// Both commands return each element that is there from the first call to the last, and a small set as a whole.
+    fn scan(&self, cursor: u64, count: u32) -> Cmd {
+        let mut scan = Cmd::new();
+        if self.has_listing_index {
+            scan.arg("ZSCAN").arg(IndexName { prefix: &self.key_prefix }).arg(cursor);
+        } else {
+            scan.arg("SCAN").arg(cursor).arg("MATCH").arg(format!("{}{{*}}*", escaped(&self.key_prefix)));
+        }
+        scan.arg("COUNT").arg(count);
+        scan
     }
 }
 

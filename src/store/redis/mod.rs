@@ -29,7 +29,10 @@
 //! | `doubt` | `SEQUENCE OPERATION,` for each operation that may have taken effect |
 //! | `expiration`, `v` | as of a record |
 //!
-//! One Lua script makes claims and another settles them, and each has a variant for ordered operations. They apply the rules
+//! With [`Config::listing_index`], the sorted set `once:open` has the names of the records without a success. Its scores are the times
+//! at which the records expire.
+//!
+//! One Lua script makes claims and another settles them, and each has variants for ordered operations and for the index. They apply the rules
 //! by which a record and a mark may change, and return what they found if they refuse. Leases end by the server's clock. On a
 //! node a batch is one pipeline, and so one round trip; on a cluster its keys are claimed concurrently.
 //!
@@ -96,6 +99,7 @@ pub struct RedisStore {
     key_prefix: Arc<str>,
     /// `None` for the server's clock.
     clock: Option<Arc<dyn Clock>>,
+    has_listing_index: bool,
     id: StoreId,
 }
 
@@ -125,8 +129,9 @@ impl RedisStore {
         self
     }
 
-    fn from_parts(link: Link, key_prefix: String) -> Self {
-        Self { link: Arc::new(link), key_prefix: key_prefix.into(), clock: None, id: StoreId::unique() }
+    fn from_parts(link: Link, key_prefix: String, has_listing_index: bool) -> Self {
+        let (link, key_prefix) = (Arc::new(link), key_prefix.into());
+        Self { link, key_prefix, clock: None, has_listing_index, id: StoreId::unique() }
     }
 }
 

@@ -17,14 +17,30 @@ const ARGUMENT_BYTES: usize = 448;
 const ALLOW_OOM: &str = "#!lua flags=allow-oom\n";
 
 const COMMON: &str = include_str!("common.lua");
+const INDEX: &str = include_str!("index.lua");
 const MARK: &str = include_str!("mark.lua");
 
-/// A script that changes one record, and its variant for ordered operations, which changes the entity's mark as well.
+/// A script that changes one record, and its variants.
 pub(super) struct Script {
     first_line: &'static str,
     body: &'static str,
-    plain: OnceLock<Text>,
-    ordered: OnceLock<Text>,
+    /// By [`Variant::number`].
+    texts: [OnceLock<Text>; 4],
+}
+
+/// What a script changes beside the record.
+#[derive(Clone, Copy)]
+pub(super) struct Variant {
+    /// The mark of the operation's entity.
+    pub(super) is_ordered: bool,
+    /// The index for lists.
+    pub(super) is_indexed: bool,
+}
+
+impl Variant {
+    fn number(self) -> usize {
+        usize::from(self.is_ordered) + 2 * usize::from(self.is_indexed)
+    }
 }
 
 pub(super) static CLAIM: Script = Script::new("", include_str!("claim.lua"));
@@ -47,34 +63,35 @@ pub(super) enum By {
 
 impl Script {
     const fn new(first_line: &'static str, body: &'static str) -> Self {
-        Self { first_line, body, plain: OnceLock::new(), ordered: OnceLock::new() }
+        Self { first_line, body, texts: [const { OnceLock::new() }; 4] }
     }
 
     /// Made at the first call, and hashed then.
-    fn text(&self, is_ordered: bool) -> &Text {
-        let Self { first_line, body, .. } = self;
-        if is_ordered {
+    fn text(&self, variant: Variant) -> &Text {
+        self.texts[variant.number()].get_or_init(|| {
             let versions =
                 format!("local VERSION, NEWEST_KNOWN_VERSION = '{RECORD_VERSION}', {NEWEST_KNOWN_VERSION}\n");
-            self.ordered.get_or_init(|| Text::new(&[first_line, COMMON, &versions, MARK, body]))
-        } else {
-            self.plain.get_or_init(|| Text::new(&[first_line, COMMON, body]))
-        }
+            let index = if variant.is_indexed { INDEX } else { "" };
+            let mark = if variant.is_ordered { [&versions, MARK] } else { [""; 2] };
+            Text::new(&[self.first_line, COMMON, index, mark[0], mark[1], self.body])
+        })
     }
 
     /// Begins a call on the record of this name. The caller adds the arguments.
-    pub(super) fn call(&self, by: By, name: Name<'_>, is_ordered: bool) -> Cmd {
+    pub(super) fn call(&self, by: By, name: Name<'_>, variant: Variant) -> Cmd {
         let mut command = Cmd::with_capacity(ARGUMENTS, ARGUMENT_BYTES);
-        let script = self.text(is_ordered);
+        let script = self.text(variant);
         match by {
             By::Hash => command.arg("EVALSHA").arg(&script.hash),
             By::Text => command.arg("EVAL").arg(&script.text),
         };
-        if is_ordered {
-            let mark = name.mark();
-            command.arg(2).arg(name).arg(mark);
-        } else {
-            command.arg(1).arg(name);
+        let (mark, index) = (name.mark(), name.index());
+        command.arg(1 + usize::from(variant.is_ordered) + usize::from(variant.is_indexed)).arg(name);
+        if variant.is_ordered {
+            command.arg(mark);
+        }
+        if variant.is_indexed {
+            command.arg(index);
         }
         command
     }

@@ -1,5 +1,6 @@
 -- Ends or renews one claim, if the record is still in progress under its owner. KEYS[1]: the record. Times are in ms.
--- For ordered operations mark.lua stands before this text; it adds KEYS[2] and two arguments.
+-- For ordered operations mark.lua stands before this text; it adds KEYS[2] and two arguments. With an index for lists, index.lua
+-- adds the last of KEYS.
 -- ARGV: 1 owner  2 the terms, divided by spaces: COMPLETED|FAILED|release|hand_back|renew, retention, lease, skew margin,
 --       field of the result (data|deflated|encoded|result_dropped|superseded, or -), now (nothing for the server's clock)
 --       3 the result's value
@@ -37,6 +38,7 @@ if mark and mark.is_live and mark.is_newer() then return mark.version end
 if mark then mark.settle(what, owner, tonumber(lease_ms), margin, now) end
 if what == 'release' then
   redis.call('DEL', key)
+  if index then index.settle(key, what) end
   return 1
 end
 if what == 'hand_back' then
@@ -61,6 +63,7 @@ elseif field == '-' then
 else
   redis.call('HSET', key, 'expiration', expiration, 'status', what, 'settled_at', now, field, ARGV[3])
 end
+if index then index.settle(key, what, expiration) end
 -- PEXPIREAT comes last: a time that has passed deletes the record, and a write after it would make one without a time to live.
 redis.call('PEXPIREAT', key, expiration * 1000)
 return what == 'renew' and lease or 1

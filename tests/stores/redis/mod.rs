@@ -3,6 +3,7 @@
 mod cluster;
 mod connections;
 mod failover;
+mod listing;
 mod memory;
 mod orders;
 mod permissions;

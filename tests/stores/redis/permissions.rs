@@ -14,7 +14,7 @@ use super::{command, direct, orders::ordered, store};
 use crate::support::requests::{HAND_BACK, RELEASE, RENEW, claim, claim_one, complete, is_granted, settle_one};
 use crate::support::servers::Server;
 
-fn denied(error: &Error) -> bool {
+pub(super) fn denied(error: &Error) -> bool {
     (error.kind(), error.status()) == (ErrorKind::AccessDenied, ErrorStatus::Temporary)
 }
 
@@ -33,13 +33,13 @@ async fn a_wrong_password_is_told_apart_from_a_server_that_is_away() {
 const RULES: &str = "on >secret ~once:* +evalsha +eval +hmget +hset +hdel +del +pexpireat +time +ping +info +select";
 const RULES_OF_A_CLUSTER: &str = "+cluster|slots +asking";
 
-async fn allow(server: &mut MultiplexedConnection, rules: &str) {
+pub(super) async fn allow(server: &mut MultiplexedConnection, rules: &str) {
     let words: Vec<_> = ["ACL", "SETUSER", "once"].into_iter().chain(rules.split(' ')).collect();
     command::<()>(server, &words).await;
 }
 
 /// Allows what the documentation asks for.
-async fn allow_documented(server: &mut MultiplexedConnection) {
+pub(super) async fn allow_documented(server: &mut MultiplexedConnection) {
     allow(server, RULES).await;
     // Redis 7.0 refuses a rule with a command that it does not know.
     let known: Vec<Value> = command(server, &["COMMAND", "INFO", "client|setinfo"]).await;
@@ -48,7 +48,7 @@ async fn allow_documented(server: &mut MultiplexedConnection) {
     }
 }
 
-fn as_user(url: &str) -> String {
+pub(super) fn as_user(url: &str) -> String {
     url.replace("redis://", "redis://once:secret@")
 }
 
