@@ -26,7 +26,8 @@ pub enum AfterUnknown {
     /// the claim is handed back, and the next delivery asks again.
     ///
     /// The effect happens once, if the probe tells the truth. Without a probe nothing is claimed
-    /// ([`ErrorKind::Config`](crate::ErrorKind::Config)). Operations and the handlers of queues take one, other layers none yet.
+    /// ([`ErrorKind::Config`](crate::ErrorKind::Config)). Operations, batches and the HTTP layer
+    /// take one, `InvocationLayer` does not.
     Probe,
 }
 

@@ -12,15 +12,10 @@ use std::{
 const NOT_YET: &[&str] = &[
     "docs/comparison",
     "docs/internals/cold-start",
-    "docs/keys",
-    "docs/observability",
     "docs/order",
     "docs/outbox",
-    "docs/security",
-    "docs/settings",
     "docs/testing",
     "docs/transactions",
-    "docs/troubleshooting",
 ];
 
 /// Adds the pages of a folder and its subfolders.

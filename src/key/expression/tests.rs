@@ -127,7 +127,7 @@ fn a_missing_part_is_refused_in_a_list_and_is_text_to_a_function() {
     let (whole, part) = (r#"{"shop":"s","number":7}"#, r#"{"shop":"s"}"#);
     let joined = "join('/', [shop, to_string(number)])";
     assert_eq!(select(joined, whole).as_deref(), Ok("\"s/7\""));
-    assert_eq!(select(joined, part).as_deref(), Ok("\"s/null\""), "docs/keys.md warns of it");
+    assert_eq!(select(joined, part).as_deref(), Ok("\"s/null\""), "docs/settings.md warns of it");
     assert_eq!(select("[shop, number]", part), Err(ErrorKind::KeyMissing));
     let all = Key::composite([Key::pointer("/shop"), Key::jmespath("number")]);
     let of = |body| look_up(&all, body).map_err(|error| error.kind());
