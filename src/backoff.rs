@@ -11,7 +11,7 @@ pub(crate) struct Backoff {
 }
 
 impl Default for Backoff {
-    /// The pauses between calls to a store: the first is at most 50 ms, and later ones at most 2 s.
+    /// The pauses between calls to a store, of at most 50 ms at first and at most 2 s later.
     fn default() -> Self {
         Self::new(Duration::from_millis(50), Duration::from_secs(2))
     }

@@ -1,4 +1,4 @@
-//! Time: the only module that reads a clock.
+//! Clocks, timestamps and deadlines. This is the only module that reads the time.
 //!
 //! All times are UTC integers: milliseconds for leases, seconds for the expiration of a record. A clock is read at each
 //! use and never kept across an `await`, because the execution environment may be frozen there.
@@ -136,9 +136,9 @@ impl Clock for ManualClock {
 ///
 /// * has passed when the work begins: `cargo lambda watch` sends a constant in 1970, and a hand-made `Context` contains
 ///   zero;
-/// * is in a Lambda `Context` and more than 15 minutes and 10 seconds off: no invocation lasts so long, and a claim
-///   would be held for that time (with microseconds instead of milliseconds, for 50,000 years). A deadline given as a
-///   [`Timestamp`] has no such limit.
+/// * is in a Lambda `Context` and more than 15 minutes and 10 seconds off, because no invocation lasts so long, and a
+///   claim would be held for that time (with microseconds instead of milliseconds, for 50,000 years). A deadline given
+///   as a [`Timestamp`] has no such limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deadline {
     at: Option<Timestamp>,

@@ -1,4 +1,4 @@
-//! Errors: their kind, their operation, and whether a redelivery can help.
+//! Errors with their kind, their operation, and the use of a redelivery.
 
 use std::{borrow::Cow, error::Error as StdError, fmt, iter};
 
@@ -86,7 +86,7 @@ impl ErrorKind {
     }
 }
 
-/// Whether another delivery of the same operation can succeed.
+/// The effect of another delivery of the same operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorStatus {
     /// Every delivery fails alike, until code or data change.

@@ -1,4 +1,4 @@
-//! The order of operations on one entity: sequences, and the mark that an entity has in the store.
+//! The order of operations on one entity, by their sequences and the entity's mark in the store.
 //!
 //! Ordering operations requires the feature `order`. The types exist without it, for stores.
 //!
@@ -24,8 +24,8 @@ pub const MAX_DIGITS: usize = 64;
 const PART: usize = 16;
 const PARTS: usize = MAX_DIGITS / PART;
 
-/// The position of an operation in the order of its entity's operations: a whole number of up to 64 decimal digits,
-/// such as a version, a time, or a sequence number of Kinesis (56 digits).
+/// The position of an operation in the order of its entity's operations, as a whole number of up to 64 decimal digits.
+/// For example a version, a time, or a sequence number of Kinesis (56 digits).
 ///
 /// It is created from an unsigned integer, parsed from digits, or deserialized from a number or from a string of
 /// digits. Leading zeros are ignored.
@@ -179,7 +179,7 @@ impl Order {
     }
 }
 
-/// The entity of an ordered operation, as a hash: the first half of the operation's [`KeyHash`].
+/// The entity of an ordered operation, as the first half of the operation's [`KeyHash`].
 ///
 /// `Display` and `Debug` show hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,7 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// Runs user code whose panic must not end the caller: in a drop, or when an error is printed. Returns `None` if it
+/// Runs user code whose panic must not end the caller, in a drop, or when an error is printed. Returns `None` if it
 /// panicked.
 pub(crate) fn catch_panic<T>(code: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(code)).map_err(drop_panic).ok()

@@ -27,13 +27,13 @@ pub const NEWEST_KNOWN_VERSION: u32 = RECORD_VERSION + 1;
 /// character.
 pub const MAX_LABEL_BYTES: usize = 256;
 
-/// Returns a text as stored in records: at most [`MAX_LABEL_BYTES`], and without NUL, which PostgreSQL does not store.
+/// Truncates a text to [`MAX_LABEL_BYTES`] for a record, and removes NUL, which PostgreSQL does not store.
 pub(crate) fn stored_text(text: &str) -> Arc<str> {
     let text = &text[..text.floor_char_boundary(MAX_LABEL_BYTES)];
     if text.contains('\0') { text.replace('\0', "").into() } else { text.into() }
 }
 
-/// A key in its stored form: the SHA-256 of its scope and of the caller's key. For records of AWS Powertools
+/// A key in its stored form, the SHA-256 of its scope and of the caller's key. For records of AWS Powertools
 /// ([`RecordFormat`](crate::store::RecordFormat)) it is an MD5 of the key and one of the prefix.
 ///
 /// The plain key cannot be recovered from it. `Display` and `Debug` show hexadecimal digits.
@@ -85,8 +85,8 @@ macro_rules! hexadecimal {
 hexadecimal!(KeyHash, 32);
 
 impl KeyHash {
-    /// Returns the key of an ordered operation: the first half of its entity's hash, followed by its own. A store that
-    /// distributes records over servers keeps those of one entity together by the first half.
+    /// Returns the key of an ordered operation, the first half of its entity's hash followed by that of its own. A
+    /// store that distributes records over servers keeps those of one entity together by the first half.
     #[must_use]
     pub fn ordered(entity: &Self, key: &Self) -> Self {
         let mut bytes = entity.0;
@@ -305,7 +305,7 @@ pub struct Record {
     pub claimed_at: Option<Timestamp>,
     /// The time at which that claim was completed, failed or handed back, by the same clock. `None` while it is held.
     pub settled_at: Option<Timestamp>,
-    /// The [attempt](Self::attempt) that an operator has released: once its lease has passed, it may be taken over
+    /// The [attempt](Self::attempt) that an operator has released. Once its lease has passed, it may be taken over
     /// under any policy. Greater attempts are not released.
     pub released: Option<u64>,
     /// Unknown members of the [serialized form](Self), for document stores. Other stores keep unknown values in place,

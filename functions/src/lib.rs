@@ -1,4 +1,4 @@
-//! Shared by the functions: the setup, the ledger for their effects, and simulated failures.
+//! The setup of the functions, the ledger for their effects, and simulated failures.
 
 #[cfg(test)]
 extern crate self as functions;

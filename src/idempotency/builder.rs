@@ -1,4 +1,4 @@
-//! Building an engine.
+//! Builds an engine.
 
 use std::{
     borrow::Cow,
@@ -97,7 +97,7 @@ impl Builder {
         self
     }
 
-    /// Sets the lease of a claim if the deadline of the invocation is unknown: outside Lambda, and under
+    /// Sets the lease of a claim if the deadline of the invocation is unknown, that is, outside Lambda and under
     /// `cargo lambda watch`. At least one second. In Lambda the lease ends one second after the deadline.
     ///
     /// Work may run longer if it has a [heartbeat](Self::heartbeat), and a short lease then lets others take over soon
@@ -116,7 +116,8 @@ impl Builder {
     /// lease. Use `tokio::task::spawn_blocking`, and await that. If the lease is lost, or cannot be renewed in time,
     /// the handler is dropped.
     ///
-    /// If the deadline is known, as in Lambda, this has no effect: the lease lasts until then. Batches renew no leases.
+    /// If the deadline is known, as in Lambda, this has no effect, because the lease lasts until then. Batches renew no
+    /// leases.
     ///
     /// With `None` no lease is renewed. If the deadline is unknown, a handler is then cancelled shortly before its
     /// first lease ends.
@@ -127,7 +128,7 @@ impl Builder {
     ///
     /// # fn main() -> Result<(), lambda_once::Error> {
     /// let once = Idempotency::builder(MemoryStore::new())
-    /// .lease(Duration::from_secs(10)) // a crash blocks the key for this time and the skew margin
+    ///     .lease(Duration::from_secs(10)) // a crash blocks the key for this time and the skew margin
     ///     .heartbeat(Duration::from_secs(3_600)) // the work may take an hour
     ///     .build()?;
     /// # drop(once); Ok(()) }
@@ -268,7 +269,7 @@ impl Builder {
         self
     }
 
-    /// Turns off the protection: handlers run without calls to the store. Overrides `LAMBDA_ONCE_DISABLED`.
+    /// Turns off the protection, so that handlers run without calls to the store. Overrides `LAMBDA_ONCE_DISABLED`.
     pub fn disabled(mut self, disabled: bool) -> Self {
         self.settings.disabled = disabled;
         self

@@ -1,4 +1,4 @@
-//! The candidate for a claim: the hashes of an operation's key and payload, and its position in an order.
+//! Creates the candidate for a claim, with the hashes of an operation's key and payload and its position in an order.
 
 use std::sync::Arc;
 

@@ -135,7 +135,7 @@ impl Claim {
         self.moved(|more| &more.stop).unwrap_or(self.granted().window.stop)
     }
 
-    /// Returns the settlement that releases the claim: a claim that took over is handed back (S9).
+    /// Returns the settlement that releases the claim, which is a hand-back if the claim took over (S9).
     pub(crate) fn release(&self) -> Settlement {
         if self.took_over() { Settlement::HandBack } else { Settlement::Release }
     }

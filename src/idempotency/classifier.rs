@@ -1,4 +1,4 @@
-//! Classifiers: verdicts for errors of the user's types.
+//! Classifiers, which return verdicts for errors of the user's types.
 
 #[cfg(feature = "http")]
 use std::any::Any;
@@ -30,7 +30,7 @@ impl Classifiers {
         self.0.push(Arc::new(OfType { verdict, error: PhantomData::<fn(&E)> }));
     }
 
-    /// Returns the failure with its verdict: from its mark, from the classifiers, or from a task that panicked.
+    /// Returns the failure with its verdict, from its mark, from the classifiers, or from a task that panicked.
     pub(crate) fn judge(&self, failure: Failure, on_panic: OnPanic) -> Failure {
         if failure.is_judged() {
             return failure;

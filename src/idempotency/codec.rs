@@ -9,8 +9,8 @@ use crate::{
 
 /// Encodes results before they are stored and decodes them before they are replayed, for example to encrypt them.
 ///
-/// [`Builder::result_codec`](crate::Builder::result_codec) sets an engine's codec. `docs/security.md` describes what a
-/// record reveals nevertheless, and `examples/cookbook` has a codec that encrypts with AES-256-GCM and rotates its
+/// [`Builder::result_codec`](crate::Builder::result_codec) sets an engine's codec. `docs/security.md` lists the data
+/// that a record still reveals, and `examples/cookbook` has a codec that encrypts with AES-256-GCM and rotates its
 /// keys.
 ///
 /// The codec receives the results of operations and invocations, the responses of the HTTP layer and the texts of

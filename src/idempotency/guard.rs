@@ -1,4 +1,4 @@
-//! Bounds for user code: catches panics, and drops futures when their time is up.
+//! Bounds user code: panics are caught, and futures are dropped when their time is up.
 
 use std::{
     any::Any,
@@ -33,8 +33,8 @@ pub(crate) enum Unfinished {
 pin_project! {
     /// Awaits `work` within its bounds.
     ///
-    /// Besides the timer, the clock is read before every poll: timers stop while an execution environment is frozen,
-    /// and a handler that thaws after its lease must not continue.
+    /// Besides the timer, the clock is read before every poll, because timers stop while an execution environment is
+    /// frozen, and a handler that thaws after its lease must not continue.
     pub(crate) struct Guarded<F> {
         #[pin]
         work: F,

@@ -18,9 +18,9 @@ use crate::{error::Error, store::Store};
 ///
 /// 1. the [scope](super::Builder::scope), by default the function's name;
 /// 2. the engine's name, if it has one ([`named`](Self::named));
-/// 3. the operation's name: the first argument of [`operation`](Self::operation), or for a service the name of its
-///    kind, which is `http`, `invocation`, or the source ([`Source::OPERATION`](crate::batch::Source::OPERATION), such
-///    as `sqs`);
+/// 3. the operation's name, which is the first argument of [`operation`](Self::operation), or for a service the name of
+///    its kind, which is `http`, `invocation`, or the source ([`Source::OPERATION`](crate::batch::Source::OPERATION),
+///    such as `sqs`);
 /// 4. for requests and events, the owner of the key: the HTTP caller, and the tenant if Lambda provides one.
 ///
 /// So the unnamed engines of a scope and a store serve one service of each kind, and any number of operations with

@@ -1,4 +1,4 @@
-//! The invocation that an operation belongs to: its deadline and its tenant.
+//! The deadline and the tenant of the invocation that an operation belongs to.
 
 use std::{
     cell::Cell,

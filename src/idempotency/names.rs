@@ -1,4 +1,5 @@
-//! Names: separate the operations of one engine, and detect services of a process that would share records by accident.
+//! Separates the operations of an engine by names, and detects services of a process that would share records by
+//! accident.
 
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 use std::{
@@ -55,7 +56,7 @@ impl OnlyOperation {
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 static ALIVE: Mutex<Vec<Service>> = Mutex::new(Vec::new());
 
-/// A service: the values that its records depend on, and those that distinguish it from other services with the same
+/// A service, by the values that its records depend on and those that distinguish it from other services with the same
 /// records.
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 #[derive(Debug)]
@@ -67,8 +68,8 @@ struct Service {
     /// The place in the program that creates it. A function that creates its service for each event creates the same
     /// one each time.
     place: &'static Location<'static>,
-    /// The type of its handler. `None` if it captures something, or is a pointer: its type does not determine what it
-    /// does.
+    /// The type of its handler. `None` if it captures something, or is a pointer, because its type does not determine
+    /// its behavior.
     handler: Option<TypeId>,
     /// Its keys and settings, once they were needed.
     terms: Option<Terms>,
@@ -78,7 +79,7 @@ struct Service {
 #[derive(Debug)]
 struct Terms {
     keys: Vec<Key>,
-    /// Their `Debug` output: hooks cannot be compared.
+    /// Their `Debug` output, because hooks cannot be compared.
     settings: String,
 }
 

@@ -63,7 +63,7 @@ impl<P> fmt::Debug for Operation<'_, P> {
 impl Idempotency {
     /// Creates the operation `name` that `key` identifies: a string, a number, or a tuple of them.
     ///
-    /// The name is a verb, such as `charge`, and the same in each call for the same action. Operations with different
+    /// The name identifies the action, such as `charge`, and is the same in each call for it. Operations with different
     /// names never share records, so order 7 can be charged and mailed. An operation inside another one needs a
     /// different name or a different key, or it finds itself in progress. The names of [services](Self#names) belong to
     /// the same namespace.
@@ -236,7 +236,7 @@ impl<P> Operation<'_, P> {
     /// of any source, `batch`, `http-lambda` or `invocation`). The claim's lease ends one second after that. A context
     /// also sets the [tenant](Self::tenant).
     ///
-    /// Not needed in a handler of this library: an operation that is polled in the handler's own task inherits the
+    /// Not needed in a handler of this library. An operation that is polled in the handler's own task inherits the
     /// deadline of the invocation, and is cancelled early enough for the handler to see that. A spawned task inherits
     /// nothing.
     ///
@@ -253,7 +253,7 @@ impl<P> Operation<'_, P> {
 
     /// Sets the tenant that the operation belongs to. Equal keys of two tenants are different operations.
     ///
-    /// A multi-tenant function (Lambda's tenant isolation mode) must set it for each operation: by the context given to
+    /// A multi-tenant function (Lambda's tenant isolation mode) must set it for each operation, by the context given to
     /// [`deadline`](Self::deadline), by this, or by [`all_tenants`](Self::all_tenants). Once the process had an
     /// invocation for a tenant, an operation without any of them is refused ([`Config`](crate::ErrorKind::Config)),
     /// because it would return the result of one tenant to another.
@@ -264,7 +264,7 @@ impl<P> Operation<'_, P> {
         self
     }
 
-    /// Shares the operation among all [tenants](Self::tenant): the first call runs it, and the others return its
+    /// Shares the operation among all [tenants](Self::tenant). The first call runs it, and the others return its
     /// result.
     pub fn all_tenants(mut self) -> Self {
         self.tenant = Tenant::Chosen(None);

@@ -51,7 +51,7 @@ pub enum Outcome<T> {
         attempt: u64,
     },
     /// The key belongs to a different payload. Nothing ran, and nothing was waited for. The other operation may still
-    /// be running: its state shows whether a retry can help. The parts in which the payloads differ are named if they
+    /// be running. Its state shows whether a retry can help. The parts in which the payloads differ are named if they
     /// are known.
     Mismatch(Mismatch),
     /// The operation does not run, and never will. A newer operation on its [entity](crate::Operation::ordered_by) has
@@ -93,8 +93,8 @@ impl<T> Outcome<T> {
         }
     }
 
-    /// Returns the same outcome, with its result changed if it is [replayed](Self::Replayed): to mark it as replayed,
-    /// or to renew an expired part, such as a signed URL.
+    /// Returns the same outcome, with its result changed if it is [replayed](Self::Replayed), for example to mark it as
+    /// replayed, or to renew an expired part, such as a signed URL.
     ///
     /// ```
     /// # use lambda_once::{Failure, Idempotency, MemoryStore, Outcome};
@@ -216,9 +216,9 @@ impl OutcomeKind {
         )
     }
 
-    /// Returns whether a queue may acknowledge the operation without a redelivery: it is done, superseded, or ignored.
-    /// An [ordered](crate::Operation::ordered_by) operation that is [unrecorded](Outcome::Unrecorded) should be
-    /// redelivered nevertheless, because older ones wait for that.
+    /// Returns whether a queue may acknowledge the operation without a redelivery, because it is done, superseded, or
+    /// ignored. An [ordered](crate::Operation::ordered_by) operation that is [unrecorded](Outcome::Unrecorded) should
+    /// be redelivered nevertheless, because older ones wait for that.
     pub const fn can_acknowledge(self) -> bool {
         self.is_done() || matches!(self, Self::Superseded | Self::Ignored)
     }

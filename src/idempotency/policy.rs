@@ -18,7 +18,7 @@ pub enum AfterUnknown {
     Rerun,
     /// Refuses with [`Outcome::Abandoned`](crate::Outcome::Abandoned) until an operator deletes the record, or the
     /// retention ends. The effect happens at most once, for handlers that mark [unknown](crate::Classify::unknown)
-    /// errors: a plain error means that nothing happened, and releases the claim. An operation that never ran may be
+    /// errors. A plain error means that nothing happened, and releases the claim. An operation that never ran may be
     /// refused.
     Refuse,
     /// Takes the claim over once the lease and the skew margin have passed, and calls the caller's
@@ -26,8 +26,9 @@ pub enum AfterUnknown {
     /// probe is recorded ([`Outcome::Recovered`](crate::Outcome::Recovered)). If it did not, it runs. If the probe
     /// fails, the claim is handed back, and the next delivery probes again.
     ///
-    /// The effect happens once, if the probe tells the truth. Without a probe nothing is claimed
-    /// ([`ErrorKind::Config`](crate::ErrorKind::Config)). Operations and the handlers of queues take one, other layers none yet.
+    /// The effect happens once, if the probe is truthful. Without a probe nothing is claimed
+    /// ([`ErrorKind::Config`](crate::ErrorKind::Config)). Operations and the handlers of queues take one, other layers
+    /// none yet.
     Probe,
 }
 
@@ -53,7 +54,7 @@ pub enum OnPanic {
     Transient,
 }
 
-/// Whether the results of operations and the texts of permanent failures are stored.
+/// The policy for storing the results of operations and the texts of permanent failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Results {
@@ -67,7 +68,7 @@ pub enum Results {
     Discard,
 }
 
-/// Whether a run renews its lease if no deadline is known.
+/// The renewal of a run's lease if no deadline is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Heartbeat {
     /// The engine's setting.

@@ -1,4 +1,4 @@
-//! Probes: the caller's checks whether an operation took effect.
+//! Probes, by which the caller checks whether an operation took effect.
 
 use std::future::Future;
 

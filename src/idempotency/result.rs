@@ -32,8 +32,8 @@ const MAX_COMPRESSED_BYTES: usize = 1024 * 1024;
 /// The fastest level. The next levels compress JSON by 5 to 10 % more, in three times the time or longer.
 const COMPRESSION_LEVEL: i32 = 1;
 
-/// The first byte of a codec's input: its form. It is part of the encoded data, so that one form cannot be passed off
-/// as the other.
+/// The first byte of a codec's input, which gives its form. It is part of the encoded data, so that one form cannot be
+/// passed off as the other.
 const JSON: u8 = b'j';
 const DEFLATE: u8 = b'd';
 

@@ -1,4 +1,4 @@
-//! The engine's settings: their defaults and checks.
+//! The engine's settings, with their defaults and checks.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 

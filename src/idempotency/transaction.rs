@@ -32,13 +32,13 @@ pub struct InTransaction<'a, S, P = Unprobed> {
 pub struct WithoutClaim<'a, S>(InTransaction<'a, S>);
 
 impl<'a, P> Operation<'a, P> {
-    /// Lets the work write through a transaction of `store`, which is a clone of the engine's store: its writes and the
+    /// Lets the work write through a transaction of `store`, which is a clone of the engine's store. Its writes and the
     /// operation's outcome are committed together, or not at all.
     ///
     /// This closes the gap between an effect and its record. Elsewhere a crash between the two leaves a claim without
     /// an outcome, and the next run after its lease may repeat the effect. Here such a crash leaves neither, and
-    /// [`Outcome::Unrecorded`] does not occur, except for the result of a [probe](Operation::probe): effects that are
-    /// not recorded did not happen. That holds only for writes through the transaction.
+    /// [`Outcome::Unrecorded`] does not occur, except for the result of a [probe](Operation::probe), because effects
+    /// that are not recorded did not happen. That holds only for writes through the transaction.
     ///
     /// The key is claimed first, as usual, so that one run at a time works on it. The transaction begins at its first
     /// use. Call other services before that, with the [claim](Claim::key) as their idempotency key, so that no
@@ -128,7 +128,7 @@ impl<'a, S: Transactional, P> InTransaction<'a, S, P> {
 }
 
 impl<'a, S: Transactional> InTransaction<'a, S> {
-    /// Removes the claim before the run: the commit itself decides which of several runs takes effect. Saves the
+    /// Omits the claim before the run, so that the commit itself decides which of several runs takes effect. Saves the
     /// claim's call.
     ///
     /// For work whose whole effect goes through the transaction. On DynamoDB, runs of one key proceed simultaneously,

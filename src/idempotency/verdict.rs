@@ -1,4 +1,4 @@
-//! Verdicts: whether a redelivery can help after a handler's error.
+//! Verdicts on handlers' errors, which decide about a redelivery.
 
 use std::{error::Error as StdError, fmt, io, iter};
 
@@ -110,12 +110,12 @@ impl Failure {
         Self::new(Verdict::Transient, source)
     }
 
-    /// Creates a permanent failure: a retry cannot succeed.
+    /// Creates a permanent failure, after which a retry cannot succeed.
     pub fn permanent(source: impl Into<BoxError>) -> Self {
         Self::new(Verdict::Permanent, source)
     }
 
-    /// Creates an error for a superseded operation: a newer one has taken effect, so this one did not and never will.
+    /// Creates an error for a superseded operation. A newer one has taken effect, so this one did not and never will.
     pub fn superseded(source: impl Into<BoxError>) -> Self {
         Self::new(Verdict::Superseded, source)
     }
@@ -235,22 +235,22 @@ impl StdError for FromAnyhow {
 ///
 /// The outermost mark counts.
 pub trait Classify<T, E>: Sized {
-    /// Marks the error as transient: a retry may succeed. This is the default for a handler's error. Mark it where the
-    /// default is permanent, as in a decoder, or to override an inner mark.
+    /// Marks the error as transient, so that a retry may succeed. This is the default for a handler's error. Mark it
+    /// where the default is permanent, as in a decoder, or to override an inner mark.
     ///
     /// # Errors
     ///
     /// The same error, marked.
     fn transient(self) -> Result<T, Classified>;
 
-    /// Marks the error as permanent: no retry can help.
+    /// Marks the error as permanent, because no retry can help.
     ///
     /// # Errors
     ///
     /// The same error, marked.
     fn permanent(self) -> Result<T, Classified>;
 
-    /// Marks the error as superseded: a newer operation has taken effect, for example because a guarded `UPDATE` found
+    /// Marks the error as superseded, because a newer operation has taken effect. For example, a guarded `UPDATE` found
     /// a greater version.
     ///
     /// # Errors
@@ -258,7 +258,8 @@ pub trait Classify<T, E>: Sized {
     /// The same error, marked.
     fn superseded(self) -> Result<T, Classified>;
 
-    /// Marks the error as unknown: the operation may have taken effect, for example after a timeout of a payment.
+    /// Marks the error as unknown, because the operation may have taken effect, for example after a timeout of a
+    /// payment.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The time window of an invocation: the end of its leases, of its work and of its settles.
+//! The time window of an invocation, with the ends of its leases, its work and its settles.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ enum Limit {
     Deadline(Timestamp),
     /// As above, but a run may last only this long.
     Run(Timestamp, u32),
-    /// Until the lease ends: no deadline is known.
+    /// Until the lease ends, because no deadline is known.
     Lease,
     /// For the maximum duration of a run that renews its lease.
     Heartbeat(u64),

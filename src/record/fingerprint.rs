@@ -14,7 +14,7 @@ const VERSIONED_LEN: usize = LEN + 4;
 /// Replaces the hash of the only part of a payload: if two such payloads differ, that part does.
 const ONLY_PART: [u8; 4] = [0, 0, 0, 1];
 
-/// A payload in its compared form: hashes of it, and its [version](Self::payload_version).
+/// A payload in its compared form, as hashes and a [version](Self::payload_version).
 ///
 /// | bytes | content | decides |
 /// |---|---|---|
@@ -30,7 +30,7 @@ const ONLY_PART: [u8; 4] = [0, 0, 0, 1];
 /// [name](Self::difference) the differing parts of two payloads of one key, while equal parts in records of different
 /// keys have different hashes. With the plain key, a guess of a part can be verified, except for one wrong guess in
 /// four billion. With read access to the store alone, the key must be guessed as well. The first 16 bytes are not
-/// keyed: equal payloads of one kind have equal bytes there, and a guess of the whole payload can be verified.
+/// keyed, so equal payloads of one kind have equal bytes there, and a guess of the whole payload can be verified.
 ///
 /// `Display` and `Debug` show the [text](Self::to_text).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -100,8 +100,8 @@ impl Fingerprint {
         (version != DEFAULT_PAYLOAD_VERSION && fingerprint.to_text() == text).then_some(fingerprint)
     }
 
-    /// Returns whether the two belong to different payloads: they have the same version, and their first 16 bytes
-    /// differ.
+    /// Returns whether the two belong to different payloads, that is, whether they have the same version, and their
+    /// first 16 bytes differ.
     #[must_use]
     pub fn differs_from(&self, other: &Self) -> bool {
         self.payload_version() == other.payload_version() && self.bytes[..16] != other.bytes[..16]

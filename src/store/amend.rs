@@ -1,4 +1,4 @@
-//! Amendments: changes that an operator makes to records that no claim will change any more.
+//! Amendments, with which an operator changes records that no claim will change any more.
 
 use std::{sync::Arc, time::Duration};
 
@@ -79,8 +79,9 @@ impl AmendRequest {
         Self { key, read: AsRead::of(record), skew_margin: Duration::from_secs(1), amendment }
     }
 
-    /// Returns the order of a [`Settle`](Amendment::Settle): that of the record that was read, if it has a sequence.
-    /// The mark of the entity is written together with the record, and is kept for the retention of the outcome.
+    /// Returns the order of a [`Settle`](Amendment::Settle), which is that of the record that was read, if it has a
+    /// sequence. The mark of the entity is written together with the record, and is kept for the retention of the
+    /// outcome.
     pub fn order(&self) -> Option<Order> {
         match (&self.amendment, self.read.sequence) {
             (Amendment::Settle { retention, .. }, Some(sequence)) => {
@@ -122,7 +123,7 @@ impl AsRead {
 /// A change that an operator makes to a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Amendment {
-    /// Deletes the record and with it the protection: the next delivery runs the operation. Applies to FAILED records,
+    /// Deletes the record and with it the protection. The next delivery runs the operation. Applies to FAILED records,
     /// lapsed INPROGRESS records and INPROGRESS records without a lease. A lapsed ordered operation remains in
     /// [doubt](super::ordering), because it may have taken effect. To end the doubt, settle the operation. If nothing
     /// of it took effect, settle it as failed and forget that record to let it run again.
@@ -132,7 +133,7 @@ pub enum Amendment {
     },
     /// Records the outcome of an operation whose claim has lapsed, after its effect was looked up. The holder of the
     /// claim can no longer settle it. For an ordered operation, the [mark](crate::order::Mark) of its entity is written
-    /// in the same step, as by the holder's settle: a completion supersedes older operations, either outcome ends the
+    /// in the same step, as by the holder's settle. A completion supersedes older operations, either outcome ends the
     /// doubt of the operation, and the claim no longer holds the entity.
     Settle {
         /// The outcome.

@@ -47,11 +47,11 @@ const ENTRY_BYTES: usize = size_of::<KeyHash>() + size_of::<Entry>() + 96;
 /// COMPLETED and FAILED records, as the store returned them in a refusal. Such a record no longer changes until it
 /// expires. A live claim is never cached, so the store alone decides who may run an operation.
 ///
-/// [`rules::judge`] judges an entry as the store would: a different payload is a mismatch, and an expired record counts
+/// [`rules::judge`] judges an entry as the store would. A different payload is a mismatch, and an expired record counts
 /// as absent. The rest of a batch goes to the store in one call. If nothing is left, no call is made.
 ///
 /// * The outcomes of this process's own runs are cached when their first duplicate arrives, which costs one call. The
-///   result of a settle is not cached: if its response was lost or followed a retry, it does not show when and with
+///   result of a settle is not cached. If its response was lost or followed a retry, it does not show when and with
 ///   which result the record was written.
 /// * Records that were read without their data ([`ResultData::Omit`]) are cached without it, and not served to a caller
 ///   that needs the data.
@@ -179,7 +179,7 @@ impl<S: fmt::Debug> fmt::Debug for CachedStore<S> {
 impl<S: Store> Store for CachedStore<S> {
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
         Box::pin(async move {
-            // Read before the call on purpose: the store's results were true after this instant.
+            // Read before the call on purpose, because the store's results were true after this instant.
             let asked = self.clock.now();
             let known = self.look_up(requests, asked);
             if known.is_empty() {
@@ -250,7 +250,7 @@ impl<S: Amend> Amend for CachedStore<S> {
             requests.iter().for_each(|request| entries.remove(&request.key));
         };
         Box::pin(async move {
-            // Before the call too: the records may be amended even if the future is dropped.
+            // Before the call too, because the records may be amended even if the future is dropped.
             forget();
             let answers = self.inner.amend(requests).await;
             forget();

@@ -1,4 +1,4 @@
-//! Mismatches: uses of a key with a different payload.
+//! Uses of a key with a different payload.
 
 use std::fmt;
 

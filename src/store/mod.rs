@@ -16,8 +16,8 @@
 //!   was certainly not applied as [`Temporary`](crate::ErrorStatus::Temporary).
 //! * Dropping a returned future at any point must be safe. The call then counts as ambiguous.
 //! * An expired record never blocks a claim, whether or not it has been deleted. While it exists, a claim that replaces
-//!   it reports so: after an INPROGRESS record it [took over](Grant::took_over), because the outcome was lost, and the
-//!   attempts are counted on.
+//!   it reports so. After an INPROGRESS record it [took over](Grant::took_over), because the outcome was lost, and the
+//!   attempts continue.
 
 use std::{
     fmt,
@@ -122,7 +122,7 @@ pub type Answers<T> = Vec<Result<T, Error>>;
 ///         Ok((record.map_err(|error| failed(error, ErrorKind::Format, ErrorStatus::Temporary))?, revision))
 ///     }
 ///
-/// /// Changes the record by the rule, and decides again if another client has changed it meanwhile.
+///     /// Changes the record by the rule, and decides again if another client has changed it meanwhile.
 ///     async fn change<T>(
 ///         &self,
 ///         key: &KeyHash,
@@ -137,7 +137,7 @@ pub type Answers<T> = Vec<Result<T, Error>>;
 ///                 Change::Delete => None,
 ///             };
 ///             let written = self.documents.write_if(&key.to_hex(), revision, text).await;
-/// // It may have been applied although no response arrived.
+///             // It may have been applied although no response arrived.
 ///             if written.map_err(|error| failed(error, ErrorKind::Unavailable, ErrorStatus::Ambiguous))? {
 ///                 return Ok(answer);
 ///             }
@@ -209,8 +209,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns the identity of the store, which its clones and wrappers share.
     fn id(&self) -> StoreId;
 
-    /// Returns the format of its records: native, unless the store is made for another one. A wrapper returns the
-    /// format of the wrapped store.
+    /// Returns the format of its records, which is native unless the store is made for another one. A wrapper returns
+    /// the format of the wrapped store.
     fn format(&self) -> RecordFormat {
         RecordFormat::Native
     }
@@ -294,7 +294,7 @@ pub struct Limits {
     pub orders: bool,
 }
 
-/// Whether a claim may replace one whose lease has ended without an outcome.
+/// The permission to replace a claim whose lease has ended without an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takeover {
     /// Allowed if the payload is the same, or of a different [version](Fingerprint::payload_version).
@@ -303,13 +303,13 @@ pub enum Takeover {
     Refused,
 }
 
-/// Whether a caller decodes results.
+/// The caller's need for the data of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultData {
     /// Records come with the data of their results.
     Include,
     /// Records come without: `result.data` is `None`. A queue acknowledges completed operations without their results,
-    /// which may have hundreds of kilobytes.
+    /// which may take hundreds of kilobytes.
     Omit,
 }
 
@@ -348,8 +348,8 @@ pub struct ClaimRequest {
     /// The operation's name as in logs, at most [256 bytes](crate::record::MAX_LABEL_BYTES). It is stored in the
     /// record.
     pub operation: Arc<str>,
-    /// The application's label for this operation, stored in the record: plain text of at most [256
-    /// bytes](crate::record::MAX_LABEL_BYTES).
+    /// The application's label for this operation, as plain text of at most
+    /// [`MAX_LABEL_BYTES`](crate::record::MAX_LABEL_BYTES). It is stored in the record.
     pub label: Option<Arc<str>>,
 }
 
@@ -396,10 +396,10 @@ impl Grant {
 /// The reason why a claim was not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The operation is completed: replay the result in its record. A record from a cache may contain only the fields
+    /// The operation is completed. Replay the result in its record. A record from a cache may contain only the fields
     /// that a replay needs: status, fingerprint, expiration and result.
     Completed(Box<Record>),
-    /// The operation failed permanently: replay the failure in its record.
+    /// The operation failed permanently. Replay the failure in its record.
     Failed(Box<Record>),
     /// Another claim is live, on the key or, for an ordered operation, on its entity. Also returned for an operation
     /// that is older than one that may have taken effect.

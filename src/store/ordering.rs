@@ -1,16 +1,16 @@
 //! The rules for ordered operations, which every store applies.
 //!
-//! The rules of a mark come after those of the [record](super::rules): a completed operation is replayed even if a
+//! The rules of a mark come after those of the [record](super::rules), so a completed operation is replayed even if a
 //! newer one exists. Each claim and settle of an ordered operation writes both the record and the mark, or neither.
 //!
 //! * **G1** A claim at or below the newest completed sequence is superseded and never runs, even if it could take over:
 //!   its second run must not overwrite newer data.
 //! * **G2** One claim at a time works on an entity. A handler writes between its claim and its completion, and the mark
-//!   cannot order the writes of two handlers. A lease that ends without a settle leaves doubt: its operation may have
-//!   taken effect. Operations older than one in doubt wait until that one completes or fails permanently, or until a
-//!   newer one completes. A permanent failure is the handler's assertion that the operation had no effect. No release
-//!   ends doubt: the record may be gone, so that its claim has no trace of the lost run. A mark lists up to
-//!   [`MAX_DOUBT`] operations in doubt. If another one is to be added, the two lowest become one entry, which
+//!   cannot order the writes of two handlers. A lease that ends without a settle leaves doubt, because its operation
+//!   may have taken effect. Operations older than one in doubt wait until that one completes or fails permanently, or
+//!   until a newer one completes. A permanent failure is the handler's assertion that the operation had no effect. No
+//!   release ends doubt, because the record may be gone and its claim without a trace of the lost run. A mark lists up
+//!   to [`MAX_DOUBT`] operations in doubt. If another one is to be added, the two lowest become one entry, which
 //!   represents all operations up to the greater sequence. Only a completion at or above that sequence ends it.
 //! * **G3** A completion raises the newest sequence and never lowers it. A settle frees the entity only if its own claim holds it.
 //! * **G4** A mark is kept as long as its newest outcome is replayed. After that it counts as absent.
@@ -254,8 +254,8 @@ pub(crate) fn may_settle(mark: Option<&Mark>, request: &SettleRequest, now: Time
     !matches!(request.settlement, Settlement::Renew { .. }) || is_held(mark, request, now)
 }
 
-/// Returns whether the mark allows the outcome to be committed together with the handler's writes: the claim holds the
-/// entity, and nothing newer was completed.
+/// Returns whether the mark allows the outcome to be committed together with the handler's writes, that is, whether the
+/// claim holds the entity, and nothing newer was completed.
 #[cfg(any(feature = "dynamodb", feature = "postgres"))]
 pub(crate) fn may_commit(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now: Timestamp) -> bool {
     is_held(mark, request, now) && mark.is_some_and(|mark| superseded(mark, order).is_none())

@@ -72,8 +72,8 @@ fn refuse_order(order: Option<&Order>) -> Result<(), Error> {
     order.map_or(Ok(()), |_| Err(Error::config("the store keeps no order, which an operation with `ordered_by` needs")))
 }
 
-/// Returns the record of a claim that is granted at `now`, and the grant. An expired record still shows what the claim
-/// replaced.
+/// Returns the record of a claim that is granted at `now`, and the grant. The prior status may be that of an expired
+/// record.
 pub(crate) fn claimed(replaced: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> (Record, Grant) {
     let grant = Grant {
         lease_until: now.after(request.lease),
@@ -201,9 +201,9 @@ impl Renewal {
 /// The meaning of an existing record for a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// The record may be replaced: it has expired, or it is an abandoned claim and may be taken over.
+    /// The record may be replaced, because it has expired or is an abandoned claim that may be taken over.
     Free,
-    /// The record belongs to this very claim: an earlier request was applied and its response lost.
+    /// The record belongs to this very claim. An earlier request was applied and its response lost.
     Mine(Grant),
     /// The claim is refused.
     Refused(Refusal),
@@ -321,8 +321,8 @@ pub(crate) fn may_settle(request: &SettleRequest, record: &Record, now: Timestam
     is_allowed && record.status == Status::InProgress && record.owner == Some(request.owner)
 }
 
-/// Returns whether a settle whose condition failed had been applied before: the record shows the request's owner and
-/// the wanted state. A release wants anything but INPROGRESS under its own token.
+/// Returns whether a settle whose condition failed had been applied before, so that the record shows the request's
+/// owner and the wanted state. A release wants anything but INPROGRESS under its own token.
 fn is_settled(request: &SettleRequest, current: Option<&Record>) -> bool {
     let mine = |status| current.is_some_and(|record| record.owner == Some(request.owner) && record.status == status);
     match request.settlement {

@@ -5,7 +5,7 @@ use std::{fmt, future::ready};
 use super::{ClaimRequest, Claimed, SettleRequest, Settled, Store};
 use crate::{error::Error, future::BoxFuture};
 
-/// A store that can record an outcome and apply the handler's writes in one transaction: both, or neither.
+/// A store that can record an outcome and apply the handler's writes in one transaction, either both or neither.
 ///
 /// For handlers whose whole effect is in the database that contains the records. See
 /// [`Operation::in_transaction`](crate::Operation::in_transaction).
@@ -13,8 +13,8 @@ pub trait Transactional: Store + Clone {
     /// The handle for the handler's writes. Its clones are the same transaction.
     type Transaction: Clone + fmt::Debug + Send + Sync + 'static;
 
-    /// Creates a transaction that has not begun: nothing is sent, and no connection is taken, before its first use. So
-    /// none is open while a handler waits for other services first.
+    /// Creates a transaction without beginning it. Nothing is sent, and no connection is taken, before its first use.
+    /// So none is open while a handler waits for other services first.
     fn open(&self) -> Self::Transaction;
 
     /// Claims a key within the transaction, for an operation without a separate claim. A store that cannot do that

@@ -1,4 +1,4 @@
-//! DynamoDB without a network: a client whose requests are answered in the process, as if every condition held.
+//! A client for DynamoDB without a network: the process itself responds, as if every condition held.
 
 use std::{
     fmt::Write,

@@ -1,9 +1,9 @@
-//! Pays sellers: each payout once, and those to one seller in the order in which they were sent.
+//! Pays sellers, each payout once and those to one seller in the order in which they were sent.
 //!
 //! The queue is FIFO, and the message group is the seller's id. A payout that fails blocks later ones to the same
 //! seller, but not to others.
 //!
-//! Records and ledger are in DynamoDB, so a payout's row and its outcome are one transaction: no matter when the
+//! Records and ledger are in DynamoDB, so a payout's row and its outcome are one transaction. No matter when the
 //! function dies, neither exists without the other. With records in another store they are two writes, and a crash
 //! between them leaves a payout that may have been made.
 

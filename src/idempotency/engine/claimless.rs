@@ -59,7 +59,7 @@ impl Engine {
         let is_recorded = is_permanent || matches!(end.conclusion, Conclusion::Completed(_) | Conclusion::Superseded);
         let under = end.claim.clone();
         let (claim, settlement) = match end.take_due() {
-            // A release stands for a failure that the store cannot record, and there is no claim to release.
+            // A release replaces a failure that the store cannot record. There is no claim to release.
             Some(due) if is_recorded && !due.1.is_release() => due,
             _ => {
                 if let Err(error) = self.abandon(under.as_ref(), writes).await {

@@ -1,4 +1,4 @@
-//! Commits: outcomes that are recorded in one transaction with the handler's writes.
+//! Commits outcomes in one transaction with the handler's writes.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Probes: decide after a takeover whether the operation still has to run.
+//! Calls the probe after a takeover, which decides whether the operation still has to run.
 
 use std::future::Future;
 

@@ -1,4 +1,4 @@
-//! Settles: writes the ends of runs, one by one or together.
+//! Settles the ends of runs, one by one or together.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::{
     store::{FinalStatus, Refusal, SettleRequest, Settled, Settlement, rules},
 };
 
-/// The maximum time for which a release is retried if the claim would end with its lease anyway: enough for two calls
-/// without a response, and one with a response.
+/// The maximum time for which a release is retried if the claim would end with its lease anyway. It is enough for two
+/// calls without a response, and one with a response.
 pub(super) const RELEASE_FOR: Duration = Duration::from_secs(7);
 
 /// The maximum time for which a release, or a read that precedes one, is retried if the store refuses it and the claim
@@ -38,7 +38,7 @@ pub(crate) struct Unsettled<T> {
     until: Timestamp,
 }
 
-/// The result of a call to the store for an end: either it is recorded or cannot be, or it is to be sent again.
+/// The result of a call to the store for an end, which is either recorded or unrecordable, or to be sent again.
 pub(crate) type SettleResult<T> = Result<End<T>, Box<Unsettled<T>>>;
 
 impl Engine {
@@ -185,8 +185,8 @@ impl Engine {
         }
     }
 
-    /// The lease was lost: a successor's outcome counts, and this run's does not (S8). If there is no outcome yet, the
-    /// successor holds the key.
+    /// Ends a run whose lease was lost. A successor's outcome counts, and this run's does not (S8). If there is no
+    /// outcome yet, the successor holds the key.
     pub(super) fn lose<T>(&self, claim: &Claim, current: Option<Box<Record>>, end: &mut End<T>) {
         end.conclude(Conclusion::LeaseLost);
         tracing::warn!(target: "lambda_once", key = %claim.key(), attempt = claim.attempt(), "the lease was lost before the outcome was recorded");

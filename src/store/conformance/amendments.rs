@@ -158,7 +158,8 @@ pub async fn a_lapsed_claim_is_settled_by_an_operator(subject: &Subject) {
     expect("C4: a failed operation replays its failure", subject.failed(&rival(&claim)).await, json("{}"));
 }
 
-/// A record that is forgotten leaves its key free. An outcome is forgotten only if the request says so.
+/// A record that is forgotten leaves its key free. A success is forgotten only if the request includes COMPLETED
+/// records.
 pub async fn a_forgotten_record_leaves_its_key_free(subject: &Subject) {
     for (settlement, amendment) in [(Some(fail("1")), FORGET), (Some(complete("1")), FORGET_ALL), (None, FORGET)] {
         let claim = new_claim();

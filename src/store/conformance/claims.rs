@@ -48,7 +48,7 @@ pub async fn of_many_claims_exactly_one_is_granted(subject: &Subject) {
     }
 }
 
-/// A claim whose response was lost is sent again: it is granted, with the recorded lease and history.
+/// A claim that is sent again after a lost response is granted, with the recorded lease and history.
 pub async fn a_claim_sent_again_is_granted_as_the_record_says(subject: &Subject) {
     let claim = new_claim();
     let first = subject.granted(&claim).await;
@@ -229,7 +229,7 @@ pub async fn a_mismatch_names_the_parts_that_differ(subject: &Subject) {
     }
 }
 
-/// Payloads of different versions are not compared: a claim gets the same result as without a fingerprint, and takes
+/// Payloads of different versions are not compared. A claim gets the same result as without a fingerprint, and takes
 /// over a lapsed claim. Its record has the claim's version.
 pub async fn payloads_of_different_versions_are_not_compared(subject: &Subject) {
     const RULE: &str = "C2: the record has the payload and the version of its last claim";

@@ -187,7 +187,7 @@ pub async fn an_outcome_is_decided_once(subject: &Subject) {
     }
 }
 
-/// A claim that took over is handed back: the next one takes over immediately, and reports it.
+/// A claim that took over is handed back. The next one takes over immediately, and reports it.
 pub async fn a_taken_over_claim_is_handed_back(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;

@@ -1,4 +1,4 @@
-//! Building a store: its settings, and the SDK configuration for its client.
+//! Builds a store from its settings, and the SDK configuration for its client.
 
 use std::time::Duration;
 
@@ -147,7 +147,7 @@ impl Config {
 
     /// Sets the only Region in which claims are made, such as `eu-central-1`, for a global table.
     ///
-    /// Replicas do not exclude each other's claims: each Region decides by itself, and the last writer wins. So a store
+    /// Replicas do not exclude each other's claims. Each Region decides by itself, and the last writer wins. So a store
     /// whose client is for a different Region refuses every claim without a call, with an error of the kind
     /// [`Config`](crate::ErrorKind::Config). Nothing runs or is replayed there, and deliveries from queues are reported
     /// as failed. Reads are allowed. The same configuration can thus be deployed to all Regions. `docs/dynamodb.md` in

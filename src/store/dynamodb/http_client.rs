@@ -1,4 +1,4 @@
-//! The HTTP client of the clients that the library creates.
+//! The HTTP client for the library's own DynamoDB clients.
 
 use aws_sdk_dynamodb::config::SharedHttpClient;
 use aws_smithy_http_client::{

@@ -1,5 +1,4 @@
-//! Lists with one `Scan` per page. With an index for lists: queries or a `Scan` of the index, and reads of the records
-//! in it.
+//! Lists records with one `Scan` per page. An index for lists is queried or scanned instead, and its records are read.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 

@@ -1,4 +1,5 @@
-//! The marks of entities: separate items beside the records, read and written by the rules for ordered operations.
+//! Reads and writes the marks of entities, which are separate items beside the records, by the rules for ordered
+//! operations.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue, ConditionCheck, ReturnValuesOnConditionCheckFailure::AllOld, TransactWriteItem, Update,

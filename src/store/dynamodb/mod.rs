@@ -106,8 +106,8 @@ pub struct DynamoDbStore {
 impl DynamoDbStore {
     /// Creates a store on `table` with the caller's client.
     ///
-    /// The client should have an attempt and an operation timeout, and few attempts: the SDK's only default timeout is
-    /// the one for connecting, and the engine has its own retries. [`Config::sdk_config_with`] sets both as
+    /// The client should have an attempt and an operation timeout, and few attempts, because the SDK's only default
+    /// timeout is the one for connecting, and the engine has its own retries. [`Config::sdk_config_with`] sets both as
     /// [`from_env`](Self::from_env) does.
     pub fn new(client: Client, table: impl Into<String>) -> Self {
         Self::from_parts(client, Schema::new(table.into()), Calls::default(), Home::Anywhere)

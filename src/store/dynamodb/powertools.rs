@@ -10,8 +10,8 @@ use crate::{
     store::{ClaimRequest, FinalStatus, SettleRequest, Settlement},
 };
 
-/// The function whose records a store shares: one written with the idempotency utility of AWS Powertools, in Python or in
-/// TypeScript.
+/// A function written with the idempotency utility of AWS Powertools, in Python or in TypeScript, whose records a store
+/// shares.
 ///
 /// ```no_run
 /// # async fn init() -> Result<(), lambda_once::Error> {

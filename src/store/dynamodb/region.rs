@@ -1,4 +1,4 @@
-//! The home Region, which is the only one in which claims are made. Elsewhere the table is a replica.
+//! Restricts claims to the home Region. In other Regions the table is a replica.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -19,10 +19,10 @@ use crate::error::{Error, ErrorKind, ErrorStatus};
 /// The time limit for reading a table's replicas in `warm_up`.
 const MAX_DESCRIBE_TIME: Duration = Duration::from_millis(500);
 
-/// Whether a store may claim.
+/// The permission of a store to claim.
 #[derive(Clone, Debug)]
 pub(super) enum Home {
-    /// No home Region is set: claims are made in any Region.
+    /// No home Region is set, so claims are made in any Region.
     Anywhere,
     /// The store is in its home Region.
     Here,

@@ -1,4 +1,4 @@
-//! The table's layout: its name, the names of the attributes, and the primary key.
+//! The table's layout, with its name, the names of the attributes, and the primary key.
 
 use std::collections::HashMap;
 
@@ -27,8 +27,8 @@ pub(super) const DOUBT: &str = "doubt";
 const CODEC: &str = "codec";
 const BYTES: &str = "bytes";
 
-/// The maximum size of an attribute's value besides the result, the operation's name and its label: a fingerprint with
-/// a version.
+/// The maximum size of an attribute's value besides the result, the operation's name and its label, which is that of a
+/// fingerprint with a version.
 const MAX_VALUE_BYTES: usize = "v4294967295:".len() + 64;
 
 /// The names of the attributes. The defaults are those of AWS Powertools, and of this library if Powertools has none.
@@ -128,7 +128,7 @@ pub(super) enum Stored {
 
 /// The global secondary index of records without a success.
 pub(super) const LISTING_INDEX: &str = "open";
-/// The partitions of each operation in that index: a partition takes 1,000 writes a second.
+/// The number of partitions of each operation in that index. A partition accepts 1,000 writes per second.
 pub(super) const SHARDS: usize = 16;
 
 /// The table's layout, as far as the store needs it.
@@ -190,7 +190,8 @@ impl Schema {
         [self.key_prefix.as_str(), &key.to_hex()].concat()
     }
 
-    /// Returns the partition of a record in the index for lists, if there is one: its operation, and the last digit of its key.
+    /// Returns the partition of a record in the index for lists, if there is one. It consists of the operation and the
+    /// last digit of the key.
     pub(super) fn open(&self, key: &KeyHash, operation: &str) -> Option<AttributeValue> {
         let shard = usize::from(key.as_bytes()[31]) % SHARDS;
         self.has_listing_index.then(|| self.partition(operation, shard))

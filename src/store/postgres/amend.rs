@@ -1,4 +1,4 @@
-//! Amendments: one statement for all of a call, and a transaction for each settle of an ordered operation.
+//! Amends with one statement per call, and a transaction for each settle of an ordered operation.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Claims: one statement for all keys with the same settings, followed by a `SELECT` that explains the refusals.
+//! Claims with one statement for all keys with the same settings, followed by a `SELECT` that explains the refusals.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Connections: opened on demand, pooled, checked after an idle time, and closed after failures.
+//! A pool of connections, which are opened on demand, checked after an idle time, and closed after failures.
 
 use std::{
     fmt,

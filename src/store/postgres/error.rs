@@ -101,8 +101,8 @@ pub(super) fn of_statement(error: tokio_postgres::Error, operation: &'static str
     Failure { error: answered(kind, status, operation, error, hint), is_lock_timeout, connection }
 }
 
-/// Returns the failure of an attempt to connect: no statement was sent. PgBouncer rejects start-up options with 08P01,
-/// RDS Proxy with 0A000.
+/// Returns the failure of an attempt to connect, before any statement was sent. PgBouncer rejects start-up options with
+/// 08P01, RDS Proxy with 0A000.
 pub(super) fn of_connect(error: tokio_postgres::Error, has_options: bool, addresses: &str) -> Error {
     const OPERATION: &str = "connect";
     if let Some(database) = error.as_db_error() {
@@ -195,14 +195,15 @@ fn ends_session(error: &DbError) -> bool {
     matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
 }
 
-/// Classifies by the code of an error. A failed statement is rolled back as a whole. Its outcome is in doubt only if the
-/// session ended as well, unless the code says that the session ended first.
+/// Classifies by the code of an error. A failed statement is rolled back as a whole. Its outcome is in doubt only if
+/// the session ended as well, unless the code means that the session ended first.
 /// <https://www.postgresql.org/docs/current/errcodes-appendix.html>
 fn of_code(code: &str, ends_session: bool) -> (ErrorKind, ErrorStatus) {
     let temporary = |kind| (kind, ErrorStatus::Temporary);
     let class = code.get(..2).unwrap_or_default();
     match (class, code) {
-        // Lock and statement timeouts, also those of the whole transaction; an operator cancelled the statement.
+        // Lock and statement timeouts, including those of the whole transaction, or a statement cancelled by an
+        // operator.
         (_, "55P03" | "57014" | "25P04") => temporary(ErrorKind::Timeout),
         // The outcome of the statement is unknown.
         (_, "40003") | ("08", _) => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),

@@ -129,7 +129,7 @@ fn warn_of(session: &Session<'_>) {
             "the role has no lock_timeout: an open transaction on one record blocks whole batches for as long as it \
              lasts; ALTER ROLE … SET lock_timeout = '200ms', or `Config::lock_timeout`"
         );
-        // Waiting for a lock is what keeps a statement running long after its call was dropped.
+        // A wait for a lock can keep a statement running long after its call was dropped.
         if session.client_connection_check_interval == "0" {
             tracing::warn!(
                 target: "lambda_once",

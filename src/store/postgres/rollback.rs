@@ -85,7 +85,7 @@ impl Begun {
         };
         let connection = Some(connection).filter(|_| rolled_back.is_ok());
         match (is_within, status) {
-            // The server rolls back what a closed connection has begun.
+            // The server rolls back the transaction of a closed connection.
             (Ok(true), _) => Ok(connection),
             (Ok(false), _) => {
                 connection.into_iter().for_each(Connection::give_back);
@@ -207,7 +207,8 @@ pub(super) fn ended_by_the_handler() -> Error {
     Error::new(ErrorKind::Transaction, ErrorStatus::Ambiguous, COMMIT, message)
 }
 
-/// Returns the error of a transaction whose state could not be determined: the handler may have committed it before.
+/// Returns the error of a transaction whose state could not be determined, because the handler may have committed it
+/// before.
 fn not_known() -> Error {
     let message = "PostgreSQL did not say in time whether the transaction was rolled back; it was, unless the handler has \
                    sent `COMMIT` itself";

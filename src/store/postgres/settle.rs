@@ -1,4 +1,4 @@
-//! Settles: one statement for those that change records, and one for those that delete them, sent together.
+//! Settles with one statement for changes and one for deletions of records, sent together.
 
 use std::collections::HashMap;
 

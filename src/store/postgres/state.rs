@@ -1,4 +1,4 @@
-//! The state that decides an ordered request: the mark of its entity, its record, and the time.
+//! The state that decides an ordered request, which is the mark of its entity, its record, and the time.
 
 use futures_util::future::{join, join3};
 use tokio_postgres::{Row, types::Type};
@@ -58,7 +58,7 @@ impl State {
         live.map_or(Ok(()), |mark| ordering::check_version(mark, operation))
     }
 
-    /// Returns the record, unless it has expired: then it counts as absent, whatever it contains.
+    /// Returns the record, unless it has expired and counts as absent, whatever it contains.
     pub(super) fn into_live_record(self) -> Result<Option<Record>, Error> {
         let now = self.now.seconds_rounded_down();
         self.record.filter(|found| found.expiration > now).map(|found| found.record).transpose()

@@ -1,4 +1,4 @@
-//! Transactions: the handler's statements and the operation's outcome, committed together.
+//! Transactions that commit the handler's statements and the operation's outcome together.
 
 use std::{
     error::Error as _,
@@ -57,7 +57,7 @@ impl IsolationLevel {
     }
 }
 
-/// A transaction for the handler's statements. It begins at its first use, and ends with the handler: committed
+/// A transaction for the handler's statements. It begins at its first use, and ends with the handler. It is committed
 /// together with the operation's outcome, or rolled back.
 ///
 /// Clones share one transaction. A clone that outlives the handler is unusable.

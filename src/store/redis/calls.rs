@@ -1,4 +1,4 @@
-//! Claims, settles and reads: one command per key.
+//! Claims, settles and reads with one command per key.
 
 use futures_util::{StreamExt, stream};
 use redis::{Cmd, Value};
@@ -86,7 +86,7 @@ impl RedisStore {
         self.send(&vec![0; keys.len()], commands.collect()).await
     }
 
-    /// Calls a script for each request with a result of this size. If the server does not know the script, the call is
+    /// Calls a script for each request with a result of this size. If the server does not have the script, the call is
     /// sent again with the script's text.
     async fn evaluate<R: Sync>(
         &self,

@@ -1,4 +1,4 @@
-//! A cluster: its client finds the node of each key, follows redirections and reconnects.
+//! The connection to a cluster, whose client finds the node of each key, follows redirections and reconnects.
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 

@@ -44,7 +44,7 @@ pub(super) fn unexpected(operation: &'static str) -> Error {
     Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message)
 }
 
-/// Returns whether the connection must be replaced: it is broken, or the server is no longer the primary.
+/// Returns whether the connection must be replaced, because it is broken, or the server is no longer the primary.
 pub(super) fn is_of_connection(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
         || error.is_io_error()

@@ -14,7 +14,7 @@ pub(super) struct Failure {
     pub(super) sent: Sent,
 }
 
-/// Whether a command may have reached the server.
+/// The possibility that a command reached the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     /// There was no connection to send it on, to the servers with these addresses.

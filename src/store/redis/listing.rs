@@ -1,4 +1,4 @@
-//! Lists: one `SCAN` per page, and reads of the records that it finds.
+//! Lists records with one `SCAN` per page, and reads of the records that it finds.
 
 use redis::Value;
 

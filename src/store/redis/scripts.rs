@@ -39,7 +39,8 @@ struct Text {
 /// The identification of a script in a call.
 #[derive(Clone, Copy)]
 pub(super) enum By {
-    /// By its hash. A server knows the hash if it has seen the text since its start and since the last `SCRIPT FLUSH`.
+    /// By its hash, which the server accepts if it has received the text since its start and since the last
+    /// `SCRIPT FLUSH`.
     Hash,
     /// By its text, which the server caches.
     Text,
@@ -88,7 +89,7 @@ impl Text {
     }
 }
 
-/// Returns whether the server does not know the script.
+/// Returns whether the error means that the server does not have the script.
 pub(super) fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

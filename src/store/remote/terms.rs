@@ -20,8 +20,8 @@ impl Terms {
         Self { lease, skew_margin, retention, takeover, result_data }
     }
 
-    /// Returns the time until the record expires if nothing else happens to it: after the retention, and not before
-    /// others have been able to take the claim over.
+    /// Returns the time until the record expires if nothing else happens to it. It covers the retention, and the time
+    /// until others can take the claim over.
     pub(in crate::store) fn time_to_live(&self) -> Duration {
         let lease_and_margin = self.lease.saturating_add(self.skew_margin);
         self.retention.max(lease_and_margin.saturating_add(Duration::from_millis(1)))

@@ -19,7 +19,8 @@ const AMEND: &str = "amend";
 /// * **O2** A record that has expired counts as absent. No amendment creates a record.
 /// * **O3** An INPROGRESS record has lapsed: its lease and the skew margin have passed. A live claim is never amended.
 ///   A record without a lease, which another library has written, can only be forgotten.
-/// * **O4** [`Forget`](Amendment::Forget) deletes an INPROGRESS or FAILED record, and a COMPLETED one if the request says so.
+/// * **O4** [`Forget`](Amendment::Forget) deletes an INPROGRESS or FAILED record, and a COMPLETED one if the request
+///   includes those.
 /// * **O5** [`Settle`](Amendment::Settle) gives an INPROGRESS record its outcome and removes the owner, whose own
 ///   settle is refused from then on (S3). A settle that is sent again finds that outcome and is a success. The mark of
 ///   an ordered operation changes in the same step (G3).

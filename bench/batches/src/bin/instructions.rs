@@ -1,8 +1,8 @@
 //! Runs one section of `make instructions` for callgrind: `instructions SECTION` prints the number of its records, and
 //! `instructions` alone prints the sections' names.
 //!
-//! The counted work happens in [`counted`], on one thread, with requests that are answered in the process. The
-//! library's clock stands still. Otherwise callgrind's slowness would decide how far claims run ahead.
+//! The counted work happens in [`counted`], on one thread, with responses from the process itself. The library's clock
+//! stands still. Otherwise callgrind's slowness would decide how far claims run ahead.
 
 use std::time::Duration;
 

@@ -40,7 +40,7 @@ struct Claims<'a> {
 }
 
 impl DynamoDbStore {
-    /// `begun` is the start of the call: leases count from there.
+    /// `begun` is the start of the call, from which leases count.
     pub(in crate::store::dynamodb) async fn claim_batched(
         &self,
         requests: &[ClaimRequest],

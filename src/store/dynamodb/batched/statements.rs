@@ -1,4 +1,4 @@
-//! PartiQL statements: texts that are built once per table, and their values.
+//! Builds PartiQL statements. Their texts are built once per table.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue, BatchStatementRequest, ReturnValuesOnConditionCheckFailure, builders::BatchStatementRequestBuilder,

@@ -1,4 +1,4 @@
-//! The claim: one `UpdateItem` that creates a record or replaces a replaceable one.
+//! Claims with one `UpdateItem`, which creates a record or replaces a replaceable one.
 
 use aws_sdk_dynamodb::types::ReturnValue;
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl DynamoDbStore {
-    /// `begun` is the start of the call for the whole batch: leases count from there.
+    /// `begun` is the start of the call for the whole batch, from which leases count.
     pub(in crate::store::dynamodb) fn claim_one<'a>(
         &'a self,
         request: &'a ClaimRequest,

@@ -1,4 +1,4 @@
-//! Commits: retried until DynamoDB applies or refuses them.
+//! Retries commits until DynamoDB applies or refuses them.
 
 use aws_sdk_dynamodb::{
     Config,
@@ -149,7 +149,8 @@ impl Commit<'_> {
         Answer::Undone(undone(message, failure))
     }
 
-    /// The record's condition failed: an earlier attempt of this commit was applied, or another claim holds the key.
+    /// The record's condition failed, because an earlier attempt of this commit was applied, or another claim holds the
+    /// key.
     async fn refused(&self, item: Option<Item>) -> Result<Settled, Error> {
         let Some(request) = self.request else { return Ok(Settled::LeaseLost { current: None }) };
         let found = match item {

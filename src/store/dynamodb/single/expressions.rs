@@ -1,4 +1,4 @@
-//! Expressions of DynamoDB: texts that are built once per table, and the names in them.
+//! Builds the expressions for DynamoDB once per table, with the names in them.
 
 use std::collections::HashMap;
 
@@ -52,7 +52,7 @@ pub(in crate::store::dynamodb) struct Expressions {
     /// For a record whose release is known.
     pub(super) hand_back_released: Expression,
     pub(super) renew: Expression,
-    /// The condition of a commit without a claim: that the item may be replaced.
+    /// The condition of a commit without a claim, that the item may be replaced.
     commit: Replaceable,
     commit_with_fingerprint: Replaceable,
     /// Every attribute except the result's data.

@@ -1,8 +1,8 @@
-//! Claims, settles and amendments of ordered operations: the record and the mark of its entity, in one transaction.
+//! Claims, settles and amends ordered operations, with the record and the mark of its entity in one transaction.
 //!
-//! An applied transaction returns nothing, so a claim's conditions pin the contents of its grant: the attempt and the
-//! status that it replaces. The first try assumes the likeliest state, a new operation on a free entity. A refusal
-//! shows the actual state, on which the next try is based. Both writes state everything that they rely on.
+//! An applied transaction returns nothing, so a claim's conditions pin the contents of its grant, which are the attempt
+//! and the status that it replaces. The first try assumes the likeliest state, a new operation on a free entity. A
+//! refusal shows the actual state, on which the next try is based. Both writes state everything that they rely on.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ enum Written {
 struct Found(Option<Item>);
 
 impl DynamoDbStore {
-    /// `begun` is the start of the call for the whole batch: leases count from there.
+    /// `begun` is the start of the call for the whole batch, from which leases count.
     pub(in crate::store::dynamodb) async fn claim_ordered(
         &self,
         request: &ClaimRequest,

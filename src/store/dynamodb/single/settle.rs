@@ -1,5 +1,5 @@
-//! The settle: one conditional `UpdateItem` or `DeleteItem`. It changes a record only while it is INPROGRESS under the
-//! request's owner, and never creates one.
+//! Settles with one conditional `UpdateItem` or `DeleteItem`, which changes a record only while it is INPROGRESS under
+//! the request's owner, and never creates one.
 
 use aws_sdk_dynamodb::{
     operation::delete_item::DeleteItemError,

@@ -1,4 +1,4 @@
-//! Transactions: the handler's writes and the operation's outcome in one `TransactWriteItems`.
+//! Transactions of the handler's writes and the operation's outcome in one `TransactWriteItems`.
 
 use std::{
     fmt,
