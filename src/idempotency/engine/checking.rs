@@ -1,4 +1,4 @@
-//! Checks before a claim: the requirements of a use against the engine's settings and its store.
+//! Checks the engine's settings and its store against the requirements of a use, before a claim.
 
 use super::Engine;
 #[cfg(feature = "powertools")]
@@ -127,8 +127,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config): keys of AWS Powertools have a prefix instead of the operation's
-    /// name, and do not contain the tenant.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), because keys of AWS Powertools have a prefix instead of the
+    /// operation's name, and do not contain the tenant.
     #[cfg_attr(not(feature = "powertools"), expect(unused_variables, reason = "the library's own records do"))]
     pub(crate) fn check_keys(&self, operation: &str, tenant: Option<&str>) -> Result<(), Error> {
         #[cfg(feature = "powertools")]

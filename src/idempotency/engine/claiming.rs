@@ -1,4 +1,4 @@
-//! Claims: sent, retried after store errors, and withdrawn if nobody acts on them.
+//! Sends claims, retries them after store errors, and withdraws those that nobody acts on.
 
 use std::sync::Arc;
 
@@ -210,7 +210,8 @@ impl Engine {
     }
 }
 
-/// Claims that nobody acts on: they may have been applied although their responses were lost, or were granted too late.
+/// Claims that nobody acts on, because their responses were lost and they may have been applied, or because they were
+/// granted too late.
 #[derive(Debug, Default)]
 pub(crate) struct Withdrawal {
     doubtful: Vec<ClaimRequest>,

@@ -1,4 +1,4 @@
-//! Operations without a separate claim: the commit of a transaction decides which run takes effect.
+//! Operations without a separate claim, for which the commit of a transaction decides which run takes effect.
 
 use super::{
     Candidate, ClaimAnswer, Engine,

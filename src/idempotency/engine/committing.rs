@@ -280,12 +280,12 @@ fn fate(answer: Settled, owner: Owner) -> Fate {
     };
     let standing = record.as_ref().map(|record| (record.owner == Some(owner), record.status));
     match standing {
-        // This settle itself has recorded that: an earlier attempt of it was applied.
+        // This settle itself has recorded that, because an earlier attempt of it was applied.
         Some((true, Status::Completed)) if record.as_ref().is_some_and(|record| record.result.superseded) => {
             Fate::Undone
         }
         Some((true, Status::Completed)) => Fate::Committed,
-        // The settle was refused although the claim stands, so a late commit is not ruled out.
+        // The settle was refused although the claim is still held, so a late commit is not ruled out.
         Some((true, Status::InProgress)) => Fate::Undecided,
         Some((false, Status::Completed | Status::Failed)) => Fate::Overtaken(record),
         _ if is_lost => Fate::Overtaken(record),

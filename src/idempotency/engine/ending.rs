@@ -1,4 +1,4 @@
-//! The end of a run: its claim, the settlement, and the outcome for the caller.
+//! The end of a run, with its claim, its settlement, and the outcome for the caller.
 
 #[cfg(feature = "batch")]
 use crate::idempotency::{outcome::OutcomeKind, verdict::Verdict};

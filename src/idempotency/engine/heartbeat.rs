@@ -1,4 +1,4 @@
-//! The heartbeat: renews the lease of a run while it lasts (L5).
+//! The heartbeat, which renews the lease of a run while it lasts (L5).
 //!
 //! It is part of the run's own future. There is no task that could outlive the run or renew the lease of work that
 //! blocks its thread.
@@ -96,7 +96,7 @@ impl Engine {
         }
     }
 
-    /// Returns the end of a run whose lease was lost: a successor's outcome counts (S8).
+    /// Returns the end of a run whose lease was lost. A successor's outcome counts (S8).
     fn lost<T>(&self, claim: Claim, current: Option<Box<Record>>) -> End<T> {
         let mut end = End::settled_with(None, None, Conclusion::LeaseLost);
         self.lose(&claim, current, &mut end);
@@ -112,7 +112,8 @@ impl Engine {
     }
 }
 
-/// Returns the time to renew a lease that is held from `from` on: after a third of it, and in time for a response.
+/// Returns the time to renew a lease that is held from `from` on, which is after a third of it, and in time for a
+/// response.
 fn renew_at(from: Timestamp, window: &Window) -> Timestamp {
     from.after((window.lease_until.since(from) / 3).min(window.stop.since(from) / 2))
 }
@@ -207,7 +208,8 @@ impl<F: Future> Future for Renewing<'_, F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        // First the renewal: after a thaw its response may be available, which allows or forbids the work to continue.
+        // First the renewal, because after a thaw its response may be available, which allows or forbids the work to
+        // continue.
         while let Some(heartbeat) = this.heartbeat
             && let Some(renewal) = &mut heartbeat.renewal
             && let Poll::Ready(renewed) = renewal.poll_unpin(context)

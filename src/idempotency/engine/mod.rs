@@ -1,5 +1,5 @@
-//! The engine: claim, run and settle. It is used by everything that protects a handler: operations, requests,
-//! invocations and batches.
+//! The engine, which claims, runs and settles operations. It is used by everything that protects a handler: operations,
+//! requests, invocations and batches.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -136,7 +136,7 @@ impl Engine {
         Self { operation: stored_text(log_name), ..self.clone() }
     }
 
-    /// Returns the name of an operation in logs: its own name, preceded by that of the engine.
+    /// Returns the name of an operation in logs, which is its own name preceded by that of the engine.
     pub(crate) fn log_name<'a>(&self, operation: &'a str) -> Cow<'a, str> {
         match &self.settings.name {
             Some(name) => format!("{name}.{operation}").into(),

@@ -12,7 +12,7 @@ use crate::{
 ///
 /// # Errors
 ///
-/// Those of the probe, all of them as transient, whatever their own verdict: nothing was found out, so the claim is
+/// Those of the probe, all of them as transient, whatever their own verdict. Nothing was found out, so the claim is
 /// handed back and the next one probes again.
 pub(crate) async fn earlier_result<T, F>(
     claim: &Claim,

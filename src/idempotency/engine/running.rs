@@ -1,4 +1,4 @@
-//! Runs: execute work within the bounds of its invocation, and determine its end.
+//! Runs work within the bounds of its invocation, and determines its end.
 
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
 

@@ -33,15 +33,15 @@ pub(crate) enum Polled {
 pub(crate) enum WaitStep {
     /// Sleep until this time.
     Sleep(Timestamp),
-    /// Read the record: its holder may have finished.
+    /// Read the record, because its holder may have finished.
     Poll,
-    /// Claim the key: its lease has passed, or it was released.
+    /// Claim the key, because its lease has passed or it was released.
     Claim,
     /// The time is up, and the last refusal is final.
     GiveUp,
 }
 
-/// One wait: the times at which the record is polled, the key is claimed again, and the wait ends.
+/// The times of a wait, at which the record is polled, the key is claimed again, and the wait ends.
 ///
 /// Meanwhile the record is only read, because a read grants nothing, and the key is claimed when it may be free. The
 /// wait does not read the clock.
