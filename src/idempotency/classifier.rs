@@ -119,8 +119,8 @@ fn of_task(ended: &JoinError, on_panic: OnPanic) -> Verdict {
     }
 }
 
-/// Returns the error as this type, also if it is in one of the standard library's pointers, which skip their contents
-/// as a source.
+/// Returns the error as this type, also if it is in one of the standard library's pointers, whose `source` skips the
+/// error itself.
 fn found<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     error
         .downcast_ref::<E>()

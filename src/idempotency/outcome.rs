@@ -72,7 +72,7 @@ pub enum Outcome<T> {
     LeaseLost,
     /// The operation did not run, because no time was left before the stop point. The claim, if any, was released.
     NotStarted,
-    /// The operation did not run, because a preceding operation in their order failed, or any operation in an order, if
+    /// The operation did not run, because a preceding operation in its order failed, or any operation in an order, if
     /// that stops the batch. The claim, if any, was released.
     Skipped,
     /// A predicate of the service, or its envelope, ignores the record. Nothing was claimed.

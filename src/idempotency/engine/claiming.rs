@@ -154,7 +154,7 @@ impl Engine {
     }
 
     /// Releases claims that nobody acts on. If a claim would block its operation permanently, this is retried while
-    /// there is time. Otherwise the claim ends with its lease.
+    /// there is time. Otherwise it is given up after [`RELEASE_FOR`], and the claim ends with its lease.
     pub(crate) async fn withdraw(&self, withdrawal: Withdrawal, window: Window) {
         // Run concurrently, because there may be little time.
         join(self.withdraw_doubtful(withdrawal.doubtful, window), self.release(withdrawal.late)).await;

@@ -68,7 +68,7 @@ impl Engine {
         window.max_duration().map_or(window.stop_of_run(now), |max_duration| now.after(max_duration))
     }
 
-    /// Renews the lease of a claim at `renew_at`, and retries as long as necessary.
+    /// Renews the lease of a claim at `renew_at`, with retries until the stop point. After that it never completes.
     async fn renew(&self, claim: Claim, renew_at: Timestamp) -> Result<Renewal, LeaseLost> {
         sleep(renew_at.since(self.clock.now())).await;
         let request = request_of(&claim, self.renewal());
