@@ -4,7 +4,7 @@ use std::error::Error;
 
 use crate::error::root_cause;
 
-/// How rustls names a certificate that no trusted authority has signed.
+/// The names that rustls gives a certificate without a signature of a trusted authority.
 const UNTRUSTED: [&str; 2] = ["invalid peer certificate: UnknownIssuer", "invalid peer certificate: BadSignature"];
 
 /// Returns the root cause of a failed connection and, if the certificate is untrusted, the setting that helps.
