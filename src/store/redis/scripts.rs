@@ -11,15 +11,15 @@ use crate::record::{NEWEST_KNOWN_VERSION, RECORD_VERSION};
 const ARGUMENTS: usize = 10;
 const ARGUMENT_BYTES: usize = 448;
 
-/// Declares that the script writes, so that a replica refuses it as a whole, and that it runs without free memory. A script
-/// without such a line is started in any case; the server then refuses a write that needs memory, unless another write came
-/// before it.
+/// Declares that the script writes, so that a replica rejects it as a whole, and that it runs without free memory. A
+/// script without such a line is always started, and the server then rejects a write that needs memory, unless another
+/// write came before it.
 const ALLOW_OOM: &str = "#!lua flags=allow-oom\n";
 
 const COMMON: &str = include_str!("common.lua");
 const MARK: &str = include_str!("mark.lua");
 
-/// A script that changes one record, and its variant for ordered operations, which changes the entity's mark as well.
+/// A script that changes one record, and its variant for ordered operations, which also changes the entity's mark.
 pub(super) struct Script {
     first_line: &'static str,
     body: &'static str,
@@ -36,10 +36,11 @@ struct Text {
     hash: String,
 }
 
-/// How a call identifies its script.
+/// The identification of a script in a call.
 #[derive(Clone, Copy)]
 pub(super) enum By {
-    /// By its hash. A server knows the hash if it has seen the text since its start and since the last `SCRIPT FLUSH`.
+    /// By its hash, which the server accepts if it has received the text since its start and since the last
+    /// `SCRIPT FLUSH`.
     Hash,
     /// By its text, which the server caches.
     Text,
@@ -50,7 +51,7 @@ impl Script {
         Self { first_line, body, plain: OnceLock::new(), ordered: OnceLock::new() }
     }
 
-    /// Made at the first call, and hashed then.
+    /// Returns the text, which is built and hashed at the first call.
     fn text(&self, is_ordered: bool) -> &Text {
         let Self { first_line, body, .. } = self;
         if is_ordered {
@@ -62,7 +63,7 @@ impl Script {
         }
     }
 
-    /// Begins a call on the record of this name. The caller adds the arguments.
+    /// Starts a call on the record of this name. The caller adds the arguments.
     pub(super) fn call(&self, by: By, name: Name<'_>, is_ordered: bool) -> Cmd {
         let mut command = Cmd::with_capacity(ARGUMENTS, ARGUMENT_BYTES);
         let script = self.text(is_ordered);
@@ -88,7 +89,7 @@ impl Text {
     }
 }
 
-/// Whether the server does not know the script.
+/// Returns whether the error means that the server does not have the script.
 pub(super) fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

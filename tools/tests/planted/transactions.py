@@ -13,7 +13,7 @@ TRANSACTIONS = [
           "stores transactions::late::"),
     Plant("T", "a commit without an answer counts as done", COMMITTING,
           "Some((true, Status::Completed)) => Fate::Committed,\n"
-          "        // The settle was refused although the claim stands, so a late commit is not ruled out.",
+          "        // The settle was refused although the claim is still held, so a late commit is not ruled out.",
           "None => Fate::Committed,\n        Some((true, Status::Completed)) => Fate::Committed,",
           "stores transactions::late::"),
     Plant("T", "a commit that the release finds applied counts as undone", COMMITTING,
