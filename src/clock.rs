@@ -136,7 +136,7 @@ impl Clock for ManualClock {
 ///
 /// * has passed when the work begins: `cargo lambda watch` sends a constant in 1970, and a hand-made `Context` contains
 ///   zero;
-/// * is in a Lambda `Context` and more than 15 minutes and 10 seconds off, because no invocation lasts so long, and a
+/// * is in a Lambda `Context` and more than 15 minutes and 10 seconds ahead, because no invocation lasts so long, and a
 ///   claim would be held for that time (with microseconds instead of milliseconds, for 50,000 years). A deadline given
 ///   as a [`Timestamp`] has no such limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
