@@ -26,8 +26,8 @@ use crate::{
 /// # Ok(()) }
 /// ```
 ///
-/// What they have done, this store's operations replay, and the other way round. How each part of their configuration is carried
-/// over, and where the two differ, is in `docs/comparison.md`.
+/// What they have done, this store's operations replay, and the other way round. `docs/comparison.md` lists how each part of their
+/// configuration is carried over, and `docs/internals/powertools.md` all differences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Powertools {
     dialect: Dialect,
