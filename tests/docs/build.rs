@@ -9,8 +9,7 @@ use std::{
 };
 
 /// Pages that have blocks which do not compile yet. A page is removed from here with its last one.
-const NOT_YET: &[&str] =
-    &["docs/comparison", "docs/internals/cold-start", "docs/order", "docs/outbox", "docs/testing", "docs/transactions"];
+const NOT_YET: &[&str] = &["docs/internals/cold-start"];
 
 /// Adds the pages of a folder and its subfolders.
 fn find(folder: &Path, pages: &mut Vec<PathBuf>) -> io::Result<()> {

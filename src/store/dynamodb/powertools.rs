@@ -27,7 +27,7 @@ use crate::{
 /// ```
 ///
 /// This store's operations replay the function's outcomes, and the other way round. `docs/comparison.md` describes how
-/// each part of its configuration is carried over, and the differences.
+/// each part of its configuration is carried over, and `docs/internals/powertools.md` lists all differences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Powertools {
     dialect: Dialect,
