@@ -36,6 +36,18 @@ def misplaced():
             yield f"{plant.rule} {plant.bug}: its text occurs {count} times in src/{plant.file}"
 
 
+def nameless():
+    """The plants whose tests are in no module, macro or file of the sources."""
+    files = [*(ROOT / "src").rglob("*.rs"), *(ROOT / "tests").rglob("*.rs")]
+    known = {path.stem for path in files} | {path.parent.name for path in files}
+    for path in files:
+        known.update(re.findall(r"(?:\b(?:fn|mod) |^ +)(\w+)(?=[(<:; ])", path.read_text(), re.MULTILINE))
+    for plant in PLANTS:
+        for name in re.findall(r"\w+", plant.tests):
+            if name not in known | {LIB}:
+                yield f"{plant.rule} {plant.bug}: no test is called {name}"
+
+
 def copy():
     """Makes the copy equal to the sources. What is equal already keeps its time, so that it is not built again."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
@@ -166,7 +178,7 @@ def main():
         place = words.index("--part")
         part, parts = map(int, words[place + 1].split("/"))
         del words[place : place + 2]
-    if stale := list(misplaced()):
+    if stale := [*misplaced(), *nameless()]:
         sys.exit("\n".join(stale))
     if "--check" in sys.argv:
         return 0
