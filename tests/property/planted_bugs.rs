@@ -1,6 +1,6 @@
-//! Bugs that are planted around the service: every rule of batches, and every defect of handlers that block, hang and
-//! wait, has one that the checker finds. `first_plans.txt` lists the plan of the search that finds each first; `make plants`
-//! writes it.
+//! Mutation tests. Each rule of batches, and each defect of handlers that block, hang or wait, has a bug that is
+//! planted around the service and that the checker finds. `first_plans.txt` lists the first plan of the search that
+//! finds each bug. `make plants` writes it.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use crate::{
     search::{runner, try_out},
 };
 
-/// A bug in the store, the source, the handler or the settings that a plan is performed with.
+/// A bug in the store, the source, the handler or the settings of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlantedBug {
     ReleasedAfterSuccess,
@@ -63,21 +63,21 @@ pub(crate) enum PlantedBug {
     EnvelopeCompared,
 }
 
-/// How a bug is found.
+/// The way in which a bug is found.
 enum Found {
     /// By a plan that breaks one of these promises.
     Here(PlantedBug, &'static [Promise]),
-    /// It cannot be planted around the service. By this test: its file, and its name.
+    /// By this test, with its file and its name, because the bug cannot be planted around the service.
     By(&'static str, &'static str),
 }
 use Found::{By, Here};
 
-/// The number of the first plan that finds each bug, from 1: a line `number rule bug` for each.
+/// The file with the number of the first plan that finds each bug, from 1, as lines `number rule bug`.
 const FIRST_PLANS: &str = "tests/property/first_plans.txt";
-/// The seed of the standard search, whatever `PROPERTY_SEED` is.
+/// The seed of the standard search, regardless of `PROPERTY_SEED`.
 const SEED: usize = 0;
 
-/// Each rule or defect, a bug against it, and how it is found.
+/// The rules and defects, each with a bug against it and the way in which that is found.
 const PLANTED: &[(&str, &str, Found)] = &[
     ("B1", "failures are answered in reverse order", Here(PlantedBug::FailuresReversed, &[Promise::FailureReporting])),
     (
@@ -217,11 +217,12 @@ const PLANTED: &[(&str, &str, Found)] = &[
     ("H", "every poll is repeated", Here(PlantedBug::PollsRepeated, &[Promise::Waiting])),
 ];
 
-/// Returns whether a plan of the standard search, numbered from 1, finds the bug. A plan that also fails without the bug is an error.
+/// Returns whether a plan of the standard search, numbered from 1, finds the bug. A plan that also fails without the
+/// bug is an error.
 fn finds(number: usize, bug: PlantedBug, promises: &[Promise]) -> Result<bool, String> {
     let plan = plan().new_tree(&mut runner(SEED, number - 1)).unwrap().current();
     let Err(violation) = try_out(&plan, Some(bug)) else { return Ok(false) };
-    // It may break other promises, too.
+    // It may also break other promises.
     if !promises.contains(&violation.promise) {
         return Ok(false);
     }
@@ -247,13 +248,13 @@ fn name(rule: &str, text: &str) -> String {
     format!("{rule:3} {text}")
 }
 
-/// Whether a test file has a test of this name.
+/// Returns whether a test file has a test with this name.
 fn has_test(file: &str, name: &str) -> bool {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap_or_default();
     ["(", "<"].iter().any(|next| text.contains(&format!("fn {name}{next}")))
 }
 
-/// On all processors; in the order of the list.
+/// Applies a function to each bug on all processors, and returns the results in the order of the list.
 fn for_each_bug<T: Send>(look: impl Fn(&str, &str, &Found) -> T + Sync) -> Vec<T> {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
