@@ -1,4 +1,4 @@
-//! A custom source: news that an importer sends.
+//! A custom source, with news from an importer.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -30,7 +30,7 @@ struct Article {
     text: String,
 }
 
-/// Articles, those on a topic in order. The importer wants to hear the positions of those that failed.
+/// Articles, ordered by topic. The response contains the positions of the failed ones.
 #[derive(Clone)]
 struct News;
 

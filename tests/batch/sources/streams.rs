@@ -1,4 +1,4 @@
-//! Kinesis and DynamoDB streams alike: order, checkpoints, and retries.
+//! Order, checkpoints and retries of both Kinesis and DynamoDB streams.
 
 use std::fmt::Display;
 
@@ -15,22 +15,23 @@ use crate::{
     world::{ALL_DONE, Job, World, millis, order, seconds, work},
 };
 
-/// A stream, as these tests see it.
+/// A stream under test.
 pub(crate) trait Stream {
-    /// An event with these records, each with what `StreamOrder::Key` goes by. The first has this number in the stream.
+    /// Returns an event with these records, each with its value for `StreamOrder::Key`. The first has this number in
+    /// the stream.
     fn event(first: usize, records: &[(&str, Value)]) -> Value;
 
-    /// What the source is called.
+    /// The name of the source.
     const SOURCE: &'static str;
 
-    /// The default key of a record.
+    /// Returns the default key of a record.
     fn key(number: usize) -> (&'static str, String);
 
-    /// One invocation of the service with default settings, but for these.
+    /// Invokes the service once, with these settings.
     async fn invoke(world: &World, settings: Settings, event: &impl Display) -> Result<String, Error>;
 }
 
-/// What tests set.
+/// The settings under test.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) order: StreamOrder,
@@ -51,12 +52,12 @@ pub(crate) const KEY: Settings = Settings { order: StreamOrder::Key, ..SHARD };
 pub(crate) struct Kinesis;
 pub(crate) struct DynamoDb;
 
-/// The sequence number of a record. They get longer as they grow, as they may.
+/// Returns the sequence number of a record. Longer ones are greater, as in real streams.
 pub(crate) fn sequence_number(number: usize) -> String {
     (9_998 + number).to_string()
 }
 
-/// The answer that tells Lambda to go on at this record.
+/// Returns the response that makes Lambda resume at this record.
 pub(crate) fn checkpoint(number: usize) -> String {
     format!(r#"{{"batchItemFailures":[{{"itemIdentifier":"{}"}}]}}"#, sequence_number(number))
 }
@@ -108,7 +109,7 @@ impl Stream for DynamoDb {
     }
 }
 
-/// Makes two tests of each: on Kinesis and on a DynamoDB stream.
+/// Turns each function into two tests, for Kinesis and for a DynamoDB stream.
 macro_rules! on_both_streams {
     ($($test:ident)*) => {
         mod on_kinesis {

@@ -1,4 +1,4 @@
-//! The same key more than once in a batch.
+//! Repeated keys in a batch.
 
 use lambda_once::{Key, MissingKey, Payload, PermanentFailures, record::Status};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Polls of a FIFO queue: an operation that is in progress elsewhere may end before its lease does.
+//! Polls of a FIFO queue, because an operation that is in progress elsewhere may end before its lease.
 
 use lambda_once::{
     AfterUnknown, OutcomeKind,
@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use crate::world::{World, fifo, invoke, millis, order, seconds, work};
 
-/// Delivers two messages of a group while the first is in progress elsewhere, and two seconds later becomes `status`, or is
-/// released; returns both outcomes and the time to the response.
+/// Delivers two messages of a group while the first is in progress elsewhere. Two seconds later, that becomes `status`
+/// or is released. Returns both outcomes and the time to the response.
 async fn meanwhile(world: &World, status: Option<Status>) -> (Vec<&'static str>, std::time::Duration) {
     world.put("A", Status::InProgress, "");
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Who else is told the outcome of each record: observers, tests, and the handler's own log.
+//! Other receivers of each record's outcome: observers, tests, and the handler's own log.
 
 use std::sync::{Arc, Mutex};
 

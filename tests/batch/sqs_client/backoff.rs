@@ -23,7 +23,7 @@ const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The new visibility timeouts of all messages, by receipt handle, after a look at the form of the requests.
+/// Returns the new visibility timeouts of all messages by receipt handle, after a check of the requests' form.
 fn changes(server: &Server) -> BTreeMap<String, u64> {
     let mut changes = BTreeMap::new();
     for body in server.bodies(OPERATION) {
@@ -44,7 +44,7 @@ fn change(id: &str, seconds: u64) -> (String, u64) {
     (format!("receipt of {id}"), seconds)
 }
 
-/// What is changed after these messages, with a base of one second.
+/// Returns the changes after these messages, with a base of one second.
 async fn changes_after(function: &Function, messages: impl IntoIterator<Item = Value>) -> BTreeMap<String, u64> {
     let server = Server::start().await;
     let backoff = VisibilityBackoff::new(server.client().await).base(seconds(1));
@@ -73,7 +73,7 @@ async fn the_clients_endpoint_is_told_the_queue_and_each_failed_message() {
     assert_eq!(reported(&processed), ["m1"]);
     let call = server.calls().pop().unwrap();
     assert_eq!((&*call.operation, &*call.path, &*call.host), (OPERATION, "/", server.address()));
-    // Ten seconds, the margin of one, the millisecond after that, and one more second; rounded up.
+    // Ten seconds, the margin of one, the millisecond after that, and one more second, rounded up.
     let entry = json!({ "Id": "0", "ReceiptHandle": "receipt of m1", "VisibilityTimeout": 13 });
     assert_eq!(call.body, json!({ "QueueUrl": URL, "Entries": [entry] }));
 }
@@ -118,7 +118,7 @@ async fn a_transient_failure_comes_back_after_a_random_part_of_a_doubling_time()
         assert_eq!(changes.len(), 100);
         let times: Vec<u64> = changes.into_values().collect();
         assert!(times.iter().all(|time| *time <= ceiling), "{times:?} of {ceiling}");
-        // Each half is missed by all of a hundred once in 2^99 runs.
+        // The probability that all of a hundred miss one half is 2^-99.
         assert!(times.iter().any(|time| *time > ceiling / 2), "{times:?} of {ceiling}");
         assert!(times.iter().any(|time| *time <= ceiling / 2), "{times:?} of {ceiling}");
     }
@@ -141,7 +141,8 @@ async fn what_may_have_taken_effect_comes_back_when_its_claim_has_ended() {
     for act in ["unknown", "panic"] {
         let function = Function::new();
         let changes = changes_after(&function, [message(ARN, "m0", act), message(ARN, "m1", "transient")]).await;
-        // The minute of the invocation, the second after it, the margin, the millisecond after that, and one more second.
+        // The minute of the invocation, the second after it, the margin, the millisecond after that, and one more
+        // second.
         assert_eq!(changes["receipt of m0"], 64, "{act}");
         assert!(changes["receipt of m1"] <= 2);
     }
@@ -296,8 +297,8 @@ async fn what_waited_for_a_duplicate_in_another_group_comes_back_with_that() {
     assert_eq!(changes, expected.map(|(id, time)| change(id, time)).into());
 }
 
-/// What is changed after two messages of the groups `a` and `b` that do this, one behind the first of them and one of another
-/// group, of which the last two are not started as the batch is stopped.
+/// Returns the changes after two messages with these acts in the groups `a` and `b`, one behind the first of them, and
+/// one of another group. The last two are not started, because the batch is stopped.
 async fn changes_after_a_stop(acts: [&str; 2], at_once: usize) -> BTreeMap<String, u64> {
     let (function, server) = (Function::new(), Server::start().await);
     let backoff = VisibilityBackoff::new(server.client().await).base(seconds(1));

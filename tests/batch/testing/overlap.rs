@@ -1,4 +1,4 @@
-//! The same event in two invocations at once.
+//! The same event in two concurrent invocations.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -19,7 +19,7 @@ use serde_json::Value;
 const EXECUTED: Result<OutcomeKind, lambda_once::ErrorKind> = Ok(OutcomeKind::Executed);
 const IN_PROGRESS: Result<OutcomeKind, lambda_once::ErrorKind> = Ok(OutcomeKind::InProgress);
 
-/// Takes this long, and counts its runs.
+/// Returns a handler that takes this long and counts its runs.
 fn handler(runs: &Arc<AtomicUsize>, time: Duration) -> impl Handler<Value, (Value,)> + use<> {
     let runs = Arc::clone(runs);
     move |_: Value| {
