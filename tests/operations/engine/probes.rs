@@ -1,4 +1,4 @@
-//! Probes: operations whose outcome was lost, where the caller can find out.
+//! Probes of operations whose outcome was lost, if the caller can determine it.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -52,12 +52,12 @@ impl World {
         self.once.operation(CHARGE, KEY).payload("995 cents").probe(probe).run(|| self.work()).await
     }
 
-    /// Runs the operation with this end, which nothing precedes.
+    /// Runs a new operation with this end.
     async fn end(&self, end: Result<u32, Failure>) -> Result<Outcome<u32>, Error> {
         self.once.operation(CHARGE, KEY).payload("995 cents").probe(never_asked).run(|| async { end }).await
     }
 
-    /// Where the outcome of an operation was lost, and its claim may be taken over.
+    /// Creates a world with an operation whose outcome was lost, and whose claim may be taken over.
     async fn lost() -> Self {
         Self::lost_from(Self::probing()).await
     }

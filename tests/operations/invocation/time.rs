@@ -1,4 +1,4 @@
-//! Panics, deadlines, and what is left behind.
+//! Panics, deadlines, and claims that are left behind.
 
 use std::{future, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::invocation::setup::{Function, LAPSE, numbered, order, refusal};
 
-/// The usual event, in an invocation that ends after this time.
+/// Returns the default event, in an invocation that ends after this time.
 fn within(function: &Function, time: Duration) -> LambdaEvent<serde_json::Value> {
     let mut context = Context::default();
     context.deadline = function.clock.now().after(time).as_millis();
