@@ -1,4 +1,4 @@
-//! Who may run: what one side has done, is doing, or has left undone, and what the other makes of it.
+//! Claims of both sides: completed, running and abandoned operations of one side, and their effect on the other.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ async fn what_they_are_doing_is_in_progress(world: World) {
     assert_eq!(world.runs(), 0);
 }
 
-/// Begins the operation, and waits until its work is under way.
+/// Begins the operation, and waits until its work is in progress.
 async fn begin(world: &World, once: &lambda_once::Idempotency, end: oneshot::Receiver<()>) -> impl Future<Output = ()> {
     let (entered, begun) = oneshot::channel();
     let (once, order) = (once.clone(), order());
@@ -102,7 +102,7 @@ async fn a_claim_of_theirs_that_has_lapsed_is_taken_over(world: World) {
 
 async fn a_claim_from_here_that_has_lapsed_they_take_over(world: World) {
     let (_end, ended) = oneshot::channel();
-    // The lease is 30 s. Dropped, the run leaves its claim.
+    // The lease is 30 s. A dropped run leaves its claim.
     drop(begin(&world, &world.earlier(Duration::from_secs(60)), ended).await);
     gives(&world.call(&json!({})), &their_result(), true);
     assert_outcome!(world.run().await, Outcome::Replayed(result) if result == their_result());
@@ -147,12 +147,12 @@ async fn a_claim_that_was_handed_back_is_free_for_them(world: World) {
     let work = || async { Err::<Value, _>(std::io::Error::other("declined")).permanent() };
     let outcome = world.once.operation(PLACE, &order()).run(work).await;
     assert_outcome!(outcome, Ok(Outcome::Failed(_)));
-    // That the first run has left no outcome is not forgotten.
+    // The record still shows that the first run left no outcome.
     assert_eq!(world.status().await.as_deref(), Some("INPROGRESS"));
     gives(&world.call(&json!({})), &their_result(), true);
 }
 
-/// What the page says cannot be had: Powertools completes and deletes without a condition.
+/// The documentation lists this limitation: Powertools completes and deletes unconditionally.
 async fn their_late_end_is_not_fenced(world: World) {
     world.hold(Some(-60_000));
     assert_outcome!(world.run().await, Outcome::TookOver(_));

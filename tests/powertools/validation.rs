@@ -18,7 +18,7 @@ fn data(cents: u32) -> Value {
     json!({ "id": "order 7", "amount": { "cents": cents, "currency": "CHF" } })
 }
 
-/// Powertools with the id as the key, and the amount as the payload.
+/// Returns a Powertools call with the id as the key, and the amount as the payload.
 fn call(world: &World, cents: u32) -> Value {
     let key = world.option("event_key_jmespath", "eventKeyJmesPath");
     let payload = world.option("payload_validation_jmespath", "payloadValidationJmesPath");
@@ -31,7 +31,7 @@ async fn run(world: &World, cents: u32) -> Outcome<Value> {
     operation.run(|| async { Ok::<_, Failure>(our_result()) }).await.unwrap()
 }
 
-/// Their hash of the payload has no parts, so nothing is named.
+/// Powertools hashes the payload as a whole, so no parts are named.
 fn final_of_unknown_parts() -> Mismatch {
     Mismatch::new(MismatchState::Final, Difference::UNKNOWN)
 }
