@@ -1,6 +1,6 @@
-"""Checks that each file and each function that docs/internals/protocol.md names for a rule exists: python3 -m tools.checks.protocol
+"""Checks that the files and functions in docs/internals/protocol.md exist: python3 -m tools.checks.protocol
 
-Paths are relative to src/. Functions are named after their file, in parentheses or after a colon, as `name` or `Type::name`.
+Paths are relative to src/. Functions follow their file, in parentheses or after a colon, as `name` or `Type::name`.
 """
 
 import re
@@ -10,7 +10,7 @@ from tools.lib.common import ROOT
 
 PAGE = ROOT / "docs" / "internals" / "protocol.md"
 NAME = r"`[A-Za-z_:]+`"
-# A path, and the names that follow it.
+# A path, and the names after it.
 REFERENCE = re.compile(rf"`([\w/-]+\.(?:rs|lua|sql))`(?:\s*(?::|\()\s*({NAME}(?:(?:,| and|,\s+and)\s+{NAME})*))?")
 DEFINITION = r"\b(?:fn|struct|enum|const|static|trait|type|function) +(?:\w+\.)?{name}\b"
 
@@ -18,7 +18,7 @@ DEFINITION = r"\b(?:fn|struct|enum|const|static|trait|type|function) +(?:\w+\.)?
 def problems(text):
     found = REFERENCE.findall(text)
     if len(found) < 40:
-        yield f"only {len(found)} files are named: has the way in which the page names them changed?"
+        yield f"the page names only {len(found)} files; has its format changed?"
     for path, names in found:
         file = ROOT / "src" / path
         if not file.is_file():
